@@ -1,0 +1,22 @@
+//! The test bed of Windlass: what a test needs to check a promise against the real thing.
+//!
+//! * [`RedisServer`] starts a real Redis or Valkey on a free port, and can kill, freeze and restart it.
+//! * [`FaultProxy`] stands between a client and any TCP server and misbehaves on command: it delays,
+//!   holds back, swallows, resets and forgets.
+//! * [`TestProcess`] runs another program, to be killed or frozen at the worst moment.
+//! * [`eventually`] and [`eventually_blocking`] wait for what has no signal to wait for.
+//!
+//! Whatever is started here ends with the value that stands for it, and also when the test process
+//! itself is killed. A server that is not installed is an error that says what to install, never a
+//! skipped test.
+
+mod eventually;
+mod owned_child;
+mod process;
+mod proxy;
+mod server;
+
+pub use eventually::{eventually, eventually_blocking};
+pub use process::TestProcess;
+pub use proxy::{Direction, FaultProxy};
+pub use server::{Flavor, RedisServer, RedisServerBuilder};

@@ -1,0 +1,128 @@
+//! A child process that cannot outlive us.
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+/// A child process that is killed on drop, and by a [`Watchdog`] if we are killed ourselves.
+#[derive(Debug)]
+pub(crate) struct OwnedChild {
+    child: Child,
+    watchdog: Option<Watchdog>,
+}
+
+impl OwnedChild {
+    pub(crate) fn spawn(command: &mut Command) -> io::Result<Self> {
+        Self::spawn_in(command, None)
+    }
+
+    /// Spawns a child whose `folder` the watchdog removes with it. Otherwise that is up to the caller.
+    pub(crate) fn spawn_in(command: &mut Command, folder: Option<&Path>) -> io::Result<Self> {
+        let mut owned = Self {
+            child: command.spawn()?,
+            watchdog: None,
+        };
+        // On failure `owned` is dropped, which ends the child.
+        owned.watchdog = Some(Watchdog::over(owned.child.id(), folder)?);
+        Ok(owned)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The pipes of the child. Its life is managed here alone.
+    pub(crate) fn pipes(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    pub(crate) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        let status = self.child.try_wait()?;
+        if status.is_some() {
+            // The pid may belong to somebody else from now on.
+            self.watchdog = None;
+        }
+        Ok(status)
+    }
+
+    /// Kills with SIGKILL and returns when the process is gone.
+    pub(crate) fn kill(&mut self) -> io::Result<ExitStatus> {
+        self.child.kill()?;
+        // Before the pid is given back by `wait`, so that the watchdog cannot hit a stranger.
+        self.watchdog = None;
+        self.child.wait()
+    }
+
+    /// Freezes with SIGSTOP and returns when the process has really stopped.
+    pub(crate) fn pause(&mut self) -> io::Result<()> {
+        self.signal(Signal::STOP)?;
+        // The signal takes effect a moment after `kill` returns. NOWAIT leaves an exit status, should
+        // the process have died instead, to `try_wait`.
+        let events = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&self.child)), events)?;
+        Ok(())
+    }
+
+    /// Lets a frozen process run on with SIGCONT.
+    pub(crate) fn resume(&mut self) -> io::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&mut self, signal: Signal) -> io::Result<()> {
+        // Nobody else reaps the child, so its pid stays its own from this check to the signal.
+        if let Some(status) = self.try_wait()? {
+            let pid = self.child.id();
+            let text = format!("cannot signal process {pid}: it has ended ({status})");
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+}
+
+impl Drop for OwnedChild {
+    fn drop(&mut self) {
+        // A failure means that it is gone already; and a destructor has nobody to tell.
+        let _ = self.kill();
+    }
+}
+
+/// The shell's part of a [`Watchdog`]; its arguments are a pid and, perhaps, a folder.
+const WATCH: &str = r#"read -r _; kill -KILL "$1"; [ -z "$2" ] || rm -rf -- "$2""#;
+
+/// A shell that sits on the read end of a pipe and kills a process when the pipe closes.
+///
+/// The kernel closes the pipe however we die, so this also works after SIGKILL, where no destructor
+/// runs. Asking the kernel directly (`PR_SET_PDEATHSIG`) needs code between fork and exec, which is
+/// unsafe, and is tied to a thread rather than to the process.
+#[derive(Debug)]
+struct Watchdog {
+    shell: Child,
+}
+
+impl Watchdog {
+    fn over(pid: u32, folder: Option<&Path>) -> io::Result<Self> {
+        let shell = Command::new("sh")
+            .args(["-c", WATCH, "watchdog"])
+            .arg(pid.to_string())
+            .args(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // Ctrl-C goes to the whole foreground group; the watchdog has to survive it.
+            .process_group(0)
+            .spawn()?;
+        Ok(Self { shell })
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        // `wait` closes the pipe, so the shell has to be dead before that.
+        if self.shell.kill().is_ok() {
+            let _ = self.shell.wait();
+        }
+    }
+}

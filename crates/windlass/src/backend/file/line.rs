@@ -1,0 +1,135 @@
+//! One lock's claims, as rows of a table.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::backend::WakeAddress;
+use crate::backend::rules::line::{Line, Record};
+use crate::error::Error;
+use crate::lease::{Fence, Moment, Owner};
+use crate::name::Name;
+
+/// The line of one name, within a transaction.
+pub(super) struct Rows<'a> {
+    pub(super) database: &'a Connection,
+    pub(super) name: &'a Name,
+}
+
+const COLUMNS: &str = "place, owner, ttl, expires, since, note, wake_client, wake_claim";
+
+impl Rows<'_> {
+    fn one(&self, condition: &str, owner: Option<&Owner>) -> rusqlite::Result<Option<Record>> {
+        let sql = format!("SELECT {COLUMNS} FROM claims WHERE name = ?1 AND {condition}");
+        let mut query = self.database.prepare_cached(&sql)?;
+        match owner {
+            Some(owner) => query.query_row((self.name.as_str(), owner.as_str()), record),
+            None => query.query_row((self.name.as_str(),), record),
+        }
+        .optional()
+    }
+
+    fn put(&self, record: Record, held: bool) -> rusqlite::Result<()> {
+        let mut query = self.database.prepare_cached(
+            "INSERT OR REPLACE INTO claims
+                (name, held, place, owner, ttl, expires, since, note, wake_client, wake_claim)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        )?;
+        query.execute(params![
+            self.name.as_str(),
+            held,
+            record.fence.get() as i64,
+            record.owner.as_str(),
+            nanos(record.ttl),
+            record.expires.as_nanos().min(i64::MAX as u64) as i64,
+            record.since.as_nanos() as i64,
+            record.note.as_deref(),
+            record.wake.client as i64,
+            record.wake.claim as i64,
+        ])?;
+        Ok(())
+    }
+}
+
+impl Line for Rows<'_> {
+    type Error = rusqlite::Error;
+
+    fn holder(&mut self) -> rusqlite::Result<Option<Record>> {
+        // The holder's place is lower than any waiter's: look at the first row only.
+        self.one("held ORDER BY place LIMIT 1", None)
+    }
+
+    fn first(&mut self) -> rusqlite::Result<Option<Record>> {
+        self.one("NOT held ORDER BY place LIMIT 1", None)
+    }
+
+    fn waiter(&mut self, owner: &Owner) -> rusqlite::Result<Option<Record>> {
+        self.one("owner = ?2 AND NOT held", Some(owner))
+    }
+
+    fn set_holder(&mut self, record: Record) -> rusqlite::Result<()> {
+        self.put(record, true)
+    }
+
+    fn set_waiter(&mut self, record: Record) -> rusqlite::Result<()> {
+        self.put(record, false)
+    }
+
+    fn clear_holder(&mut self) -> rusqlite::Result<()> {
+        let mut query = self
+            .database
+            .prepare_cached("DELETE FROM claims WHERE name = ?1 AND held")?;
+        query.execute([self.name.as_str()]).map(drop)
+    }
+
+    fn remove_waiter(&mut self, record: &Record) -> rusqlite::Result<()> {
+        let mut query = self
+            .database
+            .prepare_cached("DELETE FROM claims WHERE name = ?1 AND place = ?2")?;
+        query
+            .execute((self.name.as_str(), record.fence.get() as i64))
+            .map(drop)
+    }
+
+    fn waiters(&mut self) -> rusqlite::Result<u64> {
+        let mut query = self
+            .database
+            .prepare_cached("SELECT count(*) FROM claims WHERE name = ?1 AND NOT held")?;
+        query.query_row([self.name.as_str()], |row| {
+            row.get::<_, i64>(0).map(|n| n as u64)
+        })
+    }
+
+    fn next_fence(&mut self) -> rusqlite::Result<Fence> {
+        let mut query = self
+            .database
+            .prepare_cached("UPDATE fences SET last = last + 1 RETURNING last")?;
+        query.query_row([], |row| row.get::<_, i64>(0).map(|n| Fence::new(n as u64)))
+    }
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
+    let number = |column| row.get::<_, i64>(column).map(|n| n as u64);
+    let owner: String = row.get(1)?;
+    Ok(Record {
+        fence: Fence::new(number(0)?),
+        owner: Owner::new(&owner).map_err(unreadable)?,
+        ttl: Duration::from_nanos(number(2)?),
+        expires: Moment::from_nanos(number(3)?),
+        since: Moment::from_nanos(number(4)?),
+        note: row.get::<_, Option<String>>(5)?.map(Arc::from),
+        wake: WakeAddress {
+            client: number(6)?,
+            claim: number(7)?,
+        },
+    })
+}
+
+fn unreadable(e: Error) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(1, rusqlite::types::Type::Text, e.into())
+}
+
+pub(super) fn nanos(d: Duration) -> i64 {
+    i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
+}

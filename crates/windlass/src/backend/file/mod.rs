@@ -1,0 +1,90 @@
+//! `file:PATH` — state in a SQLite file, for the processes of one machine, on the shared rules.
+//!
+//! Leases are measured by the machine's boot clock, which all its processes share; after a reboot
+//! nobody can be holding anything, so all claims are void, while fences go on growing.
+
+mod examine;
+mod gate;
+mod line;
+mod lock;
+mod open;
+mod schema;
+mod wake;
+mod worker;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+use self::worker::Worker;
+use super::{Backend, Capabilities, Finding, GateStore, LockStore, Pending, WakeUps};
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease::FenceStrength;
+
+/// The `file:` backend, as one coordinator sees it.
+#[derive(Clone)]
+pub(crate) struct File {
+    address: Arc<str>,
+    path: PathBuf,
+    worker: Worker,
+    _ear: Arc<wake::Ear>,
+}
+
+impl File {
+    pub(crate) async fn open(
+        path: PathBuf,
+        client: u64,
+        wakeups: Weak<dyn WakeUps>,
+    ) -> Result<Arc<dyn Backend>> {
+        let address: Arc<str> = format!("file:{}", path.display()).into();
+        let described = |e: Error| e.with_backend(address.to_string());
+        let ear = wake::Ear::listen(client, Weak::clone(&wakeups));
+        let (opened, at) = (path.clone(), path.clone());
+        let database = tokio::task::spawn_blocking(move || open::open(&opened))
+            .await
+            .map_err(|e| Error::new(ErrorKind::Store, "connect", e.to_string()))?
+            .map_err(described)?;
+        let worker = Worker::start(database, client, wakeups);
+        Ok(Arc::new(File {
+            address,
+            path: at,
+            worker,
+            _ear: Arc::new(ear),
+        }))
+    }
+}
+
+impl Backend for File {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn locks(&self) -> Arc<dyn LockStore> {
+        Arc::new(self.clone())
+    }
+
+    fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::new(self.clone())
+    }
+
+    fn examine(&self) -> Pending<'_, Vec<Finding>> {
+        Box::pin(examine::examine(self))
+    }
+}
+
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    kind: "file",
+    fences: FenceStrength::Linearizable,
+    reach: "processes of one machine",
+    durability: "locks survive their store's processes; a reboot frees them, and fences go on",
+};
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "File({})", self.address)
+    }
+}

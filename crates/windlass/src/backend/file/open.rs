@@ -1,0 +1,226 @@
+//! Opening the file: refusing what would not be safe, and starting a new boot.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+
+use super::schema::{APPLICATION_ID, TABLES, VERSION};
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease::Clock;
+
+/// How long a process waits for another one's transaction, which takes microseconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Fences reserved on disk at a time. After a power cut the counter may have fallen back, but not
+/// below the last ceiling that was synced: the next boot goes on from there.
+pub(super) const FENCE_BLOCK: i64 = 1_000_000;
+
+pub(super) fn open(path: &Path) -> Result<Connection> {
+    check_place(path)?;
+    let mut database = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )
+    .map_err(|e| explain(e, path))?;
+    set_up(&mut database).map_err(|e| match e {
+        SetUp::Sqlite(e) => explain(e, path),
+        SetUp::Foreign(message) => {
+            Error::new(ErrorKind::WrongType, "connect", message).with_hint("choose another path")
+        }
+    })?;
+    Ok(database)
+}
+
+enum SetUp {
+    Sqlite(rusqlite::Error),
+    Foreign(String),
+}
+
+impl From<rusqlite::Error> for SetUp {
+    fn from(e: rusqlite::Error) -> SetUp {
+        SetUp::Sqlite(e)
+    }
+}
+
+fn set_up(database: &mut Connection) -> Result<(), SetUp> {
+    database.busy_timeout(PATIENCE)?;
+    // Looked at before anything is written: a foreign file is left exactly as it was.
+    let identity = identify(database)?;
+    database.pragma_update(None, "journal_mode", "WAL")?;
+    database.set_prepared_statement_cache_capacity(64);
+    // This once, each commit is synced to disk: it may create the file, or start a new boot.
+    database.pragma_update(None, "synchronous", "FULL")?;
+    if identity == Identity::Empty {
+        let tx = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Another process may have been faster.
+        if identify(&tx)? == Identity::Empty {
+            tx.execute_batch(TABLES)?;
+            tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+            tx.pragma_update(None, "user_version", VERSION)?;
+        }
+        tx.commit()?;
+    }
+    start_boot(database)?;
+    database.pragma_update(None, "synchronous", "NORMAL")?;
+    database.busy_handler(Some(wait_for_the_other))?;
+    Ok(())
+}
+
+#[derive(PartialEq)]
+enum Identity {
+    Empty,
+    Ours,
+}
+
+fn identify(database: &Connection) -> Result<Identity, SetUp> {
+    let number = |pragma| database.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
+    match (number("application_id")?, number("user_version")?) {
+        (APPLICATION_ID, VERSION) => Ok(Identity::Ours),
+        (APPLICATION_ID, version) => Err(SetUp::Foreign(format!(
+            "the file has format {version}, and this program knows format {VERSION}"
+        ))),
+        _ => {
+            let tables: i64 =
+                database.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+            if tables == 0 {
+                return Ok(Identity::Empty);
+            }
+            Err(SetUp::Foreign(
+                "the file is another program's database".to_owned(),
+            ))
+        }
+    }
+}
+
+/// After a reboot every claim is void: whoever held is gone, and the clock has started anew.
+fn start_boot(database: &mut Connection) -> rusqlite::Result<()> {
+    let boot = boot_id();
+    let now = Clock::system().now().as_nanos() as i64;
+    let tx = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let known: String = tx.query_row("SELECT boot FROM fences", [], |row| row.get(0))?;
+    if known != boot {
+        tx.execute("DELETE FROM claims", [])?;
+        tx.execute(
+            "UPDATE gates SET until = min(remember, 9223372036854775807 - ?1) + ?1",
+            [now],
+        )?;
+        tx.execute(
+            "UPDATE fences SET last = ceiling, ceiling = ceiling + ?1, boot = ?2",
+            (FENCE_BLOCK, boot),
+        )?;
+    }
+    tx.commit()
+}
+
+/// Which boot of the machine this is.
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map(|id| id.trim().to_owned())
+        .unwrap_or_else(|_| "unknown".to_owned())
+}
+
+/// SQLite's own way of waiting doubles up to 100 ms; transactions here take microseconds.
+fn wait_for_the_other(tries: i32) -> bool {
+    let pause = Duration::from_micros(20 << tries.clamp(0, 6));
+    std::thread::sleep(pause);
+    pause * u32::try_from(tries).unwrap_or(0) < PATIENCE
+}
+
+fn check_place(path: &Path) -> Result<()> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if path.is_dir() {
+        return Err(
+            Error::invalid("connect", "the path is a folder").with_hint("name a file in it")
+        );
+    }
+    if !folder.is_dir() {
+        return Err(Error::new(
+            ErrorKind::Unreachable,
+            "connect",
+            format!("the folder {} does not exist", folder.display()),
+        )
+        .with_hint("create it first"));
+    }
+    match network_file_system(folder) {
+        None => Ok(()),
+        Some(kind) => Err(Error::new(
+            ErrorKind::Unsupported,
+            "connect",
+            format!("{} is on a network file system ({kind})", folder.display()),
+        )
+        .with_hint(
+            "SQLite's locking and shared memory are not safe there: use a local disk, or a \
+             server such as redis://",
+        )),
+    }
+}
+
+/// The name of the network file system that `folder` is on, if it is.
+#[cfg(target_os = "linux")]
+fn network_file_system(folder: &Path) -> Option<&'static str> {
+    // Magic numbers from statfs(2).
+    let known = [
+        (0x6969, "NFS"),
+        (0x517b, "SMB"),
+        (0xff53_4d42, "CIFS"),
+        (0xfe53_4d42, "SMB2"),
+        (0x0102_1997, "9P"),
+        (0x5346_414f, "AFS"),
+        (0x00c3_6400, "Ceph"),
+        (0x0bd0_0bd0, "Lustre"),
+        (0x7461_636f, "OCFS2"),
+        (0x0116_1970, "GFS2"),
+    ];
+    let kind = rustix::fs::statfs(folder).ok()?.f_type as u64 & 0xffff_ffff;
+    known.iter().find(|(magic, _)| *magic == kind).map(|k| k.1)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn network_file_system(_folder: &Path) -> Option<&'static str> {
+    None
+}
+
+/// What a failure to open means.
+fn explain(e: rusqlite::Error, path: &Path) -> Error {
+    let shown = path.display();
+    let (kind, message, hint) = match e.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => (
+            ErrorKind::WrongType,
+            format!("{shown} is not a database"),
+            "choose another path: this file belongs to something else",
+        ),
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => (
+            ErrorKind::AccessDenied,
+            format!("{shown} cannot be written"),
+            "the folder must be writable too: SQLite keeps two more files beside the database",
+        ),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
+            ErrorKind::Unreachable,
+            format!("{shown} was kept locked by another process for {PATIENCE:?}"),
+            "does a tool have the database open in a transaction?",
+        ),
+        _ => return translate(e),
+    };
+    Error::new(kind, "connect", message)
+        .with_hint(hint)
+        .with_source(e)
+}
+
+/// What a failed transaction means: nothing of it happened.
+pub(super) fn translate(e: rusqlite::Error) -> Error {
+    let (kind, message) = match e.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
+            ErrorKind::Unreachable,
+            "the database is kept locked by another process",
+        ),
+        Some(ErrorCode::DiskFull) => (ErrorKind::Store, "the disk is full"),
+        Some(ErrorCode::ReadOnly) => (ErrorKind::AccessDenied, "the database cannot be written"),
+        _ => (ErrorKind::Store, "the database failed"),
+    };
+    Error::new(kind, "call", message).with_source(e)
+}

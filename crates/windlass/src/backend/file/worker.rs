@@ -1,0 +1,196 @@
+//! The thread that owns the database.
+//!
+//! Decisions that come in while a transaction runs are taken together in the next one, so that many
+//! tasks share the cost of a commit. Nobody is answered, or woken, before the commit.
+
+use std::fmt;
+use std::sync::{Arc, Weak, mpsc};
+use std::thread;
+
+use rusqlite::{Connection, TransactionBehavior};
+use tokio::sync::oneshot;
+
+use super::open::{FENCE_BLOCK, translate};
+use super::wake;
+use crate::backend::{WakeAddress, WakeUps};
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease::{Clock, Fence, Moment};
+
+/// Decisions in one transaction: bounds how long other processes are kept out.
+const LARGEST: usize = 256;
+/// Claims dead for this long are removed even if nobody asks for their name again.
+const FORGET_AFTER_NANOS: u64 = 3600 * 1_000_000_000;
+/// How many transactions pass between two sweeps for dead claims.
+const SWEEP_EVERY: u64 = 10_000;
+
+/// Whom a decision wakes.
+pub(super) type Wake = Option<(WakeAddress, Fence)>;
+/// Tells the caller, after the commit, or why there was none.
+type Answer = Box<dyn FnOnce(Result<()>) + Send>;
+/// Takes a decision within a transaction; gives what to do once it is committed.
+type Decision =
+    Box<dyn FnOnce(&Connection, Moment) -> rusqlite::Result<(Vec<Wake>, Answer)> + Send>;
+
+struct Job {
+    decision: Decision,
+    /// Called instead, if the transaction fails before or while the decision is taken.
+    failed: Box<dyn FnOnce(Error) + Send>,
+}
+
+#[derive(Clone)]
+pub(super) struct Worker {
+    jobs: mpsc::Sender<Job>,
+}
+
+impl Worker {
+    pub(super) fn start(database: Connection, client: u64, wakeups: Weak<dyn WakeUps>) -> Worker {
+        let (jobs, inbox) = mpsc::channel();
+        thread::Builder::new()
+            .name("windlass-file".to_owned())
+            .spawn(move || work(database, &inbox, client, &wakeups))
+            .expect("the system can start a thread");
+        Worker { jobs }
+    }
+
+    /// Has a decision taken in a transaction, and gives its outcome once that is committed.
+    pub(super) fn decide<T, D>(&self, decision: D) -> impl Future<Output = Result<T>> + use<T, D>
+    where
+        T: Send + 'static,
+        D: FnOnce(&Connection, Moment) -> rusqlite::Result<(T, Vec<Wake>)> + Send + 'static,
+    {
+        let (reply, outcome) = oneshot::channel();
+        let reply = Arc::new(std::sync::Mutex::new(Some(reply)));
+        let answer = move |result: Result<T>| {
+            let reply = reply.lock().ok().and_then(|mut reply| reply.take());
+            if let Some(reply) = reply {
+                // The caller may be gone; its claim is being withdrawn then.
+                let _ = reply.send(result);
+            }
+        };
+        let failed = answer.clone();
+        let job = Job {
+            decision: Box::new(move |database, now| {
+                let (value, wakes) = decision(database, now)?;
+                let then: Answer = Box::new(move |committed| answer(committed.map(|()| value)));
+                Ok((wakes, then))
+            }),
+            failed: Box::new(move |error| failed(Err(error))),
+        };
+        let sent = self.jobs.send(job);
+        async move {
+            let gone = || Error::new(ErrorKind::Store, "call", "the database was closed");
+            sent.map_err(|_| gone())?;
+            outcome.await.map_err(|_| gone())?
+        }
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Worker")
+    }
+}
+
+fn work(
+    mut database: Connection,
+    inbox: &mpsc::Receiver<Job>,
+    client: u64,
+    wakeups: &Weak<dyn WakeUps>,
+) {
+    let clock = Clock::system();
+    let mut transactions = 0u64;
+    while let Ok(first) = inbox.recv() {
+        let mut jobs = vec![first];
+        jobs.extend(inbox.try_iter().take(LARGEST - 1));
+        if transactions % SWEEP_EVERY == 0 {
+            sweep(&database, clock.now());
+        }
+        transactions += 1;
+        for wake in take(&mut database, jobs, &clock).into_iter().flatten() {
+            send_wake(wake, client, wakeups);
+        }
+    }
+}
+
+/// Takes all decisions in one transaction. What they wake is returned only if it was committed.
+fn take(database: &mut Connection, jobs: Vec<Job>, clock: &Clock) -> Vec<Wake> {
+    let mut wakes = Vec::new();
+    let mut answers: Vec<Answer> = Vec::new();
+    let mut jobs = jobs.into_iter();
+    let committed = (|| -> rusqlite::Result<()> {
+        reserve_fences(database)?;
+        let tx = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let now = clock.now();
+        for job in jobs.by_ref() {
+            match (job.decision)(&tx, now) {
+                Ok((woken, answer)) => {
+                    wakes.extend(woken);
+                    answers.push(answer);
+                }
+                Err(e) => {
+                    (job.failed)(Error::new(ErrorKind::Store, "call", e.to_string()));
+                    return Err(e);
+                }
+            }
+        }
+        tx.commit()
+    })();
+    match committed {
+        Ok(()) => {
+            answers.into_iter().for_each(|answer| answer(Ok(())));
+            wakes
+        }
+        Err(e) => {
+            // `rusqlite::Error` cannot be cloned, so each caller gets the same words.
+            let (kind, text) = {
+                let error = translate(e);
+                (error.kind(), error.to_string())
+            };
+            let error = || Error::new(kind, "call", text.clone());
+            answers.into_iter().for_each(|answer| answer(Err(error())));
+            jobs.for_each(|job| (job.failed)(error()));
+            Vec::new()
+        }
+    }
+}
+
+/// Makes sure that the fences this transaction may draw lie below a ceiling that is synced to
+/// disk. Commits are not synced otherwise: a power cut may undo the last ones, but the next boot
+/// starts above the ceiling.
+fn reserve_fences(database: &mut Connection) -> rusqlite::Result<()> {
+    let (last, ceiling): (i64, i64) = database
+        .prepare_cached("SELECT last, ceiling FROM fences")?
+        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    // Other processes draw from the same block between this look and our transaction: keep well
+    // away from its end.
+    if ceiling - last > FENCE_BLOCK / 2 {
+        return Ok(());
+    }
+    database.pragma_update(None, "synchronous", "FULL")?;
+    let raised = database.execute("UPDATE fences SET ceiling = last + ?1", [FENCE_BLOCK]);
+    database.pragma_update(None, "synchronous", "NORMAL")?;
+    raised.map(drop)
+}
+
+fn sweep(database: &Connection, now: Moment) {
+    let long_dead = now.as_nanos().saturating_sub(FORGET_AFTER_NANOS) as i64;
+    let swept = database
+        .execute("DELETE FROM claims WHERE expires < ?1", [long_dead])
+        .and_then(|_| {
+            database.execute(
+                "DELETE FROM gates WHERE until < ?1",
+                [now.as_nanos() as i64],
+            )
+        });
+    if let Err(e) = swept {
+        tracing::debug!(error = %e, "could not sweep");
+    }
+}
+
+fn send_wake((to, fence): (WakeAddress, Fence), client: u64, wakeups: &Weak<dyn WakeUps>) {
+    if to.client != client {
+        wake::send(to);
+    } else if let Some(wakeups) = wakeups.upgrade() {
+        wakeups.granted(to.claim, Some(fence));
+    }
+}

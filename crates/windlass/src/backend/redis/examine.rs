@@ -1,0 +1,133 @@
+//! What an operator should know about a Redis server that keeps locks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::link::Link;
+use crate::backend::Severity::{Fine, Problem, Warning};
+use crate::backend::{Finding, Severity};
+use crate::error::Result;
+
+pub(super) async fn examine(link: &Arc<Link>) -> Result<Vec<Finding>> {
+    let text: String = link.query(&redis::cmd("INFO")).await?;
+    let info = parse(&text);
+    let mut findings = vec![version(&info), role(&info), persistence(&info)];
+    findings.extend(replicas(&info));
+    findings.push(eviction(&info));
+    findings.push(clock(link).await?);
+    Ok(findings)
+}
+
+fn parse(text: &str) -> HashMap<&str, &str> {
+    text.lines()
+        .filter_map(|line| line.trim_end().split_once(':'))
+        .collect()
+}
+
+fn get<'a>(info: &HashMap<&str, &'a str>, key: &str) -> &'a str {
+    info.get(key).copied().unwrap_or("unknown")
+}
+
+fn version(info: &HashMap<&str, &str>) -> Finding {
+    let (product, version) = match info.get("valkey_version") {
+        Some(version) => ("Valkey", *version),
+        None => ("Redis", get(info, "redis_version")),
+    };
+    let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
+    let old = product == "Redis" && (numbers.next(), numbers.next()) < (Some(6), Some(2));
+    let (severity, meaning) = if old {
+        (Problem, "older than 6.2: not supported")
+    } else {
+        (Fine, "supported")
+    };
+    let mode = get(info, "redis_mode");
+    Finding::new(
+        severity,
+        "version",
+        format!("{product} {version} ({mode}), {meaning}"),
+    )
+}
+
+fn role(info: &HashMap<&str, &str>) -> Finding {
+    match get(info, "role") {
+        "master" => Finding::new(Fine, "role", "primary: takes writes"),
+        role => Finding::new(
+            Problem,
+            "role",
+            format!("{role}: locks cannot be taken here; connect to the primary"),
+        ),
+    }
+}
+
+fn persistence(info: &HashMap<&str, &str>) -> Finding {
+    let (severity, message): (Severity, &str) = if get(info, "aof_enabled") == "1" {
+        (
+            Fine,
+            "append-only file: held locks survive a restart, up to what appendfsync may lose",
+        )
+    } else {
+        (
+            Warning,
+            "no append-only file: a restart forgets held locks, so two holders are possible until \
+             leases end; fences go on growing, because a lost counter restarts from the clock",
+        )
+    };
+    Finding::new(severity, "persistence", message)
+}
+
+fn replicas(info: &HashMap<&str, &str>) -> Option<Finding> {
+    let count: u32 = get(info, "connected_slaves").parse().unwrap_or(0);
+    (count > 0).then(|| {
+        Finding::new(
+            Warning,
+            "replicas",
+            format!(
+                "{count} connected; replication is asynchronous: a failover may forget the newest \
+                 grants, and only fences protect then"
+            ),
+        )
+    })
+}
+
+fn eviction(info: &HashMap<&str, &str>) -> Finding {
+    let policy = get(info, "maxmemory_policy");
+    let unlimited = get(info, "maxmemory") == "0";
+    let (severity, message) = match (policy, unlimited) {
+        ("noeviction", _) => (Fine, "noeviction: locks are never evicted".to_owned()),
+        (policy, true) => (
+            Fine,
+            format!("{policy}, but no maxmemory: nothing is evicted"),
+        ),
+        (policy, false) => (
+            Problem,
+            format!("{policy}: when memory is full, held locks are evicted; use noeviction"),
+        ),
+    };
+    Finding::new(severity, "eviction", message)
+}
+
+async fn clock(link: &Arc<Link>) -> Result<Finding> {
+    let before = SystemTime::now();
+    let (seconds, micros): (u64, u64) = link.query(&redis::cmd("TIME")).await?;
+    let after = SystemTime::now();
+    let unix_ms = |t: SystemTime| t.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let server = u128::from(seconds) * 1000 + u128::from(micros) / 1000;
+    let skew = if server < unix_ms(before) {
+        unix_ms(before) - server
+    } else {
+        server.saturating_sub(unix_ms(after))
+    };
+    Ok(if skew > 1000 {
+        Finding::new(
+            Warning,
+            "clock",
+            format!(
+                "differs from this machine's by {skew} ms: harmless for leases, which use neither, \
+                 but one of the two is wrong"
+            ),
+        )
+    } else {
+        Finding::new(Fine, "clock", format!("within {skew} ms of this machine's"))
+    })
+}

@@ -1,0 +1,173 @@
+//! Where things are kept in Redis.
+//!
+//! | key | type | holds |
+//! |---|---|---|
+//! | `NAME` | string, PX | the owner: as other libraries write their locks |
+//! | `windlass:lock:line:{TAG}` | sorted set, PX | waiting owners, by place |
+//! | `windlass:lock:claim:{TAG} OWNER` | string, PX | one claim: fence, ttl, age, wake-up channel, note |
+//! | `windlass:gate:{TAG}` | string, PX | the highest fence admitted |
+//! | `windlass:fence` | string | the counter that all fences come from |
+//!
+//! `{TAG}` is the hash tag that puts a key in the slot of the bare name. It is the name itself,
+//! unless the name brings braces of its own; then the tag is the name's own, or a number of
+//! the same slot, and the name follows: `{TAG}:NAME`.
+
+use crate::lease::Owner;
+use crate::name::Name;
+
+pub(super) const FENCE: &str = "windlass:fence";
+const LINE: &str = "windlass:lock:line:";
+const CLAIM: &str = "windlass:lock:claim:";
+const GATE: &str = "windlass:gate:";
+
+/// What `SCAN` looks for to find all claims.
+pub(super) const ALL_CLAIMS: &str = "windlass:lock:claim:{*";
+
+pub(super) fn line(name: &Name) -> String {
+    tagged(LINE, name)
+}
+
+/// The key of an owner's claim record is this, then the owner.
+pub(super) fn claim_prefix(name: &Name) -> String {
+    let mut key = tagged(CLAIM, name);
+    key.push(' ');
+    key
+}
+
+pub(super) fn claim(name: &Name, owner: &Owner) -> String {
+    let mut key = claim_prefix(name);
+    key.push_str(owner.as_str());
+    key
+}
+
+pub(super) fn gate(name: &Name) -> String {
+    tagged(GATE, name)
+}
+
+/// The channel on which a client is woken.
+pub(super) fn channel(client: u64) -> String {
+    format!("windlass:wake:{client:016x}")
+}
+
+/// The lock's name, from the key of a claim record.
+pub(super) fn name_of_claim(key: &str) -> Option<&str> {
+    let rest = key.strip_prefix(CLAIM)?.strip_prefix('{')?;
+    // An owner has no spaces; a name may.
+    let (rest, _owner) = rest.rsplit_once(' ')?;
+    let (tag, after) = rest.split_once('}')?;
+    Some(after.strip_prefix(':').unwrap_or(tag))
+}
+
+fn tagged(prefix: &str, name: &Name) -> String {
+    let name = name.as_str();
+    match tag(name) {
+        Tag::Whole => format!("{prefix}{{{name}}}"),
+        Tag::Part(tag) => format!("{prefix}{{{tag}}}:{name}"),
+        Tag::SameSlot(number) => format!("{prefix}{{{number}}}:{name}"),
+    }
+}
+
+enum Tag<'a> {
+    Whole,
+    Part(&'a str),
+    SameSlot(u32),
+}
+
+/// The hash tag that lands in the slot of the bare `name`.
+fn tag(name: &str) -> Tag<'_> {
+    if !name.contains('}') {
+        // Without a closing brace Redis hashes the whole name, and it can stand between ours.
+        return Tag::Whole;
+    }
+    if let Some((_, after)) = name.split_once('{') {
+        if let Some((tag, _)) = after.split_once('}') {
+            if !tag.is_empty() {
+                return Tag::Part(tag);
+            }
+        }
+    }
+    let slot = slot_of(name.as_bytes());
+    let number = (0u32..)
+        .find(|n| slot_of(n.to_string().as_bytes()) == slot)
+        .expect("small numbers reach every slot");
+    Tag::SameSlot(number)
+}
+
+/// The hash slot of text that is hashed whole (CRC16/XMODEM, as Redis Cluster specifies).
+fn slot_of(text: &[u8]) -> u16 {
+    let crc = text.iter().fold(0u16, |mut crc, &byte| {
+        crc ^= u16::from(byte) << 8;
+        for _ in 0..8 {
+            crc = match crc & 0x8000 {
+                0 => crc << 1,
+                _ => (crc << 1) ^ 0x1021,
+            };
+        }
+        crc
+    });
+    crc % 16384
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new("test", None, text).unwrap()
+    }
+
+    /// The slot of any key, by the rule of Redis Cluster.
+    fn slot(key: &str) -> u16 {
+        if let Some((_, after)) = key.split_once('{') {
+            if let Some((tag, _)) = after.split_once('}') {
+                if !tag.is_empty() {
+                    return slot_of(tag.as_bytes());
+                }
+            }
+        }
+        slot_of(key.as_bytes())
+    }
+
+    const NAMES: [&str; 11] = [
+        "invoice/42",
+        "a b c",
+        "{user}:1",
+        "x{user}y}z",
+        "{}abc",
+        "a}b",
+        "}{",
+        "{",
+        "{{x}}",
+        "foo{bar",
+        "foo{}{bar}",
+    ];
+
+    #[test]
+    fn every_key_shares_the_slot_of_the_bare_name() {
+        for text in NAMES {
+            let n = name(text);
+            let owner = Owner::random();
+            for key in [line(&n), claim(&n, &owner), gate(&n)] {
+                assert_eq!(slot(&key), slot(text), "{key} for {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_of_different_names_differ_and_names_can_be_read_back() {
+        let owner = Owner::new("host:1:{x}:}").unwrap();
+        let mut seen = std::collections::HashSet::new();
+        for text in NAMES {
+            let key = claim(&name(text), &owner);
+            assert_eq!(name_of_claim(&key), Some(text));
+            assert!(seen.insert(line(&name(text))));
+        }
+    }
+
+    #[test]
+    fn slots_are_those_of_redis() {
+        // From the Redis Cluster specification, and `CLUSTER KEYSLOT`.
+        assert_eq!(slot_of(b"123456789"), 0x31C3);
+        assert_eq!(slot_of(b"foo"), 12182);
+    }
+}

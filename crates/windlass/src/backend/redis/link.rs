@@ -1,0 +1,210 @@
+//! The connection: one, shared by all, dialled again when it breaks.
+//!
+//! It speaks RESP3, so that wake-ups come in on the same connection as answers. A connection that
+//! failed, or left a call unanswered, is dropped: the next call dials. Nothing here sleeps or
+//! retries for a caller, save that a script unknown to the server is loaded, unseen.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, Value};
+
+use super::keys;
+use super::script::Script;
+use super::translate::Failure;
+use crate::backend::WakeUps;
+use crate::lease::Fence;
+
+pub(super) struct Link {
+    client: redis::Client,
+    call_timeout: Duration,
+    channel: String,
+    wakeups: Weak<dyn WakeUps>,
+    dialled: AtomicU64,
+    current: RwLock<Option<Live>>,
+    /// Held while dialling, so that all who need a connection share one attempt.
+    dialling: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone)]
+struct Live {
+    connection: MultiplexedConnection,
+    number: u64,
+}
+
+impl Link {
+    pub(super) fn new(
+        client: redis::Client,
+        call_timeout: Duration,
+        id: u64,
+        wakeups: Weak<dyn WakeUps>,
+    ) -> Arc<Link> {
+        Arc::new(Link {
+            client,
+            call_timeout,
+            channel: keys::channel(id),
+            wakeups,
+            dialled: AtomicU64::new(0),
+            current: RwLock::new(None),
+            dialling: tokio::sync::Mutex::new(()),
+        })
+    }
+
+    pub(super) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// Sends one command.
+    pub(super) async fn query<T: FromRedisValue>(
+        self: &Arc<Link>,
+        command: &Cmd,
+    ) -> Result<T, Failure> {
+        self.send(command).await.and_then(read)
+    }
+
+    /// Runs a script by its digest; a server that does not know it is told.
+    ///
+    /// "Unknown script" is answered before anything runs, so running it again is safe.
+    pub(super) async fn run<T: FromRedisValue>(
+        self: &Arc<Link>,
+        script: &Script,
+        command: &Cmd,
+    ) -> Result<T, Failure> {
+        match self.send(command).await {
+            Err(failure) if failure.is_unknown_script() => {
+                let mut load = redis::cmd("SCRIPT");
+                load.arg("LOAD").arg(script.source());
+                self.send(&load).await?;
+                self.send(command).await
+            }
+            other => other,
+        }
+        .and_then(read)
+    }
+
+    /// Makes sure that there is a connection.
+    pub(super) async fn dial(self: &Arc<Link>) -> Result<(), Failure> {
+        self.live().await.map(drop).map_err(Failure::Unsent)
+    }
+
+    async fn send(self: &Arc<Link>, command: &Cmd) -> Result<Value, Failure> {
+        let mut live = self.live().await.map_err(Failure::Unsent)?;
+        let answer = live.connection.send_packed_command(command).await;
+        if let Err(e) = &answer {
+            // Without an answer the connection may be half open: the next call must not wait
+            // for it too.
+            if e.is_unrecoverable_error() || e.is_io_error() {
+                self.hang_up(live.number);
+            }
+        }
+        match answer {
+            Ok(Value::ServerError(e)) => Err(Failure::Sent(e.into())),
+            Ok(value) => Ok(value),
+            Err(e) => Err(Failure::Sent(e)),
+        }
+    }
+
+    async fn live(self: &Arc<Link>) -> redis::RedisResult<Live> {
+        if let Some(live) = self.current() {
+            return Ok(live);
+        }
+        let _one_at_a_time = self.dialling.lock().await;
+        if let Some(live) = self.current() {
+            return Ok(live);
+        }
+        let number = self.dialled.fetch_add(1, Ordering::Relaxed) + 1;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.call_timeout))
+            .set_response_timeout(Some(self.call_timeout))
+            .set_push_sender(Ear {
+                link: Arc::downgrade(self),
+                number,
+            });
+        let mut connection = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
+        connection.subscribe(&self.channel).await?;
+        let live = Live { connection, number };
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(live.clone());
+        if number > 1 {
+            // Whatever was published while nobody listened is gone.
+            self.tell(|wakeups| wakeups.missed());
+        }
+        Ok(live)
+    }
+
+    fn current(&self) -> Option<Live> {
+        self.current
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Drops the connection of that number, unless another has taken its place.
+    fn hang_up(&self, number: u64) {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if current.as_ref().is_some_and(|live| live.number == number) {
+            *current = None;
+        }
+    }
+
+    fn tell(&self, what: impl FnOnce(&dyn WakeUps)) {
+        if let Some(wakeups) = self.wakeups.upgrade() {
+            what(&*wakeups);
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("channel", &self.channel)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Hears what the server says unasked. Called by the driver as it reads, so that a wake-up
+/// costs no detour through another task.
+struct Ear {
+    link: Weak<Link>,
+    number: u64,
+}
+
+impl AsyncPushSender for Ear {
+    fn send(&self, info: PushInfo) -> Result<(), SendError> {
+        let Some(link) = self.link.upgrade() else {
+            return Ok(());
+        };
+        match info.kind {
+            PushKind::Message => {
+                if let Some((claim, fence)) = info.data.get(1).and_then(parse_wakeup) {
+                    link.tell(|wakeups| wakeups.granted(claim, Some(fence)));
+                }
+            }
+            PushKind::Disconnection => {
+                link.hang_up(self.number);
+                // The waiters' next heartbeat dials, and hears what was missed.
+                link.tell(|wakeups| wakeups.missed());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn read<T: FromRedisValue>(value: Value) -> Result<T, Failure> {
+    redis::from_redis_value(value).map_err(|e| Failure::Sent(e.into()))
+}
+
+/// A wake-up is "<claim> <fence>".
+fn parse_wakeup(payload: &Value) -> Option<(u64, Fence)> {
+    let Value::BulkString(bytes) = payload else {
+        return None;
+    };
+    let (claim, fence) = std::str::from_utf8(bytes).ok()?.split_once(' ')?;
+    Some((claim.parse().ok()?, fence.parse().ok()?))
+}

@@ -1,0 +1,166 @@
+//! `redis://` — one Redis or Valkey server.
+
+mod batch;
+mod examine;
+mod gate;
+mod keys;
+mod link;
+mod lock;
+mod record;
+mod script;
+mod translate;
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, TlsCertificates};
+
+use self::batch::Batcher;
+use self::link::Link;
+use super::url::redact;
+use super::{Backend, Capabilities, Finding, GateStore, LockStore, Pending, WakeUps};
+use crate::error::{Error, Result};
+use crate::lease::FenceStrength;
+
+/// The `redis://` backend, as one coordinator sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Redis {
+    address: Arc<str>,
+    link: Arc<Link>,
+    batcher: Batcher,
+}
+
+impl Redis {
+    pub(crate) async fn open(
+        url: &str,
+        call_timeout: Duration,
+        id: u64,
+        wakeups: Weak<dyn WakeUps>,
+    ) -> Result<Arc<dyn Backend>> {
+        let address: Arc<str> = redact(url).into();
+        let client = client(url).map_err(|e| e.with_backend(address.to_string()))?;
+        let link = Link::new(client, call_timeout, id, wakeups);
+        link.dial()
+            .await
+            .map_err(|failure| Error::from(failure).with_backend(address.to_string()))?;
+        let batcher = Batcher::start(Arc::clone(&link));
+        Ok(Arc::new(Redis {
+            address,
+            link,
+            batcher,
+        }))
+    }
+}
+
+impl Backend for Redis {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn locks(&self) -> Arc<dyn LockStore> {
+        Arc::new(self.clone())
+    }
+
+    fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::new(self.clone())
+    }
+
+    fn examine(&self) -> Pending<'_, Vec<Finding>> {
+        Box::pin(examine::examine(&self.link))
+    }
+}
+
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    kind: "redis",
+    fences: FenceStrength::SingleNode,
+    reach: "all that reach the server",
+    durability: "as the server's persistence; a failover may forget the newest grants",
+};
+
+/// What the URL asks for: user, password, database, TLS (`tls_ca=FILE` names a CA of one's own).
+fn client(url: &str) -> Result<redis::Client> {
+    let malformed = |e: redis::RedisError| {
+        Error::invalid("connect", format!("the URL is malformed: {e}")).with_hint(
+            "redis://USER:PASSWORD@HOST:PORT/DB, rediss://… for TLS, redis+unix:///SOCKET?db=DB",
+        )
+    };
+    let (url, ca) = take_parameter(url, "tls_ca");
+    let info: ConnectionInfo = url.as_str().into_connection_info().map_err(malformed)?;
+    let settings = info
+        .redis_settings()
+        .clone()
+        .set_protocol(ProtocolVersion::RESP3);
+    let info = info.set_redis_settings(settings);
+    if !url.starts_with("rediss:") {
+        return redis::Client::open(info).map_err(malformed);
+    }
+    // Fails only when a provider is there already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let root_cert = match ca {
+        Some(path) => Some(std::fs::read(&path).map_err(|e| {
+            Error::invalid(
+                "connect",
+                format!("the CA file {path:?} cannot be read: {e}"),
+            )
+        })?),
+        None => None,
+    };
+    redis::Client::build_with_tls(
+        info,
+        TlsCertificates {
+            client_tls: None,
+            root_cert,
+        },
+    )
+    .map_err(malformed)
+}
+
+/// Takes one parameter of the query out of a URL.
+fn take_parameter(url: &str, wanted: &str) -> (String, Option<String>) {
+    let Some((front, query)) = url.split_once('?') else {
+        return (url.to_owned(), None);
+    };
+    let mut found = None;
+    let rest: Vec<&str> = query
+        .split('&')
+        .filter(|pair| match pair.split_once('=') {
+            Some((key, value)) if key == wanted => {
+                found = Some(value.to_owned());
+                false
+            }
+            _ => true,
+        })
+        .collect();
+    let url = match rest.is_empty() {
+        true => front.to_owned(),
+        false => format!("{front}?{}", rest.join("&")),
+    };
+    (url, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_of_our_own_do_not_reach_the_driver() {
+        let (url, ca) = take_parameter("rediss://h/0?tls_ca=/etc/ca.pem&x=1", "tls_ca");
+        assert_eq!(
+            (url.as_str(), ca.as_deref()),
+            ("rediss://h/0?x=1", Some("/etc/ca.pem"))
+        );
+        let (url, ca) = take_parameter("rediss://h/0?tls_ca=/etc/ca.pem", "tls_ca");
+        assert_eq!(
+            (url.as_str(), ca.as_deref()),
+            ("rediss://h/0", Some("/etc/ca.pem"))
+        );
+        assert_eq!(
+            take_parameter("redis://h", "tls_ca"),
+            ("redis://h".into(), None)
+        );
+    }
+}

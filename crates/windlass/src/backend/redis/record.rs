@@ -1,0 +1,82 @@
+//! The claim record: `<fence> <ttl ms> <age ms> <channel> <claim> <note>`.
+
+use std::time::Duration;
+
+use crate::backend::Holder;
+use crate::lease::Fence;
+
+/// All of a record but the fence, which the script puts in front.
+pub(super) fn without_fence(
+    ttl: Duration,
+    age: Duration,
+    channel: &str,
+    claim: u64,
+    note: Option<&str>,
+) -> String {
+    format!(
+        "{} {} {channel} {claim} {}",
+        ttl.as_millis(),
+        age.as_millis(),
+        note.unwrap_or("")
+    )
+}
+
+/// What a record and the lock's key tell of the holder.
+pub(super) fn holder(owner: &[u8], left_ms: i64, record: Option<&[u8]>) -> Holder {
+    let remaining = u64::try_from(left_ms).ok().map(Duration::from_millis);
+    let mut holder = Holder {
+        owner: readable(owner),
+        fence: None,
+        remaining,
+        age: None,
+        note: None,
+    };
+    let Some(record) = record.and_then(|r| std::str::from_utf8(r).ok()) else {
+        return holder;
+    };
+    let mut fields = record.splitn(6, ' ');
+    holder.fence = fields.next().and_then(|f| f.parse().ok()).map(Fence::new);
+    let ttl = fields.next().and_then(|f| f.parse().ok());
+    let age = fields.next().and_then(|f| f.parse().ok());
+    if let (Some(ttl), Some(age), Some(remaining)) = (ttl, age, remaining) {
+        // The age as of the last renewal, plus the time since: no clock needs to agree.
+        let since = Duration::from_millis(ttl).saturating_sub(remaining);
+        holder.age = Some(Duration::from_millis(age) + since);
+    }
+    holder.note = fields.nth(2).filter(|n| !n.is_empty()).map(str::to_owned);
+    holder
+}
+
+/// Other libraries write owners that are not text.
+fn readable(owner: &[u8]) -> String {
+    match std::str::from_utf8(owner) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => owner.escape_ascii().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let ms = Duration::from_millis;
+        let rest = without_fence(ms(30_000), ms(1_500), "ch", 7, Some("nightly build"));
+        let record = format!("42 {rest}");
+        let h = holder(b"me", 29_000, Some(record.as_bytes()));
+        assert_eq!(h.owner, "me");
+        assert_eq!(h.fence, Some(Fence::new(42)));
+        assert_eq!(h.remaining, Some(ms(29_000)));
+        assert_eq!(h.age, Some(ms(2_500)));
+        assert_eq!(h.note.as_deref(), Some("nightly build"));
+    }
+
+    #[test]
+    fn foreign_owners_are_shown_as_far_as_possible() {
+        let h = holder(&[0xff, b'a', 0], -1, None);
+        assert_eq!(h.owner, "\\xffa\\x00");
+        assert_eq!(h.remaining, None);
+        assert_eq!(h.fence, None);
+    }
+}

@@ -1,0 +1,38 @@
+//! The scripts, and how they are called.
+
+use std::sync::LazyLock;
+
+/// A Lua script and the digest that Redis knows it by.
+pub(super) struct Script(redis::Script, &'static str);
+
+impl Script {
+    fn new(source: &'static str) -> Script {
+        Script(redis::Script::new(source), source)
+    }
+
+    pub(super) fn digest(&self) -> &str {
+        self.0.get_hash()
+    }
+
+    pub(super) fn source(&self) -> &'static str {
+        self.1
+    }
+}
+
+/// Acquire, renew, release and break, in batches.
+pub(super) static LOCK: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("scripts/lock/prelude.lua"),
+        include_str!("scripts/lock/acquire.lua"),
+        include_str!("scripts/lock/renew.lua"),
+        include_str!("scripts/lock/release.lua"),
+        include_str!("scripts/lock/break.lua"),
+        include_str!("scripts/lock/dispatch.lua"),
+    ))
+});
+
+pub(super) static LOCK_INSPECT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/lock_inspect.lua")));
+
+pub(super) static GATE_ADMIT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/gate_admit.lua")));

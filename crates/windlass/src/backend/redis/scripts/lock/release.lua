@@ -1,0 +1,27 @@
+-- Gives up what the owner has: the lock, which goes to the first living waiter in the same
+-- step, or a place in line.
+--
+--   arguments: none
+--   returns: 1 if it was held, 2 if it was in line, 0 if neither
+--
+-- Atomic because only the owner's own lock may be given up.
+-- Inner calls when nobody waits: GET, ZPOPMIN, DEL. A hand-over: GET, ZPOPMIN, GET, SET, PUBLISH,
+-- DEL, however many wait.
+
+local function release(lock, line, claim, owner)
+  local holder = call('GET', lock)
+  if holder == owner then
+    if hand_over(lock, line, claim, owner) then
+      call('DEL', claim)
+    else
+      call('DEL', lock, claim)
+    end
+    return 1
+  end
+  local waiting = call('ZREM', line, owner)
+  call('DEL', claim)
+  if not holder then
+    hand_over(lock, line, claim, owner)
+  end
+  return waiting * 2
+end

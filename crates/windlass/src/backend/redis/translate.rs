@@ -1,0 +1,136 @@
+//! From the driver's errors to ours: no type of the driver goes further up.
+
+use redis::{ErrorKind as Kind, RedisError};
+
+use crate::error::{Error, ErrorKind};
+
+/// How a command failed.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// There was no connection: nothing was sent.
+    Unsent(RedisError),
+    /// It was sent, and failed or went unanswered.
+    Sent(RedisError),
+}
+
+impl Failure {
+    pub(super) fn is_unknown_script(&self) -> bool {
+        matches!(self, Failure::Sent(e) if e.code() == Some("NOSCRIPT"))
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure {
+            Failure::Unsent(e) => unsent(e),
+            Failure::Sent(e) => sent(e),
+        }
+    }
+}
+
+fn unsent(e: RedisError) -> Error {
+    if let Some(error) = refusal(&e) {
+        return error.with_operation("connect").with_source(e);
+    }
+    if e.kind() == Kind::RESP3NotSupported {
+        return Error::new(
+            ErrorKind::Unsupported,
+            "connect",
+            "the server does not speak RESP3",
+        )
+        .with_hint("Redis 6.2 or later, or Valkey, is needed")
+        .with_source(e);
+    }
+    Error::new(
+        ErrorKind::Unreachable,
+        "connect",
+        "the server cannot be reached",
+    )
+    .with_hint("is it running, and are host, port and TLS right?")
+    .with_source(e)
+}
+
+fn sent(e: RedisError) -> Error {
+    if let Some(error) = refusal(&e) {
+        return error.with_source(e);
+    }
+    let no_answer = e.is_timeout() || e.is_io_error() || e.is_unrecoverable_error();
+    let (kind, message) = if no_answer {
+        (
+            ErrorKind::OutcomeUnknown,
+            "no answer came; it may have happened",
+        )
+    } else {
+        (ErrorKind::Store, "the server answered with an error")
+    };
+    Error::new(kind, "call", message).with_source(e)
+}
+
+/// What the server's own words mean, where it refused before doing anything.
+fn refusal(e: &RedisError) -> Option<Error> {
+    if e.kind() == Kind::AuthenticationFailed {
+        return Some(access_denied());
+    }
+    let (kind, message, hint) = match e.code()? {
+        "NOAUTH" | "WRONGPASS" | "NOPERM" => return Some(access_denied()),
+        "WRONGTYPE" => return Some(wrong_type()),
+        "READONLY" => (
+            ErrorKind::Unreachable,
+            "the server is a read-only replica",
+            "connect to the primary",
+        ),
+        "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" => (
+            ErrorKind::Unreachable,
+            "the server is not ready",
+            "try again in a moment",
+        ),
+        "OOM" => (
+            ErrorKind::Store,
+            "the server is out of memory",
+            "raise maxmemory, or free some",
+        ),
+        _ => return None,
+    };
+    Some(Error::new(kind, "call", message).with_hint(hint))
+}
+
+/// An error that one decision of a batch was answered with.
+pub(super) fn decision_error(text: &str) -> Error {
+    match text {
+        text if text.contains("WRONGTYPE") => wrong_type(),
+        text if text.contains("OOM") => {
+            Error::new(ErrorKind::Store, "call", "the server is out of memory")
+                .with_hint("raise maxmemory, or free some")
+        }
+        text => Error::new(
+            ErrorKind::Store,
+            "call",
+            format!("the script failed: {text}"),
+        ),
+    }
+}
+
+/// An answer that is not of the shape it should have.
+pub(super) fn strange_answer(answer: &impl std::fmt::Debug) -> Error {
+    Error::new(
+        ErrorKind::Store,
+        "call",
+        format!("the server's answer makes no sense: {answer:?}"),
+    )
+}
+
+fn wrong_type() -> Error {
+    Error::new(
+        ErrorKind::WrongType,
+        "call",
+        "the key of this name holds something that is not a lock",
+    )
+    .with_hint("another program uses the name; choose another one, or a namespace")
+}
+
+fn access_denied() -> Error {
+    Error::new(ErrorKind::AccessDenied, "call", "the server refused access").with_hint(
+        "check user and password in the URL (redis://USER:PASSWORD@HOST), and that the user \
+         may use the keys, the channels windlass:wake:* and the commands",
+    )
+}

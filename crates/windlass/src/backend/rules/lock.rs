@@ -1,0 +1,200 @@
+//! The decisions of a lock.
+//!
+//! Invariants, which every decision keeps:
+//! - at most one holder, and nobody overtakes: whoever arrives while others wait goes behind them;
+//! - the holder's fence is lower than every waiter's, so fences grow from grant to grant;
+//! - a lock that comes free goes to the first waiter alive, in the same step, and only that
+//!   waiter is woken.
+
+use crate::backend::{Acquired, Ask, Holder, IfHeld, Released, Renewal, Renewed, WakeAddress};
+use crate::lease::{Fence, Moment, Owner};
+
+use super::line::{Line, Record};
+
+/// An outcome, and the waiter that became the holder on the way, to be woken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decided<T> {
+    /// The answer to the caller.
+    pub outcome: T,
+    /// The new holder, if it did not ask itself.
+    pub wake: Option<(WakeAddress, Fence)>,
+}
+
+/// Decides on a request for the lock.
+pub fn acquire<L: Line>(
+    line: &mut L,
+    now: Moment,
+    ask: &Ask,
+) -> Result<Decided<Acquired>, L::Error> {
+    let (holder, handed) = settle(line, now)?;
+    let wake = handed.filter(|h| h.owner != ask.owner).map(address);
+    let outcome = match holder {
+        None => {
+            let fence = line.next_fence()?;
+            line.set_holder(fresh(ask, fence, now))?;
+            granted(fence)
+        }
+        Some(holder) if holder.owner == ask.owner => {
+            let fence = holder.fence;
+            line.set_holder(Record {
+                since: holder.since,
+                ..fresh(ask, fence, now)
+            })?;
+            granted(fence)
+        }
+        Some(holder) => match ask.if_held {
+            IfHeld::Answer => Acquired::Busy(describe(&holder, now)),
+            IfHeld::LineUp => {
+                let place = match line.waiter(&ask.owner)? {
+                    Some(known) => known.fence,
+                    None => line.next_fence()?,
+                };
+                line.set_waiter(fresh(ask, place, now))?;
+                Acquired::Queued {
+                    place,
+                    held_for: Some(holder.expires.since(now)),
+                }
+            }
+        },
+    };
+    Ok(Decided { outcome, wake })
+}
+
+/// Decides whether a claim lives on.
+pub fn renew<L: Line>(
+    line: &mut L,
+    now: Moment,
+    renewal: &Renewal,
+) -> Result<Decided<Renewed>, L::Error> {
+    let (holder, handed) = settle(line, now)?;
+    let wake = handed.filter(|h| h.owner != renewal.owner).map(address);
+    let kept = |record: Record| Record {
+        ttl: renewal.ttl,
+        expires: now + renewal.ttl,
+        note: renewal.note.clone(),
+        wake: renewal.wake,
+        ..record
+    };
+    let outcome = match holder {
+        Some(holder) if holder.owner == renewal.owner => {
+            line.set_holder(kept(holder))?;
+            Renewed::Held
+        }
+        other => match line.waiter(&renewal.owner)? {
+            Some(waiter) => {
+                line.set_waiter(kept(waiter))?;
+                Renewed::Waiting {
+                    held_for: other.map(|h| h.expires.since(now)),
+                }
+            }
+            None => Renewed::Gone,
+        },
+    };
+    Ok(Decided { outcome, wake })
+}
+
+/// Gives up what `owner` has.
+pub fn release<L: Line>(
+    line: &mut L,
+    now: Moment,
+    owner: &Owner,
+) -> Result<Decided<Released>, L::Error> {
+    let (holder, handed) = settle(line, now)?;
+    if holder.as_ref().is_some_and(|h| h.owner == *owner) {
+        line.clear_holder()?;
+        let (_, next) = settle(line, now)?;
+        return Ok(Decided {
+            outcome: Released::WasHeld,
+            wake: next.map(address),
+        });
+    }
+    let outcome = match line.waiter(owner)? {
+        Some(waiter) => {
+            line.remove_waiter(&waiter)?;
+            Released::WasWaiting
+        }
+        None => Released::WasGone,
+    };
+    Ok(Decided {
+        outcome,
+        wake: handed.map(address),
+    })
+}
+
+/// Takes the lock from its holder.
+pub fn break_lock<L: Line>(line: &mut L, now: Moment) -> Result<Decided<Option<Holder>>, L::Error> {
+    let victim = line.holder()?.filter(|h| h.expires > now);
+    line.clear_holder()?;
+    let (_, next) = settle(line, now)?;
+    Ok(Decided {
+        outcome: victim.map(|h| describe(&h, now)),
+        wake: next.map(address),
+    })
+}
+
+/// Looks at the lock.
+pub fn inspect<L: Line>(line: &mut L, now: Moment) -> Result<(Option<Holder>, u64), L::Error> {
+    let holder = line.holder()?.filter(|h| h.expires > now);
+    Ok((holder.map(|h| describe(&h, now)), line.waiters()?))
+}
+
+/// Removes a dead holder and gives a free lock to the first waiter alive.
+///
+/// Returns the holder, and the same record again if it became the holder just now.
+fn settle<L: Line>(
+    line: &mut L,
+    now: Moment,
+) -> Result<(Option<Record>, Option<Record>), L::Error> {
+    if let Some(holder) = line.holder()? {
+        if holder.expires > now {
+            return Ok((Some(holder), None));
+        }
+        line.clear_holder()?;
+    }
+    while let Some(waiter) = line.first()? {
+        line.remove_waiter(&waiter)?;
+        if waiter.expires > now {
+            let holder = Record {
+                expires: now + waiter.ttl,
+                since: now,
+                ..waiter
+            };
+            line.set_holder(holder.clone())?;
+            return Ok((Some(holder.clone()), Some(holder)));
+        }
+    }
+    Ok((None, None))
+}
+
+fn fresh(ask: &Ask, fence: Fence, now: Moment) -> Record {
+    Record {
+        owner: ask.owner.clone(),
+        fence,
+        ttl: ask.ttl,
+        expires: now + ask.ttl,
+        since: now,
+        note: ask.note.clone(),
+        wake: ask.wake,
+    }
+}
+
+fn granted(fence: Fence) -> Acquired {
+    Acquired::Granted {
+        fence,
+        recorded: true,
+    }
+}
+
+fn address(record: Record) -> (WakeAddress, Fence) {
+    (record.wake, record.fence)
+}
+
+fn describe(record: &Record, now: Moment) -> Holder {
+    Holder {
+        owner: record.owner.to_string(),
+        fence: Some(record.fence),
+        remaining: Some(record.expires.since(now)),
+        age: Some(now.since(record.since)),
+        note: record.note.as_deref().map(str::to_owned),
+    }
+}

@@ -1,0 +1,8 @@
+//! The executable specification: pure decisions, without I/O.
+//!
+//! State, operation and time go in; new state and outcome come out. `memory:` and `file:` run
+//! these very functions; the Redis scripts are proven to decide alike by a property test.
+
+pub mod gate;
+pub mod line;
+pub mod lock;

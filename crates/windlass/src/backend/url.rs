@@ -1,0 +1,173 @@
+//! Which backend a URL names.
+
+use std::path::PathBuf;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A store URL, taken apart as far as choosing a backend needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoreUrl {
+    Memory { name: Option<String> },
+    File { path: PathBuf },
+    Redis { url: String },
+}
+
+/// What each scheme is for: `connect` lists them when it meets an unknown one.
+const SCHEMES: &str = "memory:, file:PATH, redis://HOST, rediss://HOST, redis+unix:///SOCKET";
+
+impl StoreUrl {
+    pub(crate) fn parse(text: &str) -> Result<StoreUrl> {
+        let Some((scheme, rest)) = text.split_once(':') else {
+            return Err(Error::invalid(
+                "connect",
+                format!("{:?} is not a store URL: it has no scheme", redact(text)),
+            )
+            .with_hint(format!("known URLs: {SCHEMES}")));
+        };
+        match scheme {
+            "memory" => Ok(StoreUrl::Memory {
+                name: Some(rest.trim_start_matches('/'))
+                    .filter(|n| !n.is_empty())
+                    .map(str::to_owned),
+            }),
+            "file" => {
+                // file:relative, file:/absolute and file:///absolute
+                let path = rest.strip_prefix("//").unwrap_or(rest);
+                if path.is_empty() {
+                    return Err(Error::invalid("connect", "file: needs a path")
+                        .with_hint("for example file:/var/lib/app/locks.db"));
+                }
+                Ok(StoreUrl::File { path: path.into() })
+            }
+            "redis" | "rediss" | "redis+unix" | "unix" => {
+                if !rest.starts_with("//") || rest.len() == 2 {
+                    return Err(Error::invalid(
+                        "connect",
+                        format!("{:?} names no server", redact(text)),
+                    )
+                    .with_hint("for example redis://127.0.0.1:6379"));
+                }
+                Ok(StoreUrl::Redis {
+                    url: text.to_owned(),
+                })
+            }
+            _ => Err(Error::invalid(
+                "connect",
+                format!("unknown scheme {scheme:?} in {:?}", redact(text)),
+            )
+            .with_hint(format!("known URLs: {SCHEMES}"))),
+        }
+    }
+}
+
+/// The same URL without its password.
+pub(crate) fn redact(url: &str) -> String {
+    let (front, query) = match url.split_once('?') {
+        Some((front, query)) => (front, Some(query)),
+        None => (url, None),
+    };
+    let mut shown = match front.split_once("://") {
+        Some((scheme, rest)) => {
+            let (authority, path) = match rest.find('/') {
+                Some(slash) => rest.split_at(slash),
+                None => (rest, ""),
+            };
+            match authority.rsplit_once('@') {
+                Some((user, host)) => {
+                    let user = match user.split_once(':') {
+                        Some((user, _)) => format!("{user}:***"),
+                        None => user.to_owned(),
+                    };
+                    format!("{scheme}://{user}@{host}{path}")
+                }
+                None => front.to_owned(),
+            }
+        }
+        None => front.to_owned(),
+    };
+    if let Some(query) = query {
+        let pairs: Vec<String> = query
+            .split('&')
+            .map(|pair| match pair.split_once('=') {
+                Some((key @ ("pass" | "password"), _)) => format!("{key}=***"),
+                _ => pair.to_owned(),
+            })
+            .collect();
+        shown.push('?');
+        shown.push_str(&pairs.join("&"));
+    }
+    shown
+}
+
+/// A backend that was left out of this build.
+#[allow(dead_code, reason = "used only when a backend feature is off")]
+pub(crate) fn left_out(scheme: &str, feature: &str) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "connect",
+        format!("this build has no {scheme} backend"),
+    )
+    .with_hint(format!("build with the feature {feature:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chooses_by_scheme() {
+        let memory = |name: Option<&str>| StoreUrl::Memory {
+            name: name.map(str::to_owned),
+        };
+        assert_eq!(StoreUrl::parse("memory:").unwrap(), memory(None));
+        assert_eq!(StoreUrl::parse("memory:x").unwrap(), memory(Some("x")));
+        for (text, path) in [
+            ("file:/a/b.db", "/a/b.db"),
+            ("file:///a/b.db", "/a/b.db"),
+            ("file:b.db", "b.db"),
+        ] {
+            assert_eq!(
+                StoreUrl::parse(text).unwrap(),
+                StoreUrl::File { path: path.into() }
+            );
+        }
+        assert!(matches!(
+            StoreUrl::parse("redis://h:1/2").unwrap(),
+            StoreUrl::Redis { .. }
+        ));
+    }
+
+    #[test]
+    fn explains_what_it_cannot_use() {
+        for (bad, word) in [
+            ("localhost", "no scheme"),
+            ("http://x", "unknown scheme"),
+            ("file:", "needs a path"),
+            ("redis:localhost", "names no server"),
+            ("redis://", "names no server"),
+        ] {
+            let e = StoreUrl::parse(bad).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::InvalidInput);
+            assert!(e.to_string().contains(word), "{e}");
+            assert!(e.hint().is_some());
+        }
+    }
+
+    #[test]
+    fn passwords_never_print() {
+        for (url, shown) in [
+            ("redis://:s3cret@h:1/0", "redis://:***@h:1/0"),
+            ("redis://ann:s3cret@h", "redis://ann:***@h"),
+            ("redis://ann:s3@cret@h/1", "redis://ann:***@h/1"),
+            (
+                "redis+unix:///run/r.sock?db=2&pass=s3cret",
+                "redis+unix:///run/r.sock?db=2&pass=***",
+            ),
+            ("redis://h:6379", "redis://h:6379"),
+        ] {
+            assert_eq!(redact(url), shown);
+        }
+        let e = StoreUrl::parse("etcdd://ann:s3cret@h").unwrap_err();
+        assert!(!format!("{e} {e:?}").contains("s3cret"));
+    }
+}

@@ -1,0 +1,247 @@
+//! The handle a program connects, clones, and asks for primitives.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::backend::memory::{Memory, World};
+use crate::backend::url::StoreUrl;
+use crate::backend::{Backend, Capabilities, Finding, GateStore, LockState, LockStore, WakeUps};
+use crate::error::{Error, Result};
+use crate::gate::Gate;
+use crate::lease::{Clock, Keeper};
+use crate::lock::Lock;
+use crate::name::Name;
+
+/// The limit on one round trip, unless told otherwise.
+pub const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Connects to the store that `url` names, with the usual options.
+///
+/// | URL | state lives in |
+/// |---|---|
+/// | `memory:` | this process, for this connection alone; `memory:NAME` is shared within the process |
+/// | `file:PATH` | a SQLite file, for the processes of one machine |
+/// | `redis://HOST:PORT/DB` | one Redis or Valkey server; `rediss://` for TLS, `redis+unix://` for a socket |
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
+/// let w = windlass::connect("memory:").await?;
+/// let guard = w.lock("invoice/42").acquire().await?;
+/// # drop(guard); Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// When the URL is not understood, or the store cannot be reached.
+///
+/// # Panics
+///
+/// Outside a tokio runtime.
+pub async fn connect(url: &str) -> Result<Coordinator> {
+    Options::new().connect(url).await
+}
+
+/// How to connect, where the usual will not do.
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing until connect is called"]
+pub struct Options {
+    pub(crate) namespace: Option<String>,
+    pub(crate) call_timeout: Duration,
+    pub(crate) clock: Clock,
+}
+
+impl Options {
+    /// The usual options.
+    pub fn new() -> Options {
+        Options {
+            namespace: None,
+            call_timeout: DEFAULT_CALL_TIMEOUT,
+            clock: Clock::system(),
+        }
+    }
+
+    /// A prefix for all names, so that several programs can share a store: `NS:name`.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Options {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// The limit on one round trip, 2 s by default. When it is reached the outcome is unknown, and is
+    /// treated so.
+    pub fn call_timeout(mut self, limit: Duration) -> Options {
+        self.call_timeout = limit;
+        self
+    }
+
+    /// Another clock, for tests on `memory:`.
+    pub fn clock(mut self, clock: Clock) -> Options {
+        self.clock = clock;
+        self
+    }
+
+    /// Connects to the store that `url` names.
+    ///
+    /// # Errors
+    ///
+    /// See [`connect`](crate::connect).
+    pub async fn connect(self, url: &str) -> Result<Coordinator> {
+        if let Some(namespace) = &self.namespace {
+            Name::new("use the namespace", None, namespace)?;
+        }
+        let store = StoreUrl::parse(url)?;
+        let keeper = Keeper::start(self.clock.clone(), self.call_timeout, Handle::current());
+        let backend: Arc<dyn Backend> = match store {
+            StoreUrl::Memory { name } => {
+                let world = match name {
+                    Some(name) => World::shared(self.clock.clone(), &name),
+                    None => World::private(self.clock.clone()),
+                };
+                world.introduce(keeper.client(), wakeups(&keeper));
+                Arc::new(Memory(world))
+            }
+            #[cfg(feature = "file")]
+            StoreUrl::File { path } => {
+                use crate::backend::file::File;
+                File::open(path, keeper.client(), wakeups(&keeper)).await?
+            }
+            #[cfg(not(feature = "file"))]
+            StoreUrl::File { .. } => return Err(crate::backend::url::left_out("file", "file")),
+            #[cfg(feature = "redis")]
+            StoreUrl::Redis { url } => {
+                use crate::backend::redis::Redis;
+                Redis::open(&url, self.call_timeout, keeper.client(), wakeups(&keeper)).await?
+            }
+            #[cfg(not(feature = "redis"))]
+            StoreUrl::Redis { .. } => return Err(crate::backend::url::left_out("redis", "redis")),
+        };
+        Ok(Coordinator {
+            inner: Arc::new(Inner {
+                locks: backend.locks(),
+                gates: backend.gates(),
+                backend,
+                keeper,
+                namespace: self.namespace,
+            }),
+        })
+    }
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options::new()
+    }
+}
+
+/// A connection to a store, from which all primitives come. Cheap to clone; one is enough for a
+/// program.
+///
+/// Guards keep what they need alive: a coordinator may be dropped before them.
+#[derive(Clone)]
+pub struct Coordinator {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    backend: Arc<dyn Backend>,
+    locks: Arc<dyn LockStore>,
+    gates: Arc<dyn GateStore>,
+    keeper: Arc<Keeper>,
+    namespace: Option<String>,
+}
+
+impl Coordinator {
+    /// A lock of that name. Nothing is sent until it is acquired.
+    pub fn lock(&self, name: &str) -> Lock {
+        Lock::new(self.clone(), name)
+    }
+
+    /// The gate of that name, for the side of the resource.
+    pub fn gate(&self, name: &str) -> Gate {
+        Gate::new(self.clone(), name)
+    }
+
+    /// The locks that are held or waited for, whose names match `pattern`, where `*` stands for
+    /// any text and `?` for any character.
+    ///
+    /// On Redis, locks of other libraries are not listed: their keys look like anybody's.
+    pub async fn list_locks(&self, pattern: &str) -> Result<Vec<LockState>> {
+        let pattern = match &self.inner.namespace {
+            Some(namespace) => format!("{namespace}:{pattern}"),
+            None => pattern.to_owned(),
+        };
+        let answer = self.inner.locks.list(pattern);
+        let mut found = answer
+            .await
+            .map_err(|e| self.describe(e.with_operation("list locks")))?;
+        for state in &mut found {
+            self.strip_namespace(&mut state.name);
+        }
+        Ok(found)
+    }
+
+    /// What the backend is and offers.
+    pub fn capabilities(&self) -> Capabilities {
+        self.inner.backend.capabilities()
+    }
+
+    /// The store's URL, without credentials.
+    pub fn address(&self) -> &str {
+        self.inner.backend.address()
+    }
+
+    /// Looks at the store as an operator would: what it is, what it promises, what is
+    /// misconfigured.
+    pub async fn examine(&self) -> Result<Vec<Finding>> {
+        let findings = self.inner.backend.examine().await;
+        findings.map_err(|e| self.describe(e.with_operation("examine the store")))
+    }
+
+    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
+        &self.inner.keeper
+    }
+
+    pub(crate) fn locks(&self) -> &Arc<dyn LockStore> {
+        &self.inner.locks
+    }
+
+    pub(crate) fn gates(&self) -> &Arc<dyn GateStore> {
+        &self.inner.gates
+    }
+
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.inner.namespace.as_deref()
+    }
+
+    pub(crate) fn strip_namespace(&self, name: &mut String) {
+        if let Some(namespace) = &self.inner.namespace {
+            if let Some(rest) = name
+                .strip_prefix(namespace.as_str())
+                .and_then(|rest| rest.strip_prefix(':'))
+            {
+                *name = rest.to_owned();
+            }
+        }
+    }
+
+    /// Says in the error which store it was about.
+    pub(crate) fn describe(&self, error: Error) -> Error {
+        error.with_backend(self.inner.backend.address().to_owned())
+    }
+}
+
+impl fmt::Debug for Coordinator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Coordinator")
+            .field("store", &self.address())
+            .field("namespace", &self.inner.namespace)
+            .finish()
+    }
+}
+
+fn wakeups(keeper: &Arc<Keeper>) -> Weak<dyn WakeUps> {
+    let weak: Weak<Keeper> = Arc::downgrade(keeper);
+    weak
+}

@@ -1,0 +1,464 @@
+//! The one renewal loop of a coordinator.
+//!
+//! It keeps every claim alive, held or waiting, batching all that is due; tells holders of loss
+//! before the store can give their lock away; takes wake-ups; and withdraws what cancelled callers
+//! left behind.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use super::claim::State;
+use super::{Claim, Clock, Fence, Moment, Phase, Terms};
+use crate::backend::{Released, Renewal, Renewed, WakeAddress, WakeUps};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The most renewals in one call of the store.
+const BATCH: usize = 1024;
+/// A grant whose claim is not recorded yet is renewed for the first time after this long.
+const RECORD_AFTER: Duration = Duration::from_millis(50);
+/// Waiters look for themselves this long after the holder's claim should have ended, so
+/// that the store's own expiry has surely happened.
+const AFTER_EXPIRY: Duration = Duration::from_millis(5);
+
+pub(crate) struct Keeper {
+    clock: Clock,
+    call_timeout: Duration,
+    client: u64,
+    runtime: Handle,
+    next_claim: AtomicU64,
+    table: Mutex<Table>,
+    /// Told when something is to be looked at before the loop would wake by itself.
+    sooner: Arc<Notify>,
+}
+
+struct Table {
+    claims: HashMap<u64, Arc<Claim>>,
+    schedule: BTreeSet<(Moment, u64)>,
+    /// Until when the loop sleeps.
+    asleep_until: Moment,
+}
+
+impl Keeper {
+    /// Starts a keeper, whose loop ends when the last handle is gone.
+    pub(crate) fn start(clock: Clock, call_timeout: Duration, runtime: Handle) -> Arc<Keeper> {
+        let keeper = Arc::new(Keeper {
+            clock,
+            call_timeout,
+            client: rand::random(),
+            runtime: runtime.clone(),
+            next_claim: AtomicU64::new(1),
+            table: Mutex::new(Table {
+                claims: HashMap::new(),
+                schedule: BTreeSet::new(),
+                asleep_until: Moment::NEVER,
+            }),
+            sooner: Arc::new(Notify::new()),
+        });
+        runtime.spawn(run(
+            Arc::downgrade(&keeper),
+            keeper.clock.clone(),
+            Arc::clone(&keeper.sooner),
+        ));
+        keeper
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The identity under which backends send wake-ups to this keeper.
+    pub(crate) fn client(&self) -> u64 {
+        self.client
+    }
+
+    pub(crate) fn new_claim(&self, terms: Terms) -> Arc<Claim> {
+        let wake = WakeAddress {
+            client: self.client,
+            claim: self.next_claim.fetch_add(1, Ordering::Relaxed),
+        };
+        Claim::new(terms, wake)
+    }
+
+    /// Waits for a store's answer no longer than the call timeout: after that, the outcome is
+    /// unknown.
+    pub(crate) async fn call<T>(
+        &self,
+        operation: &'static str,
+        name: &str,
+        answer: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let deadline = self.clock.now() + self.call_timeout;
+        match self.clock.until(deadline, answer).await {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(e)) => Err(e.with_operation(operation).with_name(name)),
+            None => Err(Error::new(
+                ErrorKind::OutcomeUnknown,
+                operation,
+                format!(
+                    "no answer within {:?}; it may have happened",
+                    self.call_timeout
+                ),
+            )
+            .with_name(name)),
+        }
+    }
+
+    /// Listens for wake-ups of a claim that is about to be sent.
+    pub(crate) fn listen(&self, claim: &Arc<Claim>) {
+        self.table()
+            .claims
+            .insert(claim.wake.claim, Arc::clone(claim));
+    }
+
+    /// The store granted the claim: keep it, renewing early if others cannot see it whole yet.
+    pub(crate) fn hold(&self, claim: &Arc<Claim>, sent: Moment, fence: Fence, recorded: bool) {
+        let mut table = self.table();
+        table.claims.insert(claim.wake.claim, Arc::clone(claim));
+        let mut state = claim.state();
+        state.fence = Some(fence);
+        claim.now_held(&mut state, sent, self.clock.now());
+        let mut next = self.next_renewal(claim, &state);
+        if !recorded && claim.terms.renews {
+            next = next.min(round_down(sent + RECORD_AFTER, RECORD_AFTER / 4));
+        }
+        self.look_at(&mut table, claim, &mut state, next);
+    }
+
+    /// The store put the claim in line.
+    pub(crate) fn wait_in_line(
+        &self,
+        claim: &Arc<Claim>,
+        sent: Moment,
+        place: Fence,
+        held_for: Option<Duration>,
+    ) {
+        let mut table = self.table();
+        let mut state = claim.state();
+        state.fence = Some(place);
+        claim.now_waiting(&mut state, sent);
+        let next = if state.woken_early {
+            self.clock.now()
+        } else {
+            self.next_heartbeat(claim, &state, held_for)
+        };
+        state.woken_early = false;
+        self.look_at(&mut table, claim, &mut state, next);
+    }
+
+    /// Forgets a claim that is being given up.
+    pub(crate) fn forget(&self, claim: &Arc<Claim>) {
+        let mut table = self.table();
+        table.claims.remove(&claim.wake.claim);
+        let mut state = claim.state();
+        if let Some(at) = state.next_look.take() {
+            table.schedule.remove(&(at, claim.wake.claim));
+        }
+        claim.now_ended(&mut state);
+    }
+
+    /// Gives up a claim in the background, whatever became of it, until the store has confirmed
+    /// or the claim must have expired by itself.
+    pub(crate) fn withdraw(self: &Arc<Keeper>, claim: &Arc<Claim>) {
+        self.forget(claim);
+        let (keeper, claim) = (Arc::clone(self), Arc::clone(claim));
+        self.runtime.spawn(async move {
+            let give_up = keeper.clock.now() + claim.terms.ttl + keeper.call_timeout;
+            let mut pause = Duration::from_millis(50);
+            while keeper.clock.now() < give_up {
+                match keeper.release(&claim).await {
+                    Ok(_) => return,
+                    Err(e) if !e.is_retryable() => {
+                        tracing::warn!(error = %e, "could not withdraw; the claim will expire");
+                        return;
+                    }
+                    Err(_) => keeper.clock.sleep(pause).await,
+                }
+                pause = (pause * 2).min(Duration::from_secs(1));
+            }
+        });
+    }
+
+    /// Asks the store to give up the claim, once.
+    pub(crate) async fn release(&self, claim: &Claim) -> Result<Released> {
+        let terms = &claim.terms;
+        let answer = terms.store.release(terms.name.clone(), terms.owner.clone());
+        self.call("release", terms.name.as_str(), answer).await
+    }
+
+    /// Asks the store to renew the claim, now and once; the loop goes on as usual.
+    pub(crate) async fn renew_now(&self, claim: &Arc<Claim>) -> Result<Renewed> {
+        let sent = self.clock.now();
+        let Some(renewal) = claim.renewal(&claim.state(), sent) else {
+            return Ok(Renewed::Gone);
+        };
+        let answer = claim.terms.store.renew(vec![renewal]);
+        let name = claim.terms.name.as_str();
+        let outcome = self
+            .call("renew", name, async { answer.await?.remove(0) })
+            .await;
+        match outcome {
+            Ok(renewed) => {
+                self.apply(claim, sent, Ok(renewed));
+                Ok(renewed)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table
+            .lock()
+            .expect("no code that holds this lock can panic")
+    }
+
+    /// When a held claim is renewed next: at a third of its ttl, or never again.
+    fn next_renewal(&self, claim: &Claim, state: &State) -> Moment {
+        let end = claim.held_until();
+        if !claim.terms.renews {
+            return end;
+        }
+        let third = claim.terms.ttl / 3;
+        // Claims of one ttl fall due together, so that one call can carry many.
+        round_down(state.confirmed + third, batching_grid(third)).min(end)
+    }
+
+    /// When a waiting claim is renewed next: at a third of its ttl, or when the holder's claim
+    /// ends, whichever comes first. That also repairs a lost wake-up.
+    fn next_heartbeat(&self, claim: &Claim, state: &State, held_for: Option<Duration>) -> Moment {
+        let third = claim.terms.ttl / 3;
+        let beat = round_down(state.confirmed + third, batching_grid(third));
+        match held_for {
+            Some(held_for) => beat.min(self.clock.now() + held_for + AFTER_EXPIRY),
+            None => beat,
+        }
+    }
+
+    /// Puts the claim on the schedule, in place of where it was.
+    fn look_at(&self, table: &mut Table, claim: &Claim, state: &mut State, at: Moment) {
+        let id = claim.wake.claim;
+        if let Some(old) = state.next_look.take() {
+            table.schedule.remove(&(old, id));
+        }
+        if !table.claims.contains_key(&id) {
+            return; // given up in the meantime
+        }
+        state.next_look = Some(at);
+        table.schedule.insert((at, id));
+        if at < table.asleep_until {
+            self.sooner.notify_one();
+        }
+    }
+
+    /// Takes all that is due off the schedule: signals loss, and returns what is to be renewed.
+    fn take_due(&self) -> Vec<(Arc<Claim>, Renewal)> {
+        let mut table = self.table();
+        let now = self.clock.now();
+        let mut due = Vec::new();
+        while let Some(&(at, id)) = table.schedule.first() {
+            if at > now {
+                break;
+            }
+            table.schedule.pop_first();
+            let Some(claim) = table.claims.get(&id).cloned() else {
+                continue;
+            };
+            let mut state = claim.state();
+            state.next_look = None;
+            match state.phase {
+                Phase::Held if now >= claim.held_until() => {
+                    claim.now_lost(&mut state);
+                    continue;
+                }
+                Phase::Held | Phase::Waiting => {}
+                _ => continue,
+            }
+            if state.in_flight {
+                // The answer on its way may be older than the reason for this look.
+                state.look_again = true;
+            } else if state.phase == Phase::Waiting || claim.terms.renews {
+                if let Some(renewal) = claim.renewal(&state, now) {
+                    state.in_flight = true;
+                    due.push((Arc::clone(&claim), renewal));
+                }
+            }
+            // While the call is on its way, watch for the end of validity.
+            if state.phase == Phase::Held {
+                let end = claim.held_until();
+                self.look_at(&mut table, &claim, &mut state, end);
+            }
+        }
+        table.asleep_until = match table.schedule.first() {
+            Some(&(at, _)) => at,
+            None => Moment::NEVER,
+        };
+        due
+    }
+
+    /// Sends what is due, in batches that do not wait for each other.
+    fn send(self: &Arc<Keeper>, due: Vec<(Arc<Claim>, Renewal)>) {
+        let mut due = due.into_iter().peekable();
+        while due.peek().is_some() {
+            let (claims, renewals): (Vec<_>, Vec<_>) = due.by_ref().take(BATCH).unzip();
+            let keeper = Arc::clone(self);
+            self.runtime.spawn(async move {
+                let store = Arc::clone(&claims[0].terms.store);
+                let sent = keeper.clock.now();
+                let deadline = sent + keeper.call_timeout;
+                let answers = keeper.clock.until(deadline, store.renew(renewals)).await;
+                let mut answers = match answers {
+                    Some(Ok(answers)) => answers,
+                    Some(Err(e)) => {
+                        tracing::debug!(error = %e, "renewal failed");
+                        Vec::new()
+                    }
+                    None => Vec::new(),
+                }
+                .into_iter();
+                for claim in claims {
+                    claim.state().in_flight = false;
+                    let answer = answers.next().unwrap_or_else(|| {
+                        Err(Error::new(
+                            ErrorKind::OutcomeUnknown,
+                            "renew",
+                            "no answer in time",
+                        ))
+                    });
+                    keeper.apply(&claim, sent, answer);
+                }
+            });
+        }
+    }
+
+    /// Takes the store's word for what became of a claim.
+    fn apply(&self, claim: &Arc<Claim>, sent: Moment, answer: Result<Renewed>) {
+        let mut table = self.table();
+        let mut state = claim.state();
+        let now = self.clock.now();
+        let next = match answer {
+            Ok(Renewed::Held) => {
+                claim.now_held(&mut state, sent, now);
+                self.next_renewal(claim, &state)
+            }
+            Ok(Renewed::Waiting { held_for }) => {
+                claim.now_waiting(&mut state, sent);
+                match state.phase {
+                    // Handed over since, as a faster wake-up has told.
+                    Phase::Held => self.next_renewal(claim, &state),
+                    _ => self.next_heartbeat(claim, &state, held_for),
+                }
+            }
+            Ok(Renewed::Gone) => {
+                claim.fell_out_of_line(&mut state);
+                claim.now_lost(&mut state);
+                return;
+            }
+            Err(_) => match state.phase {
+                Phase::Held => (now + retry_pause(claim.terms.ttl)).min(claim.held_until()),
+                Phase::Waiting if now > state.confirmed + claim.terms.ttl => {
+                    claim.fell_out_of_line(&mut state);
+                    return;
+                }
+                _ => now + retry_pause(claim.terms.ttl),
+            },
+        };
+        if matches!(state.phase, Phase::Held | Phase::Waiting) {
+            let next = if std::mem::take(&mut state.look_again) {
+                now
+            } else {
+                next
+            };
+            self.look_at(&mut table, claim, &mut state, next);
+        }
+    }
+}
+
+impl WakeUps for Keeper {
+    fn granted(&self, claim: u64, fence: Option<Fence>) {
+        let mut table = self.table();
+        // Unknown: given up in the meantime, and its withdrawal is on the way.
+        let Some(claim) = table.claims.get(&claim).cloned() else {
+            return;
+        };
+        let mut state = claim.state();
+        let now = self.clock.now();
+        let next = match (state.phase, fence) {
+            (Phase::Waiting, Some(_))
+                if state.fence == fence && claim.would_be_valid(&state, now) =>
+            {
+                claim.handed_over(&mut state, now);
+                self.next_renewal(&claim, &state)
+            }
+            (Phase::Waiting, _) => now,
+            // Faster than the answer "you are in line".
+            (Phase::Asking | Phase::OutOfLine, _) => {
+                state.woken_early = true;
+                return;
+            }
+            _ => return,
+        };
+        self.look_at(&mut table, &claim, &mut state, next);
+    }
+
+    fn missed(&self) {
+        let mut table = self.table();
+        let now = self.clock.now();
+        let claims: Vec<_> = table.claims.values().cloned().collect();
+        for claim in claims {
+            let mut state = claim.state();
+            if state.phase == Phase::Waiting {
+                self.look_at(&mut table, &claim, &mut state, now);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper")
+            .field("client", &self.client)
+            .field("claims", &self.table().claims.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // Lets the loop find out that it is over.
+        self.sooner.notify_one();
+    }
+}
+
+async fn run(keeper: Weak<Keeper>, clock: Clock, sooner: Arc<Notify>) {
+    loop {
+        let until = {
+            let Some(keeper) = keeper.upgrade() else {
+                return;
+            };
+            let due = keeper.take_due();
+            keeper.send(due);
+            keeper.table().asleep_until
+        };
+        // A call for an earlier look that came since is kept by `sooner`, and ends this at once.
+        clock.until(until, sooner.notified()).await;
+    }
+}
+
+/// A failed renewal is tried again soon, but not in a tight loop.
+fn retry_pause(ttl: Duration) -> Duration {
+    (ttl / 20).clamp(Duration::from_millis(1), Duration::from_millis(250))
+}
+
+fn batching_grid(interval: Duration) -> Duration {
+    (interval / 10).min(Duration::from_millis(20))
+}
+
+fn round_down(moment: Moment, grid: Duration) -> Moment {
+    let grid = (grid.as_nanos() as u64).max(1);
+    Moment::from_nanos(moment.as_nanos() / grid * grid)
+}

@@ -1,0 +1,47 @@
+//! Something to clean up, should the caller be cancelled.
+
+use std::sync::Arc;
+
+use super::{Claim, Keeper};
+
+/// A claim that is withdrawn when this is dropped, unless it was defused.
+///
+/// It exists before the first request is sent, so that cancellation at any await finds it. The
+/// withdrawal runs in the background, with a deadline of its own: the caller's is over.
+#[derive(Debug)]
+pub(crate) struct Undo {
+    keeper: Arc<Keeper>,
+    claim: Arc<Claim>,
+    armed: bool,
+}
+
+impl Undo {
+    pub(crate) fn arm(keeper: Arc<Keeper>, claim: Arc<Claim>) -> Undo {
+        Undo {
+            keeper,
+            claim,
+            armed: true,
+        }
+    }
+
+    /// Nothing is left to withdraw.
+    pub(crate) fn defuse(&mut self) {
+        self.armed = false;
+    }
+
+    pub(crate) fn claim(&self) -> &Arc<Claim> {
+        &self.claim
+    }
+
+    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
+        &self.keeper
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        if self.armed {
+            self.keeper.withdraw(&self.claim);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Windlass works the gates between processes: **who may act**, in what order, and what happens
+//! when somebody who may no longer act does not know it yet.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
+//! let w = windlass::connect("memory:").await?; // or file:locks.db, or redis://127.0.0.1
+//! let guard = w.lock("invoice/42").acquire().await?;
+//! // … the work; hand guard.fence() to whatever it writes to …
+//! guard.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! One API, and state in a backend chosen by [URL](connect). A [`Lock`] is first come, first
+//! served; its [`LockGuard`] renews itself, tells of loss [before](LockGuard::lost) anybody else can
+//! be granted the lock, and carries a [`Fence`]. A [`Gate`] refuses a stale fence where the
+//! write lands.
+
+pub mod backend;
+mod coordinator;
+mod error;
+mod gate;
+mod lease;
+mod lock;
+mod name;
+
+pub use backend::{Admission, Capabilities, Finding, Holder, LockState, Released, Severity};
+pub use coordinator::{Coordinator, DEFAULT_CALL_TIMEOUT, Options, connect};
+pub use error::{Error, ErrorKind, Result};
+pub use gate::{DEFAULT_REMEMBER, Gate};
+pub use lease::{Clock, Fence, FenceStrength, MAX_OWNER_BYTES, Moment, Owner};
+pub use lock::{
+    Attempt, DEFAULT_TTL, Detached, LeaseLost, Lock, LockGuard, MAX_NOTE_BYTES, MAX_TTL, MIN_TTL,
+    RetryPolicy,
+};
+pub use name::{MAX_NAME_BYTES, Name};
