@@ -4,19 +4,24 @@
 //! * [`FaultProxy`] stands between a client and any TCP server and misbehaves on command: it delays,
 //!   holds back, swallows, resets and forgets.
 //! * [`TestProcess`] runs another program, to be killed or frozen at the worst moment.
+//! * [`conformance`] holds every behaviour that all backends share, written once.
+//! * [`FencedRegister`] is a resource that checks fences, as a database would.
 //! * [`eventually`] and [`eventually_blocking`] wait for what has no signal to wait for.
 //!
 //! Whatever is started here ends with the value that stands for it, and also when the test process
 //! itself is killed. A server that is not installed is an error that says what to install, never a
 //! skipped test.
 
+pub mod conformance;
 mod eventually;
 mod owned_child;
 mod process;
 mod proxy;
+mod register;
 mod server;
 
 pub use eventually::{eventually, eventually_blocking};
 pub use process::TestProcess;
 pub use proxy::{Direction, FaultProxy};
+pub use register::{FencedRegister, RegisterClient, Written};
 pub use server::{Flavor, RedisServer, RedisServerBuilder};

@@ -1,0 +1,91 @@
+//! What the resource sees.
+
+use std::time::Duration;
+
+use windlass::{Admission, Fence};
+
+use super::Stage;
+
+/// Any fence as high as the highest, and none lower.
+pub async fn refuses_what_is_stale(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let old = a.lock("stock").acquire().await.unwrap();
+    b.lock("stock").break_lock().await.unwrap();
+    let new = b.lock("stock").acquire().await.unwrap();
+    let gate = a.gate("stock");
+    assert!(
+        gate.admit(old.fence()).await.unwrap().is_admitted(),
+        "nothing newer was seen"
+    );
+    assert!(gate.admit(new.fence()).await.unwrap().is_admitted());
+    assert!(
+        b.gate("stock")
+            .admit(new.fence())
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+    let refused = b.gate("stock").admit(old.fence()).await.unwrap();
+    assert_eq!(
+        refused,
+        Admission::Stale {
+            highest: new.fence()
+        }
+    );
+    // Exact beyond what a double can hold.
+    let (big, bigger) = (Fence::new((1 << 60) + 1), Fence::new((1 << 60) + 2));
+    assert!(a.gate("big").admit(bigger).await.unwrap().is_admitted());
+    assert!(!a.gate("big").admit(big).await.unwrap().is_admitted());
+    assert!(
+        !a.gate("big")
+            .admit(Fence::new(9))
+            .await
+            .unwrap()
+            .is_admitted(),
+        "not as text"
+    );
+    assert!(
+        a.gate("big")
+            .admit(Fence::new(u64::MAX))
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+    assert!(!a.gate("big").admit(bigger).await.unwrap().is_admitted());
+    // What is forgotten is forgotten.
+    let short = a.gate("short").remember(Duration::from_millis(30));
+    assert!(short.admit(Fence::new(5)).await.unwrap().is_admitted());
+    assert!(!short.admit(Fence::new(4)).await.unwrap().is_admitted());
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    assert!(short.admit(Fence::new(4)).await.unwrap().is_admitted());
+    assert!(a.gate("").admit(old.fence()).await.is_err());
+}
+
+/// A lock and a gate may share a name.
+pub async fn is_apart_from_the_lock(stage: &Stage) {
+    let w = stage.connect().await;
+    let guard = w.lock("stock").acquire().await.unwrap();
+    assert!(
+        w.gate("stock")
+            .admit(guard.fence())
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+    guard.renew().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+    let next = w
+        .lock("stock")
+        .try_acquire()
+        .await
+        .unwrap()
+        .acquired()
+        .unwrap();
+    assert!(
+        w.gate("stock")
+            .admit(next.fence())
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+}

@@ -1,0 +1,178 @@
+//! For how long, and how one learns that it is over.
+
+use std::time::{Duration, Instant};
+
+use windlass::{ErrorKind, LeaseLost, Released};
+
+use super::{SOON, Stage, is_free};
+
+/// Alive for as long as the guard is.
+pub async fn renewal_outlives_the_ttl(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let guard = a
+        .lock("stock")
+        .ttl(Duration::from_millis(150))
+        .acquire()
+        .await
+        .unwrap();
+    let end = Instant::now() + Duration::from_millis(900);
+    while Instant::now() < end {
+        assert!(guard.is_held(), "lost although it was renewed");
+        assert!(b.lock("stock").try_acquire().await.unwrap().is_busy());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(guard.release().await.unwrap().was_held());
+}
+
+/// One ttl, and no more.
+pub async fn without_renewal_it_ends(stage: &Stage) {
+    let w = stage.connect().await;
+    let ttl = Duration::from_millis(120);
+    let guard = w
+        .lock("stock")
+        .ttl(ttl)
+        .without_renewal()
+        .acquire()
+        .await
+        .unwrap();
+    assert!(guard.is_held() && guard.remaining() < ttl);
+    let token = guard.lost_token();
+    tokio::time::timeout(SOON, guard.lost())
+        .await
+        .expect("loss is told");
+    assert!(!guard.is_held());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    assert!(token.is_cancelled());
+    is_free(&w, "stock").await;
+    assert_eq!(guard.release().await.unwrap(), Released::WasGone);
+}
+
+/// The old holder knows before the new one holds: on one clock, in every round.
+pub async fn loss_comes_before_the_next_grant(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    for _ in 0..5 {
+        let lock = a
+            .lock("stock")
+            .ttl(Duration::from_millis(100))
+            .without_renewal();
+        let guard = lock.acquire().await.unwrap();
+        let loser = tokio::spawn(async move {
+            guard.lost().await;
+            let at = Instant::now();
+            std::mem::forget(guard);
+            at
+        });
+        let next = b.lock("stock").acquire().await.unwrap();
+        let granted = Instant::now();
+        let lost = loser.await.unwrap();
+        assert!(lost <= granted, "told {:?} too late", lost - granted);
+        assert!(next.release().await.unwrap().was_held());
+    }
+}
+
+/// Renewals do not go beyond the cap.
+pub async fn a_cap_ends_the_hold(stage: &Stage) {
+    let w = stage.connect().await;
+    let cap = Duration::from_millis(400);
+    let lock = w
+        .lock("stock")
+        .ttl(Duration::from_millis(150))
+        .max_hold(cap);
+    let since = Instant::now();
+    let guard = lock.acquire().await.unwrap();
+    tokio::time::timeout(SOON, guard.lost())
+        .await
+        .expect("the cap ends it");
+    let held = since.elapsed();
+    assert!(
+        held >= Duration::from_millis(300),
+        "renewed up to the cap: {held:?}"
+    );
+    assert!(
+        held < cap + Duration::from_millis(300),
+        "and not beyond: {held:?}"
+    );
+    is_free(&w, "stock").await;
+    drop(guard);
+}
+
+/// "Not yours any more" is loss at the next renewal, not at the end of validity.
+pub async fn a_broken_lock_is_lost(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let guard = a
+        .lock("stock")
+        .ttl(Duration::from_millis(600))
+        .acquire()
+        .await
+        .unwrap();
+    b.lock("stock").break_lock().await.unwrap().unwrap();
+    let broken = Instant::now();
+    tokio::time::timeout(SOON, guard.lost())
+        .await
+        .expect("loss is told");
+    assert!(
+        broken.elapsed() < Duration::from_millis(550),
+        "{:?}",
+        broken.elapsed()
+    );
+    assert!(!guard.is_held());
+}
+
+/// Work under the lease ends with it.
+pub async fn run_drops_the_work_on_loss(stage: &Stage) {
+    let w = stage.connect().await;
+    let guard = w.lock("stock").acquire().await.unwrap();
+    assert_eq!(guard.run(async { 7 }).await, Ok(7));
+    assert!(guard.release().await.unwrap().was_held());
+    let lock = w
+        .lock("stock")
+        .ttl(Duration::from_millis(80))
+        .without_renewal();
+    let guard = lock.acquire().await.unwrap();
+    let endless = std::future::pending::<()>();
+    let outcome = tokio::time::timeout(SOON, guard.run(endless)).await;
+    assert_eq!(outcome.expect("the work was dropped"), Err(LeaseLost));
+}
+
+/// In the background, and well before the ttl.
+pub async fn a_dropped_guard_releases(stage: &Stage) {
+    let w = stage.connect().await;
+    drop(w.lock("stock").acquire().await.unwrap());
+    is_free(&w, "stock").await;
+}
+
+/// For a lock that does not renew by itself.
+pub async fn renewing_by_hand(stage: &Stage) {
+    let w = stage.connect().await;
+    let lock = w
+        .lock("stock")
+        .ttl(Duration::from_millis(300))
+        .without_renewal();
+    let guard = lock.acquire().await.unwrap();
+    let end = Instant::now() + Duration::from_millis(700);
+    while Instant::now() < end {
+        guard.renew().await.expect("in time");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(guard.is_held());
+    guard.lost().await;
+    is_free(&w, "stock").await;
+    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+/// A program may drop its coordinator and keep its guards.
+pub async fn guards_outlive_their_coordinator(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let guard = a
+        .lock("stock")
+        .ttl(Duration::from_millis(150))
+        .acquire()
+        .await
+        .unwrap();
+    drop(a);
+    tokio::time::sleep(Duration::from_millis(500)).await; // several ttls
+    assert!(guard.is_held(), "still renewed");
+    assert!(b.lock("stock").try_acquire().await.unwrap().is_busy());
+    drop(guard);
+    is_free(&b, "stock").await;
+}

@@ -1,0 +1,194 @@
+//! In what order.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use windlass::Attempt;
+
+use super::{SOON, Stage, has_waiters, is_free};
+
+/// Whoever asked first is served first, across clients.
+pub async fn first_come_first_served(stage: &Stage) {
+    const WAITERS: u64 = 20;
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let holder = a.lock("stock").acquire().await.unwrap();
+    let (served, mut order) = mpsc::unbounded_channel();
+    for i in 0..WAITERS {
+        let w = if i % 2 == 0 { a.clone() } else { b.clone() };
+        let served = served.clone();
+        tokio::spawn(async move {
+            let guard = w.lock("stock").acquire().await.unwrap();
+            served.send((i, guard.fence())).unwrap();
+            assert!(guard.release().await.unwrap().was_held());
+        });
+        has_waiters(&a, "stock", i + 1).await;
+    }
+    let mut last = holder.fence();
+    assert!(holder.release().await.unwrap().was_held());
+    for i in 0..WAITERS {
+        let (who, fence) = order.recv().await.unwrap();
+        assert_eq!(who, i);
+        assert!(fence > last);
+        last = fence;
+    }
+    is_free(&b, "stock").await;
+}
+
+/// A wake-up, not a poll: long before the next heartbeat, which would be 20 s away.
+pub async fn a_waiter_elsewhere_is_woken_at_once(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    for _ in 0..5 {
+        let holder = a.lock("stock").acquire().await.unwrap();
+        let waiting = tokio::spawn({
+            let b = b.clone();
+            async move {
+                b.lock("stock")
+                    .ttl(Duration::from_secs(60))
+                    .acquire()
+                    .await
+                    .unwrap()
+            }
+        });
+        has_waiters(&a, "stock", 1).await;
+        let released = Instant::now();
+        assert!(holder.release().await.unwrap().was_held());
+        let guard = waiting.await.unwrap();
+        assert!(
+            released.elapsed() < SOON,
+            "woken after {:?}",
+            released.elapsed()
+        );
+        assert!(guard.is_held());
+        assert!(guard.release().await.unwrap().was_held());
+    }
+}
+
+/// The answer is "busy", by whom, and the place in line is given up.
+pub async fn patience_runs_out(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let holder = a.lock("stock").note("busy").acquire().await.unwrap();
+    let asked = Instant::now();
+    match b
+        .lock("stock")
+        .acquire_within(Duration::from_millis(80))
+        .await
+        .unwrap()
+    {
+        Attempt::Acquired(_) => panic!("two holders"),
+        Attempt::Busy(by) => assert_eq!(by.unwrap().owner, holder.owner().as_str()),
+    }
+    assert!(asked.elapsed() >= Duration::from_millis(80));
+    has_waiters(&a, "stock", 0).await;
+    let e = b
+        .lock("stock")
+        .wait(Duration::from_millis(20))
+        .acquire()
+        .await
+        .unwrap_err();
+    assert_eq!(e.kind(), windlass::ErrorKind::WaitElapsed);
+    assert!(e.to_string().contains(holder.owner().as_str()), "{e}");
+    has_waiters(&a, "stock", 0).await;
+    assert!(holder.release().await.unwrap().was_held());
+}
+
+/// A newcomer does not slip in between a release and the first waiter.
+pub async fn nobody_overtakes_the_line(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let holder = a.lock("stock").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let b = b.clone();
+        async move { b.lock("stock").acquire().await.unwrap() }
+    });
+    has_waiters(&a, "stock", 1).await;
+    assert!(holder.release().await.unwrap().was_held());
+    // At once, perhaps before the waiter has heard of its luck.
+    assert!(a.lock("stock").try_acquire().await.unwrap().is_busy());
+    let guard = waiting.await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+}
+
+/// A waiter whose process died does not hold up those behind it.
+pub async fn a_dead_waiter_is_skipped(stage: &Stage) {
+    let a = stage.connect().await;
+    let holder = a.lock("stock").acquire().await.unwrap();
+    let url = stage.url().to_owned();
+    // A process of its own, as far as the store can tell; then everything in it stops at once.
+    let doomed = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    doomed.spawn(async move {
+        let w = windlass::connect(&url).await.unwrap();
+        let _ = w
+            .lock("stock")
+            .ttl(Duration::from_millis(300))
+            .acquire()
+            .await;
+    });
+    has_waiters(&a, "stock", 1).await;
+    let waiting = tokio::spawn({
+        let a = a.clone();
+        async move { a.lock("stock").acquire().await.unwrap() }
+    });
+    has_waiters(&a, "stock", 2).await;
+    doomed.shutdown_background();
+    tokio::time::sleep(Duration::from_millis(400)).await; // its claim must have expired
+    assert!(holder.release().await.unwrap().was_held());
+    let guard = tokio::time::timeout(SOON, waiting)
+        .await
+        .expect("not held up")
+        .unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+    is_free(&a, "stock").await;
+}
+
+/// A holder that died is followed by the first waiter, one ttl later and not much more.
+pub async fn the_line_moves_on_when_the_holder_dies(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let ttl = Duration::from_millis(500);
+    let holder = a
+        .lock("stock")
+        .ttl(ttl)
+        .without_renewal()
+        .acquire()
+        .await
+        .unwrap();
+    let since = Instant::now();
+    std::mem::forget(holder);
+    let guard = b.lock("stock").acquire().await.unwrap();
+    let waited = since.elapsed();
+    assert!(waited < ttl + Duration::from_secs(1), "{waited:?}");
+    assert!(guard.release().await.unwrap().was_held());
+}
+
+/// Heartbeats keep a place in line for longer than its ttl.
+pub async fn a_waiter_with_a_short_ttl_keeps_its_place(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let holder = a.lock("stock").acquire().await.unwrap();
+    let first = tokio::spawn({
+        let b = b.clone();
+        async move {
+            b.lock("stock")
+                .ttl(Duration::from_millis(150))
+                .acquire()
+                .await
+                .unwrap()
+        }
+    });
+    has_waiters(&a, "stock", 1).await;
+    let second = tokio::spawn({
+        let a = a.clone();
+        async move { a.lock("stock").acquire().await.unwrap() }
+    });
+    has_waiters(&a, "stock", 2).await;
+    tokio::time::sleep(Duration::from_millis(600)).await; // four lives of the first claim
+    assert!(holder.release().await.unwrap().was_held());
+    let guard = tokio::time::timeout(SOON, first)
+        .await
+        .expect("still first")
+        .unwrap();
+    assert!(!second.is_finished());
+    assert!(guard.release().await.unwrap().was_held());
+    assert!(second.await.unwrap().release().await.unwrap().was_held());
+}

@@ -1,0 +1,348 @@
+//! Who may act.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use windlass::{Attempt, ErrorKind, Options, Released};
+
+use super::{Stage, is_free};
+
+/// The second asker is told who has it, and gets it after the release.
+pub async fn one_holder_at_a_time(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let guard = a.lock("stock").acquire().await.unwrap();
+    match b.lock("stock").try_acquire().await.unwrap() {
+        Attempt::Acquired(_) => panic!("two holders"),
+        Attempt::Busy(holder) => assert_eq!(holder.unwrap().owner, guard.owner().as_str()),
+    }
+    assert!(guard.is_held());
+    assert!(guard.release().await.unwrap().was_held());
+    let guard = b.lock("stock").try_acquire().await.unwrap().acquired();
+    assert!(
+        guard
+            .expect("it is free")
+            .release()
+            .await
+            .unwrap()
+            .was_held()
+    );
+    is_free(&a, "stock").await;
+}
+
+/// Different names are different locks.
+pub async fn names_do_not_interfere(stage: &Stage) {
+    let w = stage.connect().await;
+    let a = w.lock("a").acquire().await.unwrap();
+    let b = w.lock("b").try_acquire().await.unwrap().acquired().unwrap();
+    assert!(a.is_held() && b.is_held());
+    assert!(a.release().await.unwrap().was_held());
+    assert!(b.release().await.unwrap().was_held());
+}
+
+/// Only the owner can release: one whose lease has passed to somebody else changes nothing.
+pub async fn a_stranger_cannot_release(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let first = a.lock("stock").acquire().await.unwrap();
+    b.lock("stock").break_lock().await.unwrap();
+    let second = b.lock("stock").acquire().await.unwrap();
+    assert_eq!(first.release().await.unwrap(), Released::WasGone);
+    second
+        .renew()
+        .await
+        .expect("the second holder is not disturbed");
+    assert!(a.lock("stock").try_acquire().await.unwrap().is_busy());
+    assert!(second.release().await.unwrap().was_held());
+}
+
+/// A restarted job that comes back as the same owner finds its lock.
+pub async fn the_same_owner_renews(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let first = a.lock("job").owner("job-7").acquire().await.unwrap();
+    let again = b.lock("job").owner("job-7").acquire().await.unwrap();
+    assert_eq!(first.fence(), again.fence(), "renewed, not granted anew");
+    assert!(
+        b.lock("job")
+            .owner("job-8")
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_busy()
+    );
+    assert!(
+        b.lock("job")
+            .owner("job-70")
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_busy()
+    );
+    assert!(
+        b.lock("job")
+            .owner("job-")
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_busy()
+    );
+    assert!(again.release().await.unwrap().was_held());
+    assert_eq!(first.release().await.unwrap(), Released::WasGone);
+}
+
+/// Fences never go back, whatever ends a grant: release, expiry, force, hand-over.
+pub async fn fences_grow_with_every_grant(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let mut last = None;
+    for round in 0..12 {
+        let w = if round % 2 == 0 { &a } else { &b };
+        let lock = w
+            .lock("stock")
+            .ttl(Duration::from_millis(60))
+            .without_renewal();
+        let guard = lock.acquire().await.unwrap();
+        assert!(
+            Some(guard.fence()) > last,
+            "{:?} after {last:?}",
+            guard.fence()
+        );
+        last = Some(guard.fence());
+        match round % 3 {
+            0 => {
+                let _ = guard.release().await.unwrap();
+            }
+            1 => {
+                guard.lost().await;
+                std::mem::forget(guard); // expires by itself, with every key of it
+                is_free(w, "stock").await;
+            }
+            _ => {
+                w.lock("stock").break_lock().await.unwrap();
+                let _ = guard.release().await.unwrap();
+            }
+        }
+    }
+    let holder = a.lock("stock").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let b = b.clone();
+        async move { b.lock("stock").acquire().await.unwrap() }
+    });
+    super::has_waiters(&a, "stock", 1).await;
+    let (held, _) = (holder.fence(), holder.release().await.unwrap());
+    assert!(waiting.await.unwrap().fence() > held);
+    assert!(Some(held) > last);
+}
+
+/// Spaces, braces, colons, other scripts, a kibibyte.
+pub async fn any_name_will_do(stage: &Stage) {
+    let w = stage.connect().await;
+    let long = "n".repeat(1024);
+    for name in [
+        "a b",
+        "{x}",
+        "}{",
+        "{}",
+        "a:b:{c",
+        "*?[]",
+        "Schleuse/Ä/閘",
+        "'\"\\",
+        &long,
+    ] {
+        let guard = w.lock(name).note("a note").acquire().await.unwrap();
+        assert!(w.lock(name).try_acquire().await.unwrap().is_busy());
+        let listed = w.list_locks("*").await.unwrap();
+        assert_eq!(listed.len(), 1, "{name}: {listed:?}");
+        assert_eq!(listed[0].name, name);
+        assert_eq!(
+            listed[0].holder.as_ref().unwrap().fence,
+            Some(guard.fence())
+        );
+        assert!(guard.release().await.unwrap().was_held(), "{name}");
+    }
+}
+
+/// One clear error each, and nothing written.
+pub async fn bad_input_is_refused(stage: &Stage) {
+    let w = stage.connect().await;
+    let day = Duration::from_secs(24 * 3600);
+    let ms = Duration::from_millis;
+    let lock = || w.lock("x");
+    let too_long = "n".repeat(1025);
+    for (what, bad) in [
+        ("empty name", w.lock("")),
+        ("long name", w.lock(&too_long)),
+        ("control character", w.lock("a\nb")),
+        ("zero ttl", lock().ttl(ms(0))),
+        ("short ttl", lock().ttl(ms(9))),
+        ("long ttl", lock().ttl(366 * day)),
+        ("empty owner", lock().owner("")),
+        ("owner with a space", lock().owner("a b")),
+        ("note with a line break", lock().note("a\nb")),
+        ("cap", lock().max_hold(ms(1))),
+    ] {
+        for outcome in [bad.try_acquire().await, bad.acquire_within(ms(1)).await] {
+            let e = outcome.expect_err(what);
+            assert_eq!(e.kind(), ErrorKind::InvalidInput, "{what}: {e}");
+            assert!(!e.is_retryable());
+        }
+    }
+    assert_eq!(
+        w.lock("").inspect().await.unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
+    assert_eq!(w.list_locks("*").await.unwrap(), vec![]);
+    let guard = lock().ttl(ms(10)).acquire().await.unwrap();
+    drop(guard);
+    let guard = lock().ttl(365 * day).acquire().await.unwrap();
+    assert!(guard.remaining() > 360 * day);
+    assert!(guard.release().await.unwrap().was_held());
+}
+
+/// Who, since when, until when, how many wait, and what they say of themselves.
+pub async fn inspect_tells_all(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let state = b.lock("stock").inspect().await.unwrap();
+    assert!(state.holder.is_none() && state.waiters == 0 && state.name == "stock");
+    let guard = a
+        .lock("stock")
+        .ttl(Duration::from_secs(20))
+        .note("nightly run")
+        .acquire()
+        .await
+        .unwrap();
+    let holder = b.lock("stock").inspect().await.unwrap().holder.unwrap();
+    assert_eq!(holder.owner, guard.owner().as_str());
+    assert_eq!(holder.fence, Some(guard.fence()));
+    assert_eq!(holder.note.as_deref(), Some("nightly run"));
+    let left = holder.remaining.unwrap();
+    assert!(
+        left <= Duration::from_secs(20) && left > Duration::from_secs(10),
+        "{left:?}"
+    );
+    assert!(holder.age.unwrap() < Duration::from_secs(10));
+    // Without a note, too, the fence is seen.
+    let plain = a.lock("plain").acquire().await.unwrap();
+    let holder = b.lock("plain").inspect().await.unwrap().holder.unwrap();
+    assert_eq!(holder.fence, Some(plain.fence()));
+}
+
+/// Stars and question marks.
+pub async fn list_finds_by_pattern(stage: &Stage) {
+    let w = stage.connect().await;
+    let mut guards = Vec::new();
+    for name in ["job/1", "job/2", "job/22", "other"] {
+        guards.push(w.lock(name).note("x").acquire().await.unwrap());
+    }
+    let names = async |pattern: &str| -> Vec<String> {
+        let found = w.list_locks(pattern).await.unwrap();
+        found.into_iter().map(|state| state.name).collect()
+    };
+    assert_eq!(names("*").await, ["job/1", "job/2", "job/22", "other"]);
+    assert_eq!(names("job/?").await, ["job/1", "job/2"]);
+    assert_eq!(names("*22").await, ["job/22"]);
+    assert!(names("nothing").await.is_empty());
+}
+
+/// The same name in two namespaces is two locks.
+pub async fn namespaces_keep_apart(stage: &Stage) {
+    let shop = stage.connect_with(Options::new().namespace("shop")).await;
+    let bank = stage.connect_with(Options::new().namespace("bank")).await;
+    let plain = stage.connect().await;
+    let a = shop.lock("x").note("n").acquire().await.unwrap();
+    let b = bank
+        .lock("x")
+        .note("n")
+        .try_acquire()
+        .await
+        .unwrap()
+        .acquired()
+        .unwrap();
+    assert_eq!(a.name(), "shop:x");
+    assert!(plain.lock("shop:x").try_acquire().await.unwrap().is_busy());
+    let listed = shop.list_locks("*").await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].name, "x");
+    assert_eq!(shop.lock("x").inspect().await.unwrap().name, "x");
+    drop((a, b));
+}
+
+/// By force, and it says whose it was.
+pub async fn break_takes_the_lock(stage: &Stage) {
+    let w = stage.connect().await;
+    assert_eq!(w.lock("stock").break_lock().await.unwrap(), None);
+    let guard = w.lock("stock").note("stuck").acquire().await.unwrap();
+    let victim = w.lock("stock").break_lock().await.unwrap().unwrap();
+    assert_eq!(victim.owner, guard.owner().as_str());
+    assert_eq!(victim.fence, Some(guard.fence()));
+    let next = w
+        .lock("stock")
+        .try_acquire()
+        .await
+        .unwrap()
+        .acquired()
+        .unwrap();
+    assert!(next.fence() > guard.fence());
+    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(!guard.is_held());
+    assert_eq!(guard.release().await.unwrap(), Released::WasGone);
+    assert!(next.release().await.unwrap().was_held());
+}
+
+/// One process hands its lock to another, without a gap.
+pub async fn detached_locks_can_be_taken_over(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let guard = a.lock("deploy").acquire().await.unwrap();
+    let fence = guard.fence();
+    let detached = guard.detach().await.unwrap();
+    drop(a);
+    assert!(
+        b.lock("deploy").try_acquire().await.unwrap().is_busy(),
+        "held on"
+    );
+    let e = b.lock("deploy").attach("somebody").await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Lost);
+    let guard = b
+        .lock("deploy")
+        .attach(detached.owner.as_str())
+        .await
+        .unwrap();
+    assert_eq!(guard.fence(), fence);
+    assert!(guard.is_held());
+    guard.renew().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+    assert!(
+        b.lock("deploy")
+            .attach(detached.owner.as_str())
+            .await
+            .is_err()
+    );
+    is_free(&b, "deploy").await;
+}
+
+/// The plain reason for a lock: read, think, write.
+pub async fn counting_under_the_lock_loses_nothing(stage: &Stage) {
+    const CLIENTS: u64 = 4;
+    const TASKS: u64 = 10;
+    const ROUNDS: u64 = 5;
+    let value = Arc::new(AtomicU64::new(0));
+    let mut tasks = Vec::new();
+    for _ in 0..CLIENTS {
+        let w = stage.connect().await;
+        for _ in 0..TASKS {
+            let (w, value) = (w.clone(), Arc::clone(&value));
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..ROUNDS {
+                    let guard = w.lock("counter").acquire().await.unwrap();
+                    let seen = value.load(Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                    value.store(seen + 1, Ordering::Relaxed);
+                    assert!(guard.release().await.unwrap().was_held());
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(value.load(Ordering::Relaxed), CLIENTS * TASKS * ROUNDS);
+    is_free(&stage.connect().await, "counter").await;
+}

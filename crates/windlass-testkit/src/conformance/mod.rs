@@ -1,0 +1,139 @@
+//! What every backend must do, written once.
+//!
+//! A case is an async function of a [`Stage`]. [`conformance!`](crate::conformance!) turns all of them
+//! into tests for one backend:
+//!
+//! ```ignore
+//! windlass_testkit::conformance!(|| Stage::memory());
+//! ```
+
+pub mod cancel;
+pub mod gate;
+pub mod lease;
+pub mod line;
+pub mod lock;
+
+use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use windlass::{Coordinator, LockState, Options};
+
+use crate::{Flavor, RedisServer, eventually};
+
+/// A store for one test, and its own server where it needs one.
+#[derive(Debug)]
+pub struct Stage {
+    url: String,
+    _keep: Box<dyn Any + Send + Sync>,
+}
+
+impl Stage {
+    /// A fresh `memory:` store, shared by all who connect to this stage.
+    pub fn memory() -> Stage {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        Stage::new(format!("memory:stage-{n}"), ())
+    }
+
+    /// A fresh `file:` store in a folder of its own.
+    pub fn file() -> Stage {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("windlass.db");
+        Stage::new(format!("file:{}", path.display()), folder)
+    }
+
+    /// A fresh server of that flavor.
+    pub fn redis(flavor: Flavor) -> Stage {
+        let server = RedisServer::builder()
+            .binary(flavor)
+            .start()
+            .expect("a server to test on");
+        Stage::new(server.url(), server)
+    }
+
+    /// A store at `url`; `keep` lives as long as the stage.
+    pub fn new(url: String, keep: impl Any + Send + Sync) -> Stage {
+        Stage {
+            url,
+            _keep: Box::new(keep),
+        }
+    }
+
+    /// The store's URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A new client, as another process would be.
+    pub async fn connect(&self) -> Coordinator {
+        self.connect_with(Options::new()).await
+    }
+
+    /// A new client with options of its own.
+    pub async fn connect_with(&self, options: Options) -> Coordinator {
+        options.connect(&self.url).await.expect("the store answers")
+    }
+}
+
+/// Long enough for anything that should happen at once, on a busy machine.
+pub const SOON: Duration = Duration::from_secs(5);
+
+/// Waits until `name` has so many waiters.
+pub async fn has_waiters(w: &Coordinator, name: &str, count: u64) {
+    let seen = eventually(SOON, || async { look(w, name).await.waiters == count }).await;
+    assert!(seen, "expected {count} waiters: {:?}", look(w, name).await);
+}
+
+/// Waits until nobody holds `name` or waits for it.
+pub async fn is_free(w: &Coordinator, name: &str) {
+    let free = eventually(SOON, || async {
+        let state = look(w, name).await;
+        state.holder.is_none() && state.waiters == 0
+    })
+    .await;
+    assert!(free, "something was left behind: {:?}", look(w, name).await);
+}
+
+async fn look(w: &Coordinator, name: &str) -> LockState {
+    w.lock(name).inspect().await.expect("the store answers")
+}
+
+/// Makes a test of every conformance case, on the stage that the expression makes.
+#[macro_export]
+macro_rules! conformance {
+    ($stage:expr) => {
+        $crate::conformance_cases! { $stage;
+            lock: one_holder_at_a_time, names_do_not_interfere, a_stranger_cannot_release,
+                the_same_owner_renews, fences_grow_with_every_grant, any_name_will_do,
+                bad_input_is_refused, inspect_tells_all, list_finds_by_pattern,
+                namespaces_keep_apart, break_takes_the_lock, detached_locks_can_be_taken_over,
+                counting_under_the_lock_loses_nothing;
+            line: first_come_first_served, a_waiter_elsewhere_is_woken_at_once,
+                patience_runs_out, nobody_overtakes_the_line, a_dead_waiter_is_skipped,
+                the_line_moves_on_when_the_holder_dies, a_waiter_with_a_short_ttl_keeps_its_place;
+            lease: renewal_outlives_the_ttl, without_renewal_it_ends, loss_comes_before_the_next_grant,
+                a_cap_ends_the_hold, a_broken_lock_is_lost, run_drops_the_work_on_loss,
+                a_dropped_guard_releases, renewing_by_hand, guards_outlive_their_coordinator;
+            cancel: acquire_leaves_nothing_behind, waiting_leaves_nothing_behind,
+                release_goes_on_in_the_background, renew_keeps_the_lease, detach_releases_if_cancelled;
+            gate: refuses_what_is_stale, is_apart_from_the_lock;
+        }
+    };
+}
+
+/// The list behind [`conformance!`](crate::conformance!).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_cases {
+    ($stage:expr; $($topic:ident : $($case:ident),+ $(,)? ;)+) => {
+        $(mod $topic {
+            use super::*;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                let stage: $crate::conformance::Stage = ($stage)();
+                $crate::conformance::$topic::$case(&stage).await;
+            })+
+        })+
+    };
+}

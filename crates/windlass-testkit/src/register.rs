@@ -1,0 +1,162 @@
+//! A resource that many processes write to, and that checks fences as a database would.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It was the next value.
+    Accepted,
+    /// A higher fence had written before: refused.
+    Stale,
+}
+
+/// A register on a loopback port: `R` reads it, `W fence value` writes it.
+///
+/// A write with a fence lower than the highest seen is refused. A write that is let through must
+/// be exactly one more than the value before; anything else is a lost update, and is counted.
+#[derive(Debug)]
+pub struct FencedRegister {
+    addr: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    value: u64,
+    highest: u64,
+    accepted: u64,
+    stale: u64,
+    lost_updates: u64,
+}
+
+impl FencedRegister {
+    /// Starts an empty register; it answers for the life of the process.
+    pub fn start() -> io::Result<FencedRegister> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let addr = listener.local_addr()?;
+        let state = Arc::new(Mutex::new(State::default()));
+        let shared = Arc::clone(&state);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let state = Arc::clone(&shared);
+                thread::spawn(move || serve(stream, &state));
+            }
+        });
+        Ok(FencedRegister { addr, state })
+    }
+
+    /// Where clients connect to.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The value now.
+    pub fn value(&self) -> u64 {
+        self.state.lock().unwrap().value
+    }
+
+    /// How many writes were accepted, and how many refused as stale.
+    pub fn writes(&self) -> (u64, u64) {
+        let state = self.state.lock().unwrap();
+        (state.accepted, state.stale)
+    }
+
+    /// How many accepted writes overwrote somebody else's: must be zero.
+    pub fn lost_updates(&self) -> u64 {
+        self.state.lock().unwrap().lost_updates
+    }
+}
+
+fn serve(stream: TcpStream, state: &Mutex<State>) -> Option<()> {
+    let mut out = stream.try_clone().ok()?;
+    for line in BufReader::new(stream).lines() {
+        let line = line.ok()?;
+        let answer = answer(&line, &mut state.lock().unwrap());
+        writeln!(out, "{answer}").ok()?;
+    }
+    Some(())
+}
+
+fn answer(line: &str, state: &mut State) -> String {
+    let words: Vec<&str> = line.split(' ').collect();
+    match words.as_slice() {
+        ["R"] => state.value.to_string(),
+        ["W", fence, value] => {
+            let (Ok(fence), Ok(value)) = (fence.parse::<u64>(), value.parse::<u64>()) else {
+                return "bad".to_owned();
+            };
+            if fence < state.highest {
+                state.stale += 1;
+                return "stale".to_owned();
+            }
+            if value != state.value + 1 {
+                state.lost_updates += 1;
+            }
+            state.highest = fence;
+            state.value = value;
+            state.accepted += 1;
+            "ok".to_owned()
+        }
+        _ => "bad".to_owned(),
+    }
+}
+
+/// A client of a [`FencedRegister`].
+#[derive(Debug)]
+pub struct RegisterClient {
+    reader: BufReader<TcpStream>,
+}
+
+impl RegisterClient {
+    /// Connects.
+    pub fn connect(addr: SocketAddr) -> io::Result<RegisterClient> {
+        Ok(RegisterClient {
+            reader: BufReader::new(TcpStream::connect(addr)?),
+        })
+    }
+
+    /// Reads the value.
+    pub fn read(&mut self) -> io::Result<u64> {
+        let answer = self.ask("R")?;
+        answer.parse().map_err(|_| io::Error::other(answer))
+    }
+
+    /// Writes a value under a fence.
+    pub fn write(&mut self, fence: u64, value: u64) -> io::Result<Written> {
+        match self.ask(&format!("W {fence} {value}"))?.as_str() {
+            "ok" => Ok(Written::Accepted),
+            "stale" => Ok(Written::Stale),
+            other => Err(io::Error::other(other.to_owned())),
+        }
+    }
+
+    fn ask(&mut self, line: &str) -> io::Result<String> {
+        writeln!(self.reader.get_mut(), "{line}")?;
+        let mut answer = String::new();
+        self.reader.read_line(&mut answer)?;
+        Ok(answer.trim_end().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_stale_fences_and_counts_lost_updates() {
+        let register = FencedRegister::start().unwrap();
+        let mut client = RegisterClient::connect(register.addr()).unwrap();
+        assert_eq!(client.read().unwrap(), 0);
+        assert_eq!(client.write(5, 1).unwrap(), Written::Accepted);
+        assert_eq!(client.write(4, 2).unwrap(), Written::Stale);
+        assert_eq!(client.write(5, 2).unwrap(), Written::Accepted);
+        assert_eq!(register.lost_updates(), 0);
+        assert_eq!(client.write(6, 2).unwrap(), Written::Accepted);
+        assert_eq!(register.lost_updates(), 1);
+        assert_eq!(register.writes(), (3, 1));
+    }
+}
