@@ -1,1 +1,80 @@
-fn main() {}
+//! The project's own chores: `cargo xtask test`, `cargo xtask ci`.
+
+mod run;
+mod servers;
+
+use std::process::ExitCode;
+
+use run::{Step, cargo};
+
+const USAGE: &str = "\
+usage: cargo xtask <chore>
+
+  test   install what servers are missing, then run every test
+  ci     formatting, lints, documentation, each feature alone, then `test`
+";
+
+fn main() -> ExitCode {
+    let chore = std::env::args().nth(1).unwrap_or_default();
+    let done = match chore.as_str() {
+        "test" => test(),
+        "ci" => ci(),
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Every test there is, on real servers.
+fn test() -> Result<(), String> {
+    let servers = servers::provide()?;
+    // One after the other: the suites measure time, and start servers of their own.
+    cargo("test", &["--workspace", "--no-fail-fast"], &servers)
+}
+
+/// All that must hold before a change lands.
+fn ci() -> Result<(), String> {
+    let steps: [Step; 7] = [
+        ("fmt", &["--all", "--check"]),
+        (
+            "clippy",
+            &["--workspace", "--all-targets", "--", "-D", "warnings"],
+        ),
+        ("doc", &["--workspace", "--no-deps"]),
+        ("check", &["-p", "windlass", "--no-default-features"]),
+        (
+            "check",
+            &[
+                "-p",
+                "windlass",
+                "--no-default-features",
+                "--features",
+                "file",
+            ],
+        ),
+        (
+            "check",
+            &[
+                "-p",
+                "windlass",
+                "--no-default-features",
+                "--features",
+                "redis",
+            ],
+        ),
+        ("check", &["-p", "windlass", "--all-features"]),
+    ];
+    let strict = [("RUSTDOCFLAGS".to_owned(), "-D warnings".to_owned())];
+    for (command, args) in steps {
+        cargo(command, args, &strict)?;
+    }
+    test()
+}

@@ -72,11 +72,12 @@ impl FencedRegister {
 }
 
 fn serve(stream: TcpStream, state: &Mutex<State>) -> Option<()> {
+    stream.set_nodelay(true).ok()?;
     let mut out = stream.try_clone().ok()?;
     for line in BufReader::new(stream).lines() {
         let line = line.ok()?;
         let answer = answer(&line, &mut state.lock().unwrap());
-        writeln!(out, "{answer}").ok()?;
+        out.write_all(format!("{answer}\n").as_bytes()).ok()?;
     }
     Some(())
 }
@@ -114,8 +115,11 @@ pub struct RegisterClient {
 impl RegisterClient {
     /// Connects.
     pub fn connect(addr: SocketAddr) -> io::Result<RegisterClient> {
+        let stream = TcpStream::connect(addr)?;
+        // Small requests, each waiting for its answer: they must not wait for each other.
+        stream.set_nodelay(true)?;
         Ok(RegisterClient {
-            reader: BufReader::new(TcpStream::connect(addr)?),
+            reader: BufReader::new(stream),
         })
     }
 
@@ -135,7 +139,9 @@ impl RegisterClient {
     }
 
     fn ask(&mut self, line: &str) -> io::Result<String> {
-        writeln!(self.reader.get_mut(), "{line}")?;
+        self.reader
+            .get_mut()
+            .write_all(format!("{line}\n").as_bytes())?;
         let mut answer = String::new();
         self.reader.read_line(&mut answer)?;
         Ok(answer.trim_end().to_owned())

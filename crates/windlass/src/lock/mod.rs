@@ -10,7 +10,7 @@ use std::time::Duration;
 pub use guard::{Detached, LeaseLost, LockGuard};
 pub use retry::RetryPolicy;
 
-use crate::backend::{Holder, LockState, Renewed};
+use crate::backend::{Holder, LockState, Released, Renewed};
 use crate::coordinator::Coordinator;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Owner, Terms, Undo};
@@ -259,6 +259,22 @@ impl Lock {
         }
         keeper.hold(&claim, sent, fence, true);
         Ok(LockGuard::new(Undo::arm(Arc::clone(keeper), claim)))
+    }
+
+    /// Gives up whatever `owner` has, the lock or a place in line, without a guard: for a lock that
+    /// was [detached](LockGuard::detach) and that nobody needs to take over any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, it may or may not have happened; asking again is harmless.
+    ///
+    /// # Errors
+    ///
+    /// If the store did not answer, the lock may or may not have been released.
+    pub async fn release_as(&self, owner: impl Into<String>) -> Result<Released> {
+        let terms = self.clone().owner(owner).terms("release")?;
+        let answer = terms.store.release(terms.name, terms.owner);
+        self.call("release", answer).await
     }
 
     /// Looks at the lock: who has it, since when, how many wait.

@@ -6,6 +6,8 @@ mod gate;
 mod keys;
 mod link;
 mod lock;
+#[cfg(test)]
+mod proof;
 mod record;
 mod script;
 mod translate;

@@ -71,7 +71,11 @@ fn refusal(e: &RedisError) -> Option<Error> {
     if e.kind() == Kind::AuthenticationFailed {
         return Some(access_denied());
     }
-    let (kind, message, hint) = match e.code()? {
+    refusal_by_code(e.code()?)
+}
+
+fn refusal_by_code(code: &str) -> Option<Error> {
+    let (kind, message, hint) = match code {
         "NOAUTH" | "WRONGPASS" | "NOPERM" => return Some(access_denied()),
         "WRONGTYPE" => return Some(wrong_type()),
         "READONLY" => (
@@ -94,20 +98,16 @@ fn refusal(e: &RedisError) -> Option<Error> {
     Some(Error::new(kind, "call", message).with_hint(hint))
 }
 
-/// An error that one decision of a batch was answered with.
+/// An error that one decision of a batch was answered with: a code, then words.
 pub(super) fn decision_error(text: &str) -> Error {
-    match text {
-        text if text.contains("WRONGTYPE") => wrong_type(),
-        text if text.contains("OOM") => {
-            Error::new(ErrorKind::Store, "call", "the server is out of memory")
-                .with_hint("raise maxmemory, or free some")
-        }
-        text => Error::new(
+    let code = text.trim_start_matches('-').split(' ').next().unwrap_or("");
+    refusal_by_code(code).unwrap_or_else(|| {
+        Error::new(
             ErrorKind::Store,
             "call",
             format!("the script failed: {text}"),
-        ),
-    }
+        )
+    })
 }
 
 /// An answer that is not of the shape it should have.

@@ -16,7 +16,7 @@ use super::line::{Line, Record};
 pub struct Decided<T> {
     /// The answer to the caller.
     pub outcome: T,
-    /// The new holder, if it did not ask itself.
+    /// The new holder. It may be the asker itself, who is then told twice.
     pub wake: Option<(WakeAddress, Fence)>,
 }
 
@@ -27,7 +27,7 @@ pub fn acquire<L: Line>(
     ask: &Ask,
 ) -> Result<Decided<Acquired>, L::Error> {
     let (holder, handed) = settle(line, now)?;
-    let wake = handed.filter(|h| h.owner != ask.owner).map(address);
+    let wake = handed.map(address);
     let outcome = match holder {
         None => {
             let fence = line.next_fence()?;
@@ -67,7 +67,7 @@ pub fn renew<L: Line>(
     renewal: &Renewal,
 ) -> Result<Decided<Renewed>, L::Error> {
     let (holder, handed) = settle(line, now)?;
-    let wake = handed.filter(|h| h.owner != renewal.owner).map(address);
+    let wake = handed.map(address);
     let kept = |record: Record| Record {
         ttl: renewal.ttl,
         expires: now + renewal.ttl,
@@ -99,22 +99,18 @@ pub fn release<L: Line>(
     now: Moment,
     owner: &Owner,
 ) -> Result<Decided<Released>, L::Error> {
-    let (holder, handed) = settle(line, now)?;
-    if holder.as_ref().is_some_and(|h| h.owner == *owner) {
+    let holder = line.holder()?.filter(|h| h.expires > now);
+    let outcome = if holder.is_some_and(|h| h.owner == *owner) {
         line.clear_holder()?;
-        let (_, next) = settle(line, now)?;
-        return Ok(Decided {
-            outcome: Released::WasHeld,
-            wake: next.map(address),
-        });
-    }
-    let outcome = match line.waiter(owner)? {
-        Some(waiter) => {
-            line.remove_waiter(&waiter)?;
-            Released::WasWaiting
-        }
-        None => Released::WasGone,
+        Released::WasHeld
+    } else if let Some(waiter) = line.waiter(owner)? {
+        // Out of line first: a free lock is not for one who is leaving.
+        line.remove_waiter(&waiter)?;
+        Released::WasWaiting
+    } else {
+        Released::WasGone
     };
+    let (_, handed) = settle(line, now)?;
     Ok(Decided {
         outcome,
         wake: handed.map(address),

@@ -1,0 +1,139 @@
+//! What is special about a store in a file.
+
+use std::fs;
+use std::path::Path;
+
+use rusqlite::Connection;
+use windlass::{ErrorKind, connect};
+
+fn url(path: &Path) -> String {
+    format!("file:{}", path.display())
+}
+
+#[tokio::test]
+async fn refuses_files_that_are_not_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("notes.txt");
+    fs::write(
+        &text,
+        "not a database, but long enough to have been one".repeat(50),
+    )
+    .unwrap();
+    let before = fs::read(&text).unwrap();
+    let e = connect(&url(&text)).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::WrongType, "{e}");
+    assert_eq!(fs::read(&text).unwrap(), before, "left as it was");
+
+    let foreign = folder.path().join("app.db");
+    let app = Connection::open(&foreign).unwrap();
+    app.execute_batch("CREATE TABLE customers (id INTEGER); INSERT INTO customers VALUES (1)")
+        .unwrap();
+    drop(app);
+    let e = connect(&url(&foreign)).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::WrongType, "{e}");
+    assert!(e.to_string().contains("another program"), "{e}");
+    let app = Connection::open(&foreign).unwrap();
+    let mode: String = app
+        .pragma_query_value(None, "journal_mode", |row| row.get(0))
+        .unwrap();
+    assert_eq!(mode, "delete", "not even the journal mode was changed");
+
+    let newer = folder.path().join("newer.db");
+    connect(&url(&newer)).await.unwrap();
+    Connection::open(&newer)
+        .unwrap()
+        .pragma_update(None, "user_version", 99)
+        .unwrap();
+    let e = connect(&url(&newer)).await.unwrap_err();
+    assert!(e.to_string().contains("99"), "{e}");
+}
+
+#[tokio::test]
+async fn explains_places_that_will_not_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let e = connect(&url(folder.path())).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    let e = connect(&url(&folder.path().join("no/such/folder.db")))
+        .await
+        .unwrap_err();
+    assert!(e.to_string().contains("does not exist"), "{e}");
+    // Not even root can write there.
+    let e = connect("file:/sys/kernel/windlass.db").await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::AccessDenied, "{e}");
+    assert!(e.hint().unwrap().contains("writable"), "{e:?}");
+}
+
+/// The worst a power cut can do: every commit since the last synced one is gone.
+#[tokio::test]
+async fn fences_survive_a_power_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let files = ["windlass.db", "windlass.db-wal"];
+    let w = connect(&url(&path)).await.unwrap();
+    let synced: Vec<_> = files
+        .iter()
+        .map(|f| fs::read(folder.path().join(f)).unwrap())
+        .collect();
+    let mut last = None;
+    for _ in 0..50 {
+        let guard = w.lock("stock").acquire().await.unwrap();
+        last = Some(guard.fence());
+        assert!(guard.release().await.unwrap().was_held());
+    }
+    drop(w);
+
+    let after = tempfile::tempdir().unwrap();
+    for (file, bytes) in files.iter().zip(synced) {
+        fs::write(after.path().join(file), bytes).unwrap();
+    }
+    let path = after.path().join("windlass.db");
+    another_boot(&path);
+    let w = connect(&url(&path)).await.unwrap();
+    let guard = w.lock("stock").acquire().await.unwrap();
+    assert!(
+        Some(guard.fence()) > last,
+        "{:?} after {last:?}",
+        guard.fence()
+    );
+}
+
+#[tokio::test]
+async fn a_reboot_frees_locks_and_keeps_gates() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let w = connect(&url(&path)).await.unwrap();
+    let guard = w.lock("stock").acquire().await.unwrap();
+    let fence = guard.fence();
+    assert!(w.gate("stock").admit(fence).await.unwrap().is_admitted());
+    let detached = guard.detach().await.unwrap();
+    drop(w);
+    another_boot(&path);
+    let w = connect(&url(&path)).await.unwrap();
+    let guard = w
+        .lock("stock")
+        .try_acquire()
+        .await
+        .unwrap()
+        .acquired()
+        .expect("nobody can hold it");
+    assert!(guard.fence() > detached.fence);
+    assert!(
+        w.gate("stock")
+            .admit(guard.fence())
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+    assert!(
+        !w.gate("stock").admit(fence).await.unwrap().is_admitted(),
+        "remembered"
+    );
+}
+
+/// What the next boot of the machine would find.
+fn another_boot(path: &Path) {
+    let database = Connection::open(path).unwrap();
+    database
+        .execute("UPDATE fences SET boot = 'an earlier one'", [])
+        .unwrap();
+}

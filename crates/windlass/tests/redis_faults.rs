@@ -1,0 +1,453 @@
+//! What can go wrong between us and a Redis server, and what must not come of it.
+
+use std::time::{Duration, Instant};
+
+use windlass::{Coordinator, ErrorKind, Options, Released};
+use windlass_testkit::conformance::{SOON, has_waiters, is_free};
+use windlass_testkit::{Direction, FaultProxy, RedisServer, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+
+async fn connect(server: &RedisServer) -> Coordinator {
+    windlass::connect(&server.url()).await.unwrap()
+}
+
+/// A client whose traffic goes through a proxy.
+async fn through(proxy: &FaultProxy, call_timeout: Duration) -> Coordinator {
+    let url = format!("redis://{}", proxy.addr());
+    let options = Options::new().call_timeout(call_timeout);
+    options.connect(&url).await.unwrap()
+}
+
+fn pttl(server: &RedisServer, key: &str) -> i64 {
+    server.command(&["PTTL", key]).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flushed_script_cache_goes_unnoticed() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    for _ in 0..3 {
+        let guard = w.lock("stock").acquire().await.unwrap();
+        server.command(&["SCRIPT", "FLUSH"]).unwrap();
+        guard.renew().await.unwrap();
+        server.command(&["SCRIPT", "FLUSH"]).unwrap();
+        assert!(w.lock("stock").inspect().await.unwrap().holder.is_some());
+        assert!(
+            w.gate("stock")
+                .admit(guard.fence())
+                .await
+                .unwrap()
+                .is_admitted()
+        );
+        server.command(&["SCRIPT", "FLUSH"]).unwrap();
+        assert!(guard.release().await.unwrap().was_held());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_comes_back_empty_means_loss_and_higher_fences() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let guard = w.lock("stock").ttl(2000 * MS).acquire().await.unwrap();
+    let before = guard.fence();
+    server.restart().unwrap();
+    tokio::time::timeout(SOON, guard.lost())
+        .await
+        .expect("loss is told");
+    let next = w.lock("stock").acquire().await.unwrap();
+    assert!(next.fence() > before, "{:?} after {before:?}", next.fence());
+    assert_eq!(guard.release().await.unwrap(), Released::WasGone);
+    next.renew()
+        .await
+        .expect("the late release took nothing away");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_comes_back_with_its_data_is_a_short_outage() {
+    let server = RedisServer::builder().append_only(true).start().unwrap();
+    let w = connect(&server).await;
+    let guard = w.lock("stock").ttl(6000 * MS).acquire().await.unwrap();
+    server.kill().unwrap();
+    tokio::time::sleep(300 * MS).await; // dead for a while
+    server.restart().unwrap();
+    let renewed = eventually(SOON, || async { guard.renew().await.is_ok() }).await;
+    assert!(renewed && guard.is_held());
+    assert!(!guard.lost_token().is_cancelled());
+    assert!(guard.release().await.unwrap().was_held());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_shorter_than_the_ttl_is_survived() {
+    let server = RedisServer::start().unwrap();
+    for fault in ["blackhole", "reset", "half-open", "pause"] {
+        let proxy = FaultProxy::start(server.addr()).unwrap();
+        let w = through(&proxy, 150 * MS).await;
+        let guard = w.lock(fault).ttl(2500 * MS).acquire().await.unwrap();
+        let lost = guard.lost_token();
+        match fault {
+            "blackhole" => proxy.blackhole(Direction::Both),
+            "reset" => {
+                proxy.refuse(true);
+                proxy.reset_all();
+            }
+            "half-open" => proxy.half_open(),
+            _ => server.pause().unwrap(),
+        }
+        // Longer than a third of the ttl: at least one renewal falls into the outage.
+        tokio::time::sleep(1200 * MS).await;
+        assert!(guard.is_held(), "{fault}: still certain");
+        match fault {
+            "pause" => server.resume().unwrap(),
+            _ => {
+                proxy.refuse(false);
+                proxy.heal();
+            }
+        }
+        tokio::time::sleep(2000 * MS).await; // beyond the first ttl
+        assert!(guard.is_held() && !lost.is_cancelled(), "{fault}: survived");
+        assert!(pttl(&server, fault) > 0);
+        assert!(guard.release().await.unwrap().was_held(), "{fault}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_longer_than_the_ttl_is_told_before_the_server_lets_go() {
+    let server = RedisServer::start().unwrap();
+    for fault in ["blackhole", "to-client", "reset"] {
+        let proxy = FaultProxy::start(server.addr()).unwrap();
+        let w = through(&proxy, 200 * MS).await;
+        let guard = w.lock(fault).ttl(1500 * MS).acquire().await.unwrap();
+        tokio::time::sleep(600 * MS).await; // renewed once or twice
+        match fault {
+            "blackhole" => proxy.blackhole(Direction::ToServer),
+            "to-client" => proxy.blackhole(Direction::ToClient),
+            _ => {
+                proxy.refuse(true);
+                proxy.reset_all();
+            }
+        }
+        tokio::time::timeout(SOON, guard.lost())
+            .await
+            .expect("loss is told");
+        // Told in time: the server has not let go yet.
+        assert!(pttl(&server, fault) > 0, "{fault}: told too late");
+        assert!(!guard.is_held());
+        proxy.refuse(false);
+        proxy.heal();
+        drop(guard);
+        is_free(&connect(&server).await, fault).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_held_back_beyond_the_ttl_never_yields_a_guard() {
+    let server = RedisServer::start().unwrap();
+    let proxy = FaultProxy::start(server.addr()).unwrap();
+    let w = through(&proxy, 10_000 * MS).await;
+    // The script is known, so that the acquire is one round trip.
+    drop(w.lock("warm").acquire().await.unwrap());
+    is_free(&w, "warm").await;
+
+    proxy.hold(Direction::ToClient);
+    let asked = tokio::spawn({
+        let w = w.clone();
+        async move { w.lock("stock").ttl(200 * MS).try_acquire().await }
+    });
+    assert!(proxy.wait_held(Direction::ToClient, 1, SOON).await);
+    tokio::time::sleep(250 * MS).await; // the grant has expired on the server
+    assert_eq!(pttl(&server, "stock"), -2);
+    proxy.heal();
+    // Asked again, and only what is valid counts; or an error: but never a guard that is not held.
+    match tokio::time::timeout(SOON, asked).await.unwrap().unwrap() {
+        Ok(attempt) => assert!(attempt.acquired().is_some_and(|guard| guard.is_held())),
+        Err(e) => assert_eq!(e.kind(), ErrorKind::OutcomeUnknown, "{e}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_whose_answer_was_lost_is_undone_by_owner() {
+    let server = RedisServer::start().unwrap();
+    let proxy = FaultProxy::start(server.addr()).unwrap();
+    let w = through(&proxy, 200 * MS).await;
+    drop(w.lock("warm").acquire().await.unwrap());
+    is_free(&w, "warm").await;
+
+    proxy.blackhole(Direction::ToClient);
+    let retry = windlass::RetryPolicy::none();
+    let e = w
+        .lock("stock")
+        .retry(retry)
+        .try_acquire()
+        .await
+        .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::OutcomeUnknown, "{e}");
+    assert!(e.is_retryable());
+    assert!(pttl(&server, "stock") > 0, "it did happen");
+    proxy.heal();
+    // Long before the 30 s of its ttl.
+    is_free(&connect(&server).await, "stock").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_wakeup_is_repaired_by_a_timer() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let holder = w.lock("stock").acquire().await.unwrap();
+    let lock = w.lock("stock").owner("waiter").ttl(900 * MS);
+    let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    has_waiters(&w, "stock", 1).await;
+    // The hand-over, without the message.
+    server
+        .command(&["ZPOPMIN", "windlass:lock:line:{stock}"])
+        .unwrap();
+    server
+        .command(&["SET", "stock", "waiter", "PX", "900"])
+        .unwrap();
+    let guard = tokio::time::timeout(SOON, waiting)
+        .await
+        .expect("found out by itself")
+        .unwrap();
+    assert!(guard.is_held());
+    assert!(guard.release().await.unwrap().was_held());
+    assert_eq!(holder.release().await.unwrap(), Released::WasGone);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wakeups_that_are_doubled_late_or_false_do_no_harm() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let holder = w.lock("stock").acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let w = w.clone();
+        async move { w.lock("stock").acquire().await.unwrap() }
+    });
+    has_waiters(&w, "stock", 1).await;
+    // False: for every claim this client may have, at the place it has, and at others.
+    let channel = server
+        .command(&["PUBSUB", "CHANNELS", "windlass:wake:*"])
+        .unwrap();
+    let place = server
+        .command(&[
+            "ZRANGE",
+            "windlass:lock:line:{stock}",
+            "0",
+            "0",
+            "WITHSCORES",
+        ])
+        .unwrap();
+    let place = place.lines().nth(1).unwrap().to_owned();
+    for claim in 0..10 {
+        for fence in ["1", "x", ""] {
+            server
+                .command(&["PUBLISH", channel.trim(), &format!("{claim} {fence}")])
+                .unwrap();
+        }
+    }
+    server
+        .command(&["PUBLISH", channel.trim(), "nonsense"])
+        .unwrap();
+    tokio::time::sleep(100 * MS).await;
+    assert!(!waiting.is_finished(), "only the right fence counts");
+    assert!(holder.release().await.unwrap().was_held());
+    let guard = waiting.await.unwrap();
+    assert_eq!(guard.fence().to_string(), place);
+    // Doubled and late.
+    for claim in 0..10 {
+        server
+            .command(&["PUBLISH", channel.trim(), &format!("{claim} {place}")])
+            .unwrap();
+    }
+    guard.renew().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+    is_free(&w, "stock").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_keeps_its_place_over_a_broken_connection() {
+    let server = RedisServer::start().unwrap();
+    let proxy = FaultProxy::start(server.addr()).unwrap();
+    let direct = connect(&server).await;
+    let flaky = through(&proxy, 500 * MS).await;
+    let holder = direct.lock("stock").acquire().await.unwrap();
+    let first = tokio::spawn(async move { flaky.lock("stock").acquire().await.unwrap() });
+    has_waiters(&direct, "stock", 1).await;
+    let second = tokio::spawn({
+        let w = direct.clone();
+        async move { w.lock("stock").acquire().await.unwrap() }
+    });
+    has_waiters(&direct, "stock", 2).await;
+    let dialled = proxy.connections();
+    proxy.reset_all();
+    assert!(
+        eventually(SOON, || async { proxy.connections() > dialled }).await,
+        "dials by itself"
+    );
+    assert!(holder.release().await.unwrap().was_held());
+    let guard = tokio::time::timeout(SOON, first)
+        .await
+        .expect("woken on the new one")
+        .unwrap();
+    assert!(!second.is_finished(), "still behind");
+    assert!(guard.release().await.unwrap().was_held());
+    assert!(second.await.unwrap().release().await.unwrap().was_held());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_outlives_a_server_that_forgot_the_line() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let holder = w.lock("stock").ttl(1000 * MS).acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let w = w.clone();
+        async move { w.lock("stock").ttl(1000 * MS).acquire().await.unwrap() }
+    });
+    has_waiters(&w, "stock", 1).await;
+    server.restart().unwrap(); // empty
+    let guard = tokio::time::timeout(SOON, waiting)
+        .await
+        .expect("lines up again")
+        .unwrap();
+    tokio::time::timeout(SOON, holder.lost())
+        .await
+        .expect("the old holder is told");
+    assert!(guard.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_only_replica_is_refused_with_its_reason() {
+    let (primary, replica) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    let w = connect(&replica).await;
+    let port = primary.port().to_string();
+    replica.command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
+    let retry = windlass::RetryPolicy::none();
+    let e = w.lock("stock").retry(retry).acquire().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+    assert!(e.to_string().contains("replica"), "{e}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_asker_whose_first_answer_was_lost_lets_the_line_go_first() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    // A grant that was never recorded, as the first try of "again" may leave one.
+    server
+        .command(&["SET", "stock", "again", "PX", "30000"])
+        .unwrap();
+    let first = tokio::spawn({
+        let w = w.clone();
+        async move { w.lock("stock").acquire().await.unwrap() }
+    });
+    has_waiters(&w, "stock", 1).await;
+    let again = tokio::spawn({
+        let w = w.clone();
+        async move { w.lock("stock").owner("again").acquire().await.unwrap() }
+    });
+    let first = first.await.unwrap();
+    let fence = first.fence();
+    assert!(first.release().await.unwrap().was_held());
+    let again = again.await.unwrap();
+    assert!(again.fence() > fence, "in the order of grants");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_key_has_an_end() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let mut guards = Vec::new();
+    for name in ["a", "{b}", "c}"] {
+        let guard = w.lock(name).note("n").acquire().await.unwrap();
+        assert!(
+            w.gate(name)
+                .admit(guard.fence())
+                .await
+                .unwrap()
+                .is_admitted()
+        );
+        guards.push(guard);
+        for _ in 0..3 {
+            let (w, name) = (w.clone(), name.to_owned());
+            tokio::spawn(async move { w.lock(&name).acquire().await.map(drop) });
+        }
+        has_waiters(&w, name, 3).await;
+    }
+    let keys = server.command(&["KEYS", "*"]).unwrap();
+    assert_eq!(keys.lines().count(), 3 * (1 + 1 + 1 + 4) + 1, "{keys}");
+    for key in keys.lines().filter(|key| *key != "windlass:fence") {
+        assert!(pttl(&server, key) > 0, "{key} lives for ever");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handover_costs_the_same_however_many_wait() {
+    let mut costs = Vec::new();
+    for waiters in [10u64, 300] {
+        let server = RedisServer::start().unwrap();
+        let (a, b) = (connect(&server).await, connect(&server).await);
+        let holder = a.lock("stock").acquire().await.unwrap();
+        let mut tasks = Vec::new();
+        for i in 0..waiters {
+            let w = if i % 2 == 0 { a.clone() } else { b.clone() };
+            tasks.push(tokio::spawn(async move {
+                let guard = w.lock("stock").acquire().await.unwrap();
+                assert!(guard.release().await.unwrap().was_held());
+            }));
+        }
+        has_waiters(&a, "stock", waiters).await;
+        tokio::time::sleep(100 * MS).await; // the holder's early renewal is over
+        server.command(&["CONFIG", "RESETSTAT"]).unwrap();
+        assert!(holder.release().await.unwrap().was_held());
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let stats = server.command(&["INFO", "commandstats"]).unwrap();
+        let ours = [
+            "evalsha", "get", "set", "del", "zpopmin", "publish", "zrem", "pexpire", "zscore",
+            "pttl", "exists", "incrby", "time",
+        ];
+        let calls: u64 = stats
+            .lines()
+            .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="))
+            .filter(|(command, _)| ours.contains(command))
+            .map(|(_, rest)| rest.split(',').next().unwrap().parse::<u64>().unwrap())
+            .sum();
+        costs.push(calls as f64 / (waiters + 1) as f64);
+    }
+    assert!(costs.iter().all(|cost| *cost <= 8.0), "{costs:?}");
+    assert!((costs[0] - costs[1]).abs() < 0.5, "{costs:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_evicted_fence_counter_does_not_go_back() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let mut last = None;
+    for _ in 0..5 {
+        let guard = w.lock("stock").acquire().await.unwrap();
+        assert!(Some(guard.fence()) > last);
+        last = Some(guard.fence());
+        assert!(guard.release().await.unwrap().was_held());
+        server.command(&["DEL", "windlass:fence"]).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_server_is_named_at_once() {
+    let server = RedisServer::builder().password("s3cret").start().unwrap();
+    let w = connect(&server).await;
+    let url = server.url();
+    server.kill().unwrap();
+    let asked = Instant::now();
+    let e = w.lock("stock").try_acquire().await.unwrap_err();
+    assert!(
+        matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::OutcomeUnknown),
+        "{e}"
+    );
+    assert!(asked.elapsed() < SOON);
+    let e = windlass::connect(&url).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unreachable);
+    let shown = format!("{e} {e:?} {w:?}");
+    assert!(shown.contains(&server.port().to_string()), "{shown}");
+    assert!(!shown.contains("s3cret"), "{shown}");
+    assert!(e.hint().is_some());
+}

