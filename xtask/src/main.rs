@@ -1,5 +1,6 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask ci`.
 
+mod mutants;
 mod run;
 mod servers;
 
@@ -11,6 +12,8 @@ const USAGE: &str = "\
 usage: cargo xtask <chore>
 
   test   install what servers are missing, then run every test
+  mutants [WORD]
+         break each safety promise on purpose, and see its test fail
   ci     formatting, lints, documentation, each feature alone, then `test`
 ";
 
@@ -18,6 +21,7 @@ fn main() -> ExitCode {
     let chore = std::env::args().nth(1).unwrap_or_default();
     let done = match chore.as_str() {
         "test" => test(),
+        "mutants" => mutants(),
         "ci" => ci(),
         _ => {
             eprint!("{USAGE}");
@@ -38,6 +42,12 @@ fn test() -> Result<(), String> {
     let servers = servers::provide()?;
     // One after the other: the suites measure time, and start servers of their own.
     cargo("test", &["--workspace", "--no-fail-fast"], &servers)
+}
+
+/// Every broken variant must be caught.
+fn mutants() -> Result<(), String> {
+    let only = std::env::args().nth(2);
+    mutants::hunt(&servers::provide()?, only.as_deref())
 }
 
 /// All that must hold before a change lands.

@@ -1,0 +1,253 @@
+//! Tests that cannot fail prove nothing: here each safety promise is broken on purpose, in a copy of
+//! the sources, and the test that guards it must notice.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// One broken variant.
+struct Mutant {
+    /// Which promise it breaks.
+    breaks: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+    /// Arguments of `cargo test` that must fail.
+    caught_by: &'static [&'static str],
+}
+
+const LIB: &str = "crates/windlass/src";
+
+const MUTANTS: &[Mutant] = &[
+    Mutant {
+        breaks: "a release checks the owner (Redis)",
+        file: "backend/redis/scripts/lock/release.lua",
+        from: "if holder == owner then",
+        to: "if holder then",
+        caught_by: &["--test", "conformance_redis", "a_stranger_cannot_release"],
+    },
+    Mutant {
+        breaks: "a release checks the owner (rules: memory and file)",
+        file: "backend/rules/lock.rs",
+        from: "if holder.is_some_and(|h| h.owner == *owner) {",
+        to: "if holder.is_some() {",
+        caught_by: &["--test", "conformance_file", "a_stranger_cannot_release"],
+    },
+    Mutant {
+        breaks: "fences never go back, even if the counter is lost (Redis)",
+        file: "backend/redis/scripts/lock/prelude.lua",
+        from: "if last_fence == count then",
+        to: "if false then",
+        caught_by: &["--test", "redis_faults", "comes_back_empty"],
+    },
+    Mutant {
+        breaks: "fences never go back, even after a power cut (file)",
+        file: "backend/file/open.rs",
+        from: "SET last = ceiling, ceiling = ceiling + ?1, boot = ?2",
+        to: "SET ceiling = ceiling + ?1, boot = ?2",
+        caught_by: &["--test", "file_store", "fences_survive_a_power_cut"],
+    },
+    Mutant {
+        breaks: "fences grow in the order of grants",
+        file: "backend/redis/scripts/lock/acquire.lua",
+        from: "      place = draw()\n",
+        to: "      place = 1e15 - draw() + 1e15\n",
+        caught_by: &["--lib", "the_scripts_decide_as_the_rules_do"],
+    },
+    Mutant {
+        breaks: "a waiter is woken, and does not poll (Redis)",
+        file: "backend/redis/scripts/lock/prelude.lua",
+        from: "      call('PUBLISH', channel, id .. ' ' .. fence)\n",
+        to: "",
+        caught_by: &[
+            "--test",
+            "conformance_redis",
+            "a_waiter_elsewhere_is_woken_at_once",
+        ],
+    },
+    Mutant {
+        breaks: "a waiter is woken, and does not poll (file, between processes)",
+        file: "backend/file/wake.rs",
+        from: "let _ = socket.send_to_addr(&to.claim.to_be_bytes(), &address);",
+        to: "",
+        caught_by: &[
+            "--test",
+            "conformance_file",
+            "a_waiter_elsewhere_is_woken_at_once",
+        ],
+    },
+    Mutant {
+        breaks: "a lost wake-up is repaired by a timer",
+        file: "lease/keeper.rs",
+        from: "            Ok(Renewed::Held) => {\n                claim.now_held(&mut state, sent, now);",
+        to: "            Ok(Renewed::Held) => {\n                if state.phase == Phase::Held { claim.now_held(&mut state, sent, now); }",
+        caught_by: &[
+            "--test",
+            "redis_faults",
+            "a_lost_wakeup_is_repaired_by_a_timer",
+        ],
+    },
+    Mutant {
+        breaks: "validity runs from before the request was sent",
+        file: "lock/acquire.rs",
+        from: "keeper.hold(&claim, sent, fence, recorded);",
+        to: "keeper.hold(&claim, clock.now(), fence, recorded);",
+        caught_by: &["--test", "redis_faults", "held_back_beyond_the_ttl"],
+    },
+    Mutant {
+        breaks: "loss is told before the store lets go",
+        file: "lease/validity.rs",
+        from: "sent + ttl.saturating_sub(drift(ttl))",
+        to: "sent + ttl + drift(ttl)",
+        caught_by: &["--test", "redis_faults", "told_before_the_server_lets_go"],
+    },
+    Mutant {
+        breaks: "\"not yours any more\" is loss at once",
+        file: "lease/keeper.rs",
+        from: "                claim.now_lost(&mut state);\n                return;",
+        to: "                return;",
+        caught_by: &["--test", "conformance_memory", "a_broken_lock_is_lost"],
+    },
+    Mutant {
+        breaks: "cancelling leaves nothing behind",
+        file: "lease/undo.rs",
+        from: "if self.armed {",
+        to: "if false {",
+        caught_by: &["--test", "conformance_memory", "cancel::"],
+    },
+    Mutant {
+        breaks: "a dead waiter is skipped (Redis)",
+        file: "backend/redis/scripts/lock/prelude.lua",
+        from: "local record = call('GET', prefix .. head)",
+        to: "local record = call('GET', prefix .. head) or '1 30000 0 x 1 '",
+        caught_by: &["--test", "conformance_redis", "a_dead_waiter_is_skipped"],
+    },
+    Mutant {
+        breaks: "a dead waiter is skipped (rules: memory and file)",
+        file: "backend/rules/lock.rs",
+        from: "        if waiter.expires > now {\n            let holder",
+        to: "        if waiter.expires != now {\n            let holder",
+        caught_by: &["--test", "conformance_memory", "a_dead_waiter_is_skipped"],
+    },
+    Mutant {
+        breaks: "nobody overtakes the line",
+        file: "backend/redis/scripts/lock/acquire.lua",
+        from: "if call('EXISTS', lock, line) == 0 then",
+        to: "if call('EXISTS', lock) == 0 then",
+        caught_by: &["--lib", "the_scripts_decide_as_the_rules_do"],
+    },
+    Mutant {
+        breaks: "every key has an end",
+        file: "backend/redis/scripts/lock/prelude.lua",
+        from: "    call('PEXPIRE', line, ttl)\n",
+        to: "",
+        caught_by: &["--test", "redis_faults", "every_key_has_an_end"],
+    },
+    Mutant {
+        breaks: "a gate refuses a stale fence",
+        file: "backend/redis/scripts/gate_admit.lua",
+        from: "(#seen > #fence or (#seen == #fence and seen > fence))",
+        to: "(seen > fence)",
+        caught_by: &["--test", "conformance_redis", "refuses_what_is_stale"],
+    },
+    Mutant {
+        breaks: "an unknown script is loaded, unseen",
+        file: "backend/redis/link.rs",
+        from: "Err(failure) if failure.is_unknown_script() => {",
+        to: "Err(failure) if failure.is_unknown_script() && false => {",
+        caught_by: &["--test", "redis_faults", "a_flushed_script_cache"],
+    },
+];
+
+/// Runs each broken variant against its test, and reports those that went unnoticed.
+pub(crate) fn hunt(variables: &[(String, String)], only: Option<&str>) -> Result<(), String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let tree = crate::servers::target().join("mutants/tree");
+    let text = |e: std::io::Error| e.to_string();
+    copy_sources(&root, &tree).map_err(text)?;
+    let mut survivors = Vec::new();
+    let chosen: Vec<_> = MUTANTS
+        .iter()
+        .filter(|m| only.is_none_or(|word| m.breaks.contains(word)))
+        .collect();
+    for mutant in &chosen {
+        let path = tree.join(LIB).join(mutant.file);
+        let original = fs::read_to_string(&path).map_err(text)?;
+        if original.matches(mutant.from).count() != 1 {
+            return Err(format!(
+                "the mutant against {:?} no longer fits {}",
+                mutant.breaks, mutant.file
+            ));
+        }
+        fs::write(&path, original.replace(mutant.from, mutant.to)).map_err(text)?;
+        let caught = !tests_pass(&tree, mutant.caught_by, variables)?;
+        fs::write(&path, original).map_err(text)?;
+        println!(
+            "{}  {}",
+            if caught { "caught  " } else { "SURVIVED" },
+            mutant.breaks
+        );
+        if !caught {
+            survivors.push(mutant.breaks);
+        }
+    }
+    println!(
+        "{} passed, {} failed",
+        chosen.len() - survivors.len(),
+        survivors.len()
+    );
+    match survivors.is_empty() {
+        true => Ok(()),
+        false => Err(format!("not noticed by any test: {}", survivors.join("; "))),
+    }
+}
+
+/// Whether the tests pass. A variant that does not compile is a mistake in the list above.
+fn tests_pass(tree: &Path, args: &[&str], variables: &[(String, String)]) -> Result<bool, String> {
+    let cargo = |more: &[&str]| {
+        Command::new("cargo")
+            .args(["test", "--quiet", "-p", "windlass"])
+            .args(args)
+            .args(more)
+            .current_dir(tree)
+            .env("CARGO_TARGET_DIR", tree.join("../target"))
+            .envs(variables.iter().map(|(key, value)| (key, value)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .map_err(|e| e.to_string())
+    };
+    if !cargo(&["--no-run"])?.success() {
+        return Err(format!(
+            "a mutant does not compile: cargo test {}",
+            args.join(" ")
+        ));
+    }
+    Ok(cargo(&[])?.success())
+}
+
+/// Copies what git tracks, touching only what has changed, so that little is compiled again.
+fn copy_sources(root: &Path, tree: &Path) -> std::io::Result<()> {
+    let listing = Command::new("git")
+        .args(["ls-files", "-z"])
+        .current_dir(root)
+        .output()?;
+    let files: Vec<PathBuf> = String::from_utf8_lossy(&listing.stdout)
+        .split_terminator('\0')
+        .map(PathBuf::from)
+        .collect();
+    for file in files {
+        let (from, to) = (root.join(&file), tree.join(&file));
+        let Ok(bytes) = fs::read(&from) else {
+            continue; // removed, but not committed yet
+        };
+        if fs::read(&to).is_ok_and(|known| known == bytes) {
+            continue;
+        }
+        if let Some(folder) = to.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(to, bytes)?;
+    }
+    Ok(())
+}
