@@ -8,7 +8,8 @@ use crate::error::Result;
 pub(super) async fn examine(file: &File) -> Result<Vec<Finding>> {
     let (version, journal, claims, last): (String, String, i64, i64) = file
         .worker
-        .decide(|database, _| {
+        .decide(|scope| {
+            let database = scope.database;
             let version = database.query_row("SELECT sqlite_version()", [], |row| row.get(0))?;
             let journal = database.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
             let claims = database.query_row("SELECT count(*) FROM claims", [], |row| row.get(0))?;

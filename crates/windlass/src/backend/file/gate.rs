@@ -13,7 +13,8 @@ use crate::name::Name;
 
 impl GateStore for File {
     fn admit(&self, name: Name, fence: Fence, remember: Duration) -> Pending<'_, Admission> {
-        Box::pin(self.worker.decide(move |database, now| {
+        Box::pin(self.worker.decide(move |scope| {
+            let (database, now) = (scope.database, scope.now);
             let seen = database
                 .prepare_cached("SELECT highest, until FROM gates WHERE name = ?1")?
                 .query_row([name.as_str()], |row| {

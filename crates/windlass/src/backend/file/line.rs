@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{OptionalExtension, Row, params};
 
+use super::worker::Scope;
 use crate::backend::WakeAddress;
 use crate::backend::rules::line::{Line, Record};
 use crate::error::Error;
@@ -13,7 +14,7 @@ use crate::name::Name;
 
 /// The line of one name, within a transaction.
 pub(super) struct Rows<'a> {
-    pub(super) database: &'a Connection,
+    pub(super) scope: &'a Scope<'a>,
     pub(super) name: &'a Name,
 }
 
@@ -22,7 +23,7 @@ const COLUMNS: &str = "place, owner, ttl, expires, since, note, wake_client, wak
 impl Rows<'_> {
     fn one(&self, condition: &str, owner: Option<&Owner>) -> rusqlite::Result<Option<Record>> {
         let sql = format!("SELECT {COLUMNS} FROM claims WHERE name = ?1 AND {condition}");
-        let mut query = self.database.prepare_cached(&sql)?;
+        let mut query = self.scope.database.prepare_cached(&sql)?;
         match owner {
             Some(owner) => query.query_row((self.name.as_str(), owner.as_str()), record),
             None => query.query_row((self.name.as_str(),), record),
@@ -31,7 +32,7 @@ impl Rows<'_> {
     }
 
     fn put(&self, record: Record, held: bool) -> rusqlite::Result<()> {
-        let mut query = self.database.prepare_cached(
+        let mut query = self.scope.database.prepare_cached(
             "INSERT OR REPLACE INTO claims
                 (name, held, place, owner, ttl, expires, since, note, wake_client, wake_claim)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
@@ -78,6 +79,7 @@ impl Line for Rows<'_> {
 
     fn clear_holder(&mut self) -> rusqlite::Result<()> {
         let mut query = self
+            .scope
             .database
             .prepare_cached("DELETE FROM claims WHERE name = ?1 AND held")?;
         query.execute([self.name.as_str()]).map(drop)
@@ -85,6 +87,7 @@ impl Line for Rows<'_> {
 
     fn remove_waiter(&mut self, record: &Record) -> rusqlite::Result<()> {
         let mut query = self
+            .scope
             .database
             .prepare_cached("DELETE FROM claims WHERE name = ?1 AND place = ?2")?;
         query
@@ -94,6 +97,7 @@ impl Line for Rows<'_> {
 
     fn waiters(&mut self) -> rusqlite::Result<u64> {
         let mut query = self
+            .scope
             .database
             .prepare_cached("SELECT count(*) FROM claims WHERE name = ?1 AND NOT held")?;
         query.query_row([self.name.as_str()], |row| {
@@ -102,10 +106,7 @@ impl Line for Rows<'_> {
     }
 
     fn next_fence(&mut self) -> rusqlite::Result<Fence> {
-        let mut query = self
-            .database
-            .prepare_cached("UPDATE fences SET last = last + 1 RETURNING last")?;
-        query.query_row([], |row| row.get::<_, i64>(0).map(|n| Fence::new(n as u64)))
+        self.scope.next_fence()
     }
 }
 

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use rusqlite::Connection;
-
 use super::File;
 use super::line::Rows;
+use super::worker::Scope;
 use crate::backend::rules::lock::{self as rules, Decided};
 use crate::backend::{
     Acquired, Ask, Holder, LockState, LockStore, Pending, Released, Renewal, Renewed, matches,
@@ -24,9 +23,9 @@ impl File {
         T: Send + 'static,
         D: FnOnce(&mut Rows<'_>, Moment) -> rusqlite::Result<Decided<T>> + Send + 'static,
     {
-        self.worker.decide(move |database, now| {
+        self.worker.decide(move |scope| {
             let name = &name;
-            let decided = decision(&mut Rows { database, name }, now)?;
+            let decided = decision(&mut Rows { scope, name }, scope.now)?;
             Ok((decided.outcome, vec![decided.wake]))
         })
     }
@@ -39,11 +38,11 @@ impl LockStore for File {
     }
 
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>> {
-        Box::pin(self.worker.decide(move |database, now| {
+        Box::pin(self.worker.decide(move |scope| {
             let (mut outcomes, mut wakes) = (Vec::new(), Vec::new());
             for renewal in &claims {
                 let name = &renewal.name;
-                let decided = rules::renew(&mut Rows { database, name }, now, renewal)?;
+                let decided = rules::renew(&mut Rows { scope, name }, scope.now, renewal)?;
                 outcomes.push(Ok(decided.outcome));
                 wakes.push(decided.wake);
             }
@@ -58,22 +57,23 @@ impl LockStore for File {
     fn inspect(&self, name: Name) -> Pending<'_, LockState> {
         Box::pin(
             self.worker
-                .decide(move |database, now| Ok((look(database, &name, now)?, Vec::new()))),
+                .decide(move |scope| Ok((look(scope, &name)?, Vec::new()))),
         )
     }
 
     fn list(&self, pattern: String) -> Pending<'_, Vec<LockState>> {
-        Box::pin(self.worker.decide(move |database, now| {
-            let alive = now.as_nanos() as i64;
-            let mut query =
-                database.prepare_cached("SELECT DISTINCT name FROM claims WHERE expires > ?1")?;
+        Box::pin(self.worker.decide(move |scope| {
+            let alive = scope.now.as_nanos() as i64;
+            let mut query = scope
+                .database
+                .prepare_cached("SELECT DISTINCT name FROM claims WHERE expires > ?1")?;
             let names: BTreeSet<String> = query
                 .query_map([alive], |row| row.get(0))?
                 .collect::<rusqlite::Result<_>>()?;
             let mut states = Vec::new();
             for name in names.iter().filter(|name| matches(&pattern, name)) {
                 if let Ok(name) = Name::new("list locks", None, name) {
-                    states.push(look(database, &name, now)?);
+                    states.push(look(scope, &name)?);
                 }
             }
             Ok((states, Vec::new()))
@@ -85,8 +85,8 @@ impl LockStore for File {
     }
 }
 
-fn look(database: &Connection, name: &Name, now: Moment) -> rusqlite::Result<LockState> {
-    let (holder, waiters) = rules::inspect(&mut Rows { database, name }, now)?;
+fn look(scope: &Scope<'_>, name: &Name) -> rusqlite::Result<LockState> {
+    let (holder, waiters) = rules::inspect(&mut Rows { scope, name }, scope.now)?;
     Ok(LockState {
         name: name.to_string(),
         holder,

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::schema::{APPLICATION_ID, TABLES, VERSION};
@@ -50,6 +51,8 @@ fn set_up(database: &mut Connection) -> Result<(), SetUp> {
     let identity = identify(database)?;
     database.pragma_update(None, "journal_mode", "WAL")?;
     database.set_prepared_statement_cache_capacity(64);
+    // Or SQLite plans a query anew whenever a bound value changes: that took a third of the time.
+    database.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // This once, each commit is synced to disk: it may create the file, or start a new boot.
     database.pragma_update(None, "synchronous", "FULL")?;
     if identity == Identity::Empty {

@@ -3,6 +3,7 @@
 //! Decisions that come in while a transaction runs are taken together in the next one, so that many
 //! tasks share the cost of a commit. Nobody is answered, or woken, before the commit.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;
@@ -23,13 +24,48 @@ const FORGET_AFTER_NANOS: u64 = 3600 * 1_000_000_000;
 /// How many transactions pass between two sweeps for dead claims.
 const SWEEP_EVERY: u64 = 10_000;
 
+/// What a decision sees of the transaction it is taken in.
+pub(super) struct Scope<'a> {
+    pub(super) database: &'a Connection,
+    pub(super) now: Moment,
+    /// The last fence drawn, once it has been read; written back before the commit.
+    last_fence: Cell<Option<i64>>,
+}
+
+impl Scope<'_> {
+    /// A number higher than all before.
+    pub(super) fn next_fence(&self) -> rusqlite::Result<Fence> {
+        let last = match self.last_fence.get() {
+            Some(last) => last,
+            None => self
+                .database
+                .prepare_cached("SELECT last FROM fences")?
+                .query_row([], |row| row.get(0))?,
+        };
+        self.last_fence.set(Some(last + 1));
+        Ok(Fence::new(last as u64 + 1))
+    }
+
+    /// Writes the counter back; whether a new block of fences should be reserved soon.
+    fn finish(&self) -> rusqlite::Result<bool> {
+        let Some(last) = self.last_fence.get() else {
+            return Ok(false);
+        };
+        self.database
+            .prepare_cached("UPDATE fences SET last = ?1")?
+            .execute([last])?;
+        self.database
+            .prepare_cached("SELECT ceiling - last < ?1 FROM fences")?
+            .query_row([FENCE_BLOCK / 2], |row| row.get(0))
+    }
+}
+
 /// Whom a decision wakes.
 pub(super) type Wake = Option<(WakeAddress, Fence)>;
 /// Tells the caller, after the commit, or why there was none.
 type Answer = Box<dyn FnOnce(Result<()>) + Send>;
 /// Takes a decision within a transaction; gives what to do once it is committed.
-type Decision =
-    Box<dyn FnOnce(&Connection, Moment) -> rusqlite::Result<(Vec<Wake>, Answer)> + Send>;
+type Decision = Box<dyn FnOnce(&Scope<'_>) -> rusqlite::Result<(Vec<Wake>, Answer)> + Send>;
 
 struct Job {
     decision: Decision,
@@ -56,7 +92,7 @@ impl Worker {
     pub(super) fn decide<T, D>(&self, decision: D) -> impl Future<Output = Result<T>> + use<T, D>
     where
         T: Send + 'static,
-        D: FnOnce(&Connection, Moment) -> rusqlite::Result<(T, Vec<Wake>)> + Send + 'static,
+        D: FnOnce(&Scope<'_>) -> rusqlite::Result<(T, Vec<Wake>)> + Send + 'static,
     {
         let (reply, outcome) = oneshot::channel();
         let reply = Arc::new(std::sync::Mutex::new(Some(reply)));
@@ -69,8 +105,8 @@ impl Worker {
         };
         let failed = answer.clone();
         let job = Job {
-            decision: Box::new(move |database, now| {
-                let (value, wakes) = decision(database, now)?;
+            decision: Box::new(move |scope| {
+                let (value, wakes) = decision(scope)?;
                 let then: Answer = Box::new(move |committed| answer(committed.map(|()| value)));
                 Ok((wakes, then))
             }),
@@ -118,11 +154,14 @@ fn take(database: &mut Connection, jobs: Vec<Job>, clock: &Clock) -> Vec<Wake> {
     let mut answers: Vec<Answer> = Vec::new();
     let mut jobs = jobs.into_iter();
     let committed = (|| -> rusqlite::Result<()> {
-        reserve_fences(database)?;
         let tx = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let now = clock.now();
+        let scope = Scope {
+            database: &tx,
+            now: clock.now(),
+            last_fence: Cell::new(None),
+        };
         for job in jobs.by_ref() {
-            match (job.decision)(&tx, now) {
+            match (job.decision)(&scope) {
                 Ok((woken, answer)) => {
                     wakes.extend(woken);
                     answers.push(answer);
@@ -133,7 +172,12 @@ fn take(database: &mut Connection, jobs: Vec<Job>, clock: &Clock) -> Vec<Wake> {
                 }
             }
         }
-        tx.commit()
+        let run_low = scope.finish()?;
+        tx.commit()?;
+        if run_low {
+            reserve_fences(database)?;
+        }
+        Ok(())
     })();
     match committed {
         Ok(()) => {
@@ -154,18 +198,10 @@ fn take(database: &mut Connection, jobs: Vec<Job>, clock: &Clock) -> Vec<Wake> {
     }
 }
 
-/// Makes sure that the fences this transaction may draw lie below a ceiling that is synced to
-/// disk. Commits are not synced otherwise: a power cut may undo the last ones, but the next boot
-/// starts above the ceiling.
-fn reserve_fences(database: &mut Connection) -> rusqlite::Result<()> {
-    let (last, ceiling): (i64, i64) = database
-        .prepare_cached("SELECT last, ceiling FROM fences")?
-        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    // Other processes draw from the same block between this look and our transaction: keep well
-    // away from its end.
-    if ceiling - last > FENCE_BLOCK / 2 {
-        return Ok(());
-    }
+/// Raises the ceiling below which fences are drawn, and syncs that to disk. Commits are not synced
+/// otherwise: a power cut may undo the last ones, but the next boot starts above the ceiling.
+/// Half a block is left when this is called, for other processes to draw from in the meantime.
+fn reserve_fences(database: &Connection) -> rusqlite::Result<()> {
     database.pragma_update(None, "synchronous", "FULL")?;
     let raised = database.execute("UPDATE fences SET ceiling = last + ?1", [FENCE_BLOCK]);
     database.pragma_update(None, "synchronous", "NORMAL")?;
