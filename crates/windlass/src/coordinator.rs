@@ -216,13 +216,12 @@ impl Coordinator {
     }
 
     pub(crate) fn strip_namespace(&self, name: &mut String) {
-        if let Some(namespace) = &self.inner.namespace {
-            if let Some(rest) = name
+        if let Some(namespace) = &self.inner.namespace
+            && let Some(rest) = name
                 .strip_prefix(namespace.as_str())
                 .and_then(|rest| rest.strip_prefix(':'))
-            {
-                *name = rest.to_owned();
-            }
+        {
+            *name = rest.to_owned();
         }
     }
 

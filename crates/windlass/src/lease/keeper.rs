@@ -281,11 +281,11 @@ impl Keeper {
             if state.in_flight {
                 // The answer on its way may be older than the reason for this look.
                 state.look_again = true;
-            } else if state.phase == Phase::Waiting || claim.terms.renews {
-                if let Some(renewal) = claim.renewal(&state, now) {
-                    state.in_flight = true;
-                    due.push((Arc::clone(&claim), renewal));
-                }
+            } else if (state.phase == Phase::Waiting || claim.terms.renews)
+                && let Some(renewal) = claim.renewal(&state, now)
+            {
+                state.in_flight = true;
+                due.push((Arc::clone(&claim), renewal));
             }
             // While the call is on its way, watch for the end of validity.
             if state.phase == Phase::Held {

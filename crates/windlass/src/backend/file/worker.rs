@@ -138,7 +138,7 @@ fn work(
     while let Ok(first) = inbox.recv() {
         let mut jobs = vec![first];
         jobs.extend(inbox.try_iter().take(LARGEST - 1));
-        if transactions % SWEEP_EVERY == 0 {
+        if transactions.is_multiple_of(SWEEP_EVERY) {
             sweep(&database, clock.now());
         }
         transactions += 1;

@@ -79,12 +79,11 @@ fn tag(name: &str) -> Tag<'_> {
         // Without a closing brace Redis hashes the whole name, and it can stand between ours.
         return Tag::Whole;
     }
-    if let Some((_, after)) = name.split_once('{') {
-        if let Some((tag, _)) = after.split_once('}') {
-            if !tag.is_empty() {
-                return Tag::Part(tag);
-            }
-        }
+    if let Some((_, after)) = name.split_once('{')
+        && let Some((tag, _)) = after.split_once('}')
+        && !tag.is_empty()
+    {
+        return Tag::Part(tag);
     }
     let slot = slot_of(name.as_bytes());
     let number = (0u32..)
@@ -118,12 +117,11 @@ mod tests {
 
     /// The slot of any key, by the rule of Redis Cluster.
     fn slot(key: &str) -> u16 {
-        if let Some((_, after)) = key.split_once('{') {
-            if let Some((tag, _)) = after.split_once('}') {
-                if !tag.is_empty() {
-                    return slot_of(tag.as_bytes());
-                }
-            }
+        if let Some((_, after)) = key.split_once('{')
+            && let Some((tag, _)) = after.split_once('}')
+            && !tag.is_empty()
+        {
+            return slot_of(tag.as_bytes());
         }
         slot_of(key.as_bytes())
     }
