@@ -90,8 +90,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "validity runs from before the request was sent",
         file: "lock/acquire.rs",
-        from: "keeper.hold(&claim, sent, fence, recorded);",
-        to: "keeper.hold(&claim, clock.now(), fence, recorded);",
+        from: "keeper.hold(&claim, sent, fence, recorded)",
+        to: "keeper.hold(&claim, clock.now(), fence, recorded)",
         caught_by: &["--test", "redis_faults", "held_back_beyond_the_ttl"],
     },
     Mutant {

@@ -142,6 +142,15 @@ impl Clock {
             () = self.sleep_until(moment) => None,
         }
     }
+
+    /// Runs `future` for so long at most. The clock is not even looked at if it is ready at once.
+    pub(crate) async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+        tokio::select! {
+            biased;
+            output = future => Some(output),
+            () = self.sleep(limit) => None,
+        }
+    }
 }
 
 impl fmt::Debug for Clock {

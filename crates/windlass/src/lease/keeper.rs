@@ -93,8 +93,7 @@ impl Keeper {
         name: &str,
         answer: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let deadline = self.clock.now() + self.call_timeout;
-        match self.clock.until(deadline, answer).await {
+        match self.clock.within(self.call_timeout, answer).await {
             Some(Ok(value)) => Ok(value),
             Some(Err(e)) => Err(e.with_operation(operation).with_name(name)),
             None => Err(Error::new(
@@ -117,17 +116,26 @@ impl Keeper {
     }
 
     /// The store granted the claim: keep it, renewing early if others cannot see it whole yet.
-    pub(crate) fn hold(&self, claim: &Arc<Claim>, sent: Moment, fence: Fence, recorded: bool) {
+    /// False if the answer came so late that nothing is left to hold.
+    pub(crate) fn hold(
+        &self,
+        claim: &Arc<Claim>,
+        sent: Moment,
+        fence: Fence,
+        recorded: bool,
+    ) -> bool {
         let mut table = self.table();
         table.claims.insert(claim.wake.claim, Arc::clone(claim));
         let mut state = claim.state();
         state.fence = Some(fence);
-        claim.now_held(&mut state, sent, self.clock.now());
+        let now = self.clock.now();
+        claim.now_held(&mut state, sent, now);
         let mut next = self.next_renewal(claim, &state);
         if !recorded && claim.terms.renews {
             next = next.min(round_down(sent + RECORD_AFTER, RECORD_AFTER / 4));
         }
         self.look_at(&mut table, claim, &mut state, next);
+        now < claim.held_until()
     }
 
     /// The store put the claim in line.
@@ -309,8 +317,8 @@ impl Keeper {
             self.runtime.spawn(async move {
                 let store = Arc::clone(&claims[0].terms.store);
                 let sent = keeper.clock.now();
-                let deadline = sent + keeper.call_timeout;
-                let answers = keeper.clock.until(deadline, store.renew(renewals)).await;
+                let answers = store.renew(renewals);
+                let answers = keeper.clock.within(keeper.call_timeout, answers).await;
                 let mut answers = match answers {
                     Some(Ok(answers)) => answers,
                     Some(Err(e)) => {

@@ -52,8 +52,7 @@ async fn attempt(lock: &Lock, patience: Patience) -> Result<Attempt> {
         let answer = claim.terms.store.acquire(ask.clone());
         let problem = match keeper.call("acquire", &lock.name, answer).await {
             Ok(Acquired::Granted { fence, recorded }) => {
-                keeper.hold(&claim, sent, fence, recorded);
-                if clock.now() < claim.held_until() {
+                if keeper.hold(&claim, sent, fence, recorded) {
                     return Ok(Attempt::Acquired(LockGuard::new(undo)));
                 }
                 maybe_sent = true;

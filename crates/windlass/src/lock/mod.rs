@@ -257,7 +257,9 @@ impl Lock {
         if renewed != Renewed::Held {
             return Err(not_held(&self.name));
         }
-        keeper.hold(&claim, sent, fence, true);
+        if !keeper.hold(&claim, sent, fence, true) {
+            return Err(not_held(&self.name));
+        }
         Ok(LockGuard::new(Undo::arm(Arc::clone(keeper), claim)))
     }
 
