@@ -1,0 +1,124 @@
+//! What can be asked of `windlass`, apart from how it is done.
+
+mod duration;
+mod gate;
+mod lock;
+mod refusal;
+mod run;
+mod tools;
+
+use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
+
+pub(crate) use gate::{AdmitArgs, GateCommand};
+pub(crate) use lock::{
+    AcquireArgs, BreakArgs, LockCommand, LsArgs, ReleaseArgs, RenewArgs, ShowArgs,
+};
+pub(crate) use run::{OnLost, RunArgs};
+pub(crate) use tools::{CompletionsArgs, ManArgs};
+
+use crate::exit::Exit;
+
+const EXAMPLES: &str = "\
+Examples:
+  windlass run backup -- rsync -a /home /mnt/backup   one at a time; others wait in line
+  windlass run --no-wait report -- ./report.sh        or not at all, if it runs already
+  windlass lock ls                                    who holds what
+
+Exit codes: 0 yes, 75 no (busy, not held), 69 store unreachable, 79 lease lost,
+124 --max-time reached, 125 wrong usage, 126/127 command not executable/not found;
+otherwise the command's own, or 128+N when signal N ended it.";
+
+/// Windlass lets processes take turns: run a command under a lock, on one machine or many.
+#[derive(Debug, Parser)]
+#[command(
+    name = "windlass",
+    version,
+    long_about = None,
+    after_help = EXAMPLES,
+    max_term_width = 100,
+    subcommand_required = true
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options that every command understands.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Everywhere")]
+pub(crate) struct Global {
+    /// Where locks live: file:PATH, redis://HOST, memory: [default: a file in your state directory]
+    // The value of the variable may hold a password, and must not be shown in a help text.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "WINDLASS_STORE",
+        hide_env_values = true
+    )]
+    pub(crate) store: Option<String>,
+
+    /// A prefix for all names, so that several programs can share a store
+    #[arg(
+        long,
+        global = true,
+        value_name = "NS",
+        env = "WINDLASS_NAMESPACE",
+        hide_env_values = true
+    )]
+    pub(crate) namespace: Option<String>,
+
+    /// Answer with one JSON object per line on stdout
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Show what happens inside, on stderr; twice for all of it
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    /// Say nothing but answers and errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command while holding a lock
+    Run(RunArgs),
+    /// Take, keep, give back and look at locks by hand
+    #[command(subcommand)]
+    Lock(LockCommand),
+    /// Refuse those whose lock has passed to somebody else
+    #[command(subcommand)]
+    Gate(GateCommand),
+    /// Look at the store: what it is, what it promises, what is misconfigured
+    Doctor,
+    /// Print a script that teaches a shell to complete windlass commands
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    Man(ManArgs),
+}
+
+/// Reads the command line. What is wrong with it has been said when this returns an error.
+pub(crate) fn parse() -> Result<Cli, Exit> {
+    if std::env::args_os().len() <= 1 {
+        refusal::say_hello();
+        return Err(Exit::FAILED);
+    }
+    Cli::try_parse().map_err(|error| refusal::explain(&error))
+}
+
+/// The whole command line as a value, for completions and manual pages.
+pub(crate) fn grammar() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_grammar_is_sound() {
+        super::grammar().debug_assert();
+    }
+}

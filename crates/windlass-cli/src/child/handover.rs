@@ -1,0 +1,72 @@
+//! How the warden gets the channel and still leaves stdin to the command.
+//!
+//! A new process can adopt an inherited file descriptor by its number only with unsafe code, except for the three
+//! standard ones. So the warden is started with the channel as its stdin, and the real stdin travels through
+//! the channel (`SCM_RIGHTS`) as its first message. The command then gets that very open file, not a copy of
+//! its contents: a terminal stays a terminal, a file keeps its position.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+/// The bytes that carry the descriptor: there must be at least one, and a recognisable one tells a warden from
+/// somebody who typed its hidden name by hand.
+const GREETING: &[u8] = b"stdin\n";
+
+/// Makes a channel with `stdin` already inside: our end, and the end to give the warden as its stdin.
+pub(super) fn offer(stdin: impl AsFd) -> io::Result<(UnixStream, OwnedFd)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let fds = [stdin.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(
+        control.push(SendAncillaryMessage::ScmRights(&fds)),
+        "the space is measured for one descriptor"
+    );
+    sendmsg(
+        &ours,
+        &[IoSlice::new(GREETING)],
+        &mut control,
+        SendFlags::empty(),
+    )?;
+    Ok((ours, theirs.into()))
+}
+
+/// In the warden: the channel, and the stdin that belongs to the command.
+///
+/// Neither is inherited by the command unless handed to it, so that it gets exactly the descriptors
+/// that windlass was started with.
+pub(super) fn accept() -> io::Result<(UnixStream, OwnedFd)> {
+    let channel = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut greeting = [0; GREETING.len()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(
+        &channel,
+        &mut [IoSliceMut::new(&mut greeting)],
+        &mut control,
+        RecvFlags::empty(),
+    )?;
+    let stdin = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    match stdin {
+        Some(stdin) if received.bytes == GREETING.len() && greeting == GREETING => {
+            // Not every system can set this while receiving; no other thread runs yet that could fork in between.
+            fcntl_setfd(&stdin, FdFlags::CLOEXEC)?;
+            Ok((channel, stdin))
+        }
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "stdin is not a channel to a windlass; this command is started by `windlass run`, not by hand",
+        )),
+    }
+}

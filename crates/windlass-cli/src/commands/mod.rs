@@ -1,0 +1,27 @@
+//! How what was asked is done: one file per command.
+
+mod acquiring;
+mod completions;
+mod doctor;
+mod gate;
+mod lock;
+mod man;
+mod run;
+
+use crate::args::{Cli, Command};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+/// Does what was asked.
+pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failure> {
+    let global = &cli.global;
+    match cli.command {
+        Command::Run(args) => run::run(args, global, printer).await,
+        Command::Lock(command) => lock::lock(command, global, printer).await,
+        Command::Gate(command) => gate::gate(command, global, printer).await,
+        Command::Doctor => doctor::doctor(global, printer).await,
+        Command::Completions(args) => Ok(completions::completions(&args, printer)),
+        Command::Man(args) => man::man(&args, printer),
+    }
+}

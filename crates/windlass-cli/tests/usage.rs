@@ -1,0 +1,140 @@
+//! What is said to somebody who asks for help, or asks wrongly.
+
+mod bed;
+
+use bed::{Bed, Done, bare};
+
+fn help(args: &[&str]) -> String {
+    let done = Done::of(&mut bare(args));
+    assert_eq!(done.code, 0);
+    assert_eq!(done.err, "");
+    done.out
+}
+
+#[test]
+fn help_of_windlass() {
+    insta::assert_snapshot!(help(&["--help"]));
+}
+
+#[test]
+fn help_of_run() {
+    insta::assert_snapshot!(help(&["run", "--help"]));
+}
+
+#[test]
+fn help_of_lock() {
+    insta::assert_snapshot!(help(&["lock", "--help"]));
+}
+
+#[test]
+fn help_of_lock_acquire() {
+    insta::assert_snapshot!(help(&["lock", "acquire", "--help"]));
+}
+
+#[test]
+fn help_of_gate_admit() {
+    insta::assert_snapshot!(help(&["gate", "admit", "--help"]));
+}
+
+#[test]
+fn nothing_at_all_is_answered_with_three_examples() {
+    let done = Done::of(&mut bare(&[]));
+    assert_eq!(done.code, 125);
+    assert_eq!(done.out, "");
+    insta::assert_snapshot!(done.err);
+}
+
+#[test]
+fn the_version_is_told() {
+    assert_eq!(
+        help(&["--version"]),
+        format!("windlass {}\n", env!("CARGO_PKG_VERSION"))
+    );
+}
+
+#[test]
+fn wrong_usage_is_125_and_says_what_was_meant() {
+    for (args, word) in [
+        (&["lok"][..], "'lock'"),
+        (&["run", "--no-wiat", "x", "--", "true"], "--no-wait"),
+        (&["run", "x", "true"], "comes after --"),
+        (&["run", "x"], "comes after --"),
+        (
+            &["run", "x", "--ttl", "30", "--", "true"],
+            "write 30s or 30ms",
+        ),
+        (&["run", "x", "--wait", "1.5s", "--", "true"], "1500ms"),
+        (
+            &["run", "x", "--wait", "1s", "--no-wait", "--", "true"],
+            "cannot be used with",
+        ),
+        (&["lock", "release", "x"], "--owner"),
+        (&["gate", "admit", "x", "seven"], "invalid value 'seven'"),
+        (&["lock"], "Usage"),
+    ] {
+        let done = Done::of(&mut bare(args));
+        assert_eq!(done.code, 125, "{args:?}: {done:?}");
+        assert_eq!(done.out, "", "{args:?}");
+        assert!(done.err.contains(word), "{args:?}: {}", done.err);
+    }
+}
+
+#[test]
+fn what_the_library_refuses_is_125_with_a_hint_and_nothing_is_written() {
+    let bed = Bed::file();
+    let long_name = "x".repeat(2000);
+    for args in [
+        &["lock", "acquire", ""][..],
+        &["lock", "acquire", &long_name],
+        &["lock", "acquire", "a\tb"],
+        &["lock", "acquire", "x", "--ttl", "0s"],
+        &["lock", "acquire", "x", "--ttl", "9ms"],
+        &["lock", "acquire", "x", "--ttl", "366d"],
+        &["lock", "acquire", "x", "--owner", "a b"],
+        &["run", "x", "--ttl", "1ms", "--", "true"],
+        &["--store", "localhost", "lock", "ls"],
+        &["--store", "gopher://x", "lock", "ls"],
+        &["--namespace", "a\nb", "lock", "ls"],
+    ] {
+        let done = bed.run(args);
+        assert_eq!(done.code, 125, "{args:?}: {done:?}");
+        let last = done.err.lines().last().unwrap();
+        assert!(
+            last.starts_with("  hint: ") || last.starts_with("  try: "),
+            "{args:?}: {}",
+            done.err
+        );
+    }
+    assert_eq!(bed.json(&["lock", "ls"]).out, "");
+}
+
+#[test]
+fn completions_and_manual_pages_are_generated() {
+    let bash = help(&["completions", "bash"]);
+    assert!(bash.contains("--skip-ok"));
+    for shell in ["zsh", "fish", "elvish", "powershell"] {
+        assert!(help(&["completions", shell]).contains("windlass"));
+    }
+    assert!(help(&["man"]).contains(".TH windlass 1"));
+
+    let bed = Bed::file();
+    let done = bed.run(&["man", "--dir", "pages"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    for page in ["windlass.1", "windlass-run.1", "windlass-lock-acquire.1"] {
+        let text = std::fs::read_to_string(bed.path("pages").join(page)).unwrap();
+        assert!(text.contains(".TH"), "{page}");
+    }
+}
+
+#[test]
+fn the_default_store_is_a_private_file_in_the_state_directory() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let bed = Bed::file();
+    let mut command = bed.command(&["run", "hello", "--", "echo", "one at a time"]);
+    let done = Done::of(command.env_remove("WINDLASS_STORE"));
+    assert_eq!((done.code, done.out.as_str()), (0, "one at a time\n"));
+    let folder = bed.path("windlass");
+    assert!(folder.join("windlass.db").exists());
+    let mode = folder.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
