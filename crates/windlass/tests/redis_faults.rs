@@ -46,6 +46,27 @@ async fn a_flushed_script_cache_goes_unnoticed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_acquire_is_not_sent_again_behind_its_withdrawal() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    for round in 0..60 {
+        // The acquire, and the withdrawal that follows it, meet a server that knows no script.
+        server.command(&["SCRIPT", "FLUSH"]).unwrap();
+        let name = format!("stock-{round}");
+        let asking = tokio::spawn({
+            let (w, name) = (w.clone(), name.clone());
+            async move { w.lock(&name).acquire().await.map(std::mem::forget) }
+        });
+        tokio::task::yield_now().await;
+        asking.abort();
+        if asking.await.is_ok_and(|done| done.is_ok()) {
+            w.lock(&name).break_lock().await.unwrap(); // it was faster
+        }
+        is_free(&w, &name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_comes_back_empty_means_loss_and_higher_fences() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;

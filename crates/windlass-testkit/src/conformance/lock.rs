@@ -85,8 +85,32 @@ pub async fn the_same_owner_renews(stage: &Stage) {
             .unwrap()
             .is_busy()
     );
-    assert!(again.release().await.unwrap().was_held());
+    // The old one is told that it was replaced, and cannot disturb the new one.
+    assert_eq!(first.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(!first.is_held());
     assert_eq!(first.release().await.unwrap(), Released::WasGone);
+    again.renew().await.expect("undisturbed");
+    assert!(again.release().await.unwrap().was_held());
+    is_free(&a, "job").await;
+}
+
+/// What an earlier claim left to be cleaned up does not clean up a later one of the same owner.
+pub async fn a_late_release_spares_the_successor(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    for round in 0..20 {
+        drop(a.lock("job").owner("job-7").acquire().await.unwrap());
+        // At once, while the release of the one before is on its way.
+        let guard = a.lock("job").owner("job-7").acquire().await.unwrap();
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_millis(2)).await; // let the release arrive
+            guard
+                .renew()
+                .await
+                .unwrap_or_else(|e| panic!("round {round}: {e}"));
+        }
+        assert!(b.lock("job").try_acquire().await.unwrap().is_busy());
+        assert!(guard.release().await.unwrap().was_held());
+    }
 }
 
 /// Fences never go back, whatever ends a grant: release, expiry, force, hand-over.

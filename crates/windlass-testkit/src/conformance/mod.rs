@@ -105,7 +105,7 @@ macro_rules! conformance {
     ($stage:expr) => {
         $crate::conformance_cases! { $stage;
             lock: one_holder_at_a_time, names_do_not_interfere, a_stranger_cannot_release,
-                the_same_owner_renews, fences_grow_with_every_grant, any_name_will_do,
+                the_same_owner_renews, a_late_release_spares_the_successor, fences_grow_with_every_grant, any_name_will_do,
                 bad_input_is_refused, inspect_tells_all, list_finds_by_pattern,
                 namespaces_keep_apart, break_takes_the_lock, detached_locks_can_be_taken_over,
                 counting_under_the_lock_loses_nothing;

@@ -103,7 +103,14 @@ pub trait LockStore: Send + Sync + fmt::Debug {
 
     /// Gives up the lock or the place in line, whichever `owner` has; hands a held lock to the
     /// first living waiter in the same step.
-    fn release(&self, name: Name, owner: Owner) -> Pending<'_, Released>;
+    ///
+    /// With a `claim`, only if no later claim of the same owner has taken its place.
+    fn release(
+        &self,
+        name: Name,
+        owner: Owner,
+        claim: Option<WakeAddress>,
+    ) -> Pending<'_, Released>;
 
     /// Looks, and changes nothing.
     fn inspect(&self, name: Name) -> Pending<'_, LockState>;
@@ -199,6 +206,20 @@ pub struct Renewal {
     pub note: Option<Arc<str>>,
     /// Whom to tell when the lock is handed over.
     pub wake: WakeAddress,
+    /// Whether another claim of the same owner may be in its place.
+    pub same_owner: SameOwner,
+}
+
+/// What to do about another claim of the same owner: a restarted job takes its lock back, and what
+/// is left of the old one must not disturb it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SameOwner {
+    /// There can be none: the owner is random.
+    Impossible,
+    /// Leave it alone: it came later.
+    Respect,
+    /// Take its place.
+    Replace,
 }
 
 /// What a store says of a claim that was to be kept alive.

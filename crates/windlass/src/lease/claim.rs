@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{Fence, Moment, Owner, valid_until};
-use crate::backend::{LockStore, Renewal, WakeAddress};
+use crate::backend::{LockStore, Renewal, SameOwner, WakeAddress};
 use crate::name::Name;
 
 /// Where a claim stands, as far as this process knows.
@@ -34,6 +34,8 @@ pub(crate) struct Terms {
     pub(crate) store: Arc<dyn LockStore>,
     pub(crate) name: Name,
     pub(crate) owner: Owner,
+    /// Whether nobody else can come as this owner.
+    pub(crate) random_owner: bool,
     pub(crate) ttl: Duration,
     pub(crate) note: Option<Arc<str>>,
     /// Whether the keeper renews it once held.
@@ -224,6 +226,10 @@ impl Claim {
             age,
             note: self.terms.note.clone(),
             wake: self.wake,
+            same_owner: match self.terms.random_owner {
+                true => SameOwner::Impossible,
+                false => SameOwner::Respect,
+            },
         })
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::claim::State;
 use super::{Claim, Clock, Fence, Moment, Phase, Terms};
-use crate::backend::{Released, Renewal, Renewed, WakeAddress, WakeUps};
+use crate::backend::{Released, Renewal, Renewed, SameOwner, WakeAddress, WakeUps};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The most renewals in one call of the store.
@@ -173,6 +173,7 @@ impl Keeper {
     /// Gives up a claim in the background, whatever became of it, until the store has confirmed
     /// or the claim must have expired by itself.
     pub(crate) fn withdraw(self: &Arc<Keeper>, claim: &Arc<Claim>) {
+        let mut unsure = claim.state().phase == Phase::Asking;
         self.forget(claim);
         let (keeper, claim) = (Arc::clone(self), Arc::clone(claim));
         self.runtime.spawn(async move {
@@ -180,6 +181,12 @@ impl Keeper {
             let mut pause = Duration::from_millis(50);
             while keeper.clock.now() < give_up {
                 match keeper.release(&claim).await {
+                    // The request that is being undone may still be on its way, on a connection
+                    // that was given up: come back once.
+                    Ok(Released::WasGone) if unsure => {
+                        unsure = false;
+                        keeper.clock.sleep(keeper.call_timeout).await;
+                    }
                     Ok(_) => return,
                     Err(e) if !e.is_retryable() => {
                         tracing::warn!(error = %e, "could not withdraw; the claim will expire");
@@ -195,16 +202,41 @@ impl Keeper {
     /// Asks the store to give up the claim, once.
     pub(crate) async fn release(&self, claim: &Claim) -> Result<Released> {
         let terms = &claim.terms;
-        let answer = terms.store.release(terms.name.clone(), terms.owner.clone());
+        // Under an owner of the caller's choice, a later claim may be in our place by now.
+        let claim = (!terms.random_owner).then_some(claim.wake);
+        let answer = terms
+            .store
+            .release(terms.name.clone(), terms.owner.clone(), claim);
         self.call("release", terms.name.as_str(), answer).await
     }
 
     /// Asks the store to renew the claim, now and once; the loop goes on as usual.
     pub(crate) async fn renew_now(&self, claim: &Arc<Claim>) -> Result<Renewed> {
+        let renewal = claim.renewal(&claim.state(), self.clock.now());
+        match renewal {
+            Some(renewal) => self.renew_as(claim, renewal).await,
+            None => Ok(Renewed::Gone),
+        }
+    }
+
+    /// Asks the store to put the claim in the place of an earlier one of the same owner.
+    pub(crate) async fn take_over(&self, claim: &Arc<Claim>) -> Result<Renewed> {
+        let renewal = claim.renewal(&claim.state(), self.clock.now());
+        match renewal {
+            Some(renewal) => {
+                let same_owner = SameOwner::Replace;
+                let renewal = Renewal {
+                    same_owner,
+                    ..renewal
+                };
+                self.renew_as(claim, renewal).await
+            }
+            None => Ok(Renewed::Gone),
+        }
+    }
+
+    async fn renew_as(&self, claim: &Arc<Claim>, renewal: Renewal) -> Result<Renewed> {
         let sent = self.clock.now();
-        let Some(renewal) = claim.renewal(&claim.state(), sent) else {
-            return Ok(Renewed::Gone);
-        };
         let answer = claim.terms.store.renew(vec![renewal]);
         let name = claim.terms.name.as_str();
         let outcome = self

@@ -251,7 +251,7 @@ impl Lock {
         let sent = keeper.clock().now();
         claim.state().fence = Some(fence);
         let renewed = keeper
-            .renew_now(&claim)
+            .take_over(&claim)
             .await
             .map_err(|e| self.coordinator.describe(e.with_operation("attach")))?;
         if renewed != Renewed::Held {
@@ -275,7 +275,7 @@ impl Lock {
     /// If the store did not answer, the lock may or may not have been released.
     pub async fn release_as(&self, owner: impl Into<String>) -> Result<Released> {
         let terms = self.clone().owner(owner).terms("release")?;
-        let answer = terms.store.release(terms.name, terms.owner);
+        let answer = terms.store.release(terms.name, terms.owner, None);
         self.call("release", answer).await
     }
 
@@ -356,6 +356,7 @@ impl Lock {
             store: Arc::clone(self.coordinator.locks()),
             name,
             owner,
+            random_owner: self.owner.is_none(),
             ttl: self.ttl.min(self.max_hold.unwrap_or(self.ttl)),
             note: self.note.clone(),
             renews: self.renews,

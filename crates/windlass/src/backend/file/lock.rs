@@ -7,7 +7,8 @@ use super::line::Rows;
 use super::worker::Scope;
 use crate::backend::rules::lock::{self as rules, Decided};
 use crate::backend::{
-    Acquired, Ask, Holder, LockState, LockStore, Pending, Released, Renewal, Renewed, matches,
+    Acquired, Ask, Holder, LockState, LockStore, Pending, Released, Renewal, Renewed, WakeAddress,
+    matches,
 };
 use crate::error::Result;
 use crate::lease::{Moment, Owner};
@@ -50,8 +51,15 @@ impl LockStore for File {
         }))
     }
 
-    fn release(&self, name: Name, owner: Owner) -> Pending<'_, Released> {
-        Box::pin(self.decide_lock(name, move |line, now| rules::release(line, now, &owner)))
+    fn release(
+        &self,
+        name: Name,
+        owner: Owner,
+        claim: Option<WakeAddress>,
+    ) -> Pending<'_, Released> {
+        Box::pin(self.decide_lock(name, move |line, now| {
+            rules::release(line, now, &owner, claim)
+        }))
     }
 
     fn inspect(&self, name: Name) -> Pending<'_, LockState> {

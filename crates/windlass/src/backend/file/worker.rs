@@ -46,18 +46,35 @@ impl Scope<'_> {
         Ok(Fence::new(last as u64 + 1))
     }
 
-    /// Writes the counter back; whether a new block of fences should be reserved soon.
-    fn finish(&self) -> rusqlite::Result<bool> {
+    /// Writes the counter back. Fences above the ceiling might be drawn again after a power cut, so
+    /// there the transaction fails.
+    fn finish(&self) -> rusqlite::Result<Reserve> {
         let Some(last) = self.last_fence.get() else {
-            return Ok(false);
+            return Ok(Reserve::Ample);
         };
         self.database
             .prepare_cached("UPDATE fences SET last = ?1")?
             .execute([last])?;
-        self.database
-            .prepare_cached("SELECT ceiling - last < ?1 FROM fences")?
-            .query_row([FENCE_BLOCK / 2], |row| row.get(0))
+        let left: i64 = self
+            .database
+            .prepare_cached("SELECT ceiling - last FROM fences")?
+            .query_row([], |row| row.get(0))?;
+        if left < 0 {
+            let refusal = "no fences are left, because no more could be reserved on disk";
+            return Err(rusqlite::Error::ToSqlConversionFailure(refusal.into()));
+        }
+        Ok(match left < FENCE_BLOCK / 2 {
+            true => Reserve::RunsLow,
+            false => Reserve::Ample,
+        })
     }
+}
+
+/// How many fences are left below the ceiling.
+#[derive(PartialEq)]
+enum Reserve {
+    Ample,
+    RunsLow,
 }
 
 /// Whom a decision wakes.
@@ -142,18 +159,26 @@ fn work(
             sweep(&database, clock.now());
         }
         transactions += 1;
-        for wake in take(&mut database, jobs, &clock).into_iter().flatten() {
+        take(&mut database, jobs, &clock, |wake| {
             send_wake(wake, client, wakeups);
-        }
+        });
     }
 }
 
-/// Takes all decisions in one transaction. What they wake is returned only if it was committed.
-fn take(database: &mut Connection, jobs: Vec<Job>, clock: &Clock) -> Vec<Wake> {
+/// Takes all decisions in one transaction.
+///
+/// Whom they wake is told before those who asked are answered: a process that ends as soon as
+/// it has its answer must not take the wake-up with it.
+fn take(
+    database: &mut Connection,
+    jobs: Vec<Job>,
+    clock: &Clock,
+    send_wake: impl Fn((WakeAddress, Fence)),
+) {
     let mut wakes = Vec::new();
     let mut answers: Vec<Answer> = Vec::new();
     let mut jobs = jobs.into_iter();
-    let committed = (|| -> rusqlite::Result<()> {
+    let committed = (|| -> rusqlite::Result<Reserve> {
         let tx = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let scope = Scope {
             database: &tx,
@@ -163,7 +188,7 @@ fn take(database: &mut Connection, jobs: Vec<Job>, clock: &Clock) -> Vec<Wake> {
         for job in jobs.by_ref() {
             match (job.decision)(&scope) {
                 Ok((woken, answer)) => {
-                    wakes.extend(woken);
+                    wakes.extend(woken.into_iter().flatten());
                     answers.push(answer);
                 }
                 Err(e) => {
@@ -172,17 +197,19 @@ fn take(database: &mut Connection, jobs: Vec<Job>, clock: &Clock) -> Vec<Wake> {
                 }
             }
         }
-        let run_low = scope.finish()?;
+        let reserve = scope.finish()?;
         tx.commit()?;
-        if run_low {
-            reserve_fences(database)?;
-        }
-        Ok(())
+        Ok(reserve)
     })();
     match committed {
-        Ok(()) => {
+        Ok(reserve) => {
+            wakes.into_iter().for_each(send_wake);
             answers.into_iter().for_each(|answer| answer(Ok(())));
-            wakes
+            if reserve == Reserve::RunsLow
+                && let Err(e) = reserve_fences(database)
+            {
+                tracing::warn!(error = %e, "could not reserve fences; there are some left");
+            }
         }
         Err(e) => {
             // `rusqlite::Error` cannot be cloned, so each caller gets the same words.
@@ -193,7 +220,6 @@ fn take(database: &mut Connection, jobs: Vec<Job>, clock: &Clock) -> Vec<Wake> {
             let error = || Error::new(kind, "call", text.clone());
             answers.into_iter().for_each(|answer| answer(Err(error())));
             jobs.for_each(|job| (job.failed)(error()));
-            Vec::new()
         }
     }
 }

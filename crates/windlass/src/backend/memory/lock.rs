@@ -7,7 +7,8 @@ use super::World;
 use crate::backend::rules::line::Numbered;
 use crate::backend::rules::lock::{self as rules, Decided};
 use crate::backend::{
-    Acquired, Ask, Holder, LockState, LockStore, Pending, Released, Renewal, Renewed, matches,
+    Acquired, Ask, Holder, LockState, LockStore, Pending, Released, Renewal, Renewed, WakeAddress,
+    matches,
 };
 use crate::error::Result;
 use crate::lease::{Moment, Owner};
@@ -65,8 +66,13 @@ impl LockStore for World {
         Box::pin(ready(Ok(outcomes)))
     }
 
-    fn release(&self, name: Name, owner: Owner) -> Pending<'_, Released> {
-        let outcome = self.decide(&name, |line, now| rules::release(line, now, &owner));
+    fn release(
+        &self,
+        name: Name,
+        owner: Owner,
+        claim: Option<WakeAddress>,
+    ) -> Pending<'_, Released> {
+        let outcome = self.decide(&name, |line, now| rules::release(line, now, &owner, claim));
         Box::pin(ready(Ok(outcome)))
     }
 

@@ -4,7 +4,9 @@
 //! comes in is collected, and leaves together as soon as one of them returns. A lone caller waits for
 //! nobody. Decisions are taken in the order in which they were asked for.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use redis::{Cmd, Value};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -36,9 +38,10 @@ pub(super) struct Decision {
 pub(super) enum Verb {
     /// Ttl in ms, flags, claim record without the fence.
     Acquire(u64, &'static str, String),
-    /// Ttl in ms, claim record.
-    Renew(u64, String),
-    Release,
+    /// Ttl in ms, how to treat another claim of the same owner, claim record without the fence.
+    Renew(u64, &'static str, String),
+    /// The claim's address, if another of the same owner may be in its place.
+    Release(String),
     Break,
 }
 
@@ -83,24 +86,53 @@ async fn work(link: Arc<Link>, mut inbox: mpsc::UnboundedReceiver<Job>) {
             .acquire_owned()
             .await
             .expect("the semaphore is never closed");
+        // Here and not in the call, which must be sent as soon as it is begun.
+        if let Err(failure) = link.dial().await {
+            deliver(jobs, Err(failure));
+            continue;
+        }
         while jobs.len() < LARGEST {
             match inbox.try_recv() {
                 Ok(job) => jobs.push(job),
                 Err(_) => break,
             }
         }
-        // Whoever was cancelled before its request left needs no request.
+        let link = Arc::clone(&link);
+        let mut call = Box::pin(async move {
+            send(&link, jobs).await;
+            drop(slot);
+        });
+        // The first poll puts the command on the wire. Only then may the next batch go: a
+        // withdrawal must not overtake the acquire that it undoes.
+        let done = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
+        if !done {
+            tokio::spawn(call);
+        }
+    }
+}
+
+/// Has a batch decided, and answers those who asked.
+async fn send(link: &Arc<Link>, mut jobs: Vec<Job>) {
+    let mut loaded = false;
+    loop {
+        // Whoever was cancelled before its request left needs no request; nor may it be sent again,
+        // because its withdrawal may have been.
         jobs.retain(|job| !job.answer.is_closed());
         if jobs.is_empty() {
-            continue;
+            return;
         }
-        let link = Arc::clone(&link);
-        tokio::spawn(async move {
-            let command = command(&jobs);
-            let replies: Result<Vec<Value>, Failure> = link.run(&script::LOCK, &command).await;
-            drop(slot);
-            deliver(jobs, replies);
-        });
+        let command = command(&jobs);
+        let replies: Result<Vec<Value>, Failure> = link.query(&command).await;
+        match replies {
+            // Answered before anything ran, so the batch can be sent again.
+            Err(failure) if failure.is_unknown_script() && !loaded => {
+                if let Err(failure) = link.load(&script::LOCK).await {
+                    return deliver(jobs, Err(failure));
+                }
+                loaded = true;
+            }
+            replies => return deliver(jobs, replies),
+        }
     }
 }
 
@@ -130,8 +162,11 @@ fn command(jobs: &[Job]) -> Cmd {
                 .arg(*ttl)
                 .arg(*flags)
                 .arg(record),
-            Verb::Renew(ttl, record) => command.arg("N").arg(owner).arg(*ttl).arg(record),
-            Verb::Release => command.arg("R").arg(owner),
+            Verb::Renew(ttl, same_owner, record) => {
+                let renew = command.arg("N").arg(owner).arg(*ttl);
+                renew.arg(*same_owner).arg(record)
+            }
+            Verb::Release(claim) => command.arg("R").arg(owner).arg(claim),
             Verb::Break => command.arg("B").arg(owner),
         };
     }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `NAME` | string, PX | the owner: as other libraries write their locks |
 //! | `windlass:lock:line:{TAG}` | sorted set, PX | waiting owners, by place |
-//! | `windlass:lock:claim:{TAG} OWNER` | string, PX | one claim: fence, ttl, age, wake-up channel, note |
+//! | `windlass:lock:claim:{TAG} OWNER` | string, PX | one claim: fence, ttl, since when, wake-up address, note |
 //! | `windlass:gate:{TAG}` | string, PX | the highest fence admitted |
 //! | `windlass:fence` | string | the counter that all fences come from |
 //!

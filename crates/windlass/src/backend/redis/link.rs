@@ -75,14 +75,19 @@ impl Link {
     ) -> Result<T, Failure> {
         match self.send(command).await {
             Err(failure) if failure.is_unknown_script() => {
-                let mut load = redis::cmd("SCRIPT");
-                load.arg("LOAD").arg(script.source());
-                self.send(&load).await?;
+                self.load(script).await?;
                 self.send(command).await
             }
             other => other,
         }
         .and_then(read)
+    }
+
+    /// Tells the server a script.
+    pub(super) async fn load(self: &Arc<Link>, script: &Script) -> Result<(), Failure> {
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(script.source());
+        self.send(&load).await.map(drop)
     }
 
     /// Makes sure that there is a connection.

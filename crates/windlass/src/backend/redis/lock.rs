@@ -11,7 +11,7 @@ use super::translate::strange_answer;
 use super::{keys, record, script};
 use crate::backend::{
     Acquired, Ask, Holder, IfHeld, LockState, LockStore, Pending, Released, Renewal, Renewed,
-    matches,
+    SameOwner, WakeAddress, matches,
 };
 use crate::error::Result;
 use crate::lease::{Fence, Owner};
@@ -41,9 +41,16 @@ impl Redis {
         let seen: Value = self.link.run(&script::LOCK_INSPECT, &command).await?;
         match &seen {
             Value::Array(parts) => match parts.as_slice() {
-                [holder, Value::Int(left), record, Value::Int(waiters)] => Ok(LockState {
+                [
+                    holder,
+                    Value::Int(left),
+                    record,
+                    Value::Int(now),
+                    Value::Int(waiters),
+                ] => Ok(LockState {
                     name: name.to_string(),
-                    holder: bytes(holder).map(|owner| record::holder(owner, *left, bytes(record))),
+                    holder: bytes(holder)
+                        .map(|owner| record::holder(owner, *left, bytes(record), *now)),
                     waiters: *waiters as u64,
                 }),
                 _ => Err(strange_answer(&seen)),
@@ -92,10 +99,11 @@ impl LockStore for Redis {
                         holder,
                         Value::Int(left),
                         record,
-                        Value::Int(_),
+                        Value::Int(now),
                     ] => {
                         let owner = bytes(holder).ok_or_else(|| strange_answer(&answer))?;
-                        Ok(Acquired::Busy(record::holder(owner, *left, bytes(record))))
+                        let holder = record::holder(owner, *left, bytes(record), *now);
+                        Ok(Acquired::Busy(holder))
                     }
                     _ => Err(strange_answer(&answer)),
                 },
@@ -113,7 +121,12 @@ impl LockStore for Redis {
                 r.wake.claim,
                 r.note.as_deref(),
             );
-            let verb = Verb::Renew(millis(r.ttl), format!("{} {rest}", r.fence));
+            let same_owner = match r.same_owner {
+                SameOwner::Impossible => "",
+                SameOwner::Respect => "=",
+                SameOwner::Replace => "!",
+            };
+            let verb = Verb::Renew(millis(r.ttl), same_owner, format!("{} {rest}", r.fence));
             self.decide(r.name, Some(r.owner), verb)
         };
         // All asked for before the first is awaited, so that they travel together.
@@ -137,8 +150,15 @@ impl LockStore for Redis {
         })
     }
 
-    fn release(&self, name: Name, owner: Owner) -> Pending<'_, Released> {
-        let answer = self.decide(name, Some(owner), Verb::Release);
+    fn release(
+        &self,
+        name: Name,
+        owner: Owner,
+        claim: Option<WakeAddress>,
+    ) -> Pending<'_, Released> {
+        let address = claim.map(|c| record::address(self.link.channel(), c.claim));
+        let verb = Verb::Release(address.unwrap_or_default());
+        let answer = self.decide(name, Some(owner), verb);
         Box::pin(async move {
             match answer.await? {
                 Value::Int(1) => Ok(Released::WasHeld),
@@ -193,9 +213,14 @@ impl LockStore for Redis {
             let answer = answer.await?;
             match &answer {
                 Value::Array(parts) => match parts.as_slice() {
-                    [Value::Int(1), holder, Value::Int(left), record] => {
-                        Ok(bytes(holder).map(|owner| record::holder(owner, *left, bytes(record))))
-                    }
+                    [
+                        Value::Int(1),
+                        holder,
+                        Value::Int(left),
+                        record,
+                        Value::Int(now),
+                    ] => Ok(bytes(holder)
+                        .map(|owner| record::holder(owner, *left, bytes(record), *now))),
                     _ => Err(strange_answer(&answer)),
                 },
                 _ => Err(strange_answer(&answer)),

@@ -13,7 +13,8 @@ use super::Redis;
 use crate::backend::rules::line::MemoryLine;
 use crate::backend::rules::lock as rules;
 use crate::backend::{
-    Acquired, Ask, Backend, Holder, IfHeld, LockStore, Renewal, Renewed, WakeAddress, WakeUps,
+    Acquired, Ask, Backend, Holder, IfHeld, LockStore, Renewal, Renewed, SameOwner, WakeAddress,
+    WakeUps,
 };
 use crate::lease::{Clock, Fence, Moment, Owner};
 use crate::name::Name;
@@ -24,15 +25,19 @@ const OWNERS: u64 = 4;
 enum Op {
     Acquire {
         owner: u64,
+        claim: u64,
         line_up: bool,
         ttl: u64,
     },
     Renew {
         owner: u64,
+        claim: u64,
         ttl: u64,
+        same_owner: SameOwner,
     },
     Release {
         owner: u64,
+        claim: Option<u64>,
     },
     Break,
     /// The owner's claim runs out, as if its ttl had passed.
@@ -43,12 +48,19 @@ enum Op {
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let owner = 0..OWNERS;
+    // Two claims may come as one owner.
+    let claim = 0..2u64;
     let ttl = prop::sample::select(vec![60u64, 300, 3000]);
+    let same_owner = prop::sample::select(vec![SameOwner::Respect, SameOwner::Replace]);
     let op = prop_oneof![
-        4 => (owner.clone(), any::<bool>(), ttl.clone())
-            .prop_map(|(owner, line_up, ttl)| Op::Acquire { owner, line_up, ttl }),
-        2 => (owner.clone(), ttl).prop_map(|(owner, ttl)| Op::Renew { owner, ttl }),
-        3 => owner.clone().prop_map(|owner| Op::Release { owner }),
+        4 => (owner.clone(), claim.clone(), any::<bool>(), ttl.clone()).prop_map(
+            |(owner, claim, line_up, ttl)| Op::Acquire { owner, claim, line_up, ttl }
+        ),
+        3 => (owner.clone(), claim.clone(), ttl, same_owner).prop_map(
+            |(owner, claim, ttl, same_owner)| Op::Renew { owner, claim, ttl, same_owner }
+        ),
+        3 => (owner.clone(), prop::option::of(claim))
+            .prop_map(|(owner, claim)| Op::Release { owner, claim }),
         1 => Just(Op::Break),
         3 => owner.prop_map(|owner| Op::Expire { owner }),
     ];
@@ -91,13 +103,14 @@ impl Model {
                 let (seen, left) = acquired(decided.outcome);
                 (seen, decided.wake, left)
             }
-            Op::Renew { owner, ttl } => {
-                let Ok(decided) = rules::renew(&mut line, now, &renewal(name, *owner, *ttl, None));
+            Op::Renew { .. } => {
+                let Ok(decided) = rules::renew(&mut line, now, &renewal(name, op, None));
                 let (seen, left) = renewed(decided.outcome);
                 (seen, decided.wake, left)
             }
-            Op::Release { owner } => {
-                let Ok(decided) = rules::release(&mut line, now, &name_owner(*owner));
+            Op::Release { owner, claim } => {
+                let claim = claim.map(|claim| wake(*owner, claim));
+                let Ok(decided) = rules::release(&mut line, now, &name_owner(*owner), claim);
                 (Seen::Released(decided.outcome), decided.wake, None)
             }
             Op::Break => {
@@ -161,15 +174,19 @@ impl Real {
     ) -> (Seen, Vec<(u64, Fence)>, Option<Duration>) {
         let (seen, left) = match op {
             Op::Acquire { .. } => acquired(self.locks.acquire(ask(name, op)).await.unwrap()),
-            Op::Renew { owner, ttl } => {
-                let place = places.get(owner).copied();
-                let batch = vec![renewal(name, *owner, *ttl, place)];
+            Op::Renew { owner, .. } => {
+                let batch = vec![renewal(name, op, places.get(owner).copied())];
                 let answer = self.locks.renew(batch).await.unwrap().remove(0);
                 renewed(answer.unwrap())
             }
-            Op::Release { owner } => {
+            Op::Release { owner, claim } => {
+                let claim = claim.map(|claim| wake(*owner, claim));
                 let owner = name_owner(*owner);
-                let answer = self.locks.release(name.clone(), owner).await.unwrap();
+                let answer = self
+                    .locks
+                    .release(name.clone(), owner, claim)
+                    .await
+                    .unwrap();
                 (Seen::Released(answer), None)
             }
             Op::Break => (
@@ -198,16 +215,17 @@ fn name_owner(owner: u64) -> Owner {
     Owner::new(&format!("owner-{owner}")).unwrap()
 }
 
-fn wake(owner: u64) -> WakeAddress {
+fn wake(owner: u64, claim: u64) -> WakeAddress {
     WakeAddress {
         client: 0,
-        claim: owner,
+        claim: owner * 2 + claim,
     }
 }
 
 fn ask(name: &Name, op: &Op) -> Ask {
     let Op::Acquire {
         owner,
+        claim,
         line_up,
         ttl,
     } = *op
@@ -226,11 +244,20 @@ fn ask(name: &Name, op: &Op) -> Ask {
         note: None,
         heal_missing_ttl: false,
         record_now: true,
-        wake: wake(owner),
+        wake: wake(owner, claim),
     }
 }
 
-fn renewal(name: &Name, owner: u64, ttl: u64, fence: Option<Fence>) -> Renewal {
+fn renewal(name: &Name, op: &Op, fence: Option<Fence>) -> Renewal {
+    let Op::Renew {
+        owner,
+        claim,
+        ttl,
+        same_owner,
+    } = *op
+    else {
+        unreachable!("only called for renew")
+    };
     Renewal {
         name: name.clone(),
         owner: name_owner(owner),
@@ -238,7 +265,8 @@ fn renewal(name: &Name, owner: u64, ttl: u64, fence: Option<Fence>) -> Renewal {
         ttl: Duration::from_secs(ttl),
         age: Duration::ZERO,
         note: None,
-        wake: wake(owner),
+        wake: wake(owner, claim),
+        same_owner,
     }
 }
 

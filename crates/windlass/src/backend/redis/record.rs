@@ -1,4 +1,6 @@
-//! The claim record: `<fence> <ttl ms> <age ms> <channel> <claim> <note>`.
+//! The claim record: `<fence> <ttl ms> <since> <channel> <claim> <note>`.
+//!
+//! Clients write how long ago the claim was made; the script makes that a time of the server's.
 
 use std::time::Duration;
 
@@ -14,15 +16,21 @@ pub(super) fn without_fence(
     note: Option<&str>,
 ) -> String {
     format!(
-        "{} {} {channel} {claim} {}",
+        "{} {} {} {}",
         ttl.as_millis(),
         age.as_millis(),
+        address(channel, claim),
         note.unwrap_or("")
     )
 }
 
+/// What tells one claim of an owner from another.
+pub(super) fn address(channel: &str, claim: u64) -> String {
+    format!("{channel} {claim}")
+}
+
 /// What a record and the lock's key tell of the holder.
-pub(super) fn holder(owner: &[u8], left_ms: i64, record: Option<&[u8]>) -> Holder {
+pub(super) fn holder(owner: &[u8], left_ms: i64, record: Option<&[u8]>, now_ms: i64) -> Holder {
     let remaining = u64::try_from(left_ms).ok().map(Duration::from_millis);
     let mut holder = Holder {
         owner: readable(owner),
@@ -36,13 +44,10 @@ pub(super) fn holder(owner: &[u8], left_ms: i64, record: Option<&[u8]>) -> Holde
     };
     let mut fields = record.splitn(6, ' ');
     holder.fence = fields.next().and_then(|f| f.parse().ok()).map(Fence::new);
-    let ttl = fields.next().and_then(|f| f.parse().ok());
-    let age = fields.next().and_then(|f| f.parse().ok());
-    if let (Some(ttl), Some(age), Some(remaining)) = (ttl, age, remaining) {
-        // The age as of the last renewal, plus the time since: no clock needs to agree.
-        let since = Duration::from_millis(ttl).saturating_sub(remaining);
-        holder.age = Some(Duration::from_millis(age) + since);
-    }
+    let since: Option<i64> = fields.nth(1).and_then(|f| f.parse().ok());
+    holder.age = since
+        .and_then(|since| u64::try_from(now_ms - since).ok())
+        .map(Duration::from_millis);
     holder.note = fields.nth(2).filter(|n| !n.is_empty()).map(str::to_owned);
     holder
 }
@@ -63,8 +68,9 @@ mod tests {
     fn what_is_written_can_be_read() {
         let ms = Duration::from_millis;
         let rest = without_fence(ms(30_000), ms(1_500), "ch", 7, Some("nightly build"));
-        let record = format!("42 {rest}");
-        let h = holder(b"me", 29_000, Some(record.as_bytes()));
+        assert_eq!(rest, "30000 1500 ch 7 nightly build");
+        let record = b"42 30000 1700000000000 ch 7 nightly build";
+        let h = holder(b"me", 29_000, Some(record), 1_700_000_002_500);
         assert_eq!(h.owner, "me");
         assert_eq!(h.fence, Some(Fence::new(42)));
         assert_eq!(h.remaining, Some(ms(29_000)));
@@ -74,7 +80,7 @@ mod tests {
 
     #[test]
     fn foreign_owners_are_shown_as_far_as_possible() {
-        let h = holder(&[0xff, b'a', 0], -1, None);
+        let h = holder(&[0xff, b'a', 0], -1, None, 0);
         assert_eq!(h.owner, "\\xffa\\x00");
         assert_eq!(h.remaining, None);
         assert_eq!(h.fence, None);

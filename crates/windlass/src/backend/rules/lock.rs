@@ -6,7 +6,9 @@
 //! - a lock that comes free goes to the first waiter alive, in the same step, and only that
 //!   waiter is woken.
 
-use crate::backend::{Acquired, Ask, Holder, IfHeld, Released, Renewal, Renewed, WakeAddress};
+use crate::backend::{
+    Acquired, Ask, Holder, IfHeld, Released, Renewal, Renewed, SameOwner, WakeAddress,
+};
 use crate::lease::{Fence, Moment, Owner};
 
 use super::line::{Line, Record};
@@ -75,35 +77,46 @@ pub fn renew<L: Line>(
         wake: renewal.wake,
         ..record
     };
+    // A dead claim in line is nobody's in particular: whoever comes as its owner revives it.
+    let ours = |record: &Record| {
+        renewal.same_owner != SameOwner::Respect
+            || record.wake == renewal.wake
+            || record.expires <= now
+    };
     let outcome = match holder {
-        Some(holder) if holder.owner == renewal.owner => {
+        Some(holder) if holder.owner == renewal.owner && ours(&holder) => {
             line.set_holder(kept(holder))?;
             Renewed::Held
         }
         other => match line.waiter(&renewal.owner)? {
-            Some(waiter) => {
+            Some(waiter) if ours(&waiter) => {
                 line.set_waiter(kept(waiter))?;
                 Renewed::Waiting {
                     held_for: other.map(|h| h.expires.since(now)),
                 }
             }
-            None => Renewed::Gone,
+            _ => Renewed::Gone,
         },
     };
     Ok(Decided { outcome, wake })
 }
 
-/// Gives up what `owner` has.
+/// Gives up what `owner` has, unless a later claim of the same owner has it.
 pub fn release<L: Line>(
     line: &mut L,
     now: Moment,
     owner: &Owner,
+    claim: Option<WakeAddress>,
 ) -> Result<Decided<Released>, L::Error> {
+    let ours = |record: &Record| {
+        let same = |claim| record.wake == claim || record.expires <= now;
+        record.owner == *owner && claim.is_none_or(same)
+    };
     let holder = line.holder()?.filter(|h| h.expires > now);
-    let outcome = if holder.is_some_and(|h| h.owner == *owner) {
+    let outcome = if holder.is_some_and(|h| ours(&h)) {
         line.clear_holder()?;
         Released::WasHeld
-    } else if let Some(waiter) = line.waiter(owner)? {
+    } else if let Some(waiter) = line.waiter(owner)?.filter(ours) {
         // Out of line first: a free lock is not for one who is leaving.
         line.remove_waiter(&waiter)?;
         Released::WasWaiting

@@ -5,7 +5,7 @@
 --          expiry one
 --   returns: the fence, if granted
 --            {1, place, holder's ms left} if in line
---            {2, holder, holder's ms left, holder's record or false, waiters} if held
+--            {2, holder, holder's ms left, holder's record or false, server's time in ms} if held
 --
 -- Atomic because "is it free, and does nobody wait" and "now it is mine" must not be parted.
 -- Inner calls when free: EXISTS, SET (and one INCRBY for the batch).
@@ -14,7 +14,7 @@ local function grant(lock, claim, owner, ttl, flags, rest)
   local fence = draw()
   call('SET', lock, owner, 'PX', ttl)
   if string.find(flags, 'r', 1, true) then
-    call('SET', claim, digits(fence) .. ' ' .. rest, 'PX', ttl)
+    write_record(claim, digits(fence) .. ' ' .. rest, ttl)
   end
   return fence
 end
@@ -30,7 +30,7 @@ local function acquire(lock, line, claim, owner, ttl, flags, rest)
     if record then
       local fence = string.match(record, '^%d+')
       call('PEXPIRE', lock, ttl)
-      call('SET', claim, fence .. ' ' .. rest, 'PX', ttl)
+      write_record(claim, fence .. ' ' .. rest, ttl)
       return tonumber(fence)
     end
     -- Granted before, but the answer never reached the asker, who comes again: nobody acts under
@@ -53,10 +53,10 @@ local function acquire(lock, line, claim, owner, ttl, flags, rest)
       place = draw()
       call('ZADD', line, digits(place), owner)
     end
-    call('SET', claim, digits(place) .. ' ' .. rest, 'PX', ttl)
+    write_record(claim, digits(place) .. ' ' .. rest, ttl)
     keep_line(line, ttl)
     return {1, place, held_for(lock)}
   end
   local prefix = string.sub(claim, 1, -#owner - 1)
-  return {2, holder, held_for(lock), call('GET', prefix .. holder), call('ZCARD', line)}
+  return {2, holder, held_for(lock), call('GET', prefix .. holder), server_ms()}
 end

@@ -1,7 +1,7 @@
 -- Takes the lock from whoever has it, and gives it to the first living waiter.
 --
 --   arguments: none; the owner is empty, and the claim record's key ends after its prefix
---   returns: {1, old holder or false, its ms left, its record or false}
+--   returns: {1, old holder or false, its ms left, its record or false, server's time in ms}
 --
 -- Atomic so that the one who is named is the one who lost it.
 
@@ -13,5 +13,5 @@ local function break_lock(lock, line, prefix, owner)
     call('DEL', lock, prefix .. holder)
   end
   hand_over(lock, line, prefix, owner)
-  return {1, holder, left, record}
+  return {1, holder, left, record, server_ms()}
 end

@@ -1,6 +1,6 @@
 -- Takes the batch, decision by decision, in the order in which they were asked for.
 
-local arity = {A = 3, N = 2, R = 0, B = 0}
+local arity = {A = 3, N = 3, R = 1, B = 0}
 local decide = {A = acquire, N = renew, R = release, B = break_lock}
 local replies = {}
 local key, arg, n, last = 2, 2, 0, #ARGV

@@ -10,13 +10,15 @@
 -- Returns one reply for each decision. One script is one atomic step for Redis; a decision that
 -- fails (a key of another type) is answered with an error and does not touch the others.
 --
--- A claim record is "<fence> <ttl ms> <age ms> <channel> <claim> <note>", and lives as long as the
--- claim: its expiry is how a dead waiter is known. The key of another waiter's record is the asker's
--- with the other owner in it: same hash tag, same slot.
+-- A claim record is "<fence> <ttl ms> <since> <channel> <claim> <note>", and lives as long as the
+-- claim: its expiry is how a dead waiter is known. "Since" is when it was made, in the server's
+-- milliseconds, for people to see; clients send how long ago that was. <channel> and <claim> are the
+-- claim's address. The key of another waiter's record is the asker's with the other owner in it: same
+-- hash tag, same slot.
 
 local call = redis.call
 local fence_key = KEYS[1]
-local next_fence, last_fence
+local next_fence, last_fence, now_ms
 
 -- A number higher than any before. Drawn for the whole batch at once; those left over are never
 -- used. A new counter starts at the server's clock in microseconds, so that fences go on growing
@@ -57,6 +59,32 @@ local function hand_over(lock, line, claim, owner)
       return head
     end
   end
+end
+
+-- The server's clock.
+local function server_ms()
+  if not now_ms then
+    local time = call('TIME')
+    now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+  end
+  return now_ms
+end
+
+-- Writes a record, with the age that the client sent made a time of the server's.
+local function write_record(claim, record, ttl)
+  local front, age, rest = string.match(record, '^(%d+ %d+ )(%d+)(.*)$')
+  call('SET', claim, front .. digits(server_ms() - age) .. rest, 'PX', ttl)
+end
+
+-- The address in a record.
+local function address_of(record)
+  return string.match(record, '^%d+ %d+ %d+ (%S+ %d+)')
+end
+
+-- Whether another claim of the same owner has taken the place of the one at that address.
+local function taken_over(claim, address)
+  local record = call('GET', claim)
+  return record and address_of(record) ~= address
 end
 
 -- The time left to a key, in milliseconds; -1 for never.

@@ -1,16 +1,18 @@
 -- Gives up what the owner has: the lock, which goes to the first living waiter in the same
 -- step, or a place in line.
 --
---   arguments: none
+--   arguments: the claim's address, or "" if nobody else can come as this owner: then a later claim
+--          of the same owner is left alone
 --   returns: 1 if it was held, 2 if it was in line, 0 if neither
 --
 -- Atomic because only the owner's own lock may be given up.
 -- Inner calls when nobody waits: GET, ZPOPMIN, DEL. A hand-over: GET, ZPOPMIN, GET, SET, PUBLISH,
 -- DEL, however many wait.
 
-local function release(lock, line, claim, owner)
+local function release(lock, line, claim, owner, address)
   local holder = call('GET', lock)
-  if holder == owner then
+  local ours = address == '' or not taken_over(claim, address)
+  if ours and holder == owner then
     if hand_over(lock, line, claim, owner) then
       call('DEL', claim)
     else
@@ -18,8 +20,11 @@ local function release(lock, line, claim, owner)
     end
     return 1
   end
-  local waiting = call('ZREM', line, owner)
-  call('DEL', claim)
+  local waiting = 0
+  if ours then
+    waiting = call('ZREM', line, owner)
+    call('DEL', claim)
+  end
   if not holder then
     hand_over(lock, line, claim, owner)
   end
