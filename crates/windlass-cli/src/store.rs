@@ -33,11 +33,15 @@ async fn connect(global: &Global, call_timeout: Duration) -> Result<Coordinator,
     if let Some(namespace) = given(&global.namespace) {
         options = options.namespace(namespace);
     }
-    let url = match given(&global.store) {
-        Some(url) => url.to_owned(),
-        None => default_url()?,
-    };
-    Ok(options.connect(&url).await?)
+    Ok(options.connect(&url(global)?).await?)
+}
+
+/// The store that is meant.
+pub(crate) fn url(global: &Global) -> Result<String, Failure> {
+    match given(&global.store) {
+        Some(url) => Ok(url.to_owned()),
+        None => default_url(),
+    }
 }
 
 /// An empty variable is how a shell script says "not set".

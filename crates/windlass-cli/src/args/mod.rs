@@ -1,5 +1,6 @@
 //! What can be asked of `windlass`, apart from how it is done.
 
+mod bench;
 mod duration;
 mod gate;
 mod lock;
@@ -9,6 +10,7 @@ mod tools;
 
 use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
 
+pub(crate) use bench::{BenchArgs, HandoffArgs, LeasesArgs, LockArgs, WaitersArgs, Workload};
 pub(crate) use gate::{AdmitArgs, GateCommand};
 pub(crate) use lock::{
     AcquireArgs, BreakArgs, LockCommand, LsArgs, ReleaseArgs, RenewArgs, ShowArgs,
@@ -95,6 +97,8 @@ pub(crate) enum Command {
     Gate(GateCommand),
     /// Look at the store: what it is, what it promises, what is misconfigured
     Doctor,
+    /// Measure speed, beside the same work done bare
+    Bench(BenchArgs),
     /// Print a script that teaches a shell to complete windlass commands
     Completions(CompletionsArgs),
     /// Print the manual page

@@ -1,6 +1,7 @@
 //! How what was asked is done: one file per command.
 
 mod acquiring;
+mod bench;
 mod completions;
 mod doctor;
 mod gate;
@@ -12,6 +13,7 @@ use crate::args::{Cli, Command};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
+use crate::store;
 
 /// Does what was asked.
 pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failure> {
@@ -21,6 +23,7 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
         Command::Lock(command) => lock::lock(command, global, printer).await,
         Command::Gate(command) => gate::gate(command, global, printer).await,
         Command::Doctor => doctor::doctor(global, printer).await,
+        Command::Bench(args) => bench::bench(&args, &store::url(global)?, printer).await,
         Command::Completions(args) => Ok(completions::completions(&args, printer)),
         Command::Man(args) => man::man(&args, printer),
     }

@@ -1,0 +1,270 @@
+//! `bench leases`: hold many leases for a while. What they cost, and whether any is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::task::JoinSet;
+use windlass::{Coordinator, DEFAULT_TTL, LockGuard};
+
+use super::bare::{self, BareRenewals};
+use super::latency::{Latencies, rounded};
+use super::server::Server;
+use super::show::{Progress, Table, maybe, short};
+use super::turns::{Side, round};
+use super::{broken, unique_prefix, usage};
+use crate::args::LeasesArgs;
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+/// Between acquiring and holding: first renewals, which follow a grant at once, are over, and
+/// the allocator has given back what acquiring needed.
+const SETTLING: Duration = Duration::from_secs(2);
+/// How long bare renewals are measured.
+const BARE: Duration = Duration::from_secs(2);
+/// Locks that each task renews on the bare side: enough to be different keys, few to set up.
+const BARE_LOCKS: u32 = 20;
+
+#[derive(Serialize)]
+struct Answer {
+    workload: &'static str,
+    store: &'static str,
+    tasks: u32,
+    leases: u32,
+    seconds: f64,
+    lost: u32,
+    /// Renewals a second: paced by the leases' ttl, not by what would be possible.
+    ops_per_s: Option<f64>,
+    /// Bare renewals a second at full speed.
+    bare_ops_per_s: Option<f64>,
+    /// What a renewal costs this process in processor time, as a multiple of a bare one.
+    ratio: Option<f64>,
+    /// Of acquiring one of them.
+    p50_us: f64,
+    p99_us: f64,
+    acquired_per_s: f64,
+    cpu: f64,
+    server_cpu: Option<f64>,
+    cpu_us_per_renewal: Option<f64>,
+    bare_cpu_us_per_renewal: Option<f64>,
+    bytes_per_lease: Option<f64>,
+    server_bytes_per_lease: Option<f64>,
+}
+
+pub(super) async fn leases(args: &LeasesArgs, url: &str, printer: &Printer) -> Result<(), Failure> {
+    let &LeasesArgs {
+        count,
+        tasks,
+        seconds,
+    } = args;
+    let store = windlass::connect(url).await?;
+    let kind = store.capabilities().kind;
+    let (server, bare) = match kind {
+        "redis" => {
+            let server = Server::new(bare::connect(url).await?);
+            (Some(server), Some(bare::connect(url).await?))
+        }
+        _ => (None, None),
+    };
+    let progress = Progress::new(printer);
+    let prefix = unique_prefix();
+
+    // As many as work at once, so that what the tasks themselves need is not taken for leases.
+    let (warm, _) = acquire(&store, &format!("{prefix}:warm"), tasks, tasks).await?;
+    release(warm).await?;
+
+    progress.now(format_args!("acquiring {count} leases"));
+    let rss_before = usage::own_rss();
+    let memory_before = server_memory(server.as_ref()).await?;
+    let start = Instant::now();
+    let (held, latencies) = acquire(&store, &prefix, count, tasks).await?;
+    let acquired_per_s = f64::from(count) / start.elapsed().as_secs_f64();
+    tokio::time::sleep(SETTLING).await;
+    let rss_settled = usage::own_rss();
+    let memory_after = server_memory(server.as_ref()).await?;
+
+    let server_before = spent(server.as_ref()).await?;
+    let (cpu_before, start) = (usage::own_cpu(), Instant::now());
+    while start.elapsed() < seconds {
+        let left = seconds.saturating_sub(start.elapsed());
+        progress.now(format_args!(
+            "holding {count} leases, {} s left",
+            left.as_secs()
+        ));
+        tokio::time::sleep(left.min(Duration::from_secs(1))).await;
+    }
+    let took = start.elapsed().as_secs_f64();
+    let cpu = (usage::own_cpu() - cpu_before).as_secs_f64();
+    let server_after = spent(server.as_ref()).await?;
+    let rss_held = usage::own_rss();
+
+    progress.now(format_args!("releasing {count} leases"));
+    let lost = release(held).await?;
+    let renewals = server_before
+        .zip(server_after)
+        .map(|(before, after)| (after.renewals - before.renewals) as f64);
+    let bare = match &bare {
+        Some(connection) => {
+            progress.now(format_args!("bare renewals"));
+            let prefix = &prefix;
+            let names = |task| (0..BARE_LOCKS).map(move |i| format!("{prefix}:bare:{task}:{i}"));
+            let mut cycles = Vec::new();
+            for task in 0..tasks {
+                cycles.push(BareRenewals::of(connection, names(task)).await?);
+            }
+            let measured = round(cycles, BARE, server.as_ref()).await?;
+            for task in 0..tasks {
+                bare::remove(connection, names(task)).await?;
+            }
+            Some(Side::of(&[measured]))
+        }
+        None => None,
+    };
+    progress.clear();
+
+    let cpu_us_per_renewal = renewals.filter(|n| *n > 0.0).map(|n| cpu * 1e6 / n);
+    let answer = Answer {
+        workload: "leases",
+        store: kind,
+        tasks,
+        leases: count,
+        seconds: rounded(took),
+        lost,
+        ops_per_s: renewals.map(|n| rounded(n / took)),
+        bare_ops_per_s: bare.as_ref().map(|side| rounded(side.per_second)),
+        ratio: cpu_us_per_renewal
+            .zip(bare.as_ref())
+            .map(|(ours, bare)| rounded(ours / bare.cpu_us)),
+        p50_us: rounded(latencies.micros(0.5)),
+        p99_us: rounded(latencies.micros(0.99)),
+        acquired_per_s: rounded(acquired_per_s),
+        cpu: rounded(cpu / took),
+        server_cpu: server_before
+            .zip(server_after)
+            .map(|(before, after)| rounded((after.cpu - before.cpu).as_secs_f64() / took)),
+        cpu_us_per_renewal: cpu_us_per_renewal.map(rounded),
+        bare_cpu_us_per_renewal: bare.as_ref().map(|side| rounded(side.cpu_us)),
+        bytes_per_lease: usage::growth(rss_before, rss_settled.max(rss_held), count).map(rounded),
+        server_bytes_per_lease: usage::growth(memory_before, memory_after, count).map(rounded),
+    };
+    show(&answer, printer);
+    Ok(())
+}
+
+fn show(answer: &Answer, printer: &Printer) {
+    let percent = |part: f64| format!("{:.1} %", part * 100.0);
+    Table::new(
+        printer,
+        &[
+            "leases",
+            "held s",
+            "lost",
+            "renewed/s",
+            "cpu",
+            "srv cpu",
+            "bytes",
+            "srv bytes",
+            "µs/renewal",
+            "bare µs",
+        ],
+    )
+    .row(
+        answer,
+        &[
+            answer.leases.to_string(),
+            short(answer.seconds),
+            answer.lost.to_string(),
+            maybe(answer.ops_per_s),
+            percent(answer.cpu),
+            answer.server_cpu.map_or_else(|| "–".to_owned(), percent),
+            maybe(answer.bytes_per_lease),
+            maybe(answer.server_bytes_per_lease),
+            maybe(answer.cpu_us_per_renewal),
+            maybe(answer.bare_cpu_us_per_renewal),
+        ],
+    );
+}
+
+/// Acquires so many leases, by so many tasks; each task's are kept together.
+async fn acquire(
+    store: &Coordinator,
+    prefix: &str,
+    count: u32,
+    tasks: u32,
+) -> Result<(Vec<Vec<LockGuard>>, Latencies), Failure> {
+    let next = Arc::new(AtomicU32::new(0));
+    let mut running = JoinSet::new();
+    for _ in 0..tasks.min(count) {
+        let (store, next, prefix) = (store.clone(), Arc::clone(&next), prefix.to_owned());
+        running.spawn(async move {
+            let (mut held, mut latencies) = (Vec::new(), Latencies::new());
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= count {
+                    held.shrink_to_fit();
+                    return Ok((held, latencies));
+                }
+                let lock = store.lock(&format!("{prefix}:{number}")).ttl(DEFAULT_TTL);
+                let start = Instant::now();
+                held.push(lock.acquire().await?);
+                latencies.record(start.elapsed());
+            }
+        });
+    }
+    let (mut held, mut latencies) = (Vec::new(), Latencies::new());
+    while let Some(ended) = running.join_next().await {
+        let (guards, seen): (Vec<LockGuard>, Latencies) =
+            ended.map_err(broken)?.map_err(|e: windlass::Error| e)?;
+        held.push(guards);
+        latencies.merge(&seen);
+    }
+    Ok((held, latencies))
+}
+
+/// Releases all, and counts those that had been lost at any time before.
+async fn release(held: Vec<Vec<LockGuard>>) -> Result<u32, Failure> {
+    let mut running = JoinSet::new();
+    for guards in held {
+        running.spawn(async move {
+            let mut lost = 0;
+            for guard in guards {
+                // Made only now, and cancelled from the start if the lease was ever lost.
+                let told = guard.lost_token().is_cancelled();
+                let sure = guard.is_held();
+                let was_held = guard.release().await?.was_held();
+                lost += u32::from(told || !sure || !was_held);
+            }
+            Ok(lost)
+        });
+    }
+    let mut lost = 0;
+    while let Some(ended) = running.join_next().await {
+        lost += ended.map_err(broken)?.map_err(|e: windlass::Error| e)?;
+    }
+    Ok(lost)
+}
+
+#[derive(Clone, Copy)]
+struct Spent {
+    cpu: Duration,
+    renewals: u64,
+}
+
+async fn spent(server: Option<&Server>) -> Result<Option<Spent>, Failure> {
+    let Some(server) = server else {
+        return Ok(None);
+    };
+    Ok(Some(Spent {
+        // A renewal is the only decision that gives a key more time, and does so once.
+        renewals: server.commands().await?.of("pexpire"),
+        cpu: server.cpu().await?,
+    }))
+}
+
+async fn server_memory(server: Option<&Server>) -> Result<Option<u64>, Failure> {
+    match server {
+        Some(server) => server.memory().await,
+        None => Ok(None),
+    }
+}
