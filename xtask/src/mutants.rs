@@ -29,8 +29,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a release checks the owner (rules: memory and file)",
         file: "backend/rules/lock.rs",
-        from: "if holder.is_some_and(|h| h.owner == *owner) {",
-        to: "if holder.is_some() {",
+        from: "if let Some(holder) = holder.filter(ours) {",
+        to: "if let Some(holder) = holder {",
         caught_by: &["--test", "conformance_file", "a_stranger_cannot_release"],
     },
     Mutant {

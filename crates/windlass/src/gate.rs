@@ -45,6 +45,9 @@ pub struct Gate {
 /// How long a gate remembers after the last admission, unless told otherwise.
 pub const DEFAULT_REMEMBER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
+/// Longer than this is for ever; a store's clock may not hold more.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 impl Gate {
     pub(crate) fn new(coordinator: Coordinator, name: &str) -> Gate {
         Gate {
@@ -70,7 +73,7 @@ impl Gate {
     pub async fn admit(&self, fence: Fence) -> Result<Admission> {
         let name = Name::new("admit", self.coordinator.namespace(), &self.name)?;
         let gates = self.coordinator.gates();
-        let answer = gates.admit(name, fence, self.remember);
+        let answer = gates.admit(name, fence, self.remember.min(LONGEST));
         self.coordinator
             .keeper()
             .call("admit", &self.name, answer)

@@ -17,6 +17,8 @@
 
 pub mod backend;
 mod coordinator;
+#[cfg(doctest)]
+mod documentation;
 mod error;
 mod gate;
 mod lease;

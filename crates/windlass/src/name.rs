@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 /// The longest name, in bytes.
 pub const MAX_NAME_BYTES: usize = 1024;
 
+/// What stores keep beside locks goes by such names.
+const RESERVED: &str = "windlass:";
+
 /// A checked name: not empty, at most [`MAX_NAME_BYTES`], no control characters.
 ///
 /// Cheap to clone.
@@ -34,6 +37,10 @@ impl Name {
             ))
         } else if name.chars().any(char::is_control) {
             Some("the name contains a control character".to_owned())
+        } else if name.starts_with(RESERVED) {
+            Some(format!(
+                "names that begin with {RESERVED} are Windlass's own"
+            ))
         } else {
             None
         };
@@ -75,6 +82,10 @@ mod tests {
             let e = Name::new("acquire", None, bad).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::InvalidInput, "{bad:?}");
         }
+        // The lock's key would be the fence counter.
+        assert!(Name::new("acquire", None, "windlass:fence").is_err());
+        assert!(Name::new("acquire", Some("windlass"), "fence").is_err());
+        assert!(Name::new("acquire", None, "windlass-fence").is_ok());
         assert!(Name::new("acquire", None, &"x".repeat(1024)).is_ok());
         assert!(Name::new("acquire", None, "lagerhaus/Ä {b} c:d").is_ok());
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use windlass::{ErrorKind, connect};
+use windlass_testkit::conformance::{SOON, has_waiters};
 
 fn url(path: &Path) -> String {
     format!("file:{}", path.display())
@@ -128,6 +129,73 @@ async fn a_reboot_frees_locks_and_keeps_gates() {
         !w.gate("stock").admit(fence).await.unwrap().is_admitted(),
         "remembered"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_may_be_the_first_to_open_it() {
+    for _ in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let url = url(&folder.path().join("windlass.db"));
+        let opening: Vec<_> = (0..12)
+            .map(|_| {
+                let url = url.clone();
+                tokio::spawn(async move { connect(&url).await.map(drop) })
+            })
+            .collect();
+        for opened in opening {
+            opened
+                .await
+                .unwrap()
+                .expect("no matter who creates the tables");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_wakeups_at_once_all_arrive() {
+    const LOCKS: u64 = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let url = url(&folder.path().join("windlass.db"));
+    let (a, b) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
+    let mut held = Vec::new();
+    for i in 0..LOCKS {
+        held.push(a.lock(&format!("stock-{i}")).acquire().await.unwrap());
+    }
+    let waiting: Vec<_> = (0..LOCKS)
+        .map(|i| {
+            let b = b.clone();
+            tokio::spawn(async move { b.lock(&format!("stock-{i}")).acquire().await.map(drop) })
+        })
+        .collect();
+    for i in 0..LOCKS {
+        has_waiters(&a, &format!("stock-{i}"), 1).await;
+    }
+    drop(held);
+    let all = async {
+        for waiter in waiting {
+            waiter.await.unwrap().unwrap();
+        }
+    };
+    // Heartbeats would take ten seconds.
+    tokio::time::timeout(SOON, all)
+        .await
+        .expect("woken, all of them");
+}
+
+#[tokio::test]
+async fn fences_can_be_reserved_again_when_they_run_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let w = connect(&url(&path)).await.unwrap();
+    drop(w.lock("stock").acquire().await.unwrap());
+    let database = Connection::open(&path).unwrap();
+    database
+        .execute("UPDATE fences SET last = ceiling", [])
+        .unwrap();
+    // One refusal at the most, because fences above the ceiling would not survive a power cut.
+    let first = w.lock("x").try_acquire().await.map(drop);
+    let second = w.lock("y").try_acquire().await.map(drop);
+    assert!(second.is_ok(), "{first:?}, then {second:?}");
 }
 
 /// What the next boot of the machine would find.

@@ -478,3 +478,146 @@ async fn a_dead_server_is_named_at_once() {
     assert!(!shown.contains("s3cret"), "{shown}");
     assert!(e.hint().is_some());
 }
+
+/// The server is there, but the connection is not: noticed in time even for a short lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_half_open_connection_costs_no_short_lease() {
+    let server = RedisServer::start().unwrap();
+    let proxy = FaultProxy::start(server.addr()).unwrap();
+    let w = through(&proxy, 2000 * MS).await;
+    let guard = w.lock("stock").ttl(2000 * MS).acquire().await.unwrap();
+    tokio::time::sleep(200 * MS).await; // the first, early renewal is over
+    proxy.half_open();
+    let lost = tokio::time::timeout(4000 * MS, guard.lost()).await;
+    assert!(
+        lost.is_err(),
+        "a renewal that hangs must leave time for another"
+    );
+    assert!(guard.is_held());
+}
+
+/// A caller with less patience than the call timeout must not keep a dead connection alive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn impatient_callers_notice_a_half_open_connection() {
+    let server = RedisServer::start().unwrap();
+    let proxy = FaultProxy::start(server.addr()).unwrap();
+    let w = through(&proxy, 2000 * MS).await;
+    let gate = w.gate("stock");
+    let fence = windlass::Fence::new(1);
+    assert!(gate.admit(fence).await.unwrap().is_admitted());
+    proxy.half_open();
+    let recovered = eventually(SOON, || async {
+        let admitted = tokio::time::timeout(1000 * MS, gate.admit(fence)).await;
+        matches!(admitted, Ok(Ok(_)))
+    });
+    assert!(recovered.await);
+}
+
+/// A request delayed on a connection that was given up, and whose second try was granted and
+/// released since, is undone when it arrives.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_arrives_after_all_is_over_is_undone() {
+    let server = RedisServer::start().unwrap();
+    let late = LateLane::start(server.addr()).await;
+    let options = Options::new().call_timeout(400 * MS);
+    let w = options
+        .connect(&format!("redis://{}", late.addr))
+        .await
+        .unwrap();
+    drop(w.lock("warm").acquire().await.unwrap());
+    is_free(&w, "warm").await;
+    late.hold_first_connection(true);
+    let guard = w.lock("stock").ttl(60_000 * MS).acquire().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+    late.hold_first_connection(false);
+    let arrived = eventually(SOON, || async { late.delivered() }).await;
+    assert!(arrived);
+    is_free(&connect(&server).await, "stock").await;
+}
+
+/// Passes bytes on, but can keep back what the first connection sends, even after its client
+/// has hung up: as a network may.
+struct LateLane {
+    addr: std::net::SocketAddr,
+    hold: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    delivered: std::sync::Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl LateLane {
+    async fn start(server: std::net::SocketAddr) -> LateLane {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let hold = Arc::new(AtomicBool::new(false));
+        let delivered = Arc::new(AtomicBool::new(false));
+        let (held, done) = (Arc::clone(&hold), Arc::clone(&delivered));
+        tokio::spawn(async move {
+            let mut first = true;
+            while let Ok((client, _)) = listener.accept().await {
+                let upstream = tokio::net::TcpStream::connect(server).await.unwrap();
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_server, mut to_server) = upstream.into_split();
+                tokio::spawn(async move {
+                    let _ = tokio::io::copy(&mut from_server, &mut to_client).await;
+                });
+                let (held, done) = (Arc::clone(&held), Arc::clone(&done));
+                let slow = std::mem::replace(&mut first, false);
+                tokio::spawn(async move {
+                    let mut bytes = vec![0; 65536];
+                    while let Ok(n @ 1..) = from_client.read(&mut bytes).await {
+                        let late = slow && held.load(Ordering::SeqCst);
+                        while slow && held.load(Ordering::SeqCst) {
+                            tokio::time::sleep(MS).await;
+                        }
+                        if to_server.write_all(&bytes[..n]).await.is_err() {
+                            return;
+                        }
+                        if late {
+                            done.store(true, Ordering::SeqCst);
+                        }
+                    }
+                });
+            }
+        });
+        LateLane {
+            addr,
+            hold,
+            delivered,
+        }
+    }
+
+    fn hold_first_connection(&self, hold: bool) {
+        self.hold.store(hold, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    fn delivered(&self) -> bool {
+        self.delivered.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+/// What a server refuses for a moment is asked for again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_withdrawal_outlasts_a_server_without_replicas() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let guard = w.lock("stock").ttl(60_000 * MS).acquire().await.unwrap();
+    server
+        .command(&["CONFIG", "SET", "min-replicas-to-write", "1"])
+        .unwrap();
+    let retry = windlass::RetryPolicy::none();
+    let e = w
+        .lock("other")
+        .retry(retry)
+        .try_acquire()
+        .await
+        .unwrap_err();
+    assert!(e.is_retryable(), "{e}");
+    drop(guard);
+    tokio::time::sleep(200 * MS).await; // at least one refusal
+    server
+        .command(&["CONFIG", "SET", "min-replicas-to-write", "0"])
+        .unwrap();
+    is_free(&w, "stock").await;
+}

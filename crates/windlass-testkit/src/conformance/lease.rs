@@ -96,6 +96,85 @@ pub async fn a_cap_ends_the_hold(stage: &Stage) {
     drop(guard);
 }
 
+/// The cap is no exception: loss is told before the store lets go.
+pub async fn a_cap_is_told_before_the_next_grant(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    for _ in 0..4 {
+        let lock = a.lock("stock").ttl(Duration::from_millis(300));
+        let guard = lock
+            .max_hold(Duration::from_millis(400))
+            .acquire()
+            .await
+            .unwrap();
+        let lost = guard.lost_token();
+        let next = loop {
+            // In a tight loop: the very first moment at which the store grants it again.
+            if let Some(next) = b.lock("stock").try_acquire().await.unwrap().acquired() {
+                break next;
+            }
+        };
+        assert!(!guard.is_held() && lost.is_cancelled(), "told too late");
+        assert!(next.release().await.unwrap().was_held());
+    }
+}
+
+/// A second claim of the same owner never makes the first one end early.
+pub async fn the_same_owner_never_shortens(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let first = a
+        .lock("job")
+        .owner("job-7")
+        .ttl(Duration::from_secs(20))
+        .acquire()
+        .await
+        .unwrap();
+    let brief = b
+        .lock("job")
+        .owner("job-7")
+        .ttl(Duration::from_millis(50))
+        .without_renewal();
+    std::mem::forget(brief.acquire().await.unwrap());
+    tokio::time::sleep(Duration::from_millis(150)).await; // the second one's ttl is over
+    assert!(first.is_held());
+    assert!(
+        b.lock("job").try_acquire().await.unwrap().is_busy(),
+        "still promised to the first"
+    );
+}
+
+/// A coordinator whose runtime has ended cannot renew, and says so instead of pretending.
+pub async fn without_a_runtime_there_is_no_lease(stage: &Stage) {
+    let url = stage.url().to_owned();
+    let (w, guard) = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let connected = runtime.block_on(async {
+            let w = windlass::connect(&url).await.unwrap();
+            let guard = w
+                .lock("stock")
+                .ttl(Duration::from_millis(300))
+                .acquire()
+                .await
+                .unwrap();
+            (w, guard)
+        });
+        runtime.shutdown_background();
+        connected
+    })
+    .await
+    .unwrap();
+    // Nobody renews any more, and yet the loss is told.
+    let endless = guard.run(std::future::pending::<()>());
+    let outcome = tokio::time::timeout(SOON, endless)
+        .await
+        .expect("the work was dropped");
+    assert_eq!(outcome, Err(LeaseLost));
+    let refused = super::eventually(SOON, || async {
+        w.lock("other").try_acquire().await.is_err()
+    });
+    assert!(refused.await, "nobody would renew it");
+    std::mem::forget(guard);
+}
+
 /// "Not yours any more" is loss at the next renewal, not at the end of validity.
 pub async fn a_broken_lock_is_lost(stage: &Stage) {
     let (a, b) = (stage.connect().await, stage.connect().await);

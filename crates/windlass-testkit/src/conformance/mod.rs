@@ -113,7 +113,8 @@ macro_rules! conformance {
                 patience_runs_out, nobody_overtakes_the_line, a_dead_waiter_is_skipped,
                 the_line_moves_on_when_the_holder_dies, a_waiter_with_a_short_ttl_keeps_its_place;
             lease: renewal_outlives_the_ttl, without_renewal_it_ends, loss_comes_before_the_next_grant,
-                a_cap_ends_the_hold, a_broken_lock_is_lost, run_drops_the_work_on_loss,
+                a_cap_ends_the_hold, a_cap_is_told_before_the_next_grant,
+                the_same_owner_never_shortens, without_a_runtime_there_is_no_lease, a_broken_lock_is_lost, run_drops_the_work_on_loss,
                 a_dropped_guard_releases, renewing_by_hand, guards_outlive_their_coordinator;
             cancel: acquire_leaves_nothing_behind, waiting_leaves_nothing_behind,
                 release_goes_on_in_the_background, renew_keeps_the_lease, detach_releases_if_cancelled;

@@ -110,7 +110,10 @@ pub trait LockStore: Send + Sync + fmt::Debug {
         name: Name,
         owner: Owner,
         claim: Option<WakeAddress>,
-    ) -> Pending<'_, Released>;
+    ) -> Pending<'static, Released>;
+
+    /// An answer is overdue: what is asked next should not have to wait for the same connection.
+    fn answer_is_overdue(&self) {}
 
     /// Looks, and changes nothing.
     fn inspect(&self, name: Name) -> Pending<'_, LockState>;
@@ -208,6 +211,8 @@ pub struct Renewal {
     pub wake: WakeAddress,
     /// Whether another claim of the same owner may be in its place.
     pub same_owner: SameOwner,
+    /// What is stored about the claim is missing or out of date, and must be written anew.
+    pub write_anew: bool,
 }
 
 /// What to do about another claim of the same owner: a restarted job takes its lock back, and what

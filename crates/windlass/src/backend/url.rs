@@ -61,42 +61,39 @@ impl StoreUrl {
 }
 
 /// The same URL without its password.
+///
+/// Rather too much is hidden than too little: a password may hold a `/`, a `?` or an `@` that
+/// should have been escaped.
 pub(crate) fn redact(url: &str) -> String {
-    let (front, query) = match url.split_once('?') {
-        Some((front, query)) => (front, Some(query)),
-        None => (url, None),
+    let (scheme, rest) = match url.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => match url.split_once(':') {
+            Some((scheme, rest)) => (format!("{scheme}:"), rest),
+            None => (String::new(), url),
+        },
     };
-    let mut shown = match front.split_once("://") {
-        Some((scheme, rest)) => {
-            let (authority, path) = match rest.find('/') {
-                Some(slash) => rest.split_at(slash),
-                None => (rest, ""),
+    let rest = match rest.rsplit_once('@') {
+        Some((credentials, host)) => {
+            let user = match credentials.split_once(':') {
+                Some((user, _)) => format!("{user}:***"),
+                None => credentials.to_owned(),
             };
-            match authority.rsplit_once('@') {
-                Some((user, host)) => {
-                    let user = match user.split_once(':') {
-                        Some((user, _)) => format!("{user}:***"),
-                        None => user.to_owned(),
-                    };
-                    format!("{scheme}://{user}@{host}{path}")
-                }
-                None => front.to_owned(),
-            }
+            format!("{user}@{host}")
         }
-        None => front.to_owned(),
+        None => rest.to_owned(),
     };
-    if let Some(query) = query {
-        let pairs: Vec<String> = query
-            .split('&')
-            .map(|pair| match pair.split_once('=') {
-                Some((key @ ("pass" | "password"), _)) => format!("{key}=***"),
-                _ => pair.to_owned(),
-            })
-            .collect();
-        shown.push('?');
-        shown.push_str(&pairs.join("&"));
-    }
-    shown
+    let shown = format!("{scheme}{rest}");
+    let Some((front, query)) = shown.split_once('?') else {
+        return shown;
+    };
+    let pairs: Vec<String> = query
+        .split('&')
+        .map(|pair| match pair.split_once('=') {
+            Some((key @ ("pass" | "password"), _)) => format!("{key}=***"),
+            _ => pair.to_owned(),
+        })
+        .collect();
+    format!("{front}?{}", pairs.join("&"))
 }
 
 /// A backend that was left out of this build.
@@ -164,6 +161,10 @@ mod tests {
                 "redis+unix:///run/r.sock?db=2&pass=***",
             ),
             ("redis://h:6379", "redis://h:6379"),
+            ("redis://:s3cr/et@h", "redis://:***@h"),
+            ("redis://ann:s3cr?et@h/1", "redis://ann:***@h/1"),
+            ("redis:ann:s3cret@h", "redis:ann:***@h"),
+            ("file:/var/lib/a@b.db", "file:/var/lib/a@b.db"),
         ] {
             assert_eq!(redact(url), shown);
         }

@@ -1,14 +1,14 @@
 //! One claim to a name, from the moment it is made until it ends: in line, held, or lost.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Fence, Moment, Owner, valid_until};
+use super::{Fence, Moment, Owner, drift, valid_until};
 use crate::backend::{LockStore, Renewal, SameOwner, WakeAddress};
 use crate::name::Name;
 
@@ -51,6 +51,8 @@ pub(crate) struct Claim {
     /// Apart from the state so that `is_held` costs one load and a look at the clock.
     held_until: AtomicU64,
     state: Mutex<State>,
+    /// A request for it went unanswered, and may still arrive.
+    unsure: AtomicBool,
     changed: Notify,
     lost: OnceLock<CancellationToken>,
 }
@@ -64,6 +66,8 @@ pub(crate) struct State {
     pub(crate) granted: Moment,
     /// When the keeper looks at this claim next; its key in the keeper's schedule.
     pub(crate) next_look: Option<Moment>,
+    /// What the store shows of the claim is complete and true.
+    pub(crate) recorded: bool,
     /// A renewal is on its way.
     pub(crate) in_flight: bool,
     /// A reason to ask came up while a renewal was on its way.
@@ -84,10 +88,12 @@ impl Claim {
                 confirmed: Moment::from_nanos(0),
                 granted: Moment::from_nanos(0),
                 next_look: None,
+                recorded: false,
                 in_flight: false,
                 look_again: false,
                 woken_early: false,
             }),
+            unsure: AtomicBool::new(false),
             changed: Notify::new(),
             lost: OnceLock::new(),
         })
@@ -104,6 +110,16 @@ impl Claim {
         Moment::from_nanos(self.held_until.load(Ordering::Acquire))
     }
 
+    /// A request for the claim went unanswered.
+    pub(crate) fn set_unsure(&self) {
+        self.unsure.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a request for the claim may still arrive at the store.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.unsure.load(Ordering::Relaxed) || self.state().phase == Phase::Asking
+    }
+
     /// About to ask (again): whatever was known before is void.
     pub(crate) fn start_over(&self) {
         let mut state = self.state();
@@ -116,6 +132,14 @@ impl Claim {
     /// Whether a hand-over now would leave any time to hold.
     pub(crate) fn would_be_valid(&self, state: &State, now: Moment) -> bool {
         now < valid_until(state.confirmed, self.terms.ttl)
+    }
+
+    /// Goes on from an earlier claim: same fence, same age.
+    pub(crate) fn held_since(&self, fence: Fence, granted: Moment) {
+        let mut state = self.state();
+        state.fence = Some(fence);
+        state.phase = Phase::Held;
+        state.granted = granted;
     }
 
     /// The store says: in line, as of a request sent at `sent`.
@@ -167,6 +191,14 @@ impl Claim {
         }
     }
 
+    /// Loses the claim if its time is over.
+    pub(crate) fn expire(&self, now: Moment) {
+        let mut state = self.state();
+        if now >= self.held_until() {
+            self.now_lost(&mut state);
+        }
+    }
+
     /// Given up by ourselves.
     pub(crate) fn now_ended(&self, state: &mut State) {
         state.phase = Phase::Ended;
@@ -212,10 +244,9 @@ impl Claim {
         if state.phase == Phase::Held {
             age = now.since(state.granted);
             if let Some(cap) = self.terms.hold_cap {
-                // The store must not keep it longer than the cap either.
-                ttl = ttl
-                    .min(cap.saturating_sub(age))
-                    .max(Duration::from_millis(1));
+                // The store must not keep it much longer than the cap either, nor let go first.
+                let left = cap.saturating_sub(age) + drift(ttl);
+                ttl = ttl.min(left).max(Duration::from_millis(1));
             }
         }
         Some(Renewal {
@@ -230,6 +261,7 @@ impl Claim {
                 true => SameOwner::Impossible,
                 false => SameOwner::Respect,
             },
+            write_anew: !state.recorded,
         })
     }
 }

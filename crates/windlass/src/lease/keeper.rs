@@ -7,21 +7,24 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 
 use super::claim::State;
-use super::{Claim, Clock, Fence, Moment, Phase, Terms};
-use crate::backend::{Released, Renewal, Renewed, SameOwner, WakeAddress, WakeUps};
+use super::{Claim, Clock, Fence, Moment, Phase, Terms, random_bits};
+use crate::backend::{Pending, Released, Renewal, Renewed, SameOwner, WakeAddress, WakeUps};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The most renewals in one call of the store.
 const BATCH: usize = 1024;
 /// A grant whose claim is not recorded yet is renewed for the first time after this long.
 const RECORD_AFTER: Duration = Duration::from_millis(50);
+/// A renewal is given this long at least to be answered.
+const SHORTEST_LIMIT: Duration = Duration::from_millis(100);
 /// Waiters look for themselves this long after the holder's claim should have ended, so
 /// that the store's own expiry has surely happened.
 const AFTER_EXPIRY: Duration = Duration::from_millis(5);
@@ -35,6 +38,8 @@ pub(crate) struct Keeper {
     table: Mutex<Table>,
     /// Told when something is to be looked at before the loop would wake by itself.
     sooner: Arc<Notify>,
+    /// The loop's task, which ends with the runtime it was started in.
+    loop_task: OnceLock<AbortHandle>,
 }
 
 struct Table {
@@ -50,7 +55,7 @@ impl Keeper {
         let keeper = Arc::new(Keeper {
             clock,
             call_timeout,
-            client: rand::random(),
+            client: u128::from_ne_bytes(random_bits()) as u64,
             runtime: runtime.clone(),
             next_claim: AtomicU64::new(1),
             table: Mutex::new(Table {
@@ -59,12 +64,14 @@ impl Keeper {
                 asleep_until: Moment::NEVER,
             }),
             sooner: Arc::new(Notify::new()),
+            loop_task: OnceLock::new(),
         });
-        runtime.spawn(run(
+        let task = runtime.spawn(run(
             Arc::downgrade(&keeper),
             keeper.clock.clone(),
             Arc::clone(&keeper.sooner),
         ));
+        let _ = keeper.loop_task.set(task.abort_handle());
         keeper
     }
 
@@ -83,6 +90,19 @@ impl Keeper {
             claim: self.next_claim.fetch_add(1, Ordering::Relaxed),
         };
         Claim::new(terms, wake)
+    }
+
+    /// Fails if nobody is left to renew what would be acquired.
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        if !self.loop_task.get().is_some_and(AbortHandle::is_finished) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Store,
+            "acquire",
+            "the runtime that this coordinator was connected in has ended, so nobody would renew",
+        )
+        .with_hint("connect again, in the runtime that uses it"))
     }
 
     /// Waits for a store's answer no longer than the call timeout: after that, the outcome is
@@ -128,6 +148,7 @@ impl Keeper {
         table.claims.insert(claim.wake.claim, Arc::clone(claim));
         let mut state = claim.state();
         state.fence = Some(fence);
+        state.recorded = recorded;
         let now = self.clock.now();
         claim.now_held(&mut state, sent, now);
         let mut next = self.next_renewal(claim, &state);
@@ -173,14 +194,17 @@ impl Keeper {
     /// Gives up a claim in the background, whatever became of it, until the store has confirmed
     /// or the claim must have expired by itself.
     pub(crate) fn withdraw(self: &Arc<Keeper>, claim: &Arc<Claim>) {
-        let mut unsure = claim.state().phase == Phase::Asking;
+        let mut unsure = claim.is_unsure();
         self.forget(claim);
         let (keeper, claim) = (Arc::clone(self), Arc::clone(claim));
+        // Asked for at once, not when the task gets its turn: the program may be about to end.
+        let mut answer = keeper.ask_release(&claim);
         self.runtime.spawn(async move {
             let give_up = keeper.clock.now() + claim.terms.ttl + keeper.call_timeout;
             let mut pause = Duration::from_millis(50);
-            while keeper.clock.now() < give_up {
-                match keeper.release(&claim).await {
+            loop {
+                let name = claim.terms.name.as_str();
+                match keeper.call("release", name, answer).await {
                     // The request that is being undone may still be on its way, on a connection
                     // that was given up: come back once.
                     Ok(Released::WasGone) if unsure => {
@@ -188,26 +212,34 @@ impl Keeper {
                         keeper.clock.sleep(keeper.call_timeout).await;
                     }
                     Ok(_) => return,
-                    Err(e) if !e.is_retryable() => {
+                    Err(e) if is_final(&e) => {
                         tracing::warn!(error = %e, "could not withdraw; the claim will expire");
                         return;
                     }
                     Err(_) => keeper.clock.sleep(pause).await,
                 }
+                if keeper.clock.now() >= give_up {
+                    return;
+                }
                 pause = (pause * 2).min(Duration::from_secs(1));
+                answer = keeper.ask_release(&claim);
             }
         });
     }
 
     /// Asks the store to give up the claim, once.
     pub(crate) async fn release(&self, claim: &Claim) -> Result<Released> {
+        let answer = self.ask_release(claim);
+        self.call("release", claim.terms.name.as_str(), answer)
+            .await
+    }
+
+    fn ask_release(&self, claim: &Claim) -> Pending<'static, Released> {
         let terms = &claim.terms;
         // Under an owner of the caller's choice, a later claim may be in our place by now.
-        let claim = (!terms.random_owner).then_some(claim.wake);
-        let answer = terms
-            .store
-            .release(terms.name.clone(), terms.owner.clone(), claim);
-        self.call("release", terms.name.as_str(), answer).await
+        let only = (!terms.random_owner).then_some(claim.wake);
+        let (name, owner) = (terms.name.clone(), terms.owner.clone());
+        terms.store.release(name, owner, only)
     }
 
     /// Asks the store to renew the claim, now and once; the loop goes on as usual.
@@ -291,6 +323,7 @@ impl Keeper {
         state.next_look = Some(at);
         table.schedule.insert((at, id));
         if at < table.asleep_until {
+            table.asleep_until = at;
             self.sooner.notify_one();
         }
     }
@@ -333,10 +366,12 @@ impl Keeper {
                 self.look_at(&mut table, &claim, &mut state, end);
             }
         }
-        table.asleep_until = match table.schedule.first() {
-            Some(&(at, _)) => at,
-            None => Moment::NEVER,
-        };
+        let next = table.schedule.first().map_or(Moment::NEVER, |(at, _)| *at);
+        // An alarm that has not rung yet is kept even if nothing needs it any more: a lock that is
+        // acquired and released over and over would have it set and cleared each time.
+        if now >= table.asleep_until || next < table.asleep_until {
+            table.asleep_until = next;
+        }
         due
     }
 
@@ -349,15 +384,18 @@ impl Keeper {
             self.runtime.spawn(async move {
                 let store = Arc::clone(&claims[0].terms.store);
                 let sent = keeper.clock.now();
-                let answers = store.renew(renewals);
-                let answers = keeper.clock.within(keeper.call_timeout, answers).await;
+                let limit = keeper.renewal_limit(&claims, sent);
+                let answers = keeper.clock.within(limit, store.renew(renewals)).await;
                 let mut answers = match answers {
                     Some(Ok(answers)) => answers,
                     Some(Err(e)) => {
                         tracing::debug!(error = %e, "renewal failed");
                         Vec::new()
                     }
-                    None => Vec::new(),
+                    None => {
+                        store.answer_is_overdue();
+                        Vec::new()
+                    }
                 }
                 .into_iter();
                 for claim in claims {
@@ -375,6 +413,16 @@ impl Keeper {
         }
     }
 
+    /// How long to wait for a renewal: not so long that no time is left for another try.
+    fn renewal_limit(&self, claims: &[Arc<Claim>], now: Moment) -> Duration {
+        let left = |claim: &Arc<Claim>| match claim.state().phase {
+            Phase::Held => claim.held_until().since(now),
+            _ => claim.terms.ttl,
+        };
+        let shortest = claims.iter().map(left).min().unwrap_or(self.call_timeout);
+        (shortest / 3).clamp(SHORTEST_LIMIT.min(self.call_timeout), self.call_timeout)
+    }
+
     /// Takes the store's word for what became of a claim.
     fn apply(&self, claim: &Arc<Claim>, sent: Moment, answer: Result<Renewed>) {
         let mut table = self.table();
@@ -382,6 +430,8 @@ impl Keeper {
         let now = self.clock.now();
         let next = match answer {
             Ok(Renewed::Held) => {
+                // Only what was sent as held told the age of the hold.
+                state.recorded = state.phase == Phase::Held && sent >= state.granted;
                 claim.now_held(&mut state, sent, now);
                 self.next_renewal(claim, &state)
             }
@@ -487,6 +537,14 @@ async fn run(keeper: Weak<Keeper>, clock: Clock, sooner: Arc<Notify>) {
         // A call for an earlier look that came since is kept by `sooner`, and ends this at once.
         clock.until(until, sooner.notified()).await;
     }
+}
+
+/// Whether trying again could not change the answer.
+fn is_final(e: &Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::AccessDenied | ErrorKind::WrongType | ErrorKind::InvalidInput
+    )
 }
 
 /// A failed renewal is tried again soon, but not in a tight loop.

@@ -1,6 +1,7 @@
 //! Who holds: the identity of one acquisition.
 
-use std::fmt;
+use std::cell::Cell;
+use std::fmt::{self, Write as _};
 use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, Result};
@@ -20,22 +21,20 @@ pub struct Owner(Arc<str>);
 impl Owner {
     /// A new random owner.
     pub fn random() -> Owner {
-        static PREFIX: LazyLock<String> = LazyLock::new(|| {
-            let host = rustix::system::uname()
-                .nodename()
-                .to_string_lossy()
-                .into_owned();
-            let host: String = host
+        static HOST: LazyLock<String> = LazyLock::new(|| {
+            let uname = rustix::system::uname();
+            let host = uname.nodename().to_string_lossy();
+            let host = host
                 .chars()
-                .filter(|c| !c.is_whitespace() && !c.is_control())
-                .take(64)
-                .collect();
-            format!("{host}:{}:", std::process::id())
+                .filter(|c| !c.is_whitespace() && !c.is_control());
+            host.take(64).collect()
         });
-        let mut text = String::with_capacity(PREFIX.len() + 32);
-        text.push_str(&PREFIX);
+        let bits = random_bits();
+        let mut text = String::with_capacity(HOST.len() + 44);
+        // The process id is asked for each time: a fork has another.
+        let _ = write!(text, "{}:{}:", *HOST, std::process::id());
         // By hand, because formatting a u128 would be a good part of what a lock in memory costs.
-        for byte in rand::random::<[u8; 16]>() {
+        for byte in bits {
             for digit in [byte >> 4, byte & 15] {
                 text.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
             }
@@ -62,6 +61,21 @@ impl Owner {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Bits that no other process draws, not even one that was forked from this one: the generator
+/// would go on alike in both.
+pub(crate) fn random_bits() -> [u8; 16] {
+    thread_local! {
+        static SEEDED_IN: Cell<u32> = Cell::new(std::process::id());
+    }
+    let process = std::process::id();
+    if SEEDED_IN.replace(process) != process {
+        // The system's generator does not fail once it has started; if it did, the process id in
+        // the owner still tells us from our parent.
+        let _ = rand::rng().reseed();
+    }
+    rand::random()
 }
 
 impl fmt::Debug for Owner {

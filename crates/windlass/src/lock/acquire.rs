@@ -1,6 +1,7 @@
 //! From asking to holding: the one path that all ways of acquiring take.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Attempt, Lock, LockGuard};
 use crate::backend::{Acquired, Ask, Holder, IfHeld, Renewed};
@@ -25,6 +26,9 @@ impl Patience {
     }
 }
 
+/// How long leaving the line, and a last look at who holds, may take.
+const PARTING: Duration = Duration::from_millis(250);
+
 pub(super) async fn acquire(lock: &Lock, patience: Patience) -> Result<Attempt> {
     attempt(lock, patience)
         .await
@@ -34,6 +38,7 @@ pub(super) async fn acquire(lock: &Lock, patience: Patience) -> Result<Attempt> 
 async fn attempt(lock: &Lock, patience: Patience) -> Result<Attempt> {
     let terms = lock.terms("acquire")?;
     let keeper = lock.coordinator.keeper();
+    keeper.check_alive()?;
     let clock = keeper.clock();
     let claim = keeper.new_claim(terms);
     // From here on, being dropped leaves something to clean up.
@@ -70,11 +75,15 @@ async fn attempt(lock: &Lock, patience: Patience) -> Result<Attempt> {
                 match wait_in_line(keeper, &claim, patience).await? {
                     Waited::Granted => return Ok(Attempt::Acquired(LockGuard::new(undo))),
                     Waited::OutOfLine => continue,
-                    Waited::Elapsed => return give_up(lock, undo).await,
+                    // Boxed, as it is rare: a waiter should not carry room for it.
+                    Waited::Elapsed => return Box::pin(give_up(lock, undo)).await,
                 }
             }
             Err(e) => {
-                maybe_sent |= e.kind() == ErrorKind::OutcomeUnknown;
+                if e.kind() == ErrorKind::OutcomeUnknown {
+                    maybe_sent = true;
+                    claim.set_unsure();
+                }
                 e
             }
         };
@@ -129,7 +138,7 @@ async fn wait_in_line(keeper: &Keeper, claim: &Arc<Claim>, patience: Patience) -
     match clock.until(patience.end(), turn).await {
         Some(Waited::Granted) if !claim.terms.renews => {
             // Validity counts from the last heartbeat; who will not renew gets a whole ttl.
-            Ok(match keeper.renew_now(claim).await? {
+            Ok(match Box::pin(keeper.renew_now(claim)).await? {
                 Renewed::Held => Waited::Granted,
                 _ => Waited::OutOfLine,
             })
@@ -144,14 +153,15 @@ async fn give_up(lock: &Lock, mut undo: Undo) -> Result<Attempt> {
     let keeper = Arc::clone(undo.keeper());
     let claim = Arc::clone(undo.claim());
     keeper.forget(&claim);
-    // If this fails, dropping `undo` goes on trying in the background.
-    if keeper.release(&claim).await.is_ok() {
-        undo.defuse();
+    // The caller has waited long enough: what is slow now goes on in the background, when `undo` is
+    // dropped, and is not told.
+    let left = keeper.clock().within(PARTING, keeper.release(&claim)).await;
+    if !matches!(left, Some(Ok(_))) {
+        return Ok(Attempt::Busy(None));
     }
-    let holder: Option<Holder> = match lock.look().await {
-        Ok(state) => state.holder,
-        Err(_) => None,
-    };
+    undo.defuse();
+    let seen = keeper.clock().within(PARTING, lock.look()).await;
+    let holder: Option<Holder> = seen.and_then(|state| state.ok()?.holder);
     Ok(Attempt::Busy(holder))
 }
 

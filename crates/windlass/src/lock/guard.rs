@@ -24,8 +24,6 @@ pub struct LockGuard {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Detached {
-    /// The lock's name, namespace included.
-    pub name: String,
     /// Whoever presents this owner takes the lock over.
     pub owner: Owner,
     /// The fence, which stays the same.
@@ -91,7 +89,16 @@ impl LockGuard {
     ///
     /// Dropping it costs nothing.
     pub async fn lost(&self) {
-        self.lost_token().cancelled_owned().await;
+        let token = self.lost_token();
+        let clock = self.keeper().clock();
+        // By the clock too, and not only when the keeper says so: it may be late, or gone.
+        while self.is_held() {
+            let end = self.claim().held_until();
+            if clock.until(end, token.cancelled()).await.is_some() {
+                return;
+            }
+        }
+        self.claim().expire(clock.now());
     }
 
     /// Cancelled when the lease is lost, or the guard is gone: for handing down to other tasks.
@@ -141,8 +148,11 @@ impl LockGuard {
     pub async fn release(mut self) -> Result<Released> {
         let (keeper, claim) = (Arc::clone(self.keeper()), Arc::clone(self.claim()));
         keeper.forget(&claim);
+        let unsure = claim.is_unsure();
         let released = keeper.release(&claim).await?;
-        self.undo.defuse();
+        if !unsure {
+            self.undo.defuse();
+        }
         Ok(released)
     }
 
@@ -155,13 +165,13 @@ impl LockGuard {
     pub async fn detach(mut self) -> Result<Detached> {
         self.renew().await?;
         let claim = Arc::clone(self.claim());
+        let renewal = claim.renewal(&claim.state(), self.keeper().clock().now());
         self.keeper().forget(&claim);
         self.undo.defuse();
         Ok(Detached {
-            name: claim.terms.name.to_string(),
             owner: claim.terms.owner.clone(),
             fence: self.fence,
-            ttl: claim.terms.ttl,
+            ttl: renewal.map_or(claim.terms.ttl, |renewal| renewal.ttl),
         })
     }
 }

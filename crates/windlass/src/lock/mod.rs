@@ -240,16 +240,14 @@ impl Lock {
             )
         };
         let state = self.inspect().await?;
-        let held = state
-            .holder
-            .filter(|h| h.owner == terms.owner.as_str())
-            .and_then(|h| h.fence);
-        let Some(fence) = held else {
+        let held = state.holder.filter(|h| h.owner == terms.owner.as_str());
+        let Some((fence, holder)) = held.and_then(|h| Some((h.fence?, h))) else {
             return Err(not_held(&self.name));
         };
-        let claim = keeper.new_claim(terms);
+        let note = terms.note.or_else(|| holder.note.map(Arc::from));
+        let claim = keeper.new_claim(Terms { note, ..terms });
         let sent = keeper.clock().now();
-        claim.state().fence = Some(fence);
+        claim.held_since(fence, sent - holder.age.unwrap_or_default());
         let renewed = keeper
             .take_over(&claim)
             .await

@@ -18,17 +18,33 @@ pub(super) struct Rows<'a> {
     pub(super) name: &'a Name,
 }
 
-const COLUMNS: &str = "place, owner, ttl, expires, since, note, wake_client, wake_claim";
-
 impl Rows<'_> {
-    fn one(&self, condition: &str, owner: Option<&Owner>) -> rusqlite::Result<Option<Record>> {
-        let sql = format!("SELECT {COLUMNS} FROM claims WHERE name = ?1 AND {condition}");
-        let mut query = self.scope.database.prepare_cached(&sql)?;
-        match owner {
-            Some(owner) => query.query_row((self.name.as_str(), owner.as_str()), record),
-            None => query.query_row((self.name.as_str(),), record),
+    /// The first row that is held, or not held.
+    ///
+    /// The holder's place is lower than any waiter's, so two rows are all that need to be looked at,
+    /// however long the line.
+    fn front(&self, held: bool) -> rusqlite::Result<Option<Record>> {
+        let mut query = self.scope.database.prepare_cached(
+            "SELECT place, owner, ttl, expires, since, note, wake_client, wake_claim, held
+             FROM claims WHERE name = ?1 ORDER BY place LIMIT 2",
+        )?;
+        let mut rows = query.query((self.name.as_str(),))?;
+        while let Some(row) = rows.next()? {
+            if row.get::<_, bool>(8)? == held {
+                return record(row).map(Some);
+            }
         }
-        .optional()
+        Ok(None)
+    }
+
+    fn remove(&self, record: &Record) -> rusqlite::Result<()> {
+        let mut query = self
+            .scope
+            .database
+            .prepare_cached("DELETE FROM claims WHERE name = ?1 AND place = ?2")?;
+        query
+            .execute((self.name.as_str(), record.fence.get() as i64))
+            .map(drop)
     }
 
     fn put(&self, record: Record, held: bool) -> rusqlite::Result<()> {
@@ -57,16 +73,21 @@ impl Line for Rows<'_> {
     type Error = rusqlite::Error;
 
     fn holder(&mut self) -> rusqlite::Result<Option<Record>> {
-        // The holder's place is lower than any waiter's: look at the first row only.
-        self.one("held ORDER BY place LIMIT 1", None)
+        self.front(true)
     }
 
     fn first(&mut self) -> rusqlite::Result<Option<Record>> {
-        self.one("NOT held ORDER BY place LIMIT 1", None)
+        self.front(false)
     }
 
     fn waiter(&mut self, owner: &Owner) -> rusqlite::Result<Option<Record>> {
-        self.one("owner = ?2 AND NOT held", Some(owner))
+        let mut query = self.scope.database.prepare_cached(
+            "SELECT place, owner, ttl, expires, since, note, wake_client, wake_claim
+             FROM claims WHERE name = ?1 AND owner = ?2 AND NOT held",
+        )?;
+        query
+            .query_row((self.name.as_str(), owner.as_str()), record)
+            .optional()
     }
 
     fn set_holder(&mut self, record: Record) -> rusqlite::Result<()> {
@@ -77,22 +98,12 @@ impl Line for Rows<'_> {
         self.put(record, false)
     }
 
-    fn clear_holder(&mut self) -> rusqlite::Result<()> {
-        let mut query = self
-            .scope
-            .database
-            .prepare_cached("DELETE FROM claims WHERE name = ?1 AND held")?;
-        query.execute([self.name.as_str()]).map(drop)
+    fn remove_holder(&mut self, holder: &Record) -> rusqlite::Result<()> {
+        self.remove(holder)
     }
 
-    fn remove_waiter(&mut self, record: &Record) -> rusqlite::Result<()> {
-        let mut query = self
-            .scope
-            .database
-            .prepare_cached("DELETE FROM claims WHERE name = ?1 AND place = ?2")?;
-        query
-            .execute((self.name.as_str(), record.fence.get() as i64))
-            .map(drop)
+    fn remove_waiter(&mut self, waiter: &Record) -> rusqlite::Result<()> {
+        self.remove(waiter)
     }
 
     fn waiters(&mut self) -> rusqlite::Result<u64> {

@@ -56,7 +56,7 @@ impl LockStore for File {
         name: Name,
         owner: Owner,
         claim: Option<WakeAddress>,
-    ) -> Pending<'_, Released> {
+    ) -> Pending<'static, Released> {
         Box::pin(self.decide_lock(name, move |line, now| {
             rules::release(line, now, &owner, claim)
         }))

@@ -1,7 +1,7 @@
 //! Opening the file: refusing what would not be safe, and starting a new boot.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
@@ -47,9 +47,12 @@ impl From<rusqlite::Error> for SetUp {
 
 fn set_up(database: &mut Connection) -> Result<(), SetUp> {
     database.busy_timeout(PATIENCE)?;
-    // Looked at before anything is written: a foreign file is left exactly as it was.
-    let identity = identify(database)?;
-    database.pragma_update(None, "journal_mode", "WAL")?;
+    // Looked at before anything is written: a foreign file is left exactly as it was. In one
+    // transaction, because another process may be creating the tables.
+    let tx = database.transaction()?;
+    let identity = identify(&tx)?;
+    drop(tx);
+    write_ahead(database)?;
     database.set_prepared_statement_cache_capacity(64);
     // Or SQLite plans a query anew whenever a bound value changes: that took a third of the time.
     database.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
@@ -69,6 +72,23 @@ fn set_up(database: &mut Connection) -> Result<(), SetUp> {
     database.pragma_update(None, "synchronous", "NORMAL")?;
     database.busy_handler(Some(wait_for_the_other))?;
     Ok(())
+}
+
+/// Switches to the write-ahead log, for which nobody else may be using the file: SQLite does not
+/// wait for them by itself.
+fn write_ahead(database: &Connection) -> rusqlite::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match database.pragma_update(None, "journal_mode", "WAL") {
+            Err(e)
+                if e.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
 }
 
 #[derive(PartialEq)]

@@ -5,7 +5,7 @@
 
 use std::sync::Weak;
 
-use crate::backend::{WakeAddress, WakeUps};
+use crate::backend::WakeUps;
 
 /// Listens for this client's wake-ups, until dropped.
 #[derive(Debug)]
@@ -27,8 +27,16 @@ mod imp {
     use std::os::linux::net::SocketAddrExt as _;
     use std::os::unix::net::{SocketAddr, UnixDatagram};
     use std::sync::OnceLock;
+    use std::thread;
+    use std::time::Duration;
 
     use super::*;
+
+    /// Claims in one datagram.
+    const MOST: usize = 64;
+    /// How often a full socket is tried, and how long it is left to its owner in between.
+    const TRIES: u32 = 20;
+    const PAUSE: Duration = Duration::from_micros(500);
 
     fn address(client: u64) -> io::Result<SocketAddr> {
         SocketAddr::from_abstract_name(format!("windlass-{client:016x}"))
@@ -54,27 +62,37 @@ mod imp {
     }
 
     async fn hear(socket: tokio::net::UnixDatagram, wakeups: Weak<dyn WakeUps>) {
-        let mut bytes = [0u8; 8];
+        let mut bytes = [0u8; 8 * MOST];
         while let Ok(length) = socket.recv(&mut bytes).await {
             let Some(wakeups) = wakeups.upgrade() else {
                 return;
             };
-            if length == bytes.len() {
-                wakeups.granted(u64::from_be_bytes(bytes), None);
+            for claim in bytes[..length].as_chunks::<8>().0 {
+                wakeups.granted(u64::from_be_bytes(*claim), None);
             }
         }
     }
 
-    /// Tells a waiter of another process. If it cannot be told, its heartbeat will find out.
-    pub(crate) fn send(to: WakeAddress) {
+    /// Tells waiters of another process. If they cannot be told, their heartbeats will find out.
+    pub(crate) fn send(client: u64, claims: &[u64]) {
         static SOCKET: OnceLock<Option<UnixDatagram>> = OnceLock::new();
         let socket = SOCKET.get_or_init(|| {
             let socket = UnixDatagram::unbound().ok()?;
             socket.set_nonblocking(true).ok()?;
             Some(socket)
         });
-        if let (Some(socket), Ok(address)) = (socket, address(to.client)) {
-            let _ = socket.send_to_addr(&to.claim.to_be_bytes(), &address);
+        let (Some(socket), Ok(address)) = (socket, address(client)) else {
+            return;
+        };
+        for claims in claims.chunks(MOST) {
+            let bytes: Vec<u8> = claims.iter().flat_map(|c| c.to_be_bytes()).collect();
+            for _ in 0..TRIES {
+                match socket.send_to_addr(&bytes, &address) {
+                    // A socket holds a few datagrams; its owner is awake and reading them.
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => thread::sleep(PAUSE),
+                    _ => break,
+                }
+            }
         }
     }
 }
@@ -89,7 +107,7 @@ mod imp {
         }
     }
 
-    pub(crate) fn send(_to: WakeAddress) {}
+    pub(crate) fn send(_client: u64, _claims: &[u64]) {}
 }
 
 pub(super) use imp::send;

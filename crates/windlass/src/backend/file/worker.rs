@@ -4,6 +4,7 @@
 //! tasks share the cost of a commit. Nobody is answered, or woken, before the commit.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;
@@ -152,6 +153,10 @@ fn work(
 ) {
     let clock = Clock::system();
     let mut transactions = 0u64;
+    // A process that ended before it could reserve may have left few.
+    if let Err(e) = reserve_fences(&database) {
+        tracing::warn!(error = %e, "could not reserve fences");
+    }
     while let Ok(first) = inbox.recv() {
         let mut jobs = vec![first];
         jobs.extend(inbox.try_iter().take(LARGEST - 1));
@@ -159,8 +164,8 @@ fn work(
             sweep(&database, clock.now());
         }
         transactions += 1;
-        take(&mut database, jobs, &clock, |wake| {
-            send_wake(wake, client, wakeups);
+        take(&mut database, jobs, &clock, |wakes| {
+            send_wakes(&wakes, client, wakeups);
         });
     }
 }
@@ -173,7 +178,7 @@ fn take(
     database: &mut Connection,
     jobs: Vec<Job>,
     clock: &Clock,
-    send_wake: impl Fn((WakeAddress, Fence)),
+    send_wakes: impl FnOnce(Vec<(WakeAddress, Fence)>),
 ) {
     let mut wakes = Vec::new();
     let mut answers: Vec<Answer> = Vec::new();
@@ -203,7 +208,7 @@ fn take(
     })();
     match committed {
         Ok(reserve) => {
-            wakes.into_iter().for_each(send_wake);
+            send_wakes(wakes);
             answers.into_iter().for_each(|answer| answer(Ok(())));
             if reserve == Reserve::RunsLow
                 && let Err(e) = reserve_fences(database)
@@ -212,6 +217,8 @@ fn take(
             }
         }
         Err(e) => {
+            // If it was for want of fences, the next one shall have some.
+            let _ = reserve_fences(database);
             // `rusqlite::Error` cannot be cloned, so each caller gets the same words.
             let (kind, text) = {
                 let error = translate(e);
@@ -228,6 +235,10 @@ fn take(
 /// otherwise: a power cut may undo the last ones, but the next boot starts above the ceiling.
 /// Half a block is left when this is called, for other processes to draw from in the meantime.
 fn reserve_fences(database: &Connection) -> rusqlite::Result<()> {
+    let low = "SELECT ceiling - last < ?1 FROM fences";
+    if !database.query_row(low, [FENCE_BLOCK / 2], |row| row.get(0))? {
+        return Ok(());
+    }
     database.pragma_update(None, "synchronous", "FULL")?;
     let raised = database.execute("UPDATE fences SET ceiling = last + ?1", [FENCE_BLOCK]);
     database.pragma_update(None, "synchronous", "NORMAL")?;
@@ -249,10 +260,16 @@ fn sweep(database: &Connection, now: Moment) {
     }
 }
 
-fn send_wake((to, fence): (WakeAddress, Fence), client: u64, wakeups: &Weak<dyn WakeUps>) {
-    if to.client != client {
-        wake::send(to);
-    } else if let Some(wakeups) = wakeups.upgrade() {
-        wakeups.granted(to.claim, Some(fence));
+fn send_wakes(wakes: &[(WakeAddress, Fence)], client: u64, wakeups: &Weak<dyn WakeUps>) {
+    let mut elsewhere: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for (to, fence) in wakes {
+        if to.client != client {
+            elsewhere.entry(to.client).or_default().push(to.claim);
+        } else if let Some(wakeups) = wakeups.upgrade() {
+            wakeups.granted(to.claim, Some(*fence));
+        }
+    }
+    for (client, claims) in elsewhere {
+        wake::send(client, &claims);
     }
 }

@@ -71,7 +71,7 @@ impl LockStore for World {
         name: Name,
         owner: Owner,
         claim: Option<WakeAddress>,
-    ) -> Pending<'_, Released> {
+    ) -> Pending<'static, Released> {
         let outcome = self.decide(&name, |line, now| rules::release(line, now, &owner, claim));
         Box::pin(ready(Ok(outcome)))
     }

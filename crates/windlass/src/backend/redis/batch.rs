@@ -38,7 +38,7 @@ pub(super) struct Decision {
 pub(super) enum Verb {
     /// Ttl in ms, flags, claim record without the fence.
     Acquire(u64, &'static str, String),
-    /// Ttl in ms, how to treat another claim of the same owner, claim record without the fence.
+    /// Ttl in ms, flags, claim record.
     Renew(u64, &'static str, String),
     /// The claim's address, if another of the same owner may be in its place.
     Release(String),
@@ -68,9 +68,11 @@ impl Batcher {
         let (answer, reply) = oneshot::channel();
         let sent = self.jobs.send(Job { decision, answer });
         async move {
-            let lost = || Error::from(Failure::Unsent((redis::ErrorKind::Io, "shut down").into()));
-            sent.map_err(|_| lost())?;
-            reply.await.map_err(|_| lost())?
+            let over = || redis::RedisError::from((redis::ErrorKind::Io, "shut down"));
+            sent.map_err(|_| Error::from(Failure::Unsent(over())))?;
+            reply
+                .await
+                .map_err(|_| Error::from(Failure::Sent(over())))?
         }
     }
 }
@@ -88,6 +90,10 @@ async fn work(link: Arc<Link>, mut inbox: mpsc::UnboundedReceiver<Job>) {
             .expect("the semaphore is never closed");
         // Here and not in the call, which must be sent as soon as it is begun.
         if let Err(failure) = link.dial().await {
+            // All who came while it was dialled would hear the same, one dial later each.
+            while let Ok(job) = inbox.try_recv() {
+                jobs.push(job);
+            }
             deliver(jobs, Err(failure));
             continue;
         }
@@ -98,10 +104,11 @@ async fn work(link: Arc<Link>, mut inbox: mpsc::UnboundedReceiver<Job>) {
             }
         }
         let link = Arc::clone(&link);
-        let mut call = Box::pin(async move {
+        // Unconstrained: a spent budget must not make the first poll stop short of the wire.
+        let mut call = Box::pin(tokio::task::unconstrained(async move {
             send(&link, jobs).await;
             drop(slot);
-        });
+        }));
         // The first poll puts the command on the wire. Only then may the next batch go: a
         // withdrawal must not overtake the acquire that it undoes.
         let done = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
@@ -162,9 +169,9 @@ fn command(jobs: &[Job]) -> Cmd {
                 .arg(*ttl)
                 .arg(*flags)
                 .arg(record),
-            Verb::Renew(ttl, same_owner, record) => {
+            Verb::Renew(ttl, flags, record) => {
                 let renew = command.arg("N").arg(owner).arg(*ttl);
-                renew.arg(*same_owner).arg(record)
+                renew.arg(*flags).arg(record)
             }
             Verb::Release(claim) => command.arg("R").arg(owner).arg(claim),
             Verb::Break => command.arg("B").arg(owner),

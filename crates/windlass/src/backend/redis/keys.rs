@@ -12,12 +12,16 @@
 //! unless the name brings braces of its own; then the tag is the name's own, or a number of
 //! the same slot, and the name follows: `{TAG}:NAME`.
 
+use std::sync::LazyLock;
+
 use crate::lease::Owner;
 use crate::name::Name;
 
 pub(super) const FENCE: &str = "windlass:fence";
 const LINE: &str = "windlass:lock:line:";
 const CLAIM: &str = "windlass:lock:claim:";
+/// Of a Redis Cluster.
+const SLOTS: u16 = 16384;
 const GATE: &str = "windlass:gate:";
 
 /// What `SCAN` looks for to find all claims.
@@ -85,11 +89,25 @@ fn tag(name: &str) -> Tag<'_> {
     {
         return Tag::Part(tag);
     }
-    let slot = slot_of(name.as_bytes());
-    let number = (0u32..)
-        .find(|n| slot_of(n.to_string().as_bytes()) == slot)
-        .expect("small numbers reach every slot");
-    Tag::SameSlot(number)
+    static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(number_for_each_slot);
+    Tag::SameSlot(NUMBERS[usize::from(slot_of(name.as_bytes()))])
+}
+
+/// For each slot, a number whose digits land in it.
+fn number_for_each_slot() -> Vec<u32> {
+    let mut numbers = vec![None; usize::from(SLOTS)];
+    let mut missing = numbers.len();
+    for n in 0u32.. {
+        let entry = &mut numbers[usize::from(slot_of(n.to_string().as_bytes()))];
+        if entry.is_none() {
+            *entry = Some(n);
+            missing -= 1;
+        }
+        if missing == 0 {
+            break;
+        }
+    }
+    numbers.into_iter().flatten().collect()
 }
 
 /// The hash slot of text that is hashed whole (CRC16/XMODEM, as Redis Cluster specifies).
@@ -104,7 +122,7 @@ fn slot_of(text: &[u8]) -> u16 {
         }
         crc
     });
-    crc % 16384
+    crc % SLOTS
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, Value};
@@ -97,7 +97,14 @@ impl Link {
 
     async fn send(self: &Arc<Link>, command: &Cmd) -> Result<Value, Failure> {
         let mut live = self.live().await.map_err(Failure::Unsent)?;
+        let mut unanswered = Unanswered {
+            link: self,
+            number: live.number,
+            since: Instant::now(),
+            waiting: true,
+        };
         let answer = live.connection.send_packed_command(command).await;
+        unanswered.waiting = false;
         if let Err(e) = &answer {
             // Without an answer the connection may be half open: the next call must not wait
             // for it too.
@@ -149,6 +156,11 @@ impl Link {
             .clone()
     }
 
+    /// Drops the present connection.
+    pub(super) fn drop_connection(&self) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// Drops the connection of that number, unless another has taken its place.
     fn hang_up(&self, number: u64) {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
@@ -169,6 +181,23 @@ impl fmt::Debug for Link {
         f.debug_struct("Link")
             .field("channel", &self.channel)
             .finish_non_exhaustive()
+    }
+}
+
+/// A call on its way. A caller that gives up after waiting for some time takes the connection with
+/// it, or nobody might ever notice that the other end is gone.
+struct Unanswered<'a> {
+    link: &'a Link,
+    number: u64,
+    since: Instant,
+    waiting: bool,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if self.waiting && self.since.elapsed() > self.link.call_timeout / 4 {
+            self.link.hang_up(self.number);
+        }
     }
 }
 

@@ -121,10 +121,11 @@ impl LockStore for Redis {
                 r.wake.claim,
                 r.note.as_deref(),
             );
-            let same_owner = match r.same_owner {
-                SameOwner::Impossible => "",
-                SameOwner::Respect => "=",
-                SameOwner::Replace => "!",
+            let same_owner = match (r.same_owner, r.write_anew) {
+                (SameOwner::Impossible, false) => "",
+                (SameOwner::Impossible, true) | (SameOwner::Replace, _) => "!",
+                (SameOwner::Respect, false) => "=",
+                (SameOwner::Respect, true) => "=!",
             };
             let verb = Verb::Renew(millis(r.ttl), same_owner, format!("{} {rest}", r.fence));
             self.decide(r.name, Some(r.owner), verb)
@@ -155,7 +156,7 @@ impl LockStore for Redis {
         name: Name,
         owner: Owner,
         claim: Option<WakeAddress>,
-    ) -> Pending<'_, Released> {
+    ) -> Pending<'static, Released> {
         let address = claim.map(|c| record::address(self.link.channel(), c.claim));
         let verb = Verb::Release(address.unwrap_or_default());
         let answer = self.decide(name, Some(owner), verb);
@@ -167,6 +168,10 @@ impl LockStore for Redis {
                 answer => Err(strange_answer(&answer)),
             }
         })
+    }
+
+    fn answer_is_overdue(&self) {
+        self.link.drop_connection();
     }
 
     fn inspect(&self, name: Name) -> Pending<'_, LockState> {

@@ -267,6 +267,7 @@ fn renewal(name: &Name, op: &Op, fence: Option<Fence>) -> Renewal {
         note: None,
         wake: wake(owner, claim),
         same_owner,
+        write_anew: false,
     }
 }
 

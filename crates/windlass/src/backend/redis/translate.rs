@@ -83,7 +83,8 @@ fn refusal_by_code(code: &str) -> Option<Error> {
             "the server is a read-only replica",
             "connect to the primary",
         ),
-        "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" => (
+        "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS"
+        | "MISCONF" => (
             ErrorKind::Unreachable,
             "the server is not ready",
             "try again in a moment",

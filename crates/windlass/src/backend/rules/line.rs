@@ -43,8 +43,8 @@ pub trait Line {
     fn set_holder(&mut self, record: Record) -> Result<(), Self::Error>;
     /// Puts `record` in line, new or changed.
     fn set_waiter(&mut self, record: Record) -> Result<(), Self::Error>;
-    /// Nobody holds any more.
-    fn clear_holder(&mut self) -> Result<(), Self::Error>;
+    /// The holder holds no more.
+    fn remove_holder(&mut self, holder: &Record) -> Result<(), Self::Error>;
     /// Takes a waiter out of the line.
     fn remove_waiter(&mut self, record: &Record) -> Result<(), Self::Error>;
     /// How many wait.
@@ -128,7 +128,7 @@ impl Line for Numbered<'_> {
         Ok(())
     }
 
-    fn clear_holder(&mut self) -> Result<(), Infallible> {
+    fn remove_holder(&mut self, _holder: &Record) -> Result<(), Infallible> {
         self.line.holder = None;
         Ok(())
     }

@@ -40,6 +40,8 @@ pub fn acquire<L: Line>(
             let fence = holder.fence;
             line.set_holder(Record {
                 since: holder.since,
+                // Never shorter than it was promised to the one who came before.
+                expires: holder.expires.max(now + ask.ttl),
                 ..fresh(ask, fence, now)
             })?;
             granted(fence)
@@ -113,8 +115,8 @@ pub fn release<L: Line>(
         record.owner == *owner && claim.is_none_or(same)
     };
     let holder = line.holder()?.filter(|h| h.expires > now);
-    let outcome = if holder.is_some_and(|h| ours(&h)) {
-        line.clear_holder()?;
+    let outcome = if let Some(holder) = holder.filter(ours) {
+        line.remove_holder(&holder)?;
         Released::WasHeld
     } else if let Some(waiter) = line.waiter(owner)?.filter(ours) {
         // Out of line first: a free lock is not for one who is leaving.
@@ -133,7 +135,9 @@ pub fn release<L: Line>(
 /// Takes the lock from its holder.
 pub fn break_lock<L: Line>(line: &mut L, now: Moment) -> Result<Decided<Option<Holder>>, L::Error> {
     let victim = line.holder()?.filter(|h| h.expires > now);
-    line.clear_holder()?;
+    if let Some(victim) = &victim {
+        line.remove_holder(victim)?;
+    }
     let (_, next) = settle(line, now)?;
     Ok(Decided {
         outcome: victim.map(|h| describe(&h, now)),
@@ -158,7 +162,7 @@ fn settle<L: Line>(
         if holder.expires > now {
             return Ok((Some(holder), None));
         }
-        line.clear_holder()?;
+        line.remove_holder(&holder)?;
     }
     while let Some(waiter) = line.first()? {
         line.remove_waiter(&waiter)?;

@@ -29,8 +29,10 @@ local function acquire(lock, line, claim, owner, ttl, flags, rest)
     local record = call('GET', claim)
     if record then
       local fence = string.match(record, '^%d+')
-      call('PEXPIRE', lock, ttl)
-      write_record(claim, fence .. ' ' .. rest, ttl)
+      -- Never shorter than it was promised to the one who came before.
+      local longest = math.max(tonumber(ttl), held_for(lock))
+      call('PEXPIRE', lock, longest)
+      write_record(claim, fence .. ' ' .. rest, longest)
       return tonumber(fence)
     end
     -- Granted before, but the answer never reached the asker, who comes again: nobody acts under

@@ -1,0 +1,283 @@
+//! Every shell example in README.md and docs/*.md is run, and must print what it says it prints.
+//!
+//! In a `console` block, `$ ` begins a command and `> ` continues it; what follows is its output, stdout and stderr
+//! together. `[..]` stands for any text in a line, a line `...` for any lines. A command may fail only if the next one
+//! is `echo $?`. A page has a folder and a store of its own, and a Redis server behind the address it names.
+//!
+//! `yaml`, `ini` and `crontab` blocks: each `windlass` command in them is run, with `true` as its COMMAND.
+
+mod bed;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bed::Bed;
+use saphyr::{LoadableYamlNode as _, Yaml};
+
+/// The server that the pages name.
+const REDIS: &str = "127.0.0.1:6379";
+
+/// As on a terminal; and `cargo run --release --` is the binary that cargo has built for this test.
+const PRELUDE: &str = "exec 2>&1
+redis-cli() { command redis-cli --no-raw \"$@\"; }
+cargo() { while [ \"$1\" != -- ]; do shift; done; shift; windlass \"$@\"; }
+";
+
+#[test]
+fn examples_do_what_they_say() {
+    let pages = pages();
+    assert!(pages.len() > 5, "{pages:?}");
+    let problems: String = std::thread::scope(|scope| {
+        let running: Vec<_> = pages
+            .iter()
+            .map(|p| scope.spawn(move || check(p)))
+            .collect();
+        running
+            .into_iter()
+            .map(|page| page.join().unwrap())
+            .collect()
+    });
+    assert!(problems.is_empty(), "{problems}");
+}
+
+#[tokio::test]
+async fn the_table_of_backends_is_what_the_code_says() {
+    let page = std::fs::read_to_string(root().join("docs/choose-a-backend.md")).unwrap();
+    let (file, redis) = (Bed::file(), Bed::redis());
+    let stores = [
+        ("memory:", "memory:"),
+        ("file:PATH", &file.store),
+        ("redis://HOST", &redis.store),
+    ];
+    for (shown, url) in stores {
+        let offers = windlass::connect(url).await.unwrap().capabilities();
+        let (reach, fences, durability) = (offers.reach, offers.fences, offers.durability);
+        let row = format!("| `{shown}` | {reach} | {fences} | {durability} |\n");
+        assert!(page.contains(&row), "missing in the table: {row}");
+    }
+}
+
+#[test]
+fn every_option_is_explained() {
+    let page = std::fs::read_to_string(root().join("docs/command-line.md")).unwrap();
+    for command in [
+        "run",
+        "lock acquire",
+        "lock renew",
+        "lock release",
+        "gate admit",
+        "man",
+    ] {
+        let help = bed::Done::of(&mut bed::bare(
+            &[&command.split(' ').collect::<Vec<_>>()[..], &["--help"]].concat(),
+        ));
+        let options = help
+            .out
+            .split_whitespace()
+            .filter(|word| word.starts_with("--") && word.len() > 2);
+        for option in options.filter(|option| *option != "--help") {
+            let option = option
+                .trim_end_matches([',', '.', ')'])
+                .trim_end_matches("...");
+            assert!(page.contains(option), "{option} of {command}");
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn pages() -> Vec<PathBuf> {
+    let docs = std::fs::read_dir(root().join("docs")).unwrap();
+    let docs = docs.map(|entry| entry.unwrap().path());
+    let pages = docs.filter(|path| path.extension().is_some_and(|end| end == "md"));
+    pages.chain([root().join("README.md")]).collect()
+}
+
+/// Runs a page's blocks in order. Returns what went wrong.
+fn check(page: &Path) -> String {
+    let text = std::fs::read_to_string(page).unwrap();
+    let (bed, server) = if text.contains(REDIS) {
+        let bed = Bed::redis();
+        let server = bed.server().addr().to_string();
+        (bed, server)
+    } else {
+        (Bed::file(), REDIS.to_owned())
+    };
+    let mut problems = String::new();
+    for (line, kind, block) in blocks(&text) {
+        let steps = match kind {
+            "console" => console(line, &block),
+            "yaml" => Yaml::load_from_str(&block.join("\n"))
+                .unwrap()
+                .iter()
+                .flat_map(|y| in_yaml(line, y))
+                .collect(),
+            "ini" | "crontab" => block
+                .iter()
+                .filter_map(|text| commandless(line, text))
+                .collect(),
+            _ => continue,
+        };
+        for problem in run(&bed, &server, &steps) {
+            writeln!(problems, "{}:{problem}", page.display()).unwrap();
+        }
+    }
+    problems
+}
+
+/// The fenced blocks of a page: the number of the first line, the kind, the lines.
+fn blocks(text: &str) -> Vec<(usize, &str, Vec<&str>)> {
+    let mut found = Vec::new();
+    let mut lines = text.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        if let Some(kind) = line.strip_prefix("```") {
+            let block = lines
+                .by_ref()
+                .map(|(_, line)| line)
+                .take_while(|line| *line != "```");
+            found.push((number + 2, kind, block.collect()));
+        }
+    }
+    found
+}
+
+#[derive(Debug)]
+struct Step {
+    line: usize,
+    command: String,
+    /// `None` if whatever it prints is fine.
+    output: Option<Vec<String>>,
+}
+
+fn console(first: usize, block: &[&str]) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for (line, text) in (first..).zip(block) {
+        if let Some(command) = text.strip_prefix("$ ") {
+            let (command, output) = (command.to_owned(), Some(Vec::new()));
+            steps.push(Step {
+                line,
+                command,
+                output,
+            });
+            continue;
+        }
+        let step = steps.last_mut().expect("a block begins with a command");
+        match text.strip_prefix("> ") {
+            Some(more) => step.command += &format!("\n{more}"),
+            None => step.output.get_or_insert_default().push((*text).to_owned()),
+        }
+    }
+    steps
+}
+
+/// The windlass command in a line of something else, with `true` as what it runs.
+fn commandless(line: usize, text: &str) -> Option<Step> {
+    let start = text.find("windlass ")?;
+    let (options, command) = text[start..]
+        .split_once(" -- ")
+        .unwrap_or((&text[start..], ""));
+    let command = if command.is_empty() {
+        options.to_owned()
+    } else {
+        format!("{options} -- true")
+    };
+    Some(Step {
+        line,
+        command,
+        output: None,
+    })
+}
+
+fn in_yaml(line: usize, yaml: &Yaml<'_>) -> Vec<Step> {
+    if let Some(words) = yaml.as_sequence() {
+        let words: Vec<&str> = words.iter().filter_map(Yaml::as_str).collect();
+        if words.first() == Some(&"windlass") {
+            return commandless(line, &words.join(" ")).into_iter().collect();
+        }
+    }
+    let inside = yaml.as_sequence().into_iter().flatten();
+    let inside = inside.chain(yaml.as_mapping().into_iter().flat_map(|map| map.values()));
+    let here = yaml.as_str().and_then(|text| commandless(line, text));
+    here.into_iter()
+        .chain(inside.flat_map(|yaml| in_yaml(line, yaml)))
+        .collect()
+}
+
+/// Runs the steps in one shell, and compares.
+fn run(bed: &Bed, server: &str, steps: &[Step]) -> Vec<String> {
+    let mut script = PRELUDE.to_owned();
+    for step in steps {
+        let command = step.command.replace(REDIS, server);
+        writeln!(
+            script,
+            "{command}\nstatus=$?; printf '\\036%d\\n' $status; (exit $status)"
+        )
+        .unwrap();
+    }
+    std::fs::write(bed.path("script"), script).unwrap();
+    let binary = Path::new(env!("CARGO_BIN_EXE_windlass")).parent().unwrap();
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("timeout");
+    shell
+        .args(["120", "bash", "script"])
+        .current_dir(bed.folder.path());
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("WINDLASS_"))
+    {
+        shell.env_remove(name);
+    }
+    let home = bed.folder.path();
+    shell
+        .env("PATH", path)
+        .env("HOME", home)
+        .env("XDG_STATE_HOME", home)
+        .env("GITHUB_RUN_ID", "7");
+    let printed = bed::Done::of(shell.stdin(std::process::Stdio::null()))
+        .out
+        .replace(server, REDIS);
+    let mut rest = printed.as_str();
+    let mut problems = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        let (output, after) = rest
+            .split_once('\x1e')
+            .unwrap_or((rest, "-1 (not reached)\n"));
+        let (status, after) = after.split_once('\n').unwrap();
+        rest = after;
+        let may_fail = steps
+            .get(index + 1)
+            .is_some_and(|next| next.command == "echo $?");
+        let lines: Vec<&str> = output.lines().collect();
+        let as_said = step.output.as_ref().is_none_or(|said| same(said, &lines));
+        if !as_said || (status != "0" && !may_fail) {
+            problems.push(format!(
+                "{}: $ {}\nexit {status}, printed:\n{output}",
+                step.line, step.command
+            ));
+        }
+    }
+    problems
+}
+
+fn same(said: &[String], printed: &[&str]) -> bool {
+    match said.split_first() {
+        None => printed.is_empty(),
+        Some((line, rest)) if line == "..." => {
+            (0..=printed.len()).any(|n| same(rest, &printed[n..]))
+        }
+        Some((line, rest)) => printed
+            .split_first()
+            .is_some_and(|(first, more)| like(line, first) && same(rest, more)),
+    }
+}
+
+fn like(said: &str, printed: &str) -> bool {
+    match said.split_once("[..]") {
+        None => said == printed,
+        Some((front, rest)) => printed.strip_prefix(front).is_some_and(|tail| {
+            (0..=tail.len()).any(|n| tail.is_char_boundary(n) && like(rest, &tail[n..]))
+        }),
+    }
+}

@@ -1,0 +1,19 @@
+//! The Rust examples of the guides, compiled and run as doctests. Not part of any build.
+
+#[doc = include_str!("../../../README.md")]
+mod readme {}
+
+#[doc = include_str!("../../../docs/choose-a-backend.md")]
+mod choose_a_backend {}
+
+#[doc = include_str!("../../../docs/choose-a-primitive.md")]
+mod choose_a_primitive {}
+
+#[doc = include_str!("../../../docs/fencing.md")]
+mod fencing {}
+
+#[doc = include_str!("../../../docs/migration.md")]
+mod migration {}
+
+#[doc = include_str!("../../../docs/recipes.md")]
+mod recipes {}
