@@ -21,9 +21,9 @@ const LIB: &str = "crates/windlass/src";
 const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a release checks the owner (Redis)",
-        file: "backend/redis/scripts/lock/release.lua",
-        from: "if holder == owner then",
-        to: "if holder then",
+        file: "backend/redis/scripts/lock/common.lua",
+        from: "pcall_redis('GET', lock) == owner then",
+        to: "pcall_redis('GET', lock) then",
         caught_by: &["--test", "conformance_redis", "a_stranger_cannot_release"],
     },
     Mutant {
@@ -35,8 +35,8 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "fences never go back, even if the counter is lost (Redis)",
-        file: "backend/redis/scripts/lock/prelude.lua",
-        from: "if last_fence == count then",
+        file: "backend/redis/scripts/lock/shared.lua",
+        from: "if last_fence <= 2 * count then",
         to: "if false then",
         caught_by: &["--test", "redis_faults", "comes_back_empty"],
     },
@@ -131,14 +131,14 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "nobody overtakes the line",
-        file: "backend/redis/scripts/lock/acquire.lua",
+        file: "backend/redis/scripts/lock/common.lua",
         from: "if call('EXISTS', lock, line) == 0 then",
         to: "if call('EXISTS', lock) == 0 then",
         caught_by: &["--lib", "the_scripts_decide_as_the_rules_do"],
     },
     Mutant {
         breaks: "every key has an end",
-        file: "backend/redis/scripts/lock/prelude.lua",
+        file: "backend/redis/scripts/lock/shared.lua",
         from: "    call('PEXPIRE', line, ttl)\n",
         to: "",
         caught_by: &["--test", "redis_faults", "every_key_has_an_end"],

@@ -4,7 +4,7 @@
 //! * [`FaultProxy`] stands between a client and any TCP server and misbehaves on command: it delays,
 //!   holds back, swallows, resets and forgets.
 //! * [`TestProcess`] runs another program, to be killed or frozen at the worst moment.
-//! * [`conformance`] holds every behaviour that all backends share, written once.
+//! * [`mod@conformance`] holds every behaviour that all backends share, written once.
 //! * [`FencedRegister`] is a resource that checks fences, as a database would.
 //! * [`eventually`] and [`eventually_blocking`] wait for what has no signal to wait for.
 //!

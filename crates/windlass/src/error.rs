@@ -142,7 +142,8 @@ impl fmt::Display for Error {
             write!(f, " {name:?}")?;
         }
         if let Some(backend) = &e.backend {
-            write!(f, " on {backend}")?;
+            let preposition = if e.operation == "connect" { "to" } else { "on" };
+            write!(f, " {preposition} {backend}")?;
         }
         write!(f, ": {}", e.message)?;
         if let Some(source) = &e.source {

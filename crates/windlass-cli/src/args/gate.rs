@@ -16,6 +16,6 @@ pub(crate) struct AdmitArgs {
     /// The gate's name: usually that of the lock
     pub(crate) name: String,
 
-    /// The fence that came with the lock: WINDLASS_FENCE, or \"fence\" in JSON answers
+    /// The fence that came with the lock: WINDLASS_FENCE, or "fence" in JSON answers
     pub(crate) fence: u64,
 }

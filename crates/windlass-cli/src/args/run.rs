@@ -38,7 +38,7 @@ pub(crate) struct RunArgs {
     #[arg(short = 'n', long)]
     pub(crate) no_wait: bool,
 
-    /// Exit 0 instead of 75 if the lock was not to be had, for cron
+    /// Exit 0 instead of 75 if somebody else has the lock, at once or after --wait: for cron
     #[arg(long)]
     pub(crate) skip_ok: bool,
 

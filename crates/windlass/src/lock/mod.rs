@@ -132,6 +132,10 @@ impl Lock {
     }
 
     /// An owner of the caller's choice, so that a restarted job takes its lock back.
+    ///
+    /// Whoever comes as the same owner takes the lock over, fence included. The one it is taken from
+    /// learns of it at its next renewal, up to a third of its ttl later: so only one process may
+    /// use an owner at a time.
     pub fn owner(mut self, owner: impl Into<String>) -> Lock {
         self.owner = Some(owner.into());
         self

@@ -55,7 +55,7 @@ fn in_words(state: &LockState) -> String {
     };
     let mut text = format!("{name} is held by {}", words::who(holder));
     if let Some(age) = holder.age {
-        text += &format!(", since {}", words::time(age));
+        text += &format!(", for {} so far", words::time(age));
     }
     text += &format!(", {}", words::how_long(holder));
     match holder.fence {

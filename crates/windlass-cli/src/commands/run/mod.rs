@@ -99,10 +99,11 @@ fn lock(args: &RunArgs, store: &Coordinator, owner: &str) -> Lock {
 }
 
 fn patience(args: &RunArgs) -> Patience {
-    match (args.no_wait, args.wait) {
-        (true, _) => Patience::None,
-        (false, Some(wait)) => Patience::Within(wait),
-        (false, None) => Patience::Forever,
+    match args.wait {
+        Some(wait) => Patience::Within(wait),
+        // Who wants to skip when it is busy does not want to wait for ever first.
+        None if args.no_wait || args.skip_ok => Patience::None,
+        None => Patience::Forever,
     }
 }
 

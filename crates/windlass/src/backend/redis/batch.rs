@@ -97,6 +97,8 @@ async fn work(link: Arc<Link>, mut inbox: mpsc::UnboundedReceiver<Job>) {
             deliver(jobs, Err(failure));
             continue;
         }
+        // Others that are ready to ask get their turn first, and travel along.
+        tokio::task::yield_now().await;
         while jobs.len() < LARGEST {
             match inbox.try_recv() {
                 Ok(job) => jobs.push(job),

@@ -27,6 +27,7 @@ enum Op {
         owner: u64,
         claim: u64,
         line_up: bool,
+        record_now: bool,
         ttl: u64,
     },
     Renew {
@@ -53,8 +54,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let ttl = prop::sample::select(vec![60u64, 300, 3000]);
     let same_owner = prop::sample::select(vec![SameOwner::Respect, SameOwner::Replace]);
     let op = prop_oneof![
-        4 => (owner.clone(), claim.clone(), any::<bool>(), ttl.clone()).prop_map(
-            |(owner, claim, line_up, ttl)| Op::Acquire { owner, claim, line_up, ttl }
+        4 => (owner.clone(), claim.clone(), any::<bool>(), any::<bool>(), ttl.clone()).prop_map(
+            |(owner, claim, line_up, record_now, ttl)| {
+                Op::Acquire { owner, claim, line_up, record_now, ttl }
+            }
         ),
         3 => (owner.clone(), claim.clone(), ttl, same_owner).prop_map(
             |(owner, claim, ttl, same_owner)| Op::Renew { owner, claim, ttl, same_owner }
@@ -173,7 +176,14 @@ impl Real {
         places: &BTreeMap<u64, Fence>,
     ) -> (Seen, Vec<(u64, Fence)>, Option<Duration>) {
         let (seen, left) = match op {
-            Op::Acquire { .. } => acquired(self.locks.acquire(ask(name, op)).await.unwrap()),
+            Op::Acquire { .. } => {
+                let ask = ask(name, op);
+                let outcome = self.locks.acquire(ask.clone()).await.unwrap();
+                if let Acquired::Granted { fence, .. } = outcome {
+                    self.record(&ask, fence).await;
+                }
+                acquired(outcome)
+            }
             Op::Renew { owner, .. } => {
                 let batch = vec![renewal(name, op, places.get(owner).copied())];
                 let answer = self.locks.renew(batch).await.unwrap().remove(0);
@@ -202,6 +212,27 @@ impl Real {
         (seen, wakes, left)
     }
 
+    /// A grant that was not recorded at once is recorded by the keeper a little later.
+    async fn record(&self, ask: &Ask, fence: Fence) {
+        let key = super::keys::claim(&ask.name, &ask.owner);
+        if self.server.command(&["EXISTS", &key]).unwrap() == "1" {
+            return;
+        }
+        let renewal = Renewal {
+            name: ask.name.clone(),
+            owner: ask.owner.clone(),
+            fence,
+            ttl: ask.ttl,
+            age: Duration::ZERO,
+            note: None,
+            wake: ask.wake,
+            same_owner: SameOwner::Respect,
+            write_anew: true,
+        };
+        let renewed = self.locks.renew(vec![renewal]).await.unwrap().remove(0);
+        assert_eq!(renewed.unwrap(), Renewed::Held);
+    }
+
     fn expire(&self, name: &Name, owner: &Owner) {
         let claim = super::keys::claim(name, owner);
         self.server.command(&["DEL", &claim]).unwrap();
@@ -227,6 +258,7 @@ fn ask(name: &Name, op: &Op) -> Ask {
         owner,
         claim,
         line_up,
+        record_now,
         ttl,
     } = *op
     else {
@@ -243,7 +275,7 @@ fn ask(name: &Name, op: &Op) -> Ask {
         },
         note: None,
         heal_missing_ttl: false,
-        record_now: true,
+        record_now,
         wake: wake(owner, claim),
     }
 }

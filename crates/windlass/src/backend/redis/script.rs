@@ -23,6 +23,8 @@ impl Script {
 pub(super) static LOCK: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("scripts/lock/prelude.lua"),
+        include_str!("scripts/lock/common.lua"),
+        include_str!("scripts/lock/shared.lua"),
         include_str!("scripts/lock/acquire.lua"),
         include_str!("scripts/lock/renew.lua"),
         include_str!("scripts/lock/release.lua"),
