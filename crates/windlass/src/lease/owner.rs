@@ -29,10 +29,11 @@ impl Owner {
                 .filter(|c| !c.is_whitespace() && !c.is_control());
             host.take(64).collect()
         });
-        let bits = random_bits();
+        // Asked for each time: a fork has another.
+        let process = std::process::id();
+        let bits = random_bits_in(process);
         let mut text = String::with_capacity(HOST.len() + 44);
-        // The process id is asked for each time: a fork has another.
-        let _ = write!(text, "{}:{}:", *HOST, std::process::id());
+        let _ = write!(text, "{}:{process}:", *HOST);
         // By hand, because formatting a u128 would be a good part of what a lock in memory costs.
         for byte in bits {
             for digit in [byte >> 4, byte & 15] {
@@ -66,10 +67,13 @@ impl Owner {
 /// Bits that no other process draws, not even one that was forked from this one: the generator
 /// would go on alike in both.
 pub(crate) fn random_bits() -> [u8; 16] {
+    random_bits_in(std::process::id())
+}
+
+fn random_bits_in(process: u32) -> [u8; 16] {
     thread_local! {
         static SEEDED_IN: Cell<u32> = Cell::new(std::process::id());
     }
-    let process = std::process::id();
     if SEEDED_IN.replace(process) != process {
         // The system's generator does not fail once it has started; if it did, the process id in
         // the owner still tells us from our parent.

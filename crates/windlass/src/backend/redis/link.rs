@@ -156,6 +156,12 @@ impl Link {
             .clone()
     }
 
+    /// Whether a command would be sent at once.
+    pub(super) fn is_live(&self) -> bool {
+        let current = self.current.read();
+        current.unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Drops the present connection.
     pub(super) fn drop_connection(&self) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = None;

@@ -128,7 +128,11 @@ impl LockStore for Redis {
                 (SameOwner::Respect, true) => "=!",
             };
             let verb = Verb::Renew(millis(r.ttl), same_owner, format!("{} {rest}", r.fence));
-            self.decide(r.name, Some(r.owner), verb)
+            self.batcher.collect(Decision {
+                name: r.name,
+                owner: Some(r.owner),
+                verb,
+            })
         };
         // All asked for before the first is awaited, so that they travel together.
         let answers: Vec<_> = claims.into_iter().map(ask).collect();
