@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::claim::State;
-use super::{Claim, Clock, Fence, Moment, Phase, Terms, random_bits};
+use super::{Claim, Clock, Fence, Moment, Phase, Terms, new_client};
 use crate::backend::{Pending, Released, Renewal, Renewed, SameOwner, WakeAddress, WakeUps};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -55,7 +55,7 @@ impl Keeper {
         let keeper = Arc::new(Keeper {
             clock,
             call_timeout,
-            client: u128::from_ne_bytes(random_bits()) as u64,
+            client: new_client(),
             runtime: runtime.clone(),
             next_claim: AtomicU64::new(1),
             table: Mutex::new(Table {

@@ -13,7 +13,7 @@ pub(crate) use claim::{Claim, Phase, Terms};
 pub use clock::{Clock, Moment};
 pub use fence::{Fence, FenceStrength};
 pub(crate) use keeper::Keeper;
-pub(crate) use owner::random_bits;
+pub(crate) use owner::new_client;
 pub use owner::{MAX_OWNER_BYTES, Owner};
 pub(crate) use undo::Undo;
 pub(crate) use validity::{drift, valid_until};

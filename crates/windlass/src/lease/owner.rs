@@ -1,7 +1,7 @@
 //! Who holds: the identity of one acquisition.
 
-use std::cell::Cell;
 use std::fmt::{self, Write as _};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, Result};
@@ -29,11 +29,9 @@ impl Owner {
                 .filter(|c| !c.is_whitespace() && !c.is_control());
             host.take(64).collect()
         });
-        // Asked for each time: a fork has another.
-        let process = std::process::id();
-        let bits = random_bits_in(process);
+        let bits: [u8; 16] = rand::random();
         let mut text = String::with_capacity(HOST.len() + 44);
-        let _ = write!(text, "{}:{process}:", *HOST);
+        let _ = write!(text, "{}:{}:", *HOST, process());
         // By hand, because formatting a u128 would be a good part of what a lock in memory costs.
         for byte in bits {
             for digit in [byte >> 4, byte & 15] {
@@ -64,21 +62,25 @@ impl Owner {
     }
 }
 
-/// Bits that no other process draws, not even one that was forked from this one: the generator
-/// would go on alike in both.
-pub(crate) fn random_bits() -> [u8; 16] {
-    random_bits_in(std::process::id())
+/// This process, as of the last connection; 0 before the first.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// The process id, without a system call for each owner.
+fn process() -> u32 {
+    match PROCESS.load(Ordering::Relaxed) {
+        0 => std::process::id(),
+        known => known,
+    }
 }
 
-fn random_bits_in(process: u32) -> [u8; 16] {
-    thread_local! {
-        static SEEDED_IN: Cell<u32> = Cell::new(std::process::id());
-    }
-    if SEEDED_IN.replace(process) != process {
-        // The system's generator does not fail once it has started; if it did, the process id in
-        // the owner still tells us from our parent.
-        let _ = rand::rng().reseed();
-    }
+/// A number for a new client, from the system and not from this thread's generator: a process that
+/// was forked has the same one. It must connect anew, and so comes by here: then its owners name the
+/// right process again, and are drawn from a fresh seed.
+pub(crate) fn new_client() -> u64 {
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
+    // The system's generator does not fail once it has started; if it did, the process id would
+    // still tell owners apart.
+    let _ = rand::rng().reseed();
     rand::random()
 }
 
