@@ -3,6 +3,7 @@
 //! * [`RedisServer`] starts a real Redis or Valkey on a free port, and can kill, freeze and restart it.
 //! * [`FaultProxy`] stands between a client and any TCP server and misbehaves on command: it delays,
 //!   holds back, swallows, resets and forgets.
+//! * [`LateLane`] delivers what was sent after its sender has hung up.
 //! * [`TestProcess`] runs another program, to be killed or frozen at the worst moment.
 //! * [`mod@conformance`] holds every behaviour that all backends share, written once.
 //! * [`FencedRegister`] is a resource that checks fences, as a database would.
@@ -14,6 +15,7 @@
 
 pub mod conformance;
 mod eventually;
+mod late_lane;
 mod owned_child;
 mod process;
 mod proxy;
@@ -21,6 +23,7 @@ mod register;
 mod server;
 
 pub use eventually::{eventually, eventually_blocking};
+pub use late_lane::LateLane;
 pub use process::TestProcess;
 pub use proxy::{Direction, FaultProxy};
 pub use register::{FencedRegister, RegisterClient, Written};

@@ -1,8 +1,8 @@
 //! The one renewal loop of a coordinator.
 //!
 //! It keeps every claim alive, held or waiting, batching all that is due; tells holders of loss
-//! before the store can give their lock away; takes wake-ups; and withdraws what cancelled callers
-//! left behind.
+//! before the store can give their lock away; and takes wake-ups. What it gives up, and what
+//! cancelled callers left behind, is in [`super::withdrawal`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -15,8 +15,9 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::claim::State;
+use super::schedule::{batching_grid, retry_pause, round_down};
 use super::{Claim, Clock, Fence, Moment, Phase, Terms, new_client};
-use crate::backend::{Pending, Released, Renewal, Renewed, SameOwner, WakeAddress, WakeUps};
+use crate::backend::{Renewal, Renewed, SameOwner, WakeAddress, WakeUps};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The most renewals in one call of the store.
@@ -30,10 +31,10 @@ const SHORTEST_LIMIT: Duration = Duration::from_millis(100);
 const AFTER_EXPIRY: Duration = Duration::from_millis(5);
 
 pub(crate) struct Keeper {
-    clock: Clock,
-    call_timeout: Duration,
+    pub(super) clock: Clock,
+    pub(super) call_timeout: Duration,
     client: u64,
-    runtime: Handle,
+    pub(super) runtime: Handle,
     next_claim: AtomicU64,
     table: Mutex<Table>,
     /// Told when something is to be looked at before the loop would wake by itself.
@@ -189,57 +190,6 @@ impl Keeper {
             table.schedule.remove(&(at, claim.wake.claim));
         }
         claim.now_ended(&mut state);
-    }
-
-    /// Gives up a claim in the background, whatever became of it, until the store has confirmed
-    /// or the claim must have expired by itself.
-    pub(crate) fn withdraw(self: &Arc<Keeper>, claim: &Arc<Claim>) {
-        let mut unsure = claim.is_unsure();
-        self.forget(claim);
-        let (keeper, claim) = (Arc::clone(self), Arc::clone(claim));
-        // Asked for at once, not when the task gets its turn: the program may be about to end.
-        let mut answer = keeper.ask_release(&claim);
-        self.runtime.spawn(async move {
-            let give_up = keeper.clock.now() + claim.terms.ttl + keeper.call_timeout;
-            let mut pause = Duration::from_millis(50);
-            loop {
-                let name = claim.terms.name.as_str();
-                match keeper.call("release", name, answer).await {
-                    // The request that is being undone may still be on its way, on a connection
-                    // that was given up: come back once.
-                    Ok(Released::WasGone) if unsure => {
-                        unsure = false;
-                        keeper.clock.sleep(keeper.call_timeout).await;
-                    }
-                    Ok(_) => return,
-                    Err(e) if is_final(&e) => {
-                        tracing::warn!(error = %e, "could not withdraw; the claim will expire");
-                        return;
-                    }
-                    Err(_) => keeper.clock.sleep(pause).await,
-                }
-                if keeper.clock.now() >= give_up {
-                    return;
-                }
-                pause = (pause * 2).min(Duration::from_secs(1));
-                answer = keeper.ask_release(&claim);
-            }
-        });
-    }
-
-    /// Asks the store to give up the claim, once.
-    pub(crate) async fn release(&self, claim: &Claim) -> Result<Released> {
-        let answer = self.ask_release(claim);
-        self.call("release", claim.terms.name.as_str(), answer)
-            .await
-    }
-
-    fn ask_release(&self, claim: &Claim) -> Pending<'static, Released> {
-        let terms = &claim.terms;
-        // Under an owner of the caller's choice, a later claim may be in our place by now.
-        let only = (!terms.random_owner).then_some(claim.wake);
-        let (name, owner) = (terms.name.clone(), terms.owner.clone());
-        terms.store.release(name, owner, only)
     }
 
     /// Asks the store to renew the claim, now and once; the loop goes on as usual.
@@ -537,26 +487,4 @@ async fn run(keeper: Weak<Keeper>, clock: Clock, sooner: Arc<Notify>) {
         // A call for an earlier look that came since is kept by `sooner`, and ends this at once.
         clock.until(until, sooner.notified()).await;
     }
-}
-
-/// Whether trying again could not change the answer.
-fn is_final(e: &Error) -> bool {
-    matches!(
-        e.kind(),
-        ErrorKind::AccessDenied | ErrorKind::WrongType | ErrorKind::InvalidInput
-    )
-}
-
-/// A failed renewal is tried again soon, but not in a tight loop.
-fn retry_pause(ttl: Duration) -> Duration {
-    (ttl / 20).clamp(Duration::from_millis(1), Duration::from_millis(250))
-}
-
-fn batching_grid(interval: Duration) -> Duration {
-    (interval / 10).min(Duration::from_millis(20))
-}
-
-fn round_down(moment: Moment, grid: Duration) -> Moment {
-    let grid = (grid.as_nanos() as u64).max(1);
-    Moment::from_nanos(moment.as_nanos() / grid * grid)
 }

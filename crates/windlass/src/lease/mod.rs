@@ -6,8 +6,10 @@ mod clock;
 mod fence;
 mod keeper;
 mod owner;
+mod schedule;
 mod undo;
 mod validity;
+mod withdrawal;
 
 pub(crate) use claim::{Claim, Phase, Terms};
 pub use clock::{Clock, Moment};
