@@ -38,7 +38,7 @@ pub(crate) struct RunArgs {
     #[arg(short = 'n', long)]
     pub(crate) no_wait: bool,
 
-    /// Exit 0 instead of 75 if somebody else has the lock, at once or after --wait: for cron
+    /// For cron: exit 0 instead of 75 if somebody else has the lock, at once unless --wait is given
     #[arg(long)]
     pub(crate) skip_ok: bool,
 

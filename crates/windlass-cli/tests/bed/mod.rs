@@ -117,7 +117,10 @@ impl Bed {
 
 /// The binary with these arguments and nothing of ours in its environment.
 pub(crate) fn bare(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    // Tests that a shell runs in the background inherit ignored signals, and windlass would rightly go
+    // on ignoring them.
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_windlass")]);
     command.args(args).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("WINDLASS_") {
