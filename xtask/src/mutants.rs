@@ -127,7 +127,10 @@ const MUTANTS: &[Mutant] = &[
         file: "backend/rules/lock.rs",
         from: "        if waiter.expires > now {\n            let holder",
         to: "        if waiter.expires != now {\n            let holder",
-        caught_by: &["--lib", "the_scripts_decide_as_the_rules_do"],
+        caught_by: &[
+            "--lib",
+            "a_dead_waiter_is_skipped_and_only_the_next_is_woken",
+        ],
     },
     Mutant {
         breaks: "nobody overtakes the line",

@@ -107,7 +107,8 @@ pub async fn nobody_overtakes_the_line(stage: &Stage) {
     assert!(guard.release().await.unwrap().was_held());
 }
 
-/// A waiter whose process died does not hold up those behind it.
+/// A waiter whose program ended does not hold up those behind it: a store that it could still reach was
+/// told, and another one finds its claim expired.
 pub async fn a_dead_waiter_is_skipped(stage: &Stage) {
     let a = stage.connect().await;
     let holder = a.lock("stock").acquire().await.unwrap();

@@ -211,3 +211,53 @@ fn describe(record: &Record, now: Moment) -> Holder {
         note: record.note.as_deref().map(str::to_owned),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::line::MemoryLine;
+    use super::*;
+    use crate::lease::Clock;
+    use crate::name::Name;
+
+    fn ask(owner: &str, claim: u64) -> Ask {
+        Ask {
+            name: Name::new("test", None, "stock").unwrap(),
+            owner: Owner::new(owner).unwrap(),
+            ttl: Duration::from_secs(30),
+            if_held: IfHeld::LineUp,
+            note: None,
+            heal_missing_ttl: false,
+            record_now: true,
+            wake: WakeAddress { client: 1, claim },
+        }
+    }
+
+    /// A process that was killed in line leaves its claim there, and nobody to withdraw it.
+    #[test]
+    fn a_dead_waiter_is_skipped_and_only_the_next_is_woken() {
+        let now = Clock::manual().now();
+        let mut line = MemoryLine::default();
+        let mut last = 0;
+        let mut draw = || {
+            last += 1;
+            Fence::new(last)
+        };
+        for (owner, claim) in [("holder", 1), ("dead", 2), ("next", 3), ("last", 4)] {
+            let Ok(_) = acquire(&mut line.with(&mut draw), now, &ask(owner, claim));
+        }
+        line.expire(&Owner::new("dead").unwrap());
+        let holder = Owner::new("holder").unwrap();
+        let Ok(released) = release(&mut line.with(&mut draw), now, &holder, None);
+        assert_eq!(released.outcome, Released::WasHeld);
+        let next = WakeAddress {
+            client: 1,
+            claim: 3,
+        };
+        assert_eq!(released.wake, Some((next, Fence::new(3))));
+        let Ok((holder, waiters)) = inspect(&mut line.with(&mut draw), now);
+        assert_eq!(holder.unwrap().owner, "next");
+        assert_eq!(waiters, 1, "the dead one is gone, the last one waits");
+    }
+}
