@@ -8,12 +8,21 @@ use tokio::runtime::Handle;
 
 use crate::backend::memory::{Memory, World};
 use crate::backend::url::StoreUrl;
-use crate::backend::{Backend, Capabilities, Finding, GateStore, LockState, LockStore, WakeUps};
+use crate::backend::{
+    Backend, Capabilities, ClaimStore, Finding, GateStore, Kind, LatchStore, NewsStore, Occupancy,
+    WakeUps,
+};
+use crate::barrier::Barrier;
+use crate::election::Election;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
+use crate::latch::Latch;
 use crate::lease::{Clock, Keeper};
-use crate::lock::Lock;
+use crate::lock::{Lock, LockState};
+use crate::locks::Locks;
 use crate::name::Name;
+use crate::rwlock::RwLock;
+use crate::semaphore::Semaphore;
 
 /// The limit on one round trip, unless told otherwise.
 pub const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -119,8 +128,10 @@ impl Options {
         };
         Ok(Coordinator {
             inner: Arc::new(Inner {
-                locks: backend.locks(),
+                claims: backend.claims(),
                 gates: backend.gates(),
+                latches: backend.latches(),
+                news: backend.news(),
                 backend,
                 keeper,
                 namespace: self.namespace,
@@ -146,8 +157,10 @@ pub struct Coordinator {
 
 struct Inner {
     backend: Arc<dyn Backend>,
-    locks: Arc<dyn LockStore>,
+    claims: Arc<dyn ClaimStore>,
     gates: Arc<dyn GateStore>,
+    latches: Arc<dyn LatchStore>,
+    news: Arc<dyn NewsStore>,
     keeper: Arc<Keeper>,
     namespace: Option<String>,
 }
@@ -156,6 +169,37 @@ impl Coordinator {
     /// A lock of that name. Nothing is sent until it is acquired.
     pub fn lock(&self, name: &str) -> Lock {
         Lock::new(self.clone(), name)
+    }
+
+    /// Several locks, to be acquired together: all or none.
+    pub fn locks<S: Into<String>>(&self, names: impl IntoIterator<Item = S>) -> Locks {
+        let names = names.into_iter().map(Into::into).collect();
+        Locks::new(self.clone(), names)
+    }
+
+    /// A read-write lock of that name: many readers, or one writer.
+    pub fn rwlock(&self, name: &str) -> RwLock {
+        RwLock::new(self.clone(), name)
+    }
+
+    /// A semaphore of that name, with so many permits.
+    pub fn semaphore(&self, name: &str, permits: u32) -> Semaphore {
+        Semaphore::new(self.clone(), name, permits)
+    }
+
+    /// An election of that name: one leader, whom everybody can see.
+    pub fn election(&self, name: &str) -> Election {
+        Election::new(self.clone(), name)
+    }
+
+    /// A latch of that name: closed until it has been counted down to zero.
+    pub fn latch(&self, name: &str) -> Latch {
+        Latch::new(self.clone(), name)
+    }
+
+    /// A double barrier of that name, for so many parties.
+    pub fn barrier(&self, name: &str, parties: u32) -> Barrier {
+        Barrier::new(self.clone(), name, parties)
     }
 
     /// The gate of that name, for the side of the resource.
@@ -168,11 +212,27 @@ impl Coordinator {
     ///
     /// On Redis, locks of other libraries are not listed: their keys look like anybody's.
     pub async fn list_locks(&self, pattern: &str) -> Result<Vec<LockState>> {
+        let found = self.list(&[Kind::Lock], pattern, 1).await?;
+        Ok(found.into_iter().map(LockState::from).collect())
+    }
+
+    /// Everything that is held or waited for, of whatever kind, whose name matches `pattern`; each
+    /// with up to `most` of its holders.
+    pub async fn survey(&self, pattern: &str, most: usize) -> Result<Vec<Occupancy>> {
+        self.list(&Kind::ALL, pattern, most).await
+    }
+
+    async fn list(
+        &self,
+        kinds: &'static [Kind],
+        pattern: &str,
+        most: usize,
+    ) -> Result<Vec<Occupancy>> {
         let pattern = match &self.inner.namespace {
             Some(namespace) => format!("{namespace}:{pattern}"),
             None => pattern.to_owned(),
         };
-        let answer = self.inner.locks.list(pattern);
+        let answer = self.inner.claims.list(kinds, pattern, most);
         let mut found = answer
             .await
             .map_err(|e| self.describe(e.with_operation("list locks")))?;
@@ -203,8 +263,28 @@ impl Coordinator {
         &self.inner.keeper
     }
 
-    pub(crate) fn locks(&self) -> &Arc<dyn LockStore> {
-        &self.inner.locks
+    pub(crate) fn claims(&self) -> &Arc<dyn ClaimStore> {
+        &self.inner.claims
+    }
+
+    pub(crate) fn latches(&self) -> &Arc<dyn LatchStore> {
+        &self.inner.latches
+    }
+
+    pub(crate) fn news(&self) -> &Arc<dyn NewsStore> {
+        &self.inner.news
+    }
+
+    /// Waits for a store's answer no longer than the call timeout, and says in an error what it
+    /// was about.
+    pub(crate) async fn call<T>(
+        &self,
+        operation: &'static str,
+        name: &str,
+        answer: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let answer = self.keeper().call(operation, name, answer).await;
+        answer.map_err(|e| self.describe(e))
     }
 
     pub(crate) fn gates(&self) -> &Arc<dyn GateStore> {

@@ -44,6 +44,9 @@ pub enum ErrorKind {
     OutcomeUnknown,
     /// What is stored under this name is not what this primitive stores.
     WrongType,
+    /// What is stored under this name does not agree with what was said: another size, another
+    /// count, other parameters.
+    Mismatch,
     /// The lock was still held when the patience set for it ran out.
     WaitElapsed,
     /// A lease that was needed for the operation is no longer held.

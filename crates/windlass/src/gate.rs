@@ -74,10 +74,6 @@ impl Gate {
         let name = Name::new("admit", self.coordinator.namespace(), &self.name)?;
         let gates = self.coordinator.gates();
         let answer = gates.admit(name, fence, self.remember.min(LONGEST));
-        self.coordinator
-            .keeper()
-            .call("admit", &self.name, answer)
-            .await
-            .map_err(|e| self.coordinator.describe(e))
+        self.coordinator.call("admit", &self.name, answer).await
     }
 }

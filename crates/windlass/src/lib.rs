@@ -15,23 +15,40 @@
 //! be granted the lock, and carries a [`Fence`]. A [`Gate`] refuses a stale fence where the
 //! write lands.
 
+mod asking;
 pub mod backend;
+mod barrier;
 mod coordinator;
 #[cfg(doctest)]
 mod documentation;
+mod election;
 mod error;
 mod gate;
+mod latch;
 mod lease;
 mod lock;
+mod locks;
 mod name;
+mod rwlock;
+mod semaphore;
+mod watching;
 
-pub use backend::{Admission, Capabilities, Finding, Holder, LockState, Released, Severity};
+pub use backend::{
+    Admission, Capabilities, Finding, Holder, Kind, LatchState, Occupancy, Order, Released,
+    Severity,
+};
+pub use barrier::{Barrier, Party};
 pub use coordinator::{Coordinator, DEFAULT_CALL_TIMEOUT, Options, connect};
+pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{Error, ErrorKind, Result};
 pub use gate::{DEFAULT_REMEMBER, Gate};
-pub use lease::{Clock, Fence, FenceStrength, MAX_OWNER_BYTES, Moment, Owner};
-pub use lock::{
-    Attempt, DEFAULT_TTL, Detached, LeaseLost, Lock, LockGuard, MAX_NOTE_BYTES, MAX_TTL, MIN_TTL,
-    RetryPolicy,
+pub use latch::{DEFAULT_KEEP, Latch, Opening};
+pub use lease::{
+    Clock, DEFAULT_TTL, Detached, Fence, FenceStrength, Lease, LeaseLost, MAX_NOTE_BYTES,
+    MAX_OWNER_BYTES, MAX_TTL, MIN_TTL, Moment, Owner, RetryPolicy,
 };
+pub use lock::{Attempt, Lock, LockGuard, LockState};
+pub use locks::{Locks, LocksGuard, MAX_LOCKS};
 pub use name::{MAX_NAME_BYTES, Name};
+pub use rwlock::{MAX_READERS, ReadGuard, RwGuard, RwLock, RwState, WriteGuard};
+pub use semaphore::{MAX_PERMITS, Permit, Semaphore};

@@ -3,9 +3,12 @@
 //! A store answers *whole decisions*, each in one indivisible step; waiting, renewing, retrying
 //! and cleaning up are written once, above. No type of a driver crosses these traits.
 
+mod claims;
 #[cfg(feature = "file")]
 pub(crate) mod file;
+mod latch;
 pub(crate) mod memory;
+pub(crate) mod news;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub mod rules;
@@ -16,8 +19,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use claims::{
+    Acquired, AcquiredAll, Ask, ClaimStore, Holder, IfHeld, IfOtherSize, Kind, Occupancy, Order,
+    Refusal, Released, Renewal, Renewed, SameOwner, Share, WakeAddress, WakeUps,
+};
+pub use latch::{CountedDown, LatchState, LatchStore, LatchTerms, Reset};
+pub use news::{Channel, Hears, Listening, NewsStore};
+
 use crate::error::Result;
-use crate::lease::{Fence, FenceStrength, Owner};
+use crate::lease::{Fence, FenceStrength};
 use crate::name::Name;
 
 /// The answer of a store, on its way.
@@ -31,11 +41,17 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// Its locks.
-    fn locks(&self) -> Arc<dyn LockStore>;
+    /// Its locks, semaphores and all else that is held for a while.
+    fn claims(&self) -> Arc<dyn ClaimStore>;
 
     /// Its gates.
     fn gates(&self) -> Arc<dyn GateStore>;
+
+    /// Its latches.
+    fn latches(&self) -> Arc<dyn LatchStore>;
+
+    /// What it announces to those who listen.
+    fn news(&self) -> Arc<dyn NewsStore>;
 
     /// Looks at the store as an operator would.
     fn examine(&self) -> Pending<'_, Vec<Finding>>;
@@ -91,201 +107,10 @@ impl Finding {
     }
 }
 
-/// Locks: who may act.
-pub trait LockStore: Send + Sync + fmt::Debug {
-    /// Grants the lock, or says who has it, or puts the caller in line.
-    ///
-    /// The same owner again keeps what it has: its lock (renewed, same fence) or its place.
-    fn acquire(&self, ask: Ask) -> Pending<'_, Acquired>;
-
-    /// Keeps many claims alive, held or waiting. One answer for each, in order.
-    fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>>;
-
-    /// Gives up the lock or the place in line, whichever `owner` has; hands a held lock to the
-    /// first living waiter in the same step.
-    ///
-    /// With a `claim`, only if no later claim of the same owner has taken its place.
-    fn release(
-        &self,
-        name: Name,
-        owner: Owner,
-        claim: Option<WakeAddress>,
-    ) -> Pending<'static, Released>;
-
-    /// An answer is overdue: what is asked next should not have to wait for the same connection.
-    fn answer_is_overdue(&self) {}
-
-    /// Looks, and changes nothing.
-    fn inspect(&self, name: Name) -> Pending<'_, LockState>;
-
-    /// The locks that are held or waited for, whose name `matches` the pattern (`*` and `?`).
-    fn list(&self, pattern: String) -> Pending<'_, Vec<LockState>>;
-
-    /// Takes the lock from whoever has it and hands it on. Tells whose it was.
-    fn break_lock(&self, name: Name) -> Pending<'_, Option<Holder>>;
-}
-
 /// Gates: what a resource has seen.
 pub trait GateStore: Send + Sync + fmt::Debug {
     /// Admits `fence` unless a higher one was admitted within `remember`.
     fn admit(&self, name: Name, fence: Fence, remember: Duration) -> Pending<'_, Admission>;
-}
-
-/// A request for a lock.
-#[derive(Clone, Debug)]
-pub struct Ask {
-    /// Which lock.
-    pub name: Name,
-    /// Who asks.
-    pub owner: Owner,
-    /// How long the claim lives without being renewed.
-    pub ttl: Duration,
-    /// What to do when the lock is held.
-    pub if_held: IfHeld,
-    /// Shown to others while held.
-    pub note: Option<Arc<str>>,
-    /// Give a foreign key without expiry one, so that it ends.
-    pub heal_missing_ttl: bool,
-    /// Nobody will renew this claim soon, so all that others may ask about it must be stored now.
-    pub record_now: bool,
-    /// Whom to tell when the lock is handed over.
-    pub wake: WakeAddress,
-}
-
-/// What a store does with a request for a lock that somebody has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IfHeld {
-    /// Say so.
-    Answer,
-    /// Put the asker in line.
-    LineUp,
-}
-
-/// Which client, and which of its claims, to wake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct WakeAddress {
-    /// The client: one connected coordinator.
-    pub client: u64,
-    /// The claim within the client.
-    pub claim: u64,
-}
-
-/// What became of an [`Ask`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum Acquired {
-    /// It is the asker's.
-    Granted {
-        /// The fence of this grant.
-        fence: Fence,
-        /// Whether inspection already shows the whole claim; if not, the first renewal should
-        /// come soon.
-        recorded: bool,
-    },
-    /// In line. The place is the fence that the grant will have.
-    Queued {
-        /// The fence to be.
-        place: Fence,
-        /// When the present holder's claim ends unless renewed; `None` if never.
-        held_for: Option<Duration>,
-    },
-    /// Held by somebody else, and the asker did not want to wait.
-    Busy(Holder),
-}
-
-/// A claim to keep alive.
-#[derive(Clone, Debug)]
-pub struct Renewal {
-    /// Which lock.
-    pub name: Name,
-    /// Whose claim.
-    pub owner: Owner,
-    /// Its fence, or place in line.
-    pub fence: Fence,
-    /// How long it shall live from now on.
-    pub ttl: Duration,
-    /// How long it has been held, for others to see.
-    pub age: Duration,
-    /// Shown to others.
-    pub note: Option<Arc<str>>,
-    /// Whom to tell when the lock is handed over.
-    pub wake: WakeAddress,
-    /// Whether another claim of the same owner may be in its place.
-    pub same_owner: SameOwner,
-    /// What is stored about the claim is missing or out of date, and must be written anew.
-    pub write_anew: bool,
-}
-
-/// What to do about another claim of the same owner: a restarted job takes its lock back, and what
-/// is left of the old one must not disturb it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SameOwner {
-    /// There can be none: the owner is random.
-    Impossible,
-    /// Leave it alone: it came later.
-    Respect,
-    /// Take its place.
-    Replace,
-}
-
-/// What a store says of a claim that was to be kept alive.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Renewed {
-    /// Held, for another ttl.
-    Held,
-    /// Still in line.
-    Waiting {
-        /// When the present holder's claim ends unless renewed; `None` if never.
-        held_for: Option<Duration>,
-    },
-    /// Not the owner's any more: neither held nor in line.
-    Gone,
-}
-
-/// What a release found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a lock that was no longer held did not protect the work"]
-pub enum Released {
-    /// The lock was held until now.
-    WasHeld,
-    /// The owner was in line, and has left it.
-    WasWaiting,
-    /// Nothing was there: the claim had expired, or was broken.
-    WasGone,
-}
-
-impl Released {
-    /// Whether the lock was held until it was released.
-    pub fn was_held(self) -> bool {
-        self == Released::WasHeld
-    }
-}
-
-/// Who has a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Holder {
-    /// The owner; bytes that are not text, as some libraries write them, appear escaped.
-    pub owner: String,
-    /// The fence, unless the holder is a library that has none.
-    pub fence: Option<Fence>,
-    /// Time left unless renewed; `None` for a foreign key that never expires.
-    pub remaining: Option<Duration>,
-    /// How long it has been held, where known.
-    pub age: Option<Duration>,
-    /// The holder's note.
-    pub note: Option<String>,
-}
-
-/// What can be seen of a lock from outside.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockState {
-    /// The name, namespace included.
-    pub name: String,
-    /// Who has it, if anybody.
-    pub holder: Option<Holder>,
-    /// How many wait in line.
-    pub waiters: u64,
 }
 
 /// A gate's answer.
@@ -306,15 +131,6 @@ impl Admission {
     pub fn is_admitted(self) -> bool {
         self == Admission::Admitted
     }
-}
-
-/// Where a backend reports what nobody asked for just then.
-pub trait WakeUps: Send + Sync {
-    /// The claim was given the lock. Without proof (`None`), the claim must ask.
-    fn granted(&self, claim: u64, fence: Option<Fence>);
-
-    /// Wake-ups may have been missed: every waiter should ask.
-    fn missed(&self);
 }
 
 /// Whether `name` matches `pattern`, where `*` stands for any text and `?` for one character.

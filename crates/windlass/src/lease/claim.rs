@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{Fence, Moment, Owner, drift, valid_until};
-use crate::backend::{LockStore, Renewal, SameOwner, WakeAddress};
+use crate::backend::{ClaimStore, Kind, Renewal, SameOwner, WakeAddress};
 use crate::name::Name;
 
 /// Where a claim stands, as far as this process knows.
@@ -31,7 +31,8 @@ pub(crate) enum Phase {
 
 /// What a claim is made of, fixed for its life.
 pub(crate) struct Terms {
-    pub(crate) store: Arc<dyn LockStore>,
+    pub(crate) store: Arc<dyn ClaimStore>,
+    pub(crate) kind: Kind,
     pub(crate) name: Name,
     pub(crate) owner: Owner,
     /// Whether nobody else can come as this owner.
@@ -250,6 +251,7 @@ impl Claim {
             }
         }
         Some(Renewal {
+            kind: self.terms.kind,
             name: self.terms.name.clone(),
             owner: self.terms.owner.clone(),
             fence: state.fence?,

@@ -19,7 +19,7 @@ impl Moment {
     /// Further away than any lease can last.
     pub(crate) const NEVER: Moment = Moment(u64::MAX);
 
-    pub(crate) fn from_nanos(nanos: u64) -> Moment {
+    pub(crate) const fn from_nanos(nanos: u64) -> Moment {
         Moment(nanos)
     }
 

@@ -13,7 +13,7 @@ pub struct Fence(u64);
 
 impl Fence {
     /// A fence from its number, as read from the environment or a request.
-    pub fn new(number: u64) -> Fence {
+    pub const fn new(number: u64) -> Fence {
         Fence(number)
     }
 

@@ -379,7 +379,8 @@ impl Keeper {
         let mut state = claim.state();
         let now = self.clock.now();
         let next = match answer {
-            Ok(Renewed::Held) => {
+            Ok(Renewed::Held { fence }) => {
+                state.fence = Some(fence);
                 // Only what was sent as held told the age of the hold.
                 state.recorded = state.phase == Phase::Held && sent >= state.granted;
                 claim.now_held(&mut state, sent, now);

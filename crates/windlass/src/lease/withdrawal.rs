@@ -56,7 +56,7 @@ impl Keeper {
         // Under an owner of the caller's choice, a later claim may be in our place by now.
         let only = (!terms.random_owner).then_some(claim.wake);
         let (name, owner) = (terms.name.clone(), terms.owner.clone());
-        terms.store.release(name, owner, only)
+        terms.store.release(terms.kind, name, owner, only)
     }
 }
 

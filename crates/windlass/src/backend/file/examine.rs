@@ -14,7 +14,7 @@ pub(super) async fn examine(file: &File) -> Result<Vec<Finding>> {
             let journal = database.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
             let claims = database.query_row("SELECT count(*) FROM claims", [], |row| row.get(0))?;
             let last = database.query_row("SELECT last FROM fences", [], |row| row.get(0))?;
-            Ok(((version, journal, claims, last), Vec::new()))
+            Ok(((version, journal, claims, last), Default::default()))
         })
         .await?;
     let bytes = std::fs::metadata(&file.path).map_or(0, |m| m.len());

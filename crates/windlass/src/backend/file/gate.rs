@@ -35,7 +35,7 @@ impl GateStore for File {
                         seen.until.as_nanos().min(i64::MAX as u64) as i64,
                     ))?;
             }
-            Ok((admission, Vec::new()))
+            Ok((admission, Default::default()))
         }))
     }
 }

@@ -3,10 +3,12 @@
 //! Leases are measured by the machine's boot clock, which all its processes share; after a reboot
 //! nobody can be holding anything, so all claims are void, while fences go on growing.
 
+mod claims;
 mod examine;
 mod gate;
+mod latch;
 mod line;
-mod lock;
+mod news;
 mod open;
 mod schema;
 mod wake;
@@ -16,8 +18,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
-use self::worker::Worker;
-use super::{Backend, Capabilities, Finding, GateStore, LockStore, Pending, WakeUps};
+use self::worker::{Mouth, Worker};
+use super::news::Listeners;
+use super::{
+    Backend, Capabilities, ClaimStore, Finding, GateStore, LatchStore, NewsStore, Pending, WakeUps,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::FenceStrength;
 
@@ -27,6 +32,8 @@ pub(crate) struct File {
     address: Arc<str>,
     path: PathBuf,
     worker: Worker,
+    client: u64,
+    listeners: Arc<Listeners>,
     _ear: Arc<wake::Ear>,
 }
 
@@ -38,17 +45,25 @@ impl File {
     ) -> Result<Arc<dyn Backend>> {
         let address: Arc<str> = format!("file:{}", path.display()).into();
         let described = |e: Error| e.with_backend(address.to_string());
-        let ear = wake::Ear::listen(client, Weak::clone(&wakeups));
+        let listeners: Arc<Listeners> = Arc::default();
+        let ear = wake::Ear::listen(client, Weak::clone(&wakeups), Arc::clone(&listeners));
         let (opened, at) = (path.clone(), path.clone());
         let database = tokio::task::spawn_blocking(move || open::open(&opened))
             .await
             .map_err(|e| Error::new(ErrorKind::Store, "connect", e.to_string()))?
             .map_err(described)?;
-        let worker = Worker::start(database, client, wakeups);
+        let mouth = Mouth {
+            client,
+            wakeups,
+            listeners: Arc::clone(&listeners),
+        };
+        let worker = Worker::start(database, mouth);
         Ok(Arc::new(File {
             address,
             path: at,
             worker,
+            client,
+            listeners,
             _ear: Arc::new(ear),
         }))
     }
@@ -63,11 +78,19 @@ impl Backend for File {
         CAPABILITIES
     }
 
-    fn locks(&self) -> Arc<dyn LockStore> {
+    fn claims(&self) -> Arc<dyn ClaimStore> {
         Arc::new(self.clone())
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::new(self.clone())
+    }
+
+    fn latches(&self) -> Arc<dyn LatchStore> {
+        Arc::new(self.clone())
+    }
+
+    fn news(&self) -> Arc<dyn NewsStore> {
         Arc::new(self.clone())
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
-use super::schema::{APPLICATION_ID, TABLES, VERSION};
+use super::schema::{APPLICATION_ID, STEPS, VERSION};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Clock;
 
@@ -58,14 +58,18 @@ fn set_up(database: &mut Connection) -> Result<(), SetUp> {
     database.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // This once, each commit is synced to disk: it may create the file, or start a new boot.
     database.pragma_update(None, "synchronous", "FULL")?;
-    if identity == Identity::Empty {
+    if identity != Identity::Known(VERSION) {
         let tx = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Another process may have been faster.
-        if identify(&tx)? == Identity::Empty {
-            tx.execute_batch(TABLES)?;
-            tx.pragma_update(None, "application_id", APPLICATION_ID)?;
-            tx.pragma_update(None, "user_version", VERSION)?;
+        let version = match identify(&tx)? {
+            Identity::Empty => 0,
+            Identity::Known(version) => version,
+        };
+        for step in &STEPS[version as usize..] {
+            tx.execute_batch(step)?;
         }
+        tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+        tx.pragma_update(None, "user_version", VERSION)?;
         tx.commit()?;
     }
     start_boot(database)?;
@@ -94,13 +98,14 @@ fn write_ahead(database: &Connection) -> rusqlite::Result<()> {
 #[derive(PartialEq)]
 enum Identity {
     Empty,
-    Ours,
+    /// Ours, in a format that this program knows, maybe an older one.
+    Known(i32),
 }
 
 fn identify(database: &Connection) -> Result<Identity, SetUp> {
     let number = |pragma| database.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
     match (number("application_id")?, number("user_version")?) {
-        (APPLICATION_ID, VERSION) => Ok(Identity::Ours),
+        (APPLICATION_ID, version @ 1..=VERSION) => Ok(Identity::Known(version)),
         (APPLICATION_ID, version) => Err(SetUp::Foreign(format!(
             "the file has format {version}, and this program knows format {VERSION}"
         ))),
@@ -124,9 +129,13 @@ fn start_boot(database: &mut Connection) -> rusqlite::Result<()> {
     let tx = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let known: String = tx.query_row("SELECT boot FROM fences", [], |row| row.get(0))?;
     if known != boot {
-        tx.execute("DELETE FROM claims", [])?;
+        tx.execute_batch("DELETE FROM claims; DELETE FROM rooms; DELETE FROM watchers;")?;
         tx.execute(
             "UPDATE gates SET until = min(remember, 9223372036854775807 - ?1) + ?1",
+            [now],
+        )?;
+        tx.execute(
+            "UPDATE latches SET until = min(keep, 9223372036854775807 - ?1) + ?1",
             [now],
         )?;
         tx.execute(

@@ -3,13 +3,20 @@
 /// Marks the file as ours in SQLite's header: "WNDL".
 pub(super) const APPLICATION_ID: i32 = 0x574e_444c;
 /// Raised with every change of the tables.
-pub(super) const VERSION: i32 = 1;
+pub(super) const VERSION: i32 = 2;
 
-/// `claims`: one row for each holder and waiter, times in nanoseconds of the boot clock.
+/// What each version added to the one before. A new file gets all of it, an old one what it lacks.
+///
+/// `claims`: one row for each holder and waiter, times in nanoseconds of the boot clock. Locks go by
+/// their names, all else by `windlass:KIND:NAME`, which no lock may be called.
+/// `rooms`: for all but locks, how much room there is and how much of it is taken.
 /// `gates`: the highest fence admitted, and for how long it is remembered.
+/// `latches`, `latch_operations`: a latch's present generation, and what has been counted in it.
+/// `watchers`: which clients want to hear of what.
 /// `fences`: one row: the last fence drawn, the ceiling that is safely on disk, and the boot in
 /// which claims are valid.
-pub(super) const TABLES: &str = "
+pub(super) const STEPS: [&str; VERSION as usize] = [
+    "
     CREATE TABLE claims (
         name        TEXT NOT NULL,
         place       INTEGER NOT NULL,
@@ -36,4 +43,38 @@ pub(super) const TABLES: &str = "
         boot    TEXT NOT NULL
     );
     INSERT INTO fences VALUES (0, 0, '');
-";
+    ",
+    "
+    ALTER TABLE claims ADD COLUMN weight INTEGER NOT NULL DEFAULT 1;
+    CREATE INDEX claims_by_end ON claims (name, expires)
+        WHERE held AND name >= 'windlass:' AND name < 'windlass;';
+    CREATE INDEX claims_waiting ON claims (name, place) WHERE NOT held;
+    CREATE TABLE rooms (
+        name     TEXT PRIMARY KEY,
+        size     INTEGER NOT NULL,
+        used     INTEGER NOT NULL,
+        overtook INTEGER NOT NULL,
+        open     INTEGER,
+        until    INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE latches (
+        name       TEXT PRIMARY KEY,
+        generation TEXT NOT NULL,
+        count      INTEGER NOT NULL,
+        remaining  INTEGER NOT NULL,
+        opened     TEXT,
+        keep       INTEGER NOT NULL,
+        until      INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE latch_operations (
+        name      TEXT NOT NULL,
+        operation BLOB NOT NULL,
+        PRIMARY KEY (name, operation)
+    ) WITHOUT ROWID;
+    CREATE TABLE watchers (
+        channel TEXT NOT NULL,
+        client  INTEGER NOT NULL,
+        PRIMARY KEY (channel, client)
+    ) WITHOUT ROWID;
+    ",
+];

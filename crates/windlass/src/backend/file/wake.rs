@@ -3,9 +3,10 @@
 //! An abstract socket needs no file, so nothing is left behind by a process that was killed. Anyone
 //! on the machine could send one; so a wake-up is only a hint to ask the database.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use crate::backend::WakeUps;
+use crate::backend::news::Listeners;
 
 /// Listens for this client's wake-ups, until dropped.
 #[derive(Debug)]
@@ -37,6 +38,10 @@ mod imp {
     /// How often a full socket is tried, and how long it is left to its owner in between.
     const TRIES: u32 = 20;
     const PAUSE: Duration = Duration::from_micros(500);
+    /// What stands for the claim in a datagram that brings news instead; then comes the channel.
+    const NEWS: [u8; 8] = [0; 8];
+    /// The longest datagram: a channel is a name and a word.
+    const LONGEST: usize = 2048;
 
     fn address(client: u64) -> io::Result<SocketAddr> {
         SocketAddr::from_abstract_name(format!("windlass-{client:016x}"))
@@ -44,14 +49,18 @@ mod imp {
 
     impl Ear {
         /// Without an ear, waiters are woken by their heartbeats alone.
-        pub(crate) fn listen(client: u64, wakeups: Weak<dyn WakeUps>) -> Ear {
+        pub(crate) fn listen(
+            client: u64,
+            wakeups: Weak<dyn WakeUps>,
+            listeners: Arc<Listeners>,
+        ) -> Ear {
             let bind = || -> io::Result<tokio::net::UnixDatagram> {
                 let socket = UnixDatagram::bind_addr(&address(client)?)?;
                 socket.set_nonblocking(true)?;
                 tokio::net::UnixDatagram::from_std(socket)
             };
             let listener = match bind() {
-                Ok(socket) => Some(tokio::spawn(hear(socket, wakeups))),
+                Ok(socket) => Some(tokio::spawn(hear(socket, wakeups, listeners))),
                 Err(e) => {
                     tracing::warn!(error = %e, "cannot listen for wake-ups; waiting will be slower");
                     None
@@ -61,12 +70,22 @@ mod imp {
         }
     }
 
-    async fn hear(socket: tokio::net::UnixDatagram, wakeups: Weak<dyn WakeUps>) {
-        let mut bytes = [0u8; 8 * MOST];
+    async fn hear(
+        socket: tokio::net::UnixDatagram,
+        wakeups: Weak<dyn WakeUps>,
+        listeners: Arc<Listeners>,
+    ) {
+        let mut bytes = vec![0u8; LONGEST];
         while let Ok(length) = socket.recv(&mut bytes).await {
             let Some(wakeups) = wakeups.upgrade() else {
                 return;
             };
+            if let Some(channel) = bytes[..length].strip_prefix(&NEWS) {
+                if let Ok(channel) = std::str::from_utf8(channel) {
+                    listeners.heard(channel, b"");
+                }
+                continue;
+            }
             for claim in bytes[..length].as_chunks::<8>().0 {
                 wakeups.granted(u64::from_be_bytes(*claim), None);
             }
@@ -75,6 +94,18 @@ mod imp {
 
     /// Tells waiters of another process. If they cannot be told, their heartbeats will find out.
     pub(crate) fn send(client: u64, claims: &[u64]) {
+        for claims in claims.chunks(MOST) {
+            let bytes: Vec<u8> = claims.iter().flat_map(|c| c.to_be_bytes()).collect();
+            deliver(client, &bytes);
+        }
+    }
+
+    /// Tells another process that there is news. False if that process has ended.
+    pub(crate) fn announce(client: u64, channel: &str) -> bool {
+        deliver(client, &[&NEWS, channel.as_bytes()].concat())
+    }
+
+    fn deliver(client: u64, bytes: &[u8]) -> bool {
         static SOCKET: OnceLock<Option<UnixDatagram>> = OnceLock::new();
         let socket = SOCKET.get_or_init(|| {
             let socket = UnixDatagram::unbound().ok()?;
@@ -82,18 +113,17 @@ mod imp {
             Some(socket)
         });
         let (Some(socket), Ok(address)) = (socket, address(client)) else {
-            return;
+            return true;
         };
-        for claims in claims.chunks(MOST) {
-            let bytes: Vec<u8> = claims.iter().flat_map(|c| c.to_be_bytes()).collect();
-            for _ in 0..TRIES {
-                match socket.send_to_addr(&bytes, &address) {
-                    // A socket holds a few datagrams; its owner is awake and reading them.
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => thread::sleep(PAUSE),
-                    _ => break,
-                }
+        for _ in 0..TRIES {
+            match socket.send_to_addr(bytes, &address) {
+                // A socket holds a few datagrams; its owner is awake and reading them.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => thread::sleep(PAUSE),
+                Err(e) => return e.kind() != io::ErrorKind::ConnectionRefused,
+                Ok(_) => break,
             }
         }
+        true
     }
 }
 
@@ -102,12 +132,20 @@ mod imp {
     use super::*;
 
     impl Ear {
-        pub(crate) fn listen(_client: u64, _wakeups: Weak<dyn WakeUps>) -> Ear {
+        pub(crate) fn listen(
+            _client: u64,
+            _wakeups: Weak<dyn WakeUps>,
+            _listeners: Arc<Listeners>,
+        ) -> Ear {
             Ear { listener: None }
         }
     }
 
     pub(crate) fn send(_client: u64, _claims: &[u64]) {}
+
+    pub(crate) fn announce(_client: u64, _channel: &str) -> bool {
+        true
+    }
 }
 
-pub(super) use imp::send;
+pub(super) use imp::{announce, send};

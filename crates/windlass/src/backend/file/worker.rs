@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::open::{FENCE_BLOCK, translate};
 use super::wake;
+use crate::backend::news::Listeners;
 use crate::backend::{WakeAddress, WakeUps};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Clock, Fence, Moment};
@@ -78,12 +79,18 @@ enum Reserve {
     RunsLow,
 }
 
-/// Whom a decision wakes.
-pub(super) type Wake = Option<(WakeAddress, Fence)>;
+/// Whom a decision tells of what it has changed, once it is committed.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    /// Those who were in line and hold now.
+    pub(super) wakes: Vec<(WakeAddress, Fence)>,
+    /// What there is news about, by the names in the table of watchers.
+    pub(super) news: Vec<String>,
+}
 /// Tells the caller, after the commit, or why there was none.
 type Answer = Box<dyn FnOnce(Result<()>) + Send>;
 /// Takes a decision within a transaction; gives what to do once it is committed.
-type Decision = Box<dyn FnOnce(&Scope<'_>) -> rusqlite::Result<(Vec<Wake>, Answer)> + Send>;
+type Decision = Box<dyn FnOnce(&Scope<'_>) -> rusqlite::Result<(Notices, Answer)> + Send>;
 
 struct Job {
     decision: Decision,
@@ -97,11 +104,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn start(database: Connection, client: u64, wakeups: Weak<dyn WakeUps>) -> Worker {
+    pub(super) fn start(database: Connection, mouth: Mouth) -> Worker {
         let (jobs, inbox) = mpsc::channel();
         thread::Builder::new()
             .name("windlass-file".to_owned())
-            .spawn(move || work(database, &inbox, client, &wakeups))
+            .spawn(move || work(database, &inbox, &mouth))
             .expect("the system can start a thread");
         Worker { jobs }
     }
@@ -110,7 +117,7 @@ impl Worker {
     pub(super) fn decide<T, D>(&self, decision: D) -> impl Future<Output = Result<T>> + use<T, D>
     where
         T: Send + 'static,
-        D: FnOnce(&Scope<'_>) -> rusqlite::Result<(T, Vec<Wake>)> + Send + 'static,
+        D: FnOnce(&Scope<'_>) -> rusqlite::Result<(T, Notices)> + Send + 'static,
     {
         let (reply, outcome) = oneshot::channel();
         let reply = Arc::new(std::sync::Mutex::new(Some(reply)));
@@ -124,9 +131,9 @@ impl Worker {
         let failed = answer.clone();
         let job = Job {
             decision: Box::new(move |scope| {
-                let (value, wakes) = decision(scope)?;
+                let (value, notices) = decision(scope)?;
                 let then: Answer = Box::new(move |committed| answer(committed.map(|()| value)));
-                Ok((wakes, then))
+                Ok((notices, then))
             }),
             failed: Box::new(move |error| failed(Err(error))),
         };
@@ -145,12 +152,7 @@ impl fmt::Debug for Worker {
     }
 }
 
-fn work(
-    mut database: Connection,
-    inbox: &mpsc::Receiver<Job>,
-    client: u64,
-    wakeups: &Weak<dyn WakeUps>,
-) {
+fn work(mut database: Connection, inbox: &mpsc::Receiver<Job>, mouth: &Mouth) {
     let clock = Clock::system();
     let mut transactions = 0u64;
     // A process that ended before it could reserve may have left few.
@@ -164,9 +166,7 @@ fn work(
             sweep(&database, clock.now());
         }
         transactions += 1;
-        take(&mut database, jobs, &clock, |wakes| {
-            send_wakes(&wakes, client, wakeups);
-        });
+        take(&mut database, jobs, &clock, mouth);
     }
 }
 
@@ -174,13 +174,9 @@ fn work(
 ///
 /// Whom they wake is told before those who asked are answered: a process that ends as soon as
 /// it has its answer must not take the wake-up with it.
-fn take(
-    database: &mut Connection,
-    jobs: Vec<Job>,
-    clock: &Clock,
-    send_wakes: impl FnOnce(Vec<(WakeAddress, Fence)>),
-) {
+fn take(database: &mut Connection, jobs: Vec<Job>, clock: &Clock, mouth: &Mouth) {
     let mut wakes = Vec::new();
+    let mut news = Vec::new();
     let mut answers: Vec<Answer> = Vec::new();
     let mut jobs = jobs.into_iter();
     let committed = (|| -> rusqlite::Result<Reserve> {
@@ -192,8 +188,12 @@ fn take(
         };
         for job in jobs.by_ref() {
             match (job.decision)(&scope) {
-                Ok((woken, answer)) => {
-                    wakes.extend(woken.into_iter().flatten());
+                Ok((notices, answer)) => {
+                    wakes.extend(notices.wakes);
+                    for channel in notices.news {
+                        let watchers = watchers(&tx, &channel)?;
+                        news.push((channel, watchers));
+                    }
                     answers.push(answer);
                 }
                 Err(e) => {
@@ -208,13 +208,15 @@ fn take(
     })();
     match committed {
         Ok(reserve) => {
-            send_wakes(wakes);
+            mouth.wake(&wakes);
+            let deaf = mouth.announce(&news);
             answers.into_iter().for_each(|answer| answer(Ok(())));
             if reserve == Reserve::RunsLow
                 && let Err(e) = reserve_fences(database)
             {
                 tracing::warn!(error = %e, "could not reserve fences; there are some left");
             }
+            forget_watchers(database, &deaf);
         }
         Err(e) => {
             // If it was for want of fences, the next one shall have some.
@@ -245,14 +247,56 @@ fn reserve_fences(database: &Connection) -> rusqlite::Result<()> {
     raised.map(drop)
 }
 
+fn watchers(database: &Connection, channel: &str) -> rusqlite::Result<Vec<u64>> {
+    let mut query = database.prepare_cached("SELECT client FROM watchers WHERE channel = ?1")?;
+    let rows = query.query_map([channel], |row| row.get::<_, i64>(0))?;
+    rows.map(|client| client.map(|client| client as u64))
+        .collect()
+}
+
+/// A client whose socket is gone has ended, and listens no more.
+fn forget_watchers(database: &Connection, clients: &[u64]) {
+    for client in clients {
+        let forgotten = database
+            .prepare_cached("DELETE FROM watchers WHERE client = ?1")
+            .and_then(|mut query| query.execute([*client as i64]));
+        if let Err(e) = forgotten {
+            tracing::debug!(error = %e, "could not forget who listens no more");
+        }
+    }
+}
+
+/// What is long dead, and nobody asks for any more.
 fn sweep(database: &Connection, now: Moment) {
     let long_dead = now.as_nanos().saturating_sub(FORGET_AFTER_NANOS) as i64;
+    let now = now.as_nanos() as i64;
     let swept = database
-        .execute("DELETE FROM claims WHERE expires < ?1", [long_dead])
+        .execute(
+            "DELETE FROM claims
+             WHERE expires < ?1 AND NOT (name >= 'windlass:' AND name < 'windlass;')",
+            [long_dead],
+        )
+        // A room goes with all its claims, or not at all: it counts them.
         .and_then(|_| {
             database.execute(
-                "DELETE FROM gates WHERE until < ?1",
-                [now.as_nanos() as i64],
+                "DELETE FROM rooms WHERE until < ?1 AND NOT EXISTS
+                 (SELECT 1 FROM claims WHERE claims.name = rooms.name AND expires > ?1)",
+                [now],
+            )
+        })
+        .and_then(|_| {
+            database.execute(
+                "DELETE FROM claims WHERE name >= 'windlass:' AND name < 'windlass;'
+                 AND NOT EXISTS (SELECT 1 FROM rooms WHERE rooms.name = claims.name)",
+                [],
+            )
+        })
+        .and_then(|_| database.execute("DELETE FROM gates WHERE until < ?1", [now]))
+        .and_then(|_| database.execute("DELETE FROM latches WHERE until < ?1", [now]))
+        .and_then(|_| {
+            database.execute(
+                "DELETE FROM latch_operations WHERE name NOT IN (SELECT name FROM latches)",
+                [],
             )
         });
     if let Err(e) = swept {
@@ -260,16 +304,40 @@ fn sweep(database: &Connection, now: Moment) {
     }
 }
 
-fn send_wakes(wakes: &[(WakeAddress, Fence)], client: u64, wakeups: &Weak<dyn WakeUps>) {
-    let mut elsewhere: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    for (to, fence) in wakes {
-        if to.client != client {
-            elsewhere.entry(to.client).or_default().push(to.claim);
-        } else if let Some(wakeups) = wakeups.upgrade() {
-            wakeups.granted(to.claim, Some(*fence));
+/// Where what was decided is told.
+pub(super) struct Mouth {
+    pub(super) client: u64,
+    pub(super) wakeups: Weak<dyn WakeUps>,
+    pub(super) listeners: Arc<Listeners>,
+}
+
+impl Mouth {
+    fn wake(&self, wakes: &[(WakeAddress, Fence)]) {
+        let mut elsewhere: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for (to, fence) in wakes {
+            if to.client != self.client {
+                elsewhere.entry(to.client).or_default().push(to.claim);
+            } else if let Some(wakeups) = self.wakeups.upgrade() {
+                wakeups.granted(to.claim, Some(*fence));
+            }
+        }
+        for (client, claims) in elsewhere {
+            wake::send(client, &claims);
         }
     }
-    for (client, claims) in elsewhere {
-        wake::send(client, &claims);
+
+    /// Tells those who watch. Returns those that have ended.
+    fn announce(&self, news: &[(String, Vec<u64>)]) -> Vec<u64> {
+        let mut deaf = Vec::new();
+        for (channel, clients) in news {
+            for &client in clients {
+                if client == self.client {
+                    self.listeners.heard(channel, b"");
+                } else if !wake::announce(client, channel) {
+                    deaf.push(client);
+                }
+            }
+        }
+        deaf
     }
 }

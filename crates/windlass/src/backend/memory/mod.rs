@@ -3,17 +3,21 @@
 //! `memory:` alone is a world of its own for each connection; `memory:NAME` is shared by all who
 //! name it within the process.
 
+mod claims;
 mod gate;
-mod lock;
+mod latch;
+mod news;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
+use super::news::Listeners;
 use super::{
-    Backend, Capabilities, Finding, GateStore, LockStore, Pending, Severity, WakeAddress, WakeUps,
+    Backend, Capabilities, ClaimStore, Finding, GateStore, Kind, LatchStore, NewsStore, Pending,
+    Severity, WakeAddress, WakeUps,
 };
 use crate::lease::{Clock, Fence, FenceStrength};
 use crate::name::Name;
@@ -26,8 +30,11 @@ pub(crate) struct World {
     clock: Clock,
     address: String,
     fence: AtomicU64,
-    locks: Shards<super::rules::line::MemoryLine>,
+    /// Indexed by kind.
+    claims: [Shards<super::rules::line::MemoryLine>; Kind::ALL.len()],
     gates: Shards<super::rules::gate::Seen>,
+    latches: Shards<super::rules::latch::Latch>,
+    listeners: Arc<Listeners>,
     clients: Mutex<HashMap<u64, Weak<dyn WakeUps>>>,
 }
 
@@ -56,8 +63,10 @@ impl World {
             clock,
             address,
             fence: AtomicU64::new(0),
-            locks: Shards::new(),
+            claims: Kind::ALL.map(|_| Shards::new()),
             gates: Shards::new(),
+            latches: Shards::new(),
+            listeners: Arc::default(),
             clients: Mutex::default(),
         })
     }
@@ -73,11 +82,12 @@ impl World {
         Fence::new(self.fence.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    fn wake(&self, wake: Option<(WakeAddress, Fence)>) {
-        let Some((to, fence)) = wake else { return };
-        let client = guard(&self.clients).get(&to.client).and_then(Weak::upgrade);
-        if let Some(client) = client {
-            client.granted(to.claim, Some(fence));
+    fn wake(&self, wakes: &[(WakeAddress, Fence)]) {
+        for (to, fence) in wakes {
+            let client = guard(&self.clients).get(&to.client).and_then(Weak::upgrade);
+            if let Some(client) = client {
+                client.granted(to.claim, Some(*fence));
+            }
         }
     }
 }
@@ -95,11 +105,19 @@ impl Backend for Memory {
         CAPABILITIES
     }
 
-    fn locks(&self) -> Arc<dyn LockStore> {
+    fn claims(&self) -> Arc<dyn ClaimStore> {
         Arc::clone(&self.0) as _
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn latches(&self) -> Arc<dyn LatchStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn news(&self) -> Arc<dyn NewsStore> {
         Arc::clone(&self.0) as _
     }
 
@@ -155,8 +173,18 @@ impl<T> Shards<T> {
     }
 
     fn of(&self, name: &Name) -> MutexGuard<'_, Shard<T>> {
-        let index = self.hasher.hash_one(name) as usize % SHARDS;
-        guard(&self.shards[index])
+        guard(&self.shards[self.index(name)])
+    }
+
+    fn index(&self, name: &Name) -> usize {
+        self.hasher.hash_one(name) as usize % SHARDS
+    }
+
+    /// The pieces that several names are in, each once; always locked in the same order.
+    fn of_all(&self, names: &[&Name]) -> BTreeMap<usize, MutexGuard<'_, Shard<T>>> {
+        let indices: BTreeSet<usize> = names.iter().map(|name| self.index(name)).collect();
+        let locked = |index: usize| (index, guard(&self.shards[index]));
+        indices.into_iter().map(locked).collect()
     }
 
     fn iter(&self) -> impl Iterator<Item = MutexGuard<'_, Shard<T>>> {

@@ -4,6 +4,7 @@
 //! comes in is collected, and leaves together as soon as one of them returns. A lone caller waits for
 //! nobody. Decisions are taken in the order in which they were asked for.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,13 +13,10 @@ use std::task::Poll;
 use redis::{Cmd, Value};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 
-use super::keys;
 use super::link::Link;
-use super::script;
+use super::script::Script;
 use super::translate::{Failure, decision_error, strange_answer};
 use crate::error::{Error, Result};
-use crate::lease::Owner;
-use crate::name::Name;
 
 /// Calls on their way at once: enough that the server has work while answers travel.
 const IN_FLIGHT: usize = 8;
@@ -34,36 +32,25 @@ fn largest(under_way: usize) -> usize {
     (under_way / 4).clamp(SMALLEST, LARGEST)
 }
 
-/// One decision on one lock, for the script.
-#[derive(Debug)]
-pub(super) struct Decision {
-    pub(super) name: Name,
-    /// Empty for a decision on behalf of nobody.
-    pub(super) owner: Option<Owner>,
-    pub(super) verb: Verb,
+/// A kind of decision that one script takes many of in one call.
+pub(super) trait Decision: fmt::Debug + Send + Sized + 'static {
+    /// The script.
+    fn script() -> &'static Script;
+
+    /// The call that takes these decisions. Its answer is a list of as many answers.
+    fn command<'a>(batch: impl Iterator<Item = &'a Self> + Clone) -> Cmd;
 }
 
-#[derive(Debug)]
-pub(super) enum Verb {
-    /// Ttl in ms, flags, claim record without the fence.
-    Acquire(u64, &'static str, String),
-    /// Ttl in ms, flags, claim record.
-    Renew(u64, &'static str, String),
-    /// The claim's address, if another of the same owner may be in its place.
-    Release(String),
-    Break,
-}
-
-struct Job {
-    decision: Decision,
+struct Job<D> {
+    decision: D,
     answer: oneshot::Sender<Result<Value>>,
 }
 
 /// Collects decisions and sends them.
-#[derive(Clone, Debug)]
-pub(super) struct Batcher {
+#[derive(Debug)]
+pub(super) struct Batcher<D> {
     link: Arc<Link>,
-    jobs: mpsc::UnboundedSender<Job>,
+    jobs: mpsc::UnboundedSender<Job<D>>,
     slots: Arc<Semaphore>,
     load: Arc<Load>,
 }
@@ -77,8 +64,19 @@ struct Load {
     unanswered: AtomicUsize,
 }
 
-impl Batcher {
-    pub(super) fn start(link: Arc<Link>) -> Batcher {
+impl<D> Clone for Batcher<D> {
+    fn clone(&self) -> Batcher<D> {
+        Batcher {
+            link: Arc::clone(&self.link),
+            jobs: self.jobs.clone(),
+            slots: Arc::clone(&self.slots),
+            load: Arc::clone(&self.load),
+        }
+    }
+}
+
+impl<D: Decision> Batcher<D> {
+    pub(super) fn start(link: Arc<Link>) -> Batcher<D> {
         let (jobs, inbox) = mpsc::unbounded_channel();
         let batcher = Batcher {
             link,
@@ -96,7 +94,7 @@ impl Batcher {
     }
 
     /// Has one decision taken: at once and by the caller itself, if nothing else is under way.
-    pub(super) fn decide(&self, decision: Decision) -> impl Future<Output = Result<Value>> + use<> {
+    pub(super) fn decide(&self, decision: D) -> impl Future<Output = Result<Value>> + use<D> {
         let batcher = self.clone();
         async move {
             let Some(slot) = batcher.alone() else {
@@ -115,10 +113,7 @@ impl Batcher {
 
     /// Has one decision taken together with others. It is collected when this is called, not
     /// when the answer is awaited.
-    pub(super) fn collect(
-        &self,
-        decision: Decision,
-    ) -> impl Future<Output = Result<Value>> + use<> {
+    pub(super) fn collect(&self, decision: D) -> impl Future<Output = Result<Value>> + use<D> {
         let (answer, reply) = oneshot::channel();
         self.load.unsent.fetch_add(1, Ordering::AcqRel);
         self.load.unanswered.fetch_add(1, Ordering::Relaxed);
@@ -144,9 +139,9 @@ fn shut_down() -> Error {
     Failure::Sent((redis::ErrorKind::Io, "shut down").into()).into()
 }
 
-async fn work(
+async fn work<D: Decision>(
     link: Arc<Link>,
-    mut inbox: mpsc::UnboundedReceiver<Job>,
+    mut inbox: mpsc::UnboundedReceiver<Job<D>>,
     slots: Arc<Semaphore>,
     load: Arc<Load>,
 ) {
@@ -198,7 +193,7 @@ async fn work(
 }
 
 /// Has a batch decided, and answers those who asked.
-async fn send(link: &Arc<Link>, mut jobs: Vec<Job>) {
+async fn send<D: Decision>(link: &Arc<Link>, mut jobs: Vec<Job<D>>) {
     let mut loaded = false;
     loop {
         // Whoever was cancelled before its request left needs no request; nor may it be sent again,
@@ -207,12 +202,12 @@ async fn send(link: &Arc<Link>, mut jobs: Vec<Job>) {
         if jobs.is_empty() {
             return;
         }
-        let command = command(&jobs);
+        let command = D::command(jobs.iter().map(|job| &job.decision));
         let replies: Result<Vec<Value>, Failure> = link.query(&command).await;
         match replies {
             // Answered before anything ran, so the batch can be sent again.
             Err(failure) if failure.is_unknown_script() && !loaded => {
-                if let Err(failure) = link.load(&script::LOCK).await {
+                if let Err(failure) = link.load(D::script()).await {
                     return deliver(jobs, Err(failure));
                 }
                 loaded = true;
@@ -222,44 +217,7 @@ async fn send(link: &Arc<Link>, mut jobs: Vec<Job>) {
     }
 }
 
-fn command(jobs: &[Job]) -> Cmd {
-    let mut command = redis::cmd("EVALSHA");
-    command.arg(script::LOCK.digest());
-    command.arg(1 + 3 * jobs.len()).arg(keys::FENCE);
-    for Job { decision, .. } in jobs {
-        let name = &decision.name;
-        command.arg(name.as_str()).arg(keys::line(name));
-        match &decision.owner {
-            Some(owner) => command.arg(keys::claim(name, owner)),
-            None => command.arg(keys::claim_prefix(name)),
-        };
-    }
-    let fences = jobs
-        .iter()
-        .filter(|job| matches!(job.decision.verb, Verb::Acquire(..)))
-        .count();
-    command.arg(fences);
-    for Job { decision, .. } in jobs {
-        let owner = decision.owner.as_ref().map_or("", Owner::as_str);
-        match &decision.verb {
-            Verb::Acquire(ttl, flags, record) => command
-                .arg("A")
-                .arg(owner)
-                .arg(*ttl)
-                .arg(*flags)
-                .arg(record),
-            Verb::Renew(ttl, flags, record) => {
-                let renew = command.arg("N").arg(owner).arg(*ttl);
-                renew.arg(*flags).arg(record)
-            }
-            Verb::Release(claim) => command.arg("R").arg(owner).arg(claim),
-            Verb::Break => command.arg("B").arg(owner),
-        };
-    }
-    command
-}
-
-fn deliver(jobs: Vec<Job>, replies: Result<Vec<Value>, Failure>) {
+fn deliver<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, Failure>) {
     let mut replies = replies.map(Vec::into_iter);
     for job in jobs {
         let answer = match &mut replies {

@@ -5,6 +5,11 @@
 //! | `NAME` | string, PX | the owner: as other libraries write their locks |
 //! | `windlass:lock:line:{TAG}` | sorted set, PX | waiting owners, by place |
 //! | `windlass:lock:claim:{TAG} OWNER` | string, PX | one claim: fence, ttl, since when, wake-up address, note |
+//! | `windlass:KIND:room:{TAG}` | hash, PX | size, what is taken, and one field for each claim; KIND is `sem`, `rw`, `elect` or `barrier` |
+//! | `windlass:KIND:held:{TAG}` | sorted set, PX | owners that hold, by the end of their claims |
+//! | `windlass:KIND:line:{TAG}` | sorted set, PX | waiting owners, by place |
+//! | `windlass:latch:{TAG}` | hash, PX | generation, count, what remains |
+//! | `windlass:latch:counted:{TAG}` | set, PX | the operations that were counted in this generation |
 //! | `windlass:gate:{TAG}` | string, PX | the highest fence admitted |
 //! | `windlass:fence` | string | the counter that all fences come from |
 //!
@@ -14,6 +19,7 @@
 
 use std::sync::LazyLock;
 
+use crate::backend::{Channel, Kind};
 use crate::lease::Owner;
 use crate::name::Name;
 
@@ -23,9 +29,11 @@ const CLAIM: &str = "windlass:lock:claim:";
 /// Of a Redis Cluster.
 const SLOTS: u16 = 16384;
 const GATE: &str = "windlass:gate:";
+const LATCH: &str = "windlass:latch:";
+const COUNTED: &str = "windlass:latch:counted:";
 
 /// What `SCAN` looks for to find all claims.
-pub(super) const ALL_CLAIMS: &str = "windlass:lock:claim:{*";
+pub(super) const ALL: &str = "windlass:*";
 
 pub(super) fn line(name: &Name) -> String {
     tagged(LINE, name)
@@ -53,12 +61,42 @@ pub(super) fn channel(client: u64) -> String {
     format!("windlass:wake:{client:016x}")
 }
 
-/// The lock's name, from the key of a claim record.
-pub(super) fn name_of_claim(key: &str) -> Option<&str> {
-    let rest = key.strip_prefix(CLAIM)?.strip_prefix('{')?;
-    // An owner has no spaces; a name may.
-    let (rest, _owner) = rest.rsplit_once(' ')?;
-    let (tag, after) = rest.split_once('}')?;
+/// The keys of anything that is held, other than a lock: its room, its holders, its line.
+pub(super) fn room(kind: Kind, name: &Name) -> [String; 3] {
+    ["room", "held", "line"].map(|part| tagged(&format!("windlass:{kind}:{part}:"), name))
+}
+
+/// The keys of a latch: itself, and what was counted.
+pub(super) fn latch(name: &Name) -> [String; 2] {
+    [LATCH, COUNTED].map(|prefix| tagged(prefix, name))
+}
+
+/// Where there is news of a change.
+pub(super) fn news(channel: &Channel) -> String {
+    let name = &channel.name;
+    let claimed = Kind::ALL.into_iter().find(|k| k.word() == channel.kind);
+    let key = match claimed {
+        Some(kind) => tagged(&format!("windlass:{kind}:room:"), name),
+        None => tagged(&format!("windlass:{}:", channel.kind), name),
+    };
+    format!("windlass:news:{key}")
+}
+
+/// What is claimed, from the key of a lock's claim record or of a room.
+pub(super) fn claimed(key: &str) -> Option<(Kind, &str)> {
+    if let Some(rest) = key.strip_prefix(CLAIM) {
+        // An owner has no spaces; a name may.
+        let (rest, _owner) = rest.rsplit_once(' ')?;
+        return Some((Kind::Lock, untagged(rest)?));
+    }
+    let (word, rest) = key.strip_prefix("windlass:")?.split_once(':')?;
+    let kind = Kind::ALL.into_iter().find(|kind| kind.word() == word)?;
+    Some((kind, untagged(rest.strip_prefix("room:")?)?))
+}
+
+/// The name in `{TAG}` or `{TAG}:NAME`.
+fn untagged(text: &str) -> Option<&str> {
+    let (tag, after) = text.strip_prefix('{')?.split_once('}')?;
     Some(after.strip_prefix(':').unwrap_or(tag))
 }
 
@@ -163,7 +201,9 @@ mod tests {
         for text in NAMES {
             let n = name(text);
             let owner = Owner::random();
-            for key in [line(&n), claim(&n, &owner), gate(&n)] {
+            let rooms = Kind::ALL.into_iter().flat_map(|kind| room(kind, &n));
+            let keys = [line(&n), claim(&n, &owner), gate(&n)];
+            for key in keys.into_iter().chain(latch(&n)).chain(rooms) {
                 assert_eq!(slot(&key), slot(text), "{key} for {text}");
             }
         }
@@ -175,7 +215,12 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         for text in NAMES {
             let key = claim(&name(text), &owner);
-            assert_eq!(name_of_claim(&key), Some(text));
+            assert_eq!(claimed(&key), Some((Kind::Lock, text)));
+            for kind in &Kind::ALL[1..] {
+                let [room, held, line] = room(*kind, &name(text));
+                assert_eq!(claimed(&room), Some((*kind, text)));
+                assert_eq!((claimed(&held), claimed(&line)), (None, None));
+            }
             assert!(seen.insert(line(&name(text))));
         }
     }

@@ -16,6 +16,7 @@ use super::keys;
 use super::script::Script;
 use super::translate::Failure;
 use crate::backend::WakeUps;
+use crate::backend::news::Listeners;
 use crate::lease::Fence;
 
 pub(super) struct Link {
@@ -27,6 +28,8 @@ pub(super) struct Link {
     current: RwLock<Option<Live>>,
     /// Held while dialling, so that all who need a connection share one attempt.
     dialling: tokio::sync::Mutex<()>,
+    listeners: Listeners,
+    subscribing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone)]
@@ -50,6 +53,8 @@ impl Link {
             dialled: AtomicU64::new(0),
             current: RwLock::new(None),
             dialling: tokio::sync::Mutex::new(()),
+            listeners: Listeners::default(),
+            subscribing: tokio::sync::Mutex::new(()),
         })
     }
 
@@ -88,6 +93,22 @@ impl Link {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(script.source());
         self.send(&load).await.map(drop)
+    }
+
+    /// Who listens to what, besides wake-ups.
+    pub(super) fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    /// Subscribes to a channel if somebody listens to it, and unsubscribes if nobody does any more.
+    pub(super) async fn agree_on(self: &Arc<Link>, channel: &str) -> Result<(), Failure> {
+        // One at a time, so that of two that begin and end at once the last word is the true one.
+        let _one_at_a_time = self.subscribing.lock().await;
+        let verb = match self.listeners.has(channel) {
+            true => "SUBSCRIBE",
+            false => "UNSUBSCRIBE",
+        };
+        self.send(redis::cmd(verb).arg(channel)).await.map(drop)
     }
 
     /// Makes sure that there is a connection.
@@ -140,11 +161,15 @@ impl Link {
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
         connection.subscribe(&self.channel).await?;
+        for channel in self.listeners.channels() {
+            connection.subscribe(&*channel).await?;
+        }
         let live = Live { connection, number };
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(live.clone());
         if number > 1 {
             // Whatever was published while nobody listened is gone.
             self.tell(|wakeups| wakeups.missed());
+            self.listeners.missed();
         }
         Ok(live)
     }
@@ -221,7 +246,16 @@ impl AsyncPushSender for Ear {
         };
         match info.kind {
             PushKind::Message => {
-                if let Some((claim, fence)) = info.data.get(1).and_then(parse_wakeup) {
+                let [Value::BulkString(channel), payload, ..] = info.data.as_slice() else {
+                    return Ok(());
+                };
+                if *channel != link.channel.as_bytes() {
+                    if let (Ok(channel), Value::BulkString(news)) =
+                        (std::str::from_utf8(channel), payload)
+                    {
+                        link.listeners.heard(channel, news);
+                    }
+                } else if let Some((claim, fence)) = parse_wakeup(payload) {
                     link.tell(|wakeups| wakeups.granted(claim, Some(fence)));
                 }
             }
@@ -229,6 +263,7 @@ impl AsyncPushSender for Ear {
                 link.hang_up(self.number);
                 // The waiters' next heartbeat dials, and hears what was missed.
                 link.tell(|wakeups| wakeups.missed());
+                link.listeners.missed();
             }
             _ => {}
         }

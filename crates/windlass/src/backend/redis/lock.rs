@@ -1,67 +1,80 @@
 //! Locks in Redis: the scripts, asked in batches.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use redis::Value;
+use redis::{Cmd, Value};
 
-use super::Redis;
-use super::batch::{Decision, Verb};
+use super::batch::Decision;
+use super::script::Script;
 use super::translate::strange_answer;
-use super::{keys, record, script};
+use super::{Redis, bytes, keys, millis, record, script, time_left};
 use crate::backend::{
-    Acquired, Ask, Holder, IfHeld, LockState, LockStore, Pending, Released, Renewal, Renewed,
-    SameOwner, WakeAddress, matches,
+    Acquired, AcquiredAll, Ask, Holder, IfHeld, Kind, Occupancy, Released, Renewal, Renewed,
+    SameOwner, WakeAddress,
 };
 use crate::error::Result;
 use crate::lease::{Fence, Owner};
 use crate::name::Name;
 
-/// Keys looked at in one step of a listing.
-const SCAN_STEP: usize = 500;
+/// One decision on one lock, for the script.
+#[derive(Debug)]
+pub(super) struct LockDecision {
+    name: Name,
+    /// Empty for a decision on behalf of nobody.
+    owner: Option<Owner>,
+    verb: Verb,
+}
 
-impl Redis {
-    fn decide(
-        &self,
-        name: Name,
-        owner: Option<Owner>,
-        verb: Verb,
-    ) -> impl Future<Output = Result<Value>> + use<> {
-        self.batcher.decide(Decision { name, owner, verb })
+#[derive(Debug)]
+enum Verb {
+    /// Ttl in ms, flags, claim record without the fence.
+    Acquire(u64, &'static str, String),
+    /// Ttl in ms, flags, claim record.
+    Renew(u64, &'static str, String),
+    /// The claim's address, if another of the same owner may be in its place.
+    Release(String),
+    Break,
+}
+
+impl Decision for LockDecision {
+    fn script() -> &'static Script {
+        &script::LOCK
     }
 
-    async fn look(&self, name: &Name) -> Result<LockState> {
+    fn command<'a>(batch: impl Iterator<Item = &'a LockDecision> + Clone) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
-        command
-            .arg(script::LOCK_INSPECT.digest())
-            .arg(2)
-            .arg(name.as_str())
-            .arg(keys::line(name))
-            .arg(keys::claim_prefix(name));
-        let seen: Value = self.link.run(&script::LOCK_INSPECT, &command).await?;
-        match &seen {
-            Value::Array(parts) => match parts.as_slice() {
-                [
-                    holder,
-                    Value::Int(left),
-                    record,
-                    Value::Int(now),
-                    Value::Int(waiters),
-                ] => Ok(LockState {
-                    name: name.to_string(),
-                    holder: bytes(holder)
-                        .map(|owner| record::holder(owner, *left, bytes(record), *now)),
-                    waiters: *waiters as u64,
-                }),
-                _ => Err(strange_answer(&seen)),
-            },
-            _ => Err(strange_answer(&seen)),
+        command.arg(script::LOCK.digest());
+        command.arg(1 + 3 * batch.clone().count()).arg(keys::FENCE);
+        for LockDecision { name, owner, .. } in batch.clone() {
+            command.arg(name.as_str()).arg(keys::line(name));
+            match owner {
+                Some(owner) => command.arg(keys::claim(name, owner)),
+                None => command.arg(keys::claim_prefix(name)),
+            };
         }
+        let draws = |decision: &&LockDecision| matches!(decision.verb, Verb::Acquire(..));
+        command.arg(batch.clone().filter(draws).count());
+        for decision in batch {
+            let owner = decision.owner.as_ref().map_or("", Owner::as_str);
+            match &decision.verb {
+                Verb::Acquire(ttl, flags, record) => {
+                    let acquire = command.arg("A").arg(owner).arg(*ttl);
+                    acquire.arg(*flags).arg(record)
+                }
+                Verb::Renew(ttl, flags, record) => {
+                    let renew = command.arg("N").arg(owner).arg(*ttl);
+                    renew.arg(*flags).arg(record)
+                }
+                Verb::Release(claim) => command.arg("R").arg(owner).arg(claim),
+                Verb::Break => command.arg("B").arg(owner),
+            };
+        }
+        command
     }
 }
 
-impl LockStore for Redis {
-    fn acquire(&self, ask: Ask) -> Pending<'_, Acquired> {
+impl Redis {
+    pub(super) fn acquire_lock(&self, ask: Ask) -> impl Future<Output = Result<Acquired>> + use<> {
         let flags = match (ask.if_held, ask.record_now, ask.heal_missing_ttl) {
             (IfHeld::Answer, false, false) => "",
             (IfHeld::Answer, true, false) => "r",
@@ -72,185 +85,190 @@ impl LockStore for Redis {
             (IfHeld::LineUp, false, true) => "qh",
             (IfHeld::LineUp, true, true) => "qrh",
         };
-        let rest = record::without_fence(
-            ask.ttl,
-            Duration::ZERO,
-            self.link.channel(),
-            ask.wake.claim,
-            ask.note.as_deref(),
-        );
-        let verb = Verb::Acquire(millis(ask.ttl), flags, rest);
-        let answer = self.decide(ask.name, Some(ask.owner), verb);
-        Box::pin(async move {
+        let verb = Verb::Acquire(millis(ask.ttl), flags, self.fresh_record(&ask));
+        let recorded = ask.record_now;
+        let answer = self.locks.decide(LockDecision {
+            name: ask.name,
+            owner: Some(ask.owner),
+            verb,
+        });
+        async move {
             let answer = answer.await?;
             let fence = |n: i64| Fence::new(n as u64);
             match &answer {
                 Value::Int(n) if *n > 0 => Ok(Acquired::Granted {
                     fence: fence(*n),
-                    recorded: ask.record_now,
+                    recorded,
                 }),
                 Value::Array(parts) => match parts.as_slice() {
                     [Value::Int(1), Value::Int(place), Value::Int(left)] => Ok(Acquired::Queued {
                         place: fence(*place),
                         held_for: time_left(*left),
                     }),
-                    [
-                        Value::Int(2),
-                        holder,
-                        Value::Int(left),
-                        record,
-                        Value::Int(now),
-                    ] => {
-                        let owner = bytes(holder).ok_or_else(|| strange_answer(&answer))?;
-                        let holder = record::holder(owner, *left, bytes(record), *now);
-                        Ok(Acquired::Busy(holder))
-                    }
+                    [Value::Int(2), rest @ ..] => match holder(rest) {
+                        Some(Some(holder)) => Ok(Acquired::Busy(holder)),
+                        _ => Err(strange_answer(&answer)),
+                    },
                     _ => Err(strange_answer(&answer)),
                 },
                 _ => Err(strange_answer(&answer)),
             }
-        })
+        }
     }
 
-    fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>> {
-        let ask = |r: Renewal| {
-            let rest = record::without_fence(
-                r.ttl,
-                r.age,
-                self.link.channel(),
-                r.wake.claim,
-                r.note.as_deref(),
-            );
-            let same_owner = match (r.same_owner, r.write_anew) {
-                (SameOwner::Impossible, false) => "",
-                (SameOwner::Impossible, true) | (SameOwner::Replace, _) => "!",
-                (SameOwner::Respect, false) => "=",
-                (SameOwner::Respect, true) => "=!",
-            };
-            let verb = Verb::Renew(millis(r.ttl), same_owner, format!("{} {rest}", r.fence));
-            self.batcher.collect(Decision {
-                name: r.name,
-                owner: Some(r.owner),
-                verb,
-            })
+    pub(super) async fn acquire_all_locks(&self, asks: Vec<Ask>) -> Result<AcquiredAll> {
+        let Some(first) = asks.first() else {
+            return Ok(AcquiredAll::Granted(Vec::new()));
         };
-        // All asked for before the first is awaited, so that they travel together.
-        let answers: Vec<_> = claims.into_iter().map(ask).collect();
-        Box::pin(async move {
-            let mut outcomes = Vec::with_capacity(answers.len());
-            for answer in answers {
-                outcomes.push(answer.await.and_then(|answer| match &answer {
-                    Value::Int(1) => Ok(Renewed::Held),
-                    Value::Int(0) => Ok(Renewed::Gone),
-                    Value::Array(parts) => match parts.as_slice() {
-                        [Value::Int(1), Value::Int(left)] => Ok(Renewed::Waiting {
-                            held_for: time_left(*left),
-                        }),
-                        _ => Err(strange_answer(&answer)),
-                    },
-                    _ => Err(strange_answer(&answer)),
-                }));
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(script::LOCK_ALL.digest());
+        command.arg(1 + 3 * asks.len()).arg(keys::FENCE);
+        for Ask { name, owner, .. } in &asks {
+            let keys = command.arg(name.as_str()).arg(keys::line(name));
+            keys.arg(keys::claim(name, owner));
+        }
+        let record = if first.record_now { "r" } else { "" };
+        command.arg(asks.len()).arg(millis(first.ttl)).arg(record);
+        for ask in &asks {
+            command.arg(ask.owner.as_str()).arg(self.fresh_record(ask));
+        }
+        let answer: Value = self.link.run(&script::LOCK_ALL, &command).await?;
+        let strange = || strange_answer(&answer);
+        let Value::Array(parts) = &answer else {
+            return Err(strange());
+        };
+        match parts.as_slice() {
+            [Value::Int(0), Value::Int(which), rest @ ..] => Ok(AcquiredAll::Busy {
+                which: *which as usize,
+                holder: holder(rest).ok_or_else(strange)?,
+            }),
+            fences => {
+                let fence = |value: &Value| match value {
+                    Value::Int(n) => Ok(Fence::new(*n as u64)),
+                    _ => Err(strange()),
+                };
+                let fences: Result<Vec<Fence>> = fences.iter().map(fence).collect();
+                Ok(AcquiredAll::Granted(fences?))
             }
-            Ok(outcomes)
-        })
+        }
     }
 
-    fn release(
+    /// The record of a new claim, but for the fence.
+    fn fresh_record(&self, ask: &Ask) -> String {
+        let channel = self.link.channel();
+        let note = ask.note.as_deref();
+        record::without_fence(ask.ttl, Duration::ZERO, channel, ask.wake.claim, note)
+    }
+
+    /// Asked for when this is called, not when the answer is awaited.
+    pub(super) fn renew_lock(&self, r: Renewal) -> impl Future<Output = Result<Renewed>> + use<> {
+        let (channel, note) = (self.link.channel(), r.note.as_deref());
+        let rest = record::without_fence(r.ttl, r.age, channel, r.wake.claim, note);
+        let flags = renewal_flags(&r);
+        let fence = r.fence;
+        let answer = self.locks.collect(LockDecision {
+            name: r.name,
+            owner: Some(r.owner),
+            verb: Verb::Renew(millis(r.ttl), flags, format!("{fence} {rest}")),
+        });
+        async move {
+            let answer = answer.await?;
+            match &answer {
+                Value::Int(1) => Ok(Renewed::Held { fence }),
+                Value::Int(0) => Ok(Renewed::Gone),
+                Value::Array(parts) => match parts.as_slice() {
+                    [Value::Int(1), Value::Int(left)] => Ok(Renewed::Waiting {
+                        held_for: time_left(*left),
+                    }),
+                    _ => Err(strange_answer(&answer)),
+                },
+                _ => Err(strange_answer(&answer)),
+            }
+        }
+    }
+
+    pub(super) fn release_lock(
         &self,
         name: Name,
         owner: Owner,
         claim: Option<WakeAddress>,
-    ) -> Pending<'static, Released> {
+    ) -> impl Future<Output = Result<Released>> + use<> {
         let address = claim.map(|c| record::address(self.link.channel(), c.claim));
-        let verb = Verb::Release(address.unwrap_or_default());
-        let answer = self.decide(name, Some(owner), verb);
-        Box::pin(async move {
-            match answer.await? {
-                Value::Int(1) => Ok(Released::WasHeld),
-                Value::Int(2) => Ok(Released::WasWaiting),
-                Value::Int(0) => Ok(Released::WasGone),
-                answer => Err(strange_answer(&answer)),
-            }
-        })
+        let answer = self.locks.decide(LockDecision {
+            name,
+            owner: Some(owner),
+            verb: Verb::Release(address.unwrap_or_default()),
+        });
+        async move { released(answer.await?) }
     }
 
-    fn answer_is_overdue(&self) {
-        self.link.drop_connection();
-    }
-
-    fn inspect(&self, name: Name) -> Pending<'_, LockState> {
-        Box::pin(async move { self.look(&name).await })
-    }
-
-    fn list(&self, pattern: String) -> Pending<'_, Vec<LockState>> {
-        Box::pin(async move {
-            let mut names = BTreeSet::new();
-            let mut cursor = 0u64;
-            loop {
-                let mut scan = redis::cmd("SCAN");
-                scan.arg(cursor)
-                    .arg("MATCH")
-                    .arg(keys::ALL_CLAIMS)
-                    .arg("COUNT")
-                    .arg(SCAN_STEP);
-                let (next, found): (u64, Vec<String>) = self.link.query(&scan).await?;
-                let found = found.iter().filter_map(|key| keys::name_of_claim(key));
-                names.extend(found.filter(|n| matches(&pattern, n)).map(str::to_owned));
-                cursor = next;
-                if cursor == 0 {
-                    break;
-                }
-            }
-            let mut states = Vec::new();
-            for name in names {
-                // A key that is not of our making may bring a name that we would not accept.
-                let Ok(name) = Name::new("list locks", None, &name) else {
-                    continue;
-                };
-                let state = self.look(&name).await?;
-                if state.holder.is_some() || state.waiters > 0 {
-                    states.push(state);
-                }
-            }
-            Ok(states)
-        })
-    }
-
-    fn break_lock(&self, name: Name) -> Pending<'_, Option<Holder>> {
-        let answer = self.decide(name, None, Verb::Break);
-        Box::pin(async move {
-            let answer = answer.await?;
-            match &answer {
-                Value::Array(parts) => match parts.as_slice() {
-                    [
-                        Value::Int(1),
-                        holder,
-                        Value::Int(left),
-                        record,
-                        Value::Int(now),
-                    ] => Ok(bytes(holder)
-                        .map(|owner| record::holder(owner, *left, bytes(record), *now))),
-                    _ => Err(strange_answer(&answer)),
-                },
+    pub(super) async fn break_one_lock(&self, name: Name) -> Result<Option<Holder>> {
+        let verb = Verb::Break;
+        let owner = None;
+        let answer = self
+            .locks
+            .decide(LockDecision { name, owner, verb })
+            .await?;
+        match &answer {
+            Value::Array(parts) => match parts.as_slice() {
+                [Value::Int(1), rest @ ..] => holder(rest).ok_or_else(|| strange_answer(&answer)),
                 _ => Err(strange_answer(&answer)),
-            }
+            },
+            _ => Err(strange_answer(&answer)),
+        }
+    }
+
+    pub(super) async fn look_at_lock(&self, name: &Name, most: usize) -> Result<Occupancy> {
+        let mut command = redis::cmd("EVALSHA");
+        command
+            .arg(script::LOCK_INSPECT.digest())
+            .arg(2)
+            .arg(name.as_str())
+            .arg(keys::line(name))
+            .arg(keys::claim_prefix(name));
+        let seen: Value = self.link.run(&script::LOCK_INSPECT, &command).await?;
+        let Value::Array(parts) = &seen else {
+            return Err(strange_answer(&seen));
+        };
+        let [front @ .., Value::Int(waiters)] = parts.as_slice() else {
+            return Err(strange_answer(&seen));
+        };
+        let holder = holder(front).ok_or_else(|| strange_answer(&seen))?;
+        Ok(Occupancy {
+            kind: Kind::Lock,
+            name: name.to_string(),
+            size: 1,
+            used: holder.is_some().into(),
+            waiters: *waiters as u64,
+            holders: holder.into_iter().take(most).collect(),
+            open: None,
         })
     }
 }
 
-/// Redis counts in milliseconds. Rounded up, so that no claim ends before it was promised to.
-fn millis(ttl: Duration) -> u64 {
-    u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
-/// `-1` means for ever; a key that is gone by now (`-2`) has no time left.
-fn time_left(ms: i64) -> Option<Duration> {
-    (ms != -1).then(|| Duration::from_millis(ms.max(0) as u64))
-}
-
-fn bytes(value: &Value) -> Option<&[u8]> {
-    match value {
-        Value::BulkString(bytes) => Some(bytes),
-        _ => None,
+/// How a renewal is meant, where another claim of the same owner is in its place.
+pub(super) fn renewal_flags(renewal: &Renewal) -> &'static str {
+    match (renewal.same_owner, renewal.write_anew) {
+        (SameOwner::Impossible, false) => "",
+        (SameOwner::Impossible, true) | (SameOwner::Replace, _) => "!",
+        (SameOwner::Respect, false) => "=",
+        (SameOwner::Respect, true) => "=!",
     }
+}
+
+pub(super) fn released(answer: Value) -> Result<Released> {
+    match answer {
+        Value::Int(1) => Ok(Released::WasHeld),
+        Value::Int(2) => Ok(Released::WasWaiting),
+        Value::Int(0) => Ok(Released::WasGone),
+        answer => Err(strange_answer(&answer)),
+    }
+}
+
+/// `holder or nil, its ms left, its record or nil, server's time in ms`.
+fn holder(parts: &[Value]) -> Option<Option<Holder>> {
+    let [owner, Value::Int(left), record, Value::Int(now)] = parts else {
+        return None;
+    };
+    Some(bytes(owner).map(|owner| record::holder(owner, *left, bytes(record), *now)))
 }

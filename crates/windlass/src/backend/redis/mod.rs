@@ -1,26 +1,34 @@
 //! `redis://` — one Redis or Valkey server.
 
 mod batch;
+mod claims;
 mod examine;
 mod gate;
 mod keys;
+mod latch;
 mod link;
 mod lock;
+mod news;
 #[cfg(test)]
 mod proof;
 mod record;
+mod room;
 mod script;
 mod translate;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, TlsCertificates};
+use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, TlsCertificates, Value};
 
 use self::batch::Batcher;
 use self::link::Link;
+use self::lock::LockDecision;
+use self::room::RoomDecision;
 use super::url::redact;
-use super::{Backend, Capabilities, Finding, GateStore, LockStore, Pending, WakeUps};
+use super::{
+    Backend, Capabilities, ClaimStore, Finding, GateStore, LatchStore, NewsStore, Pending, WakeUps,
+};
 use crate::error::{Error, Result};
 use crate::lease::FenceStrength;
 
@@ -29,7 +37,8 @@ use crate::lease::FenceStrength;
 pub(crate) struct Redis {
     address: Arc<str>,
     link: Arc<Link>,
-    batcher: Batcher,
+    locks: Batcher<LockDecision>,
+    rooms: Batcher<RoomDecision>,
 }
 
 impl Redis {
@@ -45,11 +54,11 @@ impl Redis {
         link.dial()
             .await
             .map_err(|failure| Error::from(failure).with_backend(address.to_string()))?;
-        let batcher = Batcher::start(Arc::clone(&link));
         Ok(Arc::new(Redis {
             address,
+            locks: Batcher::start(Arc::clone(&link)),
+            rooms: Batcher::start(Arc::clone(&link)),
             link,
-            batcher,
         }))
     }
 }
@@ -63,11 +72,19 @@ impl Backend for Redis {
         CAPABILITIES
     }
 
-    fn locks(&self) -> Arc<dyn LockStore> {
+    fn claims(&self) -> Arc<dyn ClaimStore> {
         Arc::new(self.clone())
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::new(self.clone())
+    }
+
+    fn latches(&self) -> Arc<dyn LatchStore> {
+        Arc::new(self.clone())
+    }
+
+    fn news(&self) -> Arc<dyn NewsStore> {
         Arc::new(self.clone())
     }
 
@@ -82,6 +99,23 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     reach: "all that reach the server",
     durability: "as the server's persistence; a failover may forget the newest grants",
 };
+
+/// Redis counts in milliseconds. Rounded up, so that no claim ends before it was promised to.
+fn millis(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// `-1` means for ever; what is gone by now has no time left.
+fn time_left(ms: i64) -> Option<Duration> {
+    (ms != -1).then(|| Duration::from_millis(ms.max(0) as u64))
+}
+
+fn bytes(value: &Value) -> Option<&[u8]> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        _ => None,
+    }
+}
 
 /// What the URL asks for: user, password, database, TLS (`tls_ca=FILE` names a CA of one's own).
 fn client(url: &str) -> Result<redis::Client> {

@@ -35,6 +35,7 @@ pub(super) fn holder(owner: &[u8], left_ms: i64, record: Option<&[u8]>, now_ms: 
     let mut holder = Holder {
         owner: readable(owner),
         fence: None,
+        weight: 1,
         remaining,
         age: None,
         note: None,

@@ -24,6 +24,7 @@ pub(super) static LOCK: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("scripts/lock/prelude.lua"),
         include_str!("scripts/lock/common.lua"),
+        include_str!("scripts/fences.lua"),
         include_str!("scripts/lock/shared.lua"),
         include_str!("scripts/lock/acquire.lua"),
         include_str!("scripts/lock/renew.lua"),
@@ -35,6 +36,26 @@ pub(super) static LOCK: LazyLock<Script> = LazyLock::new(|| {
 
 pub(super) static LOCK_INSPECT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/lock_inspect.lua")));
+
+pub(super) static LOCK_ALL: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/lock_all.lua")));
+
+/// Acquire, renew, release, shrink and resize, in batches, for all that is not a lock.
+pub(super) static ROOM: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("scripts/room/common.lua"),
+        include_str!("scripts/fences.lua"),
+        include_str!("scripts/room/sitting.lua"),
+        include_str!("scripts/room/decisions.lua"),
+        include_str!("scripts/room/dispatch.lua"),
+    ))
+});
+
+pub(super) static ROOM_INSPECT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/room_inspect.lua")));
+
+pub(super) static LATCH: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/latch.lua")));
 
 pub(super) static GATE_ADMIT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/gate_admit.lua")));

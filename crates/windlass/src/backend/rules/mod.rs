@@ -3,6 +3,7 @@
 //! State, operation and time go in; new state and outcome come out. `memory:` and `file:` run
 //! these very functions; the Redis scripts are proven to decide alike by a property test.
 
+pub mod claims;
 pub mod gate;
+pub mod latch;
 pub mod line;
-pub mod lock;

@@ -18,8 +18,8 @@ do
     if letter == 'A' then
       if ARGV[arg + 3] == 'q' or ARGV[arg + 3] == '' then
         if call('EXISTS', lock, line) == 0 then
-          if not next_fence then
-            local last_fence = pcall_redis('INCRBY', fence_key, ARGV[1])
+          if not last_fence then
+            last_fence = pcall_redis('INCRBY', fence_key, ARGV[1])
             -- A new counter, or a server that takes no writes: see "draw".
             if type(last_fence) == 'number' and last_fence > tonumber(ARGV[1]) then
               next_fence = last_fence - ARGV[1]

@@ -18,7 +18,7 @@
 
 local call = redis.call
 local fence_key = KEYS[1]
-local next_fence
+local next_fence, last_fence
 
 -- Gives a lock that nobody has (or that is being given up) to the first waiter alive, and tells
 -- that waiter alone. Returns the new holder, or false when nobody waits.

@@ -1,4 +1,4 @@
-//! A held lock.
+//! What every held thing can do.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::{Claim, Fence, Keeper, Owner, Undo};
 use crate::backend::{Released, Renewed};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lease::{Claim, Fence, Keeper, Owner, Undo};
 
-/// A held lock. Renewed in the background for as long as it lives.
+/// A grant that is being kept alive: what a guard, a permit and a leadership have in common.
 ///
-/// Dropping it releases the lock in the background and never blocks; if that cannot reach the
-/// store, the ttl ends the claim. [`release`](LockGuard::release) tells whether it was still held.
-#[must_use = "dropping the guard releases the lock"]
-pub struct LockGuard {
+/// Renewed in the background for as long as it lives. Dropping it releases in the background and
+/// never blocks; if that cannot reach the store, the ttl ends the claim.
+#[must_use = "dropping it releases"]
+pub struct Lease {
     undo: Undo,
     fence: Fence,
 }
 
-/// A lock that goes on being held, without a guard: see [`LockGuard::detach`].
+/// A claim that goes on being held, without a guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Detached {
-    /// Whoever presents this owner takes the lock over.
+    /// Whoever presents this owner takes the claim over.
     pub owner: Owner,
     /// The fence, which stays the same.
     pub fence: Fence,
@@ -37,20 +37,20 @@ pub struct Detached {
 #[error("the lease was lost while the work ran, and the work was dropped")]
 pub struct LeaseLost;
 
-impl LockGuard {
-    pub(super) fn new(undo: Undo) -> LockGuard {
+impl Lease {
+    pub(crate) fn new(undo: Undo) -> Lease {
         let fence = undo.claim().state().fence;
-        LockGuard {
+        Lease {
             undo,
             fence: fence.expect("a claim has its fence before it is held"),
         }
     }
 
-    fn claim(&self) -> &Arc<Claim> {
+    pub(crate) fn claim(&self) -> &Arc<Claim> {
         self.undo.claim()
     }
 
-    fn keeper(&self) -> &Arc<Keeper> {
+    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
         self.undo.keeper()
     }
 
@@ -59,31 +59,31 @@ impl LockGuard {
         self.fence
     }
 
-    /// The identity under which the lock is held.
+    /// The identity under which it is held.
     pub fn owner(&self) -> &Owner {
         &self.claim().terms.owner
     }
 
-    /// The lock's name, namespace included.
+    /// The name of what is held, namespace included.
     pub fn name(&self) -> &str {
         self.claim().terms.name.as_str()
     }
 
-    /// How long the lock is certain to be held, should no renewal succeed any more. Zero once
+    /// How long it is certain to be held, should no renewal succeed any more. Zero once
     /// lost.
     pub fn remaining(&self) -> Duration {
         self.claim().held_until().since(self.keeper().clock().now())
     }
 
-    /// Whether the lock is certainly held at this moment, going by the clock.
+    /// Whether it is certainly held at this moment, going by the clock.
     ///
     /// True even an instant before the holder is put to sleep for an hour: check as late as
-    /// possible, and let the [fence](LockGuard::fence) do the rest.
+    /// possible, and let the [fence](Lease::fence) do the rest.
     pub fn is_held(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// Resolves when the lease is lost, before the store can grant the lock to somebody else.
+    /// Resolves when the lease is lost, before the store can grant it to somebody else.
     ///
     /// # Cancel safety
     ///
@@ -101,7 +101,7 @@ impl LockGuard {
         self.claim().expire(clock.now());
     }
 
-    /// Cancelled when the lease is lost, or the guard is gone: for handing down to other tasks.
+    /// Cancelled when the lease is lost, or is no more: for handing down to other tasks.
     pub fn lost_token(&self) -> CancellationToken {
         self.claim().lost_token()
     }
@@ -110,7 +110,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future drops the work; the guard lives on.
+    /// Dropping this future drops the work; the lease lives on.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LeaseLost> {
         tokio::select! {
             biased;
@@ -119,33 +119,24 @@ impl LockGuard {
         }
     }
 
-    /// Renews now, for a whole ttl. Not needed for a guard that renews by itself.
+    /// Renews now, for a whole ttl. Not needed for a lease that renews by itself.
     ///
     /// # Errors
     ///
-    /// [`Lost`](ErrorKind::Lost) if the lock is not ours any more. Any other error leaves the lease as
-    /// it was: it may still be valid for [`remaining`](LockGuard::remaining).
+    /// [`Lost`](ErrorKind::Lost) if it is not ours any more. Any other error leaves the lease as
+    /// it was: it may still be valid for [`remaining`](Lease::remaining).
     pub async fn renew(&self) -> Result<()> {
         match self.keeper().renew_now(self.claim()).await? {
-            Renewed::Held if self.is_held() => Ok(()),
+            Renewed::Held { .. } if self.is_held() => Ok(()),
             _ => Err(
-                Error::new(ErrorKind::Lost, "renew", "the lock is not held any more")
+                Error::new(ErrorKind::Lost, "renew", "it is not held any more")
                     .with_name(self.name()),
             ),
         }
     }
 
-    /// Releases the lock and tells whether it was held until now.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the release goes on in the background.
-    ///
-    /// # Errors
-    ///
-    /// If the store did not answer, the lock may or may not have been released; the attempt goes
-    /// on in the background, until the claim has expired.
-    pub async fn release(mut self) -> Result<Released> {
+    /// See [`LockGuard::release`](crate::LockGuard::release).
+    pub(crate) async fn release(mut self) -> Result<Released> {
         let (keeper, claim) = (Arc::clone(self.keeper()), Arc::clone(self.claim()));
         keeper.forget(&claim);
         let unsure = claim.is_unsure();
@@ -156,13 +147,8 @@ impl LockGuard {
         Ok(released)
     }
 
-    /// Gives up the guard but not the lock: it is renewed once more, and then lives for its ttl,
-    /// for another process to [take over](crate::Lock::attach).
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the lock is released.
-    pub async fn detach(mut self) -> Result<Detached> {
+    /// See [`LockGuard::detach`](crate::LockGuard::detach).
+    pub(crate) async fn detach(mut self) -> Result<Detached> {
         self.renew().await?;
         let claim = Arc::clone(self.claim());
         let renewal = claim.renewal(&claim.state(), self.keeper().clock().now());
@@ -176,9 +162,9 @@ impl LockGuard {
     }
 }
 
-impl fmt::Debug for LockGuard {
+impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockGuard")
+        f.debug_struct("Lease")
             .field("name", &self.name())
             .field("owner", self.owner())
             .field("fence", &self.fence)
@@ -186,3 +172,34 @@ impl fmt::Debug for LockGuard {
             .finish()
     }
 }
+
+/// What a guard is: a lease, with release and, where it makes sense, a way to hand it on.
+macro_rules! guard {
+    ($guard:ident, $noun:literal) => {
+        impl $guard {
+            #[doc = concat!("Releases the ", $noun, " and tells whether it was held until now.")]
+            ///
+            /// # Cancel safety
+            ///
+            /// If the future is dropped, the release goes on in the background.
+            ///
+            /// # Errors
+            ///
+            /// If the store did not answer, it may or may not have been released; the attempt goes
+            /// on in the background, until the claim has expired.
+            pub async fn release(self) -> $crate::error::Result<$crate::backend::Released> {
+                self.lease.release().await
+            }
+        }
+
+        impl std::ops::Deref for $guard {
+            type Target = $crate::lease::Lease;
+
+            fn deref(&self) -> &$crate::lease::Lease {
+                &self.lease
+            }
+        }
+    };
+}
+
+pub(crate) use guard;

@@ -1,0 +1,151 @@
+//! What all primitives that are held ask of the lease runtime, in one place.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Holder, Kind, Occupancy, Released, Renewed, Share};
+use crate::coordinator::Coordinator;
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease::{Attempted, Lease, Patience, Request, Terms, Undo, Wanted, acquire};
+use crate::name::Name;
+
+/// How long to let a fresh claim be recorded before looking a second time.
+const RECORDING: Duration = Duration::from_millis(100);
+
+/// One primitive of one name, about to be asked for.
+pub(crate) struct Asking<'a> {
+    pub(crate) coordinator: &'a Coordinator,
+    pub(crate) kind: Kind,
+    pub(crate) name: &'a str,
+    pub(crate) share: Share,
+    pub(crate) request: &'a Request,
+    pub(crate) heal_missing_ttl: bool,
+}
+
+impl Asking<'_> {
+    /// Asks, with that much patience.
+    pub(crate) async fn attempt(&self, patience: Patience) -> Result<Attempted> {
+        let wanted = Wanted {
+            keeper: self.coordinator.keeper(),
+            store: self.coordinator.claims(),
+            kind: self.kind,
+            name: self.checked_name("acquire")?,
+            share: self.share,
+            request: self.request,
+            heal_missing_ttl: self.heal_missing_ttl,
+        };
+        acquire(wanted, patience)
+            .await
+            .map_err(|e| self.coordinator.describe(e))
+    }
+
+    /// Waits as long as the request says; being left with nothing is an error.
+    pub(crate) async fn acquire(&self) -> Result<Lease> {
+        let patience = Patience::of(self.request.wait, self.coordinator.keeper());
+        match self.attempt(patience).await? {
+            Attempted::Held(lease) => Ok(lease),
+            Attempted::Busy(holder) => Err(self.elapsed(holder)),
+        }
+    }
+
+    /// Waits for `wait` at most.
+    pub(crate) async fn acquire_within(&self, wait: Duration) -> Result<Attempted> {
+        let patience = Patience::of(Some(wait), self.coordinator.keeper());
+        self.attempt(patience).await
+    }
+
+    fn elapsed(&self, holder: Option<Holder>) -> Error {
+        let by = holder.map_or("somebody else".to_owned(), |h| h.owner);
+        let waited = self.request.wait.unwrap_or_default();
+        let message = format!("still held by {by} after {waited:?}");
+        let error = Error::new(ErrorKind::WaitElapsed, "acquire", message);
+        self.coordinator.describe(error.with_name(self.name))
+    }
+
+    /// Takes over what `owner` holds, and tells how much that is.
+    pub(crate) async fn attach(&self, owner: String) -> Result<(Lease, u32)> {
+        let request = Request {
+            owner: Some(owner),
+            ..self.request.clone()
+        };
+        let terms = self.terms("attach", &request)?;
+        let keeper = self.coordinator.keeper();
+        let not_held = || {
+            self.coordinator.describe(
+                Error::new(ErrorKind::Lost, "attach", "this owner does not hold it now")
+                    .with_name(self.name)
+                    .with_hint("acquire it again, or look with inspect"),
+            )
+        };
+        let seen = self.inspect(usize::MAX).await?;
+        let held = |h: &Holder| h.owner == terms.owner.as_str();
+        let holder = seen.holders.into_iter().find(held);
+        let Some((fence, holder)) = holder.and_then(|h| Some((h.fence?, h))) else {
+            return Err(not_held());
+        };
+        let note = terms.note.or_else(|| holder.note.as_deref().map(Arc::from));
+        let claim = keeper.new_claim(Terms { note, ..terms });
+        let sent = keeper.clock().now();
+        claim.held_since(fence, sent - holder.age.unwrap_or_default());
+        let renewed = keeper
+            .take_over(&claim)
+            .await
+            .map_err(|e| self.coordinator.describe(e.with_operation("attach")))?;
+        match renewed {
+            Renewed::Held { fence } if keeper.hold(&claim, sent, fence, true) => {
+                let lease = Lease::new(Undo::arm(Arc::clone(keeper), claim));
+                Ok((lease, holder.weight))
+            }
+            _ => Err(not_held()),
+        }
+    }
+
+    /// Gives up whatever `owner` has, without a guard.
+    pub(crate) async fn release_as(&self, owner: String) -> Result<Released> {
+        let request = Request {
+            owner: Some(owner),
+            ..self.request.clone()
+        };
+        let Terms {
+            store, name, owner, ..
+        } = self.terms("release", &request)?;
+        let answer = store.release(self.kind, name, owner, None);
+        self.call("release", answer).await
+    }
+
+    /// Looks, a second time if a claim is so fresh that it is not recorded yet.
+    pub(crate) async fn inspect(&self, most: usize) -> Result<Occupancy> {
+        let seen = self.look(most).await?;
+        if seen.holders.iter().all(|h| h.fence.is_some()) {
+            return Ok(seen);
+        }
+        self.coordinator.keeper().clock().sleep(RECORDING).await;
+        self.look(most).await
+    }
+
+    async fn look(&self, most: usize) -> Result<Occupancy> {
+        let name = self.checked_name("inspect")?;
+        let answer = self.coordinator.claims().inspect(self.kind, name, most);
+        let mut seen = self.call("inspect", answer).await?;
+        self.coordinator.strip_namespace(&mut seen.name);
+        Ok(seen)
+    }
+
+    /// Waits for an answer no longer than the call timeout, and says in an error what it was about.
+    pub(crate) async fn call<T>(
+        &self,
+        operation: &'static str,
+        answer: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.coordinator.call(operation, self.name, answer).await
+    }
+
+    pub(crate) fn checked_name(&self, operation: &'static str) -> Result<Name> {
+        Name::new(operation, self.coordinator.namespace(), self.name)
+    }
+
+    fn terms(&self, operation: &'static str, request: &Request) -> Result<Terms> {
+        let name = self.checked_name(operation)?;
+        request.terms(operation, self.coordinator.claims(), self.kind, name)
+    }
+}

@@ -1,0 +1,84 @@
+//! Latches: a count that goes down to zero once, for each generation anew.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Pending;
+use crate::name::Name;
+
+/// Latches. Each call is one indivisible decision.
+pub trait LatchStore: Send + Sync + fmt::Debug {
+    /// Begins a generation, unless it has begun already.
+    fn reset(&self, terms: LatchTerms, count: u32) -> Pending<'_, Reset>;
+
+    /// Takes `by` from what remains. The same `operation` again changes nothing, so that a call
+    /// whose answer was lost can be repeated.
+    fn count_down(&self, terms: LatchTerms, by: u32, operation: u128) -> Pending<'_, CountedDown>;
+
+    /// Looks, and changes nothing. `None` if there is no such latch.
+    fn look(&self, name: Name) -> Pending<'_, Option<LatchState>>;
+}
+
+/// Which latch, which generation of it, and how long it is kept.
+#[derive(Clone, Debug)]
+pub struct LatchTerms {
+    /// Which latch.
+    pub name: Name,
+    /// Which generation.
+    pub generation: Arc<str>,
+    /// How long it is kept after it was last changed.
+    pub keep: Duration,
+}
+
+/// What can be seen of a latch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LatchState {
+    /// The present generation.
+    pub generation: String,
+    /// What it began with.
+    pub count: u32,
+    /// What is left; at zero the latch is open.
+    pub remaining: u32,
+    /// The last generation that came to zero, so that those who wait for it learn of it even if
+    /// the next has begun.
+    pub opened: Option<String>,
+}
+
+/// What became of a request to begin a generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// It has begun.
+    Begun,
+    /// It had begun before, with the same count.
+    Known {
+        /// What is left of it.
+        remaining: u32,
+    },
+    /// It had begun before, with another count.
+    OtherCount {
+        /// The count.
+        count: u32,
+    },
+}
+
+/// What became of a request to count down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CountedDown {
+    /// Counted, now or when the same operation came before.
+    To {
+        /// What is left.
+        remaining: u32,
+    },
+    /// Not counted: less than that was left.
+    BelowZero {
+        /// What is left.
+        remaining: u32,
+    },
+    /// Not counted: another generation has begun, or none has.
+    OtherGeneration {
+        /// The present one.
+        present: Option<String>,
+    },
+}
