@@ -1,6 +1,7 @@
 //! The latch: closed until it has been counted down to zero.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::backend::{Channel, CountedDown, LatchState, LatchTerms, Reset};
@@ -197,7 +198,7 @@ impl Latch {
     async fn wait_with(&self, patience: Patience) -> Result<Opening> {
         let name = self.terms("wait")?.name;
         let kind = NEWS;
-        let begun = std::cell::Cell::new(false);
+        let begun = AtomicBool::new(false);
         let look = || async {
             let seen = self.inspect().await?;
             let Some(state) = seen else {
@@ -207,8 +208,8 @@ impl Latch {
                 return Ok(Look::Done(Opening::Opened));
             }
             if state.generation == *self.generation {
-                begun.set(true);
-            } else if begun.get() {
+                begun.store(true, Ordering::Relaxed);
+            } else if begun.load(Ordering::Relaxed) {
                 return Ok(Look::Done(Opening::Replaced));
             }
             Ok(Look::After(None))

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::lease::{Moment, Patience, RetryPolicy};
 
 /// News may be lost with a connection that nobody knows to be dead: so look by yourself now and then.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(5);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(15);
 /// How often a store that cannot be reached is asked again by somebody who waits already: a server
 /// that restarts takes seconds.
 const PATIENT: RetryPolicy = RetryPolicy::tries(10);

@@ -7,11 +7,17 @@
 //! windlass_testkit::conformance!(|| Stage::memory());
 //! ```
 
+pub mod barrier;
 pub mod cancel;
+pub mod election;
 pub mod gate;
+pub mod latch;
 pub mod lease;
 pub mod line;
 pub mod lock;
+pub mod locks;
+pub mod rwlock;
+pub mod semaphore;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -119,6 +125,23 @@ macro_rules! conformance {
             cancel: acquire_leaves_nothing_behind, waiting_leaves_nothing_behind,
                 release_goes_on_in_the_background, renew_keeps_the_lease, detach_releases_if_cancelled;
             gate: refuses_what_is_stale, is_apart_from_the_lock;
+            semaphore: at_most_so_many_at_once, the_answer_comes_at_once, the_heavy_are_not_starved,
+                barging_overtakes, those_who_fit_are_woken_at_once, another_size_is_refused,
+                growing_wakes, shrinking_revokes_nothing, the_dead_make_room, a_permit_is_a_lease,
+                only_the_owner_releases, the_same_owner_renews, inspection_tells_all,
+                detached_permits_can_be_taken_over, bad_input_is_refused,
+                cancelling_leaves_nothing_behind;
+            rwlock: readers_share_and_writers_do_not, writers_do_not_starve,
+                a_dead_reader_blocks_nobody_for_long, a_writer_can_go_on_reading,
+                readers_and_the_writer_never_overlap, detached_guards_can_be_taken_over;
+            locks: all_or_none, no_deadlock_in_any_order, waiting_ends_with_all_or_none,
+                one_loss_is_told_for_all, cancelling_leaves_nothing_behind, odd_requests;
+            election: one_leads_and_all_see_it, observers_follow, observers_see_the_dead_go,
+                leadership_can_be_lost;
+            latch: opens_at_zero, may_begin_later, counts_no_further_than_it_goes,
+                generations_follow_each_other, every_count_counts_once;
+            barrier: all_begin_and_end_together, rounds_follow_each_other,
+                the_dead_hold_up_nobody_for_long, patience_and_agreement;
         }
     };
 }

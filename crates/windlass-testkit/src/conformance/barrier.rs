@@ -1,0 +1,136 @@
+//! Beginning and ending together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use windlass::{Coordinator, ErrorKind};
+
+use super::{SOON, Stage};
+use crate::eventually;
+
+async fn has_inside(w: &Coordinator, parties: u32, used: u64, waiters: u64) {
+    let look = || async { w.barrier("phase", parties).inspect(0).await.unwrap() };
+    let seen = eventually(SOON, || async {
+        let seen = look().await;
+        (seen.used, seen.waiters) == (used, waiters)
+    });
+    assert!(
+        seen.await,
+        "expected {used} and {waiters}: {:?}",
+        look().await
+    );
+}
+
+/// Nobody goes on before all have come; nobody ends before all have left.
+pub async fn all_begin_and_end_together(stage: &Stage) {
+    const PARTIES: u32 = 4;
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let (came, left) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let since = Instant::now();
+    let tasks: Vec<_> = (0..PARTIES)
+        .map(|i| {
+            let w = if i % 2 == 0 { a.clone() } else { b.clone() };
+            let (came, left) = (Arc::clone(&came), Arc::clone(&left));
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(40 * u64::from(i))).await; // come one by one
+                came.fetch_add(1, Ordering::SeqCst);
+                let party = w.barrier("phase", PARTIES).enter().await.unwrap();
+                assert_eq!(came.load(Ordering::SeqCst), PARTIES, "all have come");
+                tokio::time::sleep(Duration::from_millis(40 * u64::from(i))).await; // go one by one
+                left.fetch_add(1, Ordering::SeqCst);
+                let round = party.round();
+                party.leave().await.unwrap();
+                assert_eq!(left.load(Ordering::SeqCst), PARTIES, "all have left");
+                round
+            })
+        })
+        .collect();
+    let mut rounds = Vec::new();
+    for task in tasks {
+        rounds.push(tokio::time::timeout(2 * SOON, task).await.unwrap().unwrap());
+    }
+    assert!(since.elapsed() < 2 * SOON, "woken, not polled");
+    assert!(rounds.iter().all(|round| *round == rounds[0]));
+    has_inside(&a, PARTIES, 0, 0).await;
+}
+
+/// Whoever comes too many waits for the next round.
+pub async fn rounds_follow_each_other(stage: &Stage) {
+    let w = stage.connect().await;
+    let barrier = w.barrier("phase", 2);
+    let (a, b) = tokio::join!(barrier.enter(), barrier.enter());
+    let (a, b) = (a.unwrap(), b.unwrap());
+    let next: Vec<_> = (0..2)
+        .map(|_| {
+            let barrier = barrier.clone();
+            tokio::spawn(async move { barrier.enter().await.unwrap() })
+        })
+        .collect();
+    has_inside(&w, 2, 2, 2).await;
+    let first = a.round();
+    // A place given up early is not for them: the round is not over.
+    let leaving = tokio::spawn(a.leave());
+    has_inside(&w, 2, 1, 2).await;
+    assert!(next.iter().all(|task| !task.is_finished()));
+    b.leave().await.unwrap();
+    tokio::time::timeout(SOON, leaving)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    for task in next {
+        let party = tokio::time::timeout(SOON, task).await.unwrap().unwrap();
+        assert!(party.round() > first);
+        drop(party);
+    }
+    has_inside(&w, 2, 0, 0).await;
+}
+
+/// One that dies before all have come is taken off, and another can come in its place; one that
+/// dies afterwards counts as having left.
+pub async fn the_dead_hold_up_nobody_for_long(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let ttl = Duration::from_millis(300);
+    // It is in, and then it is silent: without renewal, and nobody to give it up.
+    let doomed = tokio::spawn({
+        let barrier = a.barrier("phase", 2).ttl(ttl).without_renewal();
+        async move { barrier.enter().await.err() }
+    });
+    has_inside(&b, 2, 1, 0).await;
+    let error = tokio::time::timeout(SOON, doomed).await.unwrap().unwrap();
+    assert_eq!(error.expect("its place was lost").kind(), ErrorKind::Lost);
+    has_inside(&b, 2, 0, 0).await;
+    let (dies, lives) = (a.barrier("phase", 2), b.barrier("phase", 2));
+    let dies = dies.ttl(ttl).without_renewal();
+    let (dead, alive) = tokio::join!(dies.enter(), lives.enter());
+    std::mem::forget(dead.unwrap());
+    let since = Instant::now();
+    alive.unwrap().leave().await.unwrap();
+    assert!(
+        since.elapsed() < ttl + Duration::from_secs(2),
+        "{:?}",
+        since.elapsed()
+    );
+}
+
+/// Patience ends, and the place is given up; another number of parties is refused.
+pub async fn patience_and_agreement(stage: &Stage) {
+    let w = stage.connect().await;
+    let barrier = w.barrier("phase", 3);
+    let soon = Duration::from_millis(80);
+    assert!(barrier.enter_within(soon).await.unwrap().is_none());
+    has_inside(&w, 3, 0, 0).await;
+    let e = barrier.clone().wait(soon).enter().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::WaitElapsed);
+    let waiting = tokio::spawn(async move { barrier.enter().await.unwrap() });
+    has_inside(&w, 3, 1, 0).await;
+    let e = w.barrier("phase", 2).enter().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Mismatch);
+    for parties in [0, 1_000_001] {
+        let e = w.barrier("phase", parties).enter().await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput);
+    }
+    waiting.abort();
+    has_inside(&w, 3, 0, 0).await;
+}

@@ -1,0 +1,115 @@
+//! Closed until counted down.
+
+use std::time::{Duration, Instant};
+
+use windlass::{ErrorKind, Opening};
+
+use super::{SOON, Stage};
+
+/// Those who wait are woken at zero, and not before.
+pub async fn opens_at_zero(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    assert_eq!(a.latch("ready").reset(3).await.unwrap(), 3);
+    assert_eq!(b.latch("ready").reset(3).await.unwrap(), 3, "known");
+    let waiting = tokio::spawn({
+        let b = b.clone();
+        async move { b.latch("ready").wait().await.unwrap() }
+    });
+    assert_eq!(a.latch("ready").count_down().await.unwrap(), 2);
+    assert_eq!(b.latch("ready").count_down_by(1).await.unwrap(), 1);
+    let early = b
+        .latch("ready")
+        .wait_within(Duration::from_millis(100))
+        .await;
+    assert_eq!(early.unwrap(), Opening::Elapsed);
+    assert!(!waiting.is_finished());
+    let since = Instant::now();
+    assert_eq!(a.latch("ready").count_down().await.unwrap(), 0);
+    let opened = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+    assert_eq!(opened, Opening::Opened);
+    assert!(since.elapsed() < SOON, "woken, not polled");
+    assert_eq!(
+        a.latch("ready").wait().await.unwrap(),
+        Opening::Opened,
+        "still open"
+    );
+    let seen = a.latch("ready").inspect().await.unwrap().unwrap();
+    assert_eq!((seen.count, seen.remaining), (3, 0));
+}
+
+/// One that nobody has reset yet can be waited for.
+pub async fn may_begin_later(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let waiting = tokio::spawn(async move { b.latch("ready").wait().await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(100)).await; // let it wait
+    a.latch("ready").reset(1).await.unwrap();
+    a.latch("ready").count_down().await.unwrap();
+    let opened = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+    assert_eq!(opened, Opening::Opened);
+}
+
+/// Never below zero; never in another generation; never with another count.
+pub async fn counts_no_further_than_it_goes(stage: &Stage) {
+    let w = stage.connect().await;
+    let latch = w.latch("ready");
+    let e = latch.count_down().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Mismatch, "nobody has reset it");
+    latch.reset(2).await.unwrap();
+    let e = latch.count_down_by(3).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput);
+    assert!(e.to_string().contains("only 2 remain"), "{e}");
+    assert_eq!(latch.count_down_by(2).await.unwrap(), 0);
+    let e = latch.count_down().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    let e = latch.reset(5).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}");
+    assert!(latch.count_down_by(0).await.is_err());
+    for count in [0, 1_000_001] {
+        assert!(latch.clone().generation("x").reset(count).await.is_err());
+    }
+    assert!(latch.clone().generation("").reset(1).await.is_err());
+}
+
+/// A new generation takes the place of the old one, whose waiters are told which way it ended.
+pub async fn generations_follow_each_other(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let (old, new) = (
+        a.latch("ready").generation("old"),
+        a.latch("ready").generation("new"),
+    );
+    old.reset(2).await.unwrap();
+    let waiting = tokio::spawn({
+        let old = b.latch("ready").generation("old");
+        async move { old.wait().await.unwrap() }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await; // let it see the old one
+    assert_eq!(new.reset(1).await.unwrap(), 1);
+    let ended = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+    assert_eq!(ended, Opening::Replaced);
+    assert_eq!(
+        old.count_down().await.unwrap_err().kind(),
+        ErrorKind::Mismatch
+    );
+    assert_eq!(new.count_down().await.unwrap(), 0);
+    // One that opened stays known as such when the next begins.
+    a.latch("ready").generation("newer").reset(7).await.unwrap();
+    assert_eq!(new.wait().await.unwrap(), Opening::Opened);
+}
+
+/// Many count at once; each counts once.
+pub async fn every_count_counts_once(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    a.latch("ready").reset(40).await.unwrap();
+    let tasks: Vec<_> = (0..40)
+        .map(|i| {
+            let w = if i % 2 == 0 { a.clone() } else { b.clone() };
+            tokio::spawn(async move { w.latch("ready").count_down().await.unwrap() })
+        })
+        .collect();
+    let mut seen = Vec::new();
+    for task in tasks {
+        seen.push(task.await.unwrap());
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..40).collect::<Vec<u32>>());
+}

@@ -1,0 +1,438 @@
+//! At most so many at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use windlass::{Coordinator, ErrorKind, Order, Released};
+
+use super::{SOON, Stage};
+use crate::eventually;
+
+/// Waits until the semaphore `jobs` has so many waiters.
+async fn has_waiters(w: &Coordinator, count: u64) {
+    let look = || async { w.semaphore("jobs", 1).inspect(0).await.unwrap().waiters };
+    let seen = eventually(SOON, || async { look().await == count }).await;
+    assert!(seen, "expected {count} waiters, found {}", look().await);
+}
+
+async fn is_free(w: &Coordinator, size: u32) {
+    let free = eventually(SOON, || async {
+        let seen = w.semaphore("jobs", size).inspect(9).await.unwrap();
+        seen.used == 0 && seen.waiters == 0
+    });
+    assert!(free.await, "something was left behind");
+}
+
+/// However many ask.
+pub async fn at_most_so_many_at_once(stage: &Stage) {
+    const SIZE: u32 = 3;
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let (inside, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let tasks: Vec<_> = (0..30)
+        .map(|i| {
+            let w = if i % 2 == 0 { a.clone() } else { b.clone() };
+            let (inside, most) = (Arc::clone(&inside), Arc::clone(&most));
+            tokio::spawn(async move {
+                let permit = w.semaphore("jobs", SIZE).acquire().await.unwrap();
+                let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
+                most.fetch_max(now, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(5)).await; // work
+                inside.fetch_sub(1, Ordering::SeqCst);
+                assert!(permit.release().await.unwrap().was_held());
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(most.load(Ordering::SeqCst), SIZE, "no more, and no fewer");
+    is_free(&a, SIZE).await;
+}
+
+/// Taken at once, or not at all, and without disturbing those who have it.
+pub async fn the_answer_comes_at_once(stage: &Stage) {
+    let w = stage.connect().await;
+    let jobs = w.semaphore("jobs", 5);
+    let two = jobs.try_acquire_many(2).await.unwrap().acquired().unwrap();
+    let three = jobs.try_acquire_many(3).await.unwrap().acquired().unwrap();
+    assert_eq!((two.weight(), three.weight()), (2, 3));
+    assert!(jobs.try_acquire().await.unwrap().is_busy());
+    assert_eq!(jobs.available().await.unwrap(), 0);
+    assert!(two.release().await.unwrap().was_held());
+    assert_eq!(jobs.available().await.unwrap(), 2);
+    assert!(
+        jobs.try_acquire_many(3).await.unwrap().is_busy(),
+        "all or none"
+    );
+    let one = jobs.try_acquire().await.unwrap().acquired().unwrap();
+    assert!(one.fence() > three.fence());
+    drop((one, three));
+    is_free(&w, 5).await;
+}
+
+/// Whoever wants much is not starved by those who want little and come later.
+pub async fn the_heavy_are_not_starved(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let mut light = Vec::new();
+    for _ in 0..5 {
+        light.push(a.semaphore("jobs", 5).acquire().await.unwrap());
+    }
+    let heavy = tokio::spawn(async move { b.semaphore("jobs", 5).acquire_many(5).await.unwrap() });
+    has_waiters(&a, 1).await;
+    let mut later = Vec::new();
+    for i in 0..3 {
+        let a = a.clone();
+        later.push(tokio::spawn(async move {
+            a.semaphore("jobs", 5).acquire().await.unwrap()
+        }));
+        let w = stage.connect().await;
+        has_waiters(&w, i + 2).await;
+    }
+    let last = light.pop().unwrap();
+    for permit in light {
+        assert!(permit.release().await.unwrap().was_held());
+        // There is room for one, and one wants one, but it is not its turn.
+        assert!(
+            a.semaphore("jobs", 5)
+                .try_acquire()
+                .await
+                .unwrap()
+                .is_busy()
+        );
+    }
+    assert!(later.iter().all(|task| !task.is_finished()));
+    assert!(last.release().await.unwrap().was_held());
+    let heavy = tokio::time::timeout(SOON, heavy).await.unwrap().unwrap();
+    assert!(later.iter().all(|task| !task.is_finished()));
+    let fence = heavy.fence();
+    assert!(heavy.release().await.unwrap().was_held());
+    for task in later {
+        let permit = tokio::time::timeout(SOON, task).await.unwrap().unwrap();
+        assert!(permit.fence() > fence);
+        drop(permit);
+    }
+    is_free(&a, 5).await;
+}
+
+/// Who barges takes what is free; fences grow from grant to grant all the same.
+pub async fn barging_overtakes(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let jobs = a.semaphore("jobs", 3);
+    let held = jobs.acquire_many(2).await.unwrap();
+    let waiting =
+        tokio::spawn(async move { b.semaphore("jobs", 3).acquire_many(2).await.unwrap() });
+    has_waiters(&a, 1).await;
+    assert!(jobs.try_acquire().await.unwrap().is_busy(), "in turn");
+    let barging = jobs.clone().order(Order::Barging);
+    let barged = barging.try_acquire().await.unwrap().acquired().unwrap();
+    assert!(barged.fence() > held.fence());
+    assert!(held.release().await.unwrap().was_held());
+    let served = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+    assert!(
+        served.fence() > barged.fence(),
+        "granted later, so its fence is higher: {} and {}",
+        served.fence(),
+        barged.fence()
+    );
+    assert!(served.is_held());
+    drop((served, barged));
+    is_free(&a, 3).await;
+}
+
+/// A wake-up, not a poll: long before the next heartbeat, which would be 20 s away. And one release
+/// may make room for several.
+pub async fn those_who_fit_are_woken_at_once(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let all = a.semaphore("jobs", 4).acquire_many(4).await.unwrap();
+    let mut waiting = Vec::new();
+    for i in 0..4 {
+        let b = b.clone();
+        waiting.push(tokio::spawn(async move {
+            let jobs = b.semaphore("jobs", 4).ttl(Duration::from_secs(60));
+            jobs.acquire().await.unwrap()
+        }));
+        has_waiters(&a, i + 1).await;
+    }
+    let released = Instant::now();
+    assert!(all.release().await.unwrap().was_held());
+    let mut served = Vec::new();
+    for task in waiting {
+        served.push(task.await.unwrap());
+    }
+    assert!(
+        released.elapsed() < SOON,
+        "woken after {:?}",
+        released.elapsed()
+    );
+    assert!(served.is_sorted_by_key(|permit| permit.fence()));
+    drop(served);
+    is_free(&a, 4).await;
+}
+
+/// Everybody must mean the same semaphore.
+pub async fn another_size_is_refused(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let permit = a.semaphore("jobs", 3).acquire().await.unwrap();
+    let e = b.semaphore("jobs", 4).try_acquire().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Mismatch);
+    assert!(e.to_string().contains("size of 3, not 4"), "{e}");
+    let adopting = b.semaphore("jobs", 4).adopt_size();
+    let other = adopting
+        .try_acquire_many(2)
+        .await
+        .unwrap()
+        .acquired()
+        .unwrap();
+    assert!(adopting.try_acquire().await.unwrap().is_busy(), "of three");
+    let e = adopting.try_acquire_many(4).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput);
+    drop((permit, other));
+    is_free(&a, 3).await;
+    let e = b.semaphore("jobs", 4).acquire().await.unwrap_err();
+    assert_eq!(
+        e.kind(),
+        ErrorKind::Mismatch,
+        "remembered when nobody holds"
+    );
+}
+
+/// Growing serves those who wait.
+pub async fn growing_wakes(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let first = a.semaphore("jobs", 1).acquire().await.unwrap();
+    let waiting =
+        tokio::spawn(async move { b.semaphore("jobs", 1).acquire_many(1).await.unwrap() });
+    has_waiters(&a, 1).await;
+    assert_eq!(a.semaphore("jobs", 1).resize(2).await.unwrap(), Some(1));
+    let second = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+    assert!(first.is_held() && second.is_held());
+    assert!(
+        a.semaphore("jobs", 2)
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_busy()
+    );
+    let e = a.semaphore("jobs", 1).try_acquire().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Mismatch);
+    drop((first, second));
+    is_free(&a, 2).await;
+}
+
+/// Nobody loses what it holds; but there is no more until enough was given back. Who waits for more
+/// than there will be is told.
+pub async fn shrinking_revokes_nothing(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let jobs = a.semaphore("jobs", 3);
+    let (one, two) = (
+        jobs.acquire().await.unwrap(),
+        jobs.acquire_many(2).await.unwrap(),
+    );
+    let heavy = tokio::spawn(async move { b.semaphore("jobs", 3).acquire_many(3).await });
+    has_waiters(&a, 1).await;
+    assert_eq!(jobs.resize(2).await.unwrap(), Some(3));
+    let refused = tokio::time::timeout(SOON, heavy).await.unwrap().unwrap();
+    let e = refused.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}");
+    one.renew().await.unwrap();
+    two.renew().await.unwrap();
+    let smaller = a.semaphore("jobs", 2);
+    assert!(smaller.try_acquire().await.unwrap().is_busy());
+    assert!(one.release().await.unwrap().was_held());
+    assert!(
+        smaller.try_acquire().await.unwrap().is_busy(),
+        "two are held"
+    );
+    assert!(two.release().await.unwrap().was_held());
+    drop(
+        smaller
+            .try_acquire_many(2)
+            .await
+            .unwrap()
+            .acquired()
+            .unwrap(),
+    );
+    is_free(&a, 2).await;
+}
+
+/// A crash frees the permits after the ttl, once.
+pub async fn the_dead_make_room(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let ttl = Duration::from_millis(400);
+    let dying = a.semaphore("jobs", 3).ttl(ttl).without_renewal();
+    let dead = dying.acquire_many(2).await.unwrap();
+    let since = Instant::now();
+    std::mem::forget(dead);
+    let alive = a.semaphore("jobs", 3).acquire().await.unwrap();
+    let jobs = b.semaphore("jobs", 3);
+    let served = jobs.acquire_many(2).await.unwrap();
+    let waited = since.elapsed();
+    assert!(waited < ttl + Duration::from_secs(1), "{waited:?}");
+    assert!(
+        jobs.try_acquire().await.unwrap().is_busy(),
+        "not freed twice"
+    );
+    drop((alive, served));
+    is_free(&a, 3).await;
+    drop(jobs.try_acquire_many(3).await.unwrap().acquired().unwrap());
+}
+
+/// A permit lives as long as it is renewed, and no longer.
+pub async fn a_permit_is_a_lease(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let ttl = Duration::from_millis(200);
+    let renewed = a.semaphore("jobs", 1).ttl(ttl).acquire().await.unwrap();
+    tokio::time::sleep(4 * ttl).await; // four lives
+    assert!(renewed.is_held());
+    assert!(
+        b.semaphore("jobs", 1)
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_busy()
+    );
+    // Taken away by force: told at the next renewal.
+    let owner = renewed.owner().to_string();
+    assert!(
+        b.semaphore("jobs", 1)
+            .release_as(owner)
+            .await
+            .unwrap()
+            .was_held()
+    );
+    tokio::time::timeout(SOON, renewed.lost())
+        .await
+        .expect("told");
+    assert!(!renewed.release().await.unwrap().was_held());
+    // By hand: works while it lives, fails afterwards.
+    let by_hand = b.semaphore("jobs", 1).ttl(ttl).without_renewal();
+    let permit = by_hand.acquire().await.unwrap();
+    tokio::time::sleep(ttl / 2).await; // half a life
+    permit.renew().await.unwrap();
+    tokio::time::sleep(2 * ttl).await; // all of it, and more
+    assert_eq!(permit.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(!permit.is_held());
+    assert_eq!(permit.release().await.unwrap(), Released::WasGone);
+    is_free(&a, 1).await;
+}
+
+/// Only one's own, and only once.
+pub async fn only_the_owner_releases(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let jobs = a.semaphore("jobs", 2);
+    let permit = jobs.clone().owner("me").acquire().await.unwrap();
+    let stranger = b.semaphore("jobs", 2);
+    assert_eq!(stranger.release_as("you").await.unwrap(), Released::WasGone);
+    assert_eq!(jobs.available().await.unwrap(), 1);
+    assert!(stranger.release_as("me").await.unwrap().was_held());
+    assert_eq!(stranger.release_as("me").await.unwrap(), Released::WasGone);
+    assert_eq!(jobs.available().await.unwrap(), 2, "freed once");
+    assert_eq!(permit.release().await.unwrap(), Released::WasGone);
+    assert_eq!(jobs.available().await.unwrap(), 2, "freed once");
+}
+
+/// The same owner again keeps what it has, and cannot have another share besides.
+pub async fn the_same_owner_renews(stage: &Stage) {
+    let w = stage.connect().await;
+    let jobs = w.semaphore("jobs", 3).owner("me");
+    let first = jobs.acquire_many(2).await.unwrap();
+    let again = jobs.acquire_many(2).await.unwrap();
+    assert_eq!(first.fence(), again.fence());
+    assert_eq!(jobs.available().await.unwrap(), 1);
+    let e = jobs.acquire().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Mismatch);
+    assert!(e.to_string().contains("claim to 2"), "{e}");
+    assert!(again.release().await.unwrap().was_held());
+    drop(first);
+    is_free(&w, 3).await;
+}
+
+/// Who holds, how much, for how long, and why.
+pub async fn inspection_tells_all(stage: &Stage) {
+    let w = stage.connect().await;
+    let jobs = w.semaphore("jobs", 10).ttl(Duration::from_secs(40));
+    let a = jobs.clone().note("nightly").acquire_many(3).await.unwrap();
+    let b = jobs
+        .clone()
+        .ttl(Duration::from_secs(20))
+        .acquire()
+        .await
+        .unwrap();
+    let seen = jobs.inspect(100).await.unwrap();
+    assert_eq!((seen.size, seen.used, seen.waiters), (10, 4, 0));
+    let holders = jobs.holders().await.unwrap();
+    assert_eq!(holders.len(), 2);
+    assert_eq!(holders[0].owner, b.owner().as_str(), "ends first");
+    assert_eq!(
+        (holders[1].weight, holders[1].note.as_deref()),
+        (3, Some("nightly"))
+    );
+    assert_eq!(holders[1].fence, Some(a.fence()));
+    assert!(holders[1].remaining.unwrap() > Duration::from_secs(30));
+    assert_eq!(jobs.inspect(1).await.unwrap().holders.len(), 1);
+    let all = w.survey("j*", 10).await.unwrap();
+    assert_eq!((all.len(), all[0].kind.word()), (1, "sem"));
+    assert!(w.list_locks("*").await.unwrap().is_empty(), "no lock");
+    // A lock of the same name is another thing.
+    let lock = w.lock("jobs").note("mine").acquire().await.unwrap();
+    assert_eq!(w.survey("*", 1).await.unwrap().len(), 2);
+    drop((a, b, lock));
+    is_free(&w, 10).await;
+}
+
+/// A permit can be handed to another process.
+pub async fn detached_permits_can_be_taken_over(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let permit = a.semaphore("jobs", 3).acquire_many(2).await.unwrap();
+    let fence = permit.fence();
+    let detached = permit.detach().await.unwrap();
+    assert_eq!(b.semaphore("jobs", 3).available().await.unwrap(), 1);
+    let owner = detached.owner.as_str();
+    let taken = b.semaphore("jobs", 3).attach(owner).await.unwrap();
+    assert_eq!((taken.fence(), taken.weight()), (fence, 2));
+    assert!(taken.release().await.unwrap().was_held());
+    let e = b.semaphore("jobs", 3).attach(owner).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Lost);
+}
+
+/// Each with one clear error, before anything is sent.
+pub async fn bad_input_is_refused(stage: &Stage) {
+    let w = stage.connect().await;
+    for size in [0, 1_000_001] {
+        let e = w.semaphore("jobs", size).try_acquire().await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{size}");
+        let e = w.semaphore("jobs", 1).resize(size).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{size}");
+    }
+    for weight in [0, 4, 1_000_001] {
+        let e = w
+            .semaphore("jobs", 3)
+            .acquire_many(weight)
+            .await
+            .unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{weight}");
+    }
+    assert!(w.semaphore("", 1).acquire().await.is_err());
+    drop(w.semaphore("jobs", 1_000_000).acquire().await.unwrap());
+}
+
+/// Dropping a future at any moment leaves no permit and no place in line behind.
+pub async fn cancelling_leaves_nothing_behind(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    for after in [0, 1, 100, 300, 1000, 3000] {
+        let jobs = a.semaphore("jobs", 2);
+        let acquire = jobs.acquire_many(2);
+        let _ = tokio::time::timeout(Duration::from_micros(after), acquire).await;
+        is_free(&b, 2).await;
+    }
+    let all = a.semaphore("jobs", 2).acquire_many(2).await.unwrap();
+    for after in [0, 1, 100, 300, 1000, 3000, 20_000] {
+        let jobs = b.semaphore("jobs", 2);
+        let waiting = jobs.acquire();
+        let _ = tokio::time::timeout(Duration::from_micros(after), waiting).await;
+        has_waiters(&a, 0).await;
+    }
+    assert!(all.release().await.unwrap().was_held());
+    is_free(&b, 2).await;
+}
