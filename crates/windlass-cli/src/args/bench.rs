@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -19,6 +19,9 @@ pub(crate) struct BenchArgs {
 pub(crate) enum Workload {
     /// Acquire and release, each task a name of its own, beside the bare commands
     Lock(LockArgs),
+    /// Acquire and release one of several permits, beside the bare commands of a lock; then the
+    /// same while many are held
+    Sem(SemArgs),
     /// Many wait for one name: from a release to the next grant, beside a bare round trip
     Handoff(HandoffArgs),
     /// Hold many leases for a while: what they cost, and whether any is lost
@@ -40,7 +43,29 @@ pub(crate) struct LockArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct SemArgs {
+    #[command(flatten)]
+    pub(crate) cycles: LockArgs,
+
+    /// How many permits of one semaphore are held while its cycles are measured
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10,1000,100000",
+          value_parser = clap::value_parser!(u32).range(1..=900_000))]
+    pub(crate) held: Vec<u32>,
+}
+
+/// What is handed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HandedOn {
+    Lock,
+    Sem,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct HandoffArgs {
+    /// What they wait for: a lock, or the only permit of a semaphore
+    #[arg(long, value_name = "WHAT", default_value = "lock")]
+    pub(crate) of: HandedOn,
+
     /// How many tasks wait; several numbers are measured one after the other
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10,1000,10000",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]

@@ -10,7 +10,9 @@ mod tools;
 
 use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
 
-pub(crate) use bench::{BenchArgs, HandoffArgs, LeasesArgs, LockArgs, WaitersArgs, Workload};
+pub(crate) use bench::{
+    BenchArgs, HandedOn, HandoffArgs, LeasesArgs, LockArgs, SemArgs, WaitersArgs, Workload,
+};
 pub(crate) use gate::{AdmitArgs, GateCommand};
 pub(crate) use lock::{
     AcquireArgs, BreakArgs, LockCommand, LsArgs, ReleaseArgs, RenewArgs, ShowArgs,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use serde::Serialize;
 use tokio::task::JoinSet;
-use windlass::{Coordinator, Lock, LockGuard};
+use windlass::{Coordinator, LockGuard, Permit, Released};
 
 use super::bare;
 use super::latency::{Latencies, median, rounded};
@@ -18,7 +18,7 @@ use super::mutexes::Mutexes;
 use super::server::Server;
 use super::show::{Progress, Table, bars, maybe, short};
 use super::{broken, spoilt, unique_prefix, usage};
-use crate::args::HandoffArgs;
+use crate::args::{HandedOn, HandoffArgs};
 use crate::failure::Failure;
 use crate::printer::Printer;
 
@@ -33,6 +33,7 @@ const LINING_UP: Duration = Duration::from_secs(60);
 #[derive(Serialize)]
 struct Answer {
     workload: &'static str,
+    of: &'static str,
     store: &'static str,
     tasks: u32,
     connections: usize,
@@ -57,7 +58,7 @@ pub(super) async fn handoff(
     printer: &Printer,
 ) -> Result<(), Failure> {
     let prefix = unique_prefix();
-    let crowd = Crowd::gather(url, args.connections, &prefix).await?;
+    let crowd = Crowd::gather(url, args, &prefix).await?;
     let progress = Progress::new(printer);
     let table = Table::new(
         printer,
@@ -96,7 +97,7 @@ pub(super) async fn handoff(
             let name = format!("{prefix}:{waiters}:{number}");
             let round = crowd.round(waiters, &name, &mut size.bare).await?;
             size.rounds.push(round);
-            if crowd.kind == "memory" {
+            if crowd.kind == "memory" && crowd.of == HandedOn::Lock {
                 progress.now(format_args!("{waiters} waiters: bare, round {number}"));
                 let rate = bare_round(waiters, &name, &mut size.bare).await?;
                 size.bare_rates.push(rate);
@@ -167,6 +168,7 @@ impl Size {
         let of_bare = |part: f64| bare_rate.map(|_| rounded(self.bare.micros(part)));
         Answer {
             workload: "handoff",
+            of: crowd.word(),
             store: crowd.kind,
             tasks: self.waiters,
             connections: crowd.stores.len(),
@@ -200,20 +202,21 @@ struct Round {
 /// Those who can wait: several connections to one store.
 struct Crowd {
     kind: &'static str,
+    of: HandedOn,
     stores: Vec<Coordinator>,
     server: Option<Server>,
     bare: Option<MultiplexedConnection>,
 }
 
 impl Crowd {
-    async fn gather(url: &str, connections: u32, prefix: &str) -> Result<Crowd, Failure> {
+    async fn gather(url: &str, args: &HandoffArgs, prefix: &str) -> Result<Crowd, Failure> {
         // Unnamed memory is a world of its own for each connection: nobody would meet.
         let url = match url {
             "memory:" => &format!("memory:{prefix}"),
             url => url,
         };
         let mut stores = Vec::new();
-        for _ in 0..connections {
+        for _ in 0..args.connections {
             stores.push(windlass::connect(url).await?);
         }
         let kind = stores[0].capabilities().kind;
@@ -226,6 +229,7 @@ impl Crowd {
         };
         Ok(Crowd {
             kind,
+            of: args.of,
             stores,
             server,
             bare,
@@ -239,12 +243,13 @@ impl Crowd {
         bare: &mut Latencies,
     ) -> Result<Round, Failure> {
         // With a note, so that the claim is recorded at once and looking at it need not wait.
-        let first = self.stores[0].lock(name).note("bench").acquire().await?;
+        let first = Turn::of(self.of, &self.stores[0], name, Some("bench")).await?;
         let memory_before = self.server_memory().await?;
         let baton = Arc::new(Baton::new(waiters));
         let mut tasks = JoinSet::new();
         for (_, store) in (0..waiters).zip(self.stores.iter().cycle()) {
-            tasks.spawn(take_a_turn(store.lock(name), Arc::clone(&baton)));
+            let (store, name) = (store.clone(), name.to_owned());
+            tasks.spawn(take_a_turn(self.of, store, name, Arc::clone(&baton)));
         }
         self.all_in_line(name, waiters).await?;
         let server_bytes = usage::growth(memory_before, self.server_memory().await?, waiters);
@@ -278,9 +283,8 @@ impl Crowd {
     }
 
     async fn all_in_line(&self, name: &str, waiters: u32) -> Result<(), Failure> {
-        let lock = self.stores[0].lock(name);
         let deadline = Instant::now() + LINING_UP;
-        while lock.inspect().await?.waiters < u64::from(waiters) {
+        while self.waiting(name).await? < u64::from(waiters) {
             if Instant::now() > deadline {
                 return Err(spoilt(format!(
                     "not all of {waiters} tasks were in line after {LINING_UP:?}"
@@ -290,6 +294,21 @@ impl Crowd {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
+    }
+
+    fn word(&self) -> &'static str {
+        match self.of {
+            HandedOn::Lock => "lock",
+            HandedOn::Sem => "sem",
+        }
+    }
+
+    async fn waiting(&self, name: &str) -> Result<u64, Failure> {
+        let store = &self.stores[0];
+        Ok(match self.of {
+            HandedOn::Lock => store.lock(name).inspect().await?.waiters,
+            HandedOn::Sem => store.semaphore(name, 1).inspect(0).await?.waiters,
+        })
     }
 
     async fn server_memory(&self) -> Result<Option<u64>, Failure> {
@@ -307,16 +326,63 @@ impl Crowd {
     }
 }
 
-/// Acquires, and hands on; the last one has nobody to hand on to, and keeps the guard.
-async fn take_a_turn(lock: Lock, baton: Arc<Baton>) -> Result<Option<LockGuard>, Failure> {
-    let guard = lock.acquire().await?;
+/// What is handed on, in somebody's hands.
+enum Turn {
+    Lock(LockGuard),
+    Sem(Permit),
+}
+
+impl Turn {
+    /// Waits for it.
+    async fn of(
+        what: HandedOn,
+        store: &Coordinator,
+        name: &str,
+        note: Option<&str>,
+    ) -> Result<Turn, Failure> {
+        Ok(match what {
+            HandedOn::Lock => {
+                let lock = store.lock(name);
+                let lock = match note {
+                    Some(note) => lock.note(note),
+                    None => lock,
+                };
+                Turn::Lock(lock.acquire().await?)
+            }
+            HandedOn::Sem => {
+                let semaphore = store.semaphore(name, 1);
+                let semaphore = match note {
+                    Some(note) => semaphore.note(note),
+                    None => semaphore,
+                };
+                Turn::Sem(semaphore.acquire().await?)
+            }
+        })
+    }
+
+    async fn release(self) -> Result<Released, Failure> {
+        Ok(match self {
+            Turn::Lock(guard) => guard.release().await?,
+            Turn::Sem(permit) => permit.release().await?,
+        })
+    }
+}
+
+/// Acquires, and hands on; the last one has nobody to hand on to, and keeps what it has.
+async fn take_a_turn(
+    what: HandedOn,
+    store: Coordinator,
+    name: String,
+    baton: Arc<Baton>,
+) -> Result<Option<Turn>, Failure> {
+    let turn = Turn::of(what, &store, &name, None).await?;
     if baton.received() == 0 {
-        return Ok(Some(guard));
+        return Ok(Some(turn));
     }
     baton.passed_on();
-    match guard.release().await?.was_held() {
+    match turn.release().await?.was_held() {
         true => Ok(None),
-        false => Err(spoilt("a lock was lost before it was released")),
+        false => Err(spoilt("a claim was lost before it was released")),
     }
 }
 

@@ -9,10 +9,11 @@
 //! per workload.
 
 mod bare;
+mod cycles;
 mod handoff;
+mod held;
 mod latency;
 mod leases;
-mod lock;
 mod mutexes;
 mod server;
 mod show;
@@ -31,7 +32,11 @@ pub(crate) async fn bench(args: &BenchArgs, url: &str, printer: &Printer) -> Res
         printer.warn("this is a debug build: its figures say nothing about a release");
     }
     match &args.workload {
-        Workload::Lock(args) => lock::lock(args, url, printer).await,
+        Workload::Lock(args) => cycles::lock(args, url, printer).await,
+        Workload::Sem(args) => {
+            cycles::semaphore(&args.cycles, url, printer).await?;
+            held::held(args, url, printer).await
+        }
         Workload::Handoff(args) => handoff::handoff(args, url, printer).await,
         Workload::Leases(args) => leases::leases(args, url, printer).await,
         Workload::Waiters(args) => waiters::waiters(args, url, printer).await,

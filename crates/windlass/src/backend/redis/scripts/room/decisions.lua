@@ -22,7 +22,7 @@ local function acquire(at, owner, weight, size, ttl, flags, rest)
     return {5, stored}
   end
   local ends = held_until(at, owner)
-  local record = call('HGET', at.room, owner)
+  local record = record_of(at, owner)
   local claim = record and read(record)
   if (claim or ends) and (claim and claim.weight or 1) ~= weight then
     return {6, claim and claim.weight or 1}
@@ -50,7 +50,7 @@ local function acquire(at, owner, weight, size, ttl, flags, rest)
   if fits(at, weight) and (at.waiting == 0 or string.find(flags, 'b', 1, true)) then
     if claim then
       leave_line(at, owner)
-      call('HDEL', at.room, owner)
+      erase(at, owner)
     end
     local fence = draw()
     if at.waiting > 0 then
@@ -79,7 +79,7 @@ local function acquire(at, owner, weight, size, ttl, flags, rest)
       {fence = place, weight = weight, ttl = ttl, ends = now + ttl, since = digits(now), rest = rest})
     return {1, place, left}
   end
-  return {2, first, left, call('HGET', at.room, first), now}
+  return {2, first, left, record_of(at, first), now}
 end
 
 -- Keeps a claim alive, held or waiting.
@@ -95,7 +95,7 @@ local function renew(at, owner, ttl, flags, fence, age, rest)
   ttl = tonumber(ttl)
   settle(at)
   local ends = held_until(at, owner)
-  local record = call('HGET', at.room, owner)
+  local record = record_of(at, owner)
   local claim = record and read(record)
   if not ends and not claim then
     return 0
@@ -131,18 +131,18 @@ end
 local function release(at, owner, who)
   local outcome = 0
   local ends = held_until(at, owner)
-  local record = call('HGET', at.room, owner)
+  local record = record_of(at, owner)
   local claim = record and read(record)
   local ours = who == '' or not claim or address(claim.rest) == who
   if ends then
     if ours then
-      let_go(at, owner, record)
+      let_go(at, owner)
       outcome = 1
     end
   elseif claim and call('ZSCORE', at.line, owner) and (ours or claim.ends <= now) then
     -- Out of line first: what is free is not for one who is leaving.
     leave_line(at, owner)
-    call('HDEL', at.room, owner)
+    erase(at, owner)
     outcome = 2
   end
   settle(at)
@@ -158,7 +158,7 @@ local function shrink(at, owner, who, weight)
   weight = tonumber(weight)
   settle(at)
   local ends = held_until(at, owner)
-  local record = call('HGET', at.room, owner)
+  local record = record_of(at, owner)
   local claim = record and read(record)
   if not ends or not claim or address(claim.rest) ~= who or claim.weight < weight then
     return 0

@@ -4,7 +4,7 @@ local decide = {A = acquire, N = renew, R = release, S = shrink, Z = resize}
 for i = 1, #undecided do
   local n, key, arg = undecided[i].n, undecided[i].key, undecided[i].arg
   local ok, reply = pcall(function()
-    local at = begin(KEYS[key], KEYS[key + 1], KEYS[key + 2], ARGV[arg + 1])
+    local at = begin(KEYS[key], KEYS[key + 1], KEYS[key + 2], ARGV[arg + 1], ARGV[arg + 2])
     local answer = decide[ARGV[arg]](at, ARGV[arg + 2], ARGV[arg + 3], ARGV[arg + 4], ARGV[arg + 5],
       ARGV[arg + 6], ARGV[arg + 7])
     finish(at)

@@ -1,10 +1,11 @@
 -- One decision, from looking to writing down.
 
--- What is known of the room.
-local function begin(room, held, line, kind)
-  local seen = call('HMGET', room, ' size', ' extra', ' line', ' overtook', ' open', ' until')
+-- What is known of the room, and of the claim of the one who asks.
+local function begin(room, held, line, kind, owner)
+  local seen = call('HMGET', room, ' size', ' extra', ' line', ' overtook', ' open', ' until', owner)
   local at = {
-    room = room, held = held, line = line, kind = kind, changed = {}, news = false,
+    room = room, held = held, line = line, kind = kind, changed = {}, written = {}, news = false,
+    records = {[owner] = seen[7]},
     size = tonumber(seen[1] or 0),
     extra = tonumber(seen[2] or 0),
     waiting = tonumber(seen[3] or 0),
@@ -34,6 +35,10 @@ local names = {
 -- Writes down what has changed, and tells those who watch.
 local function finish(at)
   local fields = {}
+  for owner, record in pairs(at.written) do
+    fields[#fields + 1] = owner
+    fields[#fields + 1] = record
+  end
   for field in pairs(at.changed) do
     fields[#fields + 1] = names[field]
     fields[#fields + 1] = digits(at[field])
@@ -73,9 +78,24 @@ local function read(record)
   }
 end
 
+-- Written down at the end, together with all else.
 local function write(at, owner, claim)
-  call('HSET', at.room, owner, digits(claim.fence) .. ' ' .. digits(claim.weight) .. ' ' ..
-    digits(claim.ttl) .. ' ' .. digits(claim.ends) .. ' ' .. claim.since .. ' ' .. claim.rest)
+  local record = digits(claim.fence) .. ' ' .. digits(claim.weight) .. ' ' ..
+    digits(claim.ttl) .. ' ' .. digits(claim.ends) .. ' ' .. claim.since .. ' ' .. claim.rest
+  at.records[owner], at.written[owner] = record, record
+end
+
+-- An owner's claim as it is now, or false.
+local function record_of(at, owner)
+  if at.records[owner] == nil then
+    at.records[owner] = call('HGET', at.room, owner)
+  end
+  return at.records[owner]
+end
+
+local function erase(at, owner)
+  call('HDEL', at.room, owner)
+  at.records[owner], at.written[owner] = false, nil
 end
 
 local function address(rest)
@@ -102,12 +122,13 @@ local function hold(at, owner, weight, ttl)
   at.news = true
 end
 
-local function let_go(at, owner, record)
+local function let_go(at, owner)
   call('ZREM', at.held, owner)
   at.count = at.count - 1
   at.news = true
+  local record = record_of(at, owner)
   if record then
-    call('HDEL', at.room, owner)
+    erase(at, owner)
     local weight = read(record).weight
     if weight > 1 then
       set(at, 'extra', at.extra - weight + 1)
@@ -125,7 +146,7 @@ local function settle(at)
   while true do
     local dead = call('ZRANGEBYSCORE', at.held, '-inf', digits(now), 'LIMIT', 0, 100)
     for i = 1, #dead do
-      let_go(at, dead[i], call('HGET', at.room, dead[i]))
+      let_go(at, dead[i])
     end
     if #dead < 100 then break end
   end
@@ -138,19 +159,19 @@ local function settle(at)
       set(at, 'waiting', 0)
       break
     end
-    local record = call('HGET', at.room, head)
+    local record = record_of(at, head)
     local claim = record and read(record)
     if claim and claim.weight > at.size then
       -- It would wait for ever, and all behind it. Told to ask, it hears why.
       leave_line(at, head)
-      call('HDEL', at.room, head)
+      erase(at, head)
       local channel, id = string.match(claim.rest, '^(%S+) (%d+)')
       call('PUBLISH', channel, id .. ' 0')
     elseif not fits(at, 1) then
       break
     elseif not claim or claim.ends <= now then
       leave_line(at, head)
-      call('HDEL', at.room, head)
+      erase(at, head)
     elseif fits(at, claim.weight) then
       leave_line(at, head)
       if claim.fence <= at.overtook then

@@ -1,8 +1,8 @@
-//! `bench lock`: acquire and release, nobody in the way.
+//! `bench lock` and `bench sem`: acquire and release, nobody in the way.
 
 use redis::aio::MultiplexedConnection;
 use serde::Serialize;
-use windlass::Lock;
+use windlass::{Coordinator, Lock, Semaphore};
 
 use super::bare::{self, BareLock};
 use super::latency::rounded;
@@ -38,6 +38,9 @@ struct Answer {
     bare_server_cpu_us_per_op: Option<f64>,
 }
 
+/// The size of each semaphore.
+const PERMITS: u32 = 10;
+
 /// What there is to compare with.
 enum Bare {
     Redis(MultiplexedConnection),
@@ -46,7 +49,34 @@ enum Bare {
     Nothing,
 }
 
+/// Locks.
 pub(super) async fn lock(args: &LockArgs, url: &str, printer: &Printer) -> Result<(), Failure> {
+    compare("lock", args, url, printer, |store, name| {
+        Ours(store.lock(&name))
+    })
+    .await
+}
+
+/// Semaphores of several permits, one of which is taken and given back: beside what a lock cannot do
+/// without, since bare Redis has no semaphore.
+pub(super) async fn semaphore(
+    args: &LockArgs,
+    url: &str,
+    printer: &Printer,
+) -> Result<(), Failure> {
+    compare("sem", args, url, printer, |store, name| {
+        Permits(store.semaphore(&name, PERMITS))
+    })
+    .await
+}
+
+async fn compare<C: Cycle>(
+    workload: &'static str,
+    args: &LockArgs,
+    url: &str,
+    printer: &Printer,
+    ours: impl Fn(&Coordinator, String) -> C,
+) -> Result<(), Failure> {
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
     let (bare, server) = match kind {
@@ -73,7 +103,7 @@ pub(super) async fn lock(args: &LockArgs, url: &str, printer: &Printer) -> Resul
     let mut picture = Vec::new();
     for &tasks in &args.tasks {
         let names = || (0..tasks).map(|i| format!("{prefix}:{i}"));
-        let our_cycles = || names().map(|name| Ours(store.lock(&name)));
+        let our_cycles = || names().map(|name| ours(&store, name));
         let bare_round = async |length| -> Result<Option<Round>, Failure> {
             Ok(match &bare {
                 Bare::Redis(connection) => {
@@ -95,7 +125,7 @@ pub(super) async fn lock(args: &LockArgs, url: &str, printer: &Printer) -> Resul
         progress.now(format_args!("{tasks} tasks: warming up"));
         bare_round(length / WARM_UP).await?;
         round(our_cycles(), length / WARM_UP, None).await?;
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let (mut our_rounds, mut theirs) = (Vec::new(), Vec::new());
         for pair in 1..=PAIRS {
             // Who goes first alternates, so that a drift of the machine favours neither.
             for our_turn in [pair % 2 == 0, pair % 2 == 1] {
@@ -104,7 +134,7 @@ pub(super) async fn lock(args: &LockArgs, url: &str, printer: &Printer) -> Resul
                     "{tasks} tasks: {side}, round {pair} of {PAIRS}"
                 ));
                 if our_turn {
-                    ours.push(round(our_cycles(), length, server.as_ref()).await?);
+                    our_rounds.push(round(our_cycles(), length, server.as_ref()).await?);
                 } else {
                     theirs.extend(bare_round(length).await?);
                 }
@@ -112,7 +142,7 @@ pub(super) async fn lock(args: &LockArgs, url: &str, printer: &Printer) -> Resul
         }
         progress.clear();
 
-        let answer = answer(kind, tasks, &ours, &theirs);
+        let answer = answer(workload, kind, tasks, &our_rounds, &theirs);
         table.row(
             &answer,
             &[
@@ -135,12 +165,18 @@ pub(super) async fn lock(args: &LockArgs, url: &str, printer: &Printer) -> Resul
     Ok(())
 }
 
-fn answer(store: &'static str, tasks: u32, ours: &[Round], bare: &[Round]) -> Answer {
+fn answer(
+    workload: &'static str,
+    store: &'static str,
+    tasks: u32,
+    ours: &[Round],
+    bare: &[Round],
+) -> Answer {
     let side = Side::of(ours);
     let theirs = (!bare.is_empty()).then(|| Side::of(bare));
     let of_bare = |field: fn(&Side) -> f64| theirs.as_ref().map(field).map(rounded);
     Answer {
-        workload: "lock",
+        workload,
         store,
         tasks,
         ops_per_s: rounded(side.per_second),
@@ -168,6 +204,20 @@ impl Cycle for Ours {
             Ok(())
         } else {
             Err(spoilt("a lock was lost within a cycle"))
+        }
+    }
+}
+
+/// Our side of `bench sem`.
+pub(super) struct Permits(pub(super) Semaphore);
+
+impl Cycle for Permits {
+    async fn once(&mut self) -> Result<(), Failure> {
+        let permit = self.0.acquire().await?;
+        if permit.release().await?.was_held() {
+            Ok(())
+        } else {
+            Err(spoilt("a permit was lost within a cycle"))
         }
     }
 }
