@@ -11,10 +11,14 @@ struct Packaged {
     package: &'static str,
 }
 
-const DEBIAN: [Packaged; 2] = [
+const DEBIAN: [Packaged; 3] = [
     Packaged {
         program: "redis-server",
         package: "redis-server",
+    },
+    Packaged {
+        program: "faketime",
+        package: "faketime",
     },
     Packaged {
         program: "python3",
