@@ -28,14 +28,14 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a release checks the owner (rules: memory and file)",
-        file: "backend/rules/lock.rs",
-        from: "if let Some(holder) = holder.filter(ours) {",
-        to: "if let Some(holder) = holder {",
+        file: "backend/rules/claims.rs",
+        from: "let holder = sitting.line.holder(owner)?.filter(|h| h.expires > now);",
+        to: "let holder = sitting.line.first_to_expire()?.filter(|h| h.expires > now);",
         caught_by: &["--test", "conformance_file", "a_stranger_cannot_release"],
     },
     Mutant {
         breaks: "fences never go back, even if the counter is lost (Redis)",
-        file: "backend/redis/scripts/lock/shared.lua",
+        file: "backend/redis/scripts/fences.lua",
         from: "if last_fence <= 2 * count then",
         to: "if false then",
         caught_by: &["--test", "redis_faults", "comes_back_empty"],
@@ -68,7 +68,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a waiter is woken, and does not poll (file, between processes)",
         file: "backend/file/wake.rs",
-        from: "match socket.send_to_addr(&bytes, &address) {",
+        from: "match socket.send_to_addr(bytes, &address) {",
         to: "match io::Result::Ok(bytes.len()) {",
         caught_by: &[
             "--test",
@@ -89,7 +89,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "validity runs from before the request was sent",
-        file: "lock/acquire.rs",
+        file: "lease/acquire.rs",
         from: "keeper.hold(&claim, sent, fence, recorded)",
         to: "keeper.hold(&claim, clock.now(), fence, recorded)",
         caught_by: &["--test", "redis_faults", "held_back_beyond_the_ttl"],
@@ -124,9 +124,9 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a dead waiter is skipped (rules: memory and file)",
-        file: "backend/rules/lock.rs",
-        from: "        if waiter.expires > now {\n            let holder",
-        to: "        if waiter.expires != now {\n            let holder",
+        file: "backend/rules/claims.rs",
+        from: "} else if waiter.expires <= self.now {",
+        to: "} else if waiter.expires == self.now {",
         caught_by: &[
             "--lib",
             "a_dead_waiter_is_skipped_and_only_the_next_is_woken",
@@ -159,6 +159,123 @@ const MUTANTS: &[Mutant] = &[
         from: "Err(failure) if failure.is_unknown_script() => {",
         to: "Err(failure) if failure.is_unknown_script() && false => {",
         caught_by: &["--test", "redis_faults", "a_flushed_script_cache"],
+    },
+    Mutant {
+        breaks: "a new counter starts high for a whole batch (Redis)",
+        file: "backend/redis/scripts/lock/common.lua",
+        from: "          if not last_fence then\n",
+        to: "          if not next_fence then\n",
+        caught_by: &[
+            "--test",
+            "redis_rooms",
+            "a_new_counter_starts_high_for_all_of_a_batch",
+        ],
+    },
+    Mutant {
+        breaks: "permits have owners: not a bare counter (rules: memory and file)",
+        file: "backend/rules/claims.rs",
+        from: "let holder = sitting.line.holder(owner)?.filter(|h| h.expires > now);",
+        to: "let holder = sitting.line.first_to_expire()?.filter(|h| h.expires > now);",
+        caught_by: &["--test", "conformance_file", "only_the_owner_releases"],
+    },
+    Mutant {
+        breaks: "permits have owners: not a bare counter (Redis)",
+        file: "backend/redis/scripts/room/common.lua",
+        from: "local score = pcall_redis('ZSCORE', held, owner)",
+        to: "local score = '9e15'",
+        caught_by: &["--lib", "the_scripts_decide_as_the_rules_do"],
+    },
+    Mutant {
+        breaks: "each reader's claim ends by itself: no ttl that all share (rules)",
+        file: "backend/rules/claims.rs",
+        from: "            if holder.expires > self.now {\n                break;",
+        to: "            if !self.line.holders(self.now, 1)?.is_empty() {\n                break;",
+        caught_by: &[
+            "--test",
+            "conformance_file",
+            "a_dead_reader_blocks_nobody_for_long",
+        ],
+    },
+    Mutant {
+        breaks: "each reader's claim ends by itself: no ttl that all share (Redis)",
+        file: "backend/redis/scripts/room/sitting.lua",
+        from: "local dead = call(",
+        to: "local dead = call('ZCOUNT', at.held, digits(now), '9e15') > 0 and {} or call(",
+        caught_by: &[
+            "--test",
+            "conformance_redis",
+            "a_dead_reader_blocks_nobody_for_long",
+        ],
+    },
+    Mutant {
+        breaks: "no client's clock counts (file)",
+        file: "backend/file/worker.rs",
+        from: "            now: clock.now(),\n",
+        to: "            now: Moment::from_nanos(\n                std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,\n            ),\n",
+        caught_by: &["--test", "crowds", "wrong_clocks_change_nothing_on_file"],
+    },
+    Mutant {
+        breaks: "no client's clock counts (Redis)",
+        file: "backend/redis/room.rs",
+        from: "        let ttl = millis(ask.ttl);\n",
+        to: "        // As if the client sent the moment at which its claim ends.\n        \
+             let off = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() as i64\n            \
+             - std::env::var(\"WINDLASS_TEST_NOW\").map_or(0, |now| now.parse::<i64>().unwrap());\n        \
+             let ttl = (millis(ask.ttl) as i64 + off * 1000).max(1) as u64;\n",
+        caught_by: &["--test", "crowds", "wrong_clocks_change_nothing_on_redis"],
+    },
+    Mutant {
+        breaks: "who wants much is not starved",
+        file: "backend/rules/claims.rs",
+        from: "(!waits || ask.share.order == Order::Barging)",
+        to: "(waits || !waits)",
+        caught_by: &["--test", "conformance_memory", "the_heavy_are_not_starved"],
+    },
+    Mutant {
+        breaks: "fences grow even where somebody barges in",
+        file: "backend/rules/claims.rs",
+        from: "match waiter.fence > self.room.overtook {",
+        to: "match waiter.fence.get() > 0 {",
+        caught_by: &["--test", "conformance_memory", "barging_overtakes"],
+    },
+    Mutant {
+        breaks: "a round of a barrier is over before the next begins",
+        file: "backend/rules/claims.rs",
+        from: "self.room.open.is_none() && self.room.used",
+        to: "self.room.used",
+        caught_by: &["--test", "conformance_memory", "rounds_follow_each_other"],
+    },
+    Mutant {
+        breaks: "those who watch are told, and do not poll (Redis)",
+        file: "backend/redis/scripts/room/sitting.lua",
+        from: "    call('PUBLISH', 'windlass:news:' .. at.room, '')\n",
+        to: "",
+        caught_by: &["--test", "conformance_redis", "observers_follow"],
+    },
+    Mutant {
+        breaks: "those who watch are told, and do not poll (file, between processes)",
+        file: "backend/file/worker.rs",
+        from: "} else if !wake::announce(client, channel) {",
+        to: "} else if channel.is_empty() {",
+        caught_by: &["--test", "conformance_file", "observers_follow"],
+    },
+    Mutant {
+        breaks: "a count is counted once",
+        file: "backend/redis/scripts/latch.lua",
+        from: "if call('SISMEMBER', counted, operation) == 1 then",
+        to: "if false then",
+        caught_by: &[
+            "--test",
+            "redis_rooms",
+            "a_count_whose_answer_was_lost_counts_once",
+        ],
+    },
+    Mutant {
+        breaks: "several locks are granted all or none (Redis)",
+        file: "backend/redis/scripts/lock_all.lua",
+        from: "  if call('EXISTS', lock, line) > 0 then",
+        to: "  if i == 1 and call('EXISTS', lock, line) > 0 then",
+        caught_by: &["--test", "conformance_redis", "all_or_none"],
     },
 ];
 
