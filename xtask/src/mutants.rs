@@ -358,6 +358,7 @@ fn copy_sources(root: &Path, tree: &Path) -> std::io::Result<()> {
         .split_terminator('\0')
         .map(PathBuf::from)
         .collect();
+    remove_others(tree, tree, &files)?;
     for file in files {
         let (from, to) = (root.join(&file), tree.join(&file));
         let Ok(bytes) = fs::read(&from) else {
@@ -370,6 +371,23 @@ fn copy_sources(root: &Path, tree: &Path) -> std::io::Result<()> {
             fs::create_dir_all(folder)?;
         }
         fs::write(to, bytes)?;
+    }
+    Ok(())
+}
+
+/// Removes what an earlier copy has left and the sources do not have any more.
+fn remove_others(tree: &Path, folder: &Path, files: &[PathBuf]) -> std::io::Result<()> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Ok(()); // nothing was copied yet
+    };
+    for entry in entries {
+        let path = entry?.path();
+        let known = path.strip_prefix(tree).unwrap_or(&path);
+        if path.is_dir() {
+            remove_others(tree, &path, files)?;
+        } else if !files.iter().any(|file| file == known) {
+            fs::remove_file(&path)?;
+        }
     }
     Ok(())
 }
