@@ -12,6 +12,7 @@ use crate::backend::{Backend, Capabilities, Finding, GateStore, LockState, LockS
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::lease::{Clock, Keeper};
+use crate::limit::{Limiter, Quotas, Runtime};
 use crate::lock::Lock;
 use crate::name::Name;
 
@@ -121,6 +122,7 @@ impl Options {
             inner: Arc::new(Inner {
                 locks: backend.locks(),
                 gates: backend.gates(),
+                limits: Runtime::new(backend.limits(), keeper.clock().clone()),
                 backend,
                 keeper,
                 namespace: self.namespace,
@@ -148,6 +150,7 @@ struct Inner {
     backend: Arc<dyn Backend>,
     locks: Arc<dyn LockStore>,
     gates: Arc<dyn GateStore>,
+    limits: Arc<Runtime>,
     keeper: Arc<Keeper>,
     namespace: Option<String>,
 }
@@ -161,6 +164,11 @@ impl Coordinator {
     /// The gate of that name, for the side of the resource.
     pub fn gate(&self, name: &str) -> Gate {
         Gate::new(self.clone(), name)
+    }
+
+    /// A limiter of that name, with one quota or several. Nothing is sent until it is asked.
+    pub fn limiter(&self, name: &str, quotas: impl Into<Quotas>) -> Limiter {
+        Limiter::new(self.clone(), name, quotas.into())
     }
 
     /// The locks that are held or waited for, whose names match `pattern`, where `*` stands for
@@ -209,6 +217,10 @@ impl Coordinator {
 
     pub(crate) fn gates(&self) -> &Arc<dyn GateStore> {
         &self.inner.gates
+    }
+
+    pub(crate) fn limits(&self) -> &Arc<Runtime> {
+        &self.inner.limits
     }
 
     pub(crate) fn namespace(&self) -> Option<&str> {

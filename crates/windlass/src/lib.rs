@@ -22,6 +22,7 @@ mod documentation;
 mod error;
 mod gate;
 mod lease;
+mod limit;
 mod lock;
 mod name;
 
@@ -30,6 +31,10 @@ pub use coordinator::{Coordinator, DEFAULT_CALL_TIMEOUT, Options, connect};
 pub use error::{Error, ErrorKind, Result};
 pub use gate::{DEFAULT_REMEMBER, Gate};
 pub use lease::{Clock, Fence, FenceStrength, MAX_OWNER_BYTES, Moment, Owner};
+pub use limit::{
+    Algorithm, Basis, DEFAULT_LIMITER_TIMEOUT, Decision, Limiter, MAX_UNITS, OnStoreError, Quota,
+    Quotas, Reservation, Reserve,
+};
 pub use lock::{
     Attempt, DEFAULT_TTL, Detached, LeaseLost, Lock, LockGuard, MAX_NOTE_BYTES, MAX_TTL, MIN_TTL,
     RetryPolicy,

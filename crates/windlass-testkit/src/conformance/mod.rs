@@ -10,6 +10,7 @@
 pub mod cancel;
 pub mod gate;
 pub mod lease;
+pub mod limit;
 pub mod line;
 pub mod lock;
 
@@ -119,6 +120,10 @@ macro_rules! conformance {
             cancel: acquire_leaves_nothing_behind, waiting_leaves_nothing_behind,
                 release_goes_on_in_the_background, renew_keeps_the_lease, detach_releases_if_cancelled;
             gate: refuses_what_is_stale, is_apart_from_the_lock;
+            limit: a_fixed_window, a_token_bucket, a_sliding_window, denied_is_not_charged,
+                several_quotas_are_one_decision, many_keys_at_once, reserving, acquiring, resetting,
+                the_quota_can_change, algorithms_do_not_mix, bad_input, limiters_are_apart,
+                a_crowd_gets_no_more, a_policy_costs_nothing;
         }
     };
 }

@@ -5,6 +5,7 @@
 
 #[cfg(feature = "file")]
 pub(crate) mod file;
+pub mod limit;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -36,6 +37,9 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Its gates.
     fn gates(&self) -> Arc<dyn GateStore>;
+
+    /// Its limiters.
+    fn limits(&self) -> Arc<dyn limit::LimitStore>;
 
     /// Looks at the store as an operator would.
     fn examine(&self) -> Pending<'_, Vec<Finding>>;

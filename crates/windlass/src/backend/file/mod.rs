@@ -5,6 +5,7 @@
 
 mod examine;
 mod gate;
+mod limit;
 mod line;
 mod lock;
 mod open;
@@ -68,6 +69,10 @@ impl Backend for File {
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::new(self.clone())
+    }
+
+    fn limits(&self) -> Arc<dyn super::limit::LimitStore> {
         Arc::new(self.clone())
     }
 

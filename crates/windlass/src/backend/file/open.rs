@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
-use super::schema::{APPLICATION_ID, TABLES, VERSION};
+use super::schema::{APPLICATION_ID, MORE_TABLES, TABLES, VERSION};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Clock;
 
@@ -63,6 +63,9 @@ fn set_up(database: &mut Connection) -> Result<(), SetUp> {
         // Another process may have been faster.
         if identify(&tx)? == Identity::Empty {
             tx.execute_batch(TABLES)?;
+            for tables in MORE_TABLES {
+                tx.execute_batch(tables)?;
+            }
             tx.pragma_update(None, "application_id", APPLICATION_ID)?;
             tx.pragma_update(None, "user_version", VERSION)?;
         }
@@ -125,6 +128,7 @@ fn start_boot(database: &mut Connection) -> rusqlite::Result<()> {
     let known: String = tx.query_row("SELECT boot FROM fences", [], |row| row.get(0))?;
     if known != boot {
         tx.execute("DELETE FROM claims", [])?;
+        super::limit::start_boot(&tx, now as u64 / 1_000)?;
         tx.execute(
             "UPDATE gates SET until = min(remember, 9223372036854775807 - ?1) + ?1",
             [now],

@@ -37,3 +37,6 @@ pub(super) const TABLES: &str = "
     );
     INSERT INTO fences VALUES (0, 0, '');
 ";
+
+/// The tables of the other primitives.
+pub(super) const MORE_TABLES: &[&str] = &[super::limit::TABLE];

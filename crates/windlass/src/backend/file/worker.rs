@@ -254,7 +254,8 @@ fn sweep(database: &Connection, now: Moment) {
                 "DELETE FROM gates WHERE until < ?1",
                 [now.as_nanos() as i64],
             )
-        });
+        })
+        .and_then(|_| database.execute(super::limit::SWEEP, [now.as_nanos() as i64 / 1_000]));
     if let Err(e) = swept {
         tracing::debug!(error = %e, "could not sweep");
     }

@@ -4,6 +4,7 @@
 //! name it within the process.
 
 mod gate;
+mod limit;
 mod lock;
 
 use std::collections::HashMap;
@@ -28,6 +29,7 @@ pub(crate) struct World {
     fence: AtomicU64,
     locks: Shards<super::rules::line::MemoryLine>,
     gates: Shards<super::rules::gate::Seen>,
+    limits: Shards<limit::Limit>,
     clients: Mutex<HashMap<u64, Weak<dyn WakeUps>>>,
 }
 
@@ -58,6 +60,7 @@ impl World {
             fence: AtomicU64::new(0),
             locks: Shards::new(),
             gates: Shards::new(),
+            limits: Shards::new(),
             clients: Mutex::default(),
         })
     }
@@ -100,6 +103,10 @@ impl Backend for Memory {
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn limits(&self) -> Arc<dyn super::limit::LimitStore> {
         Arc::clone(&self.0) as _
     }
 
@@ -155,6 +162,10 @@ impl<T> Shards<T> {
     }
 
     fn of(&self, name: &Name) -> MutexGuard<'_, Shard<T>> {
+        self.of_text(name.as_str())
+    }
+
+    fn of_text(&self, name: &str) -> MutexGuard<'_, Shard<T>> {
         let index = self.hasher.hash_one(name) as usize % SHARDS;
         guard(&self.shards[index])
     }

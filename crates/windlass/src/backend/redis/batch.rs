@@ -4,7 +4,9 @@
 //! comes in is collected, and leaves together as soon as one of them returns. A lone caller waits for
 //! nobody. Decisions are taken in the order in which they were asked for.
 
+use std::fmt;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
@@ -14,7 +16,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 
 use super::keys;
 use super::link::Link;
-use super::script;
+use super::script::{self, Script};
 use super::translate::{Failure, decision_error, strange_answer};
 use crate::error::{Error, Result};
 use crate::lease::Owner;
@@ -33,6 +35,21 @@ const SMALLEST: usize = 16;
 fn largest(under_way: usize) -> usize {
     (under_way / 4).clamp(SMALLEST, LARGEST)
 }
+
+/// What a batch is made of: decisions of one script.
+pub(super) trait Kind: Clone + fmt::Debug + Send + Sync + 'static {
+    type Decision: fmt::Debug + Send + Sync + 'static;
+
+    fn script() -> &'static Script;
+
+    /// The call that takes these decisions. It answers with one reply for each, in their order; an
+    /// array that begins with 3 is an error of one decision, in words.
+    fn command<'a>(decisions: impl ExactSizeIterator<Item = &'a Self::Decision> + Clone) -> Cmd;
+}
+
+/// Batches of decisions on locks.
+#[derive(Clone, Debug)]
+pub(super) struct Locks;
 
 /// One decision on one lock, for the script.
 #[derive(Debug)]
@@ -54,16 +71,16 @@ pub(super) enum Verb {
     Break,
 }
 
-struct Job {
-    decision: Decision,
+struct Job<K: Kind> {
+    decision: K::Decision,
     answer: oneshot::Sender<Result<Value>>,
 }
 
 /// Collects decisions and sends them.
 #[derive(Clone, Debug)]
-pub(super) struct Batcher {
+pub(super) struct Batcher<K: Kind> {
     link: Arc<Link>,
-    jobs: mpsc::UnboundedSender<Job>,
+    jobs: mpsc::UnboundedSender<Job<K>>,
     slots: Arc<Semaphore>,
     load: Arc<Load>,
 }
@@ -77,8 +94,8 @@ struct Load {
     unanswered: AtomicUsize,
 }
 
-impl Batcher {
-    pub(super) fn start(link: Arc<Link>) -> Batcher {
+impl<K: Kind> Batcher<K> {
+    pub(super) fn start(link: Arc<Link>) -> Batcher<K> {
         let (jobs, inbox) = mpsc::unbounded_channel();
         let batcher = Batcher {
             link,
@@ -96,14 +113,17 @@ impl Batcher {
     }
 
     /// Has one decision taken: at once and by the caller itself, if nothing else is under way.
-    pub(super) fn decide(&self, decision: Decision) -> impl Future<Output = Result<Value>> + use<> {
+    pub(super) fn decide(
+        &self,
+        decision: K::Decision,
+    ) -> impl Future<Output = Result<Value>> + use<K> {
         let batcher = self.clone();
         async move {
             let Some(slot) = batcher.alone() else {
                 return batcher.collect(decision).await;
             };
             let (answer, mut reply) = oneshot::channel();
-            let job = Job { decision, answer };
+            let job: Job<K> = Job { decision, answer };
             // Boxed, so that the many that are collected do not carry room for it. Unconstrained: a
             // spent budget must not make the first poll stop short of the wire.
             let call = Box::pin(send(&batcher.link, vec![job]));
@@ -117,8 +137,8 @@ impl Batcher {
     /// when the answer is awaited.
     pub(super) fn collect(
         &self,
-        decision: Decision,
-    ) -> impl Future<Output = Result<Value>> + use<> {
+        decision: K::Decision,
+    ) -> impl Future<Output = Result<Value>> + use<K> {
         let (answer, reply) = oneshot::channel();
         self.load.unsent.fetch_add(1, Ordering::AcqRel);
         self.load.unanswered.fetch_add(1, Ordering::Relaxed);
@@ -128,6 +148,34 @@ impl Batcher {
             sent.map_err(|_| Error::from(Failure::Unsent(over())))?;
             reply.await.map_err(|_| shut_down())?
         }
+    }
+
+    /// Has whole batches taken, each in one call, in their order and all sent at once: for somebody
+    /// who comes with many decisions. They do not wait for what is collected. One answer for each
+    /// decision.
+    pub(super) async fn decide_many(&self, batches: Vec<Vec<K::Decision>>) -> Vec<Result<Value>> {
+        let commands: Vec<Cmd> = batches.iter().map(|b| K::command(b.iter())).collect();
+        let ask = async |commands: &[&Cmd]| {
+            let calls = commands.iter().map(|command| self.link.query(command));
+            together(calls.map(Box::pin).collect()).await
+        };
+        let mut replies = ask(&commands.iter().collect::<Vec<_>>()).await;
+        // Those were not taken, and all are sent again together, so that their order is kept.
+        let unknown = |reply: &Result<_, Failure>| matches!(reply, Err(f) if f.is_unknown_script());
+        let again: Vec<usize> = (0..replies.len())
+            .filter(|&i| unknown(&replies[i]))
+            .collect();
+        if !again.is_empty() && self.link.load(K::script()).await.is_ok() {
+            let commands: Vec<&Cmd> = again.iter().map(|&i| &commands[i]).collect();
+            for (i, reply) in again.into_iter().zip(ask(&commands).await) {
+                replies[i] = reply;
+            }
+        }
+        let each = |(batch, replies): (Vec<K::Decision>, Result<Vec<Value>, Failure>)| {
+            let mut replies = replies.map(Vec::into_iter);
+            batch.into_iter().map(move |_| answer_of(&mut replies))
+        };
+        batches.into_iter().zip(replies).flat_map(each).collect()
     }
 
     /// A slot for a caller that meets nobody: nothing collected, nothing on its way, and a
@@ -144,9 +192,9 @@ fn shut_down() -> Error {
     Failure::Sent((redis::ErrorKind::Io, "shut down").into()).into()
 }
 
-async fn work(
+async fn work<K: Kind>(
     link: Arc<Link>,
-    mut inbox: mpsc::UnboundedReceiver<Job>,
+    mut inbox: mpsc::UnboundedReceiver<Job<K>>,
     slots: Arc<Semaphore>,
     load: Arc<Load>,
 ) {
@@ -198,7 +246,7 @@ async fn work(
 }
 
 /// Has a batch decided, and answers those who asked.
-async fn send(link: &Arc<Link>, mut jobs: Vec<Job>) {
+async fn send<K: Kind>(link: &Arc<Link>, mut jobs: Vec<Job<K>>) {
     let mut loaded = false;
     loop {
         // Whoever was cancelled before its request left needs no request; nor may it be sent again,
@@ -207,12 +255,12 @@ async fn send(link: &Arc<Link>, mut jobs: Vec<Job>) {
         if jobs.is_empty() {
             return;
         }
-        let command = command(&jobs);
+        let command = K::command(jobs.iter().map(|job| &job.decision));
         let replies: Result<Vec<Value>, Failure> = link.query(&command).await;
         match replies {
             // Answered before anything ran, so the batch can be sent again.
             Err(failure) if failure.is_unknown_script() && !loaded => {
-                if let Err(failure) = link.load(&script::LOCK).await {
+                if let Err(failure) = link.load(K::script()).await {
                     return deliver(jobs, Err(failure));
                 }
                 loaded = true;
@@ -222,62 +270,93 @@ async fn send(link: &Arc<Link>, mut jobs: Vec<Job>) {
     }
 }
 
-fn command(jobs: &[Job]) -> Cmd {
-    let mut command = redis::cmd("EVALSHA");
-    command.arg(script::LOCK.digest());
-    command.arg(1 + 3 * jobs.len()).arg(keys::FENCE);
-    for Job { decision, .. } in jobs {
-        let name = &decision.name;
-        command.arg(name.as_str()).arg(keys::line(name));
-        match &decision.owner {
-            Some(owner) => command.arg(keys::claim(name, owner)),
-            None => command.arg(keys::claim_prefix(name)),
-        };
+impl Kind for Locks {
+    type Decision = Decision;
+
+    fn script() -> &'static Script {
+        &script::LOCK
     }
-    let fences = jobs
-        .iter()
-        .filter(|job| matches!(job.decision.verb, Verb::Acquire(..)))
-        .count();
-    command.arg(fences);
-    for Job { decision, .. } in jobs {
-        let owner = decision.owner.as_ref().map_or("", Owner::as_str);
-        match &decision.verb {
-            Verb::Acquire(ttl, flags, record) => command
-                .arg("A")
-                .arg(owner)
-                .arg(*ttl)
-                .arg(*flags)
-                .arg(record),
-            Verb::Renew(ttl, flags, record) => {
-                let renew = command.arg("N").arg(owner).arg(*ttl);
-                renew.arg(*flags).arg(record)
-            }
-            Verb::Release(claim) => command.arg("R").arg(owner).arg(claim),
-            Verb::Break => command.arg("B").arg(owner),
-        };
+
+    fn command<'a>(decisions: impl ExactSizeIterator<Item = &'a Decision> + Clone) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(script::LOCK.digest());
+        command.arg(1 + 3 * decisions.len()).arg(keys::FENCE);
+        for decision in decisions.clone() {
+            let name = &decision.name;
+            command.arg(name.as_str()).arg(keys::line(name));
+            match &decision.owner {
+                Some(owner) => command.arg(keys::claim(name, owner)),
+                None => command.arg(keys::claim_prefix(name)),
+            };
+        }
+        let fences = decisions
+            .clone()
+            .filter(|decision| matches!(decision.verb, Verb::Acquire(..)))
+            .count();
+        command.arg(fences);
+        for decision in decisions {
+            let owner = decision.owner.as_ref().map_or("", Owner::as_str);
+            match &decision.verb {
+                Verb::Acquire(ttl, flags, record) => command
+                    .arg("A")
+                    .arg(owner)
+                    .arg(*ttl)
+                    .arg(*flags)
+                    .arg(record),
+                Verb::Renew(ttl, flags, record) => {
+                    let renew = command.arg("N").arg(owner).arg(*ttl);
+                    renew.arg(*flags).arg(record)
+                }
+                Verb::Release(claim) => command.arg("R").arg(owner).arg(claim),
+                Verb::Break => command.arg("B").arg(owner),
+            };
+        }
+        command
     }
-    command
 }
 
-fn deliver(jobs: Vec<Job>, replies: Result<Vec<Value>, Failure>) {
+fn deliver<K: Kind>(jobs: Vec<Job<K>>, replies: Result<Vec<Value>, Failure>) {
     let mut replies = replies.map(Vec::into_iter);
     for job in jobs {
-        let answer = match &mut replies {
-            Ok(replies) => match replies.next() {
-                Some(Value::Array(parts)) if parts.first() == Some(&Value::Int(3)) => {
-                    Err(match parts.get(1) {
-                        Some(Value::BulkString(text)) => {
-                            decision_error(&String::from_utf8_lossy(text))
-                        }
-                        _ => strange_answer(&parts),
-                    })
-                }
-                Some(value) => Ok(value),
-                None => Err(strange_answer(&"too few replies")),
-            },
-            Err(failure) => Err(failure.clone().into()),
-        };
         // Nobody may be listening any more; then the withdrawal of the claim is on its way.
-        let _ = job.answer.send(answer);
+        let _ = job.answer.send(answer_of(&mut replies));
     }
+}
+
+/// The answer to the next decision of a batch.
+fn answer_of(replies: &mut Result<std::vec::IntoIter<Value>, Failure>) -> Result<Value> {
+    match replies {
+        Ok(replies) => match replies.next() {
+            Some(Value::Array(parts)) if parts.first() == Some(&Value::Int(3)) => {
+                Err(match parts.get(1) {
+                    Some(Value::BulkString(text)) => decision_error(&String::from_utf8_lossy(text)),
+                    _ => strange_answer(&parts),
+                })
+            }
+            Some(value) => Ok(value),
+            None => Err(strange_answer(&"too few replies")),
+        },
+        Err(failure) => Err(failure.clone().into()),
+    }
+}
+
+/// Awaits all. Each is begun before any is waited for, in their order, so that they are sent together.
+async fn together<F: Future + Unpin>(mut calls: Vec<F>) -> Vec<F::Output> {
+    let mut done: Vec<Option<F::Output>> = calls.iter().map(|_| None).collect();
+    let all = poll_fn(|cx| {
+        for (call, done) in calls.iter_mut().zip(&mut done) {
+            if done.is_none()
+                && let Poll::Ready(output) = Pin::new(call).poll(cx)
+            {
+                *done = Some(output);
+            }
+        }
+        match done.iter().all(Option::is_some) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    });
+    // Unconstrained: a spent budget must not make the first poll stop short of the wire.
+    tokio::task::unconstrained(all).await;
+    done.into_iter().flatten().collect()
 }

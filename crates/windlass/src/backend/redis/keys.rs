@@ -6,6 +6,7 @@
 //! | `windlass:lock:line:{TAG}` | sorted set, PX | waiting owners, by place |
 //! | `windlass:lock:claim:{TAG} OWNER` | string, PX | one claim: fence, ttl, since when, wake-up address, note |
 //! | `windlass:gate:{TAG}` | string, PX | the highest fence admitted |
+//! | `windlass:limit:{TAG}` | string, PX | what was used of a limiter |
 //! | `windlass:fence` | string | the counter that all fences come from |
 //!
 //! `{TAG}` is the hash tag that puts a key in the slot of the bare name. It is the name itself,
@@ -23,6 +24,7 @@ const CLAIM: &str = "windlass:lock:claim:";
 /// Of a Redis Cluster.
 const SLOTS: u16 = 16384;
 const GATE: &str = "windlass:gate:";
+const LIMIT: &str = "windlass:limit:";
 
 /// What `SCAN` looks for to find all claims.
 pub(super) const ALL_CLAIMS: &str = "windlass:lock:claim:{*";
@@ -46,6 +48,10 @@ pub(super) fn claim(name: &Name, owner: &Owner) -> String {
 
 pub(super) fn gate(name: &Name) -> String {
     tagged(GATE, name)
+}
+
+pub(super) fn limit(name: &Name) -> String {
+    tagged(LIMIT, name)
 }
 
 /// The channel on which a client is woken.
@@ -163,7 +169,7 @@ mod tests {
         for text in NAMES {
             let n = name(text);
             let owner = Owner::random();
-            for key in [line(&n), claim(&n, &owner), gate(&n)] {
+            for key in [line(&n), claim(&n, &owner), gate(&n), limit(&n)] {
                 assert_eq!(slot(&key), slot(text), "{key} for {text}");
             }
         }

@@ -4,10 +4,13 @@ mod batch;
 mod examine;
 mod gate;
 mod keys;
+mod limit;
 mod link;
 mod lock;
 #[cfg(test)]
 mod proof;
+#[cfg(test)]
+mod proof_limit;
 mod record;
 mod script;
 mod translate;
@@ -29,7 +32,8 @@ use crate::lease::FenceStrength;
 pub(crate) struct Redis {
     address: Arc<str>,
     link: Arc<Link>,
-    batcher: Batcher,
+    batcher: Batcher<batch::Locks>,
+    limits: Batcher<limit::Limits>,
 }
 
 impl Redis {
@@ -46,10 +50,12 @@ impl Redis {
             .await
             .map_err(|failure| Error::from(failure).with_backend(address.to_string()))?;
         let batcher = Batcher::start(Arc::clone(&link));
+        let limits = Batcher::start(Arc::clone(&link));
         Ok(Arc::new(Redis {
             address,
             link,
             batcher,
+            limits,
         }))
     }
 }
@@ -68,6 +74,10 @@ impl Backend for Redis {
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::new(self.clone())
+    }
+
+    fn limits(&self) -> Arc<dyn super::limit::LimitStore> {
         Arc::new(self.clone())
     }
 

@@ -4,5 +4,6 @@
 //! these very functions; the Redis scripts are proven to decide alike by a property test.
 
 pub mod gate;
+pub mod limit;
 pub mod line;
 pub mod lock;

@@ -1,0 +1,16 @@
+//! How much, how often: limiters.
+
+mod acquire;
+mod ask;
+mod breaker;
+mod decision;
+mod limiter;
+mod quota;
+mod reservation;
+
+pub use ask::OnStoreError;
+pub(crate) use ask::Runtime;
+pub use decision::{Basis, Decision};
+pub use limiter::{DEFAULT_LIMITER_TIMEOUT, Limiter};
+pub use quota::{Algorithm, MAX_UNITS, Quota, Quotas};
+pub use reservation::{Reservation, Reserve};
