@@ -32,7 +32,12 @@ pub(crate) struct TakeArgs {
     pub(crate) quotas: QuotaArgs,
 
     /// How many units to take, all or nothing
-    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        allow_negative_numbers = true
+    )]
     pub(crate) cost: u64,
 
     /// Wait for this long at most; if that is not enough, the answer comes at once [default: do not wait]
@@ -49,7 +54,12 @@ pub(crate) struct PeekArgs {
     pub(crate) quotas: QuotaArgs,
 
     /// How many units to ask about
-    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        allow_negative_numbers = true
+    )]
     pub(crate) cost: u64,
 }
 

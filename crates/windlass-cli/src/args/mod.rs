@@ -12,7 +12,9 @@ mod tools;
 
 use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
 
-pub(crate) use bench::{BenchArgs, HandoffArgs, LeasesArgs, LockArgs, WaitersArgs, Workload};
+pub(crate) use bench::{
+    BenchArgs, HandoffArgs, LeasesArgs, LimitArgs, LockArgs, WaitersArgs, Workload,
+};
 pub(crate) use gate::{AdmitArgs, GateCommand};
 pub(crate) use limit::{LimitCommand, PeekArgs, ResetArgs, TakeArgs};
 pub(crate) use lock::{

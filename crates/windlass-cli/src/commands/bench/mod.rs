@@ -12,6 +12,7 @@ mod bare;
 mod handoff;
 mod latency;
 mod leases;
+mod limit;
 mod lock;
 mod mutexes;
 mod server;
@@ -34,6 +35,7 @@ pub(crate) async fn bench(args: &BenchArgs, url: &str, printer: &Printer) -> Res
         Workload::Lock(args) => lock::lock(args, url, printer).await,
         Workload::Handoff(args) => handoff::handoff(args, url, printer).await,
         Workload::Leases(args) => leases::leases(args, url, printer).await,
+        Workload::Limit(args) => limit::limit(args, url, printer).await,
         Workload::Waiters(args) => waiters::waiters(args, url, printer).await,
     }?;
     Ok(Exit::SUCCESS)

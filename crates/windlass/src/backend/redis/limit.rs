@@ -33,29 +33,25 @@ impl Kind for Limits {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::LIMIT.digest()).arg(asks.len());
         // Most of a batch wants the same of the same limiter, for different keys.
-        let mut plans: Vec<&LimitAsk> = Vec::new();
-        let mut numbers = Vec::with_capacity(asks.len());
-        for ask in asks {
+        let mut plans: Vec<(&LimitAsk, Vec<usize>)> = Vec::new();
+        for (i, ask) in asks.enumerate() {
             command.arg(keys::limit(&ask.name));
-            let known = plans
-                .iter()
-                .rev()
-                .take(SEARCHED)
-                .position(|known| known.rules == ask.rules && known.want == ask.want);
-            numbers.push(match known {
-                Some(back) => plans.len() - back,
-                None => {
-                    plans.push(ask);
-                    plans.len()
-                }
-            });
+            let alike =
+                |(plan, _): &&mut (&LimitAsk, _)| plan.want == ask.want && plan.rules == ask.rules;
+            match plans.iter_mut().rev().take(SEARCHED).find(alike) {
+                Some((_, numbers)) => numbers.push(i + 1),
+                None => plans.push((ask, vec![i + 1])),
+            }
         }
         command.arg(plans.len());
-        for plan in plans {
-            write_plan(&mut command, &plan.rules, &plan.want);
-        }
-        for number in numbers {
-            command.arg(number);
+        let listed = plans.len() > 1;
+        for (plan, numbers) in plans {
+            write_plan(&mut command, &plan.rules, &plan.want, numbers.len());
+            if listed {
+                for number in numbers {
+                    command.arg(number);
+                }
+            }
         }
         command
     }
@@ -64,7 +60,7 @@ impl Kind for Limits {
 /// How many of the last plans are compared with: a batch of many different ones gains nothing.
 const SEARCHED: usize = 8;
 
-fn write_plan(command: &mut Cmd, rules: &[Rule], want: &Want) {
+fn write_plan(command: &mut Cmd, rules: &[Rule], want: &Want, decisions: usize) {
     let (verb, wait, costs): (&str, u64, &[u64]) = match want {
         Want::Peek => ("P", 0, &[]),
         Want::Take(cost) => ("T", 0, std::slice::from_ref(cost)),
@@ -77,7 +73,8 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &Want) {
         .arg(verb)
         .arg(wait)
         .arg(rules.len())
-        .arg(costs.len());
+        .arg(costs.len())
+        .arg(decisions);
     for rule in rules {
         let (kind, amount, period, full, lend) = match rule {
             Rule::Bucket(b) => ("t", b.amount, b.period, b.full, b.lend_time()),
@@ -88,11 +85,12 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &Want) {
         command.arg(kind).arg(amount).arg(period);
         command.arg(full.us).arg(full.part).arg(lend);
     }
+    let takes = !matches!(want, Want::Return(..) | Want::Cancel(..));
     for &units in costs {
         for rule in rules {
             let cost = match rule {
-                Rule::Bucket(b) if units <= b.burst => b.time_for(units),
-                Rule::Bucket(_) => Span::whole(NEVER),
+                Rule::Bucket(b) if takes && units > b.burst => Span::whole(NEVER),
+                Rule::Bucket(b) => b.time_for(units),
                 _ => Span::whole(units),
             };
             command.arg(cost.us).arg(cost.part);

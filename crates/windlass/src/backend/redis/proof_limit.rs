@@ -319,3 +319,69 @@ proptest! {
         prove([some, others], ops)?;
     }
 }
+
+/// The order in which a batch is decided: plan by plan, and what is common before what is not.
+fn order(asks: &[LimitAsk]) -> Vec<usize> {
+    let alike = |a: &LimitAsk, b: &LimitAsk| a.rules == b.rules && a.want == b.want;
+    let common = |ask: &LimitAsk| {
+        matches!(ask.rules[..], [Rule::Bucket(_)]) && !matches!(ask.want, Want::Take(0))
+    };
+    let first = |i: usize| asks.iter().position(|ask| alike(ask, &asks[i]));
+    let mut order: Vec<usize> = (0..asks.len()).collect();
+    order.sort_by_key(|&i| (!common(&asks[i]), first(i), i));
+    order
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Many decisions in one call, on the same keys and on others, of one limiter and of several.
+    #[test]
+    fn the_limit_script_decides_a_batch_as_the_rules_do(
+        lists in prop::collection::vec(prop::collection::vec(rule(), 1..3), 1..4),
+        // Percent of all there can be: few, so that plans are shared.
+        batches in prop::collection::vec(
+            prop::collection::vec((any::<prop::sample::Index>(), 0usize..3, 0u64..2), 1..12), 1..4),
+    ) {
+        static REAL: tokio::sync::OnceCell<Real> = tokio::sync::OnceCell::const_new();
+        let (runtime, server) = real();
+        let result: TestCaseResult = runtime.block_on(async {
+            let real = REAL.get_or_init(|| Real::connect(server)).await;
+            let case = rand::random::<u128>();
+            let lists: Vec<Arc<[Rule]>> = lists.into_iter().map(Arc::from).collect();
+            let mut model = std::collections::HashMap::<Name, States>::new();
+            for batch in batches {
+                let asks: Vec<LimitAsk> = batch
+                    .into_iter()
+                    .map(|(list, key, cost)| {
+                        let list = list.index(lists.len());
+                        let name = format!("case-{case:x}-{list}-{key}");
+                        LimitAsk {
+                            name: Name::new("test", None, &name).unwrap(),
+                            rules: Arc::clone(&lists[list]),
+                            want: Want::Take(percent(&lists[list], cost * 40)),
+                        }
+                    })
+                    .collect();
+                let verdicts = real.limits.decide_all(asks.clone()).await.unwrap();
+                prop_assert_eq!(verdicts.len(), asks.len());
+                for i in order(&asks) {
+                    let (ask, verdict) = (&asks[i], verdicts[i].as_ref().unwrap());
+                    let stored = model.entry(ask.name.clone()).or_default();
+                    let expected =
+                        rules::decide(&ask.rules, stored, verdict.now, &ask.want).unwrap();
+                    prop_assert_eq!(verdict.granted, expected.granted, "{} {:?}", i, asks);
+                    prop_assert_eq!(&verdict.states, &expected.states, "{} {:?}", i, asks);
+                    if expected.changed {
+                        *stored = expected.states;
+                    }
+                }
+                for (name, states) in &model {
+                    real.keep(name, states);
+                }
+            }
+            Ok(())
+        });
+        result?;
+    }
+}

@@ -1,6 +1,6 @@
 -- All other decisions: several quotas, windows, lending, giving back; and a quota that has changed.
 
-local call, floor, min, max, fmod = redis.call, math.floor, math.min, math.max, math.fmod
+local call, sub, min, max, fmod = redis.call, string.sub, math.min, math.max, math.fmod
 local LONGEST, EXACT = 3153600000000000, 9007199254740992
 local YEAR = 31536000000000
 
@@ -317,7 +317,7 @@ local function decide(key, plan)
     end
     call('SET', key, stored, 'PX', digits(ms))
   end
-  return which .. sub(denied, 2) .. stored
+  return which .. stamp .. stored
 end
 
 for i = 1, #undecided, 2 do
