@@ -32,8 +32,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use gate::{DEFAULT_REMEMBER, Gate};
 pub use lease::{Clock, Fence, FenceStrength, MAX_OWNER_BYTES, Moment, Owner};
 pub use limit::{
-    Algorithm, Basis, DEFAULT_LIMITER_TIMEOUT, Decision, Limiter, MAX_UNITS, OnStoreError, Quota,
-    Quotas, Reservation, Reserve,
+    Algorithm, Basis, DEFAULT_LIMITER_TIMEOUT, Decision, Leased, LeasedKey, Limiter, MAX_UNITS,
+    OnStoreError, Quota, Quotas, Reservation, Reserve,
 };
 pub use lock::{
     Attempt, DEFAULT_TTL, Detached, LeaseLost, Lock, LockGuard, MAX_NOTE_BYTES, MAX_TTL, MIN_TTL,

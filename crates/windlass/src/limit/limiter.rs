@@ -272,6 +272,13 @@ impl Limiter {
         }
     }
 
+    /// The key that is stored under a name.
+    pub(super) fn key_of<'a>(&self, name: &'a Name) -> &'a str {
+        let front = self.full_name.as_deref().map_or(0, str::len);
+        let rest = name.as_str().get(front..).unwrap_or("");
+        rest.strip_prefix('/').unwrap_or(rest)
+    }
+
     pub(super) fn timeout(&self) -> Option<Duration> {
         let known = self.on_store_error.map(|_| DEFAULT_LIMITER_TIMEOUT);
         self.call_timeout.or(known)

@@ -30,8 +30,34 @@ impl Bucket {
 }
 
 impl Rule {
-    /// How long units that were lent at `now` may be used, in microseconds. `states` are those after
-    /// the charge.
+    /// The most that can ever be lent at once.
+    pub fn most_lent(&self) -> u64 {
+        match self {
+            Rule::Bucket(b) => {
+                let room = b.full.minus(Span::whole(b.lend_time()), b.amount);
+                b.units_in(room).min(b.burst)
+            }
+            _ => self.limit(),
+        }
+    }
+
+    /// Microseconds until so many units can be lent, if nobody else asks; `None` for never. The state
+    /// is up to now.
+    pub fn lend_after(&self, state: State, now: u64, units: u64) -> Option<u64> {
+        match (self, state) {
+            (Rule::Bucket(b), State::Bucket { tat, .. }) => {
+                (units <= self.most_lent()).then(|| {
+                    let latest = b.full.plus(Span::whole(now), b.amount);
+                    let next = tat.plus(b.time_for(units), b.amount);
+                    next.minus(latest, b.amount).ceil()
+                })
+            }
+            _ => self.standing(state, now, units).retry_after,
+        }
+    }
+
+    /// How long units that were lent at `now` may be used, in microseconds. The state is that after the
+    /// charge.
     pub fn good_for(&self, state: State, now: u64) -> u64 {
         match (self, state) {
             (Rule::Bucket(b), _) => b.lend_time(),
