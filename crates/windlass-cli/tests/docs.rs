@@ -67,6 +67,9 @@ fn every_option_is_explained() {
         "lock renew",
         "lock release",
         "gate admit",
+        "limit take",
+        "limit peek",
+        "limit reset",
         "man",
     ] {
         let help = bed::Done::of(&mut bed::bare(

@@ -226,7 +226,7 @@ async fn an_older_file_is_brought_up_to_date() {
                 "DROP INDEX claims_by_end; DROP INDEX claims_waiting;
                  ALTER TABLE claims DROP COLUMN weight;
                  DROP TABLE rooms; DROP TABLE latches; DROP TABLE latch_operations;
-                 DROP TABLE watchers;
+                 DROP TABLE watchers; DROP TABLE limits;
                  PRAGMA user_version = 1;",
             )
             .unwrap();

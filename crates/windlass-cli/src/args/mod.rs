@@ -3,7 +3,9 @@
 mod bench;
 mod duration;
 mod gate;
+mod limit;
 mod lock;
+mod rate;
 mod refusal;
 mod run;
 mod tools;
@@ -11,9 +13,11 @@ mod tools;
 use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
 
 pub(crate) use bench::{
-    BenchArgs, HandedOn, HandoffArgs, LeasesArgs, LockArgs, SemArgs, WaitersArgs, Workload,
+    BenchArgs, HandedOn, HandoffArgs, LeasesArgs, LimitArgs, LockArgs, SemArgs, WaitersArgs,
+    Workload,
 };
 pub(crate) use gate::{AdmitArgs, GateCommand};
+pub(crate) use limit::{LimitCommand, PeekArgs, ResetArgs, TakeArgs};
 pub(crate) use lock::{
     AcquireArgs, BreakArgs, LockCommand, LsArgs, ReleaseArgs, RenewArgs, ShowArgs,
 };
@@ -97,6 +101,9 @@ pub(crate) enum Command {
     /// Refuse those whose lock has passed to somebody else
     #[command(subcommand)]
     Gate(GateCommand),
+    /// Allow so much in so much time
+    #[command(subcommand)]
+    Limit(LimitCommand),
     /// Look at the store: what it is, what it promises, what is misconfigured
     Doctor,
     /// Measure speed, beside the same work done bare

@@ -5,6 +5,7 @@ mod bench;
 mod completions;
 mod doctor;
 mod gate;
+mod limit;
 mod lock;
 mod man;
 mod run;
@@ -22,6 +23,7 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
         Command::Run(args) => run::run(args, global, printer).await,
         Command::Lock(command) => lock::lock(command, global, printer).await,
         Command::Gate(command) => gate::gate(command, global, printer).await,
+        Command::Limit(command) => limit::limit(command, global, printer).await,
         Command::Doctor => doctor::doctor(global, printer).await,
         Command::Bench(args) => bench::bench(&args, &store::url(global)?, printer).await,
         Command::Completions(args) => Ok(completions::completions(&args, printer)),
