@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use crate::backend::memory::{Memory, World};
 use crate::backend::url::StoreUrl;
 use crate::backend::{Backend, Capabilities, Finding, GateStore, LockState, LockStore, WakeUps};
+use crate::counter::Counter;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::lease::{Clock, Keeper};
@@ -122,6 +123,7 @@ impl Options {
             inner: Arc::new(Inner {
                 locks: backend.locks(),
                 gates: backend.gates(),
+                counters: backend.counters(),
                 limits: Runtime::new(backend.limits(), keeper.clock().clone()),
                 backend,
                 keeper,
@@ -150,6 +152,7 @@ struct Inner {
     backend: Arc<dyn Backend>,
     locks: Arc<dyn LockStore>,
     gates: Arc<dyn GateStore>,
+    counters: Arc<dyn crate::backend::counter::CounterStore>,
     limits: Arc<Runtime>,
     keeper: Arc<Keeper>,
     namespace: Option<String>,
@@ -164,6 +167,11 @@ impl Coordinator {
     /// The gate of that name, for the side of the resource.
     pub fn gate(&self, name: &str) -> Gate {
         Gate::new(self.clone(), name)
+    }
+
+    /// A counter of that name. Nothing is sent until it is asked.
+    pub fn counter(&self, name: &str) -> Counter {
+        Counter::new(self.clone(), name)
     }
 
     /// A limiter of that name, with one quota or several. Nothing is sent until it is asked.
@@ -217,6 +225,10 @@ impl Coordinator {
 
     pub(crate) fn gates(&self) -> &Arc<dyn GateStore> {
         &self.inner.gates
+    }
+
+    pub(crate) fn counters(&self) -> &Arc<dyn crate::backend::counter::CounterStore> {
+        &self.inner.counters
     }
 
     pub(crate) fn limits(&self) -> &Arc<Runtime> {

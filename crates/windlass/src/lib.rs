@@ -17,6 +17,7 @@
 
 pub mod backend;
 mod coordinator;
+mod counter;
 #[cfg(doctest)]
 mod documentation;
 mod error;
@@ -26,8 +27,12 @@ mod limit;
 mod lock;
 mod name;
 
+pub use backend::counter::Counted;
 pub use backend::{Admission, Capabilities, Finding, Holder, LockState, Released, Severity};
 pub use coordinator::{Coordinator, DEFAULT_CALL_TIMEOUT, Options, connect};
+pub use counter::{
+    BufferedCounter, Counter, DEFAULT_FLUSH_EVERY, DEFAULT_REMEMBER_OPERATION, MAX_OPERATION_BYTES,
+};
 pub use error::{Error, ErrorKind, Result};
 pub use gate::{DEFAULT_REMEMBER, Gate};
 pub use lease::{Clock, Fence, FenceStrength, MAX_OWNER_BYTES, Moment, Owner};

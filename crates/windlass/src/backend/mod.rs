@@ -3,6 +3,7 @@
 //! A store answers *whole decisions*, each in one indivisible step; waiting, renewing, retrying
 //! and cleaning up are written once, above. No type of a driver crosses these traits.
 
+pub mod counter;
 #[cfg(feature = "file")]
 pub(crate) mod file;
 pub mod limit;
@@ -37,6 +38,9 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Its gates.
     fn gates(&self) -> Arc<dyn GateStore>;
+
+    /// Its counters.
+    fn counters(&self) -> Arc<dyn counter::CounterStore>;
 
     /// Its limiters.
     fn limits(&self) -> Arc<dyn limit::LimitStore>;

@@ -11,6 +11,7 @@
 mod bare;
 mod handoff;
 mod latency;
+mod leased;
 mod leases;
 mod limit;
 mod lock;
@@ -35,6 +36,7 @@ pub(crate) async fn bench(args: &BenchArgs, url: &str, printer: &Printer) -> Res
         Workload::Lock(args) => lock::lock(args, url, printer).await,
         Workload::Handoff(args) => handoff::handoff(args, url, printer).await,
         Workload::Leases(args) => leases::leases(args, url, printer).await,
+        Workload::Limit(args) if args.leased => leased::leased(args, url, printer).await,
         Workload::Limit(args) => limit::limit(args, url, printer).await,
         Workload::Waiters(args) => waiters::waiters(args, url, printer).await,
     }?;

@@ -3,6 +3,7 @@
 //! Leases are measured by the machine's boot clock, which all its processes share; after a reboot
 //! nobody can be holding anything, so all claims are void, while fences go on growing.
 
+mod counter;
 mod examine;
 mod gate;
 mod limit;
@@ -69,6 +70,10 @@ impl Backend for File {
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::new(self.clone())
+    }
+
+    fn counters(&self) -> Arc<dyn super::counter::CounterStore> {
         Arc::new(self.clone())
     }
 

@@ -39,4 +39,4 @@ pub(super) const TABLES: &str = "
 ";
 
 /// The tables of the other primitives.
-pub(super) const MORE_TABLES: &[&str] = &[super::limit::TABLE];
+pub(super) const MORE_TABLES: &[&str] = &[super::limit::TABLE, super::counter::TABLE];

@@ -255,7 +255,12 @@ fn sweep(database: &Connection, now: Moment) {
                 [now.as_nanos() as i64],
             )
         })
-        .and_then(|_| database.execute(super::limit::SWEEP, [now.as_nanos() as i64 / 1_000]));
+        .and_then(|_| database.execute(super::limit::SWEEP, [now.as_nanos() as i64 / 1_000]))
+        .and_then(|_| {
+            let [counters, operations] = super::counter::SWEEPS;
+            database.execute(counters, [now.as_nanos() as i64 / 1_000])?;
+            database.execute(operations, [now.as_nanos() as i64 / 1_000])
+        });
     if let Err(e) = swept {
         tracing::debug!(error = %e, "could not sweep");
     }

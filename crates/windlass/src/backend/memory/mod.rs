@@ -3,6 +3,7 @@
 //! `memory:` alone is a world of its own for each connection; `memory:NAME` is shared by all who
 //! name it within the process.
 
+mod counter;
 mod gate;
 mod limit;
 mod lock;
@@ -30,6 +31,8 @@ pub(crate) struct World {
     locks: Shards<super::rules::line::MemoryLine>,
     gates: Shards<super::rules::gate::Seen>,
     limits: Shards<limit::Limit>,
+    counters: Shards<super::rules::counter::Tally>,
+    counter_ops: Shards<counter::Done>,
     clients: Mutex<HashMap<u64, Weak<dyn WakeUps>>>,
 }
 
@@ -61,6 +64,8 @@ impl World {
             locks: Shards::new(),
             gates: Shards::new(),
             limits: Shards::new(),
+            counters: Shards::new(),
+            counter_ops: Shards::new(),
             clients: Mutex::default(),
         })
     }
@@ -103,6 +108,10 @@ impl Backend for Memory {
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn counters(&self) -> Arc<dyn super::counter::CounterStore> {
         Arc::clone(&self.0) as _
     }
 

@@ -7,6 +7,8 @@
 //! | `windlass:lock:claim:{TAG} OWNER` | string, PX | one claim: fence, ttl, since when, wake-up address, note |
 //! | `windlass:gate:{TAG}` | string, PX | the highest fence admitted |
 //! | `windlass:limit:{TAG}` | string, PX | what was used of a limiter |
+//! | `windlass:counter:{TAG}` | string, or hash with PX | a counter; the slots of a windowed one |
+//! | `windlass:counter:op:{TAG} ID` | string, PX | what was added once |
 //! | `windlass:fence` | string | the counter that all fences come from |
 //!
 //! `{TAG}` is the hash tag that puts a key in the slot of the bare name. It is the name itself,
@@ -25,6 +27,8 @@ const CLAIM: &str = "windlass:lock:claim:";
 const SLOTS: u16 = 16384;
 const GATE: &str = "windlass:gate:";
 const LIMIT: &str = "windlass:limit:";
+const COUNTER: &str = "windlass:counter:";
+const COUNTER_OP: &str = "windlass:counter:op:";
 
 /// What `SCAN` looks for to find all claims.
 pub(super) const ALL_CLAIMS: &str = "windlass:lock:claim:{*";
@@ -52,6 +56,18 @@ pub(super) fn gate(name: &Name) -> String {
 
 pub(super) fn limit(name: &Name) -> String {
     tagged(LIMIT, name)
+}
+
+pub(super) fn counter(name: &Name) -> String {
+    tagged(COUNTER, name)
+}
+
+/// What a counter's operation left.
+pub(super) fn counter_op(name: &Name, id: &str) -> String {
+    let mut key = tagged(COUNTER_OP, name);
+    key.push(' ');
+    key.push_str(id);
+    key
 }
 
 /// The channel on which a client is woken.
@@ -169,7 +185,14 @@ mod tests {
         for text in NAMES {
             let n = name(text);
             let owner = Owner::random();
-            for key in [line(&n), claim(&n, &owner), gate(&n), limit(&n)] {
+            for key in [
+                line(&n),
+                claim(&n, &owner),
+                gate(&n),
+                limit(&n),
+                counter(&n),
+                counter_op(&n, "{x}"),
+            ] {
                 assert_eq!(slot(&key), slot(text), "{key} for {text}");
             }
         }

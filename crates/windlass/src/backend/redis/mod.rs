@@ -1,6 +1,7 @@
 //! `redis://` — one Redis or Valkey server.
 
 mod batch;
+mod counter;
 mod examine;
 mod gate;
 mod keys;
@@ -74,6 +75,10 @@ impl Backend for Redis {
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::new(self.clone())
+    }
+
+    fn counters(&self) -> Arc<dyn super::counter::CounterStore> {
         Arc::new(self.clone())
     }
 
