@@ -11,6 +11,8 @@ mod lock;
 #[cfg(test)]
 mod proof;
 #[cfg(test)]
+mod proof_counter;
+#[cfg(test)]
 mod proof_limit;
 mod record;
 mod script;

@@ -127,8 +127,10 @@ fn add_windowed(
     let slot = now / width;
     slots.retain(|(at, _)| at + SLOTS > slot);
     let value: i64 = slots.iter().map(|(_, number)| number).sum();
-    let sum = within(value, ask).filter(|sum| sum.abs() <= MOST_IN_A_WINDOW);
-    let Some(sum) = sum else {
+    let in_slot = slots.iter().find(|(at, _)| *at == slot).map_or(0, |s| s.1);
+    let exact = |number: i64| number.unsigned_abs() <= MOST_IN_A_WINDOW as u64;
+    let fits = exact(ask.amount) && exact(in_slot + ask.amount);
+    let Some(sum) = within(value, ask).filter(|sum| fits && exact(*sum)) else {
         return Ok((refused(value), None));
     };
     if ask.amount == 0 {

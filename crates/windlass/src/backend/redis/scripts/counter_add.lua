@@ -50,6 +50,27 @@ end
 
 local kind = call('TYPE', counter).ok
 local value, added
+local now, sum, over, stored = 0, 0, {}, width
+if kind == 'hash' then
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+  stored = call('HGET', counter, 'width')
+  local fields, in_use = call('HGETALL', counter), false
+  local slot = math.floor(now / stored)
+  for i = 1, #fields, 2 do
+    if fields[i] ~= 'width' then
+      if tonumber(fields[i]) + 60 > slot then
+        sum, in_use = sum + fields[i + 1], true
+      else
+        over[#over + 1] = fields[i]
+      end
+    end
+  end
+  if not in_use then
+    call('DEL', counter)
+    kind, over, stored = 'none', {}, width
+  end
+end
 if width == '' then
   if kind ~= 'string' and kind ~= 'none' then
     return {3}
@@ -82,40 +103,31 @@ if width == '' then
     end
   end
 else
-  if kind ~= 'hash' and kind ~= 'none' then
+  if kind == 'string' or stored ~= width then
     return {3}
   end
-  local time = call('TIME')
-  local now = time[1] * 1000000 + time[2]
-  local sum, fields, over = 0, call('HGETALL', counter), {}
-  local stored = call('HGET', counter, 'width') or width
-  local slot = math.floor(now / stored)
-  for i = 1, #fields, 2 do
-    if fields[i] ~= 'width' then
-      if tonumber(fields[i]) + 60 <= slot then
-        over[#over + 1] = fields[i]
-      elseif stored ~= width then
-        return {3}
-      else
-        sum = sum + fields[i + 1]
-      end
-    end
+  if kind == 'none' then
+    local time = call('TIME')
+    now = time[1] * 1000000 + time[2]
   end
-  slot = math.floor(now / width)
   value, added = string.format('%.0f', sum), 1
   if amount ~= '0' then
     local total = string.format('%.0f', sum + amount)
-    -- Sums of slots must be exact here.
-    local exact = '9007199254740991'
-    if beyond(total) or above(total, exact) or above('-' .. exact, total)
-      or above(amount, exact) or above('-' .. exact, amount) then
+    local slot = string.format('%.0f', math.floor(now / width))
+    local in_slot = string.format('%.0f', (call('HGET', counter, slot) or 0) + amount)
+    -- All of these must be exact here.
+    local most = '9007199254740991'
+    local function exact(number)
+      return not above(number, most) and not above('-' .. most, number)
+    end
+    if beyond(total) or not (exact(amount) and exact(total) and exact(in_slot)) then
       added = 0
     else
       value = total
       if #over > 0 then
         call('HDEL', counter, unpack(over))
       end
-      call('HINCRBY', counter, string.format('%.0f', slot), amount)
+      call('HINCRBY', counter, slot, amount)
       call('HSET', counter, 'width', width)
       call('PEXPIRE', counter, math.ceil(60 * width / 1000) + 1)
     end
