@@ -13,6 +13,7 @@ use crate::backend::{
     WakeUps,
 };
 use crate::barrier::Barrier;
+use crate::counter::Counter;
 use crate::election::Election;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
@@ -132,6 +133,7 @@ impl Options {
                 claims: backend.claims(),
                 gates: backend.gates(),
                 latches: backend.latches(),
+                counters: backend.counters(),
                 news: backend.news(),
                 limits: Runtime::new(backend.limits(), keeper.clock().clone()),
                 backend,
@@ -162,6 +164,7 @@ struct Inner {
     claims: Arc<dyn ClaimStore>,
     gates: Arc<dyn GateStore>,
     latches: Arc<dyn LatchStore>,
+    counters: Arc<dyn crate::backend::counter::CounterStore>,
     news: Arc<dyn NewsStore>,
     limits: Arc<Runtime>,
     keeper: Arc<Keeper>,
@@ -208,6 +211,11 @@ impl Coordinator {
     /// The gate of that name, for the side of the resource.
     pub fn gate(&self, name: &str) -> Gate {
         Gate::new(self.clone(), name)
+    }
+
+    /// A counter of that name. Nothing is sent until it is asked.
+    pub fn counter(&self, name: &str) -> Counter {
+        Counter::new(self.clone(), name)
     }
 
     /// A limiter of that name, with one quota or several. Nothing is sent until it is asked.
@@ -297,6 +305,10 @@ impl Coordinator {
 
     pub(crate) fn gates(&self) -> &Arc<dyn GateStore> {
         &self.inner.gates
+    }
+
+    pub(crate) fn counters(&self) -> &Arc<dyn crate::backend::counter::CounterStore> {
+        &self.inner.counters
     }
 
     pub(crate) fn limits(&self) -> &Arc<Runtime> {

@@ -19,6 +19,7 @@ mod asking;
 pub mod backend;
 mod barrier;
 mod coordinator;
+mod counter;
 #[cfg(doctest)]
 mod documentation;
 mod election;
@@ -35,12 +36,16 @@ mod semaphore;
 mod together;
 mod watching;
 
+pub use backend::counter::Counted;
 pub use backend::{
     Admission, Capabilities, Finding, Holder, Kind, LatchState, Occupancy, Order, Released,
     Severity,
 };
 pub use barrier::{Barrier, Party};
 pub use coordinator::{Coordinator, DEFAULT_CALL_TIMEOUT, Options, connect};
+pub use counter::{
+    BufferedCounter, Counter, DEFAULT_FLUSH_EVERY, DEFAULT_REMEMBER_OPERATION, MAX_OPERATION_BYTES,
+};
 pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{Error, ErrorKind, Result};
 pub use gate::{DEFAULT_REMEMBER, Gate};

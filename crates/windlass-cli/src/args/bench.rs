@@ -110,6 +110,10 @@ pub(crate) struct LimitArgs {
     /// How long each side is measured, for each number of tasks
     #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
     pub(crate) seconds: Duration,
+
+    /// Measure decisions from lent units instead, at a million a second
+    #[arg(long)]
+    pub(crate) leased: bool,
 }
 
 #[derive(Args, Debug)]

@@ -1,6 +1,7 @@
 //! What can be asked of `windlass`, apart from how it is done.
 
 mod bench;
+mod counter;
 mod duration;
 mod gate;
 mod limit;
@@ -16,6 +17,7 @@ pub(crate) use bench::{
     BenchArgs, HandedOn, HandoffArgs, LeasesArgs, LimitArgs, LockArgs, SemArgs, WaitersArgs,
     Workload,
 };
+pub(crate) use counter::{CounterAddArgs, CounterCommand, CounterGetArgs, CounterResetArgs};
 pub(crate) use gate::{AdmitArgs, GateCommand};
 pub(crate) use limit::{LimitCommand, PeekArgs, ResetArgs, TakeArgs};
 pub(crate) use lock::{
@@ -104,6 +106,9 @@ pub(crate) enum Command {
     /// Allow so much in so much time
     #[command(subcommand)]
     Limit(LimitCommand),
+    /// Count, for all to see
+    #[command(subcommand)]
+    Counter(CounterCommand),
     /// Look at the store: what it is, what it promises, what is misconfigured
     Doctor,
     /// Measure speed, beside the same work done bare

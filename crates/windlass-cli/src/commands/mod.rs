@@ -3,6 +3,7 @@
 mod acquiring;
 mod bench;
 mod completions;
+mod counter;
 mod doctor;
 mod gate;
 mod limit;
@@ -24,6 +25,7 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
         Command::Lock(command) => lock::lock(command, global, printer).await,
         Command::Gate(command) => gate::gate(command, global, printer).await,
         Command::Limit(command) => limit::limit(command, global, printer).await,
+        Command::Counter(command) => counter::counter(command, global, printer).await,
         Command::Doctor => doctor::doctor(global, printer).await,
         Command::Bench(args) => bench::bench(&args, &store::url(global)?, printer).await,
         Command::Completions(args) => Ok(completions::completions(&args, printer)),

@@ -9,6 +9,7 @@
 
 pub mod barrier;
 pub mod cancel;
+pub mod counter;
 pub mod election;
 pub mod gate;
 pub mod latch;
@@ -148,6 +149,8 @@ macro_rules! conformance {
                 several_quotas_are_one_decision, many_keys_at_once, reserving, acquiring, resetting,
                 the_quota_can_change, algorithms_do_not_mix, bad_input, limiters_are_apart,
                 a_crowd_gets_no_more, a_policy_costs_nothing;
+            counter: nothing_is_lost, bounds_refuse, it_does_not_wrap_around, it_ends, a_window,
+                adding_once, bad_counter_input, buffering;
             leased: all_together_never_use_more, a_steady_demand_costs_few_calls,
                 what_is_not_used_goes_back, windows_lend_until_they_end,
                 what_cannot_be_lent_is_asked_for;

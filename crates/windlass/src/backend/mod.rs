@@ -4,6 +4,7 @@
 //! and cleaning up are written once, above. No type of a driver crosses these traits.
 
 mod claims;
+pub mod counter;
 #[cfg(feature = "file")]
 pub(crate) mod file;
 mod latch;
@@ -53,6 +54,9 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// What it announces to those who listen.
     fn news(&self) -> Arc<dyn NewsStore>;
+    /// Its counters.
+    fn counters(&self) -> Arc<dyn counter::CounterStore>;
+
     /// Its limiters.
     fn limits(&self) -> Arc<dyn limit::LimitStore>;
 

@@ -13,6 +13,7 @@ mod cycles;
 mod handoff;
 mod held;
 mod latency;
+mod leased;
 mod leases;
 mod limit;
 mod mutexes;
@@ -40,6 +41,7 @@ pub(crate) async fn bench(args: &BenchArgs, url: &str, printer: &Printer) -> Res
         }
         Workload::Handoff(args) => handoff::handoff(args, url, printer).await,
         Workload::Leases(args) => leases::leases(args, url, printer).await,
+        Workload::Limit(args) if args.leased => leased::leased(args, url, printer).await,
         Workload::Limit(args) => limit::limit(args, url, printer).await,
         Workload::Waiters(args) => waiters::waiters(args, url, printer).await,
     }?;

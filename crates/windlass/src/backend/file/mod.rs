@@ -4,6 +4,7 @@
 //! nobody can be holding anything, so all claims are void, while fences go on growing.
 
 mod claims;
+mod counter;
 mod examine;
 mod gate;
 mod latch;
@@ -84,6 +85,10 @@ impl Backend for File {
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::new(self.clone())
+    }
+
+    fn counters(&self) -> Arc<dyn super::counter::CounterStore> {
         Arc::new(self.clone())
     }
 

@@ -131,6 +131,7 @@ fn start_boot(database: &mut Connection) -> rusqlite::Result<()> {
     if known != boot {
         tx.execute_batch("DELETE FROM claims; DELETE FROM rooms; DELETE FROM watchers;")?;
         super::limit::start_boot(&tx, now as u64 / 1_000)?;
+        super::counter::start_boot(&tx, now as u64 / 1_000)?;
         tx.execute(
             "UPDATE gates SET until = min(remember, 9223372036854775807 - ?1) + ?1",
             [now],

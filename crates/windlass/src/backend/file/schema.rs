@@ -15,7 +15,10 @@ pub(super) const VERSION: i32 = 2;
 /// `watchers`: which clients want to hear of what.
 /// `fences`: one row: the last fence drawn, the ceiling that is safely on disk, and the boot in
 /// which claims are valid.
-pub(super) const STEPS: [&[&str]; VERSION as usize] = [&[FIRST], &[ROOMS, super::limit::TABLE]];
+pub(super) const STEPS: [&[&str]; VERSION as usize] = [
+    &[FIRST],
+    &[ROOMS, super::limit::TABLE, super::counter::TABLE],
+];
 
 const FIRST: &str = "
     CREATE TABLE claims (

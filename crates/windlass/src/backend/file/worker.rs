@@ -299,7 +299,12 @@ fn sweep(database: &Connection, now: Moment) {
                 [],
             )
         })
-        .and_then(|_| database.execute(super::limit::SWEEP, [now / 1_000]));
+        .and_then(|_| database.execute(super::limit::SWEEP, [now / 1_000]))
+        .and_then(|_| {
+            let [counters, operations] = super::counter::SWEEPS;
+            database.execute(counters, [now / 1_000])?;
+            database.execute(operations, [now / 1_000])
+        });
     if let Err(e) = swept {
         tracing::debug!(error = %e, "could not sweep");
     }

@@ -4,6 +4,7 @@
 //! name it within the process.
 
 mod claims;
+mod counter;
 mod gate;
 mod latch;
 mod limit;
@@ -37,6 +38,8 @@ pub(crate) struct World {
     latches: Shards<super::rules::latch::Latch>,
     limits: Shards<limit::Limit>,
     listeners: Arc<Listeners>,
+    counters: Shards<super::rules::counter::Tally>,
+    counter_ops: Shards<counter::Done>,
     clients: Mutex<HashMap<u64, Weak<dyn WakeUps>>>,
 }
 
@@ -70,6 +73,8 @@ impl World {
             latches: Shards::new(),
             limits: Shards::new(),
             listeners: Arc::default(),
+            counters: Shards::new(),
+            counter_ops: Shards::new(),
             clients: Mutex::default(),
         })
     }
@@ -113,6 +118,10 @@ impl Backend for Memory {
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn counters(&self) -> Arc<dyn super::counter::CounterStore> {
         Arc::clone(&self.0) as _
     }
 

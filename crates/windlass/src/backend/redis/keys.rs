@@ -12,6 +12,8 @@
 //! | `windlass:latch:counted:{TAG}` | set, PX | the operations that were counted in this generation |
 //! | `windlass:gate:{TAG}` | string, PX | the highest fence admitted |
 //! | `windlass:limit:{TAG}` | string, PX | what was used of a limiter |
+//! | `windlass:counter:{TAG}` | string, or hash with PX | a counter; the slots of a windowed one |
+//! | `windlass:counter:op:{TAG} ID` | string, PX | what was added once |
 //! | `windlass:fence` | string | the counter that all fences come from |
 //!
 //! `{TAG}` is the hash tag that puts a key in the slot of the bare name. It is the name itself,
@@ -32,6 +34,8 @@ const SLOTS: u16 = 16384;
 const GATE: &str = "windlass:gate:";
 const LATCH: &str = "windlass:latch:";
 const LIMIT: &str = "windlass:limit:";
+const COUNTER: &str = "windlass:counter:";
+const COUNTER_OP: &str = "windlass:counter:op:";
 const COUNTED: &str = "windlass:latch:counted:";
 
 /// What `SCAN` looks for to find all claims.
@@ -60,6 +64,18 @@ pub(super) fn gate(name: &Name) -> String {
 
 pub(super) fn limit(name: &Name) -> String {
     tagged(LIMIT, name)
+}
+
+pub(super) fn counter(name: &Name) -> String {
+    tagged(COUNTER, name)
+}
+
+/// What a counter's operation left.
+pub(super) fn counter_op(name: &Name, id: &str) -> String {
+    let mut key = tagged(COUNTER_OP, name);
+    key.push(' ');
+    key.push_str(id);
+    key
 }
 
 /// The channel on which a client is woken.
@@ -208,8 +224,15 @@ mod tests {
             let n = name(text);
             let owner = Owner::random();
             let rooms = Kind::ALL.into_iter().flat_map(|kind| room(kind, &n));
-            let keys = [line(&n), claim(&n, &owner), gate(&n), limit(&n)];
-            for key in keys.into_iter().chain(latch(&n)).chain(rooms) {
+            let keys = [
+                line(&n),
+                claim(&n, &owner),
+                gate(&n),
+                limit(&n),
+                counter(&n),
+            ];
+            let keys = keys.into_iter().chain([counter_op(&n, "{x}")]);
+            for key in keys.chain(latch(&n)).chain(rooms) {
                 assert_eq!(slot(&key), slot(text), "{key} for {text}");
             }
         }

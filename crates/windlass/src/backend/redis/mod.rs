@@ -2,6 +2,7 @@
 
 mod batch;
 mod claims;
+mod counter;
 mod examine;
 mod gate;
 mod keys;
@@ -12,6 +13,8 @@ mod lock;
 mod news;
 #[cfg(test)]
 mod proof;
+#[cfg(test)]
+mod proof_counter;
 #[cfg(test)]
 mod proof_limit;
 mod record;
@@ -83,6 +86,10 @@ impl Backend for Redis {
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::new(self.clone())
+    }
+
+    fn counters(&self) -> Arc<dyn super::counter::CounterStore> {
         Arc::new(self.clone())
     }
 

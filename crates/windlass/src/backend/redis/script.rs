@@ -42,6 +42,12 @@ pub(super) static LIMIT: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
+pub(super) static COUNTER_ADD: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/counter_add.lua")));
+
+pub(super) static COUNTER_RESET: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/counter_reset.lua")));
+
 pub(super) static LOCK_INSPECT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/lock_inspect.lua")));
 

@@ -4,6 +4,7 @@
 //! these very functions; the Redis scripts are proven to decide alike by a property test.
 
 pub mod claims;
+pub mod counter;
 pub mod gate;
 pub mod latch;
 pub mod limit;

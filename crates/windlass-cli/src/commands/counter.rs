@@ -1,0 +1,87 @@
+//! `windlass counter`: one number for all.
+
+use serde::Serialize;
+
+use crate::args::{CounterAddArgs, CounterCommand, CounterGetArgs, CounterResetArgs, Global};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::store;
+
+pub(super) async fn counter(
+    command: CounterCommand,
+    global: &Global,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    match command {
+        CounterCommand::Add(args) => add(&args, global, printer).await,
+        CounterCommand::Get(args) => get(&args, global, printer).await,
+        CounterCommand::Reset(args) => reset(&args, global, printer).await,
+    }
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    name: &'a str,
+    value: i64,
+}
+
+async fn add(args: &CounterAddArgs, global: &Global, printer: &Printer) -> Result<Exit, Failure> {
+    let store = store::open(global).await?;
+    let mut counter = store.counter(&args.name);
+    if let Some(max) = args.max {
+        counter = counter.max(max);
+    }
+    if let Some(min) = args.min {
+        counter = counter.min(min);
+    }
+    if let Some(expire) = args.expire {
+        counter = counter.expire(expire);
+    }
+    if let Some(window) = args.window {
+        counter = counter.window(window);
+    }
+    let counted = match &args.once {
+        Some(operation) => counter.add_once(operation, args.amount).await?,
+        None => counter.add(args.amount).await?,
+    };
+    let (name, value) = (&args.name, counted.value);
+    let text = if counted.repeated {
+        format!("{name} was {value} when this was first added")
+    } else if counted.added {
+        format!("{name} is {value}")
+    } else {
+        format!(
+            "{name} stays {value}: {} more is beyond its bounds",
+            args.amount
+        )
+    };
+    printer.answer(&Answer { name, value }, text);
+    Ok(if counted.added {
+        Exit::SUCCESS
+    } else {
+        Exit::NO
+    })
+}
+
+async fn get(args: &CounterGetArgs, global: &Global, printer: &Printer) -> Result<Exit, Failure> {
+    let store = store::open(global).await?;
+    let mut counter = store.counter(&args.name);
+    if let Some(window) = args.window {
+        counter = counter.window(window);
+    }
+    let (name, value) = (&args.name, counter.get().await?);
+    printer.answer(&Answer { name, value }, format_args!("{name} is {value}"));
+    Ok(Exit::SUCCESS)
+}
+
+async fn reset(
+    args: &CounterResetArgs,
+    global: &Global,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let store = store::open(global).await?;
+    let (name, value) = (&args.name, store.counter(&args.name).reset().await?);
+    printer.answer(&Answer { name, value }, format_args!("{name} was {value}"));
+    Ok(Exit::SUCCESS)
+}

@@ -1,0 +1,68 @@
+//! Counters: what a store decides about them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Pending;
+use super::rules::counter::Addition;
+use crate::error::{Error, ErrorKind};
+use crate::name::Name;
+
+/// Counters: one number for all.
+pub trait CounterStore: Send + Sync + fmt::Debug {
+    /// Adds to a counter, unless that goes beyond a bound; 0 is a look. With an operation that was
+    /// done before, nothing happens and its answer is given again.
+    fn add(&self, ask: CounterAsk) -> Pending<'_, Counted>;
+
+    /// Forgets the counter. Says what its value was.
+    fn reset(&self, name: Name) -> Pending<'_, i64>;
+}
+
+/// What is asked of a counter.
+#[derive(Clone, Debug)]
+pub struct CounterAsk {
+    /// Which one.
+    pub name: Name,
+    /// What to add.
+    pub addition: Addition,
+    /// To be done once only.
+    pub operation: Option<Operation>,
+}
+
+/// Something that is done once, however often it is asked for.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// What it is known by.
+    pub id: Arc<str>,
+    /// For how long, in microseconds.
+    pub remember: u64,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "what was refused was not counted"]
+pub struct Counted {
+    /// The value afterwards.
+    pub value: i64,
+    /// Whether it was added, now or when the operation was first done.
+    pub added: bool,
+    /// Whether the operation had been done before: then `value` is what it was right after that.
+    pub repeated: bool,
+}
+
+pub(crate) fn other_kind() -> Error {
+    Error::new(
+        ErrorKind::WrongType,
+        "call",
+        "a counter of another kind has this name: plain, or with another window",
+    )
+    .with_hint("choose another name, or reset the counter first")
+}
+
+pub(crate) fn other_amount(before: i64) -> Error {
+    Error::invalid(
+        "call",
+        format!("the operation of this id was done before, with another amount: {before}"),
+    )
+    .with_hint("use a fresh id for each operation")
+}

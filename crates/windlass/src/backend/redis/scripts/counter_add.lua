@@ -1,0 +1,139 @@
+-- Adds to a counter, unless that goes beyond a bound.
+--
+--   KEYS: the counter, what was done once (any key of the same slot if nothing is)
+--   ARGV: amount, min, max, expire in ms or "", width of a slot in us or "" for a plain counter,
+--         for how long to remember in ms or ""
+--   returns: {1 if added, else 0; the value; 1 if it was done before, else 0}
+--            {2, the other amount} if it was done before with another amount
+--            {3} if the counter is of another kind
+--
+-- A plain counter is a string with the number. A windowed one is a hash: the sum of each slot of time,
+-- by the slot's number, and the width of a slot ("width"). What was done once is "<amount> <value>".
+--
+-- Atomic because "is it within the bounds" and "now it is more" must not be parted.
+-- Numbers have up to 64 bits, more than Lua's: Redis adds, and bounds are compared as text.
+
+local call = redis.call
+local counter, once = KEYS[1], KEYS[2]
+local amount, min, max, expire, width, remember = unpack(ARGV)
+local negative = string.sub(amount, 1, 1) == '-'
+
+-- "a > b" for whole numbers as text.
+local function above(a, b)
+  local a_minus, b_minus = string.sub(a, 1, 1) == '-', string.sub(b, 1, 1) == '-'
+  if a_minus ~= b_minus then
+    return b_minus
+  end
+  if #a ~= #b then
+    return (#a > #b) ~= a_minus
+  end
+  return a ~= b and (a > b) ~= a_minus
+end
+
+local function beyond(sum)
+  if negative then
+    return above(min, sum)
+  end
+  return amount ~= '0' and above(sum, max)
+end
+
+if remember ~= '' then
+  local before = call('GET', once)
+  if before then
+    local then_amount, value = string.match(before, '^(%S+) (%S+)$')
+    if then_amount ~= amount then
+      return {2, then_amount}
+    end
+    return {1, value, 1}
+  end
+end
+
+local kind = call('TYPE', counter).ok
+local value, added
+local now, sum, over, stored = 0, 0, {}, width
+if kind == 'hash' then
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+  stored = call('HGET', counter, 'width')
+  local fields, in_use = call('HGETALL', counter), false
+  local slot = math.floor(now / stored)
+  for i = 1, #fields, 2 do
+    if fields[i] ~= 'width' then
+      if tonumber(fields[i]) + 60 > slot then
+        sum, in_use = sum + fields[i + 1], true
+      else
+        over[#over + 1] = fields[i]
+      end
+    end
+  end
+  if not in_use then
+    call('DEL', counter)
+    kind, over, stored = 'none', {}, width
+  end
+end
+if width == '' then
+  if kind ~= 'string' and kind ~= 'none' then
+    return {3}
+  end
+  local old = call('GET', counter)
+  value, added = old or '0', 1
+  if amount ~= '0' then
+    local sum = redis.pcall('INCRBY', counter, amount)
+    if type(sum) == 'table' then
+      -- Beyond 64 bits; or not a number at all.
+      if not string.find(sum.err, 'overflow', 1, true) then
+        return {3}
+      end
+      added = 0
+    else
+      local exact = call('GET', counter)
+      if beyond(exact) then
+        added = 0
+        if old then
+          call('SET', counter, old, 'KEEPTTL')
+        else
+          call('DEL', counter)
+        end
+      else
+        value = exact
+        if not old and expire ~= '' then
+          call('PEXPIRE', counter, expire)
+        end
+      end
+    end
+  end
+else
+  if kind == 'string' or stored ~= width then
+    return {3}
+  end
+  if kind == 'none' then
+    local time = call('TIME')
+    now = time[1] * 1000000 + time[2]
+  end
+  value, added = string.format('%.0f', sum), 1
+  if amount ~= '0' then
+    local total = string.format('%.0f', sum + amount)
+    local slot = string.format('%.0f', math.floor(now / width))
+    local in_slot = string.format('%.0f', (call('HGET', counter, slot) or 0) + amount)
+    -- All of these must be exact here.
+    local most = '9007199254740991'
+    local function exact(number)
+      return not above(number, most) and not above('-' .. most, number)
+    end
+    if beyond(total) or not (exact(amount) and exact(total) and exact(in_slot)) then
+      added = 0
+    else
+      value = total
+      if #over > 0 then
+        call('HDEL', counter, unpack(over))
+      end
+      call('HINCRBY', counter, slot, amount)
+      call('HSET', counter, 'width', width)
+      call('PEXPIRE', counter, math.ceil(60 * width / 1000) + 1)
+    end
+  end
+end
+if added == 1 and remember ~= '' then
+  call('SET', once, amount .. ' ' .. value, 'PX', remember)
+end
+return {added, value, 0}
