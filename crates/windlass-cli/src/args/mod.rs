@@ -3,21 +3,25 @@
 mod bench;
 mod duration;
 mod gate;
+mod hand;
+mod job;
 mod lock;
 mod refusal;
 mod run;
 mod tools;
 
+use clap::builder::RangedI64ValueParser;
 use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
+use windlass::MAX_PERMITS;
 
 pub(crate) use bench::{
     BenchArgs, HandedOn, HandoffArgs, LeasesArgs, LockArgs, SemArgs, WaitersArgs, Workload,
 };
 pub(crate) use gate::{AdmitArgs, GateCommand};
-pub(crate) use lock::{
-    AcquireArgs, BreakArgs, LockCommand, LsArgs, ReleaseArgs, RenewArgs, ShowArgs,
-};
-pub(crate) use run::{OnLost, RunArgs};
+pub(crate) use hand::HandArgs;
+pub(crate) use job::{JobArgs, OnLost};
+pub(crate) use lock::{BreakArgs, LockCommand, LsArgs, ShowArgs};
+pub(crate) use run::RunArgs;
 pub(crate) use tools::{CompletionsArgs, ManArgs};
 
 use crate::exit::Exit;
@@ -114,6 +118,11 @@ pub(crate) fn parse() -> Result<Cli, Exit> {
         return Err(Exit::FAILED);
     }
     Cli::try_parse().map_err(|error| refusal::explain(&error))
+}
+
+/// A number of permits, of parties, or of counts: as many as there can be at all.
+fn permits() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(MAX_PERMITS))
 }
 
 /// The whole command line as a value, for completions and manual pages.

@@ -5,9 +5,14 @@ mod bench;
 mod completions;
 mod doctor;
 mod gate;
+mod hand;
+mod holding;
 mod lock;
 mod man;
 mod run;
+mod wanted;
+
+use windlass::Coordinator;
 
 use crate::args::{Cli, Command};
 use crate::exit::Exit;
@@ -26,5 +31,14 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
         Command::Bench(args) => bench::bench(&args, &store::url(global)?, printer).await,
         Command::Completions(args) => Ok(completions::completions(&args, printer)),
         Command::Man(args) => man::man(&args, printer),
+    }
+}
+
+/// Says so when something is kept where no other process can see it.
+fn warn_of_memory(store: &Coordinator, printer: &Printer) {
+    if store.capabilities().kind == "memory" {
+        printer.warn(
+            "memory: is seen by this process alone, so this keeps nobody out; use file:PATH or redis://HOST",
+        );
     }
 }
