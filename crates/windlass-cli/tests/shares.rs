@@ -33,7 +33,7 @@ fn as_many_run_at_once_as_there_are_permits() {
         assert!(full.err.contains("no room to spare"), "{}", full.err);
 
         let next = bed.start(&["run", "s", "--permits", "3", "--", "echo", "my turn"]);
-        std::thread::sleep(Duration::from_millis(300));
+        bed.wait_for_waiters_of("sem", "s", 1);
         assert!(next.stdout_lines().is_empty());
         finish(&holders[1]);
         wait_for(&next, "my turn");
@@ -135,6 +135,23 @@ fn the_command_finds_the_same_in_its_environment() {
             let status = std::fs::read_to_string(bed.path("status")).unwrap();
             assert!(status.contains(r#""event":"released""#), "{status}");
             std::fs::remove_file(bed.path("status")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_signal_while_waiting_leaves_the_line_at_once() {
+    for bed in Bed::each() {
+        for (option, kind) in ONLY_ONE.into_iter().zip(["sem", "rw"]) {
+            let holder = bed.hold("w", option);
+            let waiting = bed.start(&[&["run", "w"], option, &["--", "echo", "ran"]].concat());
+            bed.wait_for_waiters_of(kind, "w", 1);
+            bed::signal(waiting.pid(), rustix::process::Signal::TERM);
+            assert_eq!(code(&waiting), 143);
+            let seen = bed.listed(kind, "w").unwrap();
+            assert_eq!((&seen["waiters"], &seen["held"]), (&0.into(), &true.into()));
+            assert!(waiting.stdout_lines().is_empty());
+            finish(&holder);
         }
     }
 }

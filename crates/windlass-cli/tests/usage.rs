@@ -32,6 +32,26 @@ fn help_of_lock_acquire() {
 }
 
 #[test]
+fn help_of_sem() {
+    insta::assert_snapshot!(help(&["sem", "--help"]));
+}
+
+#[test]
+fn help_of_sem_acquire() {
+    insta::assert_snapshot!(help(&["sem", "acquire", "--help"]));
+}
+
+#[test]
+fn help_of_rw() {
+    insta::assert_snapshot!(help(&["rw", "--help"]));
+}
+
+#[test]
+fn help_of_rw_write() {
+    insta::assert_snapshot!(help(&["rw", "write", "--help"]));
+}
+
+#[test]
 fn help_of_gate_admit() {
     insta::assert_snapshot!(help(&["gate", "admit", "--help"]));
 }

@@ -8,6 +8,8 @@ mod job;
 mod lock;
 mod refusal;
 mod run;
+mod rw;
+mod sem;
 mod tools;
 
 use clap::builder::RangedI64ValueParser;
@@ -22,6 +24,8 @@ pub(crate) use hand::HandArgs;
 pub(crate) use job::{JobArgs, OnLost};
 pub(crate) use lock::{BreakArgs, LockCommand, LsArgs, ShowArgs};
 pub(crate) use run::RunArgs;
+pub(crate) use rw::RwCommand;
+pub(crate) use sem::{SemCommand, SemResizeArgs, SemShowArgs};
 pub(crate) use tools::{CompletionsArgs, ManArgs};
 
 use crate::exit::Exit;
@@ -98,6 +102,12 @@ pub(crate) enum Command {
     /// Take, keep, give back and look at locks by hand
     #[command(subcommand)]
     Lock(LockCommand),
+    /// Let so many at once: permits by hand
+    #[command(subcommand)]
+    Sem(SemCommand),
+    /// Let many read or one write: read-write locks by hand
+    #[command(subcommand)]
+    Rw(RwCommand),
     /// Refuse those whose lock has passed to somebody else
     #[command(subcommand)]
     Gate(GateCommand),

@@ -10,6 +10,9 @@ mod holding;
 mod lock;
 mod man;
 mod run;
+mod rw;
+mod seen;
+mod sem;
 mod wanted;
 
 use windlass::Coordinator;
@@ -26,6 +29,8 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
     match cli.command {
         Command::Run(args) => run::run(args, global, printer).await,
         Command::Lock(command) => lock::lock(command, global, printer).await,
+        Command::Sem(command) => sem::sem(command, global, printer).await,
+        Command::Rw(command) => rw::rw(command, global, printer).await,
         Command::Gate(command) => gate::gate(command, global, printer).await,
         Command::Doctor => doctor::doctor(global, printer).await,
         Command::Bench(args) => bench::bench(&args, &store::url(global)?, printer).await,

@@ -109,6 +109,23 @@ impl Bed {
         assert!(met, "{}", self.show(name));
     }
 
+    /// What `lock ls` says of the one thing of that kind and name, if there is one.
+    pub(crate) fn listed(&self, kind: &str, name: &str) -> Option<Value> {
+        let listed = self.json(&["lock", "ls", name]);
+        assert_eq!(listed.code, 0, "{listed:?}");
+        let mut found = listed.objects().into_iter();
+        found.find(|object| object["kind"] == kind)
+    }
+
+    /// Waits until so many wait in line for a thing of that kind.
+    pub(crate) fn wait_for_waiters_of(&self, kind: &str, name: &str, waiters: u64) {
+        let listed = || self.listed(kind, name);
+        let met = eventually_blocking(LONG, || {
+            listed().map_or(0, |object| object["waiters"].as_u64().unwrap()) == waiters
+        });
+        assert!(met, "{:?}", listed());
+    }
+
     /// What was written to stderr of what was started.
     pub(crate) fn stderr(&self) -> String {
         std::fs::read_to_string(self.path("stderr")).unwrap_or_default()
