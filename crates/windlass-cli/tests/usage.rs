@@ -52,6 +52,11 @@ fn help_of_rw_write() {
 }
 
 #[test]
+fn help_of_elect() {
+    insta::assert_snapshot!(help(&["elect", "--help"]));
+}
+
+#[test]
 fn help_of_gate_admit() {
     insta::assert_snapshot!(help(&["gate", "admit", "--help"]));
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod duration;
+mod elect;
 mod gate;
 mod hand;
 mod job;
@@ -19,6 +20,7 @@ use windlass::MAX_PERMITS;
 pub(crate) use bench::{
     BenchArgs, HandedOn, HandoffArgs, LeasesArgs, LockArgs, SemArgs, WaitersArgs, Workload,
 };
+pub(crate) use elect::ElectArgs;
 pub(crate) use gate::{AdmitArgs, GateCommand};
 pub(crate) use hand::HandArgs;
 pub(crate) use job::{JobArgs, OnLost};
@@ -108,6 +110,8 @@ pub(crate) enum Command {
     /// Let many read or one write: read-write locks by hand
     #[command(subcommand)]
     Rw(RwCommand),
+    /// Run a command while leading, and again whenever leadership comes back
+    Elect(ElectArgs),
     /// Refuse those whose lock has passed to somebody else
     #[command(subcommand)]
     Gate(GateCommand),

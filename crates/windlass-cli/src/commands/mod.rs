@@ -4,6 +4,7 @@ mod acquiring;
 mod bench;
 mod completions;
 mod doctor;
+mod elect;
 mod gate;
 mod hand;
 mod holding;
@@ -31,6 +32,7 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
         Command::Lock(command) => lock::lock(command, global, printer).await,
         Command::Sem(command) => sem::sem(command, global, printer).await,
         Command::Rw(command) => rw::rw(command, global, printer).await,
+        Command::Elect(args) => elect::elect(args, global, printer).await,
         Command::Gate(command) => gate::gate(command, global, printer).await,
         Command::Doctor => doctor::doctor(global, printer).await,
         Command::Bench(args) => bench::bench(&args, &store::url(global)?, printer).await,

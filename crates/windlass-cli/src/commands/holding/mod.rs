@@ -202,6 +202,7 @@ async fn hold_on(
         () = lease.lost() => outcome,
         signal = signals.next() => Outcome {
             cut_short: Some(CutShort::Signal(signal)),
+            asked: Some(signal),
             ..outcome
         },
     }

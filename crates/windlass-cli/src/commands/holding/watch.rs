@@ -37,6 +37,8 @@ pub(in crate::commands) struct Outcome {
     pub(super) ended: Option<Ended>,
     /// Why it did not end by itself, if so.
     pub(super) cut_short: Option<CutShort>,
+    /// The last signal that asked it to end, if one did, whatever came of it.
+    pub(super) asked: Option<Signal>,
 }
 
 /// Why a command was ended, or should have been.
@@ -52,6 +54,16 @@ impl Outcome {
     /// Whether what was held was not held to the end.
     pub(in crate::commands) fn is_lost(self) -> bool {
         self.cut_short == Some(CutShort::Lost)
+    }
+
+    /// Whether the command is known to have ended.
+    pub(in crate::commands) fn is_over(self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// The signal that asked the command to end, if one did.
+    pub(in crate::commands) fn asked_to_end(self) -> Option<Signal> {
+        self.asked
     }
 
     /// The code to exit with.
@@ -78,6 +90,7 @@ struct Progress {
     stuck: bool,
     /// When the warden kills on its own, unless told otherwise.
     deadline: Option<Instant>,
+    asked: Option<Signal>,
 }
 
 impl Watch<'_, '_> {
@@ -113,10 +126,14 @@ impl Watch<'_, '_> {
                         return Ok(Outcome {
                             ended: None,
                             cut_short: so_far.cut_short,
+                            asked: so_far.asked,
                         });
                     }
                 }
                 signal = self.signals.next() => {
+                    if ![Signal::USR1, Signal::USR2].contains(&signal) {
+                        so_far.asked = Some(signal);
+                    }
                     let _ = self.running.forward(signal);
                 }
                 () = lost.cancelled(), if !so_far.lost => self.lost(&mut so_far),
@@ -234,6 +251,7 @@ impl Watch<'_, '_> {
         Outcome {
             ended: Some(ended),
             cut_short,
+            asked: so_far.asked,
         }
     }
 }
