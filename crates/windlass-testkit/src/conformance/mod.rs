@@ -140,7 +140,7 @@ macro_rules! conformance {
                 leadership_can_be_lost;
             latch: opens_at_zero, may_begin_later, counts_no_further_than_it_goes,
                 generations_follow_each_other, every_count_counts_once;
-            barrier: all_begin_and_end_together, rounds_follow_each_other,
+            barrier: all_begin_and_end_together, a_place_is_given_up_by_owner, rounds_follow_each_other,
                 the_dead_hold_up_nobody_for_long, patience_and_agreement;
         }
     };
