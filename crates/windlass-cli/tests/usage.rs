@@ -57,6 +57,21 @@ fn help_of_elect() {
 }
 
 #[test]
+fn help_of_latch() {
+    insta::assert_snapshot!(help(&["latch", "--help"]));
+}
+
+#[test]
+fn help_of_latch_reset() {
+    insta::assert_snapshot!(help(&["latch", "reset", "--help"]));
+}
+
+#[test]
+fn help_of_barrier() {
+    insta::assert_snapshot!(help(&["barrier", "--help"]));
+}
+
+#[test]
 fn help_of_gate_admit() {
     insta::assert_snapshot!(help(&["gate", "admit", "--help"]));
 }

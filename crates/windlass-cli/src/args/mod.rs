@@ -1,11 +1,13 @@
 //! What can be asked of `windlass`, apart from how it is done.
 
+mod barrier;
 mod bench;
 mod duration;
 mod elect;
 mod gate;
 mod hand;
 mod job;
+mod latch;
 mod lock;
 mod refusal;
 mod run;
@@ -17,6 +19,7 @@ use clap::builder::RangedI64ValueParser;
 use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
 use windlass::MAX_PERMITS;
 
+pub(crate) use barrier::BarrierArgs;
 pub(crate) use bench::{
     BenchArgs, HandedOn, HandoffArgs, LeasesArgs, LockArgs, SemArgs, WaitersArgs, Workload,
 };
@@ -24,6 +27,7 @@ pub(crate) use elect::ElectArgs;
 pub(crate) use gate::{AdmitArgs, GateCommand};
 pub(crate) use hand::HandArgs;
 pub(crate) use job::{JobArgs, OnLost};
+pub(crate) use latch::{Generation, LatchCommand};
 pub(crate) use lock::{BreakArgs, LockCommand, LsArgs, ShowArgs};
 pub(crate) use run::RunArgs;
 pub(crate) use rw::RwCommand;
@@ -112,6 +116,11 @@ pub(crate) enum Command {
     Rw(RwCommand),
     /// Run a command while leading, and again whenever leadership comes back
     Elect(ElectArgs),
+    /// Wait until so many things have happened
+    #[command(subcommand)]
+    Latch(LatchCommand),
+    /// Begin together and end together
+    Barrier(BarrierArgs),
     /// Refuse those whose lock has passed to somebody else
     #[command(subcommand)]
     Gate(GateCommand),

@@ -15,10 +15,10 @@ use crate::words;
 
 /// How often an unreachable store is asked again by somebody who was already in line: a server
 /// that restarts takes seconds.
-const PATIENT: RetryPolicy = RetryPolicy::tries(8);
+pub(super) const PATIENT: RetryPolicy = RetryPolicy::tries(8);
 
 /// How long leaving the line may take. Should it fail, the place ends by itself with its ttl.
-const LEAVING: Duration = Duration::from_secs(1);
+pub(super) const LEAVING: Duration = Duration::from_secs(1);
 
 /// How long to wait for what somebody else has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

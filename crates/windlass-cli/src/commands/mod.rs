@@ -1,6 +1,7 @@
 //! How what was asked is done: one file per command.
 
 mod acquiring;
+mod barrier;
 mod bench;
 mod completions;
 mod doctor;
@@ -8,6 +9,7 @@ mod elect;
 mod gate;
 mod hand;
 mod holding;
+mod latch;
 mod lock;
 mod man;
 mod run;
@@ -33,6 +35,8 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
         Command::Sem(command) => sem::sem(command, global, printer).await,
         Command::Rw(command) => rw::rw(command, global, printer).await,
         Command::Elect(args) => elect::elect(args, global, printer).await,
+        Command::Latch(command) => latch::latch(command, global, printer).await,
+        Command::Barrier(args) => barrier::barrier(&args, global, printer).await,
         Command::Gate(command) => gate::gate(command, global, printer).await,
         Command::Doctor => doctor::doctor(global, printer).await,
         Command::Bench(args) => bench::bench(&args, &store::url(global)?, printer).await,
