@@ -146,6 +146,11 @@ impl Printer {
         failure.exit
     }
 
+    /// Whether stdout shows colours, and they are wanted.
+    pub(crate) fn has_colour(&self) -> bool {
+        self.colour_out
+    }
+
     /// The text in colour, if stdout shows colours.
     pub(crate) fn tint(&self, tone: Tone, text: &str) -> String {
         paint(self.colour_out, tone, text)

@@ -72,6 +72,11 @@ fn help_of_barrier() {
 }
 
 #[test]
+fn help_of_top() {
+    insta::assert_snapshot!(help(&["top", "--help"]));
+}
+
+#[test]
 fn help_of_gate_admit() {
     insta::assert_snapshot!(help(&["gate", "admit", "--help"]));
 }

@@ -14,6 +14,7 @@ mod run;
 mod rw;
 mod sem;
 mod tools;
+mod top;
 
 use clap::builder::RangedI64ValueParser;
 use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
@@ -33,6 +34,7 @@ pub(crate) use run::RunArgs;
 pub(crate) use rw::RwCommand;
 pub(crate) use sem::{SemCommand, SemResizeArgs, SemShowArgs};
 pub(crate) use tools::{CompletionsArgs, ManArgs};
+pub(crate) use top::TopArgs;
 
 use crate::exit::Exit;
 
@@ -124,6 +126,8 @@ pub(crate) enum Command {
     /// Refuse those whose lock has passed to somebody else
     #[command(subcommand)]
     Gate(GateCommand),
+    /// Watch what is held and waited for, live
+    Top(TopArgs),
     /// Look at the store: what it is, what it promises, what is misconfigured
     Doctor,
     /// Measure speed, beside the same work done bare

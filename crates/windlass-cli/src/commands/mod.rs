@@ -16,6 +16,7 @@ mod run;
 mod rw;
 mod seen;
 mod sem;
+mod top;
 mod wanted;
 
 use windlass::Coordinator;
@@ -38,6 +39,7 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
         Command::Latch(command) => latch::latch(command, global, printer).await,
         Command::Barrier(args) => barrier::barrier(&args, global, printer).await,
         Command::Gate(command) => gate::gate(command, global, printer).await,
+        Command::Top(args) => top::top(&args, global, printer).await,
         Command::Doctor => doctor::doctor(global, printer).await,
         Command::Bench(args) => bench::bench(&args, &store::url(global)?, printer).await,
         Command::Completions(args) => Ok(completions::completions(&args, printer)),

@@ -1,7 +1,7 @@
 //! Holders and tables, as people and programs get to see them.
 
 use serde::Serialize;
-use windlass::Holder;
+use windlass::{Coordinator, Holder, Kind, MAX_READERS, Occupancy};
 
 use crate::printer::{Printer, Tone};
 use crate::words;
@@ -100,4 +100,21 @@ pub(super) fn and_waiters(waiters: u64) -> String {
         1 => "; 1 waits".to_owned(),
         waiters => format!("; {waiters} wait"),
     }
+}
+
+/// How much of the room is taken.
+pub(super) fn used(seen: &Occupancy) -> String {
+    let (used, size) = (seen.used, seen.size);
+    match seen.kind {
+        Kind::ReadWrite if used >= u64::from(MAX_READERS) => "writer".to_owned(),
+        Kind::ReadWrite if used == 1 => "1 reader".to_owned(),
+        Kind::ReadWrite => format!("{used} readers"),
+        Kind::Semaphore | Kind::Barrier => format!("{used}/{size}"),
+        Kind::Lock | Kind::Election => used.to_string(),
+    }
+}
+
+/// What to say when there is nothing to list.
+pub(super) fn nothing(store: &Coordinator) -> String {
+    format!("nothing is held or waited for in {}", store.address())
 }

@@ -1,7 +1,7 @@
 //! `windlass lock show`, `ls` and `break`: locks seen from outside.
 
 use serde::Serialize;
-use windlass::{Kind, LockState, MAX_READERS, Occupancy};
+use windlass::{LockState, Occupancy};
 
 use crate::args::{BreakArgs, Global, LsArgs, ShowArgs};
 use crate::commands::seen;
@@ -109,10 +109,7 @@ pub(super) async fn ls(args: LsArgs, global: &Global, printer: &Printer) -> Resu
             printer.answer(&Listed::from(seen), "");
         }
     } else if found.is_empty() {
-        printer.note(format_args!(
-            "nothing is held or waited for in {}",
-            store.address()
-        ));
+        printer.note(seen::nothing(&store));
     } else {
         let headings = [
             "NAME", "KIND", "OWNER", "FENCE", "HELD", "LEFT", "USED", "WAITING", "NOTE",
@@ -135,24 +132,12 @@ fn row(seen: &Occupancy) -> [String; 9] {
         seen::or_dash(holder.and_then(|holder| Some(holder.fence?.to_string()))),
         seen::or_dash(holder.and_then(|holder| Some(words::time(holder.age?)))),
         seen::left(holder),
-        used(seen),
+        seen::used(seen),
         seen.waiters.to_string(),
         holder
             .and_then(|holder| holder.note.clone())
             .unwrap_or_default(),
     ]
-}
-
-/// How much of the room is taken.
-fn used(seen: &Occupancy) -> String {
-    let (used, size) = (seen.used, seen.size);
-    match seen.kind {
-        Kind::ReadWrite if used >= u64::from(MAX_READERS) => "writer".to_owned(),
-        Kind::ReadWrite if used == 1 => "1 reader".to_owned(),
-        Kind::ReadWrite => format!("{used} readers"),
-        Kind::Semaphore | Kind::Barrier => format!("{used}/{size}"),
-        Kind::Lock | Kind::Election => used.to_string(),
-    }
 }
 
 #[derive(Serialize)]
