@@ -276,6 +276,17 @@ fn an_unreachable_store_is_69_and_named_without_its_password() {
         &["run", "x", "--", "true"],
         &["doctor"],
         &["gate", "admit", "x", "1"],
+        &["run", "x", "--permits", "2", "--", "true"],
+        &["run", "x", "--shared", "--", "true"],
+        &["sem", "show", "x"],
+        &["sem", "release", "x", "--owner", "ann"],
+        &["rw", "write", "x"],
+        &["elect", "x", "--", "true"],
+        &["elect", "x", "--observe"],
+        &["latch", "wait", "x"],
+        &["latch", "count-down", "x"],
+        &["barrier", "x", "--parties", "2"],
+        &["top"],
     ] {
         let done = Done::of(bare(args).env("WINDLASS_STORE", &dead));
         assert_eq!(done.code, 69, "{args:?}: {done:?}");

@@ -42,7 +42,8 @@ const EXAMPLES: &str = "\
 Examples:
   windlass run backup -- rsync -a /home /mnt/backup   one at a time; others wait in line
   windlass run --no-wait report -- ./report.sh        or not at all, if it runs already
-  windlass lock ls                                    who holds what
+  windlass run --permits 3 encode -- ./encode.sh      up to three at a time, on all machines
+  windlass top                                        who holds what, live
 
 Exit codes: 0 yes, 75 no (busy, not held), 69 store unreachable, 79 lease lost,
 124 --max-time reached, 125 wrong usage, 126/127 command not executable/not found;

@@ -76,7 +76,10 @@ async fn show(name: &str, global: &Global, printer: &Printer) -> Result<Exit, Fa
     printer.answer(&answer, in_words(&state));
     if !printer.is_json() && !holders.is_empty() {
         let shown = &holders[..holders.len().min(seen::MOST_SHOWN)];
-        seen::print_holders(shown, shown.len() == holders.len(), printer);
+        seen::print_holders(shown, printer);
+        if shown.len() < holders.len() {
+            printer.note(seen::MORE);
+        }
     }
     Ok(Exit::SUCCESS)
 }

@@ -38,24 +38,34 @@ pub(super) fn holders(holders: &[Holder]) -> Vec<SeenHolder<'_>> {
     holders.iter().map(SeenHolder::from).collect()
 }
 
-/// Prints who holds something, and says so if these are not all.
-pub(super) fn print_holders(holders: &[Holder], all: bool, printer: &Printer) {
+/// Prints who holds permits, and how many.
+pub(super) fn print_permits(holders: &[Holder], printer: &Printer) {
     let rows = holders.iter().map(|holder| {
-        [
-            holder.owner.clone(),
-            or_dash(holder.fence.map(|fence| fence.to_string())),
-            holder.weight.to_string(),
-            or_dash(holder.age.map(words::time)),
-            left(Some(holder)),
-            holder.note.clone().unwrap_or_default(),
-        ]
+        let [owner, fence, held, left, note] = cells(holder);
+        [owner, fence, holder.weight.to_string(), held, left, note]
     });
     let headings = ["OWNER", "FENCE", "WEIGHT", "HELD", "LEFT", "NOTE"];
     print_table(headings, rows.collect(), printer);
-    if !all {
-        printer.note("there are more, which --json shows");
-    }
 }
+
+/// Prints who holds something.
+pub(super) fn print_holders(holders: &[Holder], printer: &Printer) {
+    let rows = holders.iter().map(cells).collect();
+    print_table(["OWNER", "FENCE", "HELD", "LEFT", "NOTE"], rows, printer);
+}
+
+fn cells(holder: &Holder) -> [String; 5] {
+    [
+        holder.owner.clone(),
+        or_dash(holder.fence.map(|fence| fence.to_string())),
+        or_dash(holder.age.map(words::time)),
+        left(Some(holder)),
+        holder.note.clone().unwrap_or_default(),
+    ]
+}
+
+/// What to say below a table that does not show all.
+pub(super) const MORE: &str = "there are more, which --json shows";
 
 /// Prints rows under headings, each column as wide as it must be.
 pub(super) fn print_table<const N: usize>(

@@ -91,7 +91,10 @@ async fn show(args: &SemShowArgs, global: &Global, printer: &Printer) -> Result<
     printer.answer(&answer, text);
     if !printer.is_json() && !state.holders.is_empty() {
         let shown: u64 = state.holders.iter().map(|h| u64::from(h.weight)).sum();
-        seen::print_holders(&state.holders, shown == state.used, printer);
+        seen::print_permits(&state.holders, printer);
+        if shown < state.used {
+            printer.note(seen::MORE);
+        }
     }
     Ok(Exit::SUCCESS)
 }
