@@ -186,26 +186,18 @@ const MUTANTS: &[Mutant] = &[
         caught_by: &["--lib", "the_scripts_decide_as_the_rules_do"],
     },
     Mutant {
-        breaks: "each reader's claim ends by itself: no ttl that all share (rules)",
+        breaks: "each claim ends by itself: no ttl that all share (rules)",
         file: "backend/rules/claims.rs",
         from: "            if holder.expires > self.now {\n                break;",
         to: "            if !self.line.holders(self.now, 1)?.is_empty() {\n                break;",
-        caught_by: &[
-            "--test",
-            "conformance_file",
-            "a_dead_reader_blocks_nobody_for_long",
-        ],
+        caught_by: &["--test", "conformance_file", "the_dead_make_room"],
     },
     Mutant {
-        breaks: "each reader's claim ends by itself: no ttl that all share (Redis)",
+        breaks: "each claim ends by itself: no ttl that all share (Redis)",
         file: "backend/redis/scripts/room/sitting.lua",
         from: "local dead = call(",
         to: "local dead = call('ZCOUNT', at.held, digits(now), '9e15') > 0 and {} or call(",
-        caught_by: &[
-            "--test",
-            "conformance_redis",
-            "a_dead_reader_blocks_nobody_for_long",
-        ],
+        caught_by: &["--test", "conformance_redis", "the_dead_make_room"],
     },
     Mutant {
         breaks: "no client's clock counts (file)",

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::latch::Latch;
 use crate::lease::{Clock, Keeper};
+use crate::limit::{Limiter, Quotas, Runtime};
 use crate::lock::{Lock, LockState};
 use crate::locks::Locks;
 use crate::name::Name;
@@ -132,6 +133,7 @@ impl Options {
                 gates: backend.gates(),
                 latches: backend.latches(),
                 news: backend.news(),
+                limits: Runtime::new(backend.limits(), keeper.clock().clone()),
                 backend,
                 keeper,
                 namespace: self.namespace,
@@ -161,6 +163,7 @@ struct Inner {
     gates: Arc<dyn GateStore>,
     latches: Arc<dyn LatchStore>,
     news: Arc<dyn NewsStore>,
+    limits: Arc<Runtime>,
     keeper: Arc<Keeper>,
     namespace: Option<String>,
 }
@@ -205,6 +208,11 @@ impl Coordinator {
     /// The gate of that name, for the side of the resource.
     pub fn gate(&self, name: &str) -> Gate {
         Gate::new(self.clone(), name)
+    }
+
+    /// A limiter of that name, with one quota or several. Nothing is sent until it is asked.
+    pub fn limiter(&self, name: &str, quotas: impl Into<Quotas>) -> Limiter {
+        Limiter::new(self.clone(), name, quotas.into())
     }
 
     /// The locks that are held or waited for, whose names match `pattern`, where `*` stands for
@@ -289,6 +297,10 @@ impl Coordinator {
 
     pub(crate) fn gates(&self) -> &Arc<dyn GateStore> {
         &self.inner.gates
+    }
+
+    pub(crate) fn limits(&self) -> &Arc<Runtime> {
+        &self.inner.limits
     }
 
     pub(crate) fn namespace(&self) -> Option<&str> {

@@ -17,3 +17,6 @@ mod migration {}
 
 #[doc = include_str!("../../../docs/recipes.md")]
 mod recipes {}
+
+#[doc = include_str!("../../../docs/semaphores.md")]
+mod semaphores {}

@@ -78,6 +78,26 @@ impl Error {
         Error::new(ErrorKind::InvalidInput, operation, message)
     }
 
+    /// The same error, for somebody else who has to hear of it. Its source is only told, not given.
+    pub(crate) fn again(&self) -> Error {
+        let e = &self.inner;
+        let message = match &e.source {
+            Some(source) => format!("{}: {source}", e.message),
+            None => e.message.clone(),
+        };
+        Error {
+            inner: Box::new(Inner {
+                kind: e.kind,
+                operation: e.operation,
+                name: e.name.clone(),
+                backend: e.backend.clone(),
+                message,
+                hint: e.hint.clone(),
+                source: None,
+            }),
+        }
+    }
+
     pub(crate) fn with_name(mut self, name: &str) -> Error {
         self.inner.name.get_or_insert_with(|| name.to_owned());
         self

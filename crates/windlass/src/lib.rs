@@ -26,11 +26,13 @@ mod error;
 mod gate;
 mod latch;
 mod lease;
+mod limit;
 mod lock;
 mod locks;
 mod name;
 mod rwlock;
 mod semaphore;
+mod together;
 mod watching;
 
 pub use backend::{
@@ -46,6 +48,10 @@ pub use latch::{DEFAULT_KEEP, Latch, Opening};
 pub use lease::{
     Clock, DEFAULT_TTL, Detached, Fence, FenceStrength, Lease, LeaseLost, MAX_NOTE_BYTES,
     MAX_OWNER_BYTES, MAX_TTL, MIN_TTL, Moment, Owner, RetryPolicy,
+};
+pub use limit::{
+    Algorithm, Basis, DEFAULT_LIMITER_TIMEOUT, Decision, Leased, LeasedKey, Limiter, MAX_UNITS,
+    OnStoreError, Quota, Quotas, Reservation, Reserve,
 };
 pub use lock::{Attempt, Lock, LockGuard, LockState};
 pub use locks::{Locks, LocksGuard, MAX_LOCKS};

@@ -16,6 +16,7 @@ use crate::lease::{
     Attempted, Fence, Lease, LeaseLost, Patience, Request, Undo, note_option, request_options,
 };
 use crate::lock::Attempt;
+use crate::together::join_all;
 
 /// The most locks that can be acquired at once.
 pub const MAX_LOCKS: usize = 1000;
@@ -317,25 +318,6 @@ impl LocksGuard {
         }
         outcome
     }
-}
-
-async fn join_all<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F::Output> {
-    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
-    poll_fn(|cx| {
-        for (future, output) in futures.iter_mut().zip(&mut outputs) {
-            if output.is_none()
-                && let Poll::Ready(value) = Pin::new(future).poll(cx)
-            {
-                *output = Some(value);
-            }
-        }
-        match outputs.iter().all(Option::is_some) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
-    })
-    .await;
-    outputs.into_iter().flatten().collect()
 }
 
 impl fmt::Debug for LocksGuard {

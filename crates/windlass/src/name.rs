@@ -53,6 +53,11 @@ impl Name {
         }
     }
 
+    /// A text that has been checked before.
+    pub(crate) fn checked(text: &str) -> Name {
+        Name(text.into())
+    }
+
     /// The name as text, namespace included.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use windlass::{ErrorKind, connect};
 use windlass_testkit::conformance::{SOON, has_waiters};
+use windlass_testkit::eventually;
 
 fn url(path: &Path) -> String {
     format!("file:{}", path.display())
@@ -107,9 +109,16 @@ async fn a_reboot_frees_locks_and_keeps_gates() {
     let fence = guard.fence();
     assert!(w.gate("stock").admit(fence).await.unwrap().is_admitted());
     let detached = guard.detach().await.unwrap();
-    drop(w);
+    let jobs = w.semaphore("jobs", 3).without_renewal();
+    std::mem::forget(jobs.acquire_many(3).await.unwrap());
+    w.latch("ready").reset(2).await.unwrap();
+    w.latch("ready").count_down().await.unwrap();
+    drop((w, jobs));
     another_boot(&path);
     let w = connect(&url(&path)).await.unwrap();
+    let permits = w.semaphore("jobs", 4).try_acquire_many(4).await.unwrap();
+    assert!(!permits.is_busy(), "nobody can hold it, or needs its size");
+    assert_eq!(w.latch("ready").count_down().await.unwrap(), 0, "counted");
     let guard = w
         .lock("stock")
         .try_acquire()
@@ -199,6 +208,59 @@ async fn fences_can_be_reserved_again_when_they_run_out() {
 }
 
 /// What the next boot of the machine would find.
+/// A file as the first version made it, with somebody holding a lock in it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_file_is_brought_up_to_date() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("old.db");
+    let w = connect(&url(&path)).await.unwrap();
+    let ttl = Duration::from_secs(60);
+    let held = w.lock("stock").ttl(ttl).acquire().await.unwrap();
+    let detached = held.detach().await.unwrap();
+    drop(w);
+    {
+        // What the second version has added is taken away again.
+        let database = Connection::open(&path).unwrap();
+        database
+            .execute_batch(
+                "DROP INDEX claims_by_end; DROP INDEX claims_waiting;
+                 ALTER TABLE claims DROP COLUMN weight;
+                 DROP TABLE rooms; DROP TABLE latches; DROP TABLE latch_operations;
+                 DROP TABLE watchers; DROP TABLE limits;
+                 PRAGMA user_version = 1;",
+            )
+            .unwrap();
+    }
+    let w = connect(&url(&path)).await.unwrap();
+    assert!(w.lock("stock").try_acquire().await.unwrap().is_busy());
+    let taken = w.lock("stock").attach(detached.owner.as_str()).await;
+    assert_eq!(taken.unwrap().fence(), detached.fence);
+    drop(w.semaphore("jobs", 2).acquire().await.unwrap());
+    w.latch("ready").reset(1).await.unwrap();
+    let version =
+        Connection::open(&path)
+            .unwrap()
+            .pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0));
+    assert!(version.unwrap() > 1);
+}
+
+/// A watcher that was killed is forgotten when there is news for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_watchers_are_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("news.db");
+    let w = connect(&url(&path)).await.unwrap();
+    let database = Connection::open(&path).unwrap();
+    let insert = "INSERT INTO watchers (channel, client) VALUES ('latch ready', 12345)";
+    database.execute(insert, []).unwrap();
+    w.latch("ready").reset(1).await.unwrap();
+    let forgotten = eventually(Duration::from_secs(5), || async {
+        let count = "SELECT count(*) FROM watchers";
+        database.query_row(count, [], |row| row.get::<_, i64>(0)) == Ok(0)
+    });
+    assert!(forgotten.await);
+}
+
 fn another_boot(path: &Path) {
     let database = Connection::open(path).unwrap();
     database

@@ -26,6 +26,8 @@ pub(crate) enum Workload {
     Handoff(HandoffArgs),
     /// Hold many leases for a while: what they cost, and whether any is lost
     Leases(LeasesArgs),
+    /// Checks of a limiter, each task a key of its own, beside a script of one line
+    Limit(LimitArgs),
     /// Many processes wait for one name: what waiting costs
     Waiters(WaitersArgs),
 }
@@ -95,6 +97,18 @@ pub(crate) struct LeasesArgs {
 
     /// How long to hold them
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
+    pub(crate) seconds: Duration,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LimitArgs {
+    /// How many tasks at once; several numbers are measured one after the other
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,64,512",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) tasks: Vec<u32>,
+
+    /// How long each side is measured, for each number of tasks
+    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
     pub(crate) seconds: Duration,
 }
 

@@ -8,7 +8,9 @@ mod gate;
 mod hand;
 mod job;
 mod latch;
+mod limit;
 mod lock;
+mod rate;
 mod refusal;
 mod run;
 mod rw;
@@ -22,13 +24,15 @@ use windlass::MAX_PERMITS;
 
 pub(crate) use barrier::BarrierArgs;
 pub(crate) use bench::{
-    BenchArgs, HandedOn, HandoffArgs, LeasesArgs, LockArgs, SemArgs, WaitersArgs, Workload,
+    BenchArgs, HandedOn, HandoffArgs, LeasesArgs, LimitArgs, LockArgs, SemArgs, WaitersArgs,
+    Workload,
 };
 pub(crate) use elect::ElectArgs;
 pub(crate) use gate::{AdmitArgs, GateCommand};
 pub(crate) use hand::HandArgs;
 pub(crate) use job::{JobArgs, OnLost};
 pub(crate) use latch::{Generation, LatchCommand};
+pub(crate) use limit::{LimitCommand, PeekArgs, ResetArgs, TakeArgs};
 pub(crate) use lock::{BreakArgs, LockCommand, LsArgs, ShowArgs};
 pub(crate) use run::RunArgs;
 pub(crate) use rw::RwCommand;
@@ -127,6 +131,9 @@ pub(crate) enum Command {
     /// Refuse those whose lock has passed to somebody else
     #[command(subcommand)]
     Gate(GateCommand),
+    /// Allow so much in so much time
+    #[command(subcommand)]
+    Limit(LimitCommand),
     /// Watch what is held and waited for, live
     Top(TopArgs),
     /// Look at the store: what it is, what it promises, what is misconfigured

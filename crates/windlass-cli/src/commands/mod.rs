@@ -10,6 +10,7 @@ mod gate;
 mod hand;
 mod holding;
 mod latch;
+mod limit;
 mod lock;
 mod man;
 mod run;
@@ -39,6 +40,7 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
         Command::Latch(command) => latch::latch(command, global, printer).await,
         Command::Barrier(args) => barrier::barrier(&args, global, printer).await,
         Command::Gate(command) => gate::gate(command, global, printer).await,
+        Command::Limit(command) => limit::limit(command, global, printer).await,
         Command::Top(args) => top::top(&args, global, printer).await,
         Command::Doctor => doctor::doctor(global, printer).await,
         Command::Bench(args) => bench::bench(&args, &store::url(global)?, printer).await,

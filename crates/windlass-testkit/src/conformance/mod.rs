@@ -13,6 +13,8 @@ pub mod election;
 pub mod gate;
 pub mod latch;
 pub mod lease;
+pub mod leased;
+pub mod limit;
 pub mod line;
 pub mod lock;
 pub mod locks;
@@ -142,6 +144,13 @@ macro_rules! conformance {
                 generations_follow_each_other, every_count_counts_once;
             barrier: all_begin_and_end_together, a_place_is_given_up_by_owner, rounds_follow_each_other,
                 the_dead_hold_up_nobody_for_long, patience_and_agreement;
+            limit: a_fixed_window, a_token_bucket, a_sliding_window, denied_is_not_charged,
+                several_quotas_are_one_decision, many_keys_at_once, reserving, acquiring, resetting,
+                the_quota_can_change, algorithms_do_not_mix, bad_input, limiters_are_apart,
+                a_crowd_gets_no_more, a_policy_costs_nothing;
+            leased: all_together_never_use_more, a_steady_demand_costs_few_calls,
+                what_is_not_used_goes_back, windows_lend_until_they_end,
+                what_cannot_be_lent_is_asked_for;
         }
     };
 }

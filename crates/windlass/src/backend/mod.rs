@@ -7,6 +7,7 @@ mod claims;
 #[cfg(feature = "file")]
 pub(crate) mod file;
 mod latch;
+pub mod limit;
 pub(crate) mod memory;
 pub(crate) mod news;
 #[cfg(feature = "redis")]
@@ -52,6 +53,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// What it announces to those who listen.
     fn news(&self) -> Arc<dyn NewsStore>;
+    /// Its limiters.
+    fn limits(&self) -> Arc<dyn limit::LimitStore>;
 
     /// Looks at the store as an operator would.
     fn examine(&self) -> Pending<'_, Vec<Finding>>;

@@ -14,6 +14,7 @@ mod handoff;
 mod held;
 mod latency;
 mod leases;
+mod limit;
 mod mutexes;
 mod server;
 mod show;
@@ -39,6 +40,7 @@ pub(crate) async fn bench(args: &BenchArgs, url: &str, printer: &Printer) -> Res
         }
         Workload::Handoff(args) => handoff::handoff(args, url, printer).await,
         Workload::Leases(args) => leases::leases(args, url, printer).await,
+        Workload::Limit(args) => limit::limit(args, url, printer).await,
         Workload::Waiters(args) => waiters::waiters(args, url, printer).await,
     }?;
     Ok(Exit::SUCCESS)

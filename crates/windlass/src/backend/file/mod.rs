@@ -7,6 +7,7 @@ mod claims;
 mod examine;
 mod gate;
 mod latch;
+mod limit;
 mod line;
 mod news;
 mod open;
@@ -83,6 +84,10 @@ impl Backend for File {
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::new(self.clone())
+    }
+
+    fn limits(&self) -> Arc<dyn super::limit::LimitStore> {
         Arc::new(self.clone())
     }
 

@@ -65,8 +65,8 @@ fn set_up(database: &mut Connection) -> Result<(), SetUp> {
             Identity::Empty => 0,
             Identity::Known(version) => version,
         };
-        for step in &STEPS[version as usize..] {
-            tx.execute_batch(step)?;
+        for tables in STEPS[version as usize..].iter().copied().flatten() {
+            tx.execute_batch(tables)?;
         }
         tx.pragma_update(None, "application_id", APPLICATION_ID)?;
         tx.pragma_update(None, "user_version", VERSION)?;
@@ -130,6 +130,7 @@ fn start_boot(database: &mut Connection) -> rusqlite::Result<()> {
     let known: String = tx.query_row("SELECT boot FROM fences", [], |row| row.get(0))?;
     if known != boot {
         tx.execute_batch("DELETE FROM claims; DELETE FROM rooms; DELETE FROM watchers;")?;
+        super::limit::start_boot(&tx, now as u64 / 1_000)?;
         tx.execute(
             "UPDATE gates SET until = min(remember, 9223372036854775807 - ?1) + ?1",
             [now],

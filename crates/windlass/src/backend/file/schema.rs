@@ -15,8 +15,9 @@ pub(super) const VERSION: i32 = 2;
 /// `watchers`: which clients want to hear of what.
 /// `fences`: one row: the last fence drawn, the ceiling that is safely on disk, and the boot in
 /// which claims are valid.
-pub(super) const STEPS: [&str; VERSION as usize] = [
-    "
+pub(super) const STEPS: [&[&str]; VERSION as usize] = [&[FIRST], &[ROOMS, super::limit::TABLE]];
+
+const FIRST: &str = "
     CREATE TABLE claims (
         name        TEXT NOT NULL,
         place       INTEGER NOT NULL,
@@ -43,8 +44,9 @@ pub(super) const STEPS: [&str; VERSION as usize] = [
         boot    TEXT NOT NULL
     );
     INSERT INTO fences VALUES (0, 0, '');
-    ",
-    "
+";
+
+const ROOMS: &str = "
     ALTER TABLE claims ADD COLUMN weight INTEGER NOT NULL DEFAULT 1;
     CREATE INDEX claims_by_end ON claims (name, expires)
         WHERE held AND name >= 'windlass:' AND name < 'windlass;';
@@ -76,5 +78,4 @@ pub(super) const STEPS: [&str; VERSION as usize] = [
         client  INTEGER NOT NULL,
         PRIMARY KEY (channel, client)
     ) WITHOUT ROWID;
-    ",
-];
+";

@@ -298,7 +298,8 @@ fn sweep(database: &Connection, now: Moment) {
                 "DELETE FROM latch_operations WHERE name NOT IN (SELECT name FROM latches)",
                 [],
             )
-        });
+        })
+        .and_then(|_| database.execute(super::limit::SWEEP, [now / 1_000]));
     if let Err(e) = swept {
         tracing::debug!(error = %e, "could not sweep");
     }

@@ -6,6 +6,7 @@
 mod claims;
 mod gate;
 mod latch;
+mod limit;
 mod news;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,6 +35,7 @@ pub(crate) struct World {
     claims: [Shards<super::rules::line::MemoryLine>; Kind::ALL.len()],
     gates: Shards<super::rules::gate::Seen>,
     latches: Shards<super::rules::latch::Latch>,
+    limits: Shards<limit::Limit>,
     listeners: Arc<Listeners>,
     clients: Mutex<HashMap<u64, Weak<dyn WakeUps>>>,
 }
@@ -66,6 +68,7 @@ impl World {
             claims: Kind::ALL.map(|_| Shards::new()),
             gates: Shards::new(),
             latches: Shards::new(),
+            limits: Shards::new(),
             listeners: Arc::default(),
             clients: Mutex::default(),
         })
@@ -110,6 +113,10 @@ impl Backend for Memory {
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn limits(&self) -> Arc<dyn super::limit::LimitStore> {
         Arc::clone(&self.0) as _
     }
 
@@ -176,7 +183,15 @@ impl<T> Shards<T> {
         guard(&self.shards[self.index(name)])
     }
 
+    fn of_text(&self, name: &str) -> MutexGuard<'_, Shard<T>> {
+        guard(&self.shards[self.index_of(name)])
+    }
+
     fn index(&self, name: &Name) -> usize {
+        self.index_of(name.as_str())
+    }
+
+    fn index_of(&self, name: &str) -> usize {
         self.hasher.hash_one(name) as usize % SHARDS
     }
 

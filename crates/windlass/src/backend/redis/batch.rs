@@ -17,6 +17,7 @@ use super::link::Link;
 use super::script::Script;
 use super::translate::{Failure, decision_error, strange_answer};
 use crate::error::{Error, Result};
+use crate::together::join_all;
 
 /// Calls on their way at once: enough that the server has work while answers travel.
 const IN_FLIGHT: usize = 8;
@@ -38,7 +39,7 @@ pub(super) trait Decision: fmt::Debug + Send + Sized + 'static {
     fn script() -> &'static Script;
 
     /// The call that takes these decisions. Its answer is a list of as many answers.
-    fn command<'a>(batch: impl Iterator<Item = &'a Self> + Clone) -> Cmd;
+    fn command<'a>(batch: impl ExactSizeIterator<Item = &'a Self> + Clone) -> Cmd;
 }
 
 struct Job<D> {
@@ -123,6 +124,34 @@ impl<D: Decision> Batcher<D> {
             sent.map_err(|_| Error::from(Failure::Unsent(over())))?;
             reply.await.map_err(|_| shut_down())?
         }
+    }
+
+    /// Has whole batches taken, each in one call, in their order and all sent at once: for somebody
+    /// who comes with many decisions. They do not wait for what is collected. One answer for each
+    /// decision.
+    pub(super) async fn decide_many(&self, batches: Vec<Vec<D>>) -> Vec<Result<Value>> {
+        let commands: Vec<Cmd> = batches.iter().map(|b| D::command(b.iter())).collect();
+        let ask = async |commands: &[&Cmd]| {
+            let calls = commands.iter().map(|command| self.link.query(command));
+            join_all(calls.map(Box::pin).collect()).await
+        };
+        let mut replies = ask(&commands.iter().collect::<Vec<_>>()).await;
+        // Those were not taken, and all are sent again together, so that their order is kept.
+        let unknown = |reply: &Result<_, Failure>| matches!(reply, Err(f) if f.is_unknown_script());
+        let again: Vec<usize> = (0..replies.len())
+            .filter(|&i| unknown(&replies[i]))
+            .collect();
+        if !again.is_empty() && self.link.load(D::script()).await.is_ok() {
+            let commands: Vec<&Cmd> = again.iter().map(|&i| &commands[i]).collect();
+            for (i, reply) in again.into_iter().zip(ask(&commands).await) {
+                replies[i] = reply;
+            }
+        }
+        let each = |(batch, replies): (Vec<D>, Result<Vec<Value>, Failure>)| {
+            let mut replies = replies.map(Vec::into_iter);
+            batch.into_iter().map(move |_| answer_of(&mut replies))
+        };
+        batches.into_iter().zip(replies).flat_map(each).collect()
     }
 
     /// A slot for a caller that meets nobody: nothing collected, nothing on its way, and a
@@ -220,22 +249,24 @@ async fn send<D: Decision>(link: &Arc<Link>, mut jobs: Vec<Job<D>>) {
 fn deliver<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, Failure>) {
     let mut replies = replies.map(Vec::into_iter);
     for job in jobs {
-        let answer = match &mut replies {
-            Ok(replies) => match replies.next() {
-                Some(Value::Array(parts)) if parts.first() == Some(&Value::Int(3)) => {
-                    Err(match parts.get(1) {
-                        Some(Value::BulkString(text)) => {
-                            decision_error(&String::from_utf8_lossy(text))
-                        }
-                        _ => strange_answer(&parts),
-                    })
-                }
-                Some(value) => Ok(value),
-                None => Err(strange_answer(&"too few replies")),
-            },
-            Err(failure) => Err(failure.clone().into()),
-        };
         // Nobody may be listening any more; then the withdrawal of the claim is on its way.
-        let _ = job.answer.send(answer);
+        let _ = job.answer.send(answer_of(&mut replies));
+    }
+}
+
+/// The answer to the next decision of a batch.
+fn answer_of(replies: &mut Result<std::vec::IntoIter<Value>, Failure>) -> Result<Value> {
+    match replies {
+        Ok(replies) => match replies.next() {
+            Some(Value::Array(parts)) if parts.first() == Some(&Value::Int(3)) => {
+                Err(match parts.get(1) {
+                    Some(Value::BulkString(text)) => decision_error(&String::from_utf8_lossy(text)),
+                    _ => strange_answer(&parts),
+                })
+            }
+            Some(value) => Ok(value),
+            None => Err(strange_answer(&"too few replies")),
+        },
+        Err(failure) => Err(failure.clone().into()),
     }
 }

@@ -11,6 +11,7 @@
 //! | `windlass:latch:{TAG}` | hash, PX | generation, count, what remains |
 //! | `windlass:latch:counted:{TAG}` | set, PX | the operations that were counted in this generation |
 //! | `windlass:gate:{TAG}` | string, PX | the highest fence admitted |
+//! | `windlass:limit:{TAG}` | string, PX | what was used of a limiter |
 //! | `windlass:fence` | string | the counter that all fences come from |
 //!
 //! `{TAG}` is the hash tag that puts a key in the slot of the bare name. It is the name itself,
@@ -30,6 +31,7 @@ const CLAIM: &str = "windlass:lock:claim:";
 const SLOTS: u16 = 16384;
 const GATE: &str = "windlass:gate:";
 const LATCH: &str = "windlass:latch:";
+const LIMIT: &str = "windlass:limit:";
 const COUNTED: &str = "windlass:latch:counted:";
 
 /// What `SCAN` looks for to find all claims.
@@ -54,6 +56,10 @@ pub(super) fn claim(name: &Name, owner: &Owner) -> String {
 
 pub(super) fn gate(name: &Name) -> String {
     tagged(GATE, name)
+}
+
+pub(super) fn limit(name: &Name) -> String {
+    tagged(LIMIT, name)
 }
 
 /// The channel on which a client is woken.
@@ -202,7 +208,7 @@ mod tests {
             let n = name(text);
             let owner = Owner::random();
             let rooms = Kind::ALL.into_iter().flat_map(|kind| room(kind, &n));
-            let keys = [line(&n), claim(&n, &owner), gate(&n)];
+            let keys = [line(&n), claim(&n, &owner), gate(&n), limit(&n)];
             for key in keys.into_iter().chain(latch(&n)).chain(rooms) {
                 assert_eq!(slot(&key), slot(text), "{key} for {text}");
             }

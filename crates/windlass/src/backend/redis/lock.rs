@@ -41,10 +41,10 @@ impl Decision for LockDecision {
         &script::LOCK
     }
 
-    fn command<'a>(batch: impl Iterator<Item = &'a LockDecision> + Clone) -> Cmd {
+    fn command<'a>(batch: impl ExactSizeIterator<Item = &'a LockDecision> + Clone) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::LOCK.digest());
-        command.arg(1 + 3 * batch.clone().count()).arg(keys::FENCE);
+        command.arg(1 + 3 * batch.len()).arg(keys::FENCE);
         for LockDecision { name, owner, .. } in batch.clone() {
             command.arg(name.as_str()).arg(keys::line(name));
             match owner {

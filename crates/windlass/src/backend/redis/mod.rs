@@ -6,11 +6,14 @@ mod examine;
 mod gate;
 mod keys;
 mod latch;
+mod limit;
 mod link;
 mod lock;
 mod news;
 #[cfg(test)]
 mod proof;
+#[cfg(test)]
+mod proof_limit;
 mod record;
 mod room;
 mod script;
@@ -25,6 +28,7 @@ use self::batch::Batcher;
 use self::link::Link;
 use self::lock::LockDecision;
 use self::room::RoomDecision;
+use super::limit::{LimitAsk, LimitStore};
 use super::url::redact;
 use super::{
     Backend, Capabilities, ClaimStore, Finding, GateStore, LatchStore, NewsStore, Pending, WakeUps,
@@ -39,6 +43,7 @@ pub(crate) struct Redis {
     link: Arc<Link>,
     locks: Batcher<LockDecision>,
     rooms: Batcher<RoomDecision>,
+    limits: Batcher<LimitAsk>,
 }
 
 impl Redis {
@@ -58,6 +63,7 @@ impl Redis {
             address,
             locks: Batcher::start(Arc::clone(&link)),
             rooms: Batcher::start(Arc::clone(&link)),
+            limits: Batcher::start(Arc::clone(&link)),
             link,
         }))
     }
@@ -77,6 +83,10 @@ impl Backend for Redis {
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::new(self.clone())
+    }
+
+    fn limits(&self) -> Arc<dyn LimitStore> {
         Arc::new(self.clone())
     }
 

@@ -44,10 +44,10 @@ impl Decision for RoomDecision {
         &script::ROOM
     }
 
-    fn command<'a>(batch: impl Iterator<Item = &'a RoomDecision> + Clone) -> Cmd {
+    fn command<'a>(batch: impl ExactSizeIterator<Item = &'a RoomDecision> + Clone) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::ROOM.digest());
-        command.arg(1 + 3 * batch.clone().count()).arg(keys::FENCE);
+        command.arg(1 + 3 * batch.len()).arg(keys::FENCE);
         for decision in batch.clone() {
             for key in keys::room(decision.kind, &decision.name) {
                 command.arg(key);

@@ -34,6 +34,14 @@ pub(super) static LOCK: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
+/// All decisions on limiters, in batches.
+pub(super) static LIMIT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("scripts/limit/common.lua"),
+        include_str!("scripts/limit/rest.lua"),
+    ))
+});
+
 pub(super) static LOCK_INSPECT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/lock_inspect.lua")));
 

@@ -6,4 +6,5 @@
 pub mod claims;
 pub mod gate;
 pub mod latch;
+pub mod limit;
 pub mod line;

@@ -1,0 +1,261 @@
+//! Units that are lent: decisions without a round trip, and never too many.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use windlass::{Basis, Clock, Limiter, Quota};
+
+use super::{SOON, Stage};
+use crate::eventually;
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// What the fleet shares.
+pub const RATE: u64 = 2_000;
+/// See [`RATE`].
+pub const BURST: u64 = 600;
+/// How often all rush at once: longer than the bucket takes to fill.
+const RUSH_EVERY: u64 = 400_000_000;
+/// How long a rush is.
+const RUSH_FOR: u64 = 25_000_000;
+/// How long before it some units are borrowed: nearly as long as they are lent for.
+const WARM_UP: u64 = 60_000_000;
+
+/// The time on a clock that all processes of a machine share, in nanoseconds.
+pub fn machine_nanos() -> u64 {
+    let now = Clock::system().now();
+    // Further back than the clock goes: when it started.
+    let start = now - Duration::from_secs(1_000_000_000);
+    now.since(start).as_nanos() as u64
+}
+
+/// Uses units so as to make the most of every weakness: borrows some, waits until the bucket has
+/// filled up again, and then takes all there is, together with everybody else who does this. Tells
+/// between which two moments each unit was used.
+pub async fn rush(limiter: &Limiter, leased: bool, until: u64, mut used: impl FnMut(u64, u64)) {
+    let lender = limiter.leased();
+    let mut take = async || {
+        let before = machine_nanos();
+        let decision = match leased {
+            true => lender.check("all").await,
+            false => limiter.check("all").await,
+        };
+        // A store may be busy with a dead process's transaction.
+        let allowed = decision.is_ok_and(|decision| decision.is_allowed());
+        if allowed {
+            used(before, machine_nanos());
+        }
+        allowed
+    };
+    let sleep_until = async |moment: u64| {
+        let left = moment.saturating_sub(machine_nanos());
+        tokio::time::sleep(Duration::from_nanos(left)).await;
+    };
+    while machine_nanos() < until {
+        let mut next = (machine_nanos() + WARM_UP) / RUSH_EVERY * RUSH_EVERY + RUSH_EVERY;
+        sleep_until(next - WARM_UP).await;
+        // Enough of a demand for a large loan, most of which is left.
+        for _ in 0..12 {
+            take().await;
+        }
+        // Now and then, sit on it until long after its time, when the bucket is full again.
+        if machine_nanos() / 1_000 % 5 < 2 {
+            next += RUSH_EVERY;
+        }
+        sleep_until(next).await;
+        while machine_nanos() < next + RUSH_FOR {
+            if !take().await {
+                tokio::time::sleep(Duration::from_micros(200)).await;
+            }
+        }
+    }
+}
+
+/// Fails if within any time more was certainly used than the bucket allows.
+pub fn never_more(uses: &mut [(u64, u64)]) {
+    uses.sort_unstable();
+    let mut ends: Vec<(u64, u64)> = uses.iter().map(|&(from, to)| (to, from)).collect();
+    ends.sort_unstable();
+    let mut last = 0;
+    for &(from, _) in uses.iter() {
+        // The next one to begin within a microsecond makes no difference.
+        if from < last + 1_000 {
+            continue;
+        }
+        last = from;
+        let first = ends.partition_point(|end| end.0 < from);
+        let mut sum = 0u64;
+        for &(to, began) in &ends[first..] {
+            sum += u64::from(began >= from);
+            let seconds = (to - from) as f64 / 1e9;
+            // Two clocks of one machine may differ a little: one is disciplined, one is not.
+            let most = BURST as f64 + RATE as f64 * seconds * 1.001;
+            assert!(
+                sum as f64 <= most,
+                "{sum} uses within {seconds} s, of {most}"
+            );
+            // The more time, the more is allowed: nothing can be wrong beyond this.
+            if seconds > 2.0 {
+                break;
+            }
+        }
+    }
+}
+
+/// Several clients that borrow, and one that asks the store each time: together never too many, and
+/// not too few either.
+pub async fn all_together_never_use_more(stage: &Stage) {
+    let uses: Arc<Mutex<Vec<(u64, u64)>>> = Arc::default();
+    let end = machine_nanos() + 2_500_000_000;
+    let mut tasks = Vec::new();
+    for i in 0..6 {
+        let limiter = stage
+            .connect()
+            .await
+            .limiter("fleet", Quota::per_second(RATE).burst(BURST));
+        let uses = Arc::clone(&uses);
+        tasks.push(tokio::spawn(async move {
+            let used = |from, to| uses.lock().unwrap().push((from, to));
+            rush(&limiter, i > 0, end, used).await;
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let mut uses = std::mem::take(&mut *uses.lock().unwrap());
+    never_more(&mut uses);
+    // Five rushes at least, before each of which the bucket was full.
+    assert!(
+        uses.len() as u64 > 5 * BURST * 6 / 10,
+        "{} is too little",
+        uses.len()
+    );
+}
+
+/// A steady demand costs few calls of the store.
+pub async fn a_steady_demand_costs_few_calls(stage: &Stage) {
+    let w = stage.connect().await;
+    let leased = w.limiter("steady", Quota::per_second(100_000)).leased();
+    let key = leased.key("a").unwrap();
+    let begun = Instant::now();
+    let (mut allowed, mut last) = (0u64, 0);
+    while begun.elapsed() < ms(1_000) {
+        for _ in 0..20 {
+            let decision = key.check().await.unwrap();
+            assert!(decision.is_allowed(), "{decision:?}");
+            allowed += 1;
+        }
+        if begun.elapsed() < ms(400) {
+            last = leased.store_calls();
+        }
+        tokio::time::sleep(ms(1)).await;
+    }
+    let calls = leased.store_calls();
+    assert!(allowed > 2_000, "{allowed}");
+    // It takes a few calls to find out about the demand; then a dozen a second.
+    assert!(calls < 30, "{calls} calls");
+    assert!(calls - last <= 14, "{} calls in 600 ms", calls - last);
+    assert_eq!(key.check().await.unwrap().basis(), Basis::Leased);
+}
+
+/// What is not used goes back: when asked, when dropped, and in time by itself.
+pub async fn what_is_not_used_goes_back(stage: &Stage) {
+    let w = stage.connect().await;
+    let quota = Quota::per_hour(1_000);
+    for (i, how) in ["asked", "dropped", "late"].into_iter().enumerate() {
+        let name = format!("back-{how}");
+        let (quota, used) = match how {
+            // A loan of a second, of which three quarters pass.
+            "late" => (Quota::new(1_000, ms(4_000)).burst(1_000), 10),
+            _ => (quota, 10),
+        };
+        let limiter = w.limiter(&name, quota);
+        let leased = limiter.leased();
+        for _ in 0..used {
+            assert!(leased.check("a").await.unwrap().is_allowed(), "{i}");
+        }
+        let lent = limiter.peek("a").await.unwrap();
+        match how {
+            "asked" => drop(leased.give_back().await.unwrap()),
+            "dropped" => drop(leased),
+            _ => {
+                let calls = leased.store_calls();
+                let back = eventually(SOON, || async {
+                    limiter.peek("a").await.unwrap().remaining() > lent.remaining() + 50
+                });
+                assert!(back.await, "{how}: {lent:?}");
+                assert!(leased.store_calls() <= calls + 2);
+                continue;
+            }
+        }
+        let back = eventually(SOON, || async {
+            // A loan moves a bucket's time by a quarter of its burst for a while.
+            limiter.peek("a").await.unwrap().remaining() >= 1_000 - used - 260
+        });
+        assert!(back.await, "{how}: {:?}", limiter.peek("a").await);
+    }
+}
+
+/// Windows lend until they end, and no longer.
+pub async fn windows_lend_until_they_end(stage: &Stage) {
+    for (name, quota) in [
+        ("fixed", Quota::new(100, ms(300)).fixed_window()),
+        ("sliding", Quota::new(100, ms(300)).sliding_window()),
+    ] {
+        let (a, b) = (stage.connect().await, stage.connect().await);
+        let (a, b) = (
+            a.limiter(name, quota).leased(),
+            b.limiter(name, quota).leased(),
+        );
+        let begun = Instant::now();
+        let mut allowed = 0;
+        while begun.elapsed() < ms(250) {
+            allowed += u64::from(a.check("x").await.unwrap().is_allowed());
+            allowed += u64::from(b.check("x").await.unwrap().is_allowed());
+            tokio::time::sleep(ms(1)).await;
+        }
+        assert!(
+            allowed <= 100 || begun.elapsed() >= ms(300),
+            "{name}: {allowed}"
+        );
+        assert!(allowed >= 50, "{name}: {allowed}");
+    }
+}
+
+/// What cannot be lent is decided by the store; what can never be is said to be never.
+pub async fn what_cannot_be_lent_is_asked_for(stage: &Stage) {
+    let w = stage.connect().await;
+    let leased = w.limiter("large", Quota::per_hour(100)).leased();
+    assert!(leased.check_n("a", 101).await.unwrap().is_never());
+    assert!(leased.check_n("a", 0).await.unwrap().is_allowed());
+    let all = leased.check_n("a", 100).await.unwrap();
+    assert!(all.is_allowed());
+    assert_eq!(
+        all.basis(),
+        Basis::Store,
+        "a loan is three quarters at most"
+    );
+    let denied = leased.check("a").await.unwrap();
+    assert!(!denied.is_allowed() && denied.retry_after().unwrap() > ms(1_000));
+    // Fills within a moment: a loan would be over before it arrives.
+    let quick = w
+        .limiter("quick", Quota::per_second(1_000).burst(10))
+        .leased();
+    assert_eq!(quick.check("a").await.unwrap().basis(), Basis::Store);
+    let once = w.limiter("once", Quota::per_second(0).burst(20)).leased();
+    let mut allowed = 0;
+    for _ in 0..50 {
+        allowed += u64::from(once.check("a").await.unwrap().is_allowed());
+    }
+    assert_eq!(allowed, 20);
+    assert!(leased.check("a\nb").await.is_err());
+    assert!(
+        w.limiter("", Quota::per_second(1))
+            .leased()
+            .check("a")
+            .await
+            .is_err()
+    );
+}

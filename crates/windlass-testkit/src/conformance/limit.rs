@@ -1,0 +1,474 @@
+//! How much is allowed, and when.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use windlass::{Basis, ErrorKind, MAX_UNITS, OnStoreError, Options, Quota, Reserve};
+
+use super::{SOON, Stage};
+use crate::eventually;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Three a minute: three yes, seven no, for each key and all clients together.
+pub async fn a_fixed_window(stage: &Stage) {
+    let clients = [stage.connect().await, stage.connect().await];
+    let mut yes = 0;
+    for i in 0..10 {
+        let limiter = clients[i % 2].limiter("ip", Quota::per_minute(3).fixed_window());
+        let decision = limiter.check("127.0.0.1").await.unwrap();
+        assert_eq!(decision.is_allowed(), i < 3, "call {i}: {decision:?}");
+        assert_eq!(decision.limit(), 3);
+        assert_eq!(decision.remaining(), 2u64.saturating_sub(i as u64));
+        assert_eq!(decision.basis(), Basis::Store);
+        yes += u64::from(decision.is_allowed());
+        if !decision.is_allowed() {
+            let wait = decision.retry_after().unwrap();
+            assert!(wait <= ms(60_000) && wait > ms(50_000), "{wait:?}");
+            assert_eq!(decision.reset_after(), Some(wait));
+        }
+        assert!(
+            limiter
+                .check(&format!("10.0.0.{i}"))
+                .await
+                .unwrap()
+                .is_allowed()
+        );
+    }
+    assert_eq!(yes, 3);
+    // A new window begins with the first call after it.
+    let short = clients[0].limiter("short", Quota::new(2, ms(80)).fixed_window());
+    for _ in 0..3 {
+        let begun = Instant::now();
+        assert!(short.check("").await.unwrap().is_allowed());
+        assert!(short.check("").await.unwrap().is_allowed());
+        let denied = short.check("").await.unwrap();
+        assert!(
+            !denied.is_allowed() || begun.elapsed() >= ms(80),
+            "{denied:?}"
+        );
+        tokio::time::sleep(ms(85)).await;
+    }
+}
+
+/// Two at once, then one whenever one has come in.
+pub async fn a_token_bucket(stage: &Stage) {
+    let w = stage.connect().await;
+    let limiter = w.limiter("bucket", Quota::every(ms(150)).burst(2));
+    assert!(limiter.check("a").await.unwrap().is_allowed());
+    let second = limiter.check("a").await.unwrap();
+    assert!(second.is_allowed());
+    assert_eq!((second.limit(), second.remaining()), (2, 0));
+    for _ in 0..3 {
+        let denied = limiter.check("a").await.unwrap();
+        assert!(!denied.is_allowed());
+        assert!(!denied.is_never());
+        let wait = denied.retry_after().unwrap();
+        assert!(wait <= ms(150), "{wait:?}");
+        tokio::time::sleep(wait).await;
+        assert!(
+            limiter.check("a").await.unwrap().is_allowed(),
+            "as it was told"
+        );
+    }
+    tokio::time::sleep(ms(320)).await;
+    let seen = limiter.peek("a").await.unwrap();
+    assert_eq!(
+        (seen.remaining(), seen.reset_after()),
+        (2, Some(Duration::ZERO))
+    );
+}
+
+/// What the last window used fades, bit by bit.
+pub async fn a_sliding_window(stage: &Stage) {
+    let w = stage.connect().await;
+    let limiter = w.limiter("sliding", Quota::new(10, ms(400)).sliding_window());
+    assert!(limiter.check_n("a", 10).await.unwrap().is_allowed());
+    let denied = limiter.check_n("a", 5).await.unwrap();
+    assert!(!denied.is_allowed());
+    // Half of the window before must have faded: one window and a half from its beginning.
+    let wait = denied.retry_after().unwrap();
+    assert!(wait <= ms(600) && wait > ms(500), "{wait:?}");
+    tokio::time::sleep(wait).await;
+    assert!(limiter.check_n("a", 5).await.unwrap().is_allowed());
+    assert!(!limiter.check_n("a", 5).await.unwrap().is_allowed());
+}
+
+/// A denied call is not charged, nor is a look.
+pub async fn denied_is_not_charged(stage: &Stage) {
+    let w = stage.connect().await;
+    for (i, quota) in [
+        Quota::per_hour(10),
+        Quota::per_hour(10).fixed_window(),
+        Quota::per_hour(10).sliding_window(),
+        Quota::per_hour(0).burst(10),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let limiter = w.limiter(&format!("charged-{i}"), quota);
+        assert!(limiter.check_n("a", 7).await.unwrap().is_allowed());
+        for _ in 0..20 {
+            assert!(!limiter.check_n("a", 4).await.unwrap().is_allowed());
+            let seen = limiter.peek_n("a", 4).await.unwrap();
+            assert!(!seen.is_allowed());
+            assert_eq!(seen.remaining(), 3, "{quota:?}");
+            assert!(limiter.peek_n("a", 3).await.unwrap().is_allowed());
+        }
+        assert!(limiter.check_n("a", 3).await.unwrap().is_allowed());
+    }
+}
+
+/// Either all quotas are charged, or none.
+pub async fn several_quotas_are_one_decision(stage: &Stage) {
+    let w = stage.connect().await;
+    let (fast, slow) = (Quota::new(5, HOUR), Quota::new(8, HOUR).fixed_window());
+    let limiter = w.limiter("both", [fast, slow]);
+    let first = limiter.check_n("a", 5).await.unwrap();
+    assert!(first.is_allowed());
+    assert_eq!(
+        (first.limit(), first.remaining()),
+        (5, 0),
+        "the tighter one"
+    );
+    // The first quota denies: the second must not be charged.
+    for _ in 0..5 {
+        assert!(!limiter.check_n("a", 1).await.unwrap().is_allowed());
+    }
+    let wider = limiter.with_quota([fast.burst(100), slow]);
+    let denied = wider.check_n("a", 4).await.unwrap();
+    assert!(!denied.is_allowed(), "5 of 8 are used");
+    assert!(wider.check_n("a", 3).await.unwrap().is_allowed());
+    assert!(!wider.check_n("a", 1).await.unwrap().is_allowed());
+    // Somebody who knows only the first one leaves the second as it is.
+    let first_alone = w.limiter("both", fast.burst(100));
+    assert!(first_alone.check_n("a", 1).await.unwrap().is_allowed());
+    assert!(!wider.check_n("a", 1).await.unwrap().is_allowed());
+    // Both must be waited for.
+    let denied = wider.check_n("a", 8).await.unwrap();
+    assert!(denied.retry_after().unwrap() > ms(3_000_000), "{denied:?}");
+    assert!(wider.check_n("a", 9).await.unwrap().is_never());
+}
+
+/// Many keys in one go, each decided on its own.
+pub async fn many_keys_at_once(stage: &Stage) {
+    let w = stage.connect().await;
+    let limiter = w.limiter("many", Quota::per_hour(2));
+    let none: [&str; 0] = [];
+    assert!(limiter.check_all(none).await.is_empty());
+    let keys: Vec<String> = (0..2_500).map(|i| format!("user-{}", i % 1_000)).collect();
+    let answers = limiter.check_all(&keys).await;
+    assert_eq!(answers.len(), keys.len());
+    for (i, answer) in answers.into_iter().enumerate() {
+        // The first two of each come before the third.
+        assert_eq!(answer.unwrap().is_allowed(), i < 2_000, "number {i}");
+    }
+    let mixed = limiter
+        .check_all(["fresh", "not\nallowed", "fresh", "fresh"])
+        .await;
+    let allowed: Vec<Option<bool>> = mixed
+        .into_iter()
+        .map(|a| a.ok().map(|d| d.is_allowed()))
+        .collect();
+    assert_eq!(allowed, [Some(true), None, Some(true), Some(false)]);
+    let by_weight = limiter
+        .check_all_n([("heavy", 3), ("heavy", 2), ("heavy", 1)])
+        .await;
+    let by_weight: Vec<bool> = by_weight
+        .into_iter()
+        .map(|a| a.unwrap().is_allowed())
+        .collect();
+    assert_eq!(by_weight, [false, true, false]);
+}
+
+/// Reservations queue up, and can be cancelled.
+pub async fn reserving(stage: &Stage) {
+    let w = stage.connect().await;
+    let limiter = w.limiter("reserve", Quota::every(HOUR).burst(2));
+    let reserve = |n, wait| limiter.reserve("a", n, wait);
+    let now = reserve(2, HOUR).await.unwrap().granted().unwrap();
+    assert_eq!(now.delay(), Duration::ZERO);
+    let first = reserve(1, HOUR * 10).await.unwrap().granted().unwrap();
+    assert!(first.delay() <= HOUR && first.delay() > HOUR - SOON);
+    let second = reserve(2, HOUR * 10).await.unwrap().granted().unwrap();
+    assert!(second.delay() <= HOUR * 3 && second.delay() > HOUR * 3 - SOON);
+    // Not within the time that the caller would wait; not ever.
+    let Reserve::Denied(decision) = reserve(1, HOUR).await.unwrap() else {
+        panic!("granted too early")
+    };
+    assert!(!decision.is_never());
+    let Reserve::Denied(decision) = reserve(3, HOUR * 1000).await.unwrap() else {
+        panic!("more than the burst")
+    };
+    assert!(decision.is_never());
+    // The second builds on the first.
+    assert!(!first.cancel().await.unwrap());
+    assert!(second.cancel().await.unwrap());
+    let third = reserve(1, HOUR * 10).await.unwrap().granted().unwrap();
+    assert!(
+        third.delay() <= HOUR * 2 && third.delay() > HOUR * 2 - SOON,
+        "{:?}",
+        third.delay()
+    );
+    assert!(!now.cancel().await.unwrap(), "its time had come");
+    let window = w.limiter("window", Quota::per_hour(2).fixed_window());
+    let refused = window.reserve("a", 1, HOUR).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    // A rate of 0 spends the burst, and no more.
+    let once = w.limiter("once", Quota::per_second(0).burst(2));
+    assert!(
+        once.reserve("a", 2, HOUR)
+            .await
+            .unwrap()
+            .granted()
+            .is_some()
+    );
+    let Reserve::Denied(decision) = once.reserve("a", 1, HOUR * 1000).await.unwrap() else {
+        panic!("more than all")
+    };
+    assert!(decision.is_never());
+}
+
+/// Waiting for units, with and without an end to patience.
+pub async fn acquiring(stage: &Stage) {
+    let w = stage.connect().await;
+    for (i, quota) in [
+        Quota::every(ms(100)).burst(1),
+        Quota::new(1, ms(100)).fixed_window(),
+        Quota::new(1, ms(100)).sliding_window(),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let limiter = w.limiter(&format!("acquire-{i}"), quota);
+        let begun = Instant::now();
+        for _ in 0..3 {
+            assert!(limiter.acquire("a", 1).await.unwrap().is_allowed());
+        }
+        let took = begun.elapsed();
+        assert!(took >= ms(200), "{quota:?}: {took:?}");
+        // The answer comes at once if it cannot be yes.
+        let begun = Instant::now();
+        let denied = limiter.acquire_within("a", 1, ms(10)).await.unwrap();
+        assert!(
+            !denied.is_allowed() && begun.elapsed() < ms(90),
+            "{quota:?}: {denied:?}"
+        );
+        assert!(limiter.acquire("a", 2).await.unwrap().is_never());
+    }
+    // Whoever stops waiting leaves nothing behind.
+    let slow = w.limiter("slow", Quota::every(HOUR).burst(1));
+    assert!(slow.acquire("a", 1).await.unwrap().is_allowed());
+    let waiting = slow.acquire("a", 1);
+    assert!(tokio::time::timeout(ms(50), waiting).await.is_err());
+    let given_back = eventually(SOON, || async {
+        let seen = slow.peek("a").await.unwrap();
+        seen.retry_after().unwrap() <= HOUR
+    });
+    assert!(given_back.await, "a place was left behind");
+}
+
+/// As if nothing had been used.
+pub async fn resetting(stage: &Stage) {
+    let w = stage.connect().await;
+    let limiter = w.limiter("reset", Quota::per_hour(1));
+    assert!(!limiter.reset("a").await.unwrap(), "there was nothing");
+    assert!(limiter.check("a").await.unwrap().is_allowed());
+    assert!(!limiter.check("a").await.unwrap().is_allowed());
+    assert!(limiter.reset("a").await.unwrap());
+    assert!(limiter.check("a").await.unwrap().is_allowed());
+}
+
+/// Another quota under the same name: what was used stays used.
+pub async fn the_quota_can_change(stage: &Stage) {
+    let w = stage.connect().await;
+    let slow = w.limiter("change", Quota::per_hour(10));
+    assert!(slow.check_n("a", 10).await.unwrap().is_allowed());
+    // Ten units are ten units, and not an hour.
+    let fast = slow.with_quota(Quota::per_second(1_000).burst(20));
+    assert!(fast.check_n("a", 10).await.unwrap().is_allowed());
+    assert!(!fast.check_n("a", 20).await.unwrap().is_allowed());
+    let soon = eventually(SOON, || async {
+        fast.check_n("a", 20).await.unwrap().is_allowed()
+    });
+    assert!(soon.await, "it goes on at the old rate");
+    let window = w.limiter("window", Quota::per_hour(5).fixed_window());
+    assert!(window.check_n("a", 5).await.unwrap().is_allowed());
+    assert!(!window.check("a").await.unwrap().is_allowed());
+    let larger = window.with_quota(Quota::per_hour(6).fixed_window());
+    assert!(larger.check("a").await.unwrap().is_allowed());
+    assert!(!larger.check("a").await.unwrap().is_allowed());
+}
+
+/// Two algorithms under one name are a mistake, and it is said so.
+pub async fn algorithms_do_not_mix(stage: &Stage) {
+    let w = stage.connect().await;
+    let quota = Quota::per_hour(5);
+    let all = [quota, quota.fixed_window(), quota.sliding_window()];
+    for one in all {
+        for other in all.into_iter().filter(|other| *other != one) {
+            let limiter = w.limiter("mixed", one);
+            assert!(limiter.check("a").await.unwrap().is_allowed());
+            let mixed = w.limiter("mixed", other);
+            let error = mixed.check("a").await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+            assert!(error.hint().unwrap().contains("reset"));
+            assert!(mixed.peek("a").await.is_err());
+            let all = mixed.check_all(["a", "b"]).await;
+            assert!(all[0].is_err() && all[1].is_ok());
+            assert_eq!(
+                limiter.peek("a").await.unwrap().remaining(),
+                4,
+                "undisturbed"
+            );
+            mixed.reset("a").await.unwrap();
+            mixed.reset("b").await.unwrap();
+        }
+    }
+}
+
+/// One clear error, or the right answer.
+pub async fn bad_input(stage: &Stage) {
+    let w = stage.connect().await;
+    for quota in [
+        Quota::new(1, Duration::ZERO),
+        Quota::new(1, Duration::from_nanos(1)),
+        Quota::new(1, Duration::MAX),
+        Quota::per_second(u64::MAX),
+        Quota::per_second(1).burst(u64::MAX),
+        Quota::per_second(1).burst(2).sliding_window(),
+    ] {
+        let limiter = w.limiter("bad", quota);
+        let error = limiter.check("a").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{quota:?}");
+        assert!(error.hint().is_some());
+        assert!(limiter.peek("a").await.is_err());
+        assert!(limiter.acquire("a", 1).await.is_err());
+        assert!(limiter.reserve("a", 1, HOUR).await.is_err());
+        assert!(limiter.check_all(["a"]).await[0].is_err());
+    }
+    let none: [Quota; 0] = [];
+    assert!(w.limiter("bad", none).check("a").await.is_err());
+    let limiter = w.limiter("fine", Quota::per_second(5));
+    assert!(limiter.check("a\tb").await.is_err());
+    assert!(limiter.check(&"x".repeat(1024)).await.is_err());
+    assert!(
+        w.limiter("", Quota::per_second(5))
+            .check("a")
+            .await
+            .is_err()
+    );
+    assert!(
+        w.limiter("windlass:", Quota::per_second(5))
+            .check("a")
+            .await
+            .is_err()
+    );
+    assert!(limiter.check_n("a", MAX_UNITS + 1).await.is_err());
+    assert!(limiter.check_n("a", u64::MAX).await.is_err());
+    assert!(limiter.check_n("a", MAX_UNITS).await.unwrap().is_never());
+    assert!(limiter.check_n("a", 6).await.unwrap().is_never());
+    assert!(limiter.check_n("a", 5).await.unwrap().is_allowed());
+    // Nothing costs nothing, even of nothing.
+    let nothing = w.limiter("nothing", Quota::per_second(0).burst(0));
+    assert!(nothing.check_n("a", 0).await.unwrap().is_allowed());
+    assert!(nothing.check("a").await.unwrap().is_never());
+    // Shorter than a millisecond.
+    let quick = w.limiter("quick", Quota::new(1, Duration::from_micros(50)));
+    assert!(quick.acquire("a", 1).await.unwrap().is_allowed());
+    assert!(quick.acquire("a", 1).await.unwrap().is_allowed());
+    let window = w.limiter(
+        "quick-window",
+        Quota::new(1, Duration::from_micros(50)).fixed_window(),
+    );
+    assert!(window.acquire("a", 1).await.unwrap().is_allowed());
+    assert!(window.acquire("a", 1).await.unwrap().is_allowed());
+    // Names that bring braces of their own.
+    for key in ["{user}:1", "}{", "{}", "a{b", "ä/ö ü"] {
+        let limiter = w.limiter("{braces}", Quota::per_hour(1));
+        assert!(limiter.check(key).await.unwrap().is_allowed(), "{key}");
+        assert!(!limiter.check(key).await.unwrap().is_allowed(), "{key}");
+    }
+}
+
+/// Names, keys and namespaces do not get in each other's way; nor does a lock of the same name.
+pub async fn limiters_are_apart(stage: &Stage) {
+    let (a, b) = (
+        stage.connect().await,
+        stage.connect_with(Options::new().namespace("ns")).await,
+    );
+    let guard = a.lock("api").acquire().await.unwrap();
+    for w in [&a, &b] {
+        for name in ["api", "other"] {
+            let limiter = w.limiter(name, Quota::per_hour(1));
+            for key in ["", "ann", "bob"] {
+                assert!(
+                    limiter.check(key).await.unwrap().is_allowed(),
+                    "{name} {key}"
+                );
+                assert!(
+                    !limiter.check(key).await.unwrap().is_allowed(),
+                    "{name} {key}"
+                );
+            }
+        }
+    }
+    assert!(guard.release().await.unwrap().was_held());
+}
+
+/// However many ask at once, no more is allowed than came in.
+pub async fn a_crowd_gets_no_more(stage: &Stage) {
+    const RATE: u64 = 500;
+    const BURST: u64 = 50;
+    let clients = [stage.connect().await, stage.connect().await];
+    let allowed = Arc::new(AtomicU64::new(0));
+    let begun = Instant::now();
+    let end = begun + ms(800);
+    let tasks: Vec<_> = (0..24)
+        .map(|i| {
+            let limiter = clients[i % 2].limiter("crowd", Quota::per_second(RATE).burst(BURST));
+            let allowed = Arc::clone(&allowed);
+            tokio::spawn(async move {
+                while Instant::now() < end {
+                    let units = 1 + (i as u64) % 3;
+                    if limiter.check_n("all", units).await.unwrap().is_allowed() {
+                        allowed.fetch_add(units, Ordering::Relaxed);
+                    }
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let took = begun.elapsed();
+    let most = BURST as f64 + RATE as f64 * took.as_secs_f64();
+    let allowed = allowed.load(Ordering::Relaxed) as f64;
+    assert!(allowed <= most, "{allowed} of {most}");
+    assert!(
+        allowed >= BURST as f64 + RATE as f64 * 0.8 * 0.9,
+        "{allowed} is too little"
+    );
+}
+
+/// A policy for a store that fails changes nothing while it does not.
+pub async fn a_policy_costs_nothing(stage: &Stage) {
+    let w = stage.connect().await;
+    for policy in [OnStoreError::Allow, OnStoreError::Deny, OnStoreError::Local] {
+        let limiter = w
+            .limiter(&format!("policy-{policy:?}"), Quota::per_hour(1))
+            .on_store_error(policy);
+        let first = limiter.check("a").await.unwrap();
+        assert!(first.is_allowed());
+        assert_eq!(first.basis(), Basis::Store);
+        assert!(!limiter.check("a").await.unwrap().is_allowed());
+        let error = limiter.with_quota(Quota::per_hour(1).fixed_window());
+        assert!(error.check("a").await.is_err(), "the question was wrong");
+    }
+}

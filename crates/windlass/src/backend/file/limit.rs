@@ -1,0 +1,122 @@
+//! Limiters in a file.
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::File;
+use super::worker::Scope;
+use crate::backend::Pending;
+use crate::backend::limit::{LimitAsk, LimitStore, Verdict, mismatch};
+use crate::backend::rules::limit::{self as rules, States};
+use crate::error::Result;
+use crate::name::Name;
+
+/// `limits`: the state of each limiter, as text; times in microseconds of the boot clock.
+pub(super) const TABLE: &str = "
+    CREATE TABLE limits (
+        name    TEXT PRIMARY KEY,
+        state   TEXT NOT NULL,
+        ends    INTEGER NOT NULL,
+        written INTEGER NOT NULL
+    ) WITHOUT ROWID;
+";
+
+/// Removes what is as if it had never been.
+pub(super) const SWEEP: &str = "DELETE FROM limits WHERE ends < ?1";
+
+/// After a reboot the clock has started anew. Nobody knows how long the machine was off, so no
+/// time has passed since each limiter was last used: rather too little is allowed than too much.
+pub(super) fn start_boot(database: &Connection, now_micros: u64) -> rusqlite::Result<()> {
+    let mut query = database.prepare("SELECT name, state, ends, written FROM limits")?;
+    let rows = query.query_map([], |row| {
+        let number = |column| row.get::<_, i64>(column).map(|n| n as u64);
+        let (name, state): (String, String) = (row.get(0)?, row.get(1)?);
+        Ok((name, state, number(2)?, number(3)?))
+    })?;
+    for row in rows.collect::<rusqlite::Result<Vec<_>>>()? {
+        let (name, state, ends, written) = row;
+        // Everything is reckoned from the time of writing, which is now.
+        let moved = |time: u64| (time + now_micros).saturating_sub(written);
+        let state = states(&state)?.moved(written, now_micros);
+        database.execute(
+            "UPDATE limits SET state = ?2, ends = ?3, written = ?4 WHERE name = ?1",
+            (
+                name,
+                state.to_string(),
+                moved(ends) as i64,
+                now_micros as i64,
+            ),
+        )?;
+    }
+    Ok(())
+}
+
+fn states(text: &str) -> rusqlite::Result<States> {
+    text.parse().map_err(|()| {
+        let problem = format!("a limiter's state makes no sense: {text:?}");
+        rusqlite::Error::FromSqlConversionFailure(1, rusqlite::types::Type::Text, problem.into())
+    })
+}
+
+fn decide(scope: &Scope<'_>, ask: &LimitAsk) -> rusqlite::Result<Result<Verdict>> {
+    let now = scope.now.as_nanos() / 1_000;
+    let stored = scope
+        .database
+        .prepare_cached("SELECT state, ends FROM limits WHERE name = ?1")?
+        .query_row([ask.name.as_str()], |row| {
+            let (state, ends): (String, i64) = (row.get(0)?, row.get(1)?);
+            Ok((states(&state)?, ends as u64))
+        })
+        .optional()?
+        .filter(|(_, ends)| *ends > now);
+    let (stored, until) = stored.unwrap_or((States::default(), now));
+    let outcome = match rules::decide(&ask.rules, &stored, now, &ask.want) {
+        Ok(outcome) => outcome,
+        Err(found) => return Ok(Err(mismatch(found))),
+    };
+    if outcome.changed {
+        let ends = rules::ends(&ask.rules, &outcome.states, now, until);
+        scope
+            .database
+            .prepare_cached("INSERT OR REPLACE INTO limits VALUES (?1, ?2, ?3, ?4)")?
+            .execute((
+                ask.name.as_str(),
+                outcome.states.to_string(),
+                ends as i64,
+                now as i64,
+            ))?;
+    }
+    Ok(Ok(Verdict {
+        granted: outcome.granted,
+        now,
+        states: outcome.states,
+    }))
+}
+
+impl LimitStore for File {
+    fn decide(&self, ask: LimitAsk) -> Pending<'static, Verdict> {
+        let answer = self
+            .worker
+            .decide(move |scope| Ok((decide(scope, &ask)?, Default::default())));
+        Box::pin(async move { answer.await? })
+    }
+
+    fn decide_all(&self, asks: Vec<LimitAsk>) -> Pending<'_, Vec<Result<Verdict>>> {
+        Box::pin(self.worker.decide(move |scope| {
+            let answers: rusqlite::Result<_> = asks.iter().map(|ask| decide(scope, ask)).collect();
+            Ok((answers?, Default::default()))
+        }))
+    }
+
+    fn reset(&self, name: Name) -> Pending<'_, bool> {
+        Box::pin(self.worker.decide(move |scope| {
+            let now = scope.now.as_nanos() / 1_000;
+            let mut query = scope
+                .database
+                .prepare_cached("DELETE FROM limits WHERE name = ?1 RETURNING ends > ?2")?;
+            let was: Option<bool> = query
+                .query_row((name.as_str(), now as i64), |row| row.get(0))
+                .optional()?;
+            Ok((was.unwrap_or(false), Default::default()))
+        }))
+    }
+}

@@ -1,0 +1,332 @@
+-- All other decisions: several quotas, windows, lending, giving back; and a quota that has changed.
+
+local call, sub, min, max, fmod = redis.call, string.sub, math.min, math.max, math.fmod
+local LONGEST, EXACT = 3153600000000000, 9007199254740992
+local YEAR = 31536000000000
+
+-- "a <= b", each in whole microseconds and parts.
+local function at_most(us, part, other, other_part)
+  return us < other or (us == other and part <= other_part)
+end
+
+-- The difference, in parts of amount; zero if it were negative.
+local function minus(us, part, other, other_part, amount)
+  if at_most(us, part, other, other_part) then
+    return 0, 0
+  elseif part >= other_part then
+    return us - other, part - other_part
+  end
+  return us - other - 1, part + amount - other_part
+end
+
+-- "a * b <= c * d" for numbers below 2^53. If the products are too large, the fractions a/c and
+-- d/b are compared instead: whole parts first, then what is left over, turned upside down.
+local function product_at_most(a, b, c, d)
+  if a * b < EXACT and c * d < EXACT then
+    return a * b <= c * d
+  end
+  if c == 0 or b == 0 then
+    return a == 0 or b == 0
+  end
+  while true do
+    local left, right = fmod(a, c), fmod(d, b)
+    local p, q = (a - left) / c, (d - right) / b
+    if p ~= q then
+      return p < q
+    elseif left == 0 then
+      return true
+    elseif right == 0 then
+      return false
+    end
+    a, c, d, b = b, right, c, left
+  end
+end
+
+local function digits(number)
+  return format('%.0f', number)
+end
+
+-- What is stored, as tables: the letter, then the numbers.
+local function parse(text)
+  local states = {}
+  for record in string.gmatch(text, '[^,]+') do
+    local state = {sub(record, 1, 1)}
+    for number in string.gmatch(record, '%d+') do
+      state[#state + 1] = tonumber(number)
+    end
+    states[#states + 1] = state
+  end
+  return states
+end
+
+local function render(states)
+  local texts = {}
+  for i, state in ipairs(states) do
+    local words = {state[1]}
+    for j = 2, #state do
+      words[j] = digits(state[j])
+    end
+    texts[i] = table.concat(words, ' ')
+  end
+  return table.concat(texts, ',')
+end
+
+-- Units that did not come in again yet, where the rate has changed.
+local function used(state)
+  if state[1] == 'z' then
+    return state[2]
+  elseif state[4] >= now then
+    return ((state[4] - now) + state[5] / state[2]) * state[2] / state[3]
+  end
+  return 0
+end
+
+-- The state as it stands now, and whether it was reckoned by another rate. Nothing, if it is
+-- another algorithm's.
+local function bring_up(rule, state)
+  local kind = rule.kind
+  local letter = state and state[1]
+  if kind == 't' then
+    if not state then
+      return {'t', rule.amount, rule.period, now, 0}, false
+    elseif letter == 't' and state[2] == rule.amount and state[3] == rule.period then
+      local tat, part = state[4], state[5]
+      if tat < now then
+        tat, part = now, 0
+      end
+      return {'t', rule.amount, rule.period, tat, part, state[6], state[7], state[8]}, false
+    elseif letter == 't' or letter == 'z' then
+      local ahead = min(ceil(used(state) * rule.period / rule.amount), LONGEST)
+      local changed = {'t', rule.amount, rule.period, now + ahead, 0}
+      if letter == 't' and state[6] then
+        changed[6], changed[7], changed[8] = now, 0, rule.full
+      end
+      return changed, true
+    end
+  elseif kind == 'z' then
+    if not state then
+      return {'z', 0}, false
+    elseif letter == 'z' then
+      return state, false
+    elseif letter == 't' then
+      return {'z', min(ceil(used(state)), EXACT)}, true
+    end
+  elseif not state then
+    return kind == 'f' and {'f', now, 0} or {'s', now, 0, 0}, false
+  elseif letter == kind then
+    local start = state[2]
+    if kind == 'f' then
+      return now >= start + rule.period and {'f', now, 0} or state, false
+    elseif now >= start + 2 * rule.period then
+      return {'s', now, 0, 0}, false
+    elseif now >= start + rule.period then
+      return {'s', start + rule.period, state[4], 0}, false
+    end
+    return state, false
+  end
+end
+
+-- The state after the charge, or nothing if there is no room.
+local function charge(rule, state, cost, part, wait, lends)
+  local kind = rule.kind
+  if kind == 't' then
+    local tat, tat_part = state[4], state[5]
+    local since, before, lent = state[6], state[7], state[8]
+    if lends then
+      local while_ends = now + rule.lend
+      if tat < while_ends then
+        tat, tat_part = while_ends, 0
+      end
+      if not since or now >= since + 2 * rule.lend then
+        since, before, lent = now, 0, 0
+      elseif now >= since + rule.lend then
+        since, before, lent = now, lent, 0
+      end
+      lent = lent + cost + (part > 0 and 1 or 0)
+    end
+    tat, tat_part = tat + cost, tat_part + part
+    if tat_part >= rule.amount then
+      tat, tat_part = tat + 1, tat_part - rule.amount
+    end
+    if at_most(tat, tat_part, now + wait + rule.full, rule.full_part) then
+      return {'t', state[2], state[3], tat, tat_part, since, before, lent}
+    end
+  elseif kind == 'z' then
+    if state[2] + cost <= rule.full then
+      return {'z', state[2] + cost}
+    end
+  elseif kind == 'f' then
+    if state[3] + cost <= rule.full then
+      return {'f', state[2], state[3] + cost}
+    end
+  else
+    local start, before, count = state[2], state[3], state[4] + cost
+    local left = rule.period - max(now - start, 0)
+    if count <= rule.full and product_at_most(before, left, rule.full - count, rule.period) then
+      return {'s', start, before, count}
+    end
+  end
+end
+
+-- The state after lent units came back unused, or nothing if they cannot.
+local function give_back(rule, state, cost, part, lent_at)
+  local kind = rule.kind
+  if kind == 't' then
+    local since, before, lent = state[6], state[7], state[8]
+    if not since or now >= lent_at + rule.lend then
+      return
+    end
+    if lent_at >= since then
+      lent = lent - cost
+    else
+      before = before - cost
+    end
+    if lent < 0 or before < 0 then
+      return
+    end
+    local tat, tat_part = minus(state[4], state[5], cost, part, rule.amount)
+    local needed = now + rule.lend + before + lent
+    if tat < needed then
+      tat, tat_part = needed, 0
+    end
+    if not at_most(state[4], state[5], tat, tat_part) then
+      return {'t', state[2], state[3], tat, tat_part, since, before, lent}
+    end
+  elseif kind == 'z' then
+    if state[2] >= cost then
+      return {'z', state[2] - cost}
+    end
+  elseif lent_at >= state[2] then
+    local last = #state
+    if state[last] >= cost then
+      local changed = {unpack(state)}
+      changed[last] = state[last] - cost
+      return changed
+    end
+  end
+end
+
+-- The state after a reservation was cancelled, or nothing if nothing comes back.
+local function cancel(rule, state, cost, part, tat, tat_part)
+  if rule.kind ~= 't' or at_most(tat, tat_part, now + rule.full, rule.full_part) then
+    return
+  end
+  local later, later_part = minus(state[4], state[5], tat, tat_part, rule.amount)
+  local back, back_part = minus(cost, part, later, later_part, rule.amount)
+  if back > 0 or back_part > 0 then
+    local us, parts = minus(state[4], state[5], back, back_part, rule.amount)
+    if us < now then
+      us, parts = now, 0
+    end
+    return {'t', state[2], state[3], us, parts, state[6], state[7], state[8]}
+  end
+end
+
+-- When the state is as if it had never been.
+local function ends(rule, state)
+  if rule.kind == 't' then
+    return state[4] + (state[5] > 0 and 1 or 0)
+  elseif rule.kind == 'z' then
+    return now + YEAR
+  elseif rule.kind == 'f' then
+    return state[2] + rule.period
+  end
+  return state[2] + 2 * rule.period
+end
+
+local function read_rules(plan)
+  local rules = {}
+  for i = 1, plan.q do
+    local at = plan.at + 6 * (i - 1)
+    rules[i] = {kind = ARGV[at], amount = tonumber(ARGV[at + 1]), period = tonumber(ARGV[at + 2]),
+      full = tonumber(ARGV[at + 3]), full_part = tonumber(ARGV[at + 4]), lend = tonumber(ARGV[at + 5])}
+  end
+  return rules
+end
+
+local function decide(key, plan)
+  plan.rules = plan.rules or read_rules(plan)
+  local rules, q = plan.rules, plan.q
+  local stored = call('GET', key) or ''
+  local states, as_stored = {}, parse(stored)
+  local converted = false
+  for i = 1, math.max(q, #as_stored) do
+    states[i] = as_stored[i]
+    if i <= q then
+      local state, changed = bring_up(rules[i], as_stored[i])
+      if not state then
+        return denied .. stored
+      end
+      states[i], converted = state, converted or changed
+    end
+  end
+
+  local verb, costs = plan.verb, plan.at + 6 * q
+  local which, changed = 0, nil
+  local function cost_of(k, i)
+    local at = costs + 2 * (q * (k - 1) + i - 1)
+    return tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+  end
+  if verb == 'R' or verb == 'C' then
+    for i = 1, q do
+      local cost, part = cost_of(1, i)
+      local state
+      if verb == 'R' then
+        state = give_back(rules[i], states[i], cost, part, plan.wait)
+      elseif rules[i].kind == 't' then
+        -- An amount of time by another rate would be another number of units.
+        local at = costs + 2 * q + 2 * (i - 1)
+        state = cancel(rules[i], states[i], cost, part, tonumber(ARGV[at]), tonumber(ARGV[at + 1]))
+      end
+      if state then
+        states[i], which, changed = state, 1, true
+      end
+    end
+  else
+    changed = converted and verb ~= 'P'
+    for k = 1, plan.k do
+      local after, fits, free = {}, true, true
+      for i = 1, #states do
+        after[i] = states[i]
+        if fits and i <= q then
+          local cost, part = cost_of(k, i)
+          free = free and cost == 0 and part == 0
+          after[i] = charge(rules[i], states[i], cost, part, verb == 'T' and plan.wait or 0, verb == 'L')
+          fits = after[i] ~= nil
+        end
+      end
+      if free then
+        which = k
+        break
+      elseif fits then
+        states, which, changed = after, k, true
+        break
+      end
+    end
+  end
+
+  if changed then
+    stored = render(states)
+    local last = now
+    for i = 1, q do
+      last = max(last, ends(rules[i], states[i]))
+    end
+    local ms = ceil((last - now) / 1000) + 2
+    if #states > q then
+      ms = max(ms, call('PTTL', key))
+    end
+    call('SET', key, stored, 'PX', digits(ms))
+  end
+  return which .. stamp .. stored
+end
+
+for i = 1, #undecided, 2 do
+  local n = undecided[i]
+  local ok, reply = pcall(decide, KEYS[n], undecided[i + 1])
+  if ok then
+    replies[n] = reply
+  else
+    replies[n] = {3, type(reply) == 'table' and reply.err or tostring(reply)}
+  end
+end
+return replies

@@ -1,0 +1,214 @@
+//! What a limiter allows.
+//!
+//! A [`Rule`] is a quota in whole numbers, a [`State`] is what a store keeps of it between two calls,
+//! and time is a whole number of microseconds. Nothing here is rounded, so nothing drifts: what does
+//! not come out even is kept as a fraction (see [`Span`]).
+
+mod bucket;
+mod lend;
+mod rule;
+mod span;
+mod state;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub use rule::{Rule, Unfit};
+pub use span::Span;
+pub use state::{State, States};
+
+/// The longest time that anything here may span, in microseconds: 100 years. The sum of the time of
+/// day and two of these stays below 2^53, which is as far as Lua counts exactly.
+pub const LONGEST_MICROS: u64 = 100 * 365 * 24 * 3600 * 1_000_000;
+/// The largest number of units in a quota, or asked for at once.
+pub const MOST_UNITS: u64 = 1_000_000_000_000;
+
+/// What is asked of a limiter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// Only to look.
+    Peek,
+    /// So many units, now.
+    Take(u64),
+    /// So many units, to be used within so many microseconds.
+    Reserve(u64, u64),
+    /// Units to be used a little later, by somebody who decides alone: the first of these amounts that
+    /// fits.
+    Lend(Vec<u64>),
+    /// So many lent units were not used. They were lent at this time.
+    Return(u64, u64),
+    /// A reservation is not needed: its units, and what its charge left behind.
+    Cancel(u64, States),
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The units charged (or given back); `None` if denied.
+    pub granted: Option<u64>,
+    /// The state afterwards, brought up to now.
+    pub states: States,
+    /// Whether the state has to be stored.
+    pub changed: bool,
+}
+
+/// The state belongs to another algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// What is stored.
+    pub stored: &'static str,
+    /// What was asked for.
+    pub asked: &'static str,
+}
+
+/// Decides by all rules together: either all of them are charged, or none.
+pub fn decide(rules: &[Rule], stored: &States, now: u64, want: &Want) -> Result<Outcome, Mismatch> {
+    let states = bring_up(rules, stored, now)?;
+    let lone;
+    let (costs, wait): (&[u64], u64) = match want {
+        Want::Peek => (&[], 0),
+        Want::Take(cost) => {
+            lone = [*cost];
+            (&lone, 0)
+        }
+        Want::Reserve(cost, wait) => {
+            lone = [*cost];
+            (&lone, *wait)
+        }
+        Want::Lend(costs) => (costs, 0),
+        Want::Return(cost, lent_at) => {
+            return Ok(give_back(states, rules.len(), *cost, |i, state| {
+                lend::give_back(&rules[i], state, now, *cost, *lent_at)
+            }));
+        }
+        Want::Cancel(cost, after) => {
+            return Ok(give_back(states, rules.len(), *cost, |i, state| {
+                bucket::cancel(&rules[i], state, now, *cost, after.get(i)?)
+            }));
+        }
+    };
+    let lends = matches!(want, Want::Lend(_));
+    // A quota that has changed counts from now on, even for a call that is denied: or else units would
+    // go on coming in at the old rate until one is allowed.
+    let converted = !costs.is_empty()
+        && rules
+            .iter()
+            .enumerate()
+            .any(|(i, rule)| stored.get(i).is_some_and(|state| rule.differs(state)));
+    for &cost in costs {
+        if cost == 0 {
+            return Ok(Outcome {
+                granted: Some(0),
+                states,
+                changed: converted,
+            });
+        }
+        let charge = |i: usize, state: State| {
+            if lends {
+                lend::charge(&rules[i], state, now, cost)
+            } else {
+                charge(&rules[i], state, now, cost, wait)
+            }
+        };
+        if let Some(states) = states.try_map(rules.len(), charge) {
+            return Ok(Outcome {
+                granted: Some(cost),
+                states,
+                changed: true,
+            });
+        }
+    }
+    Ok(Outcome {
+        granted: None,
+        states,
+        changed: converted,
+    })
+}
+
+/// The state after the charge, if it can be made.
+fn charge(rule: &Rule, state: State, now: u64, cost: u64, wait: u64) -> Option<State> {
+    match rule {
+        Rule::Bucket(_) | Rule::Allowance { .. } => bucket::charge(rule, state, now, cost, wait),
+        Rule::Fixed { .. } | Rule::Sliding { .. } => window::charge(rule, state, now, cost),
+    }
+}
+
+/// Each rule gives back on its own; `Some` units if any of them did.
+fn give_back(
+    mut states: States,
+    rules: usize,
+    cost: u64,
+    back: impl Fn(usize, State) -> Option<State>,
+) -> Outcome {
+    let mut changed = false;
+    for i in 0..rules {
+        if let Some(state) = states.get(i).and_then(|state| back(i, state)) {
+            states.set(i, state);
+            changed = true;
+        }
+    }
+    Outcome {
+        granted: changed.then_some(cost),
+        states,
+        changed,
+    }
+}
+
+/// What is stored, as these rules see it now. What more rules may have stored is kept.
+pub fn bring_up(rules: &[Rule], stored: &States, now: u64) -> Result<States, Mismatch> {
+    let mut states = stored.clone();
+    for (i, rule) in rules.iter().enumerate() {
+        states.set(i, rule.bring_up(stored.get(i), now)?);
+    }
+    Ok(states)
+}
+
+/// When all that is stored will be as if it had never been. Until now it was `stored_until`.
+pub fn ends(rules: &[Rule], states: &States, now: u64, stored_until: u64) -> u64 {
+    let each = |(i, rule): (usize, &Rule)| states.get(i).map_or(now, |s| rule.ends(s, now));
+    let own = rules.iter().enumerate().map(each).max().unwrap_or(now);
+    // What belongs to rules that only others have must not end early.
+    match states.len() > rules.len() {
+        true => own.max(stored_until),
+        false => own,
+    }
+}
+
+/// How the limiter stands, for whoever asked for so many units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Units that one call could have at most.
+    pub limit: u64,
+    /// Units that could be had now.
+    pub remaining: u64,
+    /// Microseconds until as many units as were asked for can be had; `None` for never.
+    pub retry_after: Option<u64>,
+    /// Microseconds until all units are there again; `None` for never.
+    pub reset_after: Option<u64>,
+}
+
+/// How things stand by all rules together. `states` are up to now.
+pub fn standing(rules: &[Rule], states: &States, now: u64, cost: u64) -> Standing {
+    let each = |(i, rule): (usize, &Rule)| {
+        let state = states.get(i).unwrap_or_else(|| rule.fresh(now));
+        rule.standing(state, now, cost)
+    };
+    let mut all = rules.iter().enumerate().map(each);
+    let Some(first) = all.next() else {
+        return Standing {
+            limit: 0,
+            remaining: 0,
+            retry_after: None,
+            reset_after: Some(0),
+        };
+    };
+    all.fold(first, |a, b| {
+        let tightest = if b.remaining < a.remaining { b } else { a };
+        Standing {
+            limit: tightest.limit,
+            remaining: tightest.remaining,
+            retry_after: a.retry_after.zip(b.retry_after).map(|(a, b)| a.max(b)),
+            reset_after: a.reset_after.zip(b.reset_after).map(|(a, b)| a.max(b)),
+        }
+    })
+}

@@ -1,0 +1,194 @@
+//! A quota, as stores decide by it.
+
+use super::{LONGEST_MICROS, MOST_UNITS, Mismatch, Span, Standing, State, bucket, window};
+
+/// A quota, checked and in whole numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// Units come in one by one, and up to a burst of them can be saved.
+    Bucket(Bucket),
+    /// A bucket into which nothing comes in: the burst, and no more.
+    Allowance {
+        /// Units in all.
+        burst: u64,
+    },
+    /// So many in a window, which begins with the first call after the last one ended.
+    Fixed {
+        /// Units in a window.
+        limit: u64,
+        /// Microseconds.
+        period: u64,
+    },
+    /// Windows one after the other; what the last one used counts by how much of it still lies
+    /// within one period of now.
+    Sliding {
+        /// Units in a window.
+        limit: u64,
+        /// Microseconds.
+        period: u64,
+    },
+}
+
+/// `amount` units come in every `period` microseconds, in lowest terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bucket {
+    /// Units.
+    pub amount: u64,
+    /// Microseconds.
+    pub period: u64,
+    /// Units that can be saved.
+    pub burst: u64,
+    /// How long an empty bucket takes to fill.
+    pub full: Span,
+}
+
+/// Why a quota cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// The period is shorter than a microsecond.
+    PeriodTooShort,
+    /// The period, or the time to save a whole burst, is longer than [`LONGEST_MICROS`].
+    TooLong,
+    /// More than [`MOST_UNITS`].
+    TooMany,
+}
+
+impl Rule {
+    /// A token bucket.
+    pub fn bucket(amount: u64, period: u64, burst: u64) -> Result<Rule, Unfit> {
+        fits(amount.max(burst), period)?;
+        if amount == 0 {
+            return Ok(Rule::Allowance { burst });
+        }
+        let shared = gcd(amount, period);
+        let mut bucket = Bucket {
+            amount: amount / shared,
+            period: period / shared,
+            burst,
+            full: Span::whole(0),
+        };
+        bucket.full = bucket.time_for(burst);
+        if bucket.full.us >= LONGEST_MICROS {
+            return Err(Unfit::TooLong);
+        }
+        Ok(Rule::Bucket(bucket))
+    }
+
+    /// A window that begins with a call.
+    pub fn fixed(limit: u64, period: u64) -> Result<Rule, Unfit> {
+        fits(limit, period)?;
+        Ok(Rule::Fixed { limit, period })
+    }
+
+    /// A window that ends now.
+    pub fn sliding(limit: u64, period: u64) -> Result<Rule, Unfit> {
+        fits(limit, period)?;
+        Ok(Rule::Sliding { limit, period })
+    }
+
+    /// The most that one call can ever have.
+    pub fn limit(&self) -> u64 {
+        match *self {
+            Rule::Bucket(Bucket { burst, .. }) | Rule::Allowance { burst } => burst,
+            Rule::Fixed { limit, .. } | Rule::Sliding { limit, .. } => limit,
+        }
+    }
+
+    /// The algorithm's name.
+    pub fn algorithm(&self) -> &'static str {
+        match self {
+            Rule::Bucket(_) | Rule::Allowance { .. } => "token-bucket",
+            Rule::Fixed { .. } => "fixed-window",
+            Rule::Sliding { .. } => "sliding-window",
+        }
+    }
+
+    /// What is there before anything was taken.
+    pub(super) fn fresh(&self, now: u64) -> State {
+        match self {
+            Rule::Bucket(b) => State::bucket(b, Span::whole(now)),
+            Rule::Allowance { .. } => State::Allowance { used: 0 },
+            Rule::Fixed { .. } => State::Fixed {
+                start: now,
+                count: 0,
+            },
+            Rule::Sliding { .. } => State::Sliding {
+                start: now,
+                before: 0,
+                count: 0,
+            },
+        }
+    }
+
+    /// What is stored, as it stands now.
+    pub(super) fn bring_up(&self, stored: Option<State>, now: u64) -> Result<State, Mismatch> {
+        let Some(state) = stored else {
+            return Ok(self.fresh(now));
+        };
+        let state = match self {
+            Rule::Bucket(_) | Rule::Allowance { .. } => bucket::bring_up(self, state, now),
+            Rule::Fixed { .. } | Rule::Sliding { .. } => window::bring_up(self, state, now),
+        };
+        state.ok_or(Mismatch {
+            stored: stored.map_or("", |stored| stored.algorithm()),
+            asked: self.algorithm(),
+        })
+    }
+
+    /// Whether the state was reckoned by another rate.
+    pub(super) fn differs(&self, state: State) -> bool {
+        match (self, state) {
+            (Rule::Bucket(b), State::Bucket { amount, period, .. }) => {
+                (b.amount, b.period) != (amount, period)
+            }
+            (Rule::Bucket(_), State::Allowance { .. })
+            | (Rule::Allowance { .. }, State::Bucket { .. }) => true,
+            _ => false,
+        }
+    }
+
+    /// When the state may be forgotten.
+    pub(super) fn ends(&self, state: State, now: u64) -> u64 {
+        match (self, state) {
+            (_, State::Bucket { tat, .. }) => tat.ceil(),
+            // As long as anything is ever kept, since nothing ever comes in again.
+            (_, State::Allowance { .. }) => now + ALLOWANCE_KEPT,
+            (Rule::Fixed { period, .. }, State::Fixed { start, .. }) => start + period,
+            (Rule::Sliding { period, .. }, State::Sliding { start, .. }) => start + 2 * period,
+            _ => now,
+        }
+    }
+
+    /// How things stand for somebody who asked for `cost`.
+    pub(super) fn standing(&self, state: State, now: u64, cost: u64) -> Standing {
+        let (remaining, retry_after, reset_after) = match self {
+            Rule::Bucket(_) | Rule::Allowance { .. } => bucket::standing(self, state, now, cost),
+            Rule::Fixed { .. } | Rule::Sliding { .. } => window::standing(self, state, now, cost),
+        };
+        Standing {
+            limit: self.limit(),
+            remaining,
+            retry_after: if cost == 0 { Some(0) } else { retry_after },
+            reset_after,
+        }
+    }
+}
+
+/// How long the state of a bucket is kept into which nothing comes in: a year, from its last use.
+pub(super) const ALLOWANCE_KEPT: u64 = 365 * 24 * 3600 * 1_000_000;
+
+fn fits(units: u64, period: u64) -> Result<(), Unfit> {
+    if period == 0 {
+        Err(Unfit::PeriodTooShort)
+    } else if period >= LONGEST_MICROS {
+        Err(Unfit::TooLong)
+    } else if units > MOST_UNITS {
+        Err(Unfit::TooMany)
+    } else {
+        Ok(())
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,94 @@
+//! A time that need not come out even.
+
+use super::rule::Bucket;
+
+/// Microseconds, and a fraction of one: `part` of as many parts as the bucket's amount.
+///
+/// Three units a second are 333 333⅓ µs apart. Kept as a fraction, a year of them is a year.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    /// Whole microseconds.
+    pub us: u64,
+    /// Parts of the next one.
+    pub part: u64,
+}
+
+impl Span {
+    /// A whole number of microseconds.
+    pub fn whole(us: u64) -> Span {
+        Span { us, part: 0 }
+    }
+
+    /// Rounded up.
+    pub fn ceil(self) -> u64 {
+        self.us + u64::from(self.part > 0)
+    }
+
+    /// The sum, in parts of `amount`.
+    pub fn plus(self, other: Span, amount: u64) -> Span {
+        let part = self.part + other.part;
+        match part >= amount {
+            true => Span {
+                us: self.us + other.us + 1,
+                part: part - amount,
+            },
+            false => Span {
+                us: self.us + other.us,
+                part,
+            },
+        }
+    }
+
+    /// The difference, in parts of `amount`; zero if it were negative.
+    pub fn minus(self, other: Span, amount: u64) -> Span {
+        if self <= other {
+            return Span::whole(0);
+        }
+        match self.part >= other.part {
+            true => Span {
+                us: self.us - other.us,
+                part: self.part - other.part,
+            },
+            false => Span {
+                us: self.us - other.us - 1,
+                part: self.part + amount - other.part,
+            },
+        }
+    }
+}
+
+impl Bucket {
+    /// How long it takes for so many units to come in.
+    pub fn time_for(&self, units: u64) -> Span {
+        match units.checked_mul(self.period) {
+            Some(whole) => Span {
+                us: whole / self.amount,
+                part: whole % self.amount,
+            },
+            None => {
+                let (whole, amount) = (
+                    u128::from(units) * u128::from(self.period),
+                    u128::from(self.amount),
+                );
+                Span {
+                    // Beyond every tolerance, so that it is denied.
+                    us: u64::try_from(whole / amount).unwrap_or(u64::MAX / 4),
+                    part: (whole % amount) as u64,
+                }
+            }
+        }
+    }
+
+    /// How many whole units come in within a time.
+    pub fn units_in(&self, time: Span) -> u64 {
+        if let Some(parts) = time
+            .us
+            .checked_mul(self.amount)
+            .and_then(|us| us.checked_add(time.part))
+        {
+            return parts / self.period;
+        }
+        let parts = u128::from(time.us) * u128::from(self.amount) + u128::from(time.part);
+        u64::try_from(parts / u128::from(self.period)).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,268 @@
+//! What a store keeps of a limiter between two calls.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::Span;
+use super::rule::Bucket;
+
+/// What is kept for one rule. Times are in microseconds of the store's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// A bucket is known by the time at which it will be full again.
+    Bucket {
+        /// Whose `amount` and `period` the time was reckoned by.
+        amount: u64,
+        /// See `amount`.
+        period: u64,
+        /// The "theoretical arrival time" of GCRA: when the bucket is full.
+        tat: Span,
+        /// What was lent.
+        lent: Lent,
+    },
+    /// A bucket into which nothing comes in.
+    Allowance {
+        /// Units used.
+        used: u64,
+    },
+    /// A window.
+    Fixed {
+        /// When it began.
+        start: u64,
+        /// Units used in it.
+        count: u64,
+    },
+    /// Two windows.
+    Sliding {
+        /// When the present one began.
+        start: u64,
+        /// Units used in the one before.
+        before: u64,
+        /// Units used in the present one.
+        count: u64,
+    },
+}
+
+/// How much of a bucket was lent lately: since `since`, and in the time before, as the microseconds
+/// it takes for as much to come in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lent {
+    /// When the present count began.
+    pub since: u64,
+    /// Lent before.
+    pub before: u64,
+    /// Lent since then.
+    pub now: u64,
+}
+
+impl State {
+    pub(super) fn bucket(bucket: &Bucket, tat: Span) -> State {
+        State::Bucket {
+            amount: bucket.amount,
+            period: bucket.period,
+            tat,
+            lent: Lent::default(),
+        }
+    }
+
+    pub(super) fn algorithm(&self) -> &'static str {
+        match self {
+            State::Bucket { .. } | State::Allowance { .. } => "token-bucket",
+            State::Fixed { .. } => "fixed-window",
+            State::Sliding { .. } => "sliding-window",
+        }
+    }
+
+    /// The same on another clock, on which the moment `from` is called `to`.
+    fn moved(self, from: u64, to: u64) -> State {
+        let moved = |time: u64| (time + to).saturating_sub(from);
+        match self {
+            State::Bucket {
+                amount,
+                period,
+                tat,
+                mut lent,
+            } => {
+                if lent.since > 0 {
+                    // Zero means that nothing was lent.
+                    lent.since = moved(lent.since).max(1);
+                }
+                State::Bucket {
+                    amount,
+                    period,
+                    tat: Span {
+                        us: moved(tat.us),
+                        ..tat
+                    },
+                    lent,
+                }
+            }
+            State::Allowance { used } => State::Allowance { used },
+            State::Fixed { start, count } => State::Fixed {
+                start: moved(start),
+                count,
+            },
+            State::Sliding {
+                start,
+                before,
+                count,
+            } => State::Sliding {
+                start: moved(start),
+                before,
+                count,
+            },
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            State::Bucket {
+                amount,
+                period,
+                tat,
+                lent,
+            } => {
+                write!(f, "t {amount} {period} {} {}", tat.us, tat.part)?;
+                if *lent != Lent::default() {
+                    write!(f, " {} {} {}", lent.since, lent.before, lent.now)?;
+                }
+                Ok(())
+            }
+            State::Allowance { used } => write!(f, "z {used}"),
+            State::Fixed { start, count } => write!(f, "f {start} {count}"),
+            State::Sliding {
+                start,
+                before,
+                count,
+            } => write!(f, "s {start} {before} {count}"),
+        }
+    }
+}
+
+impl FromStr for State {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<State, ()> {
+        let (kind, rest) = text.split_once(' ').ok_or(())?;
+        let mut numbers = [0u64; 7];
+        let mut count = 0;
+        for word in rest.split(' ') {
+            *numbers.get_mut(count).ok_or(())? = word.parse().map_err(|_| ())?;
+            count += 1;
+        }
+        let [a, b, c, d, e, f, g] = numbers;
+        match (kind, count) {
+            ("t", 4 | 7) if a > 0 && b > 0 => Ok(State::Bucket {
+                amount: a,
+                period: b,
+                tat: Span { us: c, part: d },
+                lent: Lent {
+                    since: e,
+                    before: f,
+                    now: g,
+                },
+            }),
+            ("z", 1) => Ok(State::Allowance { used: a }),
+            ("f", 2) => Ok(State::Fixed { start: a, count: b }),
+            ("s", 3) => Ok(State::Sliding {
+                start: a,
+                before: b,
+                count: c,
+            }),
+            _ => Err(()),
+        }
+    }
+}
+
+/// What is kept for all rules of a limiter, in their order. Most have one, which costs no allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct States {
+    first: Option<State>,
+    rest: Vec<State>,
+}
+
+impl States {
+    /// For how many rules something is kept.
+    pub fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.rest.len()
+    }
+
+    /// Whether nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// The state of one rule.
+    pub fn get(&self, i: usize) -> Option<State> {
+        match i {
+            0 => self.first,
+            i => self.rest.get(i - 1).copied(),
+        }
+    }
+
+    /// Replaces the state of a rule, or adds that of the next.
+    pub(super) fn set(&mut self, i: usize, state: State) {
+        match i {
+            0 => self.first = Some(state),
+            i if i <= self.rest.len() => self.rest[i - 1] = state,
+            _ => self.rest.push(state),
+        }
+    }
+
+    /// The first `count` states changed, if all of them can be.
+    pub(super) fn try_map(
+        &self,
+        count: usize,
+        change: impl Fn(usize, State) -> Option<State>,
+    ) -> Option<States> {
+        let mut changed = self.clone();
+        for i in 0..count {
+            changed.set(i, change(i, self.get(i)?)?);
+        }
+        Some(changed)
+    }
+
+    /// The same on another clock, on which the moment `from` is called `to`.
+    pub(crate) fn moved(&self, from: u64, to: u64) -> States {
+        self.iter().map(|state| state.moved(from, to)).collect()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = State> {
+        self.first.into_iter().chain(self.rest.iter().copied())
+    }
+}
+
+impl FromIterator<State> for States {
+    fn from_iter<I: IntoIterator<Item = State>>(states: I) -> States {
+        let mut states = states.into_iter();
+        States {
+            first: states.next(),
+            rest: states.collect(),
+        }
+    }
+}
+
+impl fmt::Display for States {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, state) in self.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{state}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for States {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<States, ()> {
+        if text.is_empty() {
+            return Ok(States::default());
+        }
+        text.split(',').map(str::parse).collect()
+    }
+}

@@ -1,0 +1,99 @@
+//! A limiter's answer.
+
+use std::time::Duration;
+
+use crate::backend::limit::Verdict;
+use crate::backend::rules::limit::{Rule, Standing, standing};
+
+/// A limiter's answer: allowed or denied, and how things stand.
+///
+/// A denial is an answer, not an error. It tells "not now" from "never".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a limiter limits nothing if nobody heeds its answer"]
+pub struct Decision {
+    pub(super) allowed: bool,
+    pub(super) standing: Standing,
+    pub(super) basis: Basis,
+}
+
+/// Who decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Basis {
+    /// The store, for all who share it.
+    Store,
+    /// This process, from what the store has lent it.
+    Leased,
+    /// This process alone, because the store could not be asked.
+    Local,
+    /// Nobody: the store could not be asked, and this is what was to be assumed then.
+    Assumed,
+}
+
+impl Decision {
+    pub(super) fn of(rules: &[Rule], verdict: &Verdict, cost: u64, basis: Basis) -> Decision {
+        let allowed = verdict.granted.is_some();
+        let mut standing = standing(rules, &verdict.states, verdict.now, cost);
+        if allowed {
+            standing.retry_after = Some(0);
+        }
+        Decision {
+            allowed,
+            standing,
+            basis,
+        }
+    }
+
+    pub(super) fn assumed(rules: &[Rule], allowed: bool, retry_after: Duration) -> Decision {
+        let limit = rules.iter().map(Rule::limit).min().unwrap_or(0);
+        let micros = u64::try_from(retry_after.as_micros()).unwrap_or(u64::MAX);
+        Decision {
+            allowed,
+            standing: Standing {
+                limit,
+                remaining: if allowed { limit } else { 0 },
+                retry_after: Some(if allowed { 0 } else { micros }),
+                reset_after: Some(0),
+            },
+            basis: Basis::Assumed,
+        }
+    }
+
+    /// Whether the call may go ahead.
+    pub fn is_allowed(&self) -> bool {
+        self.allowed
+    }
+
+    /// The most that one call can ever have: the burst, or what a window holds. Of several quotas,
+    /// that of the one with the least left.
+    pub fn limit(&self) -> u64 {
+        self.standing.limit
+    }
+
+    /// Units that could be had now. Of several quotas, the least.
+    pub fn remaining(&self) -> u64 {
+        self.standing.remaining
+    }
+
+    /// How long to wait until the same call would be allowed, if nobody else calls in the meantime:
+    /// exact, to the microsecond of the store's clock. Zero if it was allowed; `None` if it
+    /// [never](Decision::is_never) will be.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.standing.retry_after.map(Duration::from_micros)
+    }
+
+    /// Whether waiting is no use: more was asked for than there can ever be.
+    pub fn is_never(&self) -> bool {
+        !self.allowed && self.standing.retry_after.is_none()
+    }
+
+    /// How long until the limiter is as if it had never been used; `None` for never.
+    pub fn reset_after(&self) -> Option<Duration> {
+        self.standing.reset_after.map(Duration::from_micros)
+    }
+
+    /// Who decided.
+    pub fn basis(&self) -> Basis {
+        self.basis
+    }
+}

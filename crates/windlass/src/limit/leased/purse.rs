@@ -1,0 +1,166 @@
+//! What one process has of one key.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::lease::Moment;
+
+/// Units that the store has lent, and until when they may be used.
+///
+/// Whoever takes units looks at the clock first, and takes them in one step. A new loan comes in only
+/// when the last one is used up, given back or over, so a time that was read belongs to the units that
+/// are there, or to an earlier loan, which ended sooner.
+#[derive(Debug)]
+pub(super) struct Purse {
+    pub(super) name: crate::name::Name,
+    units: AtomicU64,
+    good_until: AtomicU64,
+    /// There is no use in asking the store before.
+    closed_until: AtomicU64,
+    /// When the store's units will all be there again, as far as was last seen.
+    reset_at: AtomicU64,
+    /// Units that were asked for since the last loan: what the next one is sized by.
+    asked: AtomicU64,
+    /// One loan at a time; and what is known of the last one.
+    pub(super) refill: tokio::sync::Mutex<Last>,
+}
+
+/// The last loan.
+#[derive(Debug)]
+pub(super) struct Last {
+    pub(super) at: Option<Moment>,
+    pub(super) units: u64,
+}
+
+/// What can be said without asking the store.
+#[derive(Debug, PartialEq)]
+pub(super) enum Here {
+    /// Allowed: so many units are left.
+    Taken(u64),
+    /// Denied, until then.
+    Closed(Moment),
+    /// Only the store knows.
+    Ask,
+}
+
+impl Purse {
+    pub(super) fn new(name: crate::name::Name) -> Purse {
+        Purse {
+            name,
+            units: AtomicU64::new(0),
+            good_until: AtomicU64::new(0),
+            closed_until: AtomicU64::new(0),
+            reset_at: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            refill: tokio::sync::Mutex::new(Last { at: None, units: 0 }),
+        }
+    }
+
+    /// Takes units, if they are here.
+    pub(super) fn take(&self, units: u64, now: Moment) -> Here {
+        self.asked.fetch_add(units, Ordering::Relaxed);
+        self.take_again(units, now)
+    }
+
+    /// The same, for somebody who was counted before.
+    pub(super) fn take_again(&self, units: u64, now: Moment) -> Here {
+        let now = now.as_nanos();
+        if now < self.good_until.load(Ordering::Acquire) {
+            let mut there = self.units.load(Ordering::Relaxed);
+            while let Some(left) = there.checked_sub(units) {
+                let taken = self.units.compare_exchange_weak(
+                    there,
+                    left,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                );
+                match taken {
+                    Ok(_) => return Here::Taken(left),
+                    Err(now_there) => there = now_there,
+                }
+            }
+        }
+        match self.closed_until.load(Ordering::Relaxed) {
+            closed if now < closed => Here::Closed(Moment::from_nanos(closed)),
+            _ => Here::Ask,
+        }
+    }
+
+    /// Whether the units may still be used.
+    pub(super) fn is_good(&self, now: Moment) -> bool {
+        now.as_nanos() < self.good_until.load(Ordering::Acquire)
+    }
+
+    /// Takes all that is left, to give it back.
+    pub(super) fn empty(&self) -> u64 {
+        self.units.swap(0, Ordering::AcqRel)
+    }
+
+    /// Puts a loan in. There must be nothing in it.
+    pub(super) fn fill(&self, units: u64, good_until: Moment) {
+        self.good_until
+            .store(good_until.as_nanos(), Ordering::Release);
+        self.units.store(units, Ordering::Release);
+    }
+
+    pub(super) fn close_until(&self, moment: Moment) {
+        self.closed_until
+            .store(moment.as_nanos(), Ordering::Relaxed);
+    }
+
+    pub(super) fn resets_at(&self, moment: Moment) {
+        self.reset_at.store(moment.as_nanos(), Ordering::Relaxed);
+    }
+
+    pub(super) fn reset_at(&self) -> Moment {
+        Moment::from_nanos(self.reset_at.load(Ordering::Relaxed))
+    }
+
+    /// What was asked for since this was last called.
+    pub(super) fn demand(&self) -> u64 {
+        self.asked.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_taken_once_and_in_time() {
+        let purse = Purse::new(crate::name::Name::checked("x"));
+        let at = Moment::from_nanos;
+        assert_eq!(purse.take(1, at(5)), Here::Ask);
+        purse.fill(3, at(10));
+        assert_eq!(purse.take(2, at(9)), Here::Taken(1));
+        assert_eq!(purse.take(2, at(9)), Here::Ask);
+        assert_eq!(purse.take(1, at(10)), Here::Ask, "too late");
+        assert_eq!(purse.empty(), 1);
+        purse.close_until(at(20));
+        assert_eq!(purse.take(1, at(11)), Here::Closed(at(20)));
+        assert_eq!(purse.take(1, at(20)), Here::Ask);
+        assert_eq!(purse.demand(), 1 + 2 + 2 + 1 + 1 + 1);
+    }
+
+    #[test]
+    fn threads_never_take_more_than_there_is() {
+        let purse = Purse::new(crate::name::Name::checked("x"));
+        purse.fill(100_000, at_the_end());
+        let taken: u64 = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let take =
+                            || matches!(purse.take(1, Moment::from_nanos(1)), Here::Taken(_));
+                        (0..50_000).filter(|_| take()).count() as u64
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).sum()
+        });
+        assert_eq!(taken, 100_000);
+    }
+
+    fn at_the_end() -> Moment {
+        Moment::from_nanos(u64::MAX)
+    }
+}

@@ -1,0 +1,310 @@
+//! What is asked for.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ask::{Answer, OnStoreError};
+use super::decision::{Basis, Decision};
+use super::quota::Quotas;
+use crate::backend::limit::LimitAsk;
+use crate::backend::rules::limit::{MOST_UNITS, Rule, Want};
+use crate::coordinator::Coordinator;
+use crate::error::{Error, Result};
+use crate::lease::Clock;
+use crate::name::{MAX_NAME_BYTES, Name};
+
+/// The limit on one round trip for a limiter that knows what to do without an answer, unless told
+/// otherwise.
+pub const DEFAULT_LIMITER_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Allows so much in so much time, for all processes that share the store.
+///
+/// One limiter serves many keys: users, addresses, customers. Each key has its own units. The empty
+/// key is the limiter as a whole.
+///
+/// # Guarantees
+///
+/// - A check is one indivisible decision, by the *store's* clock, in whole microseconds: nothing
+///   drifts, and [`retry_after`](Decision::retry_after) is exact.
+/// - Several quotas are decided together: all are charged, or none.
+/// - A denied call is not charged.
+/// - What is stored ends by itself, as soon as it is as if it had never been.
+/// - As durable as the backend. What Redis forgets in a failover may be had once more; a file
+///   keeps it, over a reboot too.
+///
+/// # The same name, another quota
+///
+/// A limiter is known by its name. Use another quota with it, from now on or side by side, and what was
+/// used stays used, unit for unit. Another *algorithm* is an error
+/// ([`WrongType`](crate::ErrorKind::WrongType)), until the old one has ended or was
+/// [`reset`](Limiter::reset).
+///
+/// # Example
+///
+/// ```
+/// use windlass::Quota;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
+/// let w = windlass::connect("memory:").await?;
+/// let logins = w.limiter("login", Quota::per_minute(5));
+/// let decision = logins.check("ann").await?;
+/// if !decision.is_allowed() {
+///     println!("try again in {:?}", decision.retry_after());
+/// }
+/// assert_eq!(decision.remaining(), 4);
+///
+/// // Several at once, for an API with two limits: both must allow.
+/// let api = w.limiter("api", [Quota::per_second(10), Quota::per_day(5_000)]);
+/// assert!(api.check("ann").await?.is_allowed());
+/// # Ok(()) }
+/// ```
+///
+/// # When not to use this
+///
+/// To keep at most so many *at the same time*, a limiter is the wrong tool: it counts beginnings, and
+/// knows nothing of ends.
+#[derive(Clone)]
+#[must_use = "a limiter does nothing until it is asked"]
+pub struct Limiter {
+    pub(super) coordinator: Coordinator,
+    name: Arc<str>,
+    /// Name and namespace, checked; `None` if they cannot be used.
+    full_name: Option<Arc<str>>,
+    rules: Arc<Result<Arc<[Rule]>>>,
+    pub(super) on_store_error: Option<OnStoreError>,
+    call_timeout: Option<Duration>,
+}
+
+impl Limiter {
+    pub(crate) fn new(coordinator: Coordinator, name: &str, quotas: Quotas) -> Limiter {
+        let full_name = Name::new("use the limiter", coordinator.namespace(), name).ok();
+        Limiter {
+            coordinator,
+            name: name.into(),
+            full_name: full_name.map(|name| name.as_str().into()),
+            rules: Arc::new(quotas.rules()),
+            on_store_error: None,
+            call_timeout: None,
+        }
+    }
+
+    /// The same limiter with other quotas: what was used stays used.
+    pub fn with_quota(&self, quotas: impl Into<Quotas>) -> Limiter {
+        Limiter {
+            rules: Arc::new(quotas.into().rules()),
+            ..self.clone()
+        }
+    }
+
+    /// What to do if the store cannot be asked. Unless told, the error is passed on.
+    ///
+    /// Whoever finds out waits for the [call timeout](Limiter::call_timeout); after that, nobody does:
+    /// the store is left alone, and asked again in the background.
+    pub fn on_store_error(mut self, policy: OnStoreError) -> Limiter {
+        self.on_store_error = Some(policy);
+        self
+    }
+
+    /// The limit on one round trip. Unless told, it is the coordinator's, or
+    /// [`DEFAULT_LIMITER_TIMEOUT`] if the limiter knows what to do [without](Limiter::on_store_error)
+    /// an answer.
+    pub fn call_timeout(mut self, limit: Duration) -> Limiter {
+        self.call_timeout = Some(limit);
+        self
+    }
+
+    /// Takes one unit for `key`, if it can be had now.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the unit may or may not have been taken.
+    pub async fn check(&self, key: &str) -> Result<Decision> {
+        self.check_n(key, 1).await
+    }
+
+    /// Takes so many units for `key`, all or nothing. None cost nothing and are always allowed; more
+    /// than there can ever be are [never](Decision::is_never) allowed.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the units may or may not have been taken.
+    pub async fn check_n(&self, key: &str, units: u64) -> Result<Decision> {
+        let want = Want::Take(units);
+        if let Some(answer) = self.here(key, &want) {
+            return self.decision(&answer?, units);
+        }
+        self.check_there("check", key, units, want).await
+    }
+
+    /// Tells how things stand for `key`, and takes nothing.
+    ///
+    /// [`retry_after`](Decision::retry_after) is how long to wait for one unit.
+    pub async fn peek(&self, key: &str) -> Result<Decision> {
+        self.peek_n(key, 1).await
+    }
+
+    /// The same, for somebody who wants so many units.
+    pub async fn peek_n(&self, key: &str, units: u64) -> Result<Decision> {
+        let name = self.name_of("peek", key)?;
+        let answer = self.ask("peek", name, Want::Peek).await?;
+        let mut decision = self.decision(&answer, units)?;
+        if decision.basis != Basis::Assumed {
+            decision.allowed = decision.standing.retry_after == Some(0);
+        }
+        Ok(decision)
+    }
+
+    /// Takes one unit for each of many keys, each decided on its own, in one round trip. One answer for
+    /// each, in order.
+    ///
+    /// On Redis, a thousand keys are one command, and more are sent at once.
+    pub async fn check_all<K: AsRef<str>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Vec<Result<Decision>> {
+        self.check_all_n(keys.into_iter().map(|key| (key, 1))).await
+    }
+
+    /// The same, with a number of units for each key.
+    pub async fn check_all_n<K: AsRef<str>>(
+        &self,
+        wanted: impl IntoIterator<Item = (K, u64)>,
+    ) -> Vec<Result<Decision>> {
+        // What cannot be asked is answered here; the rest goes together.
+        let mut asks = Vec::new();
+        let mut answers: Vec<Result<u64>> = Vec::new();
+        for (key, units) in wanted {
+            let asked = self.rules().and_then(|rules| {
+                asks.push(LimitAsk {
+                    name: self.name_of("check", key.as_ref())?,
+                    rules: Arc::clone(rules),
+                    want: Want::Take(check_units(units)?),
+                });
+                Ok(units)
+            });
+            answers.push(asked);
+        }
+        let mut decided = self.ask_all("check", asks).await.into_iter();
+        let one = |asked: Result<u64>| {
+            let units = asked?;
+            let answer = decided.next().expect("there is an answer for each");
+            self.decision(&answer?, units)
+        };
+        answers.into_iter().map(one).collect()
+    }
+
+    /// Forgets all that was used for `key`, whatever the algorithm. Says whether there was anything.
+    pub async fn reset(&self, key: &str) -> Result<bool> {
+        let name = self.name_of("reset", key)?;
+        let shown = name.clone();
+        let answer = self.coordinator.limits().store.reset(name);
+        self.patiently("reset", shown.as_str(), answer).await
+    }
+
+    /// Decides at once, if the store needs nobody else for it.
+    fn here(&self, key: &str, want: &Want) -> Option<Result<Answer>> {
+        let store = &self.coordinator.limits().store;
+        let (Some(name), Ok(rules)) = (self.full_name.as_deref(), self.rules.as_ref()) else {
+            return None;
+        };
+        if let Want::Take(units) | Want::Reserve(units, _) = want
+            && *units > MOST_UNITS
+        {
+            return None;
+        }
+        if key.is_empty() {
+            let verdict = store.decide_here(name, rules, want)?;
+            return Some(verdict.map(|v| Answer::Decided(v, Basis::Store)));
+        }
+        if name.len() + 1 + key.len() > MAX_NAME_BYTES || key.chars().any(char::is_control) {
+            return None;
+        }
+        thread_local! {
+            static NAME: RefCell<String> = const { RefCell::new(String::new()) };
+        }
+        // Put together where the last one was, so that nothing is allocated.
+        let verdict = NAME.with_borrow_mut(|text| {
+            text.clear();
+            text.push_str(name);
+            text.push('/');
+            text.push_str(key);
+            store.decide_here(text, rules, want)
+        })?;
+        let described = verdict.map_err(|e| {
+            let e = e.with_operation("check").with_name(key);
+            self.coordinator.describe(e)
+        });
+        Some(described.map(|v| Answer::Decided(v, Basis::Store)))
+    }
+
+    async fn check_there(
+        &self,
+        operation: &'static str,
+        key: &str,
+        units: u64,
+        want: Want,
+    ) -> Result<Decision> {
+        check_units(units)?;
+        let name = self.name_of(operation, key)?;
+        let answer = self.ask(operation, name, want).await?;
+        self.decision(&answer, units)
+    }
+
+    pub(super) fn decision(&self, answer: &Answer, units: u64) -> Result<Decision> {
+        Ok(answer.decision(self.rules()?, units))
+    }
+
+    pub(super) fn rules(&self) -> Result<&Arc<[Rule]>> {
+        let rules = self.rules.as_ref().as_ref();
+        rules.map_err(|e| e.again().with_name(&self.name))
+    }
+
+    /// Under which name a key is stored: `LIMITER/KEY`.
+    pub(super) fn name_of(&self, operation: &'static str, key: &str) -> Result<Name> {
+        let namespace = self.coordinator.namespace();
+        // Checked by itself too: a key must not make good for a limiter without a name.
+        let whole = Name::new(operation, namespace, &self.name)?;
+        match key {
+            "" => Ok(whole),
+            key => Name::new(operation, namespace, &format!("{}/{key}", self.name)),
+        }
+    }
+
+    /// The key that is stored under a name.
+    pub(super) fn key_of<'a>(&self, name: &'a Name) -> &'a str {
+        let front = self.full_name.as_deref().map_or(0, str::len);
+        let rest = name.as_str().get(front..).unwrap_or("");
+        rest.strip_prefix('/').unwrap_or(rest)
+    }
+
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        let known = self.on_store_error.map(|_| DEFAULT_LIMITER_TIMEOUT);
+        self.call_timeout.or(known)
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        self.coordinator.keeper().clock()
+    }
+}
+
+pub(super) fn check_units(units: u64) -> Result<u64> {
+    if units <= MOST_UNITS {
+        return Ok(units);
+    }
+    Err(Error::invalid(
+        "check",
+        format!("{units} units are more than can be counted"),
+    )
+    .with_hint("count in larger units"))
+}
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter")
+            .field("name", &self.name)
+            .field("rules", &self.rules)
+            .finish_non_exhaustive()
+    }
+}

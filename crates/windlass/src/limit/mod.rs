@@ -1,0 +1,18 @@
+//! How much, how often: limiters.
+
+mod acquire;
+mod ask;
+mod breaker;
+mod decision;
+mod leased;
+mod limiter;
+mod quota;
+mod reservation;
+
+pub use ask::OnStoreError;
+pub(crate) use ask::Runtime;
+pub use decision::{Basis, Decision};
+pub use leased::{Leased, LeasedKey};
+pub use limiter::{DEFAULT_LIMITER_TIMEOUT, Limiter};
+pub use quota::{Algorithm, MAX_UNITS, Quota, Quotas};
+pub use reservation::{Reservation, Reserve};

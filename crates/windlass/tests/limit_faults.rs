@@ -1,0 +1,223 @@
+//! Limiters whose store fails them, forgets, or is full.
+
+use std::time::{Duration, Instant};
+
+use windlass::{Basis, Coordinator, ErrorKind, OnStoreError, Options, Quota};
+use windlass_testkit::conformance::{SOON, Stage};
+use windlass_testkit::{Direction, FaultProxy, Flavor, RedisServer, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+const POLICIES: [OnStoreError; 3] = [OnStoreError::Allow, OnStoreError::Deny, OnStoreError::Local];
+
+async fn connect(server: &RedisServer) -> Coordinator {
+    windlass::connect(&server.url()).await.unwrap()
+}
+
+/// Whoever finds out waits for the call timeout; nobody after that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_store_costs_microseconds() {
+    let server = RedisServer::start().unwrap();
+    for fault in ["blackhole", "refused", "paused"] {
+        for policy in POLICIES {
+            let proxy = FaultProxy::start(server.addr()).unwrap();
+            let url = format!("redis://{}", proxy.addr());
+            let w = windlass::connect(&url).await.unwrap();
+            let limiter = w
+                .limiter(&format!("{fault}-{policy:?}"), Quota::per_hour(100))
+                .on_store_error(policy)
+                .call_timeout(100 * MS);
+            assert_eq!(limiter.check("a").await.unwrap().basis(), Basis::Store);
+            match fault {
+                "blackhole" => proxy.blackhole(Direction::Both),
+                "refused" => {
+                    proxy.refuse(true);
+                    proxy.reset_all();
+                }
+                _ => server.pause().unwrap(),
+            }
+            let begun = Instant::now();
+            let first = limiter.check("a").await.unwrap();
+            assert!(begun.elapsed() < 1_000 * MS, "{:?}", begun.elapsed());
+            assert_ne!(first.basis(), Basis::Store);
+            // A thousand calls together take less than one call may.
+            let begun = Instant::now();
+            let mut allowed = u64::from(first.is_allowed());
+            for i in 0..999 {
+                let decision = limiter
+                    .check(if i % 2 == 0 { "a" } else { "b" })
+                    .await
+                    .unwrap();
+                allowed += u64::from(decision.is_allowed());
+            }
+            let took = begun.elapsed();
+            assert!(took < 90 * MS, "{fault} {policy:?}: {took:?}");
+            let (basis, expected) = match policy {
+                OnStoreError::Allow => (Basis::Assumed, 1_000),
+                OnStoreError::Deny => (Basis::Assumed, 0),
+                _ => (Basis::Local, 200),
+            };
+            assert_eq!(allowed, expected, "{fault} {policy:?}");
+            let many = limiter.check_all(["c", "d"]).await;
+            assert!(many.iter().all(|d| d.as_ref().unwrap().basis() == basis));
+            assert!(limiter.peek("c").await.is_ok());
+            // And when it is back, it decides again.
+            server.resume().unwrap();
+            proxy.heal();
+            proxy.refuse(false);
+            let back = eventually(SOON, || async {
+                limiter.check("a").await.unwrap().basis() == Basis::Store
+            });
+            assert!(back.await, "{fault} {policy:?}: never asked again");
+        }
+    }
+}
+
+/// Without a policy, the error is passed on, and says what to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_policy_the_error_is_told() {
+    let server = RedisServer::start().unwrap();
+    let w = Options::new()
+        .call_timeout(200 * MS)
+        .connect(&server.url())
+        .await
+        .unwrap();
+    let limiter = w.limiter("api", Quota::per_hour(5));
+    assert!(limiter.check("a").await.unwrap().is_allowed());
+    server.kill().unwrap();
+    for _ in 0..3 {
+        let error = limiter.check("a").await.unwrap_err();
+        assert!(error.is_retryable(), "{error:?}");
+        assert_eq!(error.backend(), Some(server.url().trim_end_matches('/')));
+    }
+    let all = limiter.check_all(["a", "b"]).await;
+    assert!(all.iter().all(Result::is_err));
+    server.restart().unwrap();
+    let back = eventually(SOON, || async { limiter.check("a").await.is_ok() });
+    assert!(back.await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_forgets_starts_anew() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let limiter = w.limiter(
+        "api",
+        [Quota::per_hour(2), Quota::per_day(5).fixed_window()],
+    );
+    for _ in 0..3 {
+        assert!(limiter.check_n("a", 2).await.unwrap().is_allowed());
+        assert!(!limiter.check("a").await.unwrap().is_allowed());
+        server.command(&["SCRIPT", "FLUSH"]).unwrap();
+        assert!(
+            !limiter.check("a").await.unwrap().is_allowed(),
+            "goes unnoticed"
+        );
+        server.command(&["SCRIPT", "FLUSH"]).unwrap();
+        let keys: Vec<String> = (0..3_000).map(|i| format!("k{i}")).collect();
+        assert!(limiter.check_all(&keys).await.iter().all(Result::is_ok));
+        server.restart().unwrap();
+        // Nobody panics, nobody hangs; a call may hear that the connection broke.
+        let anew = eventually(SOON, || async { limiter.peek("a").await.is_ok() });
+        assert!(anew.await);
+    }
+}
+
+/// A server without room decides nothing, and the policy holds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_server_is_a_store_error() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let limiter = w.limiter("api", Quota::per_hour(5));
+    let both = w.limiter("both", [Quota::per_hour(5), Quota::per_day(5)]);
+    assert!(limiter.check("a").await.unwrap().is_allowed());
+    let set = |limit| {
+        server
+            .command(&["CONFIG", "SET", "maxmemory", limit])
+            .unwrap()
+    };
+    set("1");
+    for full in [&limiter, &both] {
+        let error = full.check("a").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Store, "{error:?}");
+        assert!(error.to_string().contains("out of memory"), "{error}");
+        assert!(full.check_all(["a"]).await[0].is_err());
+    }
+    assert!(limiter.peek("a").await.is_ok(), "looking needs no room");
+    let denied = limiter.clone().on_store_error(OnStoreError::Deny);
+    assert!(!denied.check("a").await.unwrap().is_allowed());
+    let allowed = limiter.clone().on_store_error(OnStoreError::Allow);
+    assert!(allowed.check("a").await.unwrap().is_allowed());
+    set("0");
+    let seen = limiter.peek("a").await.unwrap();
+    assert_eq!(seen.remaining(), 4, "nothing was charged in the meantime");
+}
+
+/// As many keys as anybody could come with, beyond every limit on arguments that Lua has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_thousand_keys_at_once() {
+    for stage in [Stage::memory(), Stage::file(), Stage::redis(Flavor::Redis)] {
+        let w = Options::new()
+            .call_timeout(30_000 * MS)
+            .connect(stage.url())
+            .await
+            .unwrap();
+        let limiter = w.limiter("many", Quota::per_hour(1));
+        let keys: Vec<String> = (0..100_000).map(|i| i.to_string()).collect();
+        for round in 0..2 {
+            let answers = limiter.check_all(&keys).await;
+            assert_eq!(answers.len(), keys.len());
+            let allowed = answers.iter().filter(|a| a.as_ref().unwrap().is_allowed());
+            let expected = if round == 0 { keys.len() } else { 0 };
+            assert_eq!(allowed.count(), expected, "{}", stage.url());
+        }
+    }
+}
+
+/// Every key ends by itself, as soon as it is as if it had never been.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_limiter_ends_by_itself() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let pttl = |key: &str| -> i64 {
+        let key = format!("windlass:limit:{{{key}}}");
+        server.command(&["PTTL", &key]).unwrap().parse().unwrap()
+    };
+    let second = Quota::new(10, 1_000 * MS);
+    for (name, quotas, longest) in [
+        ("bucket", vec![second], 100),
+        ("fixed", vec![second.fixed_window()], 1_000),
+        ("sliding", vec![second.sliding_window()], 2_000),
+        ("several", vec![second, Quota::per_minute(6)], 10_000),
+        ("short", vec![Quota::new(1, MS / 100)], 0),
+        (
+            "never",
+            vec![Quota::per_second(0).burst(3)],
+            365 * 86_400_000,
+        ),
+    ] {
+        let limiter = w.limiter(name, quotas);
+        assert!(limiter.check("").await.unwrap().is_allowed());
+        let left = pttl(name);
+        assert!(left <= longest + 3, "{name}: {left}");
+        assert!(
+            left > 0 && left >= longest - 1_000 || longest < 10,
+            "{name}: {left}"
+        );
+    }
+    let gone = eventually(SOON, || async {
+        pttl("bucket") == -2 && pttl("fixed") == -2
+    });
+    assert!(gone.await);
+    for reserved in [1, 50] {
+        let limiter = w.limiter("reserved", second.burst(50));
+        assert!(
+            limiter
+                .reserve("", reserved, SOON)
+                .await
+                .unwrap()
+                .granted()
+                .is_some()
+        );
+        assert!(pttl("reserved") > 0);
+    }
+}
