@@ -61,7 +61,10 @@ fn fallback(error: &windlass::Error) -> Advice {
         (ErrorKind::Unreachable | ErrorKind::OutcomeUnknown | ErrorKind::Store, _) => {
             Advice::Try("windlass doctor".into())
         }
-        (ErrorKind::WaitElapsed | ErrorKind::Lost | ErrorKind::WrongType, Some(name)) => {
+        (ErrorKind::WaitElapsed | ErrorKind::Lost, Some(name)) => {
+            Advice::Try(format!("windlass lock ls {}", quoted(name)))
+        }
+        (ErrorKind::WrongType, Some(name)) => {
             Advice::Try(format!("windlass lock show {}", quoted(name)))
         }
         _ => Advice::Try("windlass help".into()),

@@ -67,12 +67,22 @@ impl Printer {
 
     /// The answer: one JSON object, or a text for people.
     pub(crate) fn answer(&self, json: &impl Serialize, text: impl Display) {
+        self.out(self.line(json, text));
+    }
+
+    /// One of many answers. False if nobody reads them any more.
+    pub(crate) fn is_heard(&self, json: &impl Serialize, text: impl Display) -> bool {
+        let line = self.line(json, text);
+        let mut out = io::stdout().lock();
+        writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
+    }
+
+    fn line(&self, json: &impl Serialize, text: impl Display) -> String {
         if self.json {
-            let line = serde_json::to_string(json)
-                .expect("answers are plain structures with text keys, which always serialise");
-            self.out(line);
+            serde_json::to_string(json)
+                .expect("answers are plain structures with text keys, which always serialise")
         } else {
-            self.out(text);
+            text.to_string()
         }
     }
 
@@ -134,6 +144,11 @@ impl Printer {
         let label = paint(self.colour_err, Tone::Faint, label);
         self.err(format_args!("{label} {text}"));
         failure.exit
+    }
+
+    /// Whether stdout shows colours, and they are wanted.
+    pub(crate) fn has_colour(&self) -> bool {
+        self.colour_out
     }
 
     /// The text in colour, if stdout shows colours.

@@ -61,34 +61,52 @@ async fn the_table_of_backends_is_what_the_code_says() {
 #[test]
 fn every_option_is_explained() {
     let page = std::fs::read_to_string(root().join("docs/command-line.md")).unwrap();
-    for command in [
-        "run",
-        "lock acquire",
-        "lock renew",
-        "lock release",
-        "gate admit",
-        "counter add",
-        "counter get",
-        "counter reset",
-        "limit take",
-        "limit peek",
-        "limit reset",
-        "man",
-    ] {
-        let help = bed::Done::of(&mut bed::bare(
-            &[&command.split(' ').collect::<Vec<_>>()[..], &["--help"]].concat(),
-        ));
+    let commands = commands(&[]);
+    assert!(commands.len() > 20, "{commands:?}");
+    for command in commands {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        // The options of workloads are explained where their figures are.
+        if words.first() == Some(&"bench") {
+            continue;
+        }
+        let command = words.join(" ");
+        assert!(page.contains(&command), "{command}");
+        let help = help(&words);
         let options = help
-            .out
             .split_whitespace()
             .filter(|word| word.starts_with("--") && word.len() > 2);
         for option in options.filter(|option| *option != "--help") {
             let option = option
-                .trim_end_matches([',', '.', ')'])
+                .trim_end_matches([',', '.', ')', ':'])
                 .trim_end_matches("...");
             assert!(page.contains(option), "{option} of {command}");
         }
     }
+}
+
+fn help(command: &[&str]) -> String {
+    let help = bed::Done::of(&mut bed::bare(&[command, &["--help"]].concat()));
+    assert_eq!(help.code, 0, "{command:?}");
+    help.out
+}
+
+/// All commands below this one that do something themselves.
+fn commands(above: &[&str]) -> Vec<Vec<String>> {
+    let help = help(above);
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let below: Vec<&str> = listed
+        .take_while(|line| !line.is_empty())
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    if below.is_empty() {
+        return vec![above.iter().map(|word| (*word).to_owned()).collect()];
+    }
+    let below = below.iter();
+    below
+        .flat_map(|name| commands(&[above, &[name]].concat()))
+        .collect()
 }
 
 fn root() -> PathBuf {

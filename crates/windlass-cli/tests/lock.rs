@@ -11,6 +11,17 @@ use windlass_testkit::RedisServer;
 const HELD: [&str; 4] = ["fence", "name", "owner", "ttl_ms"];
 const BUSY: [&str; 3] = ["held_by", "name", "remaining_ms"];
 const SHOWN: [&str; 6] = ["fence", "held", "name", "owner", "remaining_ms", "waiters"];
+const LISTED: [&str; 9] = [
+    "fence",
+    "held",
+    "kind",
+    "name",
+    "owner",
+    "remaining_ms",
+    "size",
+    "used",
+    "waiters",
+];
 
 #[test]
 fn a_lock_taken_by_hand_stays_and_is_given_back() {
@@ -124,7 +135,7 @@ fn locks_are_listed_by_pattern_in_order() {
         let listed = bed.json(&["lock", "ls", "job/*"]);
         assert_eq!(listed.code, 0);
         let objects = listed.objects();
-        assert!(objects.iter().all(|object| keys(object) == SHOWN));
+        assert!(objects.iter().all(|object| keys(object) == LISTED));
         let names: Vec<_> = objects.iter().map(|object| &object["name"]).collect();
         assert_eq!(names, ["job/1", "job/2"]);
 
@@ -139,6 +150,38 @@ fn locks_are_listed_by_pattern_in_order() {
         );
         assert!(lines[1..].iter().all(|line| line.ends_with("a note")));
         assert!(!table.contains('\x1b'), "no colours for programs");
+    }
+}
+
+#[test]
+fn whatever_is_held_is_listed_with_its_kind() {
+    for bed in Bed::each() {
+        let owner = ["--owner", "ann"];
+        let sem = ["sem", "acquire", "x", "--permits", "5", "--weight", "2"];
+        bed.run(&[&["lock", "acquire", "x"], &owner[..]].concat());
+        bed.run(&[&sem[..], &owner].concat());
+        bed.run(&["sem", "acquire", "x", "--permits", "5"]);
+        bed.run(&[&["rw", "read", "x"], &owner[..]].concat());
+        bed.run(&[&["rw", "write", "y"], &owner[..]].concat());
+        let listed = bed.json(&["lock", "ls"]).objects();
+        let shown: Vec<String> = listed
+            .iter()
+            .map(|o| format!("{} {} {}/{}", o["name"], o["kind"], o["used"], o["size"]))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                r#""x" "lock" 1/1"#,
+                r#""x" "sem" 3/5"#,
+                r#""x" "rw" 1/1000000"#,
+                r#""y" "rw" 1000000/1000000"#,
+            ]
+        );
+        assert!(listed.iter().all(|object| keys(object) == LISTED));
+        let table = bed.run(&["lock", "ls"]).out;
+        for words in ["3/5", "1 reader", "writer", "ann + others"] {
+            assert!(table.contains(words), "{words}: {table}");
+        }
     }
 }
 
@@ -233,6 +276,17 @@ fn an_unreachable_store_is_69_and_named_without_its_password() {
         &["run", "x", "--", "true"],
         &["doctor"],
         &["gate", "admit", "x", "1"],
+        &["run", "x", "--permits", "2", "--", "true"],
+        &["run", "x", "--shared", "--", "true"],
+        &["sem", "show", "x"],
+        &["sem", "release", "x", "--owner", "ann"],
+        &["rw", "write", "x"],
+        &["elect", "x", "--", "true"],
+        &["elect", "x", "--observe"],
+        &["latch", "wait", "x"],
+        &["latch", "count-down", "x"],
+        &["barrier", "x", "--parties", "2"],
+        &["top"],
     ] {
         let done = Done::of(bare(args).env("WINDLASS_STORE", &dead));
         assert_eq!(done.code, 69, "{args:?}: {done:?}");

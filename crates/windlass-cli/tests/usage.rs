@@ -32,6 +32,51 @@ fn help_of_lock_acquire() {
 }
 
 #[test]
+fn help_of_sem() {
+    insta::assert_snapshot!(help(&["sem", "--help"]));
+}
+
+#[test]
+fn help_of_sem_acquire() {
+    insta::assert_snapshot!(help(&["sem", "acquire", "--help"]));
+}
+
+#[test]
+fn help_of_rw() {
+    insta::assert_snapshot!(help(&["rw", "--help"]));
+}
+
+#[test]
+fn help_of_rw_write() {
+    insta::assert_snapshot!(help(&["rw", "write", "--help"]));
+}
+
+#[test]
+fn help_of_elect() {
+    insta::assert_snapshot!(help(&["elect", "--help"]));
+}
+
+#[test]
+fn help_of_latch() {
+    insta::assert_snapshot!(help(&["latch", "--help"]));
+}
+
+#[test]
+fn help_of_latch_reset() {
+    insta::assert_snapshot!(help(&["latch", "reset", "--help"]));
+}
+
+#[test]
+fn help_of_barrier() {
+    insta::assert_snapshot!(help(&["barrier", "--help"]));
+}
+
+#[test]
+fn help_of_top() {
+    insta::assert_snapshot!(help(&["top", "--help"]));
+}
+
+#[test]
 fn help_of_gate_admit() {
     insta::assert_snapshot!(help(&["gate", "admit", "--help"]));
 }

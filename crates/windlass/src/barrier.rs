@@ -177,6 +177,16 @@ impl Barrier {
         }))
     }
 
+    /// Gives up whatever `owner` has, a place among those who are in or one in line, without a [`Party`],
+    /// and without waiting for the others.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, it may or may not have happened; asking again is harmless.
+    pub async fn leave_as(&self, owner: impl Into<String>) -> Result<Released> {
+        self.asking()?.release_as(owner.into()).await
+    }
+
     /// Looks: how many are in, how many wait for the next round, and up to `most` of those who are in.
     pub async fn inspect(&self, most: usize) -> Result<Occupancy> {
         self.asking()?.inspect(most).await

@@ -224,9 +224,11 @@ async fn an_older_file_is_brought_up_to_date() {
         let tables = "SELECT name FROM sqlite_schema
                       WHERE type = 'table' AND name NOT IN ('claims', 'gates', 'fences')";
         let mut query = database.prepare(tables).unwrap();
-        let added = query.query_map([], |row| row.get::<_, String>(0)).unwrap();
+        let added = query.query_map([], |row| row.get(0)).unwrap();
+        let added: Vec<String> = added.map(Result::unwrap).collect();
+        drop(query);
         for table in added {
-            let drop = format!("DROP TABLE {}", table.unwrap());
+            let drop = format!("DROP TABLE {table}");
             database.execute_batch(&drop).unwrap();
         }
         database

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::HandArgs;
 use super::duration;
 
 #[derive(Debug, Subcommand)]
@@ -16,7 +17,7 @@ pub(crate) enum LockCommand {
     Release(ReleaseArgs),
     /// Tell who has a lock, for how long yet, and how many wait
     Show(ShowArgs),
-    /// List the locks that are held or waited for
+    /// List what is held or waited for: locks, and whatever else there is
     Ls(LsArgs),
     /// Take a lock from whoever has it, by force
     Break(BreakArgs),
@@ -31,21 +32,8 @@ pub(crate) struct AcquireArgs {
     /// The lock's name
     pub(crate) name: String,
 
-    /// How long it is held unless renewed
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
-    pub(crate) ttl: Duration,
-
-    /// Wait in line for this long at most [default: answer at once]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
-    pub(crate) wait: Option<Duration>,
-
-    /// Who holds it; acquiring again as the same owner renews [default: a random one, printed]
-    #[arg(long, value_name = "ID")]
-    pub(crate) owner: Option<String>,
-
-    /// Free text that others see when they ask who has the lock
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) note: Option<String>,
+    #[command(flatten)]
+    pub(crate) hand: HandArgs,
 
     /// If another program left the lock without an expiry, give it one of --ttl, so that it ends
     #[arg(long)]

@@ -1,30 +1,46 @@
 //! What can be asked of `windlass`, apart from how it is done.
 
+mod barrier;
 mod bench;
 mod counter;
 mod duration;
+mod elect;
 mod gate;
+mod hand;
+mod job;
+mod latch;
 mod limit;
 mod lock;
 mod rate;
 mod refusal;
 mod run;
+mod rw;
+mod sem;
 mod tools;
+mod top;
 
+use clap::builder::RangedI64ValueParser;
 use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
+use windlass::MAX_PERMITS;
 
+pub(crate) use barrier::BarrierArgs;
 pub(crate) use bench::{
     BenchArgs, HandedOn, HandoffArgs, LeasesArgs, LimitArgs, LockArgs, SemArgs, WaitersArgs,
     Workload,
 };
 pub(crate) use counter::{CounterAddArgs, CounterCommand, CounterGetArgs, CounterResetArgs};
+pub(crate) use elect::ElectArgs;
 pub(crate) use gate::{AdmitArgs, GateCommand};
+pub(crate) use hand::HandArgs;
+pub(crate) use job::{JobArgs, OnLost};
+pub(crate) use latch::{Generation, LatchCommand};
 pub(crate) use limit::{LimitCommand, PeekArgs, ResetArgs, TakeArgs};
-pub(crate) use lock::{
-    AcquireArgs, BreakArgs, LockCommand, LsArgs, ReleaseArgs, RenewArgs, ShowArgs,
-};
-pub(crate) use run::{OnLost, RunArgs};
+pub(crate) use lock::{BreakArgs, LockCommand, LsArgs, ShowArgs};
+pub(crate) use run::RunArgs;
+pub(crate) use rw::RwCommand;
+pub(crate) use sem::{SemCommand, SemResizeArgs, SemShowArgs};
 pub(crate) use tools::{CompletionsArgs, ManArgs};
+pub(crate) use top::TopArgs;
 
 use crate::exit::Exit;
 
@@ -32,7 +48,8 @@ const EXAMPLES: &str = "\
 Examples:
   windlass run backup -- rsync -a /home /mnt/backup   one at a time; others wait in line
   windlass run --no-wait report -- ./report.sh        or not at all, if it runs already
-  windlass lock ls                                    who holds what
+  windlass run --permits 3 encode -- ./encode.sh      up to three at a time, on all machines
+  windlass top                                        who holds what, live
 
 Exit codes: 0 yes, 75 no (busy, not held), 69 store unreachable, 79 lease lost,
 124 --max-time reached, 125 wrong usage, 126/127 command not executable/not found;
@@ -100,6 +117,19 @@ pub(crate) enum Command {
     /// Take, keep, give back and look at locks by hand
     #[command(subcommand)]
     Lock(LockCommand),
+    /// Let so many at once: permits by hand
+    #[command(subcommand)]
+    Sem(SemCommand),
+    /// Let many read or one write: read-write locks by hand
+    #[command(subcommand)]
+    Rw(RwCommand),
+    /// Run a command while leading, and again whenever leadership comes back
+    Elect(ElectArgs),
+    /// Wait until so many things have happened
+    #[command(subcommand)]
+    Latch(LatchCommand),
+    /// Begin together and end together
+    Barrier(BarrierArgs),
     /// Refuse those whose lock has passed to somebody else
     #[command(subcommand)]
     Gate(GateCommand),
@@ -109,6 +139,8 @@ pub(crate) enum Command {
     /// Count, for all to see
     #[command(subcommand)]
     Counter(CounterCommand),
+    /// Watch what is held and waited for, live
+    Top(TopArgs),
     /// Look at the store: what it is, what it promises, what is misconfigured
     Doctor,
     /// Measure speed, beside the same work done bare
@@ -126,6 +158,11 @@ pub(crate) fn parse() -> Result<Cli, Exit> {
         return Err(Exit::FAILED);
     }
     Cli::try_parse().map_err(|error| refusal::explain(&error))
+}
+
+/// A number of permits, of parties, or of counts: as many as there can be at all.
+fn permits() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(MAX_PERMITS))
 }
 
 /// The whole command line as a value, for completions and manual pages.

@@ -43,7 +43,7 @@ fn tip(error: &clap::Error) -> Option<&'static str> {
     };
     let running = || {
         let mut args = std::env::args_os().skip(1);
-        args.any(|arg| arg == "run")
+        args.any(|arg| ["run", "elect", "barrier"].iter().any(|name| arg == *name))
     };
     let separated = || std::env::args_os().any(|arg| arg == "--");
     match error.kind() {

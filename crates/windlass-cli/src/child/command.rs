@@ -6,12 +6,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use rustix::io::Errno;
 use tokio::process::{Child, Command as Process};
 
 use super::handover;
-use super::protocol::{Channel, Report};
+use super::protocol::{Channel, Order, Report};
 use super::running::Running;
 use super::tree;
 use super::warden;
@@ -28,6 +29,9 @@ pub(crate) struct Command {
     pub(crate) shell: bool,
     /// Where stdout goes instead of to ours, for callers that keep a copy.
     pub(crate) stdout: Option<OwnedFd>,
+    /// The first [deadline](Running::set_deadline), which the warden must know of before there is anything to kill:
+    /// this process may be stopped the moment after the command has started.
+    pub(crate) deadline: Option<Instant>,
 }
 
 /// Why a command did not start.
@@ -57,7 +61,13 @@ impl Command {
         let strangers = tree::children();
         let (stream, theirs) = handover::offer(io::stdin()).map_err(SpawnError::Other)?;
         let mut channel = Channel::new(stream).map_err(SpawnError::Other)?;
+        let deadline = self.deadline;
         let mut warden = self.start_warden(theirs).map_err(SpawnError::Other)?;
+        if let Some(at) = deadline {
+            let left = at.saturating_duration_since(Instant::now());
+            // Fails only if the warden is gone, which is found out below.
+            let _ = channel.send(&Order::Deadline(Some(left)));
+        }
         match channel.receive().await {
             Ok(Some(Report::Started(pid))) => Ok(Running::new(channel, warden, pid, strangers)),
             Ok(Some(Report::Refused(errno))) => Err(refused(errno)),

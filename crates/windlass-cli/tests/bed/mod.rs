@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
+pub(crate) mod pty;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -107,6 +109,23 @@ impl Bed {
     pub(crate) fn wait_for_waiters(&self, name: &str, waiters: u64) {
         let met = eventually_blocking(LONG, || self.show(name)["waiters"] == waiters);
         assert!(met, "{}", self.show(name));
+    }
+
+    /// What `lock ls` says of the one thing of that kind and name, if there is one.
+    pub(crate) fn listed(&self, kind: &str, name: &str) -> Option<Value> {
+        let listed = self.json(&["lock", "ls", name]);
+        assert_eq!(listed.code, 0, "{listed:?}");
+        let mut found = listed.objects().into_iter();
+        found.find(|object| object["kind"] == kind)
+    }
+
+    /// Waits until so many wait in line for a thing of that kind.
+    pub(crate) fn wait_for_waiters_of(&self, kind: &str, name: &str, waiters: u64) {
+        let listed = || self.listed(kind, name);
+        let met = eventually_blocking(LONG, || {
+            listed().map_or(0, |object| object["waiters"].as_u64().unwrap()) == waiters
+        });
+        assert!(met, "{:?}", listed());
     }
 
     /// What was written to stderr of what was started.

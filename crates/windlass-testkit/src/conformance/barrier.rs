@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use windlass::{Coordinator, ErrorKind};
+use windlass::{Coordinator, ErrorKind, Released};
 
 use super::{SOON, Stage};
 use crate::eventually;
@@ -133,4 +133,31 @@ pub async fn patience_and_agreement(stage: &Stage) {
     }
     waiting.abort();
     has_inside(&w, 3, 0, 0).await;
+}
+
+/// A place can be given up by the name of its owner, among those who are in and in line alike.
+pub async fn a_place_is_given_up_by_owner(stage: &Stage) {
+    let w = stage.connect().await;
+    let barrier = w.barrier("phase", 2);
+    let enter = |owner: &str| {
+        let barrier = barrier.clone().owner(owner);
+        tokio::spawn(async move { barrier.enter().await })
+    };
+    let ann = enter("ann");
+    has_inside(&w, 2, 1, 0).await;
+    assert!(!barrier.leave_as("bob").await.unwrap().was_held());
+    assert!(barrier.leave_as("ann").await.unwrap().was_held());
+    has_inside(&w, 2, 0, 0).await;
+    ann.abort();
+
+    let (a, b) = tokio::join!(barrier.enter(), barrier.enter());
+    let early = enter("cleo");
+    has_inside(&w, 2, 2, 1).await;
+    let left = barrier.leave_as("cleo").await.unwrap();
+    assert_eq!(left, Released::WasWaiting);
+    early.abort();
+    let (a, b) = tokio::join!(a.unwrap().leave(), b.unwrap().leave());
+    a.unwrap();
+    b.unwrap();
+    has_inside(&w, 2, 0, 0).await;
 }

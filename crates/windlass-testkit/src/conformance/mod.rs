@@ -143,7 +143,7 @@ macro_rules! conformance {
                 leadership_can_be_lost;
             latch: opens_at_zero, may_begin_later, counts_no_further_than_it_goes,
                 generations_follow_each_other, every_count_counts_once;
-            barrier: all_begin_and_end_together, rounds_follow_each_other,
+            barrier: all_begin_and_end_together, a_place_is_given_up_by_owner, rounds_follow_each_other,
                 the_dead_hold_up_nobody_for_long, patience_and_agreement;
             limit: a_fixed_window, a_token_bucket, a_sliding_window, denied_is_not_charged,
                 several_quotas_are_one_decision, many_keys_at_once, reserving, acquiring, resetting,

@@ -1,12 +1,13 @@
 //! `windlass lock show`, `ls` and `break`: locks seen from outside.
 
 use serde::Serialize;
-use windlass::LockState;
+use windlass::{LockState, Occupancy};
 
 use crate::args::{BreakArgs, Global, LsArgs, ShowArgs};
+use crate::commands::seen;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::printer::{Printer, Tone};
+use crate::printer::Printer;
 use crate::{store, words};
 
 #[derive(Serialize)]
@@ -62,69 +63,77 @@ fn in_words(state: &LockState) -> String {
         Some(fence) => text += &format!("; fence {fence}"),
         None => text += "; no fence, for it was not taken by windlass",
     }
-    match state.waiters {
-        0 => {}
-        1 => text += "; 1 waits",
-        waiters => text += &format!("; {waiters} wait"),
+    text + &seen::and_waiters(state.waiters)
+}
+
+#[derive(Serialize)]
+struct Listed<'a> {
+    kind: &'static str,
+    name: &'a str,
+    held: bool,
+    owner: Option<&'a str>,
+    fence: Option<u64>,
+    remaining_ms: Option<u64>,
+    waiters: u64,
+    size: u32,
+    used: u64,
+}
+
+impl<'a> From<&'a Occupancy> for Listed<'a> {
+    fn from(seen: &'a Occupancy) -> Listed<'a> {
+        let holder = seen.holders.first();
+        Listed {
+            kind: seen.kind.word(),
+            name: &seen.name,
+            held: seen.used > 0,
+            owner: holder.map(|holder| holder.owner.as_str()),
+            fence: holder
+                .and_then(|holder| holder.fence)
+                .map(|fence| fence.get()),
+            remaining_ms: holder
+                .and_then(|holder| holder.remaining)
+                .map(words::millis),
+            waiters: seen.waiters,
+            size: seen.size,
+            used: seen.used,
+        }
     }
-    text
 }
 
 pub(super) async fn ls(args: LsArgs, global: &Global, printer: &Printer) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
-    let mut found = store.list_locks(&args.pattern).await?;
-    found.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut found = store.survey(&args.pattern, 1).await?;
+    found.sort_by(|a, b| (&a.name, a.kind).cmp(&(&b.name, b.kind)));
     if printer.is_json() {
-        for state in &found {
-            printer.answer(&Seen::from(state), "");
+        for seen in &found {
+            printer.answer(&Listed::from(seen), "");
         }
     } else if found.is_empty() {
-        printer.note(format_args!(
-            "no lock is held or waited for in {}",
-            store.address()
-        ));
+        printer.note(seen::nothing(&store));
     } else {
-        for line in table(&found, printer) {
-            printer.out(line);
-        }
+        let headings = [
+            "NAME", "KIND", "OWNER", "FENCE", "HELD", "LEFT", "USED", "WAITING", "NOTE",
+        ];
+        seen::print_table(headings, found.iter().map(row).collect(), printer);
     }
     Ok(Exit::SUCCESS)
 }
 
-const HEADINGS: [&str; 7] = ["NAME", "OWNER", "FENCE", "HELD", "LEFT", "WAITING", "NOTE"];
-
-fn table(states: &[LockState], printer: &Printer) -> Vec<String> {
-    let mut rows = vec![HEADINGS.map(str::to_owned)];
-    rows.extend(states.iter().map(row));
-    let widths: [usize; HEADINGS.len()] = std::array::from_fn(|column| {
-        let width = |row: &[String; HEADINGS.len()]| row[column].chars().count();
-        rows.iter().map(width).max().unwrap_or(0)
+fn row(seen: &Occupancy) -> [String; 9] {
+    let holder = seen.holders.first();
+    let owner = holder.map(|holder| match seen.used > u64::from(holder.weight) {
+        true => format!("{} + others", holder.owner),
+        false => holder.owner.clone(),
     });
-    let line = |row: &[String; HEADINGS.len()]| {
-        let cells = row.iter().zip(widths);
-        let padded: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
-        padded.join("  ").trim_end().to_owned()
-    };
-    let mut lines: Vec<String> = rows.iter().map(line).collect();
-    lines[0] = printer.tint(Tone::Strong, &lines[0]);
-    lines
-}
-
-fn row(state: &LockState) -> [String; HEADINGS.len()] {
-    let holder = state.holder.as_ref();
-    let shown = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
-        state.name.clone(),
-        shown(holder.map(|holder| holder.owner.clone())),
-        shown(holder.and_then(|holder| Some(holder.fence?.to_string()))),
-        shown(holder.and_then(|holder| Some(words::time(holder.age?)))),
-        match holder {
-            Some(holder) => holder.remaining.map_or("for ever".to_owned(), words::time),
-            None => "-".to_owned(),
-        },
-        state.waiters.to_string(),
+        seen.name.clone(),
+        seen.kind.to_string(),
+        seen::or_dash(owner),
+        seen::or_dash(holder.and_then(|holder| Some(holder.fence?.to_string()))),
+        seen::or_dash(holder.and_then(|holder| Some(words::time(holder.age?)))),
+        seen::left(holder),
+        seen::used(seen),
+        seen.waiters.to_string(),
         holder
             .and_then(|holder| holder.note.clone())
             .unwrap_or_default(),

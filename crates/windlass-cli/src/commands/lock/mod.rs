@@ -1,16 +1,14 @@
 //! `windlass lock`: locks by hand.
 
-mod acquire;
 mod look;
-mod renew;
 
-use serde::Serialize;
-use windlass::Coordinator;
-
+use super::hand::{self, Subject};
+use super::wanted::Wanted;
 use crate::args::{Global, LockCommand};
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, quoted};
 use crate::printer::Printer;
+use crate::store;
 
 pub(super) async fn lock(
     command: LockCommand,
@@ -18,29 +16,32 @@ pub(super) async fn lock(
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     match command {
-        LockCommand::Acquire(args) => acquire::acquire(args, global, printer).await,
-        LockCommand::Renew(args) => renew::renew(args, global, printer).await,
-        LockCommand::Release(args) => renew::release(args, global, printer).await,
+        LockCommand::Acquire(args) => {
+            let (subject, heal) = (subject(&args.name), args.heal);
+            let lock = |store: &windlass::Coordinator| {
+                let lock = store.lock(&args.name);
+                Wanted::Lock(if heal { lock.heal_missing_ttl() } else { lock })
+            };
+            hand::acquire(subject, &args.hand, lock, global, printer).await
+        }
+        LockCommand::Renew(args) => {
+            let lock = Wanted::Lock(store::open(global).await?.lock(&args.name));
+            hand::renew(subject(&args.name), lock, &args.owner, args.ttl, printer).await
+        }
+        LockCommand::Release(args) => {
+            let lock = Wanted::Lock(store::open(global).await?.lock(&args.name));
+            hand::release(subject(&args.name), lock, &args.owner, printer).await
+        }
         LockCommand::Show(args) => look::show(args, global, printer).await,
         LockCommand::Ls(args) => look::ls(args, global, printer).await,
         LockCommand::Break(args) => look::break_lock(args, global, printer).await,
     }
 }
 
-/// The answer to whoever holds a lock now.
-#[derive(Serialize)]
-struct Held<'a> {
-    name: &'a str,
-    owner: &'a str,
-    fence: u64,
-    ttl_ms: u64,
-}
-
-/// Says so when a lock is kept where no other process can see it.
-pub(super) fn warn_of_memory(store: &Coordinator, printer: &Printer) {
-    if store.capabilities().kind == "memory" {
-        printer.warn(
-            "memory: is seen by this process alone, so this lock keeps nobody out; use file:PATH or redis://HOST",
-        );
+fn subject(name: &str) -> Subject<'_> {
+    Subject {
+        name,
+        group: "lock",
+        acquire: format!("lock acquire {}", quoted(name)),
     }
 }

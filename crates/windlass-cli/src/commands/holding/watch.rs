@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
-use windlass::LockGuard;
+use windlass::Lease;
 
 use super::danger::{Danger, Stage};
 use super::status::{Event, Status};
@@ -17,8 +17,10 @@ use crate::words;
 /// Everything there is to watch.
 pub(super) struct Watch<'a, 'p> {
     pub(super) name: &'a str,
+    /// What is held: a lock, a permit, …
+    pub(super) noun: &'static str,
     pub(super) running: Running,
-    pub(super) guard: &'a LockGuard,
+    pub(super) lease: &'a Lease,
     pub(super) signals: &'a mut Signals,
     pub(super) status: &'a mut Status<'p>,
     pub(super) printer: &'a Printer,
@@ -30,11 +32,13 @@ pub(super) struct Watch<'a, 'p> {
 
 /// How it ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outcome {
+pub(in crate::commands) struct Outcome {
     /// `None` if the command could not be killed, and may still be running.
     pub(super) ended: Option<Ended>,
     /// Why it did not end by itself, if so.
     pub(super) cut_short: Option<CutShort>,
+    /// The last signal that asked it to end, if one did, whatever came of it.
+    pub(super) asked: Option<Signal>,
 }
 
 /// Why a command was ended, or should have been.
@@ -42,14 +46,32 @@ pub(super) struct Outcome {
 pub(super) enum CutShort {
     MaxTime,
     Lost,
+    /// It had ended already, but more was to come.
+    Signal(Signal),
 }
 
 impl Outcome {
+    /// Whether what was held was not held to the end.
+    pub(in crate::commands) fn is_lost(self) -> bool {
+        self.cut_short == Some(CutShort::Lost)
+    }
+
+    /// Whether the command is known to have ended.
+    pub(in crate::commands) fn is_over(self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// The signal that asked the command to end, if one did.
+    pub(in crate::commands) fn asked_to_end(self) -> Option<Signal> {
+        self.asked
+    }
+
     /// The code to exit with.
-    pub(super) fn exit(self) -> Exit {
+    pub(in crate::commands) fn exit(self) -> Exit {
         match (self.cut_short, self.ended) {
             (Some(CutShort::Lost), _) => Exit::LOST,
             (Some(CutShort::MaxTime), _) => Exit::TIMED_OUT,
+            (Some(CutShort::Signal(signal)), _) => Exit::by_signal(signal),
             (None, Some(ended)) => Exit::from(ended),
             (None, None) => Exit::FAILED,
         }
@@ -68,6 +90,7 @@ struct Progress {
     stuck: bool,
     /// When the warden kills on its own, unless told otherwise.
     deadline: Option<Instant>,
+    asked: Option<Signal>,
 }
 
 impl Watch<'_, '_> {
@@ -77,7 +100,7 @@ impl Watch<'_, '_> {
         let overdue = self
             .max_time
             .and_then(|time| Instant::now().checked_add(time));
-        let lost = self.guard.lost_token();
+        let lost = self.lease.lost_token();
         // Errors of orders to the warden are ignored here and below: they mean that it is gone, and then `wait`
         // does its work and tells.
         let _ = self.running.set_grace(self.kill_after);
@@ -100,10 +123,17 @@ impl Watch<'_, '_> {
                     }
                     if so_far.cut_short == Some(CutShort::Lost) {
                         // Nothing is gained by waiting for it, and the lock cannot be kept from others.
-                        return Ok(Outcome { ended: None, cut_short: so_far.cut_short });
+                        return Ok(Outcome {
+                            ended: None,
+                            cut_short: so_far.cut_short,
+                            asked: so_far.asked,
+                        });
                     }
                 }
                 signal = self.signals.next() => {
+                    if ![Signal::USR1, Signal::USR2].contains(&signal) {
+                        so_far.asked = Some(signal);
+                    }
                     let _ = self.running.forward(signal);
                 }
                 () = lost.cancelled(), if !so_far.lost => self.lost(&mut so_far),
@@ -117,7 +147,7 @@ impl Watch<'_, '_> {
         if so_far.lost {
             return;
         }
-        let left = self.guard.remaining();
+        let left = self.lease.remaining();
         let stage = self.danger.stage(left);
         if stage >= Stage::Trouble && !so_far.in_trouble {
             so_far.in_trouble = true;
@@ -144,8 +174,8 @@ impl Watch<'_, '_> {
                 so_far.cut_short = Some(CutShort::Lost);
                 self.status.tell(&Event::Lost);
                 self.printer.error(format_args!(
-                    "{} cannot be renewed, so the command has to end before somebody else gets the lock",
-                    self.name
+                    "{} cannot be renewed, so the command has to end before somebody else gets the {}",
+                    self.name, self.noun
                 ));
             }
             end_by(so_far, last_moment);
@@ -181,8 +211,10 @@ impl Watch<'_, '_> {
             let _ = self.running.signal_tree(Signal::KILL);
             end_by(so_far, Instant::now());
         } else {
-            self.printer
-                .warn("the command goes on without the lock, as --on-lost warn says");
+            self.printer.warn(format_args!(
+                "the command goes on without the {}, as --on-lost warn says",
+                self.noun
+            ));
         }
     }
 
@@ -196,7 +228,7 @@ impl Watch<'_, '_> {
     }
 
     fn pause(&self, overdue: Option<Instant>) -> Duration {
-        let look = self.danger.next_look(self.guard.remaining());
+        let look = self.danger.next_look(self.lease.remaining());
         match overdue {
             Some(at) => look.min(at.saturating_duration_since(Instant::now())),
             None => look,
@@ -208,7 +240,7 @@ impl Watch<'_, '_> {
         // Killed by the warden, while this process could not even notice that the lease was running out.
         let by_warden = so_far.deadline.is_some_and(|at| at <= Instant::now())
             && ended == Ended::Signal(Signal::KILL.as_raw());
-        if (by_warden || !self.guard.is_held()) && cut_short != Some(CutShort::Lost) {
+        if (by_warden || !self.lease.is_held()) && cut_short != Some(CutShort::Lost) {
             cut_short = Some(CutShort::Lost);
             self.status.tell(&Event::Lost);
             self.printer.error(format_args!(
@@ -219,6 +251,7 @@ impl Watch<'_, '_> {
         Outcome {
             ended: Some(ended),
             cut_short,
+            asked: so_far.asked,
         }
     }
 }

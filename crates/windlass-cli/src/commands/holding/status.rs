@@ -13,7 +13,7 @@ use crate::printer::Printer;
 /// Something that happened to a run.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
-pub(super) enum Event<'a> {
+pub(in crate::commands) enum Event<'a> {
     /// Somebody else has the lock.
     Waiting { held_by: Option<&'a str> },
     /// The lock is ours.
@@ -41,14 +41,17 @@ struct Line<'a> {
 
 /// Where events go, if anywhere.
 #[derive(Debug)]
-pub(super) struct Status<'a> {
+pub(in crate::commands) struct Status<'a> {
     sink: Option<(PathBuf, File)>,
     printer: &'a Printer,
 }
 
 impl<'a> Status<'a> {
     /// Opens the file for appending, so that runs that wait for each other can share it.
-    pub(super) fn open(path: Option<&Path>, printer: &'a Printer) -> Result<Status<'a>, Failure> {
+    pub(in crate::commands) fn open(
+        path: Option<&Path>,
+        printer: &'a Printer,
+    ) -> Result<Status<'a>, Failure> {
         let sink = match path {
             None => None,
             Some(path) => {
@@ -69,7 +72,7 @@ impl<'a> Status<'a> {
     }
 
     /// Writes an event down. Failing to is no reason to harm the command: it is said once.
-    pub(super) fn tell(&mut self, event: &Event<'_>) {
+    pub(in crate::commands) fn tell(&mut self, event: &Event<'_>) {
         let Some((path, file)) = &mut self.sink else {
             return;
         };

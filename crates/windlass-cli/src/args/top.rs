@@ -1,0 +1,36 @@
+//! `windlass top`
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::duration;
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Keys: q, Esc or Ctrl-C to quit; arrows, PgUp, PgDn, Home and End to scroll. It only looks: nothing
+is changed. With --json, or without a terminal, it prints one look and ends.
+
+Examples:
+  windlass top
+  windlass top 'jobs/*' --interval 5s
+  windlass --json top | jq -r 'select(.waiters > 10).name'")]
+pub(crate) struct TopArgs {
+    /// Which names: * stands for any text, ? for one character
+    #[arg(default_value = "*")]
+    pub(crate) pattern: String,
+
+    /// How often to look
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub(crate) interval: Duration,
+}
+
+/// Not so often that looking becomes the store's main work.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = duration::parse(text)?;
+    if (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&interval) {
+        Ok(interval)
+    } else {
+        Err("not within 100ms to 1h".to_owned())
+    }
+}

@@ -1,0 +1,93 @@
+//! Acquiring by hand.
+
+use windlass::{Coordinator, Holder, Owner};
+
+use super::{Held, Subject};
+use crate::args::{Global, HandArgs};
+use crate::child::Signals;
+use crate::commands::acquiring::{self, Patience, Taken, unless_interrupted};
+use crate::commands::wanted::Wanted;
+use crate::commands::warn_of_memory;
+use crate::exit::Exit;
+use crate::failure::{Failure, quoted};
+use crate::printer::Printer;
+use crate::{store, words};
+
+/// Acquires what `wanted` makes of the store, and lets it live on.
+pub(in crate::commands) async fn acquire(
+    subject: Subject<'_>,
+    args: &HandArgs,
+    wanted: impl FnOnce(&Coordinator) -> Wanted,
+    global: &Global,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let name = subject.name;
+    let mut signals = Signals::listen()
+        .map_err(|error| Failure::internal(format!("cannot listen for signals: {error}")))?;
+    let store = match unless_interrupted(&mut signals, store::open(global)).await? {
+        Ok(store) => store,
+        Err(exit) => return Ok(exit),
+    };
+    warn_of_memory(&store, printer);
+    let owner = match &args.owner {
+        Some(owner) => owner.clone(),
+        None => Owner::random().as_str().to_owned(),
+    };
+    let wanted = wanted(&store)
+        .ttl(args.ttl)
+        .owner(&owner)
+        .note(args.note.as_deref())
+        .without_renewal();
+    let patience = match args.wait {
+        Some(wait) => Patience::Within(wait),
+        None => Patience::None,
+    };
+    let say_why = async |holder: Option<Holder>| {
+        if printer.is_watched() {
+            acquiring::say_who_is_first(&wanted, name, holder.as_ref(), printer).await;
+        }
+    };
+    match acquiring::take(&wanted, &owner, patience, &mut signals, say_why).await? {
+        Taken::Held(held) => {
+            let kept = held.detach().await?;
+            printer.answer(
+                &Held::new(name, &kept),
+                format_args!(
+                    "{name} is yours{} for {}: owner {}, fence {}",
+                    how(&wanted),
+                    words::time(kept.ttl),
+                    kept.owner,
+                    kept.fence
+                ),
+            );
+            if printer.is_watched() {
+                printer.suggest(format_args!(
+                    "windlass {} release {} --owner {}",
+                    subject.group,
+                    quoted(name),
+                    quoted(&owner)
+                ));
+            }
+            Ok(Exit::SUCCESS)
+        }
+        Taken::Busy(holder) => {
+            acquiring::report_busy(&wanted, name, holder.as_ref(), printer);
+            if !printer.is_json() && args.wait.is_none() {
+                printer.suggest(format_args!("windlass {} --wait 30s", subject.acquire));
+            }
+            Ok(Exit::NO)
+        }
+        Taken::Interrupted(signal) => Ok(Exit::by_signal(signal)),
+    }
+}
+
+/// In what way it is theirs, where there is more than one.
+fn how(wanted: &Wanted) -> String {
+    match wanted {
+        Wanted::Permit(_, 1) => " with 1 permit".to_owned(),
+        Wanted::Permit(_, weight) => format!(" with {weight} permits"),
+        Wanted::Read(_) => " to read".to_owned(),
+        Wanted::Write(_) => " to write".to_owned(),
+        Wanted::Lock(_) => String::new(),
+    }
+}

@@ -1,0 +1,391 @@
+//! How the screen is drawn, and how it is scrolled.
+
+use std::time::Duration;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+
+use super::rows::{Left, Row};
+use crate::words;
+
+/// What there is to see.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    /// Where it was seen.
+    address: String,
+    /// `None` until something was seen.
+    pub(super) rows: Option<Vec<Row>>,
+    pub(super) held: usize,
+    pub(super) waiting: u64,
+    /// How long ago that was.
+    pub(super) since: Duration,
+    /// Why nothing newer could be seen.
+    pub(super) problem: Option<String>,
+    colour: bool,
+    /// The first line shown.
+    top: usize,
+    /// How many lines there was room for.
+    room: usize,
+}
+
+/// A way to move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scroll {
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+}
+
+impl View {
+    pub(super) fn new(address: &str, colour: bool) -> View {
+        View {
+            address: address.to_owned(),
+            colour,
+            ..View::default()
+        }
+    }
+
+    pub(super) fn scroll(&mut self, scroll: Scroll) {
+        let page = self.room.saturating_sub(1).max(1);
+        self.top = match scroll {
+            Scroll::Up => self.top.saturating_sub(1),
+            Scroll::Down => self.top + 1,
+            Scroll::PageUp => self.top.saturating_sub(page),
+            Scroll::PageDown => self.top + page,
+            Scroll::Home => 0,
+            Scroll::End => usize::MAX,
+        };
+        self.keep_in_sight();
+    }
+
+    fn keep_in_sight(&mut self) {
+        let lines = self.rows.as_ref().map_or(0, Vec::len);
+        self.top = self.top.min(lines.saturating_sub(self.room));
+    }
+
+    pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
+        let problem = u16::from(self.problem.is_some());
+        let areas = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(problem),
+            Constraint::Length(1),
+            Constraint::Fill(1),
+            Constraint::Length(1),
+        ]);
+        let [title, trouble, headings, body, footer] = areas.areas(frame.area());
+        self.room = usize::from(body.height);
+        self.keep_in_sight();
+        frame.render_widget(self.title(title), title);
+        if let Some(problem) = &self.problem {
+            let text = fit(problem, usize::from(trouble.width));
+            frame.render_widget(Line::styled(text, self.paint(Color::Red).bold()), trouble);
+        }
+        let columns = Columns::within(headings.width);
+        let style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
+        frame.render_widget(columns.headings().style(style), headings);
+        self.draw_rows(&columns, body, frame);
+        frame.render_widget(self.footer(footer), footer);
+    }
+
+    fn draw_rows(&self, columns: &Columns, body: Rect, frame: &mut Frame<'_>) {
+        let rows = match &self.rows {
+            Some(rows) if rows.is_empty() => {
+                return frame.render_widget("nothing is held or waited for", body);
+            }
+            Some(rows) => rows,
+            None => return frame.render_widget("looking …", body),
+        };
+        for (row, y) in rows.iter().skip(self.top).zip(body.y..body.bottom()) {
+            let area = Rect {
+                y,
+                height: 1,
+                ..body
+            };
+            frame.render_widget(self.line(columns, row), area);
+        }
+    }
+
+    fn line<'a>(&self, columns: &Columns, row: &'a Row) -> Line<'a> {
+        let waits = row.waiters.as_str() > "0";
+        let part = row.left.part(self.since);
+        let urgency = match part {
+            Some(part) if part < 0.2 => Color::Red,
+            Some(part) if part < 0.5 => Color::Yellow,
+            _ => Color::Green,
+        };
+        let age = match (row.age, row.left) {
+            (Some(age), Left::Forever | Left::For { .. }) => words::time(age + self.since),
+            _ => "-".to_owned(),
+        };
+        let plain = Style::new();
+        columns.line([
+            (row.kind.to_owned(), self.paint(Color::Cyan)),
+            (row.name.clone(), plain.bold()),
+            (row.holder.clone(), plain),
+            (age, plain),
+            (row.left.after(self.since), plain),
+            (bar(part), self.paint(urgency)),
+            (row.used.clone(), plain),
+            match waits {
+                true => (row.waiters.clone(), self.paint(Color::Yellow).bold()),
+                false => (row.waiters.clone(), plain),
+            },
+        ])
+    }
+
+    fn title(&self, area: Rect) -> Line<'_> {
+        let counts = format!("{} held, {} waiting", self.held, self.waiting);
+        let name = "windlass top";
+        let room = usize::from(area.width).saturating_sub(name.len() + counts.len() + 4);
+        let address = fit(&self.address, room);
+        let gap = room.saturating_sub(width(&address)) + 2;
+        Line::from(vec![
+            Span::styled(name, Style::new().bold()),
+            Span::raw(format!("  {address}{:gap$}", "")),
+            Span::raw(counts),
+        ])
+    }
+
+    fn footer(&self, area: Rect) -> Line<'static> {
+        let lines = self.rows.as_ref().map_or(0, Vec::len);
+        let place = if lines > self.room {
+            let last = (self.top + self.room).min(lines);
+            format!("{}–{last} of {lines}", self.top + 1)
+        } else {
+            String::new()
+        };
+        let keys = "q quit   ↑ ↓ PgUp PgDn Home End scroll";
+        let gap = usize::from(area.width).saturating_sub(width(keys) + width(&place));
+        let style = Style::new().add_modifier(Modifier::DIM);
+        Line::styled(format!("{keys}{:gap$}{place}", ""), style)
+    }
+
+    /// Colours only where they are wanted; what matters can be read without them.
+    fn paint(&self, colour: Color) -> Style {
+        match self.colour {
+            true => Style::new().fg(colour),
+            false => Style::new(),
+        }
+    }
+}
+
+/// How wide each column is.
+struct Columns([usize; 8]);
+
+const HEADINGS: [&str; 8] = ["KIND", "NAME", "HOLDER", "HELD", "LEFT", "", "USED", "WAIT"];
+
+/// How wide the bar is.
+const BAR: usize = 8;
+
+impl Columns {
+    /// Names and holders share what the others leave.
+    fn within(width: u16) -> Columns {
+        let fixed = [7, 7, 8, BAR, 10, 4];
+        let gaps = HEADINGS.len() - 1;
+        let rest = usize::from(width).saturating_sub(fixed.iter().sum::<usize>() + gaps);
+        let name = rest * 11 / 20;
+        let [kind, held, left, bar, used, wait] = fixed;
+        Columns([kind, name, rest - name, held, left, bar, used, wait])
+    }
+
+    fn headings(&self) -> Line<'static> {
+        self.line(HEADINGS.map(|heading| (heading.to_owned(), Style::new())))
+    }
+
+    fn line<'a>(&self, cells: [(String, Style); 8]) -> Line<'a> {
+        let mut spans = Vec::with_capacity(2 * cells.len());
+        for ((text, style), wide) in cells.into_iter().zip(self.0) {
+            let text = fit(&text, wide);
+            let gap = wide - width(&text) + 1;
+            spans.push(Span::styled(text, style));
+            spans.push(Span::raw(" ".repeat(gap)));
+        }
+        Line::from(spans)
+    }
+}
+
+/// How much is left, to be seen at a glance.
+fn bar(part: Option<f64>) -> String {
+    let Some(part) = part else {
+        return String::new();
+    };
+    // Something is shown for as long as something is left.
+    let full = (part * BAR as f64).ceil() as usize;
+    "█".repeat(full) + &"·".repeat(BAR - full.min(BAR))
+}
+
+fn width(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// The text, or as much of it as there is room for.
+fn fit(text: &str, room: usize) -> String {
+    if width(text) <= room {
+        return text.to_owned();
+    }
+    let mut fitting = String::new();
+    for c in text.chars() {
+        let longer = format!("{fitting}{c}");
+        if width(&longer) + 1 > room {
+            break;
+        }
+        fitting = longer;
+    }
+    if room > 0 {
+        fitting.push('…');
+    }
+    fitting
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn row(kind: &'static str, name: &str, holder: &str, left: u64, rest: [&str; 2]) -> Row {
+        Row {
+            kind,
+            name: name.to_owned(),
+            holder: holder.to_owned(),
+            age: Some(seconds(75)),
+            left: Left::For {
+                left: seconds(left),
+                of: seconds(30),
+            },
+            used: rest[0].to_owned(),
+            waiters: rest[1].to_owned(),
+        }
+    }
+
+    fn view() -> View {
+        let nobodys = Row {
+            age: None,
+            left: Left::Nobody,
+            ..row("lock", "waited-for", "-", 0, ["0", "2"])
+        };
+        let foreign = Row {
+            age: None,
+            left: Left::Forever,
+            ..row("lock", "legacy", "old-client", 0, ["1", "0"])
+        };
+        let long = "a-name-that-is-much-longer-than-any-column-of-any-screen";
+        View {
+            address: "redis://127.0.0.1:6379".to_owned(),
+            rows: Some(vec![
+                row("lock", "backup", "ann (nightly)", 28, ["1", "3"]),
+                row("sem", "downloads", "host-1:4711:c0ffee", 12, ["2/3", "0"]),
+                row("sem", "downloads", "host-2:42:decaf", 5, ["", ""]),
+                row("rw", "catalogue", "ben", 20, ["12 readers", "0"]),
+                row("elect", "scheduler", "10.0.0.7:8080", 30, ["1", "4"]),
+                row(
+                    "barrier",
+                    long,
+                    "倉庫の見張り番 と その 仲間たち",
+                    25,
+                    ["9/10", "0"],
+                ),
+                foreign,
+                nobodys,
+            ]),
+            held: 7,
+            waiting: 9,
+            ..View::default()
+        }
+    }
+
+    fn drawn(view: &mut View, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| view.draw(frame)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn at_80_by_24() {
+        insta::assert_snapshot!(drawn(&mut view(), 80, 24));
+    }
+
+    #[test]
+    fn at_120_by_14_some_time_later_and_with_a_problem() {
+        let mut view = view();
+        view.since = seconds(6);
+        view.problem = Some("cannot list locks on redis://127.0.0.1:6379: no answer".to_owned());
+        insta::assert_snapshot!(drawn(&mut view, 120, 14));
+    }
+
+    #[test]
+    fn before_anything_was_seen_and_if_there_is_nothing() {
+        let mut view = View::default();
+        assert!(drawn(&mut view, 80, 24).contains("looking …"));
+        view.rows = Some(Vec::new());
+        assert!(drawn(&mut view, 80, 24).contains("nothing is held or waited for"));
+    }
+
+    #[test]
+    fn no_screen_is_too_small() {
+        for (width, height) in [(1, 1), (10, 2), (40, 5), (3, 100), (300, 3), (0, 0)] {
+            let mut view = view();
+            view.problem = Some("trouble".to_owned());
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            terminal.draw(|frame| view.draw(frame)).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_scrolled_to() {
+        let mut view = View::default();
+        let name = |n: usize| format!("job/{n:03}");
+        let rows = (0..100).map(|n| row("lock", &name(n), "ann", 20, ["1", "0"]));
+        view.rows = Some(rows.collect());
+        let shows = |view: &mut View, first: usize, last: usize| {
+            let screen = drawn(view, 80, 24);
+            let seen = |n: usize| screen.contains(&name(n));
+            assert!(seen(first) && seen(last), "{screen}");
+            assert!(first == 0 || !seen(first - 1), "{screen}");
+            assert!(!seen(last + 1), "{screen}");
+            let place = format!("{}–{} of 100", first + 1, last + 1);
+            assert!(screen.contains(&place), "{screen}");
+        };
+        shows(&mut view, 0, 20);
+        view.scroll(Scroll::Down);
+        shows(&mut view, 1, 21);
+        view.scroll(Scroll::PageDown);
+        shows(&mut view, 21, 41);
+        view.scroll(Scroll::PageUp);
+        view.scroll(Scroll::Up);
+        view.scroll(Scroll::Up);
+        shows(&mut view, 0, 20);
+        view.scroll(Scroll::End);
+        shows(&mut view, 79, 99);
+        // A larger screen shows more, and still no empty lines.
+        assert!(drawn(&mut view, 80, 50).contains(&name(53)));
+        view.scroll(Scroll::Home);
+        // What is gone cannot be scrolled to.
+        view.scroll(Scroll::End);
+        view.rows.as_mut().unwrap().truncate(10);
+        assert!(drawn(&mut view, 80, 24).contains(&name(0)));
+    }
+
+    #[test]
+    fn colours_are_used_only_where_they_are_wanted() {
+        for colour in [true, false] {
+            let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+            let mut view = View { colour, ..view() };
+            view.problem = Some("trouble".to_owned());
+            terminal.draw(|frame| view.draw(frame)).unwrap();
+            let cells = &terminal.backend().buffer().content;
+            let coloured = cells.iter().any(|cell| cell.fg != Color::Reset);
+            assert_eq!(coloured, colour);
+        }
+    }
+}

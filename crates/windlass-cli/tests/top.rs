@@ -1,0 +1,182 @@
+//! `windlass top`: on a real terminal, and without one.
+
+mod bed;
+
+use std::thread;
+use std::time::Duration;
+
+use bed::pty::Pty;
+use bed::{Bed, LONG, code, keys, signal};
+use rustix::process::Signal;
+use windlass_testkit::eventually_blocking;
+
+const ENTER: &str = "\x1b[?1049h";
+const LEAVE: &str = "\x1b[?1049l";
+const SHOW_CURSOR: &str = "\x1b[?25h";
+
+#[test]
+fn it_shows_what_is_held_and_gives_the_terminal_back() {
+    for bed in Bed::each() {
+        let note = ["--note", "month end"];
+        bed.run(&[&["lock", "acquire", "ledger", "--owner", "ann"], &note[..]].concat());
+        for (name, ending) in [("q", Ok("q")), ("Esc", Ok("\x1b")), ("Ctrl-C", Ok("\x03"))]
+            .into_iter()
+            .chain([("TERM", Err(Signal::TERM)), ("HUP", Err(Signal::HUP))])
+        {
+            let mut pty = Pty::new(80, 24);
+            let before = format!("{:?}", pty.modes());
+            let top = pty.top(&bed, &["--interval", "100ms"], &[]);
+            pty.wait_for("ledger");
+            pty.wait_for("ann (month en");
+            assert!(pty.is_raw());
+            // What is new is seen without being asked for.
+            let fresh = format!("fresh-{name}");
+            bed.run(&["lock", "acquire", &fresh, "--ttl", "1s"]);
+            pty.wait_for(&fresh);
+            let expected = match ending {
+                Ok(keys) => {
+                    pty.type_in(keys);
+                    0
+                }
+                Err(number) => {
+                    signal(top.pid(), number);
+                    128 + number.as_raw()
+                }
+            };
+            assert_eq!(code(&top), expected, "{name}");
+            pty.wait_for_code(LEAVE);
+            pty.wait_for_code(SHOW_CURSOR);
+            let written = pty.written();
+            assert_eq!(written.matches(ENTER).count(), 1, "{name}");
+            assert_eq!(format!("{:?}", pty.modes()), before, "{name}");
+        }
+    }
+}
+
+#[test]
+fn it_follows_the_size_of_the_terminal_and_scrolls() {
+    let bed = Bed::file();
+    for n in 0..60 {
+        let name = format!("job-{n:02}");
+        bed.run(&["lock", "acquire", &name, "--ttl", "10m"]);
+    }
+    let mut pty = Pty::new(80, 24);
+    let top = pty.top(&bed, &["job-*"], &[]);
+    pty.wait_for("job-20");
+    assert!(!pty.screen().contains("job-21"));
+    pty.type_in("\x1b[F"); // End
+    pty.wait_for("job-59");
+    pty.type_in("\x1b[H"); // Home
+    pty.wait_for("job-00");
+    pty.resize(100, 40);
+    signal(top.pid(), Signal::WINCH);
+    pty.wait_for("job-36");
+    assert!(!pty.screen().contains("job-37"));
+    // Too small to be of use, but no reason to fall over.
+    pty.resize(20, 4);
+    signal(top.pid(), Signal::WINCH);
+    thread::sleep(Duration::from_millis(200));
+    assert!(top.is_alive());
+    pty.type_in("q");
+    assert_eq!(code(&top), 0);
+    assert!(!pty.is_raw());
+}
+
+#[test]
+fn an_outage_is_shown_and_survived() {
+    let bed = Bed::redis();
+    bed.run(&["lock", "acquire", "ledger", "--ttl", "10m"]);
+    let mut pty = Pty::new(80, 24);
+    let top = pty.top(&bed, &["--interval", "100ms"], &[]);
+    pty.wait_for("ledger");
+    bed.server().kill().unwrap();
+    pty.wait_for("cannot list");
+    bed.server().restart().unwrap();
+    bed.run(&["lock", "acquire", "afterwards"]);
+    pty.wait_for("afterwards");
+    pty.type_in("q");
+    assert_eq!(code(&top), 0);
+    assert!(!pty.is_raw());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn it_can_be_suspended_and_continued() {
+    let bed = Bed::file();
+    let mut pty = Pty::new(80, 24);
+    let top = pty.top(&bed, &[], &[]);
+    pty.wait_for("nothing is held");
+    pty.type_in("\x1a");
+    pty.wait_for_code(LEAVE);
+    let stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", top.pid())).unwrap();
+        stat.rsplit_once(") ").unwrap().1.starts_with('T')
+    };
+    assert!(eventually_blocking(LONG, stopped));
+    assert!(!pty.is_raw());
+    signal(top.pid(), Signal::CONT);
+    pty.wait_for("nothing is held");
+    assert!(pty.is_raw());
+    pty.type_in("q");
+    assert_eq!(code(&top), 0);
+    assert!(!pty.is_raw());
+}
+
+#[test]
+fn colours_are_left_out_on_request() {
+    let bed = Bed::file();
+    bed.run(&["lock", "acquire", "ledger"]);
+    for (env, coloured) in [(&[][..], true), (&[("NO_COLOR", "1")], false)] {
+        let mut pty = Pty::new(80, 24);
+        let top = pty.top(&bed, &[], env);
+        pty.wait_for("ledger");
+        pty.type_in("q");
+        assert_eq!(code(&top), 0);
+        // Green, as the bar of a fresh lock is.
+        let found = pty.written().contains("\x1b[38;5;2;49m");
+        assert_eq!(found, coloured, "{:?}", pty.written());
+    }
+}
+
+#[test]
+fn without_a_terminal_it_looks_once() {
+    for bed in Bed::each() {
+        let nothing = bed.run(&["top"]);
+        assert_eq!((nothing.code, nothing.out.as_str()), (0, ""));
+        bed.run(&["lock", "acquire", "a", "--owner", "ann", "--note", "why"]);
+        for owner in ["ben", "cleo"] {
+            bed.run(&["sem", "acquire", "b", "--permits", "3", "--owner", owner]);
+        }
+        bed.run(&["lock", "acquire", "other"]);
+        let seen = bed.json(&["top", "?"]);
+        assert_eq!(seen.code, 0, "{seen:?}");
+        let objects = seen.objects();
+        let kinds: Vec<_> = objects.iter().map(|object| &object["kind"]).collect();
+        assert_eq!(kinds, ["lock", "sem"]);
+        for object in &objects {
+            let expected = ["holders", "kind", "name", "size", "used", "waiters"];
+            assert_eq!(keys(object), expected);
+        }
+        assert_eq!(objects[1]["holders"].as_array().unwrap().len(), 2);
+
+        let table = bed.run(&["top"]).out;
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines.len(), 5, "{table}");
+        assert!(lines[1].starts_with("a      lock  ann (why)"), "{table}");
+        assert!(!table.contains('\x1b'), "no colours for programs");
+
+        let dumb = {
+            let pty = Pty::new(80, 24);
+            let top = pty.top(&bed, &[], &[("TERM", "dumb")]);
+            assert_eq!(code(&top), 0);
+            pty.wait_for("WAITING");
+            pty.written()
+        };
+        assert!(!dumb.contains('\x1b'), "{dumb:?}");
+    }
+    let bed = Bed::file();
+    for interval in ["0s", "50ms", "2h", "5"] {
+        let refused = bed.run(&["top", "--interval", interval]);
+        assert_eq!(refused.code, 125, "{refused:?}");
+    }
+}
