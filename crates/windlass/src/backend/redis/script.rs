@@ -51,8 +51,12 @@ pub(super) static COUNTER_RESET: LazyLock<Script> =
 pub(super) static LOCK_INSPECT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/lock_inspect.lua")));
 
-pub(super) static LOCK_ALL: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/lock_all.lua")));
+pub(super) static LOCK_ALL: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("scripts/lock/prelude.lua"),
+        include_str!("scripts/lock_all.lua"),
+    ))
+});
 
 /// Acquire, renew, release, shrink and resize, in batches, for all that is not a lock.
 pub(super) static ROOM: LazyLock<Script> = LazyLock::new(|| {

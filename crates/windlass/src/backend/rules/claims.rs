@@ -12,6 +12,8 @@ use crate::backend::{
     Acquired, Ask, Holder, IfHeld, IfOtherSize, Kind, Occupancy, Order, Refusal, Released, Renewal,
     Renewed, SameOwner, WakeAddress,
 };
+use std::time::Duration;
+
 use crate::lease::{Fence, Moment, Owner};
 
 use super::line::{Line, Record, Room};
@@ -35,6 +37,7 @@ pub fn acquire<L: Line>(
 ) -> Result<Decided<Acquired>, L::Error> {
     let mut sitting = Sitting::begin(line, ask.kind, now)?;
     sitting.settle()?;
+    sitting.forget_size()?;
     if let Some(refusal) = sitting.refuses(ask)? {
         return sitting.end(Acquired::Refused(refusal));
     }
@@ -47,6 +50,7 @@ pub fn acquire<L: Line>(
             expires: held.expires.max(now + ask.ttl),
             ..fresh(ask, fence, now)
         })?;
+        sitting.news = true; // it may come with another note
         return sitting.end(granted(fence));
     }
     let waits = sitting.line.first()?.is_some();
@@ -61,10 +65,10 @@ pub fn acquire<L: Line>(
         sitting.grant(fresh(ask, fence, now))?;
         return sitting.end(granted(fence));
     }
-    let first = sitting.line.first_to_expire()?;
     match ask.if_held {
         IfHeld::Answer => {
-            let first = first.expect("somebody takes the room that is missing");
+            let first = sitting.line.first_to_expire()?;
+            let first = first.expect("settling has checked that somebody takes what is taken");
             sitting.end(Acquired::Busy(describe(&first, now)))
         }
         IfHeld::LineUp => {
@@ -73,7 +77,7 @@ pub fn acquire<L: Line>(
                 None => sitting.line.next_fence()?,
             };
             sitting.line.set_waiter(fresh(ask, place, now))?;
-            let held_for = first.map(|first| first.expires.since(now));
+            let held_for = sitting.look_after(&ask.owner, ask.share.weight)?;
             sitting.end(Acquired::Queued { place, held_for })
         }
     }
@@ -124,10 +128,10 @@ pub fn renew<L: Line>(
         Some(_) => Renewed::Gone,
         None => match sitting.line.waiter(&renewal.owner)? {
             Some(waiter) if ours(&waiter) => {
+                let weight = waiter.weight;
                 sitting.line.set_waiter(kept(waiter))?;
-                let first = sitting.line.first_to_expire()?;
                 Renewed::Waiting {
-                    held_for: first.map(|h| h.expires.since(now)),
+                    held_for: sitting.look_after(&renewal.owner, weight)?,
                 }
             }
             _ => Renewed::Gone,
@@ -204,6 +208,7 @@ pub fn resize<L: Line>(
 ) -> Result<Decided<Option<u32>>, L::Error> {
     let mut sitting = Sitting::begin(line, kind, now)?;
     sitting.settle()?;
+    sitting.forget_size()?;
     let before = sitting.room.size;
     sitting.room.size = size;
     sitting.room.until = now + kind.remember_size();
@@ -264,8 +269,6 @@ impl<'a, L: Line> Sitting<'a, L> {
         let mut room = found;
         if kind == Kind::Lock {
             room.size = 1;
-        } else if room.used == 0 && room.until <= now && line.first()?.is_none() {
-            room = Room::UNKNOWN;
         }
         Ok(Sitting {
             line,
@@ -289,6 +292,27 @@ impl<'a, L: Line> Sitting<'a, L> {
         })
     }
 
+    /// Of all that has a size to be agreed on, only a semaphore's is remembered when nobody needs it.
+    fn forget_size(&mut self) -> Result<(), L::Error> {
+        let idle = self.room.used == 0 && self.room.until <= self.now;
+        if self.kind != Kind::Lock && idle && self.line.first()?.is_none() {
+            self.room = Room::UNKNOWN;
+        }
+        Ok(())
+    }
+
+    /// When a waiter should look for itself: when the first holder's claim ends. If there is room for
+    /// it, and only those ahead of it are in its way, then when the first of them is dead.
+    fn look_after(&mut self, owner: &Owner, weight: u32) -> Result<Option<Duration>, L::Error> {
+        let mut end = self.line.first_to_expire()?.map(|holder| holder.expires);
+        if self.fits(weight)
+            && let Some(head) = self.line.first()?.filter(|head| head.owner != *owner)
+        {
+            end = Some(end.map_or(head.expires, |end| end.min(head.expires)));
+        }
+        Ok(end.map(|end| end.since(self.now)))
+    }
+
     /// Removes dead holders, and gives what is free to the first waiters alive.
     fn settle(&mut self) -> Result<(), L::Error> {
         while let Some(holder) = self.line.first_to_expire()? {
@@ -297,7 +321,9 @@ impl<'a, L: Line> Sitting<'a, L> {
             }
             self.remove(&holder)?;
         }
-        if self.room.used == 0 {
+        if self.line.first_to_expire()?.is_none() {
+            // Nobody holds: whatever was written down, nothing is taken.
+            self.room.used = 0;
             self.room.open = None;
         }
         while let Some(waiter) = self.line.first()? {
@@ -368,7 +394,10 @@ impl<'a, L: Line> Sitting<'a, L> {
         }
         let claim = match self.line.holder(&ask.owner)? {
             Some(held) => Some(held),
-            None => self.line.waiter(&ask.owner)?,
+            None => {
+                let waiter = self.line.waiter(&ask.owner)?;
+                waiter.filter(|waiter| waiter.expires > self.now)
+            }
         };
         if let Some(claim) = claim.filter(|c| c.weight != share.weight) {
             return Ok(Some(Refusal::OtherWeight {

@@ -1,5 +1,7 @@
 -- Grants several locks at once, or none.
 --
+-- Behind "hand_over" of lock/prelude.lua.
+--
 --   KEYS: the fence counter, then for each lock: the lock, its line, the asker's claim record
 --   ARGV: how many, ttl ms, "r" to record the claims now or "", then for each: the owner, the rest of
 --         the claim record (all but the fence)
@@ -8,17 +10,20 @@
 --
 -- Atomic because whoever holds some of them while others are taken may wait for ever.
 
-local call = redis.call
 local count, ttl = tonumber(ARGV[1]), ARGV[2]
 local time = call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 
 for i = 1, count do
   local lock, line, claim = KEYS[3 * i - 1], KEYS[3 * i], KEYS[3 * i + 1]
+  local owner = ARGV[2 * i + 2]
   if call('EXISTS', lock, line) > 0 then
-    local holder = call('GET', lock)
-    local prefix = string.sub(claim, 1, -#ARGV[2 * i + 2] - 1)
-    return {0, i - 1, holder, call('PTTL', lock), holder and call('GET', prefix .. holder), tonumber(now)}
+    -- Nobody may have it, and only dead waiters be left.
+    local holder = call('GET', lock) or hand_over(lock, line, claim, owner)
+    if holder then
+      local record = call('GET', string.sub(claim, 1, -#owner - 1) .. holder)
+      return {0, i - 1, holder, call('PTTL', lock), record, tonumber(now)}
+    end
   end
 end
 

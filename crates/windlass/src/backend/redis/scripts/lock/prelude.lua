@@ -33,7 +33,8 @@ local function hand_over(lock, line, claim, owner)
     if record then
       local fence, ttl, channel, id = string.match(record, '^(%d+) (%d+) %d+ (%S+) (%d+)')
       call('SET', lock, head, 'PX', ttl)
-      call('PUBLISH', channel, id .. ' ' .. fence)
+      -- A hint: if it is denied or gets lost, a timer repairs it.
+      redis.pcall('PUBLISH', channel, id .. ' ' .. fence)
       return head
     end
   end

@@ -14,6 +14,7 @@
 local function acquire(at, owner, weight, size, ttl, flags, rest)
   weight, size, ttl = tonumber(weight), tonumber(size), tonumber(ttl)
   settle(at)
+  forget_size(at)
   local stored = at.size == 0 and size or at.size
   if stored ~= size and not string.find(flags, 'a', 1, true) then
     return {4, stored}
@@ -24,7 +25,8 @@ local function acquire(at, owner, weight, size, ttl, flags, rest)
   local ends = held_until(at, owner)
   local record = record_of(at, owner)
   local claim = record and read(record)
-  if (claim or ends) and (claim and claim.weight or 1) ~= weight then
+  local alive = ends or claim and claim.ends > now
+  if alive and (claim and claim.weight or 1) ~= weight then
     return {6, claim and claim.weight or 1}
   end
   if at.size == 0 then
@@ -44,6 +46,7 @@ local function acquire(at, owner, weight, size, ttl, flags, rest)
     call('ZADD', at.held, digits(math.max(ends, now + ttl)), owner)
     claim.weight, claim.ttl, claim.rest = weight, ttl, rest
     write(at, owner, claim)
+    at.news = true -- it may come with another note
     return claim.fence
   end
 
@@ -64,7 +67,6 @@ local function acquire(at, owner, weight, size, ttl, flags, rest)
     return fence
   end
 
-  local left, first = first_to_end(at)
   if string.find(flags, 'q', 1, true) then
     local place = claim and claim.fence
     if not place then
@@ -77,9 +79,10 @@ local function acquire(at, owner, weight, size, ttl, flags, rest)
     end
     write(at, owner,
       {fence = place, weight = weight, ttl = ttl, ends = now + ttl, since = digits(now), rest = rest})
-    return {1, place, left}
+    return {1, place, look_after(at, owner, weight)}
   end
-  return {2, first, left, record_of(at, first), now}
+  local first, left = first_to_end(at)
+  return {2, first or '', left, first and record_of(at, first), now}
 end
 
 -- Keeps a claim alive, held or waiting.
@@ -97,6 +100,10 @@ local function renew(at, owner, ttl, flags, fence, age, rest)
   local ends = held_until(at, owner)
   local record = record_of(at, owner)
   local claim = record and read(record)
+  if not ends and claim and not call('ZSCORE', at.line, owner) then
+    erase(at, owner) -- the line was deleted or evicted
+    claim = nil
+  end
   if not ends and not claim then
     return 0
   end
@@ -117,7 +124,7 @@ local function renew(at, owner, ttl, flags, fence, age, rest)
   end
   claim.ttl, claim.ends, claim.rest = ttl, now + ttl, rest
   write(at, owner, claim)
-  return {1, (first_to_end(at))}
+  return {1, look_after(at, owner, claim.weight)}
 end
 
 -- Gives up what the owner has: a share, or a place in line. What comes free is handed on in the
@@ -177,6 +184,7 @@ end
 
 local function resize(at, _, size)
   settle(at)
+  forget_size(at)
   local before = at.size
   set(at, 'size', tonumber(size))
   keep(at, 0)

@@ -1,5 +1,25 @@
 -- One decision, from looking to writing down.
 
+-- What was asked for must be done before the server does anything else: so no decision does more than
+-- this many of anything at once. Whoever is left over is told to ask, and goes on from there.
+local MANY = 1000
+
+-- Removes the records of holders whose set is gone.
+local function void_holders(at)
+  local all = call('HGETALL', at.room)
+  for i = 1, #all, 2 do
+    local ends = string.match(all[i + 1], '^%d+ %d+ %d+ (%d+) ')
+    if string.sub(all[i], 1, 1) ~= ' ' and ends == '0' then
+      call('HDEL', at.room, all[i])
+      at.records[all[i]] = nil
+    end
+  end
+  if at.extra ~= 0 then
+    at.extra = 0
+    at.changed.extra = true
+  end
+end
+
 -- What is known of the room, and of the claim of the one who asks.
 local function begin(room, held, line, kind, owner)
   local seen = call('HMGET', room, ' size', ' extra', ' line', ' overtook', ' open', ' until', owner)
@@ -16,8 +36,14 @@ local function begin(room, held, line, kind, owner)
   }
   at.bare = at.count == 0
   at.count = math.max(at.count - 1, 0)
-  if kind ~= 'sem' and at.count == 0 and at.waiting == 0 then
-    at.size = 0 -- only a semaphore's is remembered
+  if not seen[6] and (at.count > 0 or call('EXISTS', line) == 1) then
+    -- The room was deleted or evicted, and with it what its claims weigh: they are void, and their
+    -- owners will be told.
+    call('DEL', held, line)
+    at.bare, at.count = true, 0
+  elseif seen[6] and at.bare then
+    -- Those who hold were deleted or evicted, or nobody has held yet.
+    void_holders(at)
   end
   return at
 end
@@ -35,16 +61,17 @@ local names = {
 -- Writes down what has changed, and tells those who watch.
 local function finish(at)
   local fields = {}
-  for owner, record in pairs(at.written) do
-    fields[#fields + 1] = owner
-    fields[#fields + 1] = record
-  end
   for field in pairs(at.changed) do
     fields[#fields + 1] = names[field]
     fields[#fields + 1] = digits(at[field])
   end
-  if #fields > 0 then
-    call('HSET', at.room, unpack(fields))
+  for owner, record in pairs(at.written) do
+    fields[#fields + 1] = owner
+    fields[#fields + 1] = record
+  end
+  -- Lua passes a few thousand arguments at most.
+  for i = 1, #fields, MANY do
+    call('HSET', at.room, unpack(fields, i, math.min(i + MANY - 1, #fields)))
   end
   if at.extend then
     call('PEXPIREAT', at.room, digits(at.expires))
@@ -52,7 +79,7 @@ local function finish(at)
     call('PEXPIREAT', at.line, digits(at.expires))
   end
   if at.news and (at.kind == 'elect' or at.kind == 'barrier') then
-    call('PUBLISH', 'windlass:news:' .. at.room, '')
+    redis.pcall('PUBLISH', 'windlass:news:' .. at.room, '')
   end
 end
 
@@ -136,6 +163,13 @@ local function let_go(at, owner)
   end
 end
 
+-- Tells a claim that it holds now, or (without a fence) to ask. A hint: if it is denied or gets lost,
+-- a timer repairs it, and what has been decided stands.
+local function wake(claim, fence)
+  local channel, id = string.match(claim.rest, '^(%S+) (%d+)')
+  redis.pcall('PUBLISH', channel, id .. ' ' .. digits(fence or 0))
+end
+
 local function leave_line(at, owner)
   call('ZREM', at.line, owner)
   set(at, 'waiting', at.waiting - 1)
@@ -143,17 +177,22 @@ end
 
 -- Removes dead holders, and gives what is free to the first waiters alive.
 local function settle(at)
-  while true do
-    local dead = call('ZRANGEBYSCORE', at.held, '-inf', digits(now), 'LIMIT', 0, 100)
-    for i = 1, #dead do
-      let_go(at, dead[i])
+  local dead = call('ZRANGEBYSCORE', at.held, '-inf', digits(now), 'LIMIT', 0, MANY)
+  for i = 1, #dead do
+    let_go(at, dead[i])
+  end
+  if at.count == 0 then
+    -- Nobody holds: whatever was written down, nothing is taken.
+    if at.open ~= 0 then
+      set(at, 'open', 0)
     end
-    if #dead < 100 then break end
+    if at.extra ~= 0 then
+      set(at, 'extra', 0)
+    end
   end
-  if at.open ~= 0 and at.count == 0 then
-    set(at, 'open', 0)
-  end
+  local done = 0
   while at.waiting > 0 do
+    done = done + 1
     local head = call('ZRANGE', at.line, 0, 0)[1]
     if not head then
       set(at, 'waiting', 0)
@@ -165,9 +204,13 @@ local function settle(at)
       -- It would wait for ever, and all behind it. Told to ask, it hears why.
       leave_line(at, head)
       erase(at, head)
-      local channel, id = string.match(claim.rest, '^(%S+) (%d+)')
-      call('PUBLISH', channel, id .. ' 0')
+      wake(claim)
     elseif not fits(at, 1) then
+      break
+    elseif done > MANY then
+      if claim then
+        wake(claim)
+      end
       break
     elseif not claim or claim.ends <= now then
       leave_line(at, head)
@@ -181,8 +224,7 @@ local function settle(at)
       claim.ends, claim.since = 0, digits(now)
       write(at, head, claim)
       hold(at, head, claim.weight, claim.ttl)
-      local channel, id = string.match(claim.rest, '^(%S+) (%d+)')
-      call('PUBLISH', channel, id .. ' ' .. digits(claim.fence))
+      wake(claim, claim.fence)
     else
       break
     end
@@ -195,8 +237,29 @@ local function held_until(at, owner)
   return ends > now and ends
 end
 
--- The ms left to the holder whose claim ends first, and who that is.
+-- The holder whose claim ends first, and the ms left to it.
 local function first_to_end(at)
   local first = call('ZRANGE', at.held, 0, 0, 'WITHSCORES')
-  return tonumber(first[2]) - now, first[1]
+  return first[1], math.max((tonumber(first[2]) or 0) - now, 0)
+end
+
+-- The ms after which a waiter should look for itself: when the first holder's claim ends. If there is
+-- room for it, and only those ahead of it are in its way, then when the first of them is dead.
+local function look_after(at, owner, weight)
+  local _, left = first_to_end(at)
+  if fits(at, weight) then
+    local head = call('ZRANGE', at.line, 0, 0)[1]
+    local record = head and head ~= owner and record_of(at, head)
+    if record then
+      left = math.min(left, math.max(read(record).ends - now, 0))
+    end
+  end
+  return left
+end
+
+-- Only a semaphore's size is remembered when nobody needs it.
+local function forget_size(at)
+  if at.kind ~= 'sem' and at.count == 0 and at.waiting == 0 then
+    at.size = 0
+  end
 end
