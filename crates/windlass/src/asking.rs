@@ -87,16 +87,24 @@ impl Asking<'_> {
         let claim = keeper.new_claim(Terms { note, ..terms });
         let sent = keeper.clock().now();
         claim.held_since(fence, sent - holder.age.unwrap_or_default());
+        // From here on, being dropped leaves something to clean up.
+        let undo = Undo::arm(Arc::clone(keeper), Arc::clone(&claim));
         let renewed = keeper
             .take_over(&claim)
             .await
             .map_err(|e| self.coordinator.describe(e.with_operation("attach")))?;
         match renewed {
             Renewed::Held { fence } if keeper.hold(&claim, sent, fence, true) => {
-                let lease = Lease::new(Undo::arm(Arc::clone(keeper), claim));
-                Ok((lease, holder.weight))
+                Ok((Lease::new(undo), holder.weight))
             }
-            _ => Err(not_held()),
+            Renewed::Held { .. } => Err(not_held()),
+            _ => {
+                // It was another's all the time, and stays so.
+                let mut undo = undo;
+                undo.defuse();
+                keeper.forget(&claim);
+                Err(not_held())
+            }
         }
     }
 

@@ -193,7 +193,7 @@ impl Election {
 #[must_use = "an observer does nothing until it is asked for the next leader"]
 pub struct Observer {
     election: Election,
-    last: Option<Option<Fence>>,
+    last: Option<Option<Known>>,
     next: Option<ReusableBoxFuture<'static, Result<Option<Leader>>>>,
 }
 
@@ -208,18 +208,25 @@ impl Observer {
     ///
     /// Dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<Option<Leader>> {
-        let leader = next(self.election.clone(), self.last).await?;
-        self.last = Some(leader.as_ref().map(|leader| leader.fence));
+        let leader = next(self.election.clone(), self.last.clone()).await?;
+        self.last = Some(leader.as_ref().map(known));
         Ok(leader)
     }
 }
 
-async fn next(election: Election, last: Option<Option<Fence>>) -> Result<Option<Leader>> {
+/// What tells one leader from another: the fence, and what it wants known.
+type Known = (Fence, String);
+
+fn known(leader: &Leader) -> Known {
+    (leader.fence, leader.value.clone())
+}
+
+async fn next(election: Election, last: Option<Option<Known>>) -> Result<Option<Leader>> {
     let name = election.asking(&election.request).checked_name("observe")?;
     let kind = Kind::Election.word();
     let look = || async {
         let leader = election.leader().await?;
-        if last != Some(leader.as_ref().map(|leader| leader.fence)) {
+        if last != Some(leader.as_ref().map(known)) {
             return Ok(Look::Done(leader));
         }
         Ok(Look::After(leader.map(|leader| leader.remaining)))
@@ -234,14 +241,14 @@ impl Stream for Observer {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        let (election, last) = (&this.election, this.last);
+        let (election, last) = (&this.election, &this.last);
         let pending = this
             .next
-            .get_or_insert_with(|| ReusableBoxFuture::new(next(election.clone(), last)));
+            .get_or_insert_with(|| ReusableBoxFuture::new(next(election.clone(), last.clone())));
         let leader = std::task::ready!(pending.poll(cx));
         this.next = None;
         if let Ok(leader) = &leader {
-            this.last = Some(leader.as_ref().map(|leader| leader.fence));
+            this.last = Some(leader.as_ref().map(known));
         }
         Poll::Ready(Some(leader))
     }

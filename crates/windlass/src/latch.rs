@@ -39,6 +39,8 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// - Each count is counted once, even if the answer is lost and the call is made again.
 /// - It never goes below zero: counting down further is an error and changes nothing.
 /// - Those who wait are woken when it opens, or when another generation takes its place.
+/// - Generations only go forward: one whose place was taken cannot begin again, so that a request which
+///   comes late undoes nothing. The last 16 are remembered, and how they ended.
 /// - Nobody's death matters: what was counted stays counted, and what a dead party would have
 ///   counted is missing until somebody counts for it, or resets to another generation. (Where the
 ///   parties must be alive, use a [barrier](crate::Barrier).)
@@ -57,7 +59,7 @@ pub struct Latch {
 pub enum Opening {
     /// It was counted down to zero.
     Opened,
-    /// Another generation took its place first.
+    /// Another generation took its place first, or the store has forgotten it.
     Replaced,
     /// Patience ran out.
     Elapsed,
@@ -90,7 +92,7 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// [`Mismatch`](ErrorKind::Mismatch) if it has begun with another count.
+    /// [`Mismatch`](ErrorKind::Mismatch) if it has begun with another count, or is over.
     ///
     /// # Cancel safety
     ///
@@ -109,6 +111,12 @@ impl Latch {
         match answer {
             Reset::Begun => Ok(count),
             Reset::Known { remaining } => Ok(remaining),
+            Reset::Over { present } => Err(self.failed(
+                ErrorKind::Mismatch,
+                "reset",
+                format!("generation {} is over: it is at {present}", self.generation),
+                "name a generation that has not been before",
+            )),
             Reset::OtherCount { count: began } => Err(self.failed(
                 ErrorKind::Mismatch,
                 "reset",
@@ -201,18 +209,20 @@ impl Latch {
         let begun = AtomicBool::new(false);
         let look = || async {
             let seen = self.inspect().await?;
-            let Some(state) = seen else {
-                return Ok(Look::After(None));
-            };
-            if state.opened.as_deref() == Some(&*self.generation) {
-                return Ok(Look::Done(Opening::Opened));
-            }
-            if state.generation == *self.generation {
-                begun.store(true, Ordering::Relaxed);
-            } else if begun.load(Ordering::Relaxed) {
-                return Ok(Look::Done(Opening::Replaced));
-            }
-            Ok(Look::After(None))
+            let ended = seen.as_ref().and_then(|s| s.ended(&self.generation));
+            let present = seen.as_ref().filter(|s| s.generation == *self.generation);
+            Ok(match (present, ended) {
+                (Some(state), _) if state.remaining == 0 => Look::Done(Opening::Opened),
+                (Some(_), _) => {
+                    begun.store(true, Ordering::Relaxed);
+                    Look::After(None)
+                }
+                (None, Some(past)) if past.opened => Look::Done(Opening::Opened),
+                (None, Some(_)) => Look::Done(Opening::Replaced),
+                // It was there, and the store knows nothing of it any more.
+                (None, None) if begun.load(Ordering::Relaxed) => Look::Done(Opening::Replaced),
+                (None, None) => Look::After(None),
+            })
         };
         let channel = Channel { kind, name };
         let seen = wait_until(&self.coordinator, channel, patience, look).await?;

@@ -38,7 +38,7 @@ mod watching;
 
 pub use backend::counter::Counted;
 pub use backend::{
-    Admission, Capabilities, Finding, Holder, Kind, LatchState, Occupancy, Order, Released,
+    Admission, Capabilities, Finding, Holder, Kind, LatchState, Occupancy, Order, Past, Released,
     Severity,
 };
 pub use barrier::{Barrier, Party};

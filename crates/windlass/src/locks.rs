@@ -74,7 +74,11 @@ impl Locks {
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn try_acquire(&self) -> Result<Attempt<LocksGuard>> {
-        self.at_once().await
+        match self.at_once().await? {
+            // Somebody who comes as an owner may have some of them already.
+            Attempt::Busy(_) if self.request.owner.is_some() => self.in_order(Patience::None).await,
+            answered => Ok(answered),
+        }
     }
 
     /// Waits until all are ours.
@@ -118,6 +122,11 @@ impl Locks {
             Err(e) if e.is_retryable() => {}
             answered => return answered,
         }
+        self.in_order(patience).await
+    }
+
+    /// Asks for one after the other, in the order of their names.
+    async fn in_order(&self, patience: Patience) -> Result<Attempt<LocksGuard>> {
         let mut leases = Vec::with_capacity(self.names.len());
         for name in &self.names {
             match self.asking(name).attempt(patience).await? {
@@ -191,8 +200,8 @@ impl Locks {
             }
             Err(e) => {
                 match e.kind() {
-                    ErrorKind::OutcomeUnknown => {
-                        undos.iter().for_each(|undo| undo.claim().set_unsure());
+                    ErrorKind::OutcomeUnknown | ErrorKind::Store => {
+                        undos.iter().for_each(|undo| undo.claim().set_unanswered());
                     }
                     _ => forget(&mut undos),
                 }

@@ -302,3 +302,89 @@ async fn foreign_keys_are_refused() {
     assert_eq!(e.kind(), ErrorKind::WrongType, "{e}");
     drop(w.semaphore("fine", 1).try_acquire().await.unwrap());
 }
+
+/// Whichever of its keys is lost, nobody holds too much, all are told, and all is usable again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_room_that_loses_a_key_is_void() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let ttl = 1200 * MS;
+    for lost in ["room", "held", "line"] {
+        let name = format!("config-{lost}");
+        let config = w.rwlock(&name).ttl(ttl);
+        let writer = config.write().await.unwrap();
+        let waiting = tokio::spawn({
+            let config = config.clone();
+            async move { config.read().await.unwrap() }
+        });
+        let waits = || async { config.inspect().await.unwrap().waiters == 1 };
+        assert!(eventually(SOON, waits).await);
+        let key = format!("windlass:rw:{lost}:{{{name}}}");
+        assert_eq!(server.command(&["DEL", &key]).unwrap(), "1");
+        if lost != "line" {
+            let told = tokio::time::timeout(SOON, writer.lost()).await;
+            assert!(told.is_ok(), "the writer is told, without {lost}");
+        }
+        drop(writer);
+        let reader = tokio::time::timeout(SOON, waiting).await;
+        let reader = reader
+            .unwrap_or_else(|_| panic!("served without {lost}"))
+            .unwrap();
+        drop(reader);
+        let free = || async { !config.try_write().await.unwrap().is_busy() };
+        assert!(eventually(SOON, free).await, "usable again without {lost}");
+    }
+}
+
+/// An ACL that was enough for locks: what happened is not told as a failure.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn news_that_may_not_be_told_fails_nothing() {
+    let server = RedisServer::start().unwrap();
+    let user = ["ACL", "SETUSER", "billing", "on", ">secret", "~*", "+@all"];
+    let channels = ["resetchannels", "&windlass:wake:*"];
+    server
+        .command(&[&user[..], &channels[..]].concat())
+        .unwrap();
+    let url = format!("redis://billing:secret@{}", server.addr());
+    let w = windlass::connect(&url).await.unwrap();
+    let leadership = w.election("boss").campaign("me").await.unwrap();
+    assert!(leadership.resign().await.unwrap().was_held());
+    w.latch("ready").reset(1).await.unwrap();
+    assert_eq!(w.latch("ready").count_down().await.unwrap(), 0);
+    let mut observer = w.election("boss").observe();
+    let e = observer.next().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::AccessDenied, "{e}");
+}
+
+/// A request that was granted but not answered is undone even if the next one is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_after_a_lost_answer_leaves_nothing() {
+    let server = RedisServer::start().unwrap();
+    let proxy = FaultProxy::start(server.addr()).unwrap();
+    let (w, other) = (through(&proxy, 300 * MS).await, connect(&server).await);
+    drop(w.semaphore("warm", 1).acquire().await.unwrap());
+    proxy.blackhole(Direction::ToClient);
+    let asking = tokio::spawn(async move {
+        let jobs = w.semaphore("jobs", 3).ttl(Duration::from_secs(3600));
+        jobs.acquire_many(2).await.map(drop)
+    });
+    let taken = || async { other.semaphore("jobs", 3).inspect(0).await.unwrap().used == 2 };
+    assert!(eventually(SOON, taken).await, "it did happen");
+    other.semaphore("jobs", 3).resize(4).await.unwrap();
+    proxy.heal();
+    let answer = tokio::time::timeout(SOON, asking).await.unwrap().unwrap();
+    assert_eq!(answer.unwrap_err().kind(), ErrorKind::Mismatch);
+    let free = || async { other.semaphore("jobs", 4).inspect(0).await.unwrap().used == 0 };
+    assert!(eventually(SOON, free).await, "and is undone");
+}
+
+/// Several locks are granted even if the dead have left their places in a line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_dead_in_line_do_not_keep_several_locks() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let line = ["ZADD", "windlass:lock:line:{a}", "7", "dead"];
+    assert_eq!(server.command(&line).unwrap(), "1");
+    let both = w.locks(["a", "b"]).try_acquire().await.unwrap();
+    assert!(both.acquired().is_some());
+}

@@ -1,7 +1,7 @@
 //! `windlass latch`: wait until so many things have happened.
 
 use serde::Serialize;
-use windlass::{Latch, Opening};
+use windlass::{Latch, LatchState, Opening};
 
 use crate::args::{Generation, Global, LatchCommand};
 use crate::exit::Exit;
@@ -130,7 +130,7 @@ async fn show(
         generation: state.map(|state| state.generation.as_str()),
         count: state.map(|state| state.count),
         remaining: state.map(|state| state.remaining),
-        opened: state.and_then(|state| state.opened.as_deref()),
+        opened: state.and_then(last_opened),
     };
     let Some(state) = state else {
         let text = "nobody has reset it, or it was forgotten";
@@ -145,11 +145,7 @@ async fn show(
             format!("{name} is {remaining} of {count} from open, at generation {generation}")
         }
     };
-    if let Some(opened) = state
-        .opened
-        .as_deref()
-        .filter(|opened| opened != generation)
-    {
+    if let Some(opened) = last_opened(state).filter(|opened| opened != generation) {
         text += &format!("; the last to open was {opened}");
     }
     printer.answer(&answer, text);
@@ -157,4 +153,13 @@ async fn show(
         Some(wanted) if wanted != generation => Ok(Exit::NO),
         _ => Ok(Exit::SUCCESS),
     }
+}
+
+/// The last generation that came to zero.
+fn last_opened(state: &LatchState) -> Option<&str> {
+    if state.remaining == 0 {
+        return Some(&state.generation);
+    }
+    let past = state.past.iter().find(|past| past.opened)?;
+    Some(&past.generation)
 }

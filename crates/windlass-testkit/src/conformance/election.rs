@@ -110,3 +110,18 @@ pub async fn leadership_can_be_lost(stage: &Stage) {
         .expect("told");
     assert_eq!(leadership.resign().await.unwrap(), Released::WasGone);
 }
+
+/// A candidate that comes back as the same owner may want something else to be known.
+pub async fn a_new_value_is_seen(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let candidate = a.election("boss").owner("node-1");
+    let before = candidate.campaign("10.0.0.1").await.unwrap();
+    let mut observer = b.election("boss").observe();
+    assert_eq!(observer.next().await.unwrap().unwrap().value, "10.0.0.1");
+    let watching = tokio::spawn(async move { observer.next().await });
+    tokio::time::sleep(Duration::from_millis(100)).await; // let it listen
+    let after = candidate.campaign("10.0.0.2").await.unwrap();
+    assert_eq!(before.fence(), after.fence());
+    let leader = tokio::time::timeout(SOON, watching).await.unwrap().unwrap();
+    assert_eq!(leader.unwrap().unwrap().value, "10.0.0.2");
+}

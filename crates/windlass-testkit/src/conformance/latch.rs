@@ -91,9 +91,43 @@ pub async fn generations_follow_each_other(stage: &Stage) {
         ErrorKind::Mismatch
     );
     assert_eq!(new.count_down().await.unwrap(), 0);
-    // One that opened stays known as such when the next begins.
-    a.latch("ready").generation("newer").reset(7).await.unwrap();
+    // Those that are over stay known as what they were when the next ones begin.
+    for next in ["newer", "newest"] {
+        let next = a.latch("ready").generation(next);
+        next.reset(1).await.unwrap();
+        next.count_down().await.unwrap();
+    }
     assert_eq!(new.wait().await.unwrap(), Opening::Opened);
+    assert_eq!(old.wait().await.unwrap(), Opening::Replaced);
+    // And they do not begin again: a late request undoes nothing.
+    for over in [&old, &new] {
+        let e = over.reset(2).await.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}");
+    }
+    let seen = a.latch("ready").inspect().await.unwrap().unwrap();
+    assert_eq!(seen.generation, "newest");
+}
+
+/// What is remembered of the past is bounded.
+pub async fn the_past_is_bounded(stage: &Stage) {
+    let w = stage.connect().await;
+    for i in 0..30 {
+        let latch = w.latch("ready").generation(&format!("g {i}"));
+        latch.reset(1).await.unwrap();
+        if i % 2 == 0 {
+            latch.count_down().await.unwrap();
+        }
+    }
+    let seen = w.latch("ready").inspect().await.unwrap().unwrap();
+    assert_eq!(seen.past.len(), 16);
+    assert_eq!(
+        (seen.past[0].generation.as_str(), seen.past[0].opened),
+        ("g 28", true)
+    );
+    assert_eq!(
+        (seen.past[1].generation.as_str(), seen.past[1].opened),
+        ("g 27", false)
+    );
 }
 
 /// Many count at once; each counts once.

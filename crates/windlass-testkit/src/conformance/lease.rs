@@ -258,3 +258,17 @@ pub async fn guards_outlive_their_coordinator(stage: &Stage) {
     drop(guard);
     is_free(&b, "stock").await;
 }
+
+/// Cancelled at any moment, taking over leaves the claim with one who holds it, or with nobody.
+pub async fn a_cancelled_attach_leaves_no_grant_to_nobody(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    for after in [0, 50, 100, 200, 400, 800, 1600] {
+        let guard = a.lock("stock").owner("me").acquire().await.unwrap();
+        let lock = b.lock("stock").ttl(Duration::from_secs(600));
+        let attach = lock.attach("me");
+        let attached = tokio::time::timeout(Duration::from_micros(after), attach).await;
+        drop(attached);
+        drop(guard);
+        is_free(&a, "stock").await;
+    }
+}

@@ -452,7 +452,8 @@ pub async fn a_crowd_gets_no_more(stage: &Stage) {
     let allowed = allowed.load(Ordering::Relaxed) as f64;
     assert!(allowed <= most, "{allowed} of {most}");
     assert!(
-        allowed >= BURST as f64 + RATE as f64 * 0.8 * 0.9,
+        // Far less than could be had: a busy machine may not ask often enough.
+        allowed >= BURST as f64 + RATE as f64 * 0.8 * 0.25,
         "{allowed} is too little"
     );
 }

@@ -124,7 +124,8 @@ macro_rules! conformance {
             lease: renewal_outlives_the_ttl, without_renewal_it_ends, loss_comes_before_the_next_grant,
                 a_cap_ends_the_hold, a_cap_is_told_before_the_next_grant,
                 the_same_owner_never_shortens, without_a_runtime_there_is_no_lease, a_broken_lock_is_lost, run_drops_the_work_on_loss,
-                a_dropped_guard_releases, renewing_by_hand, guards_outlive_their_coordinator;
+                a_dropped_guard_releases, renewing_by_hand, guards_outlive_their_coordinator,
+                a_cancelled_attach_leaves_no_grant_to_nobody;
             cancel: acquire_leaves_nothing_behind, waiting_leaves_nothing_behind,
                 release_goes_on_in_the_background, renew_keeps_the_lease, detach_releases_if_cancelled;
             gate: refuses_what_is_stale, is_apart_from_the_lock;
@@ -133,16 +134,17 @@ macro_rules! conformance {
                 growing_wakes, shrinking_revokes_nothing, the_dead_make_room, a_permit_is_a_lease,
                 only_the_owner_releases, the_same_owner_renews, inspection_tells_all,
                 detached_permits_can_be_taken_over, bad_input_is_refused,
-                cancelling_leaves_nothing_behind;
+                cancelling_leaves_nothing_behind, a_dead_head_blocks_nobody_for_long,
+                a_crowd_is_let_in;
             rwlock: readers_share_and_writers_do_not, writers_do_not_starve,
                 a_dead_reader_blocks_nobody_for_long, a_writer_can_go_on_reading,
                 readers_and_the_writer_never_overlap, detached_guards_can_be_taken_over;
             locks: all_or_none, no_deadlock_in_any_order, waiting_ends_with_all_or_none,
                 one_loss_is_told_for_all, cancelling_leaves_nothing_behind, odd_requests;
             election: one_leads_and_all_see_it, observers_follow, observers_see_the_dead_go,
-                leadership_can_be_lost;
+                leadership_can_be_lost, a_new_value_is_seen;
             latch: opens_at_zero, may_begin_later, counts_no_further_than_it_goes,
-                generations_follow_each_other, every_count_counts_once;
+                generations_follow_each_other, every_count_counts_once, the_past_is_bounded;
             barrier: all_begin_and_end_together, a_place_is_given_up_by_owner, rounds_follow_each_other,
                 the_dead_hold_up_nobody_for_long, patience_and_agreement;
             limit: a_fixed_window, a_token_bucket, a_sliding_window, denied_is_not_charged,

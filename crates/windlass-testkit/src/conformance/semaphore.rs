@@ -437,3 +437,71 @@ pub async fn cancelling_leaves_nothing_behind(stage: &Stage) {
     assert!(all.release().await.unwrap().was_held());
     is_free(&b, 2).await;
 }
+
+/// One that died at the head of the line keeps what is free from those behind it for its own ttl, and
+/// not for theirs.
+pub async fn a_dead_head_blocks_nobody_for_long(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let ttl = Duration::from_millis(500);
+    let held = a.semaphore("jobs", 3).acquire().await.unwrap();
+    // A process of its own, as far as the store can tell; then everything in it stops at once.
+    let doomed = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let url = stage.url().to_owned();
+    doomed.spawn(async move {
+        let w = windlass::connect(&url).await.unwrap();
+        let _ = w.semaphore("jobs", 3).ttl(ttl).acquire_many(3).await;
+    });
+    has_waiters(&a, 1).await;
+    let waiting = tokio::spawn(async move {
+        let long = Duration::from_secs(120);
+        b.semaphore("jobs", 3).ttl(long).acquire().await.unwrap()
+    });
+    has_waiters(&a, 2).await;
+    doomed.shutdown_background();
+    let served = tokio::time::timeout(SOON, waiting).await;
+    assert!(
+        served
+            .expect("not for a third of its own ttl")
+            .unwrap()
+            .is_held()
+    );
+    drop(held);
+}
+
+/// Very many at once.
+pub async fn a_crowd_is_let_in(stage: &Stage) {
+    const CROWD: u32 = 3000;
+    let w = stage.connect().await;
+    let all = w.semaphore("jobs", 1).acquire().await.unwrap();
+    let tasks: Vec<_> = (0..CROWD)
+        .map(|_| {
+            let jobs = w.semaphore("jobs", 1).ttl(Duration::from_secs(60));
+            tokio::spawn(async move { jobs.acquire().await.unwrap() })
+        })
+        .collect();
+    let lined_up = eventually(4 * SOON, || async {
+        let seen = w.semaphore("jobs", 1).inspect(0).await.unwrap();
+        seen.waiters == u64::from(CROWD)
+    });
+    assert!(lined_up.await);
+    let larger = w.semaphore("jobs", 1).resize(CROWD + 1).await.unwrap();
+    assert_eq!(larger, Some(1));
+    let mut permits = Vec::new();
+    for task in tasks {
+        permits.push(tokio::time::timeout(4 * SOON, task).await.unwrap().unwrap());
+    }
+    let seen = w.semaphore("jobs", CROWD + 1).inspect(0).await.unwrap();
+    assert_eq!((seen.used, seen.waiters), (u64::from(CROWD) + 1, 0));
+    let fences: std::collections::BTreeSet<_> = permits.iter().map(|p| p.fence()).collect();
+    assert_eq!(fences.len(), permits.len());
+    drop((permits, all));
+    let free = eventually(4 * SOON, || async {
+        let seen = w.semaphore("jobs", CROWD + 1).inspect(0).await.unwrap();
+        seen.used == 0
+    });
+    assert!(free.await);
+}

@@ -41,9 +41,64 @@ pub struct LatchState {
     pub count: u32,
     /// What is left; at zero the latch is open.
     pub remaining: u32,
-    /// The last generation that came to zero, so that those who wait for it learn of it even if
-    /// the next has begun.
-    pub opened: Option<String>,
+    /// Those before it, the latest first, no more than [`PAST_GENERATIONS`]. They cannot begin again, so
+    /// that a late request does not undo what came after it; and those who wait for one learn how it
+    /// ended.
+    pub past: Vec<Past>,
+}
+
+/// How many generations of a latch are remembered besides the present one.
+pub const PAST_GENERATIONS: usize = 16;
+
+/// A generation that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Past {
+    /// Its name.
+    pub generation: String,
+    /// Whether it had come to zero.
+    pub opened: bool,
+}
+
+impl LatchState {
+    pub(crate) fn new(
+        generation: String,
+        count: u32,
+        remaining: u32,
+        past: Vec<Past>,
+    ) -> LatchState {
+        LatchState {
+            generation,
+            count,
+            remaining,
+            past,
+        }
+    }
+
+    /// How a generation ended that is over, if it is remembered.
+    pub(crate) fn ended(&self, generation: &str) -> Option<&Past> {
+        self.past.iter().find(|past| past.generation == generation)
+    }
+}
+
+/// As stores keep it: one line each, with `+` in front if it had opened. No generation has a line
+/// break in it.
+pub(crate) fn write_past(past: &[Past]) -> String {
+    let line = |past: &Past| {
+        let mark = if past.opened { '+' } else { '-' };
+        format!("{mark}{}", past.generation)
+    };
+    past.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The reverse.
+pub(crate) fn read_past(text: &str) -> Vec<Past> {
+    let line = |line: &str| {
+        let opened = line.starts_with('+');
+        let generation = line.get(1..)?.to_owned();
+        Some(Past { generation, opened })
+    };
+    text.lines().filter_map(line).collect()
 }
 
 /// What became of a request to begin a generation.
@@ -60,6 +115,11 @@ pub enum Reset {
     OtherCount {
         /// The count.
         count: u32,
+    },
+    /// It is over: another one has taken its place.
+    Over {
+        /// The present one.
+        present: String,
     },
 }
 

@@ -7,7 +7,7 @@ mod claims;
 pub mod counter;
 #[cfg(feature = "file")]
 pub(crate) mod file;
-mod latch;
+pub(crate) mod latch;
 pub mod limit;
 pub(crate) mod memory;
 pub(crate) mod news;
@@ -25,7 +25,7 @@ pub use claims::{
     Acquired, AcquiredAll, Ask, ClaimStore, Holder, IfHeld, IfOtherSize, Kind, Occupancy, Order,
     Refusal, Released, Renewal, Renewed, SameOwner, Share, WakeAddress, WakeUps,
 };
-pub use latch::{CountedDown, LatchState, LatchStore, LatchTerms, Reset};
+pub use latch::{CountedDown, LatchState, LatchStore, LatchTerms, PAST_GENERATIONS, Past, Reset};
 pub use news::{Channel, Hears, Listening, NewsStore};
 
 use crate::error::Result;

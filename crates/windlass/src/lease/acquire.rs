@@ -100,13 +100,11 @@ pub(crate) async fn acquire(wanted: Wanted<'_>, patience: Patience) -> Result<At
                 too_late()
             }
             Ok(Acquired::Busy(holder)) => {
-                undo.defuse();
-                keeper.forget(&claim);
+                undo.defuse_unless_unanswered();
                 return Ok(Attempted::Busy(Some(holder)));
             }
             Ok(Acquired::Refused(refusal)) => {
-                undo.defuse();
-                keeper.forget(&claim);
+                undo.defuse_unless_unanswered();
                 return Err(refused(&ask, refusal));
             }
             Ok(Acquired::Queued { place, held_for }) => {
@@ -121,9 +119,10 @@ pub(crate) async fn acquire(wanted: Wanted<'_>, patience: Patience) -> Result<At
                 }
             }
             Err(e) => {
-                if e.kind() == ErrorKind::OutcomeUnknown {
+                // A script that failed half-way may have granted it, too.
+                if matches!(e.kind(), ErrorKind::OutcomeUnknown | ErrorKind::Store) {
                     maybe_sent = true;
-                    claim.set_unsure();
+                    claim.set_unanswered();
                 }
                 e
             }
@@ -182,7 +181,7 @@ async fn give_up(mut undo: Undo) -> Result<Attempted> {
     if !matches!(left, Some(Ok(_))) {
         return Ok(Attempted::Busy(None));
     }
-    undo.defuse();
+    undo.defuse_unless_unanswered();
     let terms = &claim.terms;
     let look = terms.store.inspect(terms.kind, terms.name.clone(), 1);
     let seen = keeper.clock().within(PARTING, look).await;

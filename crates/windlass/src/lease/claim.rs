@@ -53,7 +53,7 @@ pub(crate) struct Claim {
     held_until: AtomicU64,
     state: Mutex<State>,
     /// A request for it went unanswered, and may still arrive.
-    unsure: AtomicBool,
+    unanswered: AtomicBool,
     changed: Notify,
     lost: OnceLock<CancellationToken>,
 }
@@ -94,7 +94,7 @@ impl Claim {
                 look_again: false,
                 woken_early: false,
             }),
-            unsure: AtomicBool::new(false),
+            unanswered: AtomicBool::new(false),
             changed: Notify::new(),
             lost: OnceLock::new(),
         })
@@ -112,13 +112,18 @@ impl Claim {
     }
 
     /// A request for the claim went unanswered.
-    pub(crate) fn set_unsure(&self) {
-        self.unsure.store(true, Ordering::Relaxed);
+    pub(crate) fn set_unanswered(&self) {
+        self.unanswered.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a request for the claim went unanswered, ever.
+    pub(crate) fn was_unanswered(&self) -> bool {
+        self.unanswered.load(Ordering::Relaxed)
     }
 
     /// Whether a request for the claim may still arrive at the store.
     pub(crate) fn is_unsure(&self) -> bool {
-        self.unsure.load(Ordering::Relaxed) || self.state().phase == Phase::Asking
+        self.was_unanswered() || self.state().phase == Phase::Asking
     }
 
     /// About to ask (again): whatever was known before is void.

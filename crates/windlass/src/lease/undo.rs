@@ -29,6 +29,15 @@ impl Undo {
         self.armed = false;
     }
 
+    /// An answer says that nothing was granted. But if an earlier request went unanswered, that one
+    /// may still be granted: then it stays armed.
+    pub(crate) fn defuse_unless_unanswered(&mut self) {
+        if !self.claim.was_unanswered() {
+            self.defuse();
+            self.keeper.forget(&self.claim);
+        }
+    }
+
     pub(crate) fn claim(&self) -> &Arc<Claim> {
         &self.claim
     }

@@ -135,15 +135,16 @@ impl ClaimStore for File {
     ) -> Pending<'_, Vec<Occupancy>> {
         Box::pin(self.worker.decide(move |scope| {
             let alive = scope.now.as_nanos() as i64;
-            let mut query = scope
-                .database
-                .prepare_cached("SELECT DISTINCT name FROM claims WHERE expires > ?1")?;
-            let keys: Vec<String> = query
-                .query_map([alive], |row| row.get(0))?
-                .collect::<rusqlite::Result<_>>()?;
-            let found: BTreeSet<(&str, Kind)> = keys
-                .iter()
-                .filter_map(|key| from_key(key))
+            let keys = |sql: &str| -> rusqlite::Result<Vec<String>> {
+                let mut query = scope.database.prepare_cached(sql)?;
+                query.query_map([alive], |row| row.get(0))?.collect()
+            };
+            let locks = keys("SELECT DISTINCT name FROM claims WHERE expires > ?1")?;
+            let shared = keys("SELECT DISTINCT name FROM shares WHERE expires > ?1")?;
+            let locks = locks.iter().map(|name| (Kind::Lock, name.as_str()));
+            let shared = shared.iter().filter_map(|key| from_key(key));
+            let found: BTreeSet<(&str, Kind)> = locks
+                .chain(shared)
                 .filter(|(kind, name)| kinds.contains(kind) && matches(&pattern, name))
                 .map(|(kind, name)| (name, kind))
                 .collect();

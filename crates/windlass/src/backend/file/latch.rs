@@ -6,6 +6,7 @@ use super::File;
 use super::line::{moment, nanos};
 use super::news;
 use super::worker::{Notices, Scope};
+use crate::backend::latch::{read_past, write_past};
 use crate::backend::rules::latch::{self as rules, Change};
 use crate::backend::{Channel, CountedDown, LatchState, LatchStore, LatchTerms, Pending, Reset};
 use crate::name::Name;
@@ -42,7 +43,7 @@ impl LatchStore for File {
 }
 
 fn look(scope: &Scope<'_>, name: &Name) -> rusqlite::Result<Option<LatchState>> {
-    let sql = "SELECT generation, count, remaining, opened FROM latches
+    let sql = "SELECT generation, count, remaining, past FROM latches
                WHERE name = ?1 AND until > ?2";
     let mut query = scope.database.prepare_cached(sql)?;
     query
@@ -51,7 +52,7 @@ fn look(scope: &Scope<'_>, name: &Name) -> rusqlite::Result<Option<LatchState>> 
                 row.get(0)?,
                 row.get(1)?,
                 row.get(2)?,
-                row.get(3)?,
+                read_past(&row.get::<_, String>(3)?),
             ))
         })
         .optional()
@@ -82,14 +83,14 @@ fn write(
         }
     };
     let sql = "INSERT OR REPLACE INTO latches
-               (name, generation, count, remaining, opened, keep, until)
+               (name, generation, count, remaining, past, keep, until)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     scope.database.prepare_cached(sql)?.execute(params![
         name,
         state.generation,
         state.count,
         state.remaining,
-        state.opened,
+        write_past(&state.past),
         nanos(terms.keep),
         moment(scope.now + terms.keep),
     ])?;

@@ -29,42 +29,47 @@ struct Front {
     waiter: Option<Record>,
 }
 
-/// What a name goes by in the tables. Lock names may not begin with `windlass:`.
+/// What a name goes by in its table.
 pub(super) fn key(kind: Kind, name: &Name) -> Cow<'_, str> {
     match kind {
         Kind::Lock => Cow::Borrowed(name.as_str()),
-        _ => Cow::Owned(format!("windlass:{kind}:{name}")),
+        _ => Cow::Owned(format!("{kind}:{name}")),
     }
 }
 
-/// The kind and the name that go by a key.
+/// The kind and the name that go by a key in the table of shares.
 pub(super) fn from_key(key: &str) -> Option<(Kind, &str)> {
-    let Some(rest) = key.strip_prefix("windlass:") else {
-        return Some((Kind::Lock, key));
-    };
-    let (word, name) = rest.split_once(':')?;
+    let (word, name) = key.split_once(':')?;
     let kind = Kind::ALL.into_iter().find(|kind| kind.word() == word)?;
     Some((kind, name))
 }
 
-/// The columns of a record, in the order in which `record` reads them.
-macro_rules! select {
-    ($rest:literal) => {
-        concat!(
-            "SELECT place, owner, ttl, expires, since, note, wake_client, wake_claim, weight, held ",
-            "FROM claims WHERE name = ?1 ",
-            $rest
-        )
+/// A statement about the claims to a lock, or to anything else: they are in tables of their own. A
+/// program that knows only locks may have the same file open, and sweeps what it takes for dead locks.
+macro_rules! about {
+    ($rows:expr, $before:literal, $after:literal) => {
+        match $rows.kind {
+            Kind::Lock => concat!($before, " claims ", $after),
+            _ => concat!($before, " shares ", $after),
+        }
     };
 }
 
-/// The holders of anything but a lock, in words that let SQLite use their index.
-macro_rules! held {
-    ($rest:literal) => {
-        concat!(
-            "AND held AND name >= 'windlass:' AND name < 'windlass;' ",
-            $rest
-        )
+/// The columns of a record, in the order in which `record` reads them. A lock's claims weigh one.
+macro_rules! select {
+    ($rows:expr, $rest:literal) => {
+        match $rows.kind {
+            Kind::Lock => concat!(
+                "SELECT place, owner, ttl, expires, since, note, wake_client, wake_claim, 1, held ",
+                "FROM claims WHERE name = ?1 ",
+                $rest
+            ),
+            _ => concat!(
+                "SELECT place, owner, ttl, expires, since, note, wake_client, wake_claim, weight, ",
+                "held FROM shares WHERE name = ?1 ",
+                $rest
+            ),
+        }
     };
 }
 
@@ -83,7 +88,7 @@ impl<'a> Rows<'a> {
     fn front(&mut self) -> rusqlite::Result<&mut Front> {
         if self.front.is_none() {
             let mut front = Front::default();
-            let sql = select!("ORDER BY place LIMIT 2");
+            let sql = select!(self, "ORDER BY place LIMIT 2");
             let mut query = self.scope.database.prepare_cached(sql)?;
             let mut rows = query.query([&self.key])?;
             while let Some(row) = rows.next()? {
@@ -110,7 +115,7 @@ impl<'a> Rows<'a> {
     }
 
     fn remove(&self, record: &Record) -> rusqlite::Result<()> {
-        let sql = "DELETE FROM claims WHERE name = ?1 AND place = ?2";
+        let sql = about!(self, "DELETE FROM", "WHERE name = ?1 AND place = ?2");
         let mut query = self.scope.database.prepare_cached(sql)?;
         query
             .execute((&self.key, record.fence.get() as i64))
@@ -119,12 +124,21 @@ impl<'a> Rows<'a> {
 
     fn put(&mut self, record: &Record, held: bool) -> rusqlite::Result<()> {
         self.front = None;
-        let mut query = self.scope.database.prepare_cached(
-            "INSERT OR REPLACE INTO claims
-                (name, held, place, owner, ttl, expires, since, note, wake_client, wake_claim, weight)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-        )?;
-        query.execute(params![
+        let sql = match self.kind {
+            Kind::Lock => {
+                "INSERT OR REPLACE INTO claims
+                 (name, held, place, owner, ttl, expires, since, note, wake_client, wake_claim)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+            }
+            _ => {
+                "INSERT OR REPLACE INTO shares
+                 (name, held, place, owner, ttl, expires, since, note, wake_client, wake_claim,
+                  weight)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+            }
+        };
+        let mut query = self.scope.database.prepare_cached(sql)?;
+        let common = params![
             self.key,
             held,
             record.fence.get() as i64,
@@ -136,7 +150,9 @@ impl<'a> Rows<'a> {
             record.wake.client as i64,
             record.wake.claim as i64,
             record.weight,
-        ])?;
+        ];
+        let columns = if self.is_lock() { 10 } else { 11 };
+        query.execute(&common[..columns])?;
         Ok(())
     }
 }
@@ -194,7 +210,7 @@ impl Line for Rows<'_> {
             return Ok(holder.filter(|h| h.owner == *owner).cloned());
         }
         self.one(
-            select!("AND owner = ?2 AND held"),
+            select!(self, "AND owner = ?2 AND held"),
             (&self.key, owner.as_str()),
         )
     }
@@ -203,7 +219,7 @@ impl Line for Rows<'_> {
         if self.is_lock() {
             return Ok(self.front()?.holder.clone());
         }
-        let sql = concat!(select!(""), held!("ORDER BY expires LIMIT 1"));
+        let sql = select!(self, "AND held ORDER BY expires LIMIT 1");
         self.one(sql, [&self.key])
     }
 
@@ -212,10 +228,7 @@ impl Line for Rows<'_> {
             let holder = self.front()?.holder.clone().filter(|h| h.expires > now);
             return Ok(holder.into_iter().take(most).collect());
         }
-        let sql = concat!(
-            select!(""),
-            held!("AND expires > ?2 ORDER BY expires LIMIT ?3")
-        );
+        let sql = select!(self, "AND held AND expires > ?2 ORDER BY expires LIMIT ?3");
         let mut query = self.scope.database.prepare_cached(sql)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let rows = query.query_map((&self.key, moment(now), most), record)?;
@@ -227,10 +240,8 @@ impl Line for Rows<'_> {
             let dead = self.front()?.holder.as_ref().filter(|h| h.expires <= now);
             return Ok(dead.map_or(0, |h| h.weight.into()));
         }
-        let sql = concat!(
-            "SELECT coalesce(sum(weight), 0) FROM claims WHERE name = ?1 ",
-            held!("AND expires <= ?2")
-        );
+        let sql = "SELECT coalesce(sum(weight), 0) FROM shares
+                   WHERE name = ?1 AND held AND expires <= ?2";
         let mut query = self.scope.database.prepare_cached(sql)?;
         let weight = query.query_row((&self.key, moment(now)), |row| row.get::<_, i64>(0));
         weight.map(|weight| weight as u64)
@@ -240,7 +251,10 @@ impl Line for Rows<'_> {
         if self.is_lock() {
             return Ok(self.front()?.waiter.clone());
         }
-        self.one(select!("AND NOT held ORDER BY place LIMIT 1"), [&self.key])
+        self.one(
+            select!(self, "AND NOT held ORDER BY place LIMIT 1"),
+            [&self.key],
+        )
     }
 
     fn waiter(&mut self, owner: &Owner) -> rusqlite::Result<Option<Record>> {
@@ -248,7 +262,7 @@ impl Line for Rows<'_> {
             return Ok(None);
         }
         self.one(
-            select!("AND owner = ?2 AND NOT held"),
+            select!(self, "AND owner = ?2 AND NOT held"),
             (&self.key, owner.as_str()),
         )
     }
@@ -274,7 +288,7 @@ impl Line for Rows<'_> {
     }
 
     fn waiters(&mut self) -> rusqlite::Result<u64> {
-        let sql = "SELECT count(*) FROM claims WHERE name = ?1 AND NOT held";
+        let sql = about!(self, "SELECT count(*) FROM", "WHERE name = ?1 AND NOT held");
         let mut query = self.scope.database.prepare_cached(sql)?;
         query.query_row([&self.key], |row| row.get::<_, i64>(0).map(|n| n as u64))
     }

@@ -129,7 +129,9 @@ fn start_boot(database: &mut Connection) -> rusqlite::Result<()> {
     let tx = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let known: String = tx.query_row("SELECT boot FROM fences", [], |row| row.get(0))?;
     if known != boot {
-        tx.execute_batch("DELETE FROM claims; DELETE FROM rooms; DELETE FROM watchers;")?;
+        tx.execute_batch(
+            "DELETE FROM claims; DELETE FROM shares; DELETE FROM rooms; DELETE FROM watchers;",
+        )?;
         super::limit::start_boot(&tx, now as u64 / 1_000)?;
         super::counter::start_boot(&tx, now as u64 / 1_000)?;
         tx.execute(

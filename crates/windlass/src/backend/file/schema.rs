@@ -7,9 +7,9 @@ pub(super) const VERSION: i32 = 2;
 
 /// What each version added to the one before. A new file gets all of it, an old one what it lacks.
 ///
-/// `claims`: one row for each holder and waiter, times in nanoseconds of the boot clock. Locks go by
-/// their names, all else by `windlass:KIND:NAME`, which no lock may be called.
-/// `rooms`: for all but locks, how much room there is and how much of it is taken.
+/// `claims`: one row for each holder of a lock and each waiter, times in nanoseconds of the boot clock.
+/// `shares`: the same for all that is not a lock, by `KIND:NAME`.
+/// `rooms`: for these, how much room there is and how much of it is taken.
 /// `gates`: the highest fence admitted, and for how long it is remembered.
 /// `latches`, `latch_operations`: a latch's present generation, and what has been counted in it.
 /// `watchers`: which clients want to hear of what.
@@ -50,10 +50,23 @@ const FIRST: &str = "
 ";
 
 const ROOMS: &str = "
-    ALTER TABLE claims ADD COLUMN weight INTEGER NOT NULL DEFAULT 1;
-    CREATE INDEX claims_by_end ON claims (name, expires)
-        WHERE held AND name >= 'windlass:' AND name < 'windlass;';
-    CREATE INDEX claims_waiting ON claims (name, place) WHERE NOT held;
+    CREATE TABLE shares (
+        name        TEXT NOT NULL,
+        place       INTEGER NOT NULL,
+        held        INTEGER NOT NULL,
+        owner       TEXT NOT NULL,
+        weight      INTEGER NOT NULL,
+        ttl         INTEGER NOT NULL,
+        expires     INTEGER NOT NULL,
+        since       INTEGER NOT NULL,
+        note        TEXT,
+        wake_client INTEGER NOT NULL,
+        wake_claim  INTEGER NOT NULL,
+        PRIMARY KEY (name, place)
+    ) WITHOUT ROWID;
+    CREATE UNIQUE INDEX shares_by_owner ON shares (name, owner);
+    CREATE INDEX shares_by_end ON shares (name, expires) WHERE held;
+    CREATE INDEX shares_waiting ON shares (name, place) WHERE NOT held;
     CREATE TABLE rooms (
         name     TEXT PRIMARY KEY,
         size     INTEGER NOT NULL,
@@ -67,7 +80,7 @@ const ROOMS: &str = "
         generation TEXT NOT NULL,
         count      INTEGER NOT NULL,
         remaining  INTEGER NOT NULL,
-        opened     TEXT,
+        past       TEXT NOT NULL,
         keep       INTEGER NOT NULL,
         until      INTEGER NOT NULL
     ) WITHOUT ROWID;

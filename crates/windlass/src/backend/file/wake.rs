@@ -96,16 +96,22 @@ mod imp {
     pub(crate) fn send(client: u64, claims: &[u64]) {
         for claims in claims.chunks(MOST) {
             let bytes: Vec<u8> = claims.iter().flat_map(|c| c.to_be_bytes()).collect();
-            deliver(client, &bytes);
+            deliver(client, &bytes, TRIES);
         }
     }
 
     /// Tells another process that there is news. False if that process has ended.
     pub(crate) fn announce(client: u64, channel: &str) -> bool {
-        deliver(client, &[&NEWS, channel.as_bytes()].concat())
+        // Tried once: whoever does not read has plenty to read already, and will look when it does.
+        deliver(client, &[&NEWS, channel.as_bytes()].concat(), 1)
     }
 
-    fn deliver(client: u64, bytes: &[u8]) -> bool {
+    /// Whether that process is there to listen.
+    pub(crate) fn is_there(client: u64) -> bool {
+        deliver(client, &NEWS, 1)
+    }
+
+    fn deliver(client: u64, bytes: &[u8], tries: u32) -> bool {
         static SOCKET: OnceLock<Option<UnixDatagram>> = OnceLock::new();
         let socket = SOCKET.get_or_init(|| {
             let socket = UnixDatagram::unbound().ok()?;
@@ -115,10 +121,11 @@ mod imp {
         let (Some(socket), Ok(address)) = (socket, address(client)) else {
             return true;
         };
-        for _ in 0..TRIES {
+        for left in (0..tries).rev() {
             match socket.send_to_addr(bytes, &address) {
                 // A socket holds a few datagrams; its owner is awake and reading them.
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => thread::sleep(PAUSE),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && left > 0 => thread::sleep(PAUSE),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) => return e.kind() != io::ErrorKind::ConnectionRefused,
                 Ok(_) => break,
             }
@@ -146,6 +153,10 @@ mod imp {
     pub(crate) fn announce(_client: u64, _channel: &str) -> bool {
         true
     }
+
+    pub(crate) fn is_there(_client: u64) -> bool {
+        true
+    }
 }
 
-pub(super) use imp::{announce, send};
+pub(super) use imp::{announce, is_there, send};

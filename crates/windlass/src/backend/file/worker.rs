@@ -271,23 +271,23 @@ fn sweep(database: &Connection, now: Moment) {
     let long_dead = now.as_nanos().saturating_sub(FORGET_AFTER_NANOS) as i64;
     let now = now.as_nanos() as i64;
     let swept = database
-        .execute(
-            "DELETE FROM claims
-             WHERE expires < ?1 AND NOT (name >= 'windlass:' AND name < 'windlass;')",
-            [long_dead],
-        )
-        // A room goes with all its claims, or not at all: it counts them.
+        .execute("DELETE FROM claims WHERE expires < ?1", [long_dead])
+        .and_then(|_| {
+            let waiters = "DELETE FROM shares WHERE expires < ?1 AND NOT held";
+            database.execute(waiters, [long_dead])
+        })
+        // A room goes with all its shares, or not at all: it counts them.
         .and_then(|_| {
             database.execute(
                 "DELETE FROM rooms WHERE until < ?1 AND NOT EXISTS
-                 (SELECT 1 FROM claims WHERE claims.name = rooms.name AND expires > ?1)",
+                 (SELECT 1 FROM shares WHERE shares.name = rooms.name AND expires > ?1)",
                 [now],
             )
         })
         .and_then(|_| {
             database.execute(
-                "DELETE FROM claims WHERE name >= 'windlass:' AND name < 'windlass;'
-                 AND NOT EXISTS (SELECT 1 FROM rooms WHERE rooms.name = claims.name)",
+                "DELETE FROM shares
+                 WHERE NOT EXISTS (SELECT 1 FROM rooms WHERE rooms.name = shares.name)",
                 [],
             )
         })
@@ -305,9 +305,24 @@ fn sweep(database: &Connection, now: Moment) {
             database.execute(counters, [now / 1_000])?;
             database.execute(operations, [now / 1_000])
         });
-    if let Err(e) = swept {
+    if let Err(e) = swept.and_then(|_| forget_the_gone(database)) {
         tracing::debug!(error = %e, "could not sweep");
     }
+}
+
+/// Those who listened and were killed, even if there is no news for them.
+fn forget_the_gone(database: &Connection) -> rusqlite::Result<()> {
+    let mut query = database.prepare("SELECT DISTINCT client FROM watchers")?;
+    let clients = query.query_map([], |row| row.get::<_, i64>(0))?;
+    let clients: Vec<u64> = clients
+        .map(|client| client.map(|client| client as u64))
+        .collect::<rusqlite::Result<_>>()?;
+    let gone: Vec<u64> = clients
+        .into_iter()
+        .filter(|c| !wake::is_there(*c))
+        .collect();
+    forget_watchers(database, &gone);
+    Ok(())
 }
 
 /// Where what was decided is told.

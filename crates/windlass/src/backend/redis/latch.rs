@@ -4,6 +4,7 @@ use redis::Value;
 
 use super::translate::strange_answer;
 use super::{Redis, bytes, keys, millis, script};
+use crate::backend::latch::read_past;
 use crate::backend::{CountedDown, LatchState, LatchStore, LatchTerms, Pending, Reset};
 use crate::error::Result;
 use crate::name::Name;
@@ -38,6 +39,9 @@ impl LatchStore for Redis {
                 [Value::Int(2), Value::Int(count)] => Ok(Reset::OtherCount {
                     count: *count as u32,
                 }),
+                [Value::Int(5), present] => Ok(Reset::Over {
+                    present: bytes(present).map(text).unwrap_or_default(),
+                }),
                 other => Err(strange_answer(&other)),
             }
         })
@@ -70,13 +74,14 @@ impl LatchStore for Redis {
         Box::pin(async move {
             let [latch, _] = keys::latch(&name);
             let mut command = redis::cmd("HMGET");
-            let fields = ["generation", "count", "remaining", "opened"];
+            let fields = ["generation", "count", "remaining", "past"];
             command.arg(latch).arg(&fields);
             let seen: (Option<String>, Option<u32>, Option<u32>, Option<String>) =
                 self.link.query(&command).await?;
             Ok(match seen {
-                (Some(generation), Some(count), Some(remaining), opened) => {
-                    Some(LatchState::new(generation, count, remaining, opened))
+                (Some(generation), Some(count), Some(remaining), past) => {
+                    let past = read_past(&past.unwrap_or_default());
+                    Some(LatchState::new(generation, count, remaining, past))
                 }
                 _ => None,
             })

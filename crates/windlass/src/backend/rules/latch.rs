@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::backend::{CountedDown, LatchState, LatchTerms, Reset};
+use crate::backend::{CountedDown, LatchState, LatchTerms, PAST_GENERATIONS, Past, Reset};
 use crate::lease::Moment;
 
 /// A latch in memory.
@@ -14,22 +14,6 @@ pub struct Latch {
     pub counted: HashSet<u128>,
     /// When it may be forgotten.
     pub until: Moment,
-}
-
-impl LatchState {
-    pub(crate) fn new(
-        generation: String,
-        count: u32,
-        remaining: u32,
-        opened: Option<String>,
-    ) -> LatchState {
-        LatchState {
-            generation,
-            count,
-            remaining,
-            opened,
-        }
-    }
 }
 
 /// What a decision changes.
@@ -56,7 +40,7 @@ impl Change {
 
 /// Decides on a new generation.
 pub fn reset(latch: Option<&LatchState>, terms: &LatchTerms, count: u32) -> (Reset, Change) {
-    let mut opened = None;
+    let mut past = Vec::new();
     if let Some(now) = latch {
         if now.generation == *terms.generation {
             let outcome = match now.count == count {
@@ -67,9 +51,17 @@ pub fn reset(latch: Option<&LatchState>, terms: &LatchTerms, count: u32) -> (Res
             };
             return (outcome, Change::None);
         }
-        opened = now.opened.clone();
+        if now.ended(&terms.generation).is_some() {
+            let present = now.generation.clone();
+            return (Reset::Over { present }, Change::None);
+        }
+        past.push(Past {
+            generation: now.generation.clone(),
+            opened: now.remaining == 0,
+        });
+        past.extend(now.past.iter().take(PAST_GENERATIONS - 1).cloned());
     }
-    let begun = LatchState::new(terms.generation.to_string(), count, count, opened);
+    let begun = LatchState::new(terms.generation.to_string(), count, count, past);
     (Reset::Begun, Change::Begin(begun))
 }
 
@@ -93,9 +85,6 @@ pub fn count_down(
         Some(remaining) => {
             let mut state = now.clone();
             state.remaining = remaining;
-            if remaining == 0 {
-                state.opened = Some(state.generation.clone());
-            }
             (CountedDown::To { remaining }, Change::Count(state))
         }
     }
