@@ -88,6 +88,9 @@ impl Stage {
 /// Long enough for anything that should happen at once, on a busy machine.
 pub const SOON: Duration = Duration::from_secs(5);
 
+/// Longer than any case takes, on a busy machine.
+pub const FOREVER: Duration = Duration::from_secs(120);
+
 /// Waits until `name` has so many waiters.
 pub async fn has_waiters(w: &Coordinator, name: &str, count: u64) {
     let seen = eventually(SOON, || async { look(w, name).await.waiters == count }).await;
@@ -170,7 +173,10 @@ macro_rules! conformance_cases {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
                 let stage: $crate::conformance::Stage = ($stage)();
-                $crate::conformance::$topic::$case(&stage).await;
+                let case = $crate::conformance::$topic::$case(&stage);
+                // A store that never answers fails the case, and does not hang the suite.
+                let done = tokio::time::timeout($crate::conformance::FOREVER, case).await;
+                assert!(done.is_ok(), "not over after {:?}", $crate::conformance::FOREVER);
             })+
         })+
     };
