@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use tokio::process::{Child, Command as Process};
 
 use super::handover;
-use super::protocol::{Channel, Order, Report};
+use super::protocol::{Channel, Order, Report, on_shared_clock};
 use super::running::Running;
 use super::tree;
 use super::warden;
@@ -64,9 +64,8 @@ impl Command {
         let deadline = self.deadline;
         let mut warden = self.start_warden(theirs).map_err(SpawnError::Other)?;
         if let Some(at) = deadline {
-            let left = at.saturating_duration_since(Instant::now());
             // Fails only if the warden is gone, which is found out below.
-            let _ = channel.send(&Order::Deadline(Some(left)));
+            let _ = channel.send(&Order::Deadline(Some(on_shared_clock(at))));
         }
         match channel.receive().await {
             Ok(Some(Report::Started(pid))) => Ok(Running::new(channel, warden, pid, strangers)),
