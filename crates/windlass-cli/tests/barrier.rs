@@ -124,8 +124,8 @@ fn a_signal_while_waiting_gives_up_the_place_at_once() {
 #[test]
 fn a_party_that_dies_counts_as_having_left() {
     for bed in Bed::each() {
-        let ann = party(&bed, &["--ttl", "1s"], "echo pid $$; exec sleep 1000");
-        let bob = party(&bed, &["--ttl", "1s"], "exit 3");
+        let ann = party(&bed, &["--ttl", "3s"], "echo pid $$; exec sleep 1000");
+        let bob = party(&bed, &["--ttl", "3s"], "exit 3");
         let pid = wait_for(&ann, "pid");
         wait_for_parties(&bed, 1);
         assert!(bob.is_alive());

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use tokio::process::{Child, Command as Process};
 
 use super::handover;
-use super::protocol::{Channel, Order, Report};
+use super::protocol::{Channel, Order, Report, on_shared_clock};
 use super::running::Running;
 use super::tree;
 use super::warden;
@@ -61,13 +61,12 @@ impl Command {
         let strangers = tree::children();
         let (stream, theirs) = handover::offer(io::stdin()).map_err(SpawnError::Other)?;
         let mut channel = Channel::new(stream).map_err(SpawnError::Other)?;
-        let deadline = self.deadline;
-        let mut warden = self.start_warden(theirs).map_err(SpawnError::Other)?;
-        if let Some(at) = deadline {
-            let left = at.saturating_duration_since(Instant::now());
-            // Fails only if the warden is gone, which is found out below.
-            let _ = channel.send(&Order::Deadline(Some(left)));
+        if let Some(at) = self.deadline {
+            // Before there is a warden: once it runs, this process may be stopped before it gets to anything else.
+            let deadline = Order::Deadline(Some(on_shared_clock(at)));
+            channel.send(&deadline).map_err(SpawnError::Other)?;
         }
+        let mut warden = self.start_warden(theirs).map_err(SpawnError::Other)?;
         match channel.receive().await {
             Ok(Some(Report::Started(pid))) => Ok(Running::new(channel, warden, pid, strangers)),
             Ok(Some(Report::Refused(errno))) => Err(refused(errno)),

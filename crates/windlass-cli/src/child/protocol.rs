@@ -7,9 +7,10 @@ use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream as StdStream;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
+use rustix::time::{ClockId, clock_gettime};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
@@ -24,7 +25,8 @@ pub(super) enum Order {
     Tree(Signal),
     /// Ask everything to end, and kill what is left after this time.
     End(Duration),
-    /// Kill everything after this time unless told otherwise before; `None` takes that back.
+    /// Kill everything when the [shared clock](shared_clock) shows this, unless told otherwise before; `None` takes
+    /// that back. No time span, since that would begin anew whenever the warden gets to read it.
     Deadline(Option<Duration>),
     /// Should a signal that was forwarded end the command, ask the rest to end too, and kill what is left of it
     /// after this time.
@@ -50,7 +52,7 @@ impl fmt::Display for Order {
             Order::Forward(signal) => write!(f, "forward {}", signal.as_raw()),
             Order::Tree(signal) => write!(f, "tree {}", signal.as_raw()),
             Order::End(within) => write!(f, "end {}", micros(*within)),
-            Order::Deadline(Some(within)) => write!(f, "deadline {}", micros(*within)),
+            Order::Deadline(Some(at)) => write!(f, "deadline {}", micros(*at)),
             Order::Deadline(None) => write!(f, "no-deadline 0"),
             Order::Grace(within) => write!(f, "grace {}", micros(*within)),
         }
@@ -104,6 +106,17 @@ impl FromStr for Report {
             _ => Err(garbled(line)),
         }
     }
+}
+
+/// A clock that shows the same to windlass and its warden.
+pub(super) fn shared_clock() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::try_from(now).expect("this clock counts up from zero")
+}
+
+/// What that clock will show at this instant.
+pub(super) fn on_shared_clock(at: Instant) -> Duration {
+    shared_clock().saturating_add(at.saturating_duration_since(Instant::now()))
 }
 
 /// One end of the line between windlass and the warden.

@@ -8,7 +8,7 @@ use tokio::process::Child;
 use tokio::time::sleep;
 
 use super::ended::Ended;
-use super::protocol::{Channel, Order, Report};
+use super::protocol::{Channel, Order, Report, on_shared_clock};
 use super::tree;
 
 /// How long to wait for killed processes to die before looking again.
@@ -77,7 +77,7 @@ impl Running {
     ///
     /// As for [`forward`](Self::forward).
     pub(crate) fn set_deadline(&self, at: Option<Instant>) -> io::Result<()> {
-        self.order(Order::Deadline(at.map(time_until)))
+        self.order(Order::Deadline(at.map(on_shared_clock)))
     }
 
     /// From now on, if a [forwarded](Self::forward) INT, TERM, HUP or QUIT ends the command, what it left in the background ends

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use super::ended::Ended;
 use super::forwarding::Forwarding;
 use super::handover;
-use super::protocol::{Channel, Order, Report};
+use super::protocol::{Channel, Order, Report, shared_clock};
 use super::signals::Signals;
 use super::tree;
 
@@ -206,7 +206,10 @@ impl Warden {
                 }
                 self.kill_by(later(now, within));
             }
-            Order::Deadline(within) => self.deadline = within.map(|within| later(now, within)),
+            Order::Deadline(at) => {
+                let left = |at: Duration| at.saturating_sub(shared_clock());
+                self.deadline = at.map(|at| later(now, left(at)));
+            }
             Order::Grace(within) => self.grace = Some(within),
         }
     }

@@ -22,6 +22,9 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        ratatui::restore();
+        // The panic hook has done it, and a second time would draw over the message.
+        if !std::thread::panicking() {
+            ratatui::restore();
+        }
     }
 }
