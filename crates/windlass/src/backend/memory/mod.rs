@@ -30,7 +30,7 @@ pub(crate) struct World {
     fence: AtomicU64,
     locks: Shards<super::rules::line::MemoryLine>,
     gates: Shards<super::rules::gate::Seen>,
-    limits: Shards<limit::Limit>,
+    limits: limit::Limits,
     counters: Shards<super::rules::counter::Tally>,
     counter_ops: Shards<counter::Done>,
     clients: Mutex<HashMap<u64, Weak<dyn WakeUps>>>,
@@ -63,7 +63,7 @@ impl World {
             fence: AtomicU64::new(0),
             locks: Shards::new(),
             gates: Shards::new(),
-            limits: Shards::new(),
+            limits: limit::Limits::new(),
             counters: Shards::new(),
             counter_ops: Shards::new(),
             clients: Mutex::default(),
@@ -171,10 +171,6 @@ impl<T> Shards<T> {
     }
 
     fn of(&self, name: &Name) -> MutexGuard<'_, Shard<T>> {
-        self.of_text(name.as_str())
-    }
-
-    fn of_text(&self, name: &str) -> MutexGuard<'_, Shard<T>> {
         let index = self.hasher.hash_one(name) as usize % SHARDS;
         guard(&self.shards[index])
     }

@@ -202,6 +202,14 @@ impl States {
         }
     }
 
+    /// The state of the only rule.
+    pub(super) fn lone(&mut self) -> Option<&mut State> {
+        match self.rest.is_empty() {
+            true => self.first.as_mut(),
+            false => None,
+        }
+    }
+
     /// Replaces the state of a rule, or adds that of the next.
     pub(super) fn set(&mut self, i: usize, state: State) {
         match i {
