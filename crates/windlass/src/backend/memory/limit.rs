@@ -164,8 +164,8 @@ impl World {
         let (mut piece, asked) = self.limits.of(name);
         // Within the critical section: time does not go backwards from one decision to the next.
         let now = micros(&self.clock);
+        // A bucket that has ended is a full one: there is nothing to forget.
         let known = piece.map.get_mut(&asked as &dyn Hashed);
-        let known = known.filter(|limit| limit.ends > now);
         if let (Some(limit), Want::Take(cost)) = (known, want)
             && let Some(taken) = rules::take_in_place(rules, &mut limit.states, now, want)
         {
