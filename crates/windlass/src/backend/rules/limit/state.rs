@@ -233,7 +233,7 @@ impl States {
     }
 
     /// The same on another clock, on which the moment `from` is called `to`.
-    pub(crate) fn moved(&self, from: u64, to: u64) -> States {
+    pub fn moved(&self, from: u64, to: u64) -> States {
         self.iter().map(|state| state.moved(from, to)).collect()
     }
 
