@@ -36,7 +36,7 @@ pub(crate) struct World {
     claims: [Shards<super::rules::line::MemoryLine>; Kind::ALL.len()],
     gates: Shards<super::rules::gate::Seen>,
     latches: Shards<super::rules::latch::Latch>,
-    limits: Shards<limit::Limit>,
+    limits: limit::Limits,
     listeners: Arc<Listeners>,
     counters: Shards<super::rules::counter::Tally>,
     counter_ops: Shards<counter::Done>,
@@ -71,7 +71,7 @@ impl World {
             claims: Kind::ALL.map(|_| Shards::new()),
             gates: Shards::new(),
             latches: Shards::new(),
-            limits: Shards::new(),
+            limits: limit::Limits::new(),
             listeners: Arc::default(),
             counters: Shards::new(),
             counter_ops: Shards::new(),
@@ -192,15 +192,7 @@ impl<T> Shards<T> {
         guard(&self.shards[self.index(name)])
     }
 
-    fn of_text(&self, name: &str) -> MutexGuard<'_, Shard<T>> {
-        guard(&self.shards[self.index_of(name)])
-    }
-
     fn index(&self, name: &Name) -> usize {
-        self.index_of(name.as_str())
-    }
-
-    fn index_of(&self, name: &str) -> usize {
         self.hasher.hash_one(name) as usize % SHARDS
     }
 

@@ -183,7 +183,7 @@ impl Tally {
     }
 
     /// The same on another clock, on which the moment `from` is called `to`.
-    pub(crate) fn moved(self, from: u64, to: u64) -> Tally {
+    pub fn moved(self, from: u64, to: u64) -> Tally {
         let moved = |time: u64| (time + to).saturating_sub(from);
         match self {
             Tally::Plain { value, ends } => Tally::Plain {

@@ -80,9 +80,11 @@ if width == '' then
   if amount ~= '0' then
     local sum = redis.pcall('INCRBY', counter, amount)
     if type(sum) == 'table' then
-      -- Beyond 64 bits; or not a number at all.
-      if not string.find(sum.err, 'overflow', 1, true) then
+      if string.find(sum.err, 'not an integer', 1, true) then
         return {3}
+      elseif not string.find(sum.err, 'overflow', 1, true) then
+        -- The server's own trouble, such as no memory.
+        return sum
       end
       added = 0
     else

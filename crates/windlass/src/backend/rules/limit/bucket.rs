@@ -96,6 +96,30 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64, wait: u64) 
     }
 }
 
+/// Takes units of a bucket that nothing has to be known of but its state: the same decision as `decide`
+/// takes, without a copy. `None` if it is not as simple as that.
+pub(super) fn take_in_place(b: &Bucket, state: &mut State, now: u64, cost: u64) -> Option<bool> {
+    let State::Bucket {
+        amount,
+        period,
+        tat,
+        ..
+    } = state
+    else {
+        return None;
+    };
+    if (*amount, *period) != (b.amount, b.period) || cost == 0 {
+        return None;
+    }
+    *tat = (*tat).max(Span::whole(now));
+    let next = tat.plus(b.time_for(cost), b.amount);
+    let fits = cost <= b.burst && next <= b.full.plus(Span::whole(now), b.amount);
+    if fits {
+        *tat = next;
+    }
+    Some(fits)
+}
+
 /// Gives back what a reservation took, as far as later ones have not built on it; `None` if nothing.
 /// `after` is what the reservation left.
 pub(super) fn cancel(

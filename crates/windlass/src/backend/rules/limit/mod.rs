@@ -125,6 +125,17 @@ pub fn decide(rules: &[Rule], stored: &States, now: u64, want: &Want) -> Result<
     })
 }
 
+/// The same as [`decide`] for what is asked most often: units of one bucket, where they are kept. Says
+/// whether they were granted; `None` if it is not as simple as that, and nothing was done.
+pub fn take_in_place(rules: &[Rule], states: &mut States, now: u64, want: &Want) -> Option<bool> {
+    match (rules, want) {
+        ([Rule::Bucket(b)], Want::Take(cost)) => {
+            bucket::take_in_place(b, states.lone()?, now, *cost)
+        }
+        _ => None,
+    }
+}
+
 /// The state after the charge, if it can be made.
 fn charge(rule: &Rule, state: State, now: u64, cost: u64, wait: u64) -> Option<State> {
     match rule {

@@ -40,6 +40,8 @@ pub struct Bucket {
     pub burst: u64,
     /// How long an empty bucket takes to fill.
     pub full: Span,
+    /// How long one unit takes to come in: most calls are for one.
+    pub(super) unit: Span,
 }
 
 /// Why a quota cannot be used.
@@ -66,6 +68,10 @@ impl Rule {
             period: period / shared,
             burst,
             full: Span::whole(0),
+            unit: Span {
+                us: period / amount,
+                part: (period / shared) % (amount / shared),
+            },
         };
         bucket.full = bucket.time_for(burst);
         if bucket.full.us >= LONGEST_MICROS {

@@ -60,6 +60,9 @@ impl Span {
 impl Bucket {
     /// How long it takes for so many units to come in.
     pub fn time_for(&self, units: u64) -> Span {
+        if units == 1 {
+            return self.unit;
+        }
         match units.checked_mul(self.period) {
             Some(whole) => Span {
                 us: whole / self.amount,

@@ -202,6 +202,14 @@ impl States {
         }
     }
 
+    /// The state of the only rule.
+    pub(super) fn lone(&mut self) -> Option<&mut State> {
+        match self.rest.is_empty() {
+            true => self.first.as_mut(),
+            false => None,
+        }
+    }
+
     /// Replaces the state of a rule, or adds that of the next.
     pub(super) fn set(&mut self, i: usize, state: State) {
         match i {
@@ -225,7 +233,7 @@ impl States {
     }
 
     /// The same on another clock, on which the moment `from` is called `to`.
-    pub(crate) fn moved(&self, from: u64, to: u64) -> States {
+    pub fn moved(&self, from: u64, to: u64) -> States {
         self.iter().map(|state| state.moved(from, to)).collect()
     }
 

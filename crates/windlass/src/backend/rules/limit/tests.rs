@@ -78,6 +78,28 @@ proptest! {
         }
     }
 
+    /// The short way takes the same decisions as the long one.
+    #[test]
+    fn taking_in_place_is_deciding(rule in rule(), moves in moves()) {
+        let rules = [rule];
+        let (mut states, mut now) = (States::default(), START);
+        for (wait, cost) in moves {
+            let want = Want::Take(cost);
+            let expected = decide(&rules, &states, now, &want).unwrap();
+            let mut in_place = states.clone();
+            if let Some(taken) = take_in_place(&rules, &mut in_place, now, &want) {
+                prop_assert_eq!(taken, expected.granted.is_some());
+                prop_assert_eq!(&in_place, &expected.states);
+            } else {
+                prop_assert_eq!(&in_place, &states, "nothing was done");
+            }
+            if expected.changed {
+                states = expected.states;
+            }
+            now += wait * 1_000;
+        }
+    }
+
     /// What is said to remain can be had at once, and one unit more cannot.
     #[test]
     fn remaining_is_exact(rules in prop::collection::vec(rule(), 1..3), moves in moves()) {
