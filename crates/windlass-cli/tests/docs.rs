@@ -70,6 +70,11 @@ fn every_option_is_explained() {
         "limit take",
         "limit peek",
         "limit reset",
+        "bloom create",
+        "perm define",
+        "once",
+        "seen",
+        "topic subscribe",
         "man",
     ] {
         let help = bed::Done::of(&mut bed::bare(

@@ -1,28 +1,38 @@
 //! What can be asked of `windlass`, apart from how it is done.
 
 mod bench;
+mod bloom;
 mod duration;
 mod gate;
 mod limit;
 mod lock;
+mod once;
+mod perm;
 mod rate;
 mod refusal;
 mod run;
 mod tools;
+mod topic;
 
 use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
 
 pub(crate) use bench::{
-    BenchArgs, HandedOn, HandoffArgs, LeasesArgs, LimitArgs, LockArgs, SemArgs, WaitersArgs,
-    Workload,
+    BenchArgs, BloomArgs, HandedOn, HandoffArgs, LeasesArgs, LimitArgs, LockArgs, PermArgs,
+    SemArgs, WaitersArgs, Workload,
+};
+pub(crate) use bloom::{
+    BloomCommand, BloomCreateArgs, BloomItemsArgs, BloomNameArgs, BloomUnionArgs,
 };
 pub(crate) use gate::{AdmitArgs, GateCommand};
 pub(crate) use limit::{LimitCommand, PeekArgs, ResetArgs, TakeArgs};
 pub(crate) use lock::{
     AcquireArgs, BreakArgs, LockCommand, LsArgs, ReleaseArgs, RenewArgs, ShowArgs,
 };
+pub(crate) use once::{OnceArgs, SeenArgs};
+pub(crate) use perm::{PermCommand, PermDefineArgs, PermLevelArgs, PermWhoArgs};
 pub(crate) use run::{OnLost, RunArgs};
 pub(crate) use tools::{CompletionsArgs, ManArgs};
+pub(crate) use topic::{TopicCommand, TopicPublishArgs, TopicSubscribeArgs};
 
 use crate::exit::Exit;
 
@@ -104,6 +114,19 @@ pub(crate) enum Command {
     /// Allow so much in so much time
     #[command(subcommand)]
     Limit(LimitCommand),
+    /// Tell whether items were here before, in a few bits each
+    #[command(subcommand)]
+    Bloom(BloomCommand),
+    /// Run a command once for a key; a repeat prints what it printed
+    Once(OnceArgs),
+    /// Tell whether items were here before, exactly, within a window
+    Seen(SeenArgs),
+    /// Publish messages, and print them as they come
+    #[command(subcommand)]
+    Topic(TopicCommand),
+    /// Keep who may do what with what, in a few bits each
+    #[command(subcommand)]
+    Perm(PermCommand),
     /// Look at the store: what it is, what it promises, what is misconfigured
     Doctor,
     /// Measure speed, beside the same work done bare

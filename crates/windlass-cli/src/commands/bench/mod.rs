@@ -9,6 +9,7 @@
 //! per workload.
 
 mod bare;
+mod bloom;
 mod cycles;
 mod handoff;
 mod held;
@@ -16,6 +17,7 @@ mod latency;
 mod leases;
 mod limit;
 mod mutexes;
+mod perm;
 mod server;
 mod show;
 mod turns;
@@ -42,6 +44,8 @@ pub(crate) async fn bench(args: &BenchArgs, url: &str, printer: &Printer) -> Res
         Workload::Leases(args) => leases::leases(args, url, printer).await,
         Workload::Limit(args) => limit::limit(args, url, printer).await,
         Workload::Waiters(args) => waiters::waiters(args, url, printer).await,
+        Workload::Perm(args) => perm::perm(args, url, printer).await,
+        Workload::Bloom(args) => bloom::bloom(args, url, printer).await,
     }?;
     Ok(Exit::SUCCESS)
 }

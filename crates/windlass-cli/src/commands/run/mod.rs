@@ -1,15 +1,18 @@
 //! `windlass run`: a command under a lock.
 
 mod danger;
+mod once;
 mod status;
 mod watch;
 
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 use windlass::{Coordinator, Holder, Lock, LockGuard, Owner, Released};
 
 use self::danger::Danger;
+pub(super) use self::once::once;
 use self::status::{Event, Status};
 use self::watch::{CutShort, Outcome, Watch};
 use super::acquiring::{self, Patience, Taken, unless_interrupted};
@@ -134,7 +137,7 @@ async fn hold(
 ) -> Result<Exit, Failure> {
     let running = match command(args, store, guard).spawn().await {
         Ok(running) => running,
-        Err(error) => return Err(not_started(args, &error)),
+        Err(error) => return Err(not_started(&args.command, &error)),
     };
     status.tell(&Event::Started { pid: running.pid() });
     let watch = Watch {
@@ -183,8 +186,8 @@ fn command(args: &RunArgs, store: &Coordinator, guard: &LockGuard) -> child::Com
     }
 }
 
-fn not_started(args: &RunArgs, error: &SpawnError) -> Failure {
-    let program = args.command.first().map(|word| word.to_string_lossy());
+fn not_started(command: &[OsString], error: &SpawnError) -> Failure {
+    let program = command.first().map(|word| word.to_string_lossy());
     let program = program.unwrap_or_default();
     let advice = match error {
         SpawnError::NotFound if program.contains(' ') => {

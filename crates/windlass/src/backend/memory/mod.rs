@@ -3,11 +3,16 @@
 //! `memory:` alone is a world of its own for each connection; `memory:NAME` is shared by all who
 //! name it within the process.
 
+mod bloom;
 mod claims;
 mod gate;
 mod latch;
 mod limit;
 mod news;
+mod once;
+pub(super) mod permissions;
+mod seen;
+mod topic;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -37,6 +42,10 @@ pub(crate) struct World {
     latches: Shards<super::rules::latch::Latch>,
     limits: Shards<limit::Limit>,
     listeners: Arc<Listeners>,
+    blooms: Shards<bloom::Filter>,
+    spaces: Shards<permissions::Space>,
+    seen: Shards<seen::Remembered>,
+    onces: Shards<once::Entry>,
     clients: Mutex<HashMap<u64, Weak<dyn WakeUps>>>,
 }
 
@@ -70,6 +79,10 @@ impl World {
             latches: Shards::new(),
             limits: Shards::new(),
             listeners: Arc::default(),
+            blooms: Shards::new(),
+            spaces: Shards::new(),
+            seen: Shards::new(),
+            onces: Shards::new(),
             clients: Mutex::default(),
         })
     }
@@ -125,6 +138,26 @@ impl Backend for Memory {
     }
 
     fn news(&self) -> Arc<dyn NewsStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn blooms(&self) -> Arc<dyn super::BloomStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn permissions(&self) -> Arc<dyn super::PermissionStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn seen(&self) -> Arc<dyn super::SeenStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn onces(&self) -> Arc<dyn super::OnceStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn topics(&self) -> Arc<dyn super::TopicStore> {
         Arc::clone(&self.0) as _
     }
 
