@@ -341,7 +341,7 @@ const MUTANTS: &[Mutant] = &[
         file: "backend/redis/scripts/perm_define.lua",
         from: "if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then",
         to: "if false then",
-        caught_by: &["--test", "conformance_redis", "the_schema_only_grows"],
+        caught_by: &["--lib", "permissions_are_kept_as_the_rules_have_it"],
     },
     Mutant {
         breaks: "permissions: flags given at once do not undo each other",
@@ -402,8 +402,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "topics: a gap is told",
         file: "topic/inbox.rs",
-        from: "        self.tell_of_gap();\n        self.trouble",
-        to: "        self.trouble",
+        from: "        self.queue().gap_at_the_end(None);\n        self.filled",
+        to: "        self.filled",
         caught_by: &["--test", "redis_topic", "a_server_that_restarts"],
     },
 ];

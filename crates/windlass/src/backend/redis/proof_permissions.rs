@@ -73,6 +73,13 @@ async fn check(real: &Real, space: Name, ops: Vec<Op>) -> TestCaseResult {
             .await
             .unwrap()
     );
+    // Whoever saw another schema changes nothing.
+    let late = Schema::new(Scale::Ranked, names(2), None, names(2)).unwrap();
+    let stored = real.store.define(space.clone(), None, late).await;
+    prop_assert!(
+        !stored.unwrap(),
+        "a schema was changed behind another's back"
+    );
     let mut model: HashMap<String, Vec<u8>> = HashMap::new();
     for op in ops {
         match op {
