@@ -9,6 +9,7 @@ mod child;
 mod commands;
 mod exit;
 mod failure;
+mod feed;
 mod printer;
 mod store;
 mod words;

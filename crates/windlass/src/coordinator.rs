@@ -223,6 +223,31 @@ impl Coordinator {
         Limiter::new(self.clone(), name, quotas.into())
     }
 
+    /// The Bloom filter of that name. Nothing is sent until it is created or opened.
+    pub fn bloom(&self, name: &str) -> crate::bloom::Bloom {
+        crate::bloom::Bloom::new(self.clone(), name)
+    }
+
+    /// The space of permissions of that name. Nothing is sent until it is defined or opened.
+    pub fn permissions(&self, name: &str) -> crate::permissions::Permissions {
+        crate::permissions::Permissions::new(self.clone(), name)
+    }
+
+    /// Exact de-duplication under that name.
+    pub fn seen(&self, name: &str) -> crate::seen::Seen {
+        crate::seen::Seen::new(self.clone(), name)
+    }
+
+    /// The topic of that name, whose messages are of that type.
+    pub fn topic<T>(&self, name: &str) -> crate::topic::Topic<T> {
+        crate::topic::Topic::new(self.clone(), name)
+    }
+
+    /// Something to be done once, under that key. Nothing is sent until it is begun.
+    pub fn once(&self, key: &str) -> crate::once::Once {
+        crate::once::Once::new(self.clone(), key)
+    }
+
     /// The locks that are held or waited for, whose names match `pattern`, where `*` stands for
     /// any text and `?` for any character.
     ///
@@ -273,6 +298,10 @@ impl Coordinator {
     pub async fn examine(&self) -> Result<Vec<Finding>> {
         let findings = self.inner.backend.examine().await;
         findings.map_err(|e| self.describe(e.with_operation("examine the store")))
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.inner.backend
     }
 
     pub(crate) fn keeper(&self) -> &Arc<Keeper> {

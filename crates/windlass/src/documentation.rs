@@ -3,6 +3,9 @@
 #[doc = include_str!("../../../README.md")]
 mod readme {}
 
+#[doc = include_str!("../../../docs/bloom.md")]
+mod bloom {}
+
 #[doc = include_str!("../../../docs/choose-a-backend.md")]
 mod choose_a_backend {}
 
@@ -15,8 +18,16 @@ mod fencing {}
 #[doc = include_str!("../../../docs/migration.md")]
 mod migration {}
 
+#[doc = include_str!("../../../docs/once.md")]
+mod once {}
+
+#[doc = include_str!("../../../docs/permissions.md")]
+mod permissions {}
+
 #[doc = include_str!("../../../docs/recipes.md")]
 mod recipes {}
 
 #[doc = include_str!("../../../docs/semaphores.md")]
 mod semaphores {}
+#[doc = include_str!("../../../docs/topics.md")]
+mod topics {}

@@ -51,6 +51,8 @@ pub enum ErrorKind {
     WaitElapsed,
     /// A lease that was needed for the operation is no longer held.
     Lost,
+    /// There is nothing of this name, or not any more.
+    NotFound,
     /// The store answered with something unexpected, or is misconfigured.
     Store,
 }

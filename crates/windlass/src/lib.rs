@@ -18,6 +18,7 @@
 mod asking;
 pub mod backend;
 mod barrier;
+pub mod bloom;
 mod coordinator;
 mod counter;
 #[cfg(doctest)]
@@ -31,9 +32,13 @@ mod limit;
 mod lock;
 mod locks;
 mod name;
+mod once;
+pub mod permissions;
 mod rwlock;
+pub mod seen;
 mod semaphore;
 mod together;
+mod topic;
 mod watching;
 
 pub use backend::counter::Counted;
@@ -42,6 +47,7 @@ pub use backend::{
     Severity,
 };
 pub use barrier::{Barrier, Party};
+pub use bloom::{Bloom, BloomFilter, BloomInfo};
 pub use coordinator::{Coordinator, DEFAULT_CALL_TIMEOUT, Options, connect};
 pub use counter::{
     BufferedCounter, Counter, DEFAULT_FLUSH_EVERY, DEFAULT_REMEMBER_OPERATION, MAX_OPERATION_BYTES,
@@ -61,5 +67,9 @@ pub use limit::{
 pub use lock::{Attempt, Lock, LockGuard, LockState};
 pub use locks::{Locks, LocksGuard, MAX_LOCKS};
 pub use name::{MAX_NAME_BYTES, Name};
+pub use once::{Begun, Finished, MAX_RESULT_BYTES, OnFailure, Once, OnceGuard, Ran};
+pub use permissions::{Level, PermissionSpace, Permissions};
 pub use rwlock::{MAX_READERS, ReadGuard, RwGuard, RwLock, RwState, WriteGuard};
+pub use seen::{DEFAULT_WINDOW, Seen};
 pub use semaphore::{MAX_PERMITS, Permit, Semaphore};
+pub use topic::{DEFAULT_BUFFER, Event, MAX_MESSAGE_BYTES, Overflow, Subscription, Topic};

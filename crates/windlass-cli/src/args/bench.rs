@@ -30,6 +30,10 @@ pub(crate) enum Workload {
     Limit(LimitArgs),
     /// Many processes wait for one name: what waiting costs
     Waiters(WaitersArgs),
+    /// Insert into a Bloom filter in batches, beside a script that sets bit after bit
+    Bloom(BloomArgs),
+    /// Write permissions of many subjects and check them, beside the bare command
+    Perm(PermArgs),
 }
 
 #[derive(Args, Debug)]
@@ -125,6 +129,40 @@ pub(crate) struct WaitersArgs {
 
     /// How long they are watched
     #[arg(long, value_name = "S", default_value = "20", value_parser = seconds)]
+    pub(crate) seconds: Duration,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BloomArgs {
+    /// How many items the filter is for, and how many are inserted
+    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+          value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
+    pub(crate) items: u64,
+
+    /// How many items travel at once
+    #[arg(long, value_name = "N", default_value_t = 10_000,
+          value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) batch: u64,
+
+    /// The error rate asked for
+    #[arg(long, value_name = "P", default_value_t = 0.01)]
+    pub(crate) error_rate: f64,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PermArgs {
+    /// How many subjects, with 16 resources of four levels each
+    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) subjects: u64,
+
+    /// How many tasks check at once
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) tasks: u32,
+
+    /// How long each side is measured
+    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
     pub(crate) seconds: Duration,
 }
 

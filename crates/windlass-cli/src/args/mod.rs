@@ -2,6 +2,7 @@
 
 mod barrier;
 mod bench;
+mod bloom;
 mod counter;
 mod duration;
 mod elect;
@@ -11,6 +12,8 @@ mod job;
 mod latch;
 mod limit;
 mod lock;
+mod once;
+mod perm;
 mod rate;
 mod refusal;
 mod run;
@@ -18,6 +21,7 @@ mod rw;
 mod sem;
 mod tools;
 mod top;
+mod topic;
 
 use clap::builder::RangedI64ValueParser;
 use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
@@ -25,8 +29,11 @@ use windlass::MAX_PERMITS;
 
 pub(crate) use barrier::BarrierArgs;
 pub(crate) use bench::{
-    BenchArgs, HandedOn, HandoffArgs, LeasesArgs, LimitArgs, LockArgs, SemArgs, WaitersArgs,
-    Workload,
+    BenchArgs, BloomArgs, HandedOn, HandoffArgs, LeasesArgs, LimitArgs, LockArgs, PermArgs,
+    SemArgs, WaitersArgs, Workload,
+};
+pub(crate) use bloom::{
+    BloomCommand, BloomCreateArgs, BloomItemsArgs, BloomNameArgs, BloomUnionArgs,
 };
 pub(crate) use counter::{CounterAddArgs, CounterCommand, CounterGetArgs, CounterResetArgs};
 pub(crate) use elect::ElectArgs;
@@ -36,11 +43,14 @@ pub(crate) use job::{JobArgs, OnLost};
 pub(crate) use latch::{Generation, LatchCommand};
 pub(crate) use limit::{LimitCommand, PeekArgs, ResetArgs, TakeArgs};
 pub(crate) use lock::{BreakArgs, LockCommand, LsArgs, ShowArgs};
+pub(crate) use once::{OnceArgs, SeenArgs};
+pub(crate) use perm::{PermCommand, PermDefineArgs, PermLevelArgs, PermWhoArgs};
 pub(crate) use run::RunArgs;
 pub(crate) use rw::RwCommand;
 pub(crate) use sem::{SemCommand, SemResizeArgs, SemShowArgs};
 pub(crate) use tools::{CompletionsArgs, ManArgs};
 pub(crate) use top::TopArgs;
+pub(crate) use topic::{TopicCommand, TopicPublishArgs, TopicSubscribeArgs};
 
 use crate::exit::Exit;
 
@@ -141,6 +151,19 @@ pub(crate) enum Command {
     Counter(CounterCommand),
     /// Watch what is held and waited for, live
     Top(TopArgs),
+    /// Tell whether items were here before, in a few bits each
+    #[command(subcommand)]
+    Bloom(BloomCommand),
+    /// Run a command once for a key; a repeat prints what it printed
+    Once(OnceArgs),
+    /// Tell whether items were here before, exactly, within a window
+    Seen(SeenArgs),
+    /// Publish messages, and print them as they come
+    #[command(subcommand)]
+    Topic(TopicCommand),
+    /// Keep who may do what with what, in a few bits each
+    #[command(subcommand)]
+    Perm(PermCommand),
     /// Look at the store: what it is, what it promises, what is misconfigured
     Doctor,
     /// Measure speed, beside the same work done bare

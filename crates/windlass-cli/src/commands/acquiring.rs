@@ -141,6 +141,21 @@ struct Busy<'a> {
 
 /// Says that somebody else has it: a JSON answer on stdout, or a remark on stderr.
 pub(super) fn report_busy(wanted: &Wanted, name: &str, holder: Option<&Holder>, printer: &Printer) {
+    report(name, holder, printer, || in_the_way(wanted, name, holder));
+}
+
+/// Says that somebody else is doing it.
+pub(super) fn report_in_hand(name: &str, holder: Option<&Holder>, printer: &Printer) {
+    report(name, holder, printer, || match holder {
+        Some(holder) => {
+            let (who, how_long) = (words::who(holder), words::how_long(holder));
+            format!("{name} is held by {who}, {how_long}")
+        }
+        None => format!("{name} was held by somebody else until now"),
+    });
+}
+
+fn report(name: &str, holder: Option<&Holder>, printer: &Printer, text: impl FnOnce() -> String) {
     if printer.is_json() {
         let busy = Busy {
             name,
@@ -151,7 +166,7 @@ pub(super) fn report_busy(wanted: &Wanted, name: &str, holder: Option<&Holder>, 
         };
         printer.answer(&busy, "");
     } else {
-        printer.note(in_the_way(wanted, name, holder));
+        printer.note(text());
     }
 }
 

@@ -3,22 +3,26 @@
 mod acquiring;
 mod barrier;
 mod bench;
+mod bloom;
 mod completions;
 mod counter;
 mod doctor;
 mod elect;
 mod gate;
 mod hand;
+mod holders;
 mod holding;
 mod latch;
 mod limit;
 mod lock;
 mod man;
+mod perm;
 mod run;
 mod rw;
 mod seen;
 mod sem;
 mod top;
+mod topic;
 mod wanted;
 
 use windlass::Coordinator;
@@ -44,6 +48,11 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
         Command::Limit(command) => limit::limit(command, global, printer).await,
         Command::Counter(command) => counter::counter(command, global, printer).await,
         Command::Top(args) => top::top(&args, global, printer).await,
+        Command::Bloom(command) => bloom::bloom(command, global, printer).await,
+        Command::Perm(command) => perm::perm(command, global, printer).await,
+        Command::Once(args) => holding::once(args, global, printer).await,
+        Command::Seen(args) => seen::seen(args, global, printer).await,
+        Command::Topic(command) => topic::topic(command, global, printer).await,
         Command::Doctor => doctor::doctor(global, printer).await,
         Command::Bench(args) => bench::bench(&args, &store::url(global)?, printer).await,
         Command::Completions(args) => Ok(completions::completions(&args, printer)),

@@ -4,7 +4,7 @@ use serde::Serialize;
 use windlass::{Coordinator, RwState};
 
 use super::hand::{self, Subject};
-use super::seen::{self, SeenHolder};
+use super::holders::{self, SeenHolder};
 use super::wanted::Wanted;
 use crate::args::{Global, RwCommand};
 use crate::exit::Exit;
@@ -71,14 +71,14 @@ async fn show(name: &str, global: &Global, printer: &Printer) -> Result<Exit, Fa
         held: !holders.is_empty(),
         mode: mode(&state),
         waiters: state.waiters,
-        holders: seen::holders(holders),
+        holders: holders::holders(holders),
     };
     printer.answer(&answer, in_words(&state));
     if !printer.is_json() && !holders.is_empty() {
-        let shown = &holders[..holders.len().min(seen::MOST_SHOWN)];
-        seen::print_holders(shown, printer);
+        let shown = &holders[..holders.len().min(holders::MOST_SHOWN)];
+        holders::print_holders(shown, printer);
         if shown.len() < holders.len() {
-            printer.note(seen::MORE);
+            printer.note(holders::MORE);
         }
     }
     Ok(Exit::SUCCESS)
@@ -93,7 +93,7 @@ fn mode(state: &RwState) -> Option<&'static str> {
 }
 
 fn in_words(state: &RwState) -> String {
-    let (name, waiters) = (&state.name, seen::and_waiters(state.waiters));
+    let (name, waiters) = (&state.name, holders::and_waiters(state.waiters));
     match (&state.writer, &state.readers[..]) {
         (Some(writer), _) => format!("{name} is being written by {}{waiters}", words::who(writer)),
         (None, []) => format!("{name} is free{waiters}"),

@@ -1,130 +1,40 @@
-//! Holders and tables, as people and programs get to see them.
+//! `windlass seen`: exact de-duplication.
 
 use serde::Serialize;
-use windlass::{Coordinator, Holder, Kind, MAX_READERS, Occupancy};
 
-use crate::printer::{Printer, Tone};
-use crate::words;
+use crate::args::{Global, SeenArgs};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::feed::Feed;
+use crate::printer::Printer;
+use crate::store;
 
-/// More than this is not for people to read.
-pub(super) const MOST_SHOWN: usize = 20;
-
-/// One of those who hold something.
 #[derive(Serialize)]
-pub(super) struct SeenHolder<'a> {
-    owner: &'a str,
-    fence: Option<u64>,
-    weight: u32,
-    remaining_ms: Option<u64>,
-    age_ms: Option<u64>,
-    note: Option<&'a str>,
+struct Answer<'a> {
+    item: &'a str,
+    new: bool,
 }
 
-impl<'a> From<&'a Holder> for SeenHolder<'a> {
-    fn from(holder: &'a Holder) -> SeenHolder<'a> {
-        SeenHolder {
-            owner: &holder.owner,
-            fence: holder.fence.map(|fence| fence.get()),
-            weight: holder.weight,
-            remaining_ms: holder.remaining.map(words::millis),
-            age_ms: holder.age.map(words::millis),
-            note: holder.note.as_deref(),
+pub(super) async fn seen(
+    args: SeenArgs,
+    global: &Global,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let store = store::open(global).await?;
+    let seen = store.seen(&args.name).window(args.window);
+    let mut feed = Feed::new(args.items, printer);
+    let mut exit = Exit::SUCCESS;
+    while let Some(batch) = feed.next().await? {
+        let answers = seen.first_all(&batch).await?;
+        feed.clear();
+        for (item, new) in batch.iter().zip(answers) {
+            let item = String::from_utf8_lossy(item);
+            let word = if new { "new" } else { "seen" };
+            printer.answer(&Answer { item: &item, new }, format_args!("{item}: {word}"));
+            if !new {
+                exit = Exit::NO;
+            }
         }
     }
-}
-
-/// All of them.
-pub(super) fn holders(holders: &[Holder]) -> Vec<SeenHolder<'_>> {
-    holders.iter().map(SeenHolder::from).collect()
-}
-
-/// Prints who holds permits, and how many.
-pub(super) fn print_permits(holders: &[Holder], printer: &Printer) {
-    let rows = holders.iter().map(|holder| {
-        let [owner, fence, held, left, note] = cells(holder);
-        [owner, fence, holder.weight.to_string(), held, left, note]
-    });
-    let headings = ["OWNER", "FENCE", "WEIGHT", "HELD", "LEFT", "NOTE"];
-    print_table(headings, rows.collect(), printer);
-}
-
-/// Prints who holds something.
-pub(super) fn print_holders(holders: &[Holder], printer: &Printer) {
-    let rows = holders.iter().map(cells).collect();
-    print_table(["OWNER", "FENCE", "HELD", "LEFT", "NOTE"], rows, printer);
-}
-
-fn cells(holder: &Holder) -> [String; 5] {
-    [
-        holder.owner.clone(),
-        or_dash(holder.fence.map(|fence| fence.to_string())),
-        or_dash(holder.age.map(words::time)),
-        left(Some(holder)),
-        holder.note.clone().unwrap_or_default(),
-    ]
-}
-
-/// What to say below a table that does not show all.
-pub(super) const MORE: &str = "there are more, which --json shows";
-
-/// Prints rows under headings, each column as wide as it must be.
-pub(super) fn print_table<const N: usize>(
-    headings: [&str; N],
-    mut rows: Vec<[String; N]>,
-    printer: &Printer,
-) {
-    rows.insert(0, headings.map(str::to_owned));
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        let width = |row: &[String; N]| row[column].chars().count();
-        rows.iter().map(width).max().unwrap_or(0)
-    });
-    for (index, row) in rows.iter().enumerate() {
-        let cells = row.iter().zip(widths);
-        let padded: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
-        let line = padded.join("  ").trim_end().to_owned();
-        printer.out(match index {
-            0 => printer.tint(Tone::Strong, &line),
-            _ => line,
-        });
-    }
-}
-
-/// How long it is held yet.
-pub(super) fn left(holder: Option<&Holder>) -> String {
-    match holder {
-        Some(holder) => holder.remaining.map_or("for ever".to_owned(), words::time),
-        None => "-".to_owned(),
-    }
-}
-
-pub(super) fn or_dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "-".to_owned())
-}
-
-/// "; 2 wait", or nothing.
-pub(super) fn and_waiters(waiters: u64) -> String {
-    match waiters {
-        0 => String::new(),
-        1 => "; 1 waits".to_owned(),
-        waiters => format!("; {waiters} wait"),
-    }
-}
-
-/// How much of the room is taken.
-pub(super) fn used(seen: &Occupancy) -> String {
-    let (used, size) = (seen.used, seen.size);
-    match seen.kind {
-        Kind::ReadWrite if used >= u64::from(MAX_READERS) => "writer".to_owned(),
-        Kind::ReadWrite if used == 1 => "1 reader".to_owned(),
-        Kind::ReadWrite => format!("{used} readers"),
-        Kind::Semaphore | Kind::Barrier => format!("{used}/{size}"),
-        Kind::Lock | Kind::Election => used.to_string(),
-    }
-}
-
-/// What to say when there is nothing to list.
-pub(super) fn nothing(store: &Coordinator) -> String {
-    format!("nothing is held or waited for in {}", store.address())
+    Ok(exit)
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use windlass::Coordinator;
 
 use super::hand::{self, Subject};
-use super::seen::{self, SeenHolder};
+use super::holders::{self, SeenHolder};
 use super::wanted::Wanted;
 use crate::args::{Global, SemCommand, SemResizeArgs, SemShowArgs};
 use crate::exit::Exit;
@@ -68,7 +68,7 @@ async fn show(args: &SemShowArgs, global: &Global, printer: &Printer) -> Result<
     let semaphore = store.semaphore(name, args.size.permits.unwrap_or(1));
     let most = match printer.is_json() {
         true => usize::MAX,
-        false => seen::MOST_SHOWN,
+        false => holders::MOST_SHOWN,
     };
     let state = semaphore.inspect(most).await?;
     let permits = Some(state.size).filter(|size| *size > 0);
@@ -78,9 +78,9 @@ async fn show(args: &SemShowArgs, global: &Global, printer: &Printer) -> Result<
         permits,
         used: state.used,
         waiters: state.waiters,
-        holders: seen::holders(&state.holders),
+        holders: holders::holders(&state.holders),
     };
-    let waiters = seen::and_waiters(state.waiters);
+    let waiters = holders::and_waiters(state.waiters);
     let text = match permits {
         Some(permits) => {
             let used = state.used;
@@ -91,9 +91,9 @@ async fn show(args: &SemShowArgs, global: &Global, printer: &Printer) -> Result<
     printer.answer(&answer, text);
     if !printer.is_json() && !state.holders.is_empty() {
         let shown: u64 = state.holders.iter().map(|h| u64::from(h.weight)).sum();
-        seen::print_permits(&state.holders, printer);
+        holders::print_permits(&state.holders, printer);
         if shown < state.used {
-            printer.note(seen::MORE);
+            printer.note(holders::MORE);
         }
     }
     Ok(Exit::SUCCESS)

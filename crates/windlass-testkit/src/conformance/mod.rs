@@ -8,6 +8,7 @@
 //! ```
 
 pub mod barrier;
+pub mod bloom;
 pub mod cancel;
 pub mod counter;
 pub mod election;
@@ -19,8 +20,12 @@ pub mod limit;
 pub mod line;
 pub mod lock;
 pub mod locks;
+pub mod once;
+pub mod permissions;
 pub mod rwlock;
+pub mod seen;
 pub mod semaphore;
+pub mod topic;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -159,6 +164,21 @@ macro_rules! conformance {
             leased: all_together_never_use_more, a_steady_demand_costs_few_calls,
                 what_is_not_used_goes_back, windows_lend_until_they_end,
                 what_cannot_be_lent_is_asked_for;
+            bloom: knows_what_was_inserted, one_of_many_is_told_it_was_new,
+                any_item_and_any_batch_will_do, errors_and_estimates_are_as_promised,
+                other_parameters_are_refused, bad_input_is_refused,
+                a_growing_filter_outgrows_its_capacity, a_rotating_filter_forgets,
+                a_union_knows_what_both_knew, larger_than_512_mib;
+            permissions: piers_and_fiers, levels_rank, flags_combine, many_at_once,
+                the_schema_only_grows, bad_input_is_refused, holders_are_found, removed_is_gone;
+            seen: new_once_within_the_window, one_of_many_is_told_it_was_new,
+                any_item_and_any_batch_will_do, names_and_items_are_not_mixed_up,
+                bad_input_is_refused;
+            once: done_once_and_given_again, many_at_once_do_it_once, another_payload_is_refused,
+                failures_are_retried_or_kept, whoever_dies_is_followed, a_sleeper_does_not_count,
+                results_are_forgotten_in_time, bad_input_is_refused;
+            topic: everybody_hears_it_in_order, a_full_buffer_says_what_is_missing,
+                messages_have_a_type;
         }
     };
 }

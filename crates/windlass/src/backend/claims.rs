@@ -26,16 +26,19 @@ pub enum Kind {
     Election,
     /// Parties that come and go together.
     Barrier,
+    /// One who does what is to be done once.
+    Once,
 }
 
 impl Kind {
     /// All there are.
-    pub const ALL: [Kind; 5] = [
+    pub const ALL: [Kind; 6] = [
         Kind::Lock,
         Kind::Semaphore,
         Kind::ReadWrite,
         Kind::Election,
         Kind::Barrier,
+        Kind::Once,
     ];
 
     /// The word for it in keys, tables and answers.
@@ -46,6 +49,7 @@ impl Kind {
             Kind::ReadWrite => "rw",
             Kind::Election => "elect",
             Kind::Barrier => "barrier",
+            Kind::Once => "once",
         }
     }
 

@@ -3,6 +3,7 @@
 //! A store answers *whole decisions*, each in one indivisible step; waiting, renewing, retrying
 //! and cleaning up are written once, above. No type of a driver crosses these traits.
 
+mod bloom;
 mod claims;
 pub mod counter;
 #[cfg(feature = "file")]
@@ -11,10 +12,20 @@ pub(crate) mod latch;
 pub mod limit;
 pub(crate) mod memory;
 pub(crate) mod news;
+mod once;
+mod permissions;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub mod rules;
+mod seen;
+pub(crate) mod topic;
 pub(crate) mod url;
+
+pub use bloom::{BloomStore, Filled};
+pub use once::{Kept, OnceStore, Record, Started};
+pub use permissions::{Change, Cursor, Field, Page, PermissionStore, Wanted};
+pub use seen::SeenStore;
+pub use topic::TopicStore;
 
 use std::fmt;
 use std::pin::Pin;
@@ -59,6 +70,21 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Its limiters.
     fn limits(&self) -> Arc<dyn limit::LimitStore>;
+
+    /// Its Bloom filters.
+    fn blooms(&self) -> Arc<dyn BloomStore>;
+
+    /// Its permissions.
+    fn permissions(&self) -> Arc<dyn PermissionStore>;
+
+    /// What was seen.
+    fn seen(&self) -> Arc<dyn SeenStore>;
+
+    /// What was done once.
+    fn onces(&self) -> Arc<dyn OnceStore>;
+
+    /// Its topics.
+    fn topics(&self) -> Arc<dyn TopicStore>;
 
     /// Looks at the store as an operator would.
     fn examine(&self) -> Pending<'_, Vec<Finding>>;

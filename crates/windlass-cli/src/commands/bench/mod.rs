@@ -9,6 +9,7 @@
 //! per workload.
 
 mod bare;
+mod bloom;
 mod cycles;
 mod handoff;
 mod held;
@@ -17,6 +18,7 @@ mod leased;
 mod leases;
 mod limit;
 mod mutexes;
+mod perm;
 mod server;
 mod show;
 mod turns;
@@ -44,6 +46,8 @@ pub(crate) async fn bench(args: &BenchArgs, url: &str, printer: &Printer) -> Res
         Workload::Limit(args) if args.leased => leased::leased(args, url, printer).await,
         Workload::Limit(args) => limit::limit(args, url, printer).await,
         Workload::Waiters(args) => waiters::waiters(args, url, printer).await,
+        Workload::Perm(args) => perm::perm(args, url, printer).await,
+        Workload::Bloom(args) => bloom::bloom(args, url, printer).await,
     }?;
     Ok(Exit::SUCCESS)
 }

@@ -4,9 +4,11 @@
 //!
 //! - [`watch`]: the command and its lease, side by side
 //! - [`danger`]: how close a lease is to its end, and what that calls for
+//! - [`once`]: a command that runs once for a key
 //! - [`status`]: what happens, for programs that watch
 
 mod danger;
+mod once;
 mod status;
 mod watch;
 
@@ -17,6 +19,7 @@ use tokio::time::{sleep, timeout};
 use windlass::{Coordinator, Lease, Released};
 
 use self::danger::Danger;
+pub(super) use self::once::once;
 pub(super) use self::status::{Event, Status};
 pub(super) use self::watch::Outcome;
 use self::watch::{CutShort, Watch};
@@ -70,7 +73,7 @@ impl Job<'_> {
         }
         let running = match command.spawn().await {
             Ok(running) => running,
-            Err(error) => return Err(self.not_started(&error)),
+            Err(error) => return Err(not_started(self.command, &error)),
         };
         status.tell(&Event::Started { pid: running.pid() });
         let watch = Watch {
@@ -124,27 +127,6 @@ impl Job<'_> {
         }
     }
 
-    fn not_started(&self, error: &SpawnError) -> Failure {
-        let program = self.command.first().map(|word| word.to_string_lossy());
-        let program = program.unwrap_or_default();
-        let advice = match error {
-            SpawnError::NotFound if program.contains(' ') => Advice::Hint(
-                "one text with spaces in it is run by a shell only with --shell".into(),
-            ),
-            SpawnError::NotFound => Advice::Hint("check the spelling, and PATH".into()),
-            SpawnError::NotExecutable(_) => Advice::Try(format!(
-                "chmod +x {program}, or put its interpreter in front of it"
-            )),
-            SpawnError::Interrupted(_) => Advice::Hint("nothing was run".into()),
-            SpawnError::Other(_) => Advice::Hint("run it again with -v to see more".into()),
-        };
-        Failure {
-            message: format!("cannot run {program}: {error}"),
-            advice,
-            exit: Exit::from(error),
-        }
-    }
-
     /// Gives back what was held, with that much of it `left`. Whatever the command's code: if it was not held to the
     /// end, that is the news.
     pub(super) async fn give_back(
@@ -186,6 +168,28 @@ impl Job<'_> {
                 })
             }
         }
+    }
+}
+
+/// Says why a command could not be run.
+fn not_started(command: &[OsString], error: &SpawnError) -> Failure {
+    let program = command.first().map(|word| word.to_string_lossy());
+    let program = program.unwrap_or_default();
+    let advice = match error {
+        SpawnError::NotFound if program.contains(' ') => {
+            Advice::Hint("one text with spaces in it is run by a shell only with --shell".into())
+        }
+        SpawnError::NotFound => Advice::Hint("check the spelling, and PATH".into()),
+        SpawnError::NotExecutable(_) => Advice::Try(format!(
+            "chmod +x {program}, or put its interpreter in front of it"
+        )),
+        SpawnError::Interrupted(_) => Advice::Hint("nothing was run".into()),
+        SpawnError::Other(_) => Advice::Hint("run it again with -v to see more".into()),
+    };
+    Failure {
+        message: format!("cannot run {program}: {error}"),
+        advice,
+        exit: Exit::from(error),
     }
 }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 use windlass::{LockState, Occupancy};
 
 use crate::args::{BreakArgs, Global, LsArgs, ShowArgs};
-use crate::commands::seen;
+use crate::commands::holders;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -63,7 +63,7 @@ fn in_words(state: &LockState) -> String {
         Some(fence) => text += &format!("; fence {fence}"),
         None => text += "; no fence, for it was not taken by windlass",
     }
-    text + &seen::and_waiters(state.waiters)
+    text + &holders::and_waiters(state.waiters)
 }
 
 #[derive(Serialize)]
@@ -109,12 +109,12 @@ pub(super) async fn ls(args: LsArgs, global: &Global, printer: &Printer) -> Resu
             printer.answer(&Listed::from(seen), "");
         }
     } else if found.is_empty() {
-        printer.note(seen::nothing(&store));
+        printer.note(holders::nothing(&store));
     } else {
         let headings = [
             "NAME", "KIND", "OWNER", "FENCE", "HELD", "LEFT", "USED", "WAITING", "NOTE",
         ];
-        seen::print_table(headings, found.iter().map(row).collect(), printer);
+        holders::print_table(headings, found.iter().map(row).collect(), printer);
     }
     Ok(Exit::SUCCESS)
 }
@@ -128,11 +128,11 @@ fn row(seen: &Occupancy) -> [String; 9] {
     [
         seen.name.clone(),
         seen.kind.to_string(),
-        seen::or_dash(owner),
-        seen::or_dash(holder.and_then(|holder| Some(holder.fence?.to_string()))),
-        seen::or_dash(holder.and_then(|holder| Some(words::time(holder.age?)))),
-        seen::left(holder),
-        seen::used(seen),
+        holders::or_dash(owner),
+        holders::or_dash(holder.and_then(|holder| Some(holder.fence?.to_string()))),
+        holders::or_dash(holder.and_then(|holder| Some(words::time(holder.age?)))),
+        holders::left(holder),
+        holders::used(seen),
         seen.waiters.to_string(),
         holder
             .and_then(|holder| holder.note.clone())

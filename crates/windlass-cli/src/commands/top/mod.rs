@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use windlass::{Coordinator, Occupancy};
 
 use self::rows::Scale;
-use super::seen::{self, SeenHolder};
+use super::holders::{self, SeenHolder};
 use crate::args::{Global, TopArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -87,21 +87,21 @@ fn snapshot(found: &[Occupancy], store: &Coordinator, printer: &Printer) {
                 size: seen.size,
                 used: seen.used,
                 waiters: seen.waiters,
-                holders: seen::holders(&seen.holders),
+                holders: holders::holders(&seen.holders),
             };
             printer.answer(&answer, "");
         }
     } else if found.is_empty() {
-        printer.note(seen::nothing(store));
+        printer.note(holders::nothing(store));
     } else {
         let rows = rows::rows(found, &mut Scale::default());
         let lines = rows.into_iter().map(|row| {
             let left = row.left.after(Duration::ZERO);
-            let age = seen::or_dash(row.age.map(crate::words::time));
+            let age = holders::or_dash(row.age.map(crate::words::time));
             let kind = row.kind.to_owned();
             [row.name, kind, row.holder, age, left, row.used, row.waiters]
         });
         let headings = ["NAME", "KIND", "HOLDER", "HELD", "LEFT", "USED", "WAITING"];
-        seen::print_table(headings, lines.collect(), printer);
+        holders::print_table(headings, lines.collect(), printer);
     }
 }

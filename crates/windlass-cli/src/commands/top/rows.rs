@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use windlass::{Holder, Kind, Occupancy};
 
-use crate::commands::seen;
+use crate::commands::holders;
 use crate::words;
 
 /// One line: a holder of something, or something that is only waited for.
@@ -110,7 +110,7 @@ pub(super) fn rows(found: &[Occupancy], scale: &mut Scale) -> Vec<Row> {
         } else if shown < seen.used {
             rows.push(row("… and others".to_owned(), None, Left::Nobody));
         }
-        rows[first].used = seen::used(seen);
+        rows[first].used = holders::used(seen);
         rows[first].waiters = seen.waiters.to_string();
     }
     rows

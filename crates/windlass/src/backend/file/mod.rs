@@ -3,6 +3,8 @@
 //! Leases are measured by the machine's boot clock, which all its processes share; after a reboot
 //! nobody can be holding anything, so all claims are void, while fences go on growing.
 
+mod age;
+mod bloom;
 mod claims;
 mod counter;
 mod examine;
@@ -11,8 +13,12 @@ mod latch;
 mod limit;
 mod line;
 mod news;
+mod once;
 mod open;
+mod permissions;
 mod schema;
+mod seen;
+mod topic;
 mod wake;
 mod worker;
 
@@ -101,6 +107,26 @@ impl Backend for File {
     }
 
     fn news(&self) -> Arc<dyn NewsStore> {
+        Arc::new(self.clone())
+    }
+
+    fn blooms(&self) -> Arc<dyn super::BloomStore> {
+        Arc::new(self.clone())
+    }
+
+    fn permissions(&self) -> Arc<dyn super::PermissionStore> {
+        Arc::new(self.clone())
+    }
+
+    fn seen(&self) -> Arc<dyn super::SeenStore> {
+        Arc::new(self.clone())
+    }
+
+    fn onces(&self) -> Arc<dyn super::OnceStore> {
+        Arc::new(self.clone())
+    }
+
+    fn topics(&self) -> Arc<dyn super::TopicStore> {
         Arc::new(self.clone())
     }
 

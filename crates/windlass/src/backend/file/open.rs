@@ -151,7 +151,7 @@ fn start_boot(database: &mut Connection) -> rusqlite::Result<()> {
 }
 
 /// Which boot of the machine this is.
-fn boot_id() -> String {
+pub(super) fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|id| id.trim().to_owned())
         .unwrap_or_else(|_| "unknown".to_owned())

@@ -15,9 +15,21 @@ pub(super) const VERSION: i32 = 2;
 /// `watchers`: which clients want to hear of what.
 /// `fences`: one row: the last fence drawn, the ceiling that is safely on disk, and the boot in
 /// which claims are valid.
+///
+/// What is kept for data is described where it is used.
 pub(super) const STEPS: [&[&str]; VERSION as usize] = [
     &[FIRST],
-    &[ROOMS, super::limit::TABLE, super::counter::TABLE],
+    &[
+        ROOMS,
+        super::limit::TABLE,
+        super::counter::TABLE,
+        super::age::TABLES,
+        super::bloom::TABLES,
+        super::permissions::TABLES,
+        super::seen::TABLES,
+        super::once::TABLES,
+        super::topic::TABLES,
+    ],
 ];
 
 const FIRST: &str = "

@@ -3,12 +3,17 @@
 //! `memory:` alone is a world of its own for each connection; `memory:NAME` is shared by all who
 //! name it within the process.
 
+mod bloom;
 mod claims;
 mod counter;
 mod gate;
 mod latch;
 mod limit;
 mod news;
+mod once;
+pub(super) mod permissions;
+mod seen;
+mod topic;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -40,6 +45,10 @@ pub(crate) struct World {
     listeners: Arc<Listeners>,
     counters: Shards<super::rules::counter::Tally>,
     counter_ops: Shards<counter::Done>,
+    blooms: Shards<bloom::Filter>,
+    spaces: Shards<permissions::Space>,
+    seen: Shards<seen::Remembered>,
+    onces: Shards<once::Entry>,
     clients: Mutex<HashMap<u64, Weak<dyn WakeUps>>>,
 }
 
@@ -75,6 +84,10 @@ impl World {
             listeners: Arc::default(),
             counters: Shards::new(),
             counter_ops: Shards::new(),
+            blooms: Shards::new(),
+            spaces: Shards::new(),
+            seen: Shards::new(),
+            onces: Shards::new(),
             clients: Mutex::default(),
         })
     }
@@ -134,6 +147,26 @@ impl Backend for Memory {
     }
 
     fn news(&self) -> Arc<dyn NewsStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn blooms(&self) -> Arc<dyn super::BloomStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn permissions(&self) -> Arc<dyn super::PermissionStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn seen(&self) -> Arc<dyn super::SeenStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn onces(&self) -> Arc<dyn super::OnceStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn topics(&self) -> Arc<dyn super::TopicStore> {
         Arc::clone(&self.0) as _
     }
 

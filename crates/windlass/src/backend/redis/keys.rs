@@ -14,6 +14,13 @@
 //! | `windlass:limit:{TAG}` | string, PX | what was used of a limiter |
 //! | `windlass:counter:{TAG}` | string, or hash with PX | a counter; the slots of a windowed one |
 //! | `windlass:counter:op:{TAG} ID` | string, PX | what was added once |
+//! | `windlass:bloom:{TAG}` | string | a Bloom filter's plan |
+//! | `windlass:bloom:bits:{TAG} PLAN:GENERATION:SHARD` | string, PX if it rotates | the plan's fingerprint, then bits |
+//! | `windlass:bloom:grown:{TAG} PLAN` | string | how far a growing filter has come |
+//! | `windlass:perm:{TAG}` | string | the schema of a space of permissions |
+//! | `windlass:perm:{TAG}IDSUBJECT` | string | the bits of a subject; ID is the schema's, of 4 letters |
+//! | `windlass:seen:{TAG} ITEM`, `windlass:seen:{TAG}#DIGEST` | string, PX | that an item was seen |
+//! | `windlass:once:record:{TAG}` | hash, PX | what was done once: fence, payload, result |
 //! | `windlass:fence` | string | the counter that all fences come from |
 //!
 //! `{TAG}` is the hash tag that puts a key in the slot of the bare name. It is the name itself,
@@ -78,6 +85,57 @@ pub(super) fn counter_op(name: &Name, id: &str) -> String {
     key
 }
 
+/// A Bloom filter's plan.
+pub(super) fn bloom(name: &Name) -> String {
+    tagged("windlass:bloom:", name)
+}
+
+/// The key of a shard's bits is this, then the generation, a colon and the shard.
+///
+/// The plan's fingerprint is part of it: whoever still works by another plan writes elsewhere.
+pub(super) fn bloom_bits(name: &Name, plan: u64) -> String {
+    format!("{} {plan:016x}:", tagged("windlass:bloom:bits:", name))
+}
+
+/// How far a growing filter has come.
+pub(super) fn bloom_grown(name: &Name, plan: u64) -> String {
+    format!("{} {plan:016x}", tagged("windlass:bloom:grown:", name))
+}
+
+/// The schema of a space of permissions.
+pub(super) fn permission_schema(space: &Name) -> String {
+    tagged("windlass:perm:", space)
+}
+
+/// The key of a subject's bits is this, then the subject. As short as can be: there are millions.
+///
+/// The id is of letters, so it cannot be taken for the length of a name.
+pub(super) fn permissions(space: &Name, id: &str) -> String {
+    tagged_by_length("windlass:perm:", space) + id
+}
+
+/// The key of an item that was seen is this, then the item.
+pub(super) fn seen(name: &Name) -> String {
+    tagged_by_length("windlass:seen:", name)
+}
+
+/// What was done once.
+pub(super) fn once(key: &Name) -> String {
+    tagged("windlass:once:record:", key)
+}
+
+/// What `SCAN` looks for to find all keys that begin so.
+pub(super) fn pattern(prefix: &str) -> String {
+    let mut pattern = String::with_capacity(prefix.len() + 8);
+    for letter in prefix.chars() {
+        if matches!(letter, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern + "*"
+}
+
 /// The channel on which a client is woken.
 pub(super) fn channel(client: u64) -> String {
     format!("windlass:wake:{client:016x}")
@@ -128,6 +186,18 @@ fn tagged(prefix: &str, name: &Name) -> String {
         Tag::Whole => format!("{prefix}{{{name}}}"),
         Tag::Part(tag) => format!("{prefix}{{{tag}}}:{name}"),
         Tag::SameSlot(number) => format!("{prefix}{{{number}}}:{name}"),
+    }
+}
+
+/// As `tagged`, for what is followed by any text at all: a name that follows its tag comes with its length, or
+/// it could not be told where it ends.
+fn tagged_by_length(prefix: &str, name: &Name) -> String {
+    let name = name.as_str();
+    let length = name.len();
+    match tag(name) {
+        Tag::Whole => format!("{prefix}{{{name}}}"),
+        Tag::Part(tag) => format!("{prefix}{{{tag}}}{length}:{name}"),
+        Tag::SameSlot(number) => format!("{prefix}{{{number}}}{length}:{name}"),
     }
 }
 
@@ -230,9 +300,19 @@ mod tests {
                 gate(&n),
                 limit(&n),
                 counter(&n),
+                counter_op(&n, "{x}"),
             ];
-            let keys = keys.into_iter().chain([counter_op(&n, "{x}")]);
-            for key in keys.chain(latch(&n)).chain(rooms) {
+            let data = [
+                bloom(&n),
+                bloom_bits(&n, 7),
+                bloom_grown(&n, 7),
+                permission_schema(&n),
+                permissions(&n, "aBcD"),
+                seen(&n) + " item",
+                once(&n),
+            ];
+            let keys = keys.into_iter().chain(latch(&n)).chain(rooms);
+            for key in keys.chain(data) {
                 assert_eq!(slot(&key), slot(text), "{key} for {text}");
             }
         }

@@ -88,6 +88,34 @@ impl Link {
         .and_then(read)
     }
 
+    /// Runs a script several times in one go, by its digest. One answer for each, in order.
+    pub(super) async fn run_all(
+        self: &Arc<Link>,
+        script: &Script,
+        commands: Vec<Cmd>,
+    ) -> Result<Vec<Value>, Failure> {
+        let mut answers = self.send_all(&pipeline(commands.clone())).await?;
+        let unknown = |answer: &Result<Value, Failure>| {
+            answer.as_ref().is_err_and(Failure::is_unknown_script)
+        };
+        if answers.iter().any(unknown) {
+            // Those alone: the others have run.
+            self.load(script).await?;
+            let again = commands
+                .iter()
+                .zip(&answers)
+                .filter(|(_, answer)| unknown(answer));
+            let again = pipeline(again.map(|(command, _)| command.clone()));
+            let mut anew = self.send_all(&again).await?.into_iter();
+            for answer in answers.iter_mut().filter(|answer| unknown(answer)) {
+                if let Some(found) = anew.next() {
+                    *answer = found;
+                }
+            }
+        }
+        answers.into_iter().collect()
+    }
+
     /// Tells the server a script.
     pub(super) async fn load(self: &Arc<Link>, script: &Script) -> Result<(), Failure> {
         let mut load = redis::cmd("SCRIPT");
@@ -109,6 +137,51 @@ impl Link {
             false => "UNSUBSCRIBE",
         };
         self.send(redis::cmd(verb).arg(channel)).await.map(drop)
+    }
+
+    /// Sends several commands in one go. One answer for each, in order.
+    pub(super) async fn query_all(
+        self: &Arc<Link>,
+        commands: Vec<Cmd>,
+    ) -> Result<Vec<Value>, Failure> {
+        if let [command] = commands.as_slice() {
+            return Ok(vec![self.send(command).await?]);
+        }
+        let answers = self.send_all(&pipeline(commands)).await?;
+        answers.into_iter().collect()
+    }
+
+    async fn send_all(
+        self: &Arc<Link>,
+        commands: &redis::Pipeline,
+    ) -> Result<Vec<Result<Value, Failure>>, Failure> {
+        let count = commands.len();
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut live = self.live().await.map_err(Failure::Unsent)?;
+        let mut unanswered = Unanswered {
+            link: self,
+            number: live.number,
+            since: Instant::now(),
+            waiting: true,
+        };
+        let answer = live
+            .connection
+            .send_packed_commands(commands, 0, count)
+            .await;
+        unanswered.waiting = false;
+        let answers = answer.map_err(|e| {
+            if e.is_unrecoverable_error() || e.is_io_error() {
+                self.hang_up(live.number);
+            }
+            Failure::Sent(e)
+        })?;
+        let read = |value| match value {
+            Value::ServerError(e) => Err(Failure::Sent(e.into())),
+            value => Ok(value),
+        };
+        Ok(answers.into_iter().map(read).collect())
     }
 
     /// Makes sure that there is a connection.
@@ -269,6 +342,14 @@ impl AsyncPushSender for Ear {
         }
         Ok(())
     }
+}
+
+fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> redis::Pipeline {
+    let mut pipeline = redis::Pipeline::new();
+    for command in commands {
+        pipeline.add_command(command);
+    }
+    pipeline
 }
 
 fn read<T: FromRedisValue>(value: Value) -> Result<T, Failure> {

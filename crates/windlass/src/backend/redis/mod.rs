@@ -1,6 +1,8 @@
 //! `redis://` — one Redis or Valkey server.
 
 mod batch;
+mod bloom;
+mod bloom_whole;
 mod claims;
 mod counter;
 mod examine;
@@ -11,15 +13,25 @@ mod limit;
 mod link;
 mod lock;
 mod news;
+mod once;
+mod permissions;
 #[cfg(test)]
 mod proof;
+#[cfg(test)]
+mod proof_bloom;
 #[cfg(test)]
 mod proof_counter;
 #[cfg(test)]
 mod proof_limit;
+#[cfg(test)]
+mod proof_once;
+#[cfg(test)]
+mod proof_permissions;
 mod record;
 mod room;
 mod script;
+mod seen;
+mod topic;
 mod translate;
 
 use std::sync::{Arc, Weak};
@@ -102,6 +114,26 @@ impl Backend for Redis {
     }
 
     fn news(&self) -> Arc<dyn NewsStore> {
+        Arc::new(self.clone())
+    }
+
+    fn blooms(&self) -> Arc<dyn super::BloomStore> {
+        Arc::new(self.clone())
+    }
+
+    fn permissions(&self) -> Arc<dyn super::PermissionStore> {
+        Arc::new(self.clone())
+    }
+
+    fn seen(&self) -> Arc<dyn super::SeenStore> {
+        Arc::new(self.clone())
+    }
+
+    fn onces(&self) -> Arc<dyn super::OnceStore> {
+        Arc::new(self.clone())
+    }
+
+    fn topics(&self) -> Arc<dyn super::TopicStore> {
         Arc::new(self.clone())
     }
 

@@ -66,7 +66,7 @@ fn shares(kind: Kind) -> BoxedStrategy<Share> {
         ..Share::ONLY
     };
     match kind {
-        Kind::Lock | Kind::Election => Just(Share::ONLY).boxed(),
+        Kind::Lock | Kind::Election | Kind::Once => Just(Share::ONLY).boxed(),
         Kind::ReadWrite => prop_oneof![Just(share(1, 1000)), Just(share(1000, 1000))].boxed(),
         Kind::Barrier => Just(share(1, 3)).boxed(),
         Kind::Semaphore => (

@@ -77,3 +77,30 @@ pub(super) static LATCH: LazyLock<Script> =
 
 pub(super) static GATE_ADMIT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/gate_admit.lua")));
+
+pub(super) static BLOOM_CREATE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/bloom_create.lua")));
+
+pub(super) static BLOOM_MEND: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/bloom_mend.lua")));
+
+pub(super) static BLOOM_MERGE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/bloom_merge.lua")));
+
+pub(super) static BLOOM_GENERATIONS: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/bloom_generations.lua")));
+
+pub(super) static BLOOM_UNION: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/bloom_union.lua")));
+
+pub(super) static BLOOM_REMOVE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/bloom_remove.lua")));
+
+pub(super) static PERM_DEFINE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/perm_define.lua")));
+
+pub(super) static PERM_WRITE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/perm_write.lua")));
+
+pub(super) static ONCE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/once.lua")));

@@ -1,0 +1,280 @@
+//! `bench bloom`: inserting in batches, beside the way of most libraries.
+//!
+//! The other side is a script that sets one bit after the other, called once for each item; as many items
+//! travel at once as in our batches. It hashes as we do, and tells nothing of what was new.
+
+use std::sync::LazyLock;
+use std::time::Instant;
+
+use redis::Pipeline;
+use redis::aio::MultiplexedConnection;
+use serde::Serialize;
+use windlass::BloomFilter;
+use windlass::bloom::{Digest, Shape};
+
+use super::latency::{Latencies, median, rounded};
+use super::server::Server;
+use super::show::{Progress, Table, bars, maybe, short};
+use super::turns::PAIRS;
+use super::{bare, unique_prefix};
+use crate::args::BloomArgs;
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+static SET_BITS: LazyLock<redis::Script> = LazyLock::new(|| {
+    redis::Script::new(
+        "for _, offset in ipairs(ARGV) do redis.call('setbit', KEYS[1], offset, 1) end",
+    )
+});
+
+#[derive(Serialize)]
+struct Answer {
+    workload: &'static str,
+    store: &'static str,
+    tasks: u32,
+    items: u64,
+    batch: u64,
+    ops_per_s: f64,
+    bare_ops_per_s: Option<f64>,
+    ratio: Option<f64>,
+    /// For one batch.
+    p50_us: f64,
+    p99_us: f64,
+    server_cpu_us_per_op: Option<f64>,
+    bare_server_cpu_us_per_op: Option<f64>,
+    bits_per_item: f64,
+    theory_bits_per_item: f64,
+    /// What the server says that the filter takes.
+    memory_bits_per_item: Option<f64>,
+    error_rate: f64,
+    measured_error_rate: f64,
+}
+
+/// Items per second, and the server's time for one, in microseconds.
+struct Rate(f64, Option<f64>);
+
+pub(super) async fn bloom(args: &BloomArgs, url: &str, printer: &Printer) -> Result<(), Failure> {
+    let store = windlass::connect(url).await?;
+    let kind = store.capabilities().kind;
+    let prefix = unique_prefix();
+    let filter = store.bloom(&prefix).capacity(args.items);
+    let filter = filter.error_rate(args.error_rate).create().await?;
+    let redis = match kind {
+        "redis" => Some((
+            bare::connect(url).await?,
+            Server::new(bare::connect(url).await?),
+        )),
+        _ => {
+            printer.note("only on Redis is there another way to compare with");
+            None
+        }
+    };
+    let server = redis.as_ref().map(|(_, server)| server);
+    let key = format!("{prefix}:bare");
+    let (progress, mut latencies) = (Progress::new(printer), Latencies::new());
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for pair in 0..u64::from(PAIRS) {
+        let range = args.items * pair / 5..args.items * (pair + 1) / 5;
+        // Who goes first alternates, so that a drift of the machine favours neither.
+        for our_turn in [pair % 2 == 0, pair % 2 == 1] {
+            let side = if our_turn { "windlass" } else { "bare" };
+            progress.now(format_args!("{side}: from item {}", range.start));
+            let batches = batches(range.clone(), args.batch);
+            if our_turn {
+                let insert = insert(&filter, batches, &mut latencies);
+                ours.push(measured(server, &range, insert).await?);
+            } else if let Some((connection, server)) = &redis {
+                let shape = &filter.plan().shape;
+                let set = set_bits(connection, &key, shape, batches);
+                theirs.push(measured(Some(server), &range, set).await?);
+            }
+        }
+    }
+    progress.now(format_args!("asking for what was never inserted"));
+    let answer = sum_up(args, kind, &filter, &ours, &theirs, &latencies).await?;
+    let answer = Answer {
+        memory_bits_per_item: match &redis {
+            Some((connection, _)) => Some(memory(connection, &prefix, args.items).await?),
+            None => None,
+        },
+        ..answer
+    };
+    if let Some((connection, _)) = &redis {
+        bare::remove(connection, [key]).await?;
+    }
+    filter.remove().await?;
+    progress.clear();
+    show(printer, &answer);
+    Ok(())
+}
+
+fn batches(range: std::ops::Range<u64>, size: u64) -> impl Iterator<Item = Vec<String>> {
+    let starts = range.clone().step_by(size as usize);
+    starts.map(move |start| {
+        let end = (start + size).min(range.end);
+        (start..end).map(|n| format!("item {n}")).collect()
+    })
+}
+
+async fn measured(
+    server: Option<&Server>,
+    range: &std::ops::Range<u64>,
+    work: impl Future<Output = Result<(), Failure>>,
+) -> Result<Rate, Failure> {
+    let cpu = async || match server {
+        Some(server) => server.cpu().await.map(Some),
+        None => Ok(None),
+    };
+    let (before, start) = (cpu().await?, Instant::now());
+    work.await?;
+    let took = start.elapsed().as_secs_f64();
+    let items = (range.end - range.start) as f64;
+    let spent = cpu()
+        .await?
+        .zip(before)
+        .map(|(after, before)| after.saturating_sub(before));
+    Ok(Rate(
+        items / took,
+        spent.map(|spent| spent.as_secs_f64() * 1e6 / items),
+    ))
+}
+
+async fn insert(
+    filter: &BloomFilter,
+    batches: impl Iterator<Item = Vec<String>>,
+    latencies: &mut Latencies,
+) -> Result<(), Failure> {
+    for batch in batches {
+        let start = Instant::now();
+        filter.insert_all(&batch).await?;
+        latencies.record(start.elapsed());
+    }
+    Ok(())
+}
+
+async fn set_bits(
+    connection: &MultiplexedConnection,
+    key: &str,
+    shape: &Shape,
+    batches: impl Iterator<Item = Vec<String>>,
+) -> Result<(), Failure> {
+    let mut connection = connection.clone();
+    let load = SET_BITS.prepare_invoke();
+    load.load_async(&mut connection)
+        .await
+        .map_err(bare::failure)?;
+    for batch in batches {
+        let mut pipeline = Pipeline::new();
+        for item in &batch {
+            let command = pipeline.cmd("EVALSHA");
+            command.arg(SET_BITS.get_hash()).arg(1).arg(key);
+            for offset in Digest::of(item.as_bytes()).offsets(shape) {
+                command.arg(offset);
+            }
+            command.ignore();
+        }
+        pipeline
+            .query_async::<()>(&mut connection)
+            .await
+            .map_err(bare::failure)?;
+    }
+    Ok(())
+}
+
+async fn sum_up(
+    args: &BloomArgs,
+    store: &'static str,
+    filter: &BloomFilter,
+    ours: &[Rate],
+    theirs: &[Rate],
+    latencies: &Latencies,
+) -> Result<Answer, Failure> {
+    let asked = args.items.min(1_000_000);
+    let mut wrong = 0;
+    for batch in batches(args.items..args.items + asked, 8_192) {
+        let known = filter.contains_all(&batch).await?;
+        wrong += known.into_iter().filter(|known| *known).count();
+    }
+    let info = filter.info().await?;
+    let per_item = |bits: f64| rounded(bits / args.items as f64);
+    let middle = |rates: &[Rate], of: fn(&Rate) -> Option<f64>| {
+        median(rates.iter().filter_map(of)).map(rounded)
+    };
+    Ok(Answer {
+        workload: "bloom",
+        store,
+        tasks: 1,
+        items: args.items,
+        batch: args.batch,
+        ops_per_s: middle(ours, |rate| Some(rate.0)).unwrap_or_default(),
+        bare_ops_per_s: middle(theirs, |rate| Some(rate.0)),
+        ratio: median(ours.iter().zip(theirs).map(|(a, b)| a.0 / b.0)).map(rounded),
+        p50_us: rounded(latencies.micros(0.5)),
+        p99_us: rounded(latencies.micros(0.99)),
+        server_cpu_us_per_op: middle(ours, |rate| rate.1),
+        bare_server_cpu_us_per_op: middle(theirs, |rate| rate.1),
+        bits_per_item: per_item(info.bits as f64),
+        theory_bits_per_item: rounded(-args.error_rate.ln() / std::f64::consts::LN_2.powi(2)),
+        memory_bits_per_item: None,
+        error_rate: args.error_rate,
+        measured_error_rate: wrong as f64 / asked as f64,
+    })
+}
+
+async fn memory(
+    connection: &MultiplexedConnection,
+    prefix: &str,
+    items: u64,
+) -> Result<f64, Failure> {
+    let mut connection = connection.clone();
+    let keys: Vec<String> = redis::cmd("KEYS")
+        .arg(format!("windlass:bloom*{prefix}*"))
+        .query_async(&mut connection)
+        .await
+        .map_err(bare::failure)?;
+    let mut bytes = 0;
+    for key in keys {
+        let used: u64 = redis::cmd("MEMORY")
+            .arg("USAGE")
+            .arg(key)
+            .query_async(&mut connection)
+            .await
+            .map_err(bare::failure)?;
+        bytes += used;
+    }
+    Ok(rounded(bytes as f64 * 8.0 / items as f64))
+}
+
+fn show(printer: &Printer, answer: &Answer) {
+    let table = Table::new(
+        printer,
+        &[
+            "items/s",
+            "bare/s",
+            "ratio",
+            "srv µs",
+            "bare srv",
+            "bits/item",
+            "theory",
+            "memory",
+            "errors",
+        ],
+    );
+    table.row(
+        answer,
+        &[
+            short(answer.ops_per_s),
+            maybe(answer.bare_ops_per_s),
+            maybe(answer.ratio),
+            maybe(answer.server_cpu_us_per_op),
+            maybe(answer.bare_server_cpu_us_per_op),
+            short(answer.bits_per_item),
+            short(answer.theory_bits_per_item),
+            maybe(answer.memory_bits_per_item),
+            format!("{:.5}", answer.measured_error_rate),
+        ],
+    );
+    let mut picture = vec![("windlass".to_owned(), answer.ops_per_s)];
+    picture.extend(answer.bare_ops_per_s.map(|rate| ("bare".to_owned(), rate)));
+    bars(printer, "items a second", &picture);
+}

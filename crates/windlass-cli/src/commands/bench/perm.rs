@@ -1,0 +1,243 @@
+//! `bench perm`: what permissions take, and how fast they are checked, beside the bare command.
+
+use redis::aio::MultiplexedConnection;
+use serde::Serialize;
+use windlass::{Coordinator, PermissionSpace};
+
+use super::latency::rounded;
+use super::server::Server;
+use super::show::{Progress, Table, maybe, short};
+use super::turns::{Cycle, PAIRS, Round, Side, ratio, round};
+use super::{bare, spoilt};
+use crate::args::PermArgs;
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+const RESOURCES: usize = 16;
+/// Subjects written at once.
+const BATCH: u64 = 2_000;
+
+#[derive(Serialize)]
+struct Answer {
+    workload: &'static str,
+    store: &'static str,
+    tasks: u32,
+    ops_per_s: f64,
+    bare_ops_per_s: Option<f64>,
+    ratio: Option<f64>,
+    p50_us: f64,
+    p99_us: f64,
+    subjects: u64,
+    resources: usize,
+    /// What the server's memory grew by.
+    memory_bytes: Option<u64>,
+    bytes_per_subject: Option<f64>,
+    /// For a check of 100 resources.
+    commands_per_check: Option<f64>,
+}
+
+pub(super) async fn perm(args: &PermArgs, url: &str, printer: &Printer) -> Result<(), Failure> {
+    let store = windlass::connect(url).await?;
+    let kind = store.capabilities().kind;
+    let redis = match kind {
+        "redis" => Some((
+            bare::connect(url).await?,
+            Server::new(bare::connect(url).await?),
+        )),
+        _ => {
+            printer.note("only on Redis is there a bare command to compare with");
+            None
+        }
+    };
+    let progress = Progress::new(printer);
+    // Short, as names in use are: the space's name is part of each key.
+    let name = format!("b{:03x}", rand::random::<u16>() & 0xfff);
+    let resources: Vec<String> = (0..RESOURCES).map(|n| format!("r{n}")).collect();
+    let space = store
+        .permissions(&name)
+        .levels(["no", "read", "write", "own"]);
+    let space = space.resources(&resources).define().await?;
+    if space.schema().version != 1 || !space.scan().next().await?.unwrap_or_default().is_empty() {
+        return Err(spoilt(format!("a space {name} is in use")));
+    }
+    let memory = async || match &redis {
+        Some((_, server)) => server.memory().await,
+        None => Ok(None),
+    };
+    let before = memory().await?;
+    for start in (0..args.subjects).step_by(BATCH as usize) {
+        progress.now(format_args!("writing subject {start}"));
+        fill(
+            &space,
+            &resources,
+            start..(start + BATCH).min(args.subjects),
+        )
+        .await?;
+    }
+    let grown = memory()
+        .await?
+        .zip(before)
+        .map(|(after, before)| after.saturating_sub(before));
+    let rounds = check_rounds(args, &space, &resources, redis.as_ref(), &progress).await?;
+    let commands = match &redis {
+        Some((_, server)) => Some(commands_of_a_check(&store, server).await?),
+        None => None,
+    };
+    progress.now(format_args!("removing what was written"));
+    space.remove().await?;
+    progress.clear();
+    let side = Side::of(&rounds.0);
+    let bare_side = (!rounds.1.is_empty()).then(|| Side::of(&rounds.1));
+    let answer = Answer {
+        workload: "perm",
+        store: kind,
+        tasks: args.tasks,
+        ops_per_s: rounded(side.per_second),
+        bare_ops_per_s: bare_side.map(|side| rounded(side.per_second)),
+        ratio: ratio(&rounds.0, &rounds.1).map(rounded),
+        p50_us: rounded(side.p50_us),
+        p99_us: rounded(side.p99_us),
+        subjects: args.subjects,
+        resources: RESOURCES,
+        memory_bytes: grown,
+        bytes_per_subject: grown.map(|bytes| rounded(bytes as f64 / args.subjects as f64)),
+        commands_per_check: commands,
+    };
+    show(printer, &answer);
+    Ok(())
+}
+
+async fn fill(
+    space: &PermissionSpace,
+    resources: &[String],
+    subjects: std::ops::Range<u64>,
+) -> Result<(), Failure> {
+    let names: Vec<String> = subjects.map(|n| n.to_string()).collect();
+    let pairs = names
+        .iter()
+        .flat_map(|s| resources.iter().map(move |r| (s, r)));
+    space
+        .set_all(pairs.map(|(s, r)| (&**s, &**r, "own")))
+        .await?;
+    Ok(())
+}
+
+async fn check_rounds(
+    args: &PermArgs,
+    space: &PermissionSpace,
+    resources: &[String],
+    redis: Option<&(MultiplexedConnection, Server)>,
+    progress: &Progress,
+) -> Result<(Vec<Round>, Vec<Round>), Failure> {
+    let length = args.seconds / PAIRS;
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let key = format!("windlass-bench:{:08x}", rand::random::<u32>());
+    for pair in 1..=PAIRS {
+        for our_turn in [pair % 2 == 0, pair % 2 == 1] {
+            progress.now(format_args!("checking, round {pair} of {PAIRS}"));
+            if our_turn {
+                let cycles = (0..args.tasks).map(|_| Ours {
+                    space: space.clone(),
+                    resources: resources.to_vec(),
+                    subjects: args.subjects,
+                });
+                ours.push(round(cycles, length, None).await?);
+            } else if let Some((connection, _)) = redis {
+                let cycles = (0..args.tasks).map(|_| Bare(connection.clone(), key.clone()));
+                theirs.push(round(cycles, length, None).await?);
+            }
+        }
+    }
+    Ok((ours, theirs))
+}
+
+/// What a check of 100 resources costs.
+async fn commands_of_a_check(store: &Coordinator, server: &Server) -> Result<f64, Failure> {
+    let names: Vec<String> = (0..100).map(|n| format!("r{n}")).collect();
+    let space = store
+        .permissions(&super::unique_prefix())
+        .levels(["no", "read"]);
+    let space = space.resources(&names).define().await?;
+    let before = server.commands().await?.all();
+    for _ in 0..10 {
+        let asked = names.iter().map(|name| ("somebody", name.as_str(), "read"));
+        space.check_all(asked).await?;
+    }
+    let after = server.commands().await?.all();
+    space.remove().await?;
+    Ok((after - before) as f64 / 10.0)
+}
+
+/// A check of all resources of one subject.
+struct Ours {
+    space: PermissionSpace,
+    resources: Vec<String>,
+    subjects: u64,
+}
+
+impl Cycle for Ours {
+    async fn once(&mut self) -> Result<(), Failure> {
+        let subject = rand::random_range(0..self.subjects).to_string();
+        let asked = self
+            .resources
+            .iter()
+            .map(|r| (&*subject, r.as_str(), "write"));
+        let allowed = self.space.check_all(asked).await?;
+        match allowed.iter().all(|yes| *yes) {
+            true => Ok(()),
+            false => Err(spoilt("a permission was lost")),
+        }
+    }
+}
+
+/// The same fields, of a key that is not there.
+struct Bare(MultiplexedConnection, String);
+
+impl Cycle for Bare {
+    async fn once(&mut self) -> Result<(), Failure> {
+        let mut command = redis::cmd("BITFIELD_RO");
+        command.arg(&self.1);
+        for resource in 0..RESOURCES {
+            command.arg("GET").arg("u2").arg(resource * 2);
+        }
+        let values: Vec<u64> = command
+            .query_async(&mut self.0)
+            .await
+            .map_err(bare::failure)?;
+        match values.len() == RESOURCES {
+            true => Ok(()),
+            false => Err(spoilt("the server's answer makes no sense")),
+        }
+    }
+}
+
+fn show(printer: &Printer, answer: &Answer) {
+    let table = Table::new(
+        printer,
+        &[
+            "checks/s",
+            "bare/s",
+            "ratio",
+            "p50 µs",
+            "p99 µs",
+            "subjects",
+            "MB",
+            "B/subject",
+            "commands",
+        ],
+    );
+    table.row(
+        answer,
+        &[
+            short(answer.ops_per_s),
+            maybe(answer.bare_ops_per_s),
+            maybe(answer.ratio),
+            short(answer.p50_us),
+            short(answer.p99_us),
+            short(answer.subjects as f64),
+            maybe(answer.memory_bytes.map(|bytes| bytes as f64 / 1e6)),
+            maybe(answer.bytes_per_subject),
+            maybe(answer.commands_per_check),
+        ],
+    );
+}

@@ -1,0 +1,212 @@
+//! `windlass bloom`: was this item here before?
+
+use serde::Serialize;
+use windlass::{Bloom, BloomFilter, Coordinator};
+
+use crate::args::{
+    BloomCommand, BloomCreateArgs, BloomItemsArgs, BloomNameArgs, BloomUnionArgs, Global,
+};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::feed::Feed;
+use crate::printer::Printer;
+use crate::store;
+
+pub(super) async fn bloom(
+    command: BloomCommand,
+    global: &Global,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let store = store::open(global).await?;
+    match command {
+        BloomCommand::Create(args) => create(&args, &store, printer).await,
+        BloomCommand::Add(args) => items(args, Ask::Add, &store, printer).await,
+        BloomCommand::Check(args) => items(args, Ask::Check, &store, printer).await,
+        BloomCommand::Info(args) => info(&args, &store, printer).await,
+        BloomCommand::Union(args) => union(&args, &store, printer).await,
+        BloomCommand::Rm(args) => remove(&args, &store, printer).await,
+    }
+}
+
+/// The keys of `info`, whatever the command.
+#[derive(Serialize)]
+struct Info<'a> {
+    name: &'a str,
+    kind: &'static str,
+    capacity: u64,
+    error_rate: f64,
+    bits: u64,
+    hashes: u32,
+    bytes: u64,
+    estimate: u64,
+    error_rate_now: f64,
+    generations: u64,
+}
+
+async fn describe<'a>(name: &'a str, filter: &BloomFilter) -> Result<Info<'a>, Failure> {
+    let (plan, info) = (filter.plan(), filter.info().await?);
+    let kind = match plan.kind {
+        windlass::bloom::Kind::Growing => "growing",
+        windlass::bloom::Kind::Rotating { .. } => "rotating",
+        _ => "fixed",
+    };
+    Ok(Info {
+        name,
+        kind,
+        capacity: plan.capacity,
+        error_rate: plan.error_rate,
+        bits: info.bits,
+        hashes: plan.shape.hashes,
+        bytes: info.bytes,
+        estimate: info.estimate,
+        error_rate_now: info.error_rate,
+        generations: info.generations,
+    })
+}
+
+async fn create(
+    args: &BloomCreateArgs,
+    store: &Coordinator,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let filter = wanted(args, store).create().await?;
+    let info = describe(&args.name, &filter).await?;
+    let (capacity, rate, bytes, hashes) = (info.capacity, info.error_rate, info.bytes, info.hashes);
+    let text = format!(
+        "{}: for {capacity} items at an error rate of {rate}, {bytes} bytes, {hashes} hashes",
+        args.name
+    );
+    printer.answer(&info, text);
+    Ok(Exit::SUCCESS)
+}
+
+fn wanted(args: &BloomCreateArgs, store: &Coordinator) -> Bloom {
+    let mut bloom = store.bloom(&args.name);
+    if args.growing {
+        bloom = bloom.growing();
+    }
+    if let Some(window) = args.rotate {
+        bloom = bloom.rotating(window).slices(args.slices);
+    }
+    match (args.bits, args.hashes) {
+        (Some(bits), Some(hashes)) => bloom.sized(bits, hashes),
+        _ => bloom
+            .capacity(args.capacity.unwrap_or_default())
+            .error_rate(args.error_rate),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Ask {
+    Add,
+    Check,
+}
+
+#[derive(Serialize)]
+struct Item<'a> {
+    item: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seen: Option<bool>,
+}
+
+async fn items(
+    args: BloomItemsArgs,
+    ask: Ask,
+    store: &Coordinator,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let filter = store.bloom(&args.name).open().await?;
+    let mut feed = Feed::new(args.items, printer);
+    let mut exit = Exit::SUCCESS;
+    while let Some(batch) = feed.next().await? {
+        let answers = match ask {
+            Ask::Add => filter.insert_all(&batch).await?,
+            Ask::Check => filter.contains_all(&batch).await?,
+        };
+        feed.clear();
+        for (item, yes) in batch.iter().zip(answers) {
+            let item = String::from_utf8_lossy(item);
+            let answer = Item {
+                item: &item,
+                new: (ask == Ask::Add).then_some(yes),
+                seen: (ask == Ask::Check).then_some(yes),
+            };
+            let word = match (ask, yes) {
+                (Ask::Add, true) => "new",
+                (Ask::Check, false) => "not seen",
+                _ => "seen",
+            };
+            printer.answer(&answer, format_args!("{item}: {word}"));
+            if !yes {
+                exit = Exit::NO;
+            }
+        }
+    }
+    Ok(exit)
+}
+
+async fn info(
+    args: &BloomNameArgs,
+    store: &Coordinator,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let filter = store.bloom(&args.name).open().await?;
+    let info = describe(&args.name, &filter).await?;
+    let text = format!(
+        "{}: about {} of {} items, {} bits in {} bytes, {} hashes, error rate now {:.2e} (asked for {})",
+        args.name,
+        info.estimate,
+        info.capacity,
+        info.bits,
+        info.bytes,
+        info.hashes,
+        info.error_rate_now,
+        info.error_rate
+    );
+    printer.answer(&info, text);
+    Ok(Exit::SUCCESS)
+}
+
+async fn union(
+    args: &BloomUnionArgs,
+    store: &Coordinator,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let filter = store.bloom(&args.name).open().await?;
+    let other = store.bloom(&args.other).open().await?;
+    filter.union(&other).await?;
+    let info = describe(&args.name, &filter).await?;
+    let text = format!(
+        "{}: knows what {} knows, about {} items",
+        args.name, args.other, info.estimate
+    );
+    printer.answer(&info, text);
+    Ok(Exit::SUCCESS)
+}
+
+#[derive(Serialize)]
+struct Removed<'a> {
+    name: &'a str,
+    removed: bool,
+}
+
+async fn remove(
+    args: &BloomNameArgs,
+    store: &Coordinator,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let name = args.name.as_str();
+    let removed = match store.bloom(name).open().await {
+        Ok(filter) => filter.remove().await?,
+        Err(e) if e.kind() == windlass::ErrorKind::NotFound => false,
+        Err(e) => return Err(e.into()),
+    };
+    let text = match removed {
+        true => format!("{name}: removed"),
+        false => format!("{name}: there is no such filter"),
+    };
+    printer.answer(&Removed { name, removed }, text);
+    Ok(if removed { Exit::SUCCESS } else { Exit::NO })
+}

@@ -1,0 +1,261 @@
+//! `windlass perm`: who may do what with what.
+
+use std::collections::HashSet;
+use std::io::{self, IsTerminal as _, Write as _};
+
+use serde::Serialize;
+use windlass::permissions::Scale;
+use windlass::{Coordinator, PermissionSpace};
+
+use crate::args::{Global, PermCommand, PermDefineArgs, PermLevelArgs, PermWhoArgs};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::store;
+
+pub(super) async fn perm(
+    command: PermCommand,
+    global: &Global,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let store = store::open(global).await?;
+    let open = async |space: &str| store.permissions(space).open().await;
+    match command {
+        PermCommand::Define(args) => define(args, &store, printer).await,
+        PermCommand::Set(args) => {
+            let space = open(&args.space).await?;
+            let before = space
+                .set(&args.subject, &args.resource, &args.level)
+                .await?;
+            changed(&args, "previous", before.name(), printer)
+        }
+        PermCommand::Grant(args) => {
+            let space = open(&args.space).await?;
+            let before = space
+                .grant(&args.subject, &args.resource, &args.level)
+                .await?;
+            changed(&args, "had", before.name(), printer)
+        }
+        PermCommand::Revoke(args) => {
+            let space = open(&args.space).await?;
+            let before = space
+                .revoke(&args.subject, &args.resource, &args.level)
+                .await?;
+            changed(&args, "had", before.name(), printer)
+        }
+        PermCommand::Get(args) => {
+            let space = open(&args.space).await?;
+            let level = space.get(&args.subject, &args.resource).await?;
+            let (subject, resource) = (args.subject.as_str(), args.resource.as_str());
+            let answer = Permission::new(&args.space, subject, resource, level.name());
+            printer.answer(&answer, &level);
+            Ok(Exit::SUCCESS)
+        }
+        PermCommand::Check(args) => check(&args, &open(&args.space).await?, printer).await,
+        PermCommand::List(args) => {
+            let space = open(&args.space).await?;
+            for (resource, level) in space.list(&args.subject).await? {
+                let answer = Permission::new(&args.space, &args.subject, &resource, level.name());
+                printer.answer(&answer, format_args!("{resource}: {level}"));
+            }
+            Ok(Exit::SUCCESS)
+        }
+        PermCommand::Clear(args) => {
+            let cleared = open(&args.space).await?.clear(&args.subject).await?;
+            let text = match cleared {
+                true => format!("{} has nothing any more", args.subject),
+                false => format!("{} had nothing", args.subject),
+            };
+            let (space, subject) = (&args.space, &args.subject);
+            printer.answer(
+                &serde_json::json!({"space": space, "subject": subject, "cleared": cleared}),
+                text,
+            );
+            Ok(if cleared { Exit::SUCCESS } else { Exit::NO })
+        }
+        PermCommand::Who(args) => who(&args, &open(&args.space).await?, printer).await,
+        PermCommand::Stats(args) => stats(&args.space, &open(&args.space).await?, printer).await,
+        PermCommand::Rm(args) => {
+            let removed = match open(&args.space).await {
+                Ok(space) => space.remove().await?,
+                Err(e) if e.kind() == windlass::ErrorKind::NotFound => false,
+                Err(e) => return Err(e.into()),
+            };
+            let text = match removed {
+                true => format!("{}: removed", args.space),
+                false => format!("{}: there is no such space", args.space),
+            };
+            printer.answer(
+                &serde_json::json!({"space": args.space, "removed": removed}),
+                text,
+            );
+            Ok(if removed { Exit::SUCCESS } else { Exit::NO })
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Permission<'a> {
+    space: &'a str,
+    subject: &'a str,
+    resource: &'a str,
+    level: &'a str,
+}
+
+impl<'a> Permission<'a> {
+    fn new(space: &'a str, subject: &'a str, resource: &'a str, level: &'a str) -> Permission<'a> {
+        Permission {
+            space,
+            subject,
+            resource,
+            level,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Stats<'a> {
+    space: &'a str,
+    version: u64,
+    scale: &'static str,
+    levels: &'a [String],
+    resources: usize,
+    bits: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subjects: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_per_subject: Option<f64>,
+}
+
+async fn define(
+    args: PermDefineArgs,
+    store: &Coordinator,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let mut wanted = store.permissions(&args.space).resources(args.resources);
+    wanted = match args.flags.is_empty() {
+        true => wanted.levels(args.levels),
+        false => wanted.flags(args.flags),
+    };
+    if let Some(bits) = args.bits {
+        wanted = wanted.bits(bits);
+    }
+    let schema = wanted.define().await?.schema();
+    let answer = Stats {
+        space: &args.space,
+        version: schema.version,
+        scale: scale(schema.scale),
+        levels: &schema.levels,
+        resources: schema.resources.len(),
+        bits: schema.bits,
+        subjects: None,
+        bytes: None,
+        bytes_per_subject: None,
+    };
+    let (resources, bits, version) = (answer.resources, answer.bits, answer.version);
+    let text = format!(
+        "{}: {resources} resources of {bits} bits each, version {version}",
+        args.space
+    );
+    printer.answer(&answer, text);
+    Ok(Exit::SUCCESS)
+}
+
+fn scale(scale: Scale) -> &'static str {
+    match scale {
+        Scale::Ranked => "ranked",
+        Scale::Flags => "flags",
+    }
+}
+
+fn changed(
+    args: &PermLevelArgs,
+    key: &str,
+    before: &str,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let answer = serde_json::json!({
+        "space": args.space, "subject": args.subject, "resource": args.resource,
+        "level": args.level, key: before,
+    });
+    let (subject, resource, level) = (&args.subject, &args.resource, &args.level);
+    printer.answer(
+        &answer,
+        format_args!("{subject} on {resource}: {level} ({key}: {before})"),
+    );
+    Ok(Exit::SUCCESS)
+}
+
+async fn check(
+    args: &PermLevelArgs,
+    space: &PermissionSpace,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let (subject, resource, level) = (&args.subject, &args.resource, &args.level);
+    let allowed = space.check(subject, resource, level).await?;
+    let answer = serde_json::json!({
+        "space": args.space, "subject": subject, "resource": resource,
+        "level": level, "allowed": allowed,
+    });
+    let word = if allowed { "yes" } else { "no" };
+    printer.answer(&answer, word);
+    Ok(if allowed { Exit::SUCCESS } else { Exit::NO })
+}
+
+async fn who(
+    args: &PermWhoArgs,
+    space: &PermissionSpace,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
+    let shown = printer.is_watched() && io::stderr().is_terminal();
+    let progress = |text: std::fmt::Arguments<'_>| {
+        if shown {
+            let mut stderr = io::stderr().lock();
+            let _ = write!(stderr, "\r\x1b[K{text}").and_then(|()| stderr.flush());
+        }
+    };
+    let (mut scan, mut found) = (space.scan(), HashSet::new());
+    while let Some(page) = scan.next_holders(&args.resource, &args.level).await? {
+        progress(format_args!(""));
+        for (subject, level) in page.holders {
+            let answer = Permission::new(&args.space, &subject, &args.resource, level.name());
+            if !found.contains(&subject) {
+                printer.answer(&answer, format_args!("{subject}: {level}"));
+            }
+            found.insert(subject);
+        }
+        progress(format_args!("… {:.0} %", page.progress * 100.0));
+    }
+    progress(format_args!(""));
+    Ok(match found.is_empty() {
+        true => Exit::NO,
+        false => Exit::SUCCESS,
+    })
+}
+
+async fn stats(name: &str, space: &PermissionSpace, printer: &Printer) -> Result<Exit, Failure> {
+    let (schema, stats) = (space.schema(), space.stats().await?);
+    let each = stats.bytes as f64 / stats.subjects.max(1) as f64;
+    let answer = Stats {
+        space: name,
+        version: schema.version,
+        scale: scale(schema.scale),
+        levels: &schema.levels,
+        resources: schema.resources.len(),
+        bits: schema.bits,
+        subjects: Some(stats.subjects),
+        bytes: Some(stats.bytes),
+        bytes_per_subject: Some((each * 10.0).round() / 10.0),
+    };
+    let text = format!(
+        "{name}: {} subjects, {} bytes ({each:.1} each); {} resources of {} bits",
+        stats.subjects,
+        stats.bytes,
+        schema.resources.len(),
+        schema.bits
+    );
+    printer.answer(&answer, text);
+    Ok(Exit::SUCCESS)
+}

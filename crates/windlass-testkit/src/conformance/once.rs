@@ -1,0 +1,204 @@
+//! What is done once.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use windlass::{Begun, ErrorKind, Finished, OnFailure, Ran};
+
+use super::{SOON, Stage};
+use crate::eventually;
+
+fn work(result: &str) -> impl Future<Output = Result<Vec<u8>, Infallible>> + use<> {
+    std::future::ready(Ok(result.as_bytes().to_vec()))
+}
+
+fn mine(begun: Begun) -> windlass::OnceGuard {
+    match begun {
+        Begun::Mine(guard) => guard,
+        other => panic!("not ours: {other:?}"),
+    }
+}
+
+/// The second to ask gets what the first got.
+pub async fn done_once_and_given_again(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let ran = a.once("k").run(|_| work("one")).await.unwrap();
+    assert_eq!(ran, Ran::First(b"one".to_vec()));
+    for w in [&a, &b] {
+        let ran = w.once("k").run(|_| work("two")).await.unwrap();
+        assert_eq!(ran, Ran::Again(b"one".to_vec()));
+    }
+    let other = b.once("l").run(|_| work("two")).await.unwrap();
+    assert_eq!(other, Ran::First(b"two".to_vec()), "another key");
+    let empty = a.once("e").run(|_| work("")).await.unwrap();
+    assert_eq!(empty, Ran::First(Vec::new()));
+    assert_eq!(
+        a.once("e").run(|_| work("x")).await.unwrap(),
+        Ran::Again(Vec::new())
+    );
+    assert!(a.once("k").forget().await.unwrap());
+    assert!(!a.once("k").forget().await.unwrap());
+    let ran = a.once("k").run(|_| work("three")).await.unwrap();
+    assert_eq!(ran, Ran::First(b"three".to_vec()));
+}
+
+/// Those who come while it is being done wait, and get the result.
+pub async fn many_at_once_do_it_once(stage: &Stage) {
+    let done = Arc::new(AtomicU32::new(0));
+    let mut tasks = Vec::new();
+    for n in 0..12 {
+        let (w, done) = (stage.connect().await, Arc::clone(&done));
+        tasks.push(tokio::spawn(async move {
+            let work = |_| async move {
+                done.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                Ok::<_, Infallible>(format!("by {n}").into_bytes())
+            };
+            match w.once("k").run(work).await.unwrap() {
+                Ran::First(result) | Ran::Again(result) => result,
+                other => panic!("{other:?}"),
+            }
+        }));
+    }
+    let mut results = Vec::new();
+    for task in tasks {
+        results.push(task.await.unwrap());
+    }
+    assert_eq!(done.load(Ordering::SeqCst), 1);
+    assert!(
+        results.iter().all(|result| *result == results[0]),
+        "{results:?}"
+    );
+    let w = stage.connect().await;
+    let guard = mine(w.once("busy").begin().await.unwrap());
+    let busy = w.once("busy").try_begin().await.unwrap();
+    assert!(matches!(busy, Begun::Busy(_)), "{busy:?}");
+    let short = w.once("busy").wait(Duration::from_millis(50));
+    let elapsed = short.run(|_| work("x")).await.unwrap_err();
+    assert_eq!(elapsed.kind(), ErrorKind::WaitElapsed);
+    guard.finish(b"").await.unwrap();
+}
+
+/// A key stands for one thing, also while it is being done.
+pub async fn another_payload_is_refused(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let guard = mine(a.once("k").payload("10 euros").begin().await.unwrap());
+    let refused = b.once("k").payload("99 euros").begin().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Mismatch, "{refused}");
+    assert!(refused.hint().is_some());
+    guard.finish(b"done").await.unwrap();
+    let refused = b.once("k").payload("99 euros").begin().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Mismatch);
+    let again = b.once("k").payload("10 euros").begin().await.unwrap();
+    assert!(matches!(again, Begun::Again(Finished::Done(result)) if result == b"done"));
+}
+
+/// Work that failed is done again, or not, as asked.
+pub async fn failures_are_retried_or_kept(stage: &Stage) {
+    let w = stage.connect().await;
+    let fail = |_| async { Err("no money".to_owned()) };
+    let once = w.once("retry").payload("a");
+    let ran = once.run(fail).await.unwrap();
+    assert_eq!(ran, Ran::Failed("no money".to_owned()));
+    let once = w.once("retry").payload("b");
+    assert_eq!(
+        once.run(|_| work("fine")).await.unwrap(),
+        Ran::First(b"fine".to_vec())
+    );
+    let once = w.once("keep").on_failure(OnFailure::Keep);
+    assert_eq!(
+        once.run(fail).await.unwrap(),
+        Ran::Failed("no money".to_owned())
+    );
+    let again = once.run(|_| work("fine")).await.unwrap();
+    assert_eq!(again, Ran::FailedBefore("no money".to_owned()));
+}
+
+/// Whoever stops half-way leaves the work to the next.
+pub async fn whoever_dies_is_followed(stage: &Stage) {
+    let w = stage.connect().await;
+    drop(mine(w.once("k").begin().await.unwrap()));
+    let ran = w.once("k").run(|_| work("second")).await.unwrap();
+    assert_eq!(ran, Ran::First(b"second".to_vec()));
+    // Cancelled while it runs.
+    let once = w.once("c");
+    let never = once.run(|_| std::future::pending::<Result<Vec<u8>, Infallible>>());
+    let cut = tokio::time::timeout(Duration::from_millis(50), never).await;
+    assert!(cut.is_err());
+    let ran = w.once("c").run(|_| work("second")).await.unwrap();
+    assert_eq!(ran, Ran::First(b"second".to_vec()));
+}
+
+/// The result of somebody whose lease passed on is refused.
+pub async fn a_sleeper_does_not_count(stage: &Stage) {
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let (wake, woken) = std::sync::mpsc::channel::<()>();
+    let url = stage.url().to_owned();
+    // A process that is stopped half-way: its runtime stands still, and nobody renews.
+    let sleeper = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build().unwrap();
+        let guard = runtime.block_on(async {
+            let w = windlass::connect(&url).await.unwrap();
+            let once = w.once("k").ttl(Duration::from_millis(150));
+            mine(once.begin().await.unwrap())
+        });
+        begun.send(guard.fence()).unwrap();
+        woken.recv().unwrap();
+        runtime.block_on(guard.finish(b"late"))
+    });
+    let stale = tokio::task::spawn_blocking(move || has_begun.recv().unwrap());
+    let stale = stale.await.unwrap();
+    let w = stage.connect().await;
+    let guard = mine(w.once("k").begin().await.unwrap());
+    assert!(guard.fence() > stale);
+    wake.send(()).unwrap();
+    let late = tokio::task::spawn_blocking(|| sleeper.join().unwrap());
+    let late = late.await.unwrap().unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Lost, "{late}");
+    let kept = guard.finish(b"in time").await.unwrap();
+    assert_eq!(kept, Finished::Done(b"in time".to_vec()));
+    let ran = w.once("k").run(|_| work("again")).await.unwrap();
+    assert_eq!(ran, Ran::Again(b"in time".to_vec()));
+}
+
+/// Results are kept for as long as asked.
+pub async fn results_are_forgotten_in_time(stage: &Stage) {
+    let w = stage.connect().await;
+    let once = w.once("k").keep(Duration::from_millis(300));
+    let start = std::time::Instant::now();
+    assert_eq!(
+        once.run(|_| work("one")).await.unwrap(),
+        Ran::First(b"one".to_vec())
+    );
+    let again = eventually(SOON, || async {
+        once.run(|_| work("two")).await.unwrap() == Ran::First(b"two".to_vec())
+    });
+    assert!(again.await);
+    assert!(start.elapsed() >= Duration::from_millis(300));
+}
+
+/// One clear error each.
+pub async fn bad_input_is_refused(stage: &Stage) {
+    let w = stage.connect().await;
+    for bad in [
+        w.once(""),
+        w.once("k").keep(Duration::ZERO),
+        w.once("k").keep(Duration::MAX),
+        w.once("k").ttl(Duration::ZERO),
+    ] {
+        let refused = bad.begin().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");
+    }
+    let guard = mine(w.once("k").begin().await.unwrap());
+    let large = vec![0; windlass::MAX_RESULT_BYTES + 1];
+    let refused = guard.finish(&large).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    // A lock, and something done once, may share a name.
+    let lock = w.lock("shared").acquire().await.unwrap();
+    let ran = w.once("shared").run(|_| work("x")).await.unwrap();
+    assert_eq!(ran, Ran::First(b"x".to_vec()));
+    assert!(lock.release().await.unwrap().was_held());
+}

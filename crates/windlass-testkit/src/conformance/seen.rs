@@ -1,0 +1,118 @@
+//! What was seen before, exactly.
+
+use std::time::Duration;
+
+use windlass::ErrorKind;
+
+use super::{SOON, Stage};
+use crate::eventually;
+
+/// New is what was not seen within the window, which runs from when it was new.
+pub async fn new_once_within_the_window(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let window = Duration::from_millis(400);
+    let (mine, yours) = (a.seen("s").window(window), b.seen("s").window(window));
+    let start = std::time::Instant::now();
+    assert!(mine.first("x").await.unwrap());
+    let again = yours.first("x").await.unwrap();
+    assert!(!again || start.elapsed() > window);
+    assert!(yours.first("y").await.unwrap());
+    // Asking again and again does not prolong it.
+    let new_again = eventually(SOON, || async { yours.first("x").await.unwrap() }).await;
+    assert!(new_again);
+    let took = start.elapsed();
+    assert!(took >= window && took < SOON, "{took:?}");
+    let long = a.seen("l");
+    assert!(long.first("x").await.unwrap());
+    assert!(long.contains("x").await.unwrap());
+    assert!(
+        !long.contains("y").await.unwrap(),
+        "asking remembers nothing"
+    );
+    assert!(long.first("y").await.unwrap());
+    assert!(long.forget("x").await.unwrap());
+    assert!(!long.forget("x").await.unwrap());
+    assert!(long.first("x").await.unwrap());
+}
+
+/// Of many who see the same at once, one is told that it is new.
+pub async fn one_of_many_is_told_it_was_new(stage: &Stage) {
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        let seen = stage.connect().await.seen("s");
+        tasks.push(tokio::spawn(async move {
+            let items: Vec<String> = (0..300).map(|n| n.to_string()).collect();
+            let (first, second) = items.split_at(150);
+            let mut new = seen.first_all(first).await.unwrap();
+            for item in second {
+                new.push(seen.first(item).await.unwrap());
+            }
+            new
+        }));
+    }
+    let mut told = vec![0; 300];
+    for task in tasks {
+        for (told, new) in told.iter_mut().zip(task.await.unwrap()) {
+            *told += usize::from(new);
+        }
+    }
+    assert!(told.iter().all(|times| *times == 1), "{told:?}");
+}
+
+/// Any bytes, any number of them, any number of items.
+pub async fn any_item_and_any_batch_will_do(stage: &Stage) {
+    let seen = stage.connect().await.seen("s");
+    let nothing: [&str; 0] = [];
+    assert!(seen.first_all(nothing).await.unwrap().is_empty());
+    assert!(seen.first("").await.unwrap());
+    assert!(!seen.first([]).await.unwrap());
+    let large = vec![7u8; 10 << 20];
+    assert!(seen.first(&large).await.unwrap());
+    assert!(!seen.first(&large).await.unwrap());
+    assert!(seen.first(&large[1..]).await.unwrap());
+    assert!(seen.first([0, 159, 146, 150]).await.unwrap(), "not text");
+    assert_eq!(
+        seen.first_all(["a", "b", "a"]).await.unwrap(),
+        [true, true, false]
+    );
+    let many: Vec<String> = (0..100_000).map(|n| n.to_string()).collect();
+    assert_eq!(seen.first_all(&many).await.unwrap(), vec![true; 100_000]);
+    assert_eq!(seen.first_all(&many).await.unwrap(), vec![false; 100_000]);
+}
+
+/// However names and items are put together.
+pub async fn names_and_items_are_not_mixed_up(stage: &Stage) {
+    let w = stage.connect().await;
+    let pairs = [
+        ("a", "b c"),
+        ("a b", "c"),
+        ("x{t}", "y z"),
+        ("x{t} y", "z"),
+        ("{t}", "x z"),
+        ("t", "x z"),
+        ("t", ":x{t} y z"),
+        ("c}", "#d"),
+        ("c", "}#d"),
+    ];
+    for (name, item) in pairs {
+        let seen = w.seen(name);
+        assert!(seen.first(item).await.unwrap(), "{name:?} {item:?}");
+    }
+    for (name, item) in pairs {
+        assert!(!w.seen(name).first(item).await.unwrap());
+    }
+}
+
+/// One clear error each.
+pub async fn bad_input_is_refused(stage: &Stage) {
+    let w = stage.connect().await;
+    for bad in [
+        w.seen(""),
+        w.seen("s").window(Duration::ZERO),
+        w.seen("s").window(Duration::MAX),
+    ] {
+        let refused = bad.first("x").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");
+    }
+    assert!(!w.seen("s").contains("x").await.unwrap());
+}

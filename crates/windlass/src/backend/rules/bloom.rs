@@ -1,0 +1,188 @@
+//! What a Bloom filter knows.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::bloom::{Digest, Kind, Plan};
+
+/// The bits of one filter.
+pub trait Cells {
+    /// Why they could not be read or written.
+    type Error;
+
+    /// Whether a bit is set.
+    fn get(&mut self, generation: u64, position: u64) -> Result<bool, Self::Error>;
+
+    /// Sets a bit.
+    fn set(&mut self, generation: u64, position: u64) -> Result<(), Self::Error>;
+}
+
+/// How far a growing filter has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The newest generation.
+    pub newest: u64,
+    /// How many new items it has taken.
+    pub counted: u64,
+}
+
+/// The generations that count at `now`, the last of which takes what is inserted.
+///
+/// A rotating filter's are numbered by time. An item inserted at the very end of a slice is still
+/// known when `slices − 1` more have passed, which is the window.
+pub fn living(plan: &Plan, progress: Progress, now: Duration) -> RangeInclusive<u64> {
+    match (plan.kind, plan.period()) {
+        (Kind::Rotating { slices, .. }, Some(period)) => {
+            let current = (now.as_millis() / period.as_millis()) as u64;
+            current.saturating_sub(u64::from(slices) - 1)..=current
+        }
+        (Kind::Growing, _) => 0..=progress.newest,
+        _ => 0..=0,
+    }
+}
+
+/// Whether the item is in any living generation.
+pub fn contains<C: Cells>(
+    cells: &mut C,
+    plan: &Plan,
+    progress: Progress,
+    now: Duration,
+    item: Digest,
+) -> Result<bool, C::Error> {
+    for generation in living(plan, progress, now) {
+        let mut all = true;
+        for position in item.positions(&plan.shape(generation)) {
+            all &= cells.get(generation, position)?;
+        }
+        if all {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Inserts the item, and tells whether it was new.
+///
+/// A growing filter leaves a known item where it is. A rotating one writes it again, so that it is
+/// remembered for the whole window from now on.
+pub fn insert<C: Cells>(
+    cells: &mut C,
+    plan: &Plan,
+    progress: &mut Progress,
+    now: Duration,
+    item: Digest,
+) -> Result<bool, C::Error> {
+    let new = !contains(cells, plan, *progress, now, item)?;
+    if !new && plan.kind == Kind::Growing {
+        return Ok(false);
+    }
+    let active = *living(plan, *progress, now).end();
+    for position in item.positions(&plan.shape(active)) {
+        cells.set(active, position)?;
+    }
+    if new && plan.kind == Kind::Growing {
+        progress.counted += 1;
+        if progress.counted >= plan.capacity_of(active) && plan.has_next(active) {
+            *progress = Progress {
+                newest: active + 1,
+                counted: 0,
+            };
+        }
+    }
+    Ok(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::convert::Infallible;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Set(HashSet<(u64, u64)>);
+
+    impl Cells for Set {
+        type Error = Infallible;
+
+        fn get(&mut self, generation: u64, position: u64) -> Result<bool, Infallible> {
+            Ok(self.0.contains(&(generation, position)))
+        }
+
+        fn set(&mut self, generation: u64, position: u64) -> Result<(), Infallible> {
+            self.0.insert((generation, position));
+            Ok(())
+        }
+    }
+
+    fn item(n: u64) -> Digest {
+        Digest::of(&n.to_le_bytes())
+    }
+
+    fn put(cells: &mut Set, plan: &Plan, progress: &mut Progress, at: u64, n: u64) -> bool {
+        let Ok(new) = insert(cells, plan, progress, Duration::from_millis(at), item(n));
+        new
+    }
+
+    fn has(cells: &mut Set, plan: &Plan, progress: Progress, at: u64, n: u64) -> bool {
+        let Ok(known) = contains(cells, plan, progress, Duration::from_millis(at), item(n));
+        known
+    }
+
+    #[test]
+    fn errors_are_as_rare_as_asked_at_capacity() {
+        for (capacity, error) in [(50_000, 0.03), (50_000, 0.1), (20_000, 0.3)] {
+            let plan = Plan::sized(Kind::Fixed, capacity, error).unwrap();
+            let (mut cells, mut progress) = (Set::default(), Progress::default());
+            for n in 0..capacity {
+                put(&mut cells, &plan, &mut progress, 0, n);
+            }
+            let asked = 200_000;
+            let wrong = (0..asked)
+                .filter(|n| has(&mut cells, &plan, progress, 0, n + 1_000_000_000))
+                .count();
+            let rate = wrong as f64 / asked as f64;
+            assert!(
+                (rate / error - 1.0).abs() < 0.1,
+                "{rate} instead of {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_growing_filter_keeps_its_error_rate() {
+        let plan = Plan::sized(Kind::Growing, 1_000, 0.02).unwrap();
+        let (mut cells, mut progress) = (Set::default(), Progress::default());
+        let inserted = 50_000;
+        for n in 0..inserted {
+            put(&mut cells, &plan, &mut progress, 0, n);
+        }
+        assert_eq!(progress.newest, 5, "1, 2, 4, 8 and 16 thousand are full");
+        assert!((0..inserted).all(|n| has(&mut cells, &plan, progress, 0, n)));
+        let asked = 200_000;
+        let wrong = (0..asked)
+            .filter(|n| has(&mut cells, &plan, progress, 0, n + 1_000_000_000))
+            .count();
+        assert!((wrong as f64) < 0.02 * asked as f64 * 1.1, "{wrong}");
+    }
+
+    #[test]
+    fn a_rotating_filter_remembers_for_the_window_and_not_for_two() {
+        let window = Duration::from_millis(1000);
+        for slices in [2, 3, 5] {
+            let kind = Kind::Rotating { window, slices };
+            let plan = Plan::sized(kind, 1_000, 0.001).unwrap();
+            let (mut cells, mut progress) = (Set::default(), Progress::default());
+            for start in [5_000, 5_001, 5_499, 5_999] {
+                assert!(put(&mut cells, &plan, &mut progress, start, start));
+                assert!(has(&mut cells, &plan, progress, start + 1000, start));
+                assert!(!has(&mut cells, &plan, progress, start + 2001, start));
+            }
+            assert!(!put(&mut cells, &plan, &mut progress, 6_400, 5_999));
+            assert!(
+                has(&mut cells, &plan, progress, 7_400, 5_999),
+                "inserted again, it is remembered from then on"
+            );
+        }
+    }
+}

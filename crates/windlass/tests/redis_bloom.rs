@@ -1,0 +1,211 @@
+//! What a Bloom filter on Redis costs, and what becomes of it when the server misbehaves.
+
+use std::time::Duration;
+
+use windlass::{Coordinator, ErrorKind, Options};
+use windlass_testkit::conformance::SOON;
+use windlass_testkit::{Direction, FaultProxy, RedisServer, eventually};
+
+async fn connect(server: &RedisServer) -> Coordinator {
+    windlass::connect(&server.url()).await.unwrap()
+}
+
+fn keys(server: &RedisServer) -> Vec<String> {
+    let keys = server.command(&["KEYS", "*"]).unwrap();
+    keys.lines().map(str::to_owned).collect()
+}
+
+/// Calls of a command, those within scripts included.
+fn calls(server: &RedisServer, command: &str) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]).unwrap();
+    let start = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&start));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_insertion_is_one_command() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let filter = w.bloom("f").capacity(1_000).create().await.unwrap();
+    server.command(&["CONFIG", "RESETSTAT"]).unwrap();
+    assert!(filter.insert("x").await.unwrap());
+    assert_eq!(calls(&server, "bitfield"), 1);
+    assert!(filter.contains("x").await.unwrap());
+    assert_eq!(calls(&server, "bitfield_ro"), 1);
+    for other in ["get", "evalsha", "eval", "setbit", "getbit"] {
+        assert_eq!(calls(&server, other), 0, "{other}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_filter_takes_the_memory_that_theory_says() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let filter = w.bloom("f").capacity(1_000_000).create().await.unwrap();
+    let items: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
+    filter.insert_all(&items).await.unwrap();
+    let bits = keys(&server).into_iter().find(|key| key.contains(":bits:"));
+    let used = server
+        .command(&["MEMORY", "USAGE", &bits.unwrap()])
+        .unwrap();
+    let an_item = used.parse::<f64>().unwrap() * 8.0 / 1e6;
+    assert!(
+        (an_item / 9.585 - 1.0).abs() < 0.1,
+        "{an_item} bits an item"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_comes_back_empty_is_told_and_leaves_nothing() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let fixed = w.bloom("fixed").capacity(1_000).create().await.unwrap();
+    let grows = w
+        .bloom("grows")
+        .capacity(10)
+        .growing()
+        .create()
+        .await
+        .unwrap();
+    let forgets = w
+        .bloom("forgets")
+        .capacity(10)
+        .rotating(Duration::from_secs(9));
+    let forgets = forgets.create().await.unwrap();
+    for filter in [&fixed, &grows, &forgets] {
+        assert!(filter.insert("x").await.unwrap());
+    }
+    server.restart().unwrap();
+    for filter in [&fixed, &grows, &forgets] {
+        // A filter that forgot everything would say that everything is new.
+        let gone = eventually(SOON, || async {
+            filter.insert("x").await.unwrap_err().kind() == ErrorKind::NotFound
+        });
+        assert!(gone.await);
+        let gone = filter.contains("x").await.unwrap_err();
+        assert_eq!(gone.kind(), ErrorKind::NotFound);
+    }
+    assert_eq!(
+        keys(&server),
+        Vec::<String>::new(),
+        "nothing is left behind"
+    );
+    let again = w.bloom("fixed").capacity(1_000).create().await.unwrap();
+    assert!(again.insert("x").await.unwrap());
+    assert!(
+        !fixed.insert("x").await.unwrap(),
+        "the old handle works again"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_was_never_made_is_made() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let filter = w.bloom("f").capacity(1_000).create().await.unwrap();
+    // As if its creator had died half-way.
+    let bits = keys(&server).into_iter().find(|key| key.contains(":bits:"));
+    server.command(&["DEL", &bits.unwrap()]).unwrap();
+    assert!(!filter.contains("x").await.unwrap());
+    assert!(filter.insert("x").await.unwrap());
+    assert!(!filter.insert("x").await.unwrap());
+    assert_eq!(filter.info().await.unwrap().estimate, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flushed_script_cache_goes_unnoticed() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let flush = || server.command(&["SCRIPT", "FLUSH"]).unwrap();
+    for bloom in [
+        w.bloom("a").capacity(10),
+        w.bloom("b").capacity(10).growing(),
+        w.bloom("c").capacity(10).rotating(Duration::from_secs(60)),
+    ] {
+        let filter = bloom.create().await.unwrap();
+        flush();
+        assert!(filter.insert("x").await.unwrap());
+        flush();
+        assert!(filter.contains("x").await.unwrap());
+        flush();
+        assert!(filter.remove().await.unwrap());
+        flush();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_server_refuses_in_words() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let filter = w.bloom("f").capacity(1_000).create().await.unwrap();
+    filter.insert("before").await.unwrap();
+    server
+        .command(&["CONFIG", "SET", "maxmemory", "1"])
+        .unwrap();
+    let full = filter.insert("x").await.unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::Store);
+    assert!(full.to_string().contains("out of memory"), "{full}");
+    assert!(filter.contains("before").await.unwrap(), "reading goes on");
+    let full = w.bloom("g").capacity(1_000).create().await.unwrap_err();
+    assert!(full.to_string().contains("memory"), "{full}");
+    server
+        .command(&["CONFIG", "SET", "maxmemory", "0"])
+        .unwrap();
+    assert!(filter.insert("x").await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_can_be_asked() {
+    let primary = RedisServer::builder().config("repl-diskless-sync-delay", "0");
+    let primary = primary.start().unwrap();
+    let replica = RedisServer::start().unwrap();
+    let port = primary.port().to_string();
+    replica.command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
+    let w = connect(&primary).await;
+    let blooms = |w: &Coordinator| {
+        [
+            w.bloom("a").capacity(100),
+            w.bloom("b").capacity(2).growing(),
+            w.bloom("c").capacity(100).rotating(Duration::from_secs(60)),
+        ]
+    };
+    for bloom in blooms(&w) {
+        let filter = bloom.create().await.unwrap();
+        filter.insert_all(["x", "y", "z", "u", "v"]).await.unwrap();
+    }
+    let far = connect(&replica).await;
+    for bloom in blooms(&far) {
+        let arrived = eventually(SOON, || async {
+            match bloom.open().await {
+                Ok(filter) => filter.contains("v").await.unwrap(),
+                Err(_) => false,
+            }
+        });
+        assert!(arrived.await);
+        let filter = bloom.open().await.unwrap();
+        assert!(filter.contains("x").await.unwrap());
+        assert!(filter.info().await.unwrap().estimate > 0);
+        let refused = filter.insert("new").await.unwrap_err();
+        assert!(refused.to_string().contains("replica"), "{refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_answer_means_maybe() {
+    let server = RedisServer::start().unwrap();
+    let proxy = FaultProxy::start(server.addr()).unwrap();
+    let options = Options::new().call_timeout(Duration::from_millis(200));
+    let url = format!("redis://{}", proxy.addr());
+    let w = options.connect(&url).await.unwrap();
+    let filter = w.bloom("f").capacity(1_000).create().await.unwrap();
+    proxy.blackhole(Direction::ToClient);
+    let unknown = filter.insert("x").await.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::OutcomeUnknown);
+    assert!(unknown.is_retryable());
+    let direct = connect(&server).await.bloom("f").open().await.unwrap();
+    assert!(
+        direct.contains("x").await.unwrap(),
+        "it did happen, this time"
+    );
+}

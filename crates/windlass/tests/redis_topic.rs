@@ -1,0 +1,100 @@
+//! Topics on Redis, when the connection is lost: nobody is left behind, and nobody misses anything unsaid.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use windlass::{Coordinator, Event, Options, Subscription};
+use windlass_testkit::conformance::SOON;
+use windlass_testkit::{Direction, FaultProxy, RedisServer, eventually};
+
+async fn connect(server: &RedisServer) -> Coordinator {
+    windlass::connect(&server.url()).await.unwrap()
+}
+
+async fn through(proxy: &FaultProxy) -> Coordinator {
+    let options = Options::new().call_timeout(Duration::from_millis(300));
+    let url = format!("redis://{}", proxy.addr());
+    options.connect(&url).await.unwrap()
+}
+
+async fn next(subscription: &mut Subscription<u32>) -> Event<u32> {
+    timeout(4 * SOON, subscription.next())
+        .await
+        .unwrap()
+        .unwrap()
+}
+
+/// Publishes until it is heard.
+async fn is_heard_again(w: &Coordinator, subscription: &mut Subscription<u32>) {
+    let topic = w.topic::<u32>("t");
+    let deadline = tokio::time::Instant::now() + 4 * SOON;
+    loop {
+        assert!(tokio::time::Instant::now() < deadline, "never heard again");
+        let _ = topic.publish(&9).await;
+        match timeout(Duration::from_millis(100), subscription.next()).await {
+            Ok(Ok(Event::Message(9))) => return,
+            Ok(Ok(_)) | Err(_) => {}
+            Ok(Err(e)) => panic!("{e}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_connection_is_made_again_and_the_gap_is_told() {
+    let server = RedisServer::start().unwrap();
+    let proxy = FaultProxy::start(server.addr()).unwrap();
+    let (far, near) = (through(&proxy).await, connect(&server).await);
+    let mut subscription = far.topic::<u32>("t").subscribe().await.unwrap();
+    near.topic::<u32>("t").publish(&1).await.unwrap();
+    assert_eq!(next(&mut subscription).await, Event::Message(1));
+    proxy.refuse(true);
+    proxy.reset_all();
+    near.topic::<u32>("t").publish(&2).await.unwrap();
+    assert_eq!(next(&mut subscription).await, Event::Gap { missed: None });
+    proxy.heal();
+    is_heard_again(&near, &mut subscription).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_dead_without_a_word_is_found_out() {
+    let server = RedisServer::start().unwrap();
+    let proxy = FaultProxy::start(server.addr()).unwrap();
+    let (far, near) = (through(&proxy).await, connect(&server).await);
+    let mut subscription = far.topic::<u32>("t").subscribe().await.unwrap();
+    proxy.blackhole(Direction::Both);
+    near.topic::<u32>("t").publish(&1).await.unwrap();
+    assert_eq!(next(&mut subscription).await, Event::Gap { missed: None });
+    proxy.heal();
+    proxy.reset_all();
+    is_heard_again(&near, &mut subscription).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_restarts_is_subscribed_to_again() {
+    let server = RedisServer::start().unwrap();
+    let (far, near) = (connect(&server).await, connect(&server).await);
+    let mut subscription = far.topic::<u32>("t").subscribe().await.unwrap();
+    server.restart().unwrap();
+    assert_eq!(next(&mut subscription).await, Event::Gap { missed: None });
+    is_heard_again(&near, &mut subscription).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_subscription_leaves_nothing() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let subscription = w.topic::<u32>("t").subscribe().await.unwrap();
+    let subscribed = || {
+        let channels = server.command(&["PUBSUB", "CHANNELS", "*topic*"]).unwrap();
+        channels.lines().count()
+    };
+    assert_eq!(subscribed(), 1);
+    drop(subscription);
+    assert!(eventually(SOON, || async { subscribed() == 0 }).await);
+    w.topic::<u32>("t").publish(&1).await.unwrap();
+    assert_eq!(
+        server.command(&["KEYS", "*"]).unwrap(),
+        "",
+        "nothing is kept"
+    );
+}
