@@ -11,7 +11,7 @@
 //! ```
 //!
 //! One API, and state in a backend chosen by [URL](connect). A [`Lock`] is first come, first
-//! served; its [`LockGuard`] renews itself, tells of loss [before](LockGuard::lost) anybody else can
+//! served; its [`LockGuard`] renews itself, tells of loss [before](Lease::lost) anybody else can
 //! be granted the lock, and carries a [`Fence`]. A [`Gate`] refuses a stale fence where the
 //! write lands.
 

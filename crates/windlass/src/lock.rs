@@ -146,7 +146,7 @@ impl Lock {
     /// # Errors
     ///
     /// If a patience was set with [`wait`](Lock::wait) and it ran out, the error's kind is
-    /// [`WaitElapsed`](ErrorKind::WaitElapsed). [`acquire_within`](Lock::acquire_within) gives
+    /// [`WaitElapsed`](crate::ErrorKind::WaitElapsed). [`acquire_within`](Lock::acquire_within) gives
     /// the same as an answer.
     ///
     /// # Cancel safety
@@ -171,7 +171,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`Lost`](ErrorKind::Lost) if `owner` does not hold it now.
+    /// [`Lost`](crate::ErrorKind::Lost) if `owner` does not hold it now.
     pub async fn attach(&self, owner: impl Into<String>) -> Result<LockGuard> {
         let (lease, _weight) = self.asking().attach(owner.into()).await?;
         Ok(LockGuard::new(lease))

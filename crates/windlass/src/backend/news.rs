@@ -102,6 +102,7 @@ impl Listeners {
     }
 
     /// Whether anybody listens to the channel.
+    #[cfg(any(feature = "file", feature = "redis"))]
     pub(crate) fn has(&self, channel: &str) -> bool {
         self.table().by_channel.contains_key(channel)
     }
@@ -120,6 +121,7 @@ impl Listeners {
     }
 
     /// Tells everybody that some may have been missed.
+    #[cfg(feature = "redis")]
     pub(crate) fn missed(&self) {
         let ears: Vec<_> = self
             .table()
