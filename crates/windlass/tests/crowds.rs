@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use windlass::{Coordinator, Lease, connect};
+use windlass::{Coordinator, Lease, Order, connect};
 use windlass_testkit::conformance::Stage;
 use windlass_testkit::history::{Held, History, Teller, boot_nanos, fence_went_back, most_at_once};
 use windlass_testkit::{FencedRegister, Flavor, RegisterClient, TestProcess};
@@ -108,7 +108,12 @@ async fn work(w: Coordinator, history: SocketAddr, register: SocketAddr) {
         match rand::random_range(0..10) {
             0..6 => {
                 let weight = [1, 1, 1, 2, 3][rand::random_range(0..5)];
-                let semaphore = w.semaphore("crowd", SIZE).ttl(TTL);
+                let ttl = TTL * rand::random_range(1..4);
+                let semaphore = w.semaphore("crowd", SIZE).ttl(ttl);
+                let semaphore = match rand::random_range(0..4) {
+                    0 => semaphore.order(Order::Barging),
+                    _ => semaphore,
+                };
                 if let Ok(permit) = semaphore.acquire_many(weight).await {
                     stay(&permit, "permits", weight.into(), &mut teller).await;
                     let _ = permit.release().await;
@@ -131,7 +136,12 @@ async fn work(w: Coordinator, history: SocketAddr, register: SocketAddr) {
                     });
                     written.await.unwrap().unwrap();
                     stay(&guard, "rw", WRITER, &mut teller).await;
-                    let _ = guard.release().await;
+                    if rand::random() {
+                        let _ = guard.release().await;
+                    } else if let Ok(guard) = guard.downgrade().await {
+                        stay(&guard, "rw", 1, &mut teller).await;
+                        let _ = guard.release().await;
+                    }
                 }
             }
         }
@@ -184,8 +194,8 @@ async fn crowd(stage: &Stage, clocks: &[Option<&str>], length: Duration) {
         worker.kill9().unwrap();
     }
     drop(workers);
-    // After a ttl, and a second for a busy machine, all is usable again: nothing has leaked.
-    tokio::time::sleep(TTL + Duration::from_secs(1)).await;
+    // After the longest ttl, and a second for a busy machine, all is usable again: nothing has leaked.
+    tokio::time::sleep(3 * TTL + Duration::from_secs(1)).await;
     let w = connect(stage.url()).await.unwrap();
     let all = w.semaphore("crowd", SIZE).try_acquire_many(SIZE).await;
     assert!(!all.unwrap().is_busy(), "some permits have leaked");

@@ -124,7 +124,7 @@ fn wrong_type() -> Error {
     Error::new(
         ErrorKind::WrongType,
         "call",
-        "the key of this name holds something that is not a lock",
+        "a key of this name holds something that Windlass did not write",
     )
     .with_hint("another program uses the name; choose another one, or a namespace")
 }
