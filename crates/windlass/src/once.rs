@@ -18,7 +18,9 @@ use crate::name::Name;
 const DEFAULT_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 const LONGEST_KEEP: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// How often a store that cannot be reached is asked again to keep a result.
-const PATIENT: RetryPolicy = RetryPolicy::tries(10);
+const PATIENT: RetryPolicy = RetryPolicy::tries(u32::MAX);
+/// How long it is remembered that work was begun, at least: longer than any work takes.
+const BEGUN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The longest result that is kept, in bytes.
 pub const MAX_RESULT_BYTES: usize = 16 << 20;
 
@@ -181,7 +183,12 @@ impl Once {
             },
             Ok(Err(e)) => {
                 match self.on_failure {
-                    OnFailure::Retry => guard.forget().await?,
+                    // Whether or not it could be forgotten, what the caller wants to know is why it failed.
+                    OnFailure::Retry => {
+                        if let Err(error) = guard.forget().await {
+                            tracing::warn!(%error, "a failure could not be forgotten");
+                        }
+                    }
                     OnFailure::Keep => drop(guard.fail(&e.to_string()).await?),
                 }
                 Ok(Ran::Failed(e))
@@ -229,9 +236,12 @@ impl Once {
             Attempted::Held(lease) => LockGuard::new(lease),
             Attempted::Busy(holder) => return Ok(Begun::Busy(holder)),
         };
-        let started = self
-            .store
-            .start(name.clone(), lock.fence(), self.payload, self.keep);
+        let started = self.store.start(
+            name.clone(),
+            lock.fence(),
+            self.payload,
+            self.keep.max(BEGUN),
+        );
         match self.coordinator.call(operation, &self.key, started).await? {
             Started::Go => Ok(Begun::Mine(OnceGuard {
                 once: self.clone(),
@@ -343,7 +353,7 @@ impl OnceGuard {
                 Ok(kept) => break kept,
                 // The work is done: were the result not kept, it would be done again. Keeping it twice is
                 // harmless.
-                Err(e) if e.is_retryable() && self.lock.is_held() => {
+                Err(e) if may_pass(&e, failures) && self.lock.is_held() => {
                     failures += 1;
                     let Some(pause) = PATIENT.pause_after(failures) else {
                         return Err(e);
@@ -362,6 +372,12 @@ impl OnceGuard {
         let _ = self.lock.release().await;
         Ok(finished)
     }
+}
+
+/// Whether it is worth asking again. A store that is full, say, may have room again in a while.
+fn may_pass(e: &Error, failures: u32) -> bool {
+    const A_WHILE: u32 = 40;
+    e.is_retryable() || (e.kind() == ErrorKind::Store && failures < A_WHILE)
 }
 
 /// A result is stored behind `+`, a failure behind `-`.

@@ -255,3 +255,13 @@ pub async fn buffering(stage: &Stage) {
     assert!(buffer.flush().await.is_err(), "beyond 64 bits");
     assert_eq!(buffer.pending(), i64::MAX, "and not lost");
 }
+
+/// Operations of counters whose names and ids run together are apart.
+pub async fn operations_are_apart(stage: &Stage) {
+    let w = stage.connect().await;
+    for (name, id) in [("a", "b c"), ("a b", "c"), ("{x}y", "1 2"), ("{x}y 1", "2")] {
+        let counted = w.counter(name).add_once(id, 5).await.unwrap();
+        assert!(counted.added && !counted.repeated, "{name} {id}");
+        assert_eq!(w.counter(name).get().await.unwrap(), 5);
+    }
+}

@@ -473,3 +473,16 @@ pub async fn a_policy_costs_nothing(stage: &Stage) {
         assert!(error.check("a").await.is_err(), "the question was wrong");
     }
 }
+
+/// Keys come from anybody: none reaches another limiter.
+pub async fn no_key_reaches_another_limiter(stage: &Stage) {
+    let w = stage.connect().await;
+    let quota = Quota::per_hour(1);
+    let (api, admin) = (w.limiter("api", quota), w.limiter("api/admin", quota));
+    for key in ["admin/ann", "admin", "/admin/ann", "%2Fadmin/ann"] {
+        assert!(api.check(key).await.unwrap().is_allowed());
+    }
+    assert!(admin.check("ann").await.unwrap().is_allowed());
+    assert!(admin.check("").await.unwrap().is_allowed());
+    assert!(!admin.check("ann").await.unwrap().is_allowed());
+}

@@ -158,8 +158,8 @@ macro_rules! conformance {
             limit: a_fixed_window, a_token_bucket, a_sliding_window, denied_is_not_charged,
                 several_quotas_are_one_decision, many_keys_at_once, reserving, acquiring, resetting,
                 the_quota_can_change, algorithms_do_not_mix, bad_input, limiters_are_apart,
-                a_crowd_gets_no_more, a_policy_costs_nothing;
-            counter: nothing_is_lost, bounds_refuse, it_does_not_wrap_around, it_ends, a_window,
+                a_crowd_gets_no_more, a_policy_costs_nothing, no_key_reaches_another_limiter;
+            counter: operations_are_apart, nothing_is_lost, bounds_refuse, it_does_not_wrap_around, it_ends, a_window,
                 adding_once, bad_counter_input, buffering;
             leased: all_together_never_use_more, a_steady_demand_costs_few_calls,
                 what_is_not_used_goes_back, windows_lend_until_they_end,

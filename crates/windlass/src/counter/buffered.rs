@@ -52,6 +52,7 @@ struct Inner {
     /// One flush at a time.
     flushing: tokio::sync::Mutex<()>,
     flusher: tokio::task::AbortHandle,
+    runtime: Handle,
 }
 
 #[derive(Default)]
@@ -85,7 +86,8 @@ impl Counter {
                     .with_hint("leave the bound out, or add without a buffer"),
             );
         }
-        let counter = self.clone();
+        let mut counter = self.clone();
+        counter.remember = counter.remember.max(super::DEFAULT_REMEMBER_OPERATION);
         let clock = self.coordinator.keeper().clock().clone();
         let inner = Arc::new_cyclic(|weak: &Weak<Inner>| Inner {
             counter,
@@ -95,6 +97,7 @@ impl Counter {
             flusher: Handle::current()
                 .spawn(flush_now_and_then(weak.clone(), clock, every))
                 .abort_handle(),
+            runtime: Handle::current(),
         });
         Ok(BufferedCounter { inner })
     }
@@ -212,19 +215,24 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.flusher.abort();
         let pending = std::mem::take(&mut *self.pending());
-        // Without a runtime nothing can be sent.
-        let Ok(runtime) = Handle::try_current() else {
-            return;
-        };
+        let runtime = self.runtime.clone();
+        let clock = self.counter.coordinator.keeper().clock().clone();
         let counter = self.counter.clone();
         runtime.spawn(async move {
             let mut pending = pending;
+            let mut failures = 0;
             while let Some((operation, amount)) = pending.next() {
-                if let Err(error) = counter.add_once(&operation, amount).await {
-                    tracing::warn!(%error, amount, "the last of a counter could not be sent");
-                    return;
+                match counter.add_once(&operation, amount).await {
+                    Ok(_) => pending.sent = None,
+                    Err(error) if error.is_retryable() && failures < 60 => {
+                        failures += 1;
+                        clock.sleep(Duration::from_millis(500)).await;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, amount, "the last of a counter could not be sent");
+                        return;
+                    }
                 }
-                pending.sent = None;
             }
         });
     }

@@ -26,6 +26,9 @@ pub enum OnStoreError {
     Local,
 }
 
+/// Questions that one call's time limit is for.
+const TOGETHER: usize = 4_000;
+
 /// What all limiters of a coordinator share.
 #[derive(Debug)]
 pub(crate) struct Runtime {
@@ -102,6 +105,14 @@ impl Limiter {
         operation: &'static str,
         asks: Vec<LimitAsk>,
     ) -> Vec<Result<Answer>> {
+        let mut answers = Vec::with_capacity(asks.len());
+        for some in asks.chunks(TOGETHER) {
+            answers.extend(self.ask_some(operation, some.to_vec()).await);
+        }
+        answers
+    }
+
+    async fn ask_some(&self, operation: &'static str, asks: Vec<LimitAsk>) -> Vec<Result<Answer>> {
         let Some(first) = asks.first() else {
             return Vec::new();
         };
@@ -164,6 +175,13 @@ impl Limiter {
 
     /// What was said for when the store cannot be asked.
     fn without(&self, ask: &LimitAsk, for_now: Duration) -> Result<Answer> {
+        if matches!(ask.want, Want::Return(..) | Want::Cancel(..)) {
+            // What the store has charged, only the store can give back.
+            return Ok(Answer::Assumed {
+                allowed: false,
+                for_now,
+            });
+        }
         let allowed = match self.on_store_error {
             Some(OnStoreError::Local) => {
                 let alone = self.coordinator.limits().alone();

@@ -37,7 +37,8 @@ pub const DEFAULT_LIMITER_TIMEOUT: Duration = Duration::from_millis(250);
 /// # The same name, another quota
 ///
 /// A limiter is known by its name. Use another quota with it, from now on or side by side, and what was
-/// used stays used, unit for unit. Another *algorithm* is an error
+/// used stays used, unit for unit, by each quota in its place: keep their order, and put new ones at the
+/// end. A window of another length begins anew. Another *algorithm* is an error
 /// ([`WrongType`](crate::ErrorKind::WrongType)), until the old one has ended or was
 /// [`reset`](Limiter::reset).
 ///
@@ -79,10 +80,11 @@ pub struct Limiter {
 
 impl Limiter {
     pub(crate) fn new(coordinator: Coordinator, name: &str, quotas: Quotas) -> Limiter {
-        let full_name = Name::new("use the limiter", coordinator.namespace(), name).ok();
+        let name = escaped(name);
+        let full_name = Name::new("use the limiter", coordinator.namespace(), &name).ok();
         Limiter {
             coordinator,
-            name: name.into(),
+            name: name.as_str().into(),
             full_name: full_name.map(|name| name.as_str().into()),
             rules: Arc::new(quotas.rules()),
             on_store_error: None,
@@ -90,7 +92,8 @@ impl Limiter {
         }
     }
 
-    /// The same limiter with other quotas: what was used stays used.
+    /// The same limiter with other quotas: what was used stays used, by each quota in its place. So give
+    /// them in the same order, and new ones at the end; a window of another length begins anew.
     pub fn with_quota(&self, quotas: impl Into<Quotas>) -> Limiter {
         Limiter {
             rules: Arc::new(quotas.into().rules()),
@@ -309,4 +312,10 @@ impl fmt::Debug for Limiter {
             .field("rules", &self.rules)
             .finish_non_exhaustive()
     }
+}
+
+/// A limiter's name as it stands before the slash and the key: without a slash of its own, so that no
+/// key, which may come from anybody, reaches another limiter.
+fn escaped(name: &str) -> String {
+    name.replace('%', "%25").replace('/', "%2F")
 }

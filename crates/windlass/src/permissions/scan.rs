@@ -77,7 +77,8 @@ impl Scan {
     /// Of the next subjects, those who have the level on the resource, or a higher one (or all of the flags);
     /// `None` at the end.
     pub async fn next_holders(&mut self, resource: &str, wanted: &str) -> Result<Option<Holders>> {
-        let schema = self.space.schema();
+        let names = [("", resource, wanted)];
+        let schema = self.space.schema_for("look for holders", &names).await?;
         let (field, needs) = self.space.needs(&schema, resource, wanted)?;
         let before = (self.cursor.clone(), self.looked_at);
         let Some(subjects) = self.next().await? else {

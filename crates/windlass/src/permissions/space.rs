@@ -313,7 +313,7 @@ impl PermissionSpace {
     }
 
     /// The schema that knows all these names: asked for anew if ours does not.
-    async fn schema_for(
+    pub(super) async fn schema_for(
         &self,
         operation: &'static str,
         names: &[(&str, &str, &str)],

@@ -24,7 +24,7 @@ impl World {
         let operation = ask
             .operation
             .as_ref()
-            .map(|operation| Name::checked(&format!("{} {}", ask.name, operation.id)));
+            .map(|operation| Name::checked(&format!("{}\n{}", ask.name, operation.id)));
         let mut done = operation.as_ref().map(|name| self.counter_ops.of(name));
         let now = micros(&self.clock);
         if let (Some(name), Some(done)) = (&operation, &done)

@@ -79,7 +79,7 @@ pub(super) fn counter(name: &Name) -> String {
 
 /// What a counter's operation left.
 pub(super) fn counter_op(name: &Name, id: &str) -> String {
-    let mut key = tagged(COUNTER_OP, name);
+    let mut key = tagged_by_length(COUNTER_OP, name);
     key.push(' ');
     key.push_str(id);
     key
