@@ -70,14 +70,38 @@ do
       elseif letter == 'R' and ARGV[arg + 3] == '' then
         local score = pcall_redis('ZSCORE', held, owner)
         if type(score) == 'string' and tonumber(score) > now then
-          local seen = pcall_redis('HMGET', room, ' line', owner)
-          if seen[1] == '0' and not seen[2] then
+          local seen = pcall_redis('HMGET', room, ' line', owner, ' extra', ' size', ' overtook')
+          local light = seen[1] and (not seen[2] or string.find(seen[2], '^%d+ 1 '))
+          if light and seen[1] == '0' then
             call('ZREM', held, owner)
+            if seen[2] then
+              call('HDEL', room, owner)
+            end
             reply = 1
-          elseif seen[1] == '0' and string.find(seen[2], '^%d+ 1 ') then
-            call('ZREM', held, owner)
-            call('HDEL', room, owner)
-            reply = 1
+          elseif light and seen[3] == '0' and call('ZCARD', held) - 1 == tonumber(seen[4])
+            and tonumber(call('ZRANGE', held, 0, 0, 'WITHSCORES')[2]) > now then
+            -- All is taken, by living holders of weight one: what comes free is for the first in line,
+            -- if it is alive and wants one, and for nobody else.
+            local line = KEYS[key + 2]
+            local head = pcall_redis('ZRANGE', line, 0, 0)[1]
+            local record = head and call('HGET', room, head)
+            local fence, ttl, ends, rest
+            if record then
+              fence, ttl, ends, rest = string.match(record, '^(%d+) 1 (%d+) (%d+) %d+ (.*)$')
+            end
+            if fence and tonumber(ends) > now and tonumber(fence) > tonumber(seen[5] or 0) then
+              call('ZREM', held, owner)
+              if seen[2] then
+                call('HDEL', room, owner)
+              end
+              call('ZREM', line, head)
+              call('ZADD', held, string.format('%.0f', now + ttl), head)
+              call('HSET', room, ' line', seen[1] - 1, head, fence .. ' 1 ' .. ttl .. ' 0 '
+                .. string.format('%.0f', now) .. ' ' .. rest)
+              local channel, id = string.match(rest, '^(%S+) (%d+)')
+              pcall_redis('PUBLISH', channel, id .. ' ' .. fence)
+              reply = 1
+            end
           end
         end
       end
