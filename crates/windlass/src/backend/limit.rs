@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::Pending;
 use super::rules::limit::{Mismatch, Rule, States, Want};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
+use crate::limit::Decision;
+use crate::name::{MAX_NAME_BYTES, Name};
 
 /// Limiters: how much is allowed, and when.
 pub trait LimitStore: Send + Sync + fmt::Debug {
@@ -19,9 +20,18 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
     /// order.
     fn decide_all(&self, asks: Vec<LimitAsk>) -> Pending<'_, Vec<Result<Verdict>>>;
 
-    /// The same as `decide`, for a store that needs nobody else for it; `None` for any other.
-    fn decide_here(&self, name: &str, rules: &[Rule], want: &Want) -> Option<Result<Verdict>> {
-        let _ = (name, rules, want);
+    /// Takes so many units at once, for a store that needs nobody else for it; `None` for any other, or
+    /// if nothing can go by that name. Decides as `decide` does.
+    ///
+    /// It answers with what the caller wants in the end, because a check in memory is so short that
+    /// turning one answer into another shows.
+    fn check_here(
+        &self,
+        name: KeyName<'_>,
+        rules: &[Rule],
+        units: u64,
+    ) -> Option<Result<Decision>> {
+        let _ = (name, rules, units);
         None
     }
 
@@ -51,6 +61,54 @@ pub struct Verdict {
     pub states: States,
 }
 
+/// The name `LIMITER/KEY`, or `LIMITER` if the key is empty, before anybody has put it together or looked
+/// whether the key can be used: a store that knows the name already need do neither.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyName<'a> {
+    limiter: &'a str,
+    key: &'a str,
+}
+
+/// Names up to so many bytes are put together on the stack.
+const SHORT: usize = 128;
+
+impl<'a> KeyName<'a> {
+    /// `limiter` is a checked name, namespace included; `key` is whatever was asked for.
+    pub(crate) fn new(limiter: &'a str, key: &'a str) -> KeyName<'a> {
+        KeyName { limiter, key }
+    }
+
+    /// Shows the bytes of the name.
+    #[inline]
+    pub(crate) fn bytes<T>(self, then: impl FnOnce(&[u8]) -> T) -> T {
+        let (limiter, key) = (self.limiter.as_bytes(), self.key.as_bytes());
+        if key.is_empty() {
+            return then(limiter);
+        }
+        let (slash, length) = (limiter.len(), limiter.len() + 1 + key.len());
+        if length > SHORT {
+            return then(&[limiter, b"/", key].concat());
+        }
+        let mut text = [0; SHORT];
+        text[..slash].copy_from_slice(limiter);
+        text[slash] = b'/';
+        text[slash + 1..length].copy_from_slice(key);
+        then(&text[..length])
+    }
+
+    /// The name, if it can be one.
+    pub(crate) fn checked(self) -> Option<Name> {
+        if self.key.is_empty() {
+            return Some(Name::checked(self.limiter));
+        }
+        let length = self.limiter.len() + 1 + self.key.len();
+        if length > MAX_NAME_BYTES || self.key.chars().any(char::is_control) {
+            return None;
+        }
+        Some(Name::checked(&[self.limiter, "/", self.key].concat()))
+    }
+}
+
 /// Two algorithms cannot share a name.
 pub(crate) fn mismatch(found: Mismatch) -> Error {
     let Mismatch { stored, asked } = found;
@@ -60,4 +118,39 @@ pub(crate) fn mismatch(found: Mismatch) -> Error {
         format!("a {stored} limiter of this name is in use, and this one is a {asked}"),
     )
     .with_hint("choose another name, or reset the limiter first")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_parts_is_the_name_in_one() {
+        let long = "k".repeat(SHORT);
+        for (limiter, key) in [
+            ("a", ""),
+            ("a", "b"),
+            ("a/b", "c"),
+            ("a", "ä/{c}"),
+            ("a", &long),
+        ] {
+            let name = Name::new("check", None, limiter).unwrap();
+            let whole = match key {
+                "" => name,
+                key => Name::new("check", None, &format!("{limiter}/{key}")).unwrap(),
+            };
+            let parts = KeyName::new(limiter, key);
+            assert_eq!(parts.checked().unwrap(), whole);
+            parts.bytes(|bytes| assert_eq!(bytes, whole.as_str().as_bytes()));
+        }
+    }
+
+    #[test]
+    fn a_key_that_no_name_may_contain_is_refused() {
+        let most = "k".repeat(MAX_NAME_BYTES - 2);
+        assert!(KeyName::new("a", &most).checked().is_some());
+        for key in ["\n", "b\u{0}", "\u{7f}", "\u{85}", &format!("{most}k")] {
+            assert!(KeyName::new("a", key).checked().is_none(), "{key:?}");
+        }
+    }
 }

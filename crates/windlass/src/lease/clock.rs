@@ -86,6 +86,7 @@ impl Clock {
     }
 
     /// The present moment.
+    #[inline]
     pub fn now(&self) -> Moment {
         match &self.0 {
             Source::Boot => Moment(boot_nanos()),
@@ -162,6 +163,7 @@ impl fmt::Debug for Clock {
     }
 }
 
+#[inline]
 fn boot_nanos() -> u64 {
     #[cfg(target_os = "linux")]
     let id = rustix::time::ClockId::Boottime;

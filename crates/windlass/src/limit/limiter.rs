@@ -1,6 +1,5 @@
 //! What is asked for.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +7,12 @@ use std::time::Duration;
 use super::ask::{Answer, OnStoreError};
 use super::decision::{Basis, Decision};
 use super::quota::Quotas;
-use crate::backend::limit::LimitAsk;
+use crate::backend::limit::{KeyName, LimitAsk};
 use crate::backend::rules::limit::{MOST_UNITS, Rule, Want};
 use crate::coordinator::Coordinator;
 use crate::error::{Error, Result};
 use crate::lease::Clock;
-use crate::name::{MAX_NAME_BYTES, Name};
+use crate::name::Name;
 
 /// The limit on one round trip for a limiter that knows what to do without an answer, unless told
 /// otherwise.
@@ -124,7 +123,10 @@ impl Limiter {
     ///
     /// If the future is dropped, the unit may or may not have been taken.
     pub async fn check(&self, key: &str) -> Result<Decision> {
-        self.check_n(key, 1).await
+        match self.check_here(key, 1) {
+            Some(decision) => decision,
+            None => self.check_there(key, 1).await,
+        }
     }
 
     /// Takes so many units for `key`, all or nothing. None cost nothing and are always allowed; more
@@ -134,11 +136,10 @@ impl Limiter {
     ///
     /// If the future is dropped, the units may or may not have been taken.
     pub async fn check_n(&self, key: &str, units: u64) -> Result<Decision> {
-        let want = Want::Take(units);
-        if let Some(answer) = self.here(key, &want) {
-            return self.decision(&answer?, units);
+        match self.check_here(key, units) {
+            Some(decision) => decision,
+            None => self.check_there(key, units).await,
         }
-        self.check_there("check", key, units, want).await
     }
 
     /// Tells how things stand for `key`, and takes nothing.
@@ -152,11 +153,11 @@ impl Limiter {
     pub async fn peek_n(&self, key: &str, units: u64) -> Result<Decision> {
         let name = self.name_of("peek", key)?;
         let answer = self.ask("peek", name, Want::Peek).await?;
-        let mut decision = self.decision(&answer, units)?;
-        if decision.basis != Basis::Assumed {
-            decision.allowed = decision.standing.retry_after == Some(0);
-        }
-        Ok(decision)
+        let decision = self.decision(&answer, units)?;
+        Ok(match decision.basis() {
+            Basis::Assumed => decision,
+            _ => decision.peeked(),
+        })
     }
 
     /// Takes one unit for each of many keys, each decided on its own, in one round trip. One answer for
@@ -207,53 +208,33 @@ impl Limiter {
     }
 
     /// Decides at once, if the store needs nobody else for it.
-    fn here(&self, key: &str, want: &Want) -> Option<Result<Answer>> {
-        let store = &self.coordinator.limits().store;
-        let (Some(name), Ok(rules)) = (self.full_name.as_deref(), self.rules.as_ref()) else {
+    #[inline]
+    fn check_here(&self, key: &str, units: u64) -> Option<Result<Decision>> {
+        let (Some(limiter), Ok(rules)) = (self.full_name.as_deref(), self.rules.as_ref()) else {
             return None;
         };
-        if let Want::Take(units) | Want::Reserve(units, _) = want
-            && *units > MOST_UNITS
-        {
+        if units > MOST_UNITS {
             return None;
         }
-        if key.is_empty() {
-            let verdict = store.decide_here(name, rules, want)?;
-            return Some(verdict.map(|v| Answer::Decided(v, Basis::Store)));
+        let store = &self.coordinator.limits().store;
+        let mut decision = store.check_here(KeyName::new(limiter, key), rules, units);
+        if let Some(Err(e)) = decision {
+            decision = Some(Err(self.described(e, key)));
         }
-        // Any byte that a control character may begin with: the long way tells which it is.
-        let control = |byte: &u8| matches!(byte, 0..=0x1f | 0x7f | 0xc2);
-        if name.len() + 1 + key.len() > MAX_NAME_BYTES || key.as_bytes().iter().any(control) {
-            return None;
-        }
-        thread_local! {
-            static NAME: RefCell<String> = const { RefCell::new(String::new()) };
-        }
-        // Put together where the last one was, so that nothing is allocated.
-        let verdict = NAME.with_borrow_mut(|text| {
-            text.clear();
-            text.push_str(name);
-            text.push('/');
-            text.push_str(key);
-            store.decide_here(text, rules, want)
-        })?;
-        let described = verdict.map_err(|e| {
-            let e = e.with_operation("check").with_name(key);
-            self.coordinator.describe(e)
-        });
-        Some(described.map(|v| Answer::Decided(v, Basis::Store)))
+        decision
     }
 
-    async fn check_there(
-        &self,
-        operation: &'static str,
-        key: &str,
-        units: u64,
-        want: Want,
-    ) -> Result<Decision> {
+    #[cold]
+    fn described(&self, e: Error, key: &str) -> Error {
+        let name = if key.is_empty() { &self.name } else { key };
+        let e = e.with_operation("check").with_name(name);
+        self.coordinator.describe(e)
+    }
+
+    async fn check_there(&self, key: &str, units: u64) -> Result<Decision> {
         check_units(units)?;
-        let name = self.name_of(operation, key)?;
-        let answer = self.ask(operation, name, want).await?;
+        let name = self.name_of("check", key)?;
+        let answer = self.ask("check", name, Want::Take(units)).await?;
         self.decision(&answer, units)
     }
 

@@ -8,10 +8,11 @@ use std::sync::{Mutex, MutexGuard};
 
 use super::{SHARDS, World, guard};
 use crate::backend::Pending;
-use crate::backend::limit::{LimitAsk, LimitStore, Verdict, mismatch};
-use crate::backend::rules::limit::{self as rules, Rule, States, Want};
+use crate::backend::limit::{KeyName, LimitAsk, LimitStore, Verdict, mismatch};
+use crate::backend::rules::limit::{self as rules, Rule, Standing, States, Want};
 use crate::error::Result;
 use crate::lease::Clock;
+use crate::limit::{Basis, Decision};
 use crate::name::Name;
 
 /// What is kept of one limiter.
@@ -46,8 +47,11 @@ impl Limits {
         }
     }
 
-    fn of<'a>(&self, name: &'a str) -> (MutexGuard<'_, Piece>, Asked<'a>) {
-        let hash = self.hasher.hash_one(name);
+    #[inline]
+    fn of<'a>(&self, name: &'a [u8]) -> (MutexGuard<'_, Piece>, Asked<'a>) {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(name);
+        let hash = hasher.finish();
         // The map goes by the highest and the lowest bits.
         let piece = guard(&self.pieces[(hash >> 32) as usize % SHARDS]);
         (piece, Asked { hash, name })
@@ -63,13 +67,13 @@ struct Stored {
 /// The same, of somebody who asks.
 struct Asked<'a> {
     hash: u64,
-    name: &'a str,
+    name: &'a [u8],
 }
 
 /// What both have.
 trait Hashed {
     fn hash(&self) -> u64;
-    fn name(&self) -> &str;
+    fn name(&self) -> &[u8];
 }
 
 impl Hashed for Stored {
@@ -77,8 +81,8 @@ impl Hashed for Stored {
         self.hash
     }
 
-    fn name(&self) -> &str {
-        self.name.as_str()
+    fn name(&self) -> &[u8] {
+        self.name.as_str().as_bytes()
     }
 }
 
@@ -87,7 +91,7 @@ impl Hashed for Asked<'_> {
         self.hash
     }
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &[u8] {
         self.name
     }
 }
@@ -144,40 +148,40 @@ impl Hasher for AsItIs {
     }
 }
 
+#[inline]
 pub(super) fn micros(clock: &Clock) -> u64 {
     clock.now().as_nanos() / 1_000
 }
 
-impl World {
-    pub(crate) fn decide_alone(&self, ask: &LimitAsk) -> Result<Verdict> {
-        let name = &ask.name;
-        self.limit(name.as_str(), &ask.rules, &ask.want, || name.clone())
+impl Piece {
+    /// Takes units where they are kept, if that is all there is to it. Says whether they were granted, and
+    /// what is left.
+    #[inline(always)]
+    fn take(
+        &mut self,
+        asked: &Asked<'_>,
+        rules: &[Rule],
+        now: u64,
+        units: u64,
+    ) -> Option<(bool, Standing, &States)> {
+        // A bucket that has ended is a full one: there is nothing to forget.
+        let limit = self.map.get_mut(asked as &dyn Hashed)?;
+        let (taken, seen) = rules::take_in_place(rules, &mut limit.states, now, units)?;
+        limit.ends = rules::ends(rules, &limit.states, now, limit.ends);
+        Some((taken, seen, &limit.states))
     }
 
-    fn limit(
-        &self,
-        name: &str,
+    /// Decides whatever is asked.
+    fn decide(
+        &mut self,
+        asked: &Asked<'_>,
         rules: &[Rule],
+        now: u64,
         want: &Want,
         owned: impl FnOnce() -> Name,
     ) -> Result<Verdict> {
-        let (mut piece, asked) = self.limits.of(name);
-        // Within the critical section: time does not go backwards from one decision to the next.
-        let now = micros(&self.clock);
-        // A bucket that has ended is a full one: there is nothing to forget.
-        let known = piece.map.get_mut(&asked as &dyn Hashed);
-        if let (Some(limit), Want::Take(cost)) = (known, want)
-            && let Some(taken) = rules::take_in_place(rules, &mut limit.states, now, want)
-        {
-            limit.ends = rules::ends(rules, &limit.states, now, limit.ends);
-            return Ok(Verdict {
-                granted: taken.then_some(*cost),
-                now,
-                states: limit.states.clone(),
-            });
-        }
         let fresh = States::default();
-        let (stored, until) = match piece.map.get(&asked as &dyn Hashed) {
+        let (stored, until) = match self.map.get(asked as &dyn Hashed) {
             Some(limit) if limit.ends > now => (&limit.states, limit.ends),
             _ => (&fresh, now),
         };
@@ -188,15 +192,15 @@ impl World {
                 states: outcome.states.clone(),
                 ends,
             };
-            match piece.map.get_mut(&asked as &dyn Hashed) {
+            match self.map.get_mut(asked as &dyn Hashed) {
                 Some(known) => *known = limit,
                 None => {
-                    if piece.map.len() >= piece.sweep_at {
-                        piece.map.retain(|_, limit| limit.ends > now);
-                        piece.sweep_at = (piece.map.len() * 2).max(64);
+                    if self.map.len() >= self.sweep_at {
+                        self.map.retain(|_, limit| limit.ends > now);
+                        self.sweep_at = (self.map.len() * 2).max(64);
                     }
                     let (hash, name) = (asked.hash, owned());
-                    piece.map.insert(Stored { hash, name }, limit);
+                    self.map.insert(Stored { hash, name }, limit);
                 }
             }
         }
@@ -205,6 +209,25 @@ impl World {
             now,
             states: outcome.states,
         })
+    }
+}
+
+impl World {
+    pub(crate) fn decide_alone(&self, ask: &LimitAsk) -> Result<Verdict> {
+        let LimitAsk { name, rules, want } = ask;
+        let (mut piece, asked) = self.limits.of(name.as_str().as_bytes());
+        // Within the critical section: time does not go backwards from one decision to the next.
+        let now = micros(&self.clock);
+        if let Want::Take(cost) = want
+            && let Some((taken, _, states)) = piece.take(&asked, rules, now, *cost)
+        {
+            return Ok(Verdict {
+                granted: taken.then_some(*cost),
+                now,
+                states: states.clone(),
+            });
+        }
+        piece.decide(&asked, rules, now, want, || name.clone())
     }
 }
 
@@ -218,12 +241,31 @@ impl LimitStore for World {
         Box::pin(ready(Ok(asks.iter().map(each).collect())))
     }
 
-    fn decide_here(&self, name: &str, rules: &[Rule], want: &Want) -> Option<Result<Verdict>> {
-        Some(self.limit(name, rules, want, || Name::checked(name)))
+    fn check_here(
+        &self,
+        name: KeyName<'_>,
+        rules: &[Rule],
+        units: u64,
+    ) -> Option<Result<Decision>> {
+        name.bytes(|text| {
+            let (mut piece, asked) = self.limits.of(text);
+            let now = micros(&self.clock);
+            // A name that is found has been checked.
+            if let Some((allowed, seen, _)) = piece.take(&asked, rules, now, units) {
+                return Some(Ok(Decision::new(allowed, seen, Basis::Store)));
+            }
+            let want = Want::Take(units);
+            let owned = name.checked()?;
+            let verdict = piece.decide(&asked, rules, now, &want, || owned);
+            Some(verdict.map(|verdict| {
+                let seen = rules::standing(rules, &verdict.states, now, units);
+                Decision::new(verdict.granted.is_some(), seen, Basis::Store)
+            }))
+        })
     }
 
     fn reset(&self, name: Name) -> Pending<'_, bool> {
-        let (mut piece, asked) = self.limits.of(name.as_str());
+        let (mut piece, asked) = self.limits.of(name.as_str().as_bytes());
         let now = micros(&self.clock);
         let gone = piece.map.remove(&asked as &dyn Hashed);
         Box::pin(ready(Ok(gone.is_some_and(|limit| limit.ends > now))))

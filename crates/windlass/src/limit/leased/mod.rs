@@ -202,16 +202,13 @@ impl Leased {
     ) -> Decision {
         let micros = |until: Moment| until.since(now).as_nanos().div_ceil(1_000) as u64;
         let rules = self.inner.limiter.rules();
-        Decision {
-            allowed,
-            standing: Standing {
-                limit: rules.map_or(0, |rules| limiter_limit(rules)),
-                remaining: left,
-                retry_after: Some(closed_until.map_or(0, micros)),
-                reset_after: Some(micros(purse.reset_at())),
-            },
-            basis: Basis::Leased,
-        }
+        let seen = Standing {
+            limit: rules.map_or(0, |rules| limiter_limit(rules)),
+            remaining: left,
+            retry_after: Some(closed_until.map_or(0, micros)),
+            reset_after: Some(micros(purse.reset_at())),
+        };
+        Decision::new(allowed, seen, Basis::Leased)
     }
 }
 

@@ -98,6 +98,7 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64, wait: u64) 
 
 /// Takes units of a bucket that nothing has to be known of but its state: the same decision as `decide`
 /// takes, without a copy. `None` if it is not as simple as that.
+#[inline(always)]
 pub(super) fn take_in_place(b: &Bucket, state: &mut State, now: u64, cost: u64) -> Option<bool> {
     let State::Bucket {
         amount,
@@ -163,6 +164,7 @@ pub(super) fn cancel(
 }
 
 /// Units there now, time until `cost` units are, time until all are.
+#[inline(always)]
 pub(super) fn standing(
     rule: &Rule,
     state: State,

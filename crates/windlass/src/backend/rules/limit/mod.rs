@@ -126,14 +126,22 @@ pub fn decide(rules: &[Rule], stored: &States, now: u64, want: &Want) -> Result<
 }
 
 /// The same as [`decide`] for what is asked most often: units of one bucket, where they are kept. Says
-/// whether they were granted; `None` if it is not as simple as that, and nothing was done.
-pub fn take_in_place(rules: &[Rule], states: &mut States, now: u64, want: &Want) -> Option<bool> {
-    match (rules, want) {
-        ([Rule::Bucket(b)], Want::Take(cost)) => {
-            bucket::take_in_place(b, states.lone()?, now, *cost)
-        }
-        _ => None,
-    }
+/// whether they were granted, and how things stand then; `None` if it is not as simple as that, and
+/// nothing was done.
+// In the way of every check in memory, where calls that answer in memory cost more than what they do.
+#[inline(always)]
+pub fn take_in_place(
+    rules: &[Rule],
+    states: &mut States,
+    now: u64,
+    cost: u64,
+) -> Option<(bool, Standing)> {
+    let [rule @ Rule::Bucket(b)] = rules else {
+        return None;
+    };
+    let state = states.lone()?;
+    let taken = bucket::take_in_place(b, state, now, cost)?;
+    Some((taken, rule.standing(*state, now, cost)))
 }
 
 /// The state after the charge, if it can be made.
@@ -175,6 +183,7 @@ pub fn bring_up(rules: &[Rule], stored: &States, now: u64) -> Result<States, Mis
 }
 
 /// When all that is stored will be as if it had never been. Until now it was `stored_until`.
+#[inline]
 pub fn ends(rules: &[Rule], states: &States, now: u64, stored_until: u64) -> u64 {
     let each = |(i, rule): (usize, &Rule)| states.get(i).map_or(now, |s| rule.ends(s, now));
     let own = rules.iter().enumerate().map(each).max().unwrap_or(now);

@@ -93,6 +93,7 @@ impl Rule {
     }
 
     /// The most that one call can ever have.
+    #[inline]
     pub fn limit(&self) -> u64 {
         match *self {
             Rule::Bucket(Bucket { burst, .. }) | Rule::Allowance { burst } => burst,
@@ -154,6 +155,7 @@ impl Rule {
     }
 
     /// When the state may be forgotten.
+    #[inline]
     pub(super) fn ends(&self, state: State, now: u64) -> u64 {
         match (self, state) {
             (_, State::Bucket { tat, .. }) => tat.ceil(),
@@ -166,6 +168,7 @@ impl Rule {
     }
 
     /// How things stand for somebody who asked for `cost`.
+    #[inline(always)]
     pub(super) fn standing(&self, state: State, now: u64, cost: u64) -> Standing {
         let (remaining, retry_after, reset_after) = match self {
             Rule::Bucket(_) | Rule::Allowance { .. } => bucket::standing(self, state, now, cost),

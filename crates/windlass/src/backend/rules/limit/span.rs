@@ -15,16 +15,19 @@ pub struct Span {
 
 impl Span {
     /// A whole number of microseconds.
+    #[inline(always)]
     pub fn whole(us: u64) -> Span {
         Span { us, part: 0 }
     }
 
     /// Rounded up.
+    #[inline(always)]
     pub fn ceil(self) -> u64 {
         self.us + u64::from(self.part > 0)
     }
 
     /// The sum, in parts of `amount`.
+    #[inline(always)]
     pub fn plus(self, other: Span, amount: u64) -> Span {
         let part = self.part + other.part;
         match part >= amount {
@@ -40,6 +43,7 @@ impl Span {
     }
 
     /// The difference, in parts of `amount`; zero if it were negative.
+    #[inline(always)]
     pub fn minus(self, other: Span, amount: u64) -> Span {
         if self <= other {
             return Span::whole(0);
@@ -59,6 +63,7 @@ impl Span {
 
 impl Bucket {
     /// How long it takes for so many units to come in.
+    #[inline(always)]
     pub fn time_for(&self, units: u64) -> Span {
         if units == 1 {
             return self.unit;
@@ -83,6 +88,7 @@ impl Bucket {
     }
 
     /// How many whole units come in within a time.
+    #[inline(always)]
     pub fn units_in(&self, time: Span) -> u64 {
         if let Some(parts) = time
             .us

@@ -185,6 +185,7 @@ pub struct States {
 
 impl States {
     /// For how many rules something is kept.
+    #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.first.is_some()) + self.rest.len()
     }
@@ -195,6 +196,7 @@ impl States {
     }
 
     /// The state of one rule.
+    #[inline]
     pub fn get(&self, i: usize) -> Option<State> {
         match i {
             0 => self.first,
@@ -203,6 +205,7 @@ impl States {
     }
 
     /// The state of the only rule.
+    #[inline]
     pub(super) fn lone(&mut self) -> Option<&mut State> {
         match self.rest.is_empty() {
             true => self.first.as_mut(),

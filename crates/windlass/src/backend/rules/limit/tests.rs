@@ -87,8 +87,9 @@ proptest! {
             let want = Want::Take(cost);
             let expected = decide(&rules, &states, now, &want).unwrap();
             let mut in_place = states.clone();
-            if let Some(taken) = take_in_place(&rules, &mut in_place, now, &want) {
+            if let Some((taken, seen)) = take_in_place(&rules, &mut in_place, now, cost) {
                 prop_assert_eq!(taken, expected.granted.is_some());
+                prop_assert_eq!(seen, standing(&rules, &expected.states, now, cost));
                 prop_assert_eq!(&in_place, &expected.states);
             } else {
                 prop_assert_eq!(&in_place, &states, "nothing was done");
