@@ -57,7 +57,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a waiter is woken, and does not poll (Redis)",
         file: "backend/redis/scripts/lock/prelude.lua",
-        from: "      call('PUBLISH', channel, id .. ' ' .. fence)\n",
+        from: "      redis.pcall('PUBLISH', channel, id .. ' ' .. fence)\n",
         to: "",
         caught_by: &[
             "--test",
@@ -354,7 +354,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "those who watch are told, and do not poll (Redis)",
         file: "backend/redis/scripts/room/sitting.lua",
-        from: "    call('PUBLISH', 'windlass:news:' .. at.room, '')\n",
+        from: "    redis.pcall('PUBLISH', 'windlass:news:' .. at.room, '')\n",
         to: "",
         caught_by: &["--test", "conformance_redis", "observers_follow"],
     },
@@ -374,6 +374,46 @@ const MUTANTS: &[Mutant] = &[
             "--test",
             "redis_rooms",
             "a_count_whose_answer_was_lost_counts_once",
+        ],
+    },
+    Mutant {
+        breaks: "a room whose keys are lost is void (Redis)",
+        file: "backend/redis/scripts/room/sitting.lua",
+        from: "    call('DEL', held, line)\n",
+        to: "",
+        caught_by: &["--test", "redis_rooms", "a_room_that_loses_a_key_is_void"],
+    },
+    Mutant {
+        breaks: "a dead head of the line is looked after (Redis)",
+        file: "backend/redis/scripts/room/sitting.lua",
+        from: "  if fits(at, weight) then\n    local head",
+        to: "  if false then\n    local head",
+        caught_by: &[
+            "--test",
+            "conformance_redis",
+            "a_dead_head_blocks_nobody_for_long",
+        ],
+    },
+    Mutant {
+        breaks: "what was granted but not answered is undone, whatever the next answer is",
+        file: "lease/undo.rs",
+        from: "if !self.claim.was_unanswered() {",
+        to: "if self.armed {",
+        caught_by: &[
+            "--test",
+            "redis_rooms",
+            "a_refusal_after_a_lost_answer_leaves_nothing",
+        ],
+    },
+    Mutant {
+        breaks: "a latch only goes forward",
+        file: "backend/rules/latch.rs",
+        from: "if now.ended(&terms.generation).is_some() {",
+        to: "if now.generation.is_empty() {",
+        caught_by: &[
+            "--test",
+            "conformance_memory",
+            "generations_follow_each_other",
         ],
     },
     Mutant {
