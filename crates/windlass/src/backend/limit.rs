@@ -96,16 +96,18 @@ impl<'a> KeyName<'a> {
         then(&text[..length])
     }
 
-    /// The name, if it can be one.
-    pub(crate) fn checked(self) -> Option<Name> {
-        if self.key.is_empty() {
-            return Some(Name::checked(self.limiter));
-        }
+    /// Whether anything can go by this name.
+    pub(crate) fn is_valid(self) -> bool {
         let length = self.limiter.len() + 1 + self.key.len();
-        if length > MAX_NAME_BYTES || self.key.chars().any(char::is_control) {
-            return None;
+        self.key.is_empty() || (length <= MAX_NAME_BYTES && !self.key.chars().any(char::is_control))
+    }
+
+    /// The name in one, if it [can be](KeyName::is_valid) one.
+    pub(crate) fn to_name(self) -> Name {
+        match self.key {
+            "" => Name::checked(self.limiter),
+            key => Name::checked(&[self.limiter, "/", key].concat()),
         }
-        Some(Name::checked(&[self.limiter, "/", self.key].concat()))
     }
 }
 
@@ -140,7 +142,8 @@ mod tests {
                 key => Name::new("check", None, &format!("{limiter}/{key}")).unwrap(),
             };
             let parts = KeyName::new(limiter, key);
-            assert_eq!(parts.checked().unwrap(), whole);
+            assert!(parts.is_valid());
+            assert_eq!(parts.to_name(), whole);
             parts.bytes(|bytes| assert_eq!(bytes, whole.as_str().as_bytes()));
         }
     }
@@ -148,9 +151,9 @@ mod tests {
     #[test]
     fn a_key_that_no_name_may_contain_is_refused() {
         let most = "k".repeat(MAX_NAME_BYTES - 2);
-        assert!(KeyName::new("a", &most).checked().is_some());
+        assert!(KeyName::new("a", &most).is_valid());
         for key in ["\n", "b\u{0}", "\u{7f}", "\u{85}", &format!("{most}k")] {
-            assert!(KeyName::new("a", key).checked().is_none(), "{key:?}");
+            assert!(!KeyName::new("a", key).is_valid(), "{key:?}");
         }
     }
 }

@@ -250,13 +250,15 @@ impl LimitStore for World {
         name.bytes(|text| {
             let (mut piece, asked) = self.limits.of(text);
             let now = micros(&self.clock);
-            // A name that is found has been checked.
             if let Some((allowed, seen, _)) = piece.take(&asked, rules, now, units) {
                 return Some(Ok(Decision::new(allowed, seen, Basis::Store)));
             }
+            // A name that is found has been checked.
+            if !piece.map.contains_key(&asked as &dyn Hashed) && !name.is_valid() {
+                return None;
+            }
             let want = Want::Take(units);
-            let owned = name.checked()?;
-            let verdict = piece.decide(&asked, rules, now, &want, || owned);
+            let verdict = piece.decide(&asked, rules, now, &want, || name.to_name());
             Some(verdict.map(|verdict| {
                 let seen = rules::standing(rules, &verdict.states, now, units);
                 Decision::new(verdict.granted.is_some(), seen, Basis::Store)
