@@ -474,7 +474,8 @@ pub async fn a_dead_head_blocks_nobody_for_long(stage: &Stage) {
 
 /// Very many at once.
 pub async fn a_crowd_is_let_in(stage: &Stage) {
-    const CROWD: u32 = 3000;
+    // More than the arguments that a script can pass on at once.
+    const CROWD: u32 = 5000;
     let w = stage.connect().await;
     let all = w.semaphore("jobs", 1).acquire().await.unwrap();
     let tasks: Vec<_> = (0..CROWD)
