@@ -22,6 +22,8 @@ mod proof_bloom;
 #[cfg(test)]
 mod proof_counter;
 #[cfg(test)]
+mod proof_latch;
+#[cfg(test)]
 mod proof_limit;
 #[cfg(test)]
 mod proof_once;
