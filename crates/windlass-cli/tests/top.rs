@@ -75,7 +75,7 @@ fn it_follows_the_size_of_the_terminal_and_scrolls() {
     // Too small to be of use, but no reason to fall over.
     pty.resize(20, 4);
     signal(top.pid(), Signal::WINCH);
-    thread::sleep(Duration::from_millis(200));
+    thread::sleep(Duration::from_millis(200)); // what it draws now cannot be waited for
     assert!(top.is_alive());
     pty.type_in("q");
     assert_eq!(code(&top), 0);

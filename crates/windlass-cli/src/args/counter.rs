@@ -28,15 +28,15 @@ pub(crate) struct CounterAddArgs {
     pub(crate) name: String,
 
     /// How much to add; negative to subtract
-    #[arg(default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(default_value_t = 1, allow_negative_numbers = true, value_parser = whole)]
     pub(crate) amount: i64,
 
     /// Refuse what would make it more than this
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
     pub(crate) max: Option<i64>,
 
     /// Refuse what would make it less than this
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
     pub(crate) min: Option<i64>,
 
     /// End this long after it began [default: never]
@@ -66,4 +66,10 @@ pub(crate) struct CounterGetArgs {
 pub(crate) struct CounterResetArgs {
     /// The counter's name
     pub(crate) name: String,
+}
+
+/// A whole number of 64 bits.
+fn whole(text: &str) -> Result<i64, String> {
+    let explain = |_| format!("not a whole number from {} to {}", i64::MIN, i64::MAX);
+    text.parse().map_err(explain)
 }

@@ -100,7 +100,7 @@ pub async fn it_ends(stage: &Stage) {
     let w = stage.connect().await;
     let brief = w.counter("brief").expire(ms(300));
     assert_eq!(brief.add(5).await.unwrap().value, 5);
-    tokio::time::sleep(ms(150)).await;
+    tokio::time::sleep(ms(150)).await; // half of its life
     let second = brief.add(1).await.unwrap();
     assert!(!w.counter("brief").max(3).add(1).await.unwrap().added);
     tokio::time::sleep(ms(200)).await;
