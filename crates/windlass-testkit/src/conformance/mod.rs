@@ -22,6 +22,7 @@ pub mod lock;
 pub mod locks;
 pub mod once;
 pub mod permissions;
+pub mod refused;
 pub mod rwlock;
 pub mod seen;
 pub mod semaphore;
@@ -120,6 +121,24 @@ async fn look(w: &Coordinator, name: &str) -> LockState {
 #[macro_export]
 macro_rules! conformance {
     ($stage:expr) => {
+        $crate::coordination_conformance! { $stage }
+        $crate::flow_and_data_conformance! { $stage }
+    };
+}
+
+/// The same for a store that has coordination alone, and refuses the rest.
+#[macro_export]
+macro_rules! conformance_without_flow_and_data {
+    ($stage:expr) => {
+        $crate::coordination_conformance! { $stage }
+        $crate::conformance_cases! { $stage; refused: flow_and_data_are_refused; }
+    };
+}
+
+/// Makes a test of every case of locks and all else that is held or waited for.
+#[macro_export]
+macro_rules! coordination_conformance {
+    ($stage:expr) => {
         $crate::conformance_cases! { $stage;
             lock: one_holder_at_a_time, names_do_not_interfere, a_stranger_cannot_release,
                 the_same_owner_renews, a_late_release_spares_the_successor, fences_grow_with_every_grant, any_name_will_do,
@@ -155,6 +174,15 @@ macro_rules! conformance {
                 generations_follow_each_other, every_count_counts_once, the_past_is_bounded;
             barrier: all_begin_and_end_together, a_place_is_given_up_by_owner, rounds_follow_each_other,
                 the_dead_hold_up_nobody_for_long, patience_and_agreement;
+        }
+    };
+}
+
+/// Makes a test of every case of limiters, counters and all else that is not held.
+#[macro_export]
+macro_rules! flow_and_data_conformance {
+    ($stage:expr) => {
+        $crate::conformance_cases! { $stage;
             limit: a_fixed_window, a_token_bucket, a_sliding_window, denied_is_not_charged,
                 several_quotas_are_one_decision, many_keys_at_once, reserving, acquiring, resetting,
                 the_quota_can_change, algorithms_do_not_mix, bad_input, limiters_are_apart,

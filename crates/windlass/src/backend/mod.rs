@@ -16,6 +16,7 @@ mod once;
 mod permissions;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+pub(crate) mod refused;
 pub mod rules;
 mod seen;
 pub(crate) mod topic;
@@ -65,26 +66,41 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// What it announces to those who listen.
     fn news(&self) -> Arc<dyn NewsStore>;
-    /// Its counters.
-    fn counters(&self) -> Arc<dyn counter::CounterStore>;
+
+    /// Its counters. Flow and data are refused by a backend that says nothing of them.
+    fn counters(&self) -> Arc<dyn counter::CounterStore> {
+        Arc::new(refused::Refused(self.capabilities().kind))
+    }
 
     /// Its limiters.
-    fn limits(&self) -> Arc<dyn limit::LimitStore>;
+    fn limits(&self) -> Arc<dyn limit::LimitStore> {
+        Arc::new(refused::Refused(self.capabilities().kind))
+    }
 
     /// Its Bloom filters.
-    fn blooms(&self) -> Arc<dyn BloomStore>;
+    fn blooms(&self) -> Arc<dyn BloomStore> {
+        Arc::new(refused::Refused(self.capabilities().kind))
+    }
 
     /// Its permissions.
-    fn permissions(&self) -> Arc<dyn PermissionStore>;
+    fn permissions(&self) -> Arc<dyn PermissionStore> {
+        Arc::new(refused::Refused(self.capabilities().kind))
+    }
 
     /// What was seen.
-    fn seen(&self) -> Arc<dyn SeenStore>;
+    fn seen(&self) -> Arc<dyn SeenStore> {
+        Arc::new(refused::Refused(self.capabilities().kind))
+    }
 
     /// What was done once.
-    fn onces(&self) -> Arc<dyn OnceStore>;
+    fn onces(&self) -> Arc<dyn OnceStore> {
+        Arc::new(refused::Refused(self.capabilities().kind))
+    }
 
     /// Its topics.
-    fn topics(&self) -> Arc<dyn TopicStore>;
+    fn topics(&self) -> Arc<dyn TopicStore> {
+        Arc::new(refused::Refused(self.capabilities().kind))
+    }
 
     /// Looks at the store as an operator would.
     fn examine(&self) -> Pending<'_, Vec<Finding>>;
