@@ -269,3 +269,26 @@ fn another_boot(path: &Path) {
         .execute("UPDATE fences SET boot = 'an earlier one'", [])
         .unwrap();
 }
+
+/// Whoever has a deleted file open would be alone with it.
+#[tokio::test]
+async fn a_deleted_file_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let w = connect(&url(&path)).await.unwrap();
+    let ttl = Duration::from_secs(3);
+    let guard = w.lock("stock").ttl(ttl).acquire().await.unwrap();
+    for file in ["windlass.db", "windlass.db-wal", "windlass.db-shm"] {
+        fs::remove_file(folder.path().join(file)).unwrap();
+    }
+
+    let other = connect(&url(&path)).await.unwrap();
+    let second = other.lock("stock").acquire().await.unwrap();
+    assert!(second.fence() > guard.fence(), "a new file counts on");
+    tokio::time::timeout(SOON, guard.lost()).await.unwrap();
+    let busy = w.lock("stock").try_acquire().await.unwrap();
+    assert!(busy.is_busy(), "both look at the same file again");
+    assert!(second.release().await.unwrap().was_held());
+    let third = w.lock("stock").acquire().await.unwrap();
+    assert!(third.release().await.unwrap().was_held());
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use windlass::{Coordinator, ErrorKind, Order, Released};
+use windlass::{Coordinator, ErrorKind, Options, Order, Released};
 
 use super::{SOON, Stage};
 use crate::eventually;
@@ -476,7 +476,10 @@ pub async fn a_dead_head_blocks_nobody_for_long(stage: &Stage) {
 pub async fn a_crowd_is_let_in(stage: &Stage) {
     // More than the arguments that a script can pass on at once.
     const CROWD: u32 = 5000;
-    let w = stage.connect().await;
+    // One decision lets all of them in, and may take seconds on a busy machine.
+    let w = stage
+        .connect_with(Options::new().call_timeout(6 * SOON))
+        .await;
     let all = w.semaphore("jobs", 1).acquire().await.unwrap();
     let tasks: Vec<_> = (0..CROWD)
         .map(|_| {

@@ -16,6 +16,7 @@ mod news;
 mod once;
 mod open;
 mod permissions;
+mod place;
 mod schema;
 mod seen;
 mod topic;
@@ -56,7 +57,7 @@ impl File {
         let listeners: Arc<Listeners> = Arc::default();
         let ear = wake::Ear::listen(client, Weak::clone(&wakeups), Arc::clone(&listeners));
         let (opened, at) = (path.clone(), path.clone());
-        let database = tokio::task::spawn_blocking(move || open::open(&opened))
+        let (database, place) = tokio::task::spawn_blocking(move || open::open(&opened))
             .await
             .map_err(|e| Error::new(ErrorKind::Store, "connect", e.to_string()))?
             .map_err(described)?;
@@ -65,7 +66,7 @@ impl File {
             wakeups,
             listeners: Arc::clone(&listeners),
         };
-        let worker = Worker::start(database, mouth);
+        let worker = Worker::start(database, place, mouth);
         Ok(Arc::new(File {
             address,
             path: at,

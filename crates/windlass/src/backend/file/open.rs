@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use super::place::Place;
 use super::schema::{APPLICATION_ID, STEPS, VERSION};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Clock;
@@ -16,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// below the last ceiling that was synced: the next boot goes on from there.
 pub(super) const FENCE_BLOCK: i64 = 1_000_000;
 
-pub(super) fn open(path: &Path) -> Result<Connection> {
+/// Opens the database, and tells which file that is.
+pub(super) fn open(path: &Path) -> Result<(Connection, Place)> {
     check_place(path)?;
     let mut database = Connection::open_with_flags(
         path,
@@ -31,7 +33,8 @@ pub(super) fn open(path: &Path) -> Result<Connection> {
             Error::new(ErrorKind::WrongType, "connect", message).with_hint("choose another path")
         }
     })?;
-    Ok(database)
+    // Looked at after it was opened: if it was deleted in between, the first decision finds out.
+    Ok((database, Place::of(path)))
 }
 
 enum SetUp {

@@ -58,7 +58,8 @@ const FIRST: &str = "
         ceiling INTEGER NOT NULL,
         boot    TEXT NOT NULL
     );
-    INSERT INTO fences VALUES (0, 0, '');
+    INSERT INTO fences
+    SELECT start, start, '' FROM (SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER) AS start);
 ";
 
 const ROOMS: &str = "

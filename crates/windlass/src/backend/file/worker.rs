@@ -12,7 +12,8 @@ use std::thread;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
-use super::open::{FENCE_BLOCK, translate};
+use super::open::{self, FENCE_BLOCK, translate};
+use super::place::Place;
 use super::wake;
 use crate::backend::news::Listeners;
 use crate::backend::{WakeAddress, WakeUps};
@@ -104,11 +105,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn start(database: Connection, mouth: Mouth) -> Worker {
+    pub(super) fn start(database: Connection, place: Place, mouth: Mouth) -> Worker {
         let (jobs, inbox) = mpsc::channel();
         thread::Builder::new()
             .name("windlass-file".to_owned())
-            .spawn(move || work(database, &inbox, &mouth))
+            .spawn(move || work(database, place, &inbox, &mouth))
             .expect("the system can start a thread");
         Worker { jobs }
     }
@@ -152,7 +153,7 @@ impl fmt::Debug for Worker {
     }
 }
 
-fn work(mut database: Connection, inbox: &mpsc::Receiver<Job>, mouth: &Mouth) {
+fn work(mut database: Connection, mut place: Place, inbox: &mpsc::Receiver<Job>, mouth: &Mouth) {
     let clock = Clock::system();
     let mut transactions = 0u64;
     // A process that ended before it could reserve may have left few.
@@ -162,6 +163,21 @@ fn work(mut database: Connection, inbox: &mpsc::Receiver<Job>, mouth: &Mouth) {
     while let Ok(first) = inbox.recv() {
         let mut jobs = vec![first];
         jobs.extend(inbox.try_iter().take(LARGEST - 1));
+        if !place.is_same() {
+            match open::open(place.path()) {
+                Ok(anew) => {
+                    tracing::warn!(path = %place.path().display(), "the database was deleted or replaced");
+                    (database, place) = anew;
+                    mouth.missed();
+                }
+                Err(e) => {
+                    let (kind, text) = (e.kind(), e.to_string());
+                    jobs.into_iter()
+                        .for_each(|job| (job.failed)(Error::new(kind, "call", text.clone())));
+                    continue;
+                }
+            }
+        }
         if transactions.is_multiple_of(SWEEP_EVERY) {
             sweep(&database, clock.now());
         }
@@ -333,6 +349,14 @@ pub(super) struct Mouth {
 }
 
 impl Mouth {
+    /// Whatever was awaited must be asked for again.
+    fn missed(&self) {
+        if let Some(wakeups) = self.wakeups.upgrade() {
+            wakeups.missed();
+        }
+        self.listeners.missed();
+    }
+
     fn wake(&self, wakes: &[(WakeAddress, Fence)]) {
         let mut elsewhere: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for (to, fence) in wakes {
