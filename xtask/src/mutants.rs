@@ -55,6 +55,13 @@ const MUTANTS: &[Mutant] = &[
         caught_by: &["--lib", "the_scripts_decide_as_the_rules_do"],
     },
     Mutant {
+        breaks: "a release by another library is noticed (Redis)",
+        file: "backend/redis/scripts/lock/shared.lua",
+        from: "if left < 0 or left > pause then",
+        to: "if false then",
+        caught_by: &["--test", "redis_access", "a_release_by_another_library"],
+    },
+    Mutant {
         breaks: "a waiter is woken, and does not poll (Redis)",
         file: "backend/redis/scripts/lock/prelude.lua",
         from: "      redis.pcall('PUBLISH', channel, id .. ' ' .. fence)\n",

@@ -148,6 +148,35 @@ async fn a_lock_of_another_library_is_a_lock() {
     assert_eq!(server.command(&["EXISTS", "stock"]).unwrap(), "0");
 }
 
+/// When another library releases, it tells nobody: those who wait look by themselves, long before their
+/// heartbeat would, and whether or not its key has an end.
+#[tokio::test]
+async fn a_release_by_another_library_is_noticed() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server.url()).await.unwrap();
+    for words in [&["PX", "600000"][..], &[]] {
+        let mut set = vec!["SET", "stock", "theirs", "NX"];
+        set.extend(words);
+        assert_eq!(server.command(&set).unwrap(), "OK");
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let w = w.clone();
+                tokio::spawn(async move {
+                    let guard = w.lock("stock").acquire().await.unwrap();
+                    guard.release().await.unwrap().was_held()
+                })
+            })
+            .collect();
+        has_waiters(&w, "stock", 3).await;
+        server.command(&["DEL", "stock"]).unwrap();
+        for waiter in waiting {
+            // A heartbeat would come after ten seconds.
+            let served = tokio::time::timeout(SOON, waiter).await;
+            assert!(served.expect("nobody looked").unwrap());
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_key_without_ttl_is_healed_on_request() {
     let server = RedisServer::start().unwrap();

@@ -234,7 +234,8 @@ pub enum Acquired {
     Queued {
         /// The fence to be.
         place: Fence,
-        /// When the first of the present holders' claims ends unless renewed; `None` if never.
+        /// When the first of the present holders' claims ends unless renewed; `None` if never. Sooner
+        /// if the holder may go without anybody being told.
         held_for: Option<Duration>,
     },
     /// No room, and the asker did not want to wait. The holder is the one whose claim would end
@@ -325,7 +326,8 @@ pub enum Renewed {
     },
     /// Still in line.
     Waiting {
-        /// When the first of the present holders' claims ends unless renewed; `None` if never.
+        /// When the first of the present holders' claims ends unless renewed; `None` if never. Sooner
+        /// if the holder may go without anybody being told.
         held_for: Option<Duration>,
     },
     /// Not the owner's any more: neither held nor in line.

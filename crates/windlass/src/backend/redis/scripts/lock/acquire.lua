@@ -4,7 +4,7 @@
 --   flags: any of q = line up if held, r = record the claim now, h = give a foreign key without
 --          expiry one
 --   returns: the fence, if granted
---            {1, place, holder's ms left} if in line
+--            {1, place, ms until it should ask} if in line
 --            {2, holder, holder's ms left, holder's record or false, server's time in ms} if held
 --
 -- Atomic because "is it free, and does nobody wait" and "now it is mine" must not be parted.
@@ -57,7 +57,7 @@ local function acquire(lock, line, claim, owner, ttl, flags, rest)
     end
     write_record(claim, digits(place) .. ' ' .. rest, ttl)
     keep_line(line, ttl)
-    return {1, place, held_for(lock)}
+    return {1, place, look_after(lock, line, claim, owner, holder)}
   end
   local prefix = string.sub(claim, 1, -#owner - 1)
   return {2, holder, held_for(lock), call('GET', prefix .. holder), server_ms()}

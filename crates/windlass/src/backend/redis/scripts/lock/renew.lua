@@ -3,7 +3,7 @@
 --   arguments: ttl ms, flags, the claim record
 --   flags: any of = if a later claim of the same owner may be in the place, and is to be left alone,
 --          ! to write the record anew (and so to take the place of an earlier claim)
---   returns: 1 if held, {1, holder's ms left} if in line, 0 if neither
+--   returns: 1 if held, {1, ms until it should ask} if in line, 0 if neither
 --
 -- Atomic because a claim that is no longer the owner's must not be extended.
 -- Inner calls when held: GET, PEXPIRE, PEXPIRE (SET instead, the first time).
@@ -20,7 +20,7 @@ local function renew(lock, line, claim, owner, ttl, flags, record)
   if not held then
     write_record(claim, record, ttl)
     keep_line(line, ttl)
-    return {1, held_for(lock)}
+    return {1, look_after(lock, line, claim, owner, holder)}
   end
   call('PEXPIRE', lock, ttl)
   -- A record that is there already keeps its fence and its time.
