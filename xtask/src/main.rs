@@ -14,7 +14,9 @@ usage: cargo xtask <chore>
   test   install what servers are missing, then run every test
   mutants [WORD]
          break each safety promise on purpose, and see its test fail
-  ci     formatting, lints, documentation, each feature alone, then `test`
+  interop [--only NAME] [--broken] [--list]
+         count together with other libraries, under locks of one name
+  ci     formatting, lints, documentation, each feature alone, then `test` and `interop`
 ";
 
 fn main() -> ExitCode {
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
     let done = match chore.as_str() {
         "test" => test(),
         "mutants" => mutants(),
+        "interop" => interop(),
         "ci" => ci(),
         _ => {
             eprint!("{USAGE}");
@@ -48,6 +51,23 @@ fn test() -> Result<(), String> {
 fn mutants() -> Result<(), String> {
     let only = std::env::args().nth(2);
     mutants::hunt(&servers::provide()?, only.as_deref())
+}
+
+/// Other libraries' locks and ours keep each other out.
+fn interop() -> Result<(), String> {
+    let mut variables = servers::provide()?;
+    let home = servers::target().join("interop");
+    variables.push((
+        "WINDLASS_INTEROP_HOME".to_owned(),
+        home.display().to_string(),
+    ));
+    let more: Vec<String> = match std::env::args().nth(1).as_deref() {
+        Some("interop") => std::env::args().skip(2).collect(),
+        _ => Vec::new(),
+    };
+    let mut args = vec!["--quiet", "--package", "windlass-interop", "--"];
+    args.extend(more.iter().map(String::as_str));
+    cargo("run", &args, &variables)
 }
 
 /// All that must hold before a change lands.
@@ -86,5 +106,6 @@ fn ci() -> Result<(), String> {
     for (command, args) in steps {
         cargo(command, args, &strict)?;
     }
-    test()
+    test()?;
+    interop()
 }

@@ -1,0 +1,182 @@
+//! Both sides at once, on one name.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use windlass_testkit::TestProcess;
+
+use crate::neighbours::{Neighbour, PROCESSES};
+use crate::ours::By;
+use crate::section::Counter;
+
+/// Longer than any contest takes, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(240);
+const START_UP: Duration = Duration::from_secs(60);
+const NEWS_EVERY: Duration = Duration::from_secs(5);
+
+/// One run of a neighbour against ours.
+#[derive(Debug)]
+pub(crate) struct Contest {
+    pub(crate) neighbour: &'static Neighbour,
+    /// Whether the two sides use different names, and so do not keep each other out.
+    pub(crate) broken: bool,
+    pub(crate) theirs: u64,
+    pub(crate) ours: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) version: String,
+    pub(crate) lost: u64,
+    /// How often the lock went from one side to the other.
+    pub(crate) turns: u64,
+    pub(crate) took: Duration,
+    /// What went wrong, if anything did.
+    pub(crate) failure: Option<String>,
+}
+
+impl Outcome {
+    pub(crate) fn failed(why: String) -> Outcome {
+        Outcome {
+            failure: Some(why),
+            ..Outcome::default()
+        }
+    }
+}
+
+impl Contest {
+    /// The whole contest, or a short one that has to lose updates.
+    pub(crate) fn of(neighbour: &'static Neighbour, broken: bool) -> Contest {
+        let part = if broken { 5 } else { 1 };
+        Contest {
+            neighbour,
+            broken,
+            theirs: neighbour.theirs / part,
+            ours: neighbour.ours / part,
+        }
+    }
+
+    /// Sections of both sides.
+    pub(crate) fn sections(&self) -> u64 {
+        PROCESSES * (self.theirs + self.ours)
+    }
+
+    /// A contest where one side only ran after the other has shown nothing.
+    pub(crate) fn fewest_turns(&self) -> u64 {
+        PROCESSES * self.theirs.min(self.ours) / 20
+    }
+
+    /// Runs it.
+    pub(crate) fn run(&self) -> Outcome {
+        eprintln!("interop: {} begins", self.neighbour.name);
+        self.attempt().unwrap_or_else(Outcome::failed)
+    }
+
+    fn attempt(&self) -> Result<Outcome, String> {
+        let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+        let file = folder.path().join("counter");
+        Counter::create(&file).map_err(|e| e.to_string())?;
+        let store = self.neighbour.store.start(folder.path());
+        let store = store.map_err(|e| e.to_string())?;
+        let theirs = self.side(PROCESSES, &|| {
+            let mut command = (self.neighbour.program)();
+            command.args([&store.for_them, "interop"]);
+            command.arg(&file).arg(self.theirs.to_string());
+            command
+        })?;
+        let ours = self.side(PROCESSES, &|| self.our_command(&store.for_us, &file))?;
+        let version = ready(&theirs)?;
+        ready(&ours)?;
+        let since = Instant::now();
+        let all: Vec<&TestProcess> = theirs.iter().chain(&ours).collect();
+        for process in &all {
+            let mut stdin = process.take_stdin().ok_or("a program without stdin")?;
+            stdin.write_all(b"go\n").map_err(|e| e.to_string())?;
+        }
+        let counter = Counter::open(&file).map_err(|e| e.to_string())?;
+        let turns = self.wait(&all, &counter, since)?;
+        let (counted, _) = counter.read().map_err(|e| e.to_string())?;
+        Ok(Outcome {
+            version,
+            lost: self.sections().saturating_sub(counted),
+            turns,
+            took: since.elapsed(),
+            failure: None,
+        })
+    }
+
+    fn our_command(&self, url: &str, file: &Path) -> Command {
+        let me = std::env::current_exe().expect("a program knows where it is");
+        let name = if self.broken { "another" } else { "interop" };
+        let by = match self.neighbour.by {
+            By::Lock => "lock",
+            By::Election => "election",
+        };
+        let mut command = Command::new(me);
+        command.args(["ours", url, name]).arg(file);
+        command.arg(self.ours.to_string()).args(["--by", by]);
+        command
+    }
+
+    fn side(&self, count: u64, command: &dyn Fn() -> Command) -> Result<Vec<TestProcess>, String> {
+        let start = |_| TestProcess::spawn(command().stdin(Stdio::piped()));
+        let started: Result<Vec<_>, _> = (0..count).map(start).collect();
+        started.map_err(|e| e.to_string())
+    }
+
+    /// Waits for all of them; how often the lock changed sides.
+    fn wait(&self, all: &[&TestProcess], counter: &Counter, since: Instant) -> Result<u64, String> {
+        let mut turns = 0;
+        let mut news = since + NEWS_EVERY;
+        for process in all {
+            let status = loop {
+                if let Some(status) = process.wait_timeout(Duration::from_millis(500)) {
+                    break status;
+                }
+                // One that has failed would leave the others to count alone: no need to wait.
+                let dead = |p: &&&TestProcess| {
+                    p.wait_timeout(Duration::ZERO).is_some_and(|s| !s.success())
+                };
+                if let Some(dead) = all.iter().find(dead) {
+                    let said = dead.stdout_lines();
+                    return Err(format!("a process failed, having said {said:?}"));
+                }
+                if since.elapsed() > LIMIT {
+                    return Err(format!("not done after {LIMIT:?}"));
+                }
+                if Instant::now() > news {
+                    let counted = counter.read().map_or(0, |(number, _)| number);
+                    let (name, sections) = (self.neighbour.name, self.sections());
+                    eprintln!("interop: {name} {counted} of {sections}");
+                    news += NEWS_EVERY;
+                }
+            };
+            if !status.success() {
+                let said = process.stdout_lines();
+                return Err(format!("a process failed ({status}), having said {said:?}"));
+            }
+            let done = process.wait_for_line(|line| line.starts_with("done "), START_UP);
+            let words = done.ok_or("a process ended without having said that it was done")?;
+            let number = words
+                .split(' ')
+                .nth(2)
+                .and_then(|word| word.parse::<u64>().ok());
+            turns += number.ok_or_else(|| format!("no number of turns in {words:?}"))?;
+        }
+        Ok(turns)
+    }
+}
+
+/// Waits until all are connected; the version that the last of them names.
+fn ready(side: &[TestProcess]) -> Result<String, String> {
+    let mut version = String::new();
+    for process in side {
+        let line = process.wait_for_line(|line| line.starts_with("ready "), START_UP);
+        let line = line.ok_or("a process did not get ready; see what it wrote above")?;
+        version = line["ready ".len()..].to_owned();
+    }
+    Ok(version)
+}

@@ -1,0 +1,96 @@
+//! Who counts with us, and how its program is started.
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use windlass_testkit::RedisServer;
+
+use crate::kit::{Kit, home, sources};
+use crate::ours::By;
+
+/// Another library.
+#[derive(Debug)]
+pub(crate) struct Neighbour {
+    pub(crate) name: &'static str,
+    pub(crate) kit: Kit,
+    pub(crate) store: Store,
+    pub(crate) by: By,
+    /// Sections that each process of theirs does, and each of ours.
+    pub(crate) theirs: u64,
+    pub(crate) ours: u64,
+    /// The program and its first arguments.
+    pub(crate) program: fn() -> Command,
+}
+
+/// Processes of each side.
+pub(crate) const PROCESSES: u64 = 2;
+
+/// All of them; the first is also the one that the check itself is checked with.
+pub(crate) const NEIGHBOURS: &[Neighbour] = &[
+    redis("redis-py", Kit::Python, || python("redis_py.py")),
+    redis("node-redlock-4", Kit::Node, || node("redlock4.js")),
+    redis("node-redlock-5", Kit::Node, || node("redlock5.js")),
+    redis("redsync", Kit::Go, || built("redsync")),
+    redis("redislock", Kit::Go, || built("redislock")),
+    redis("rslock", Kit::Rust, || {
+        Command::new(home().join("rust/debug/rslock-neighbour"))
+    }),
+];
+
+const fn redis(name: &'static str, kit: Kit, program: fn() -> Command) -> Neighbour {
+    Neighbour {
+        name,
+        kit,
+        store: Store::Redis,
+        by: By::Lock,
+        theirs: 500,
+        ours: 500,
+        program,
+    }
+}
+
+fn python(script: &str) -> Command {
+    let mut command = Command::new(home().join("python/bin/python"));
+    command.arg(sources().join("python").join(script));
+    command
+}
+
+fn node(script: &str) -> Command {
+    let mut command = Command::new("node");
+    command.arg(home().join("node").join(script));
+    command
+}
+
+fn built(program: &str) -> Command {
+    Command::new(home().join("bin").join(program))
+}
+
+/// Where the locks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Store {
+    Redis,
+}
+
+/// A store of one contest's own, and the URL for either side. It ends with this value.
+pub(crate) struct Running {
+    pub(crate) for_us: String,
+    pub(crate) for_them: String,
+    _keep: Box<dyn std::any::Any>,
+}
+
+impl Store {
+    /// Starts one.
+    pub(crate) fn start(self, _folder: &Path) -> io::Result<Running> {
+        match self {
+            Store::Redis => {
+                let server = RedisServer::start()?;
+                Ok(Running {
+                    for_us: server.url(),
+                    for_them: server.url(),
+                    _keep: Box::new(server),
+                })
+            }
+        }
+    }
+}

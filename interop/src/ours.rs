@@ -1,0 +1,101 @@
+//! Our side: the library, as a program would use it.
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use windlass::{Coordinator, Lease, Released};
+
+use crate::section::{Counter, THINK};
+
+/// Nobody waits that long unless something is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What one process does.
+#[derive(Debug, Args)]
+pub(crate) struct Work {
+    url: String,
+    name: String,
+    file: PathBuf,
+    sections: u64,
+    /// What keeps the others out
+    #[arg(long, value_enum, default_value_t = By::Lock)]
+    by: By,
+}
+
+/// What keeps the others out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// A lock.
+    Lock,
+    /// Being the leader.
+    Election,
+}
+
+/// Says that it is ready, waits to be told to go, and does its sections.
+pub(crate) fn run(work: &Work) -> Result<(), String> {
+    work.all_sections()
+        .map_err(|error| format!("ours: {error}"))
+}
+
+impl Work {
+    #[tokio::main(flavor = "current_thread")]
+    async fn all_sections(&self) -> Result<(), Box<dyn Error>> {
+        let w = windlass::connect(&self.url).await?;
+        let counter = Counter::open(&self.file)?;
+        println!("ready {}", env!("CARGO_PKG_VERSION"));
+        io::stdin().read_line(&mut String::new())?;
+        let mut turns = 0;
+        let mut highest = 0;
+        for _ in 0..self.sections {
+            let fence = self.section(&w, &counter, &mut turns).await?;
+            if fence <= highest {
+                return Err(format!("fence {fence} came after {highest}").into());
+            }
+            highest = fence;
+            // Only ours stand in line, and while one of them does the lock is never free for those who
+            // come by and look: let them in.
+            tokio::time::sleep(Duration::from_micros(rand::random_range(0..6000))).await;
+        }
+        println!("done {} {turns}", self.sections);
+        Ok(())
+    }
+
+    async fn section(
+        &self,
+        w: &Coordinator,
+        counter: &Counter,
+        turns: &mut u64,
+    ) -> Result<u64, Box<dyn Error>> {
+        let (fence, released) = match self.by {
+            By::Lock => {
+                let guard = w.lock(&self.name).wait(PATIENCE).acquire().await?;
+                (count(&guard, counter, turns).await?, guard.release().await?)
+            }
+            By::Election => {
+                let election = w.election(&self.name).wait(PATIENCE);
+                let leadership = election.campaign("ours").await?;
+                let fence = count(&leadership, counter, turns).await?;
+                (fence, leadership.resign().await?)
+            }
+        };
+        match released {
+            Released::WasHeld => Ok(fence),
+            other => Err(format!("somebody took what was ours: {other:?}").into()),
+        }
+    }
+}
+
+/// The section itself; the fence it was done under.
+async fn count(lease: &Lease, counter: &Counter, turns: &mut u64) -> Result<u64, Box<dyn Error>> {
+    let (number, side) = counter.read()?;
+    *turns += u64::from(side == b't');
+    tokio::time::sleep(THINK).await;
+    counter.write(number + 1, 'o')?;
+    match lease.is_held() {
+        true => Ok(lease.fence().get()),
+        false => Err("the lease was lost within a section".into()),
+    }
+}

@@ -1,0 +1,79 @@
+//! The table at the end.
+
+use crate::contest::{Contest, Outcome};
+use crate::neighbours::{NEIGHBOURS, PROCESSES};
+
+/// A contest and what came of it.
+#[derive(Debug)]
+pub(crate) struct Row {
+    contest: Contest,
+    outcome: Outcome,
+}
+
+impl Row {
+    pub(crate) fn of(contest: &Contest, outcome: Outcome) -> Row {
+        Row {
+            contest: Contest { ..*contest },
+            outcome,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.contest.neighbour.name
+    }
+
+    /// In the order of the list, the broken ones last.
+    pub(crate) fn place(&self) -> (bool, Option<usize>) {
+        let same = |n: &crate::neighbours::Neighbour| n.name == self.name();
+        (self.contest.broken, NEIGHBOURS.iter().position(same))
+    }
+
+    /// Whether it went as it has to.
+    pub(crate) fn is_fine(&self) -> bool {
+        self.verdict().is_ok()
+    }
+
+    fn verdict(&self) -> Result<&'static str, String> {
+        let Outcome { lost, turns, .. } = self.outcome;
+        if let Some(failure) = &self.outcome.failure {
+            return Err(failure.clone());
+        }
+        match (self.contest.broken, lost) {
+            (true, 0) => {
+                Err("different names, and yet nothing was lost: the check is blind".to_owned())
+            }
+            (true, _) => Ok("different names: lost, as it has to be"),
+            (false, 0) if turns < self.contest.fewest_turns() => {
+                Err(format!("the sides hardly met: {turns} turns"))
+            }
+            (false, 0) => Ok("none lost"),
+            (false, _) => Err("updates were lost".to_owned()),
+        }
+    }
+}
+
+/// Prints it.
+pub(crate) fn print(rows: &[Row]) {
+    println!(
+        "{:<16} {:<14} {:>7} {:>6} {:>6} {:>5} {:>8}",
+        "neighbour", "version", "theirs", "ours", "turns", "lost", "seconds"
+    );
+    for row in rows {
+        let (theirs, ours) = (row.contest.theirs, row.contest.ours);
+        let outcome = &row.outcome;
+        println!(
+            "{:<16} {:<14} {:>7} {:>6} {:>6} {:>5} {:>8.1}  {}",
+            row.name(),
+            outcome.version,
+            theirs * PROCESSES,
+            ours * PROCESSES,
+            outcome.turns,
+            outcome.lost,
+            outcome.took.as_secs_f64(),
+            match row.verdict() {
+                Ok(fine) => fine.to_owned(),
+                Err(bad) => format!("FAILED: {bad}"),
+            }
+        );
+    }
+}

@@ -1,0 +1,48 @@
+//! A critical section: read a number from a file, think, write it back plus one.
+//!
+//! The file is 20 bytes: 19 digits and a letter for the side that wrote last. It is written in place, so
+//! that a reader sees one number or the other and never half of one: what is lost is lost because two
+//! were inside at once, and for no other reason.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+const DIGITS: usize = 19;
+
+/// Long enough for two that are inside at once to lose an update.
+pub(crate) const THINK: Duration = Duration::from_micros(500);
+
+/// The file that is counted in.
+#[derive(Debug)]
+pub(crate) struct Counter(File);
+
+impl Counter {
+    /// A new one, at zero.
+    pub(crate) fn create(path: &Path) -> io::Result<()> {
+        std::fs::write(path, format!("{:0DIGITS$}-", 0))
+    }
+
+    /// One that is there.
+    pub(crate) fn open(path: &Path) -> io::Result<Counter> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Counter(file))
+    }
+
+    /// The number, and who wrote it.
+    pub(crate) fn read(&self) -> io::Result<(u64, u8)> {
+        let mut bytes = [0; DIGITS + 1];
+        self.0.read_exact_at(&mut bytes, 0)?;
+        let digits = std::str::from_utf8(&bytes[..DIGITS]).unwrap_or_default();
+        let number = digits.parse().map_err(io::Error::other)?;
+        Ok((number, bytes[DIGITS]))
+    }
+
+    /// Writes the number.
+    pub(crate) fn write(&self, number: u64, side: char) -> io::Result<()> {
+        self.0
+            .write_all_at(format!("{number:0DIGITS$}{side}").as_bytes(), 0)
+    }
+}
