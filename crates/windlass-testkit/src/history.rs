@@ -1,15 +1,27 @@
-//! What many processes certainly held, and when: to be checked afterwards.
+//! What many processes saw, and when: to be checked afterwards.
+//!
+//! Each client tells what it saw, as [`Event`]s; [`check`] says whether all of it together can be what a
+//! lock does. Of shares, which many may hold at once, [`most_at_once`] tells how many did.
 //!
 //! A holder cannot say when it stopped holding if it was killed, and must not be believed about the
 //! time it was frozen. So it tells only of the time that is certain: from after it was granted until
 //! before it last saw that the lease was valid. All clocks are the machine's boot clock.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use rustix::time::{ClockId, clock_gettime};
+
+mod check;
+mod event;
+#[cfg(test)]
+mod rules_tests;
+mod verdict;
+
+pub use check::{Attempt, Breach, Recovery, Verdict, Write, check};
+pub use event::{Event, Seen, load, save};
 
 /// A time during which a share was certainly held.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +49,7 @@ pub fn boot_nanos() -> u64 {
 #[derive(Debug)]
 pub struct History {
     addr: SocketAddr,
-    told: Arc<Mutex<Vec<Held>>>,
+    told: Arc<Mutex<Vec<Event>>>,
 }
 
 impl History {
@@ -53,7 +65,7 @@ impl History {
                 thread::spawn(move || {
                     for line in BufReader::new(stream).lines().map_while(Result::ok) {
                         // A line that was cut off by a kill says nothing.
-                        told.lock().unwrap().extend(parse(&line));
+                        told.lock().unwrap().extend(serde_json::from_str(&line));
                     }
                 });
             }
@@ -66,12 +78,35 @@ impl History {
         self.addr
     }
 
-    /// What was told so far of things called `what`.
+    /// All that was told so far.
+    pub fn events(&self) -> Vec<Event> {
+        self.told.lock().unwrap().clone()
+    }
+
+    /// Adds what the test itself does.
+    pub fn add(&self, event: Event) {
+        self.told.lock().unwrap().push(event);
+    }
+
+    /// What was told so far of shares of things called `what`.
     pub fn of(&self, what: &str) -> Vec<Held> {
         let told = self.told.lock().unwrap();
         told.iter()
-            .filter(|held| held.what == what)
-            .cloned()
+            .filter(|event| event.what == what)
+            .filter_map(|event| match event.seen {
+                Seen::Share {
+                    weight,
+                    fence,
+                    begin,
+                } => Some(Held {
+                    what: event.what.clone(),
+                    weight,
+                    fence,
+                    begin,
+                    end: event.at,
+                }),
+                _ => None,
+            })
             .collect()
     }
 }
@@ -90,30 +125,24 @@ impl Teller {
 
     /// Tells of one time.
     pub fn tell(&mut self, held: &Held) -> io::Result<()> {
-        let Held {
-            what,
-            weight,
-            fence,
-            begin,
-            end,
-        } = held;
-        let line = format!("{what} {weight} {fence} {begin} {end} .\n");
-        self.0.write_all(line.as_bytes())
+        self.tell_event(&Event {
+            at: held.end,
+            client: String::new(),
+            what: held.what.clone(),
+            seen: Seen::Share {
+                weight: held.weight,
+                fence: held.fence,
+                begin: held.begin,
+            },
+        })
     }
-}
 
-fn parse(line: &str) -> Option<Held> {
-    let words: Vec<&str> = line.split(' ').collect();
-    let [what, weight, fence, begin, end, "."] = words.as_slice() else {
-        return None;
-    };
-    Some(Held {
-        what: (*what).to_owned(),
-        weight: weight.parse().ok()?,
-        fence: fence.parse().ok()?,
-        begin: begin.parse().ok()?,
-        end: end.parse().ok()?,
-    })
+    /// Tells of one event, in one write: a kill leaves it whole or cut off, but never mixed up.
+    pub fn tell_event(&mut self, event: &Event) -> io::Result<()> {
+        let mut line = serde_json::to_vec(event)?;
+        line.push(b'\n');
+        self.0.write_all(&line)
+    }
 }
 
 /// The most weight that was held at one moment.
@@ -137,23 +166,39 @@ pub fn most_at_once(history: &[Held]) -> u64 {
 /// Two grants in the order of time whose fences are not in order, if there are any. Of grants that
 /// overlap nothing is said.
 pub fn fence_went_back(history: &[Held]) -> Option<(Held, Held)> {
-    let mut by_begin: Vec<&Held> = history.iter().collect();
-    by_begin.sort_unstable_by_key(|held| held.begin);
+    let spans: Vec<(u64, u64, u64, &Held)> = history
+        .iter()
+        .map(|held| (held.begin, held.end, held.fence, held))
+        .collect();
+    let pairs = in_order(&spans, |before, after| before >= after);
+    let (before, after) = pairs.into_iter().next()?;
+    Some((before.clone(), after.clone()))
+}
+
+/// Those of the spans `(begin, end, fence, what)` that came after another had ended, and whose fence is
+/// `wrong` beside the highest of those that had; each with that one.
+fn in_order<'a, T>(
+    spans: &[(u64, u64, u64, &'a T)],
+    wrong: impl Fn(u64, u64) -> bool,
+) -> Vec<(&'a T, &'a T)> {
+    let mut by_begin: Vec<_> = spans.iter().collect();
+    by_begin.sort_by_key(|(begin, ..)| *begin);
     let mut by_end = by_begin.clone();
-    by_end.sort_unstable_by_key(|held| held.end);
+    by_end.sort_by_key(|(_, end, ..)| *end);
     let mut ended = by_end.into_iter().peekable();
-    let mut highest: Option<&Held> = None;
-    for held in by_begin {
-        while let Some(before) = ended.next_if(|before| before.end < held.begin) {
-            if highest.is_none_or(|highest| before.fence > highest.fence) {
-                highest = Some(before);
+    let mut highest: Option<(u64, &T)> = None;
+    let mut pairs = Vec::new();
+    for (begin, _, fence, what) in by_begin {
+        while let Some((.., fence, what)) = ended.next_if(|(_, end, ..)| end < begin) {
+            if highest.is_none_or(|(highest, _)| *fence > highest) {
+                highest = Some((*fence, *what));
             }
         }
-        if let Some(highest) = highest.filter(|highest| highest.fence >= held.fence) {
-            return Some((highest.clone(), held.clone()));
+        if let Some((_, before)) = highest.filter(|(highest, _)| wrong(*highest, *fence)) {
+            pairs.push((before, *what));
         }
     }
-    None
+    pairs
 }
 
 #[cfg(test)]
@@ -192,12 +237,16 @@ mod tests {
         let history = History::start().unwrap();
         let mut teller = Teller::connect(history.addr()).unwrap();
         teller.tell(&held(1, 2, 3, 4)).unwrap();
-        teller.0.write_all(b"x 1 2 3 4").unwrap();
+        teller
+            .0
+            .write_all(b"{\"at\":4,\"client\":\"\",\"wh")
+            .unwrap();
         drop(teller);
         assert!(crate::eventually_blocking(
             std::time::Duration::from_secs(5),
             || history.of("x").len() == 1
         ));
-        assert_eq!(parse("x 1 2 3 4"), None);
+        assert_eq!(history.of("x"), [held(1, 2, 3, 4)]);
+        assert_eq!(history.events().len(), 1);
     }
 }

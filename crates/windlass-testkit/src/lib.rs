@@ -7,7 +7,7 @@
 //! * [`TestProcess`] runs another program, to be killed or frozen at the worst moment.
 //! * [`mod@conformance`] holds every behaviour that all backends share, written once.
 //! * [`FencedRegister`] is a resource that checks fences, as a database would.
-//! * [`history`] collects what many processes certainly held, and checks that they did not hold too much.
+//! * [`history`] collects what many processes saw, and checks that it is what locks do.
 //! * [`eventually`] and [`eventually_blocking`] wait for what has no signal to wait for.
 //!
 //! Whatever is started here ends with the value that stands for it, and also when the test process

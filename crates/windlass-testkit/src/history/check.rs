@@ -1,0 +1,378 @@
+//! What a history of a lock must be like.
+//!
+//! * **Exclusion.** No two clients held the lock at one moment. A client certainly held it from when it
+//!   heard of the grant until it last saw that the lease was valid; that is before it was told of a loss,
+//!   and before it asked to release. What a client that was frozen or killed did not look at, it is not
+//!   believed about.
+//! * **Fences.** No two grants have the same, and of two grants in the order of time the later has the
+//!   higher one. In the order of time: the one was held before the other was granted, or granted before
+//!   the other was asked for.
+//! * **Gates.** What was admitted is not lower than what was admitted before it was asked.
+//! * **Loss** is final: who was told of it does not say that it holds the lock.
+//! * **Recovery.** After each fault somebody is granted the lock.
+//!
+//! Counted, and not judged: how many were overtaken by somebody who asked clearly later, and how long
+//! nobody was granted anything around each fault. Who died in line, or was cut off, is rightly overtaken.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::event::{Event, Seen};
+use super::{Held, in_order};
+
+/// Who asks so much later than another is clearly behind it in line: longer than an answer takes.
+const CLEARLY_LATER: u64 = 100_000_000;
+
+/// One attempt, as its client saw it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attempt {
+    /// Who.
+    pub client: String,
+    /// Its number among the client's.
+    pub number: u64,
+    /// When it was about to ask.
+    pub asked: u64,
+    /// When it heard that it was granted, and the fence.
+    pub granted: Option<(u64, u64)>,
+    /// When it last saw that it held the lock.
+    pub held: Option<u64>,
+    /// When it was told of a loss.
+    pub lost: Option<u64>,
+    /// When it asked to release.
+    pub release_asked: Option<u64>,
+}
+
+impl Attempt {
+    /// The time during which it certainly held the lock.
+    pub fn certain(&self) -> Option<Held> {
+        let (begin, fence) = self.granted?;
+        Some(Held {
+            what: format!("{}#{}", self.client, self.number),
+            weight: 1,
+            fence,
+            begin,
+            end: self.held.filter(|held| *held >= begin)?,
+        })
+    }
+}
+
+/// A write that a gate has answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Who wrote.
+    pub client: String,
+    /// Where.
+    pub gate: String,
+    /// With which fence.
+    pub fence: u64,
+    /// When it was sent.
+    pub asked: u64,
+    /// When it was answered.
+    pub answered: u64,
+}
+
+/// What must not happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Breach {
+    /// Two held the lock at one moment.
+    TwoHolders(Box<Attempt>, Box<Attempt>),
+    /// Two grants have one fence.
+    SameFence(Box<Attempt>, Box<Attempt>),
+    /// A later grant has a lower fence.
+    FenceWentBack(Box<Attempt>, Box<Attempt>),
+    /// A write was admitted after one with a higher fence.
+    StaleWrite(Write, Write),
+    /// A client said that it held what it had been told was lost.
+    HeldAfterLoss(Box<Attempt>),
+    /// Nobody was granted the lock after the fault.
+    NoRecovery(Recovery),
+}
+
+/// A fault, and how long it was felt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// What was done, and to what.
+    pub fault: String,
+    /// When.
+    pub begin: u64,
+    /// When it was over.
+    pub end: u64,
+    /// The longest time without any sign that somebody was served, from the last one before the fault to
+    /// the first grant after it was over.
+    pub gap: u64,
+    /// How long after it was over somebody was granted the lock.
+    pub after: Option<u64>,
+}
+
+/// What is to be said of one lock.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Its name.
+    pub what: String,
+    /// All attempts, by the time they were begun.
+    pub attempts: Vec<Attempt>,
+    /// Writes that were admitted, and how many were refused.
+    pub admitted: usize,
+    /// Writes that were refused as stale.
+    pub refused: usize,
+    /// What must not happen, and did. At most one of a kind for each attempt.
+    pub breaches: Vec<Breach>,
+    /// How many were overtaken.
+    pub overtaken: usize,
+    /// What was done, and how long it was felt.
+    pub recoveries: Vec<Recovery>,
+}
+
+/// Looks at all locks of a history; faults befall all of them.
+pub fn check(events: &[Event]) -> Vec<Verdict> {
+    let is_fault = |e: &&Event| matches!(e.seen, Seen::Fault { .. } | Seen::Healed { .. });
+    let names: BTreeSet<&str> = events
+        .iter()
+        .filter(|e| !is_fault(e))
+        .map(|e| e.what.as_str())
+        .collect();
+    let look = |what: &str| {
+        let of_it = |e: &&Event| is_fault(e) || e.what == what;
+        let mut events: Vec<&Event> = events.iter().filter(of_it).collect();
+        events.sort_by_key(|e| e.at);
+        check_one(what, &events)
+    };
+    names.into_iter().map(look).collect()
+}
+
+fn check_one(what: &str, events: &[&Event]) -> Verdict {
+    let attempts = attempts(events);
+    let mut breaches = two_holders(&attempts);
+    breaches.extend(same_fence(&attempts));
+    breaches.extend(fence_went_back(&attempts));
+    breaches.extend(held_after_loss(&attempts));
+    let (writes, refused) = writes(events);
+    breaches.extend(stale_writes(&writes));
+    let recoveries = recoveries(events, &attempts);
+    let stuck = recoveries.iter().filter(|r| r.after.is_none()).cloned();
+    breaches.extend(stuck.map(Breach::NoRecovery));
+    Verdict {
+        what: what.to_owned(),
+        admitted: writes.len(),
+        refused,
+        breaches,
+        overtaken: overtaken(&attempts),
+        recoveries,
+        attempts,
+    }
+}
+
+fn attempts(events: &[&Event]) -> Vec<Attempt> {
+    let mut all: BTreeMap<(&str, u64), Attempt> = BTreeMap::new();
+    for event in events {
+        let number = match event.seen {
+            Seen::Asked { attempt }
+            | Seen::Granted { attempt, .. }
+            | Seen::NotGranted { attempt, .. }
+            | Seen::Held { attempt }
+            | Seen::Lost { attempt }
+            | Seen::ReleaseAsked { attempt }
+            | Seen::Released { attempt, .. } => attempt,
+            _ => continue,
+        };
+        let attempt = all
+            .entry((&event.client, number))
+            .or_insert_with(|| Attempt {
+                client: event.client.clone(),
+                number,
+                asked: event.at,
+                ..Attempt::default()
+            });
+        match event.seen {
+            Seen::Granted { fence, .. } => attempt.granted = Some((event.at, fence)),
+            Seen::Held { .. } => attempt.held = attempt.held.max(Some(event.at)),
+            Seen::Lost { .. } => attempt.lost = attempt.lost.or(Some(event.at)),
+            Seen::ReleaseAsked { .. } => attempt.release_asked = Some(event.at),
+            _ => {}
+        }
+    }
+    let mut all: Vec<Attempt> = all.into_values().collect();
+    all.sort_by_key(|attempt| attempt.asked);
+    all
+}
+
+fn two_holders(attempts: &[Attempt]) -> Vec<Breach> {
+    let mut held: Vec<(Held, &Attempt)> = attempts
+        .iter()
+        .filter_map(|attempt| Some((attempt.certain()?, attempt)))
+        .collect();
+    held.sort_by_key(|(held, _)| held.begin);
+    let mut breaches = Vec::new();
+    let mut longest: Option<&(Held, &Attempt)> = None;
+    for next in &held {
+        if let Some(before) = longest.filter(|before| before.0.end > next.0.begin) {
+            breaches.push(Breach::TwoHolders(
+                Box::new(before.1.clone()),
+                Box::new(next.1.clone()),
+            ));
+        }
+        if longest.is_none_or(|longest| next.0.end > longest.0.end) {
+            longest = Some(next);
+        }
+    }
+    breaches
+}
+
+fn same_fence(attempts: &[Attempt]) -> Vec<Breach> {
+    let mut first: BTreeMap<u64, &Attempt> = BTreeMap::new();
+    let mut breaches = Vec::new();
+    for attempt in attempts {
+        let Some((_, fence)) = attempt.granted else {
+            continue;
+        };
+        if let Some(known) = first.get(&fence) {
+            breaches.push(Breach::SameFence(
+                Box::new((*known).clone()),
+                Box::new(attempt.clone()),
+            ));
+        } else {
+            first.insert(fence, attempt);
+        }
+    }
+    breaches
+}
+
+fn fence_went_back(attempts: &[Attempt]) -> Vec<Breach> {
+    let with = |begin: fn(&Attempt) -> Option<u64>, end: fn(&Attempt) -> Option<u64>| {
+        let spans: Vec<(u64, u64, u64, &Attempt)> = attempts
+            .iter()
+            .filter_map(|a| Some((begin(a)?, end(a)?, a.granted?.1, a)))
+            .collect();
+        let pairs = in_order(&spans, |before, after| before > after);
+        pairs
+            .into_iter()
+            .map(|(before, after)| (before.clone(), after.clone()))
+            .collect::<Vec<_>>()
+    };
+    // Held before the other was granted; granted before the other was asked for.
+    let held = with(
+        |a| a.granted.map(|(at, _)| at),
+        |a| a.certain().map(|h| h.end),
+    );
+    let asked = with(|a| Some(a.asked), |a| a.granted.map(|(at, _)| at));
+    let mut pairs = held;
+    for pair in asked {
+        if !pairs.iter().any(|known| known.1 == pair.1) {
+            pairs.push(pair);
+        }
+    }
+    pairs
+        .into_iter()
+        .map(|(before, after)| Breach::FenceWentBack(Box::new(before), Box::new(after)))
+        .collect()
+}
+
+fn held_after_loss(attempts: &[Attempt]) -> Vec<Breach> {
+    let breaks = |a: &&Attempt| a.lost.is_some_and(|lost| a.held > Some(lost));
+    let bad = attempts.iter().filter(breaks).cloned();
+    bad.map(|attempt| Breach::HeldAfterLoss(Box::new(attempt)))
+        .collect()
+}
+
+/// Those that were admitted, and how many were not.
+fn writes(events: &[&Event]) -> (Vec<Write>, usize) {
+    let mut admitted_ones = Vec::new();
+    let mut refused = 0;
+    for event in events {
+        if let Seen::Gate {
+            gate,
+            fence,
+            asked,
+            admitted,
+        } = &event.seen
+        {
+            refused += usize::from(!admitted);
+            if *admitted {
+                admitted_ones.push(Write {
+                    client: event.client.clone(),
+                    gate: gate.clone(),
+                    fence: *fence,
+                    asked: *asked,
+                    answered: event.at,
+                });
+            }
+        }
+    }
+    (admitted_ones, refused)
+}
+
+fn stale_writes(writes: &[Write]) -> Vec<Breach> {
+    let gates: BTreeSet<&str> = writes.iter().map(|write| write.gate.as_str()).collect();
+    let mut breaches = Vec::new();
+    for gate in gates {
+        let spans: Vec<(u64, u64, u64, &Write)> = writes
+            .iter()
+            .filter(|write| write.gate == gate)
+            .map(|write| (write.asked, write.answered, write.fence, write))
+            .collect();
+        // The same holder may write again, so equal fences are in order.
+        for (before, after) in in_order(&spans, |before, after| before > after) {
+            breaches.push(Breach::StaleWrite(before.clone(), after.clone()));
+        }
+    }
+    breaches
+}
+
+fn overtaken(attempts: &[Attempt]) -> usize {
+    let mut served: Vec<(u64, u64)> = attempts
+        .iter()
+        .filter_map(|a| Some((a.granted?.0, a.asked)))
+        .collect();
+    served.sort_unstable();
+    let mut latest = 0;
+    let mut count = 0;
+    for (_, asked) in served {
+        count += usize::from(latest > asked + CLEARLY_LATER);
+        latest = latest.max(asked);
+    }
+    count
+}
+
+fn recoveries(events: &[&Event], attempts: &[Attempt]) -> Vec<Recovery> {
+    let mut grants: Vec<u64> = attempts.iter().filter_map(|a| Some(a.granted?.0)).collect();
+    grants.sort_unstable();
+    let mut signs = grants.clone();
+    signs.extend(attempts.iter().filter_map(|a| Some(a.certain()?.end)));
+    signs.sort_unstable();
+    let mut open: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    let mut all = Vec::new();
+    for event in events {
+        match &event.seen {
+            Seen::Fault { kind } => {
+                open.insert((&event.what, kind), event.at);
+            }
+            Seen::Healed { kind } => {
+                if let Some(begin) = open.remove(&(event.what.as_str(), kind.as_str())) {
+                    let end = event.at;
+                    let next = grants.get(grants.partition_point(|at| *at < end)).copied();
+                    all.push(Recovery {
+                        fault: format!("{kind} {}", event.what),
+                        begin,
+                        end,
+                        gap: longest_gap(&signs, begin, next.unwrap_or(end)),
+                        after: next.map(|next| next - end),
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// The longest time between two signs, from the last one before `begin` up to `end`.
+fn longest_gap(signs: &[u64], begin: u64, end: u64) -> u64 {
+    let first = signs.partition_point(|at| *at <= begin).saturating_sub(1);
+    let within = signs[first.min(signs.len())..].iter().copied();
+    let mut last = within.clone().next().unwrap_or(begin).min(begin);
+    let mut longest = 0;
+    for sign in within.take_while(|sign| *sign < end).chain([end]) {
+        longest = longest.max(sign.saturating_sub(last));
+        last = last.max(sign);
+    }
+    longest
+}
