@@ -109,6 +109,20 @@ const MUTANTS: &[Mutant] = &[
         caught_by: &["--test", "redis_faults", "told_before_the_server_lets_go"],
     },
     Mutant {
+        breaks: "nobody believes to hold what another was granted (as all clients saw it, under faults)",
+        file: "lease/validity.rs",
+        from: "sent + ttl.saturating_sub(drift(ttl))",
+        to: "sent + ttl * 3",
+        caught_by: &["--test", "histories", "single_redis"],
+    },
+    Mutant {
+        breaks: "every grant has a fence of its own (as all clients saw it, under faults)",
+        file: "backend/redis/scripts/fences.lua",
+        from: "  return next_fence\nend",
+        to: "  return 1000000 + math.floor(next_fence / 2)\nend",
+        caught_by: &["--test", "histories", "single_redis"],
+    },
+    Mutant {
         breaks: "\"not yours any more\" is loss at once",
         file: "lease/keeper.rs",
         from: "                claim.now_lost(&mut state);\n                return;",

@@ -14,10 +14,14 @@ pub enum Written {
     Stale,
 }
 
-/// A register on a loopback port: `R` reads it, `W fence value` writes it.
+/// A register on a loopback port: `R` reads it, `R fence` reads it under a fence, `W fence value` writes
+/// it.
 ///
 /// A write with a fence lower than the highest seen is refused. A write that is let through must
 /// be exactly one more than the value before; anything else is a lost update, and is counted.
+///
+/// A reader that shows its fence keeps those before it from writing what it has not read: only then is no
+/// update lost for certain, even if a stale write comes before the reader's own.
 #[derive(Debug)]
 pub struct FencedRegister {
     addr: SocketAddr,
@@ -31,14 +35,28 @@ struct State {
     accepted: u64,
     stale: u64,
     lost_updates: u64,
+    /// Lets everything pass.
+    open: bool,
 }
 
 impl FencedRegister {
     /// Starts an empty register; it answers for the life of the process.
     pub fn start() -> io::Result<FencedRegister> {
+        FencedRegister::start_with(State::default())
+    }
+
+    /// Starts one that looks at no fence: to see what a check must notice.
+    pub fn start_open() -> io::Result<FencedRegister> {
+        FencedRegister::start_with(State {
+            open: true,
+            ..State::default()
+        })
+    }
+
+    fn start_with(state: State) -> io::Result<FencedRegister> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let addr = listener.local_addr()?;
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -86,11 +104,19 @@ fn answer(line: &str, state: &mut State) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     match words.as_slice() {
         ["R"] => state.value.to_string(),
+        ["R", fence] => match fence.parse::<u64>() {
+            Ok(fence) if fence < state.highest && !state.open => "stale".to_owned(),
+            Ok(fence) => {
+                state.highest = state.highest.max(fence);
+                state.value.to_string()
+            }
+            Err(_) => "bad".to_owned(),
+        },
         ["W", fence, value] => {
             let (Ok(fence), Ok(value)) = (fence.parse::<u64>(), value.parse::<u64>()) else {
                 return "bad".to_owned();
             };
-            if fence < state.highest {
+            if fence < state.highest && !state.open {
                 state.stale += 1;
                 return "stale".to_owned();
             }
@@ -129,6 +155,18 @@ impl RegisterClient {
         answer.parse().map_err(|_| io::Error::other(answer))
     }
 
+    /// Reads the value under a fence, after which no lower one can write; `None` if a higher one has been
+    /// here.
+    pub fn read_as(&mut self, fence: u64) -> io::Result<Option<u64>> {
+        match self.ask(&format!("R {fence}"))?.as_str() {
+            "stale" => Ok(None),
+            answer => match answer.parse() {
+                Ok(value) => Ok(Some(value)),
+                Err(_) => Err(io::Error::other(answer.to_owned())),
+            },
+        }
+    }
+
     /// Writes a value under a fence.
     pub fn write(&mut self, fence: u64, value: u64) -> io::Result<Written> {
         match self.ask(&format!("W {fence} {value}"))?.as_str() {
@@ -164,5 +202,17 @@ mod tests {
         assert_eq!(client.write(6, 2).unwrap(), Written::Accepted);
         assert_eq!(register.lost_updates(), 1);
         assert_eq!(register.writes(), (3, 1));
+        assert_eq!(client.read_as(9).unwrap(), Some(2));
+        assert_eq!(client.write(8, 3).unwrap(), Written::Stale, "9 has read");
+        assert_eq!(client.read_as(8).unwrap(), None);
+    }
+
+    #[test]
+    fn an_open_one_lets_everything_pass() {
+        let register = FencedRegister::start_open().unwrap();
+        let mut client = RegisterClient::connect(register.addr()).unwrap();
+        assert_eq!(client.write(5, 1).unwrap(), Written::Accepted);
+        assert_eq!(client.read_as(4).unwrap(), Some(1));
+        assert_eq!(client.write(4, 2).unwrap(), Written::Accepted);
     }
 }

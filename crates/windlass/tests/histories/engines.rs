@@ -1,0 +1,122 @@
+//! What can be done to a store.
+
+use std::time::Duration;
+
+use windlass_testkit::conformance::Stage;
+use windlass_testkit::{Direction, FaultProxy, RedisServer};
+
+use crate::ordeal::TTL;
+
+/// A store to be mistreated.
+pub(crate) trait Engine {
+    /// How its clients reach it.
+    fn url(&self) -> String;
+
+    /// What can be done to it, apart from what is done to its clients.
+    fn faults(&self) -> Vec<Fault<'_>>;
+}
+
+/// Something bad that begins and ends.
+pub(crate) struct Fault<'a> {
+    pub(crate) kind: &'static str,
+    pub(crate) victim: &'static str,
+    pub(crate) lasts: Duration,
+    pub(crate) begin: Box<dyn Fn() + 'a>,
+    pub(crate) end: Box<dyn Fn() + 'a>,
+}
+
+impl<'a> Fault<'a> {
+    pub(crate) fn new(
+        (kind, victim): (&'static str, &'static str),
+        lasts: Duration,
+        begin: impl Fn() + 'a,
+        end: impl Fn() + 'a,
+    ) -> Fault<'a> {
+        Fault {
+            kind,
+            victim,
+            lasts,
+            begin: Box::new(begin),
+            end: Box::new(end),
+        }
+    }
+}
+
+/// A file: nothing can be done to it but to those who use it.
+pub(crate) struct FileStore(Stage);
+
+impl FileStore {
+    pub(crate) fn new() -> FileStore {
+        FileStore(Stage::file())
+    }
+}
+
+impl Engine for FileStore {
+    fn url(&self) -> String {
+        self.0.url().to_owned()
+    }
+
+    fn faults(&self) -> Vec<Fault<'_>> {
+        Vec::new()
+    }
+}
+
+/// One server that writes everything to disk before it answers, behind a proxy.
+pub(crate) struct SingleRedis {
+    server: RedisServer,
+    proxy: FaultProxy,
+}
+
+impl SingleRedis {
+    pub(crate) fn new() -> SingleRedis {
+        let server = RedisServer::builder().append_only(true).start();
+        let server = server.expect("a server to test on");
+        let proxy = FaultProxy::start(server.addr()).expect("a proxy");
+        SingleRedis { server, proxy }
+    }
+}
+
+impl Engine for SingleRedis {
+    fn url(&self) -> String {
+        format!("redis://{}", self.proxy.addr())
+    }
+
+    fn faults(&self) -> Vec<Fault<'_>> {
+        let SingleRedis { server, proxy } = self;
+        vec![
+            Fault::new(
+                ("freeze", "the server"),
+                TTL / 2,
+                || server.pause().unwrap(),
+                || server.resume().unwrap(),
+            ),
+            Fault::new(
+                ("freeze for long", "the server"),
+                TTL * 2,
+                || server.pause().unwrap(),
+                || server.resume().unwrap(),
+            ),
+            Fault::new(
+                ("kill and restart", "the server"),
+                TTL / 4,
+                || server.kill().unwrap(),
+                || server.restart().unwrap(),
+            ),
+            Fault::new(
+                ("cut off", "the server"),
+                TTL,
+                || {
+                    proxy.refuse(true);
+                    proxy.reset_all();
+                },
+                || proxy.heal(),
+            ),
+            Fault::new(
+                ("swallow answers of", "the server"),
+                TTL,
+                || proxy.blackhole(Direction::ToClient),
+                || proxy.heal(),
+            ),
+        ]
+    }
+}

@@ -1,0 +1,170 @@
+//! Clients and faults for a while, and then the verdict.
+
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use windlass_testkit::history::{Event, History, Seen, Verdict, boot_nanos, check, save};
+use windlass_testkit::{FencedRegister, TestProcess, eventually_blocking};
+
+use crate::engines::{Engine, Fault};
+use crate::worker::Manners;
+
+pub(crate) const TTL: Duration = Duration::from_millis(500);
+const PROCESSES: usize = 4;
+const SOON: Duration = Duration::from_secs(20);
+
+/// One engine under a mix of faults.
+pub(crate) struct Ordeal<'a> {
+    name: &'a str,
+    engine: &'a dyn Engine,
+    manners: Manners,
+    lasts: Duration,
+    history: History,
+    register: FencedRegister,
+}
+
+/// Set to run for longer or shorter.
+fn run_for() -> Duration {
+    let seconds = std::env::var("WINDLASS_TEST_HISTORY_SECONDS");
+    Duration::from_secs(seconds.map_or(15, |s| s.parse().unwrap()))
+}
+
+impl<'a> Ordeal<'a> {
+    pub(crate) fn of(name: &'a str, engine: &'a dyn Engine) -> Ordeal<'a> {
+        Ordeal {
+            name,
+            engine,
+            manners: Manners::Good,
+            lasts: run_for(),
+            history: History::start().unwrap(),
+            register: FencedRegister::start().unwrap(),
+        }
+    }
+
+    /// Among clients that do not behave, with a resource that looks at no fence.
+    pub(crate) fn among(self, manners: Manners) -> Ordeal<'a> {
+        let register = FencedRegister::start_open().unwrap();
+        Ordeal {
+            manners,
+            register,
+            lasts: run_for().min(Duration::from_secs(4)),
+            ..self
+        }
+    }
+
+    /// Nothing happens that must not.
+    pub(crate) fn pass(self) {
+        let verdict = self.undergo();
+        println!("{}: {verdict}", self.name);
+        assert!(verdict.is_fine(), "{verdict}");
+        assert!(verdict.grants() > 100, "they hardly worked:\n{verdict}");
+        assert!(
+            verdict.losses() > 0,
+            "nobody lost anything: not much of a test"
+        );
+        assert!(verdict.recoveries.len() > 4, "{verdict}");
+        let (accepted, stale) = self.register.writes();
+        println!("{}: {accepted} writes, {stale} refused", self.name);
+        assert_eq!(self.register.lost_updates(), 0, "an update was lost");
+        assert_eq!(self.register.value(), accepted);
+    }
+
+    /// Faults, one after the other; what is to be said afterwards.
+    pub(crate) fn undergo(&self) -> Verdict {
+        let mut workers: Vec<_> = (0..PROCESSES).map(|_| self.worker()).collect();
+        for worker in &workers {
+            let ready = worker.wait_for_line(|line| line == "ready", SOON);
+            ready.expect("a worker connects");
+        }
+        let faults = self.engine.faults();
+        let end = Instant::now() + self.lasts;
+        let mut round = rand::random_range(0..7);
+        while Instant::now() < end {
+            sleep(Duration::from_millis(rand::random_range(200..600))); // let them work
+            let victim = rand::random_range(0..PROCESSES);
+            // In turns, so that a short run sees every kind.
+            match round % (2 + faults.len()) {
+                0 => {
+                    self.tell("kill", "a client", Begun::Now);
+                    workers[victim].kill9().unwrap();
+                    self.tell("kill", "a client", Begun::Before);
+                    workers[victim] = self.worker();
+                }
+                1 => {
+                    let victim = self.next_holder(&workers).unwrap_or(victim);
+                    self.tell("freeze", "a client", Begun::Now);
+                    workers[victim].pause().unwrap();
+                    sleep(TTL + TTL / 2); // beyond its lease
+                    workers[victim].resume().unwrap();
+                    self.tell("freeze", "a client", Begun::Before);
+                }
+                other => self.inflict(&faults[other - 2]),
+            }
+            round += 1;
+        }
+        sleep(TTL * 4); // whoever lost something comes again, and the last fault is recovered from
+        drop(workers);
+        let events = self.history.events();
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let file = folder.join(format!("history-{}.jsonl", self.name));
+        save(&file, &events).unwrap();
+        println!("{}: kept in {}", self.name, file.display());
+        let mut verdicts = check(&events);
+        assert_eq!(verdicts.len(), 1, "one lock");
+        verdicts.remove(0)
+    }
+
+    fn inflict(&self, fault: &Fault<'_>) {
+        self.tell(fault.kind, fault.victim, Begun::Now);
+        (fault.begin)();
+        sleep(fault.lasts);
+        (fault.end)();
+        self.tell(fault.kind, fault.victim, Begun::Before);
+    }
+
+    /// Which of the workers is granted the lock next: frozen now, it most likely holds it.
+    fn next_holder(&self, workers: &[TestProcess]) -> Option<usize> {
+        let known = self.history.events().len();
+        let mut holder = None;
+        eventually_blocking(TTL, || {
+            let events = self.history.events();
+            let granted = |event: &&Event| matches!(event.seen, Seen::Granted { .. });
+            holder = events[known..].iter().rev().find(granted).cloned();
+            holder.is_some()
+        });
+        let holder = holder?;
+        let (pid, _) = holder.client.split_once('/')?;
+        workers.iter().position(|w| w.pid().to_string() == pid)
+    }
+
+    fn tell(&self, kind: &str, victim: &str, begun: Begun) {
+        let kind = kind.to_owned();
+        self.history.add(Event {
+            at: boot_nanos(),
+            client: "the test".to_owned(),
+            what: victim.to_owned(),
+            seen: match begun {
+                Begun::Now => Seen::Fault { kind },
+                Begun::Before => Seen::Healed { kind },
+            },
+        });
+    }
+
+    fn worker(&self) -> TestProcess {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "worker", "--nocapture"])
+            .env("WINDLASS_TEST_ROLE", self.manners.as_str())
+            .env("WINDLASS_TEST_URL", self.engine.url())
+            .env("WINDLASS_TEST_HISTORY", self.history.addr().to_string())
+            .env("WINDLASS_TEST_REGISTER", self.register.addr().to_string());
+        TestProcess::spawn(&mut command).unwrap()
+    }
+}
+
+enum Begun {
+    Now,
+    Before,
+}

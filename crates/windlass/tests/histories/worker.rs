@@ -1,0 +1,188 @@
+//! What a client does, and what it tells of it.
+//!
+//! A worker process is this very test program, started again with `WINDLASS_TEST_ROLE` set.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use windlass::{Coordinator, Error, LockGuard, connect};
+use windlass_testkit::history::{Event, Seen, Teller, boot_nanos};
+use windlass_testkit::{RegisterClient, Written};
+
+use crate::ordeal::TTL;
+
+const TASKS: usize = 3;
+const LOCK: &str = "stock";
+
+/// How a client behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manners {
+    Good,
+    /// Works on when its lease is over.
+    IgnoreLoss,
+}
+
+impl Manners {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Manners::Good => "good",
+            Manners::IgnoreLoss => "ignore-loss",
+        }
+    }
+}
+
+pub(crate) fn run_if_asked_to() {
+    let Ok(role) = std::env::var("WINDLASS_TEST_ROLE") else {
+        return;
+    };
+    let manners = [Manners::Good, Manners::IgnoreLoss];
+    let manners = manners.into_iter().find(|manners| manners.as_str() == role);
+    let manners = manners.expect("a role that is known");
+    let variable = |name: &str| std::env::var(name).unwrap();
+    let history: SocketAddr = variable("WINDLASS_TEST_HISTORY").parse().unwrap();
+    let register: SocketAddr = variable("WINDLASS_TEST_REGISTER").parse().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        // A process may be started while the store is being mistreated.
+        let w = loop {
+            match connect(&variable("WINDLASS_TEST_URL")).await {
+                Ok(w) => break w,
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        };
+        println!("ready");
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|task| {
+                let client = Client {
+                    w: w.clone(),
+                    name: format!("{}/{task}", std::process::id()),
+                    manners,
+                    attempt: 0,
+                    teller: Teller::connect(history).unwrap(),
+                    register: RegisterClient::connect(register).unwrap(),
+                };
+                tokio::spawn(client.work())
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
+struct Client {
+    w: Coordinator,
+    name: String,
+    manners: Manners,
+    attempt: u64,
+    teller: Teller,
+    register: RegisterClient,
+}
+
+impl Client {
+    async fn work(mut self) {
+        loop {
+            self.attempt += 1;
+            let attempt = self.attempt;
+            let mut lock = self.w.lock(LOCK).ttl(TTL).wait(10 * TTL);
+            if self.manners == Manners::IgnoreLoss {
+                lock = lock.max_hold(TTL / 2);
+            }
+            self.tell(boot_nanos(), Seen::Asked { attempt });
+            match lock.acquire().await {
+                Ok(guard) => {
+                    let fence = guard.fence().get();
+                    self.tell(boot_nanos(), Seen::Granted { attempt, fence });
+                    self.hold(guard).await;
+                }
+                Err(e) => self.not_granted(&e).await,
+            }
+        }
+    }
+
+    async fn not_granted(&mut self, error: &Error) {
+        let why = format!("{:?}", error.kind());
+        let attempt = self.attempt;
+        self.tell(boot_nanos(), Seen::NotGranted { attempt, why });
+        tokio::time::sleep(Duration::from_millis(20)).await; // the store may be down: not in a tight loop
+    }
+
+    /// Works for a while, looking every now and then; writes; releases.
+    async fn hold(&mut self, guard: LockGuard) {
+        let attempt = self.attempt;
+        let steps = match self.manners {
+            Manners::Good => rand::random_range(1..4),
+            Manners::IgnoreLoss => 60,
+        };
+        for _ in 0..steps {
+            if !self.look(&guard) && self.manners == Manners::Good {
+                return; // dropping it withdraws what is left of it
+            }
+            // Where a process is frozen, it is most often here: the write then comes too late.
+            let seen = self.register.read_as(guard.fence().get());
+            let pause = Duration::from_micros(rand::random_range(2000..10_000));
+            tokio::time::sleep(pause).await; // work
+            self.write(&guard, seen.unwrap()).await;
+        }
+        if self.look(&guard) {
+            self.tell(boot_nanos(), Seen::ReleaseAsked { attempt });
+            if let Ok(released) = guard.release().await {
+                let was_held = released.was_held();
+                self.tell(boot_nanos(), Seen::Released { attempt, was_held });
+            }
+        }
+    }
+
+    /// Whether the lease is valid. The clock is read first: what is valid now was valid then.
+    fn look(&mut self, guard: &LockGuard) -> bool {
+        let attempt = self.attempt;
+        let at = boot_nanos();
+        let held = guard.is_held();
+        if !held {
+            self.tell(boot_nanos(), Seen::Lost { attempt });
+        }
+        if held || self.manners == Manners::IgnoreLoss {
+            let at = if held { at } else { boot_nanos() };
+            self.tell(at, Seen::Held { attempt });
+        }
+        held
+    }
+
+    /// Shows the fence to the store's gate, and writes to a register that checks it by itself.
+    async fn write(&mut self, guard: &LockGuard, seen: Option<u64>) {
+        let fence = guard.fence();
+        let asked = boot_nanos();
+        // No answer says nothing: it may have been admitted or not.
+        if let Ok(admission) = self.w.gate(LOCK).admit(fence).await {
+            self.tell_gate("store", fence.get(), asked, admission.is_admitted());
+        }
+        let asked = boot_nanos();
+        let written = match seen {
+            Some(seen) => self.register.write(fence.get(), seen + 1).unwrap(),
+            None => Written::Stale,
+        };
+        let admitted = written == Written::Accepted;
+        self.tell_gate("register", fence.get(), asked, admitted);
+    }
+
+    fn tell_gate(&mut self, gate: &str, fence: u64, asked: u64, admitted: bool) {
+        let gate = gate.to_owned();
+        let seen = Seen::Gate {
+            gate,
+            fence,
+            asked,
+            admitted,
+        };
+        self.tell(boot_nanos(), seen);
+    }
+
+    fn tell(&mut self, at: u64, seen: Seen) {
+        let event = Event {
+            at,
+            client: self.name.clone(),
+            what: LOCK.to_owned(),
+            seen,
+        };
+        self.teller.tell_event(&event).unwrap();
+    }
+}
