@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     let done = match chore.as_str() {
         "test" => test(),
         "mutants" => mutants(),
-        "interop" => interop(),
+        "interop" => interop(&std::env::args().skip(2).collect::<Vec<_>>()),
         "ci" => ci(),
         _ => {
             eprint!("{USAGE}");
@@ -54,20 +54,16 @@ fn mutants() -> Result<(), String> {
 }
 
 /// Other libraries' locks and ours keep each other out.
-fn interop() -> Result<(), String> {
+fn interop(args: &[String]) -> Result<(), String> {
     let mut variables = servers::provide()?;
     let home = servers::target().join("interop");
     variables.push((
         "WINDLASS_INTEROP_HOME".to_owned(),
         home.display().to_string(),
     ));
-    let more: Vec<String> = match std::env::args().nth(1).as_deref() {
-        Some("interop") => std::env::args().skip(2).collect(),
-        _ => Vec::new(),
-    };
-    let mut args = vec!["--quiet", "--package", "windlass-interop", "--"];
-    args.extend(more.iter().map(String::as_str));
-    cargo("run", &args, &variables)
+    let mut run = vec!["--quiet", "--package", "windlass-interop", "--"];
+    run.extend(args.iter().map(String::as_str));
+    cargo("run", &run, &variables)
 }
 
 /// All that must hold before a change lands.
@@ -107,5 +103,5 @@ fn ci() -> Result<(), String> {
         cargo(command, args, &strict)?;
     }
     test()?;
-    interop()
+    interop(&[])
 }
