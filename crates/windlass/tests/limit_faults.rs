@@ -152,6 +152,67 @@ async fn a_full_server_is_a_store_error() {
     assert_eq!(seen.remaining(), 4, "nothing was charged in the meantime");
 }
 
+/// What somebody else keeps under a limiter's key is left alone, and it is said so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_wrote_is_left_alone() {
+    for flavor in [Flavor::Redis, Flavor::Redis62, Flavor::Valkey] {
+        let server = RedisServer::builder().binary(flavor).start().unwrap();
+        let w = connect(&server).await;
+        let foreign: [&[&str]; 9] = [
+            &["HSET", "hash", "field", "value"],
+            &["RPUSH", "list", "item"],
+            &["SADD", "set", "item"],
+            &["SET", "text", "hello"],
+            &["SET", "empty", ""],
+            &["SET", "number", "17"],
+            &["SET", "half", "t 1 2"],
+            &["SET", "more", "f 1 2 3,x 4"],
+            &["SET", "mark", "m 4"],
+        ];
+        for command in foreign {
+            let mut command = command.to_vec();
+            let key = format!("windlass:limit:{{odd/{}}}", command[1]);
+            let name = std::mem::replace(&mut command[1], &key);
+            server.command(&command).unwrap();
+            let held = || {
+                let script = "return redis.sha1hex(redis.call('DUMP', KEYS[1]))";
+                server.command(&["EVAL", script, "1", &key]).unwrap()
+            };
+            let before = held();
+            let quota = Quota::per_hour(5);
+            for quotas in [
+                vec![quota],
+                vec![quota, Quota::per_day(50)],
+                vec![quota.fixed_window()],
+                vec![quota.sliding_window()],
+                vec![Quota::per_second(0).burst(5)],
+            ] {
+                let limiter = w.limiter("odd", quotas.clone());
+                let mut errors = vec![
+                    limiter.check(name).await.unwrap_err(),
+                    limiter
+                        .check_all([name, "fine"])
+                        .await
+                        .remove(0)
+                        .unwrap_err(),
+                    limiter.peek(name).await.unwrap_err(),
+                    limiter.leased().check(name).await.unwrap_err(),
+                ];
+                if quotas.len() == 2 || quotas[0] == quota {
+                    errors.push(limiter.reserve(name, 1, SOON).await.unwrap_err());
+                }
+                for error in errors {
+                    assert_eq!(error.kind(), ErrorKind::WrongType, "{name}: {error:?}");
+                    assert!(error.hint().is_some(), "{error:?}");
+                }
+                limiter.reset("fine").await.unwrap();
+            }
+            assert_eq!(held(), before, "{name}");
+            assert_eq!(server.command(&["PTTL", &key]).unwrap(), "-1", "{name}");
+        }
+    }
+}
+
 /// As many keys as anybody could come with, beyond every limit on arguments that Lua has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_thousand_keys_at_once() {

@@ -22,9 +22,9 @@ fn another_boot(path: &Path, uptime_ago_micros: i64) {
             .split(' ')
             .enumerate()
             .map(|(i, word)| match word.parse::<i64>() {
-                // In a bucket the fourth word is a time, in a window the second.
+                // In a bucket the fourth word is a time, in a window the third.
                 Ok(time)
-                    if (state.starts_with('t') && i == 3) || (state.starts_with('f') && i == 1) =>
+                    if (state.starts_with('t') && i == 3) || (state.starts_with('f') && i == 2) =>
                 {
                     (time + uptime_ago_micros).to_string()
                 }

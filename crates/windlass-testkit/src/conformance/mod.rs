@@ -22,6 +22,7 @@ pub mod lock;
 pub mod locks;
 pub mod once;
 pub mod permissions;
+pub mod quotas;
 pub mod refused;
 pub mod rwlock;
 pub mod seen;
@@ -187,6 +188,8 @@ macro_rules! flow_and_data_conformance {
                 several_quotas_are_one_decision, many_keys_at_once, reserving, acquiring, resetting,
                 the_quota_can_change, algorithms_do_not_mix, bad_input, limiters_are_apart,
                 a_crowd_gets_no_more, a_policy_costs_nothing, no_key_reaches_another_limiter;
+            quotas: the_order_does_not_matter, a_window_of_another_length,
+                a_reset_forgets_reservations, a_reset_forgets_loans;
             counter: operations_are_apart, nothing_is_lost, bounds_refuse, it_does_not_wrap_around, it_ends, a_window,
                 adding_once, bad_counter_input, buffering;
             leased: all_together_never_use_more, a_steady_demand_costs_few_calls,

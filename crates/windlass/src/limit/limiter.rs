@@ -35,11 +35,25 @@ pub const DEFAULT_LIMITER_TIMEOUT: Duration = Duration::from_millis(250);
 ///
 /// # The same name, another quota
 ///
-/// A limiter is known by its name. Use another quota with it, from now on or side by side, and what was
-/// used stays used, unit for unit, by each quota in its place: keep their order, and put new ones at the
-/// end. A window of another length begins anew. Another *algorithm* is an error
-/// ([`WrongType`](crate::ErrorKind::WrongType)), until the old one has ended or was
-/// [`reset`](Limiter::reset).
+/// A limiter is known by its name. Use another quota with it, and what was used stays used:
+///
+/// - Several quotas are known by their rate, or by the length of their window, and not by their place: in
+///   another order they are the same, a new one may stand anywhere, and one that is left out is kept for
+///   those who still use it.
+/// - A bucket of another rate, or with another burst, has used as many units as before. They come in at the
+///   new rate from now on.
+/// - A window with another limit has used as many units as before. A fixed window of another length has
+///   begun when it began, and ends a new length after that; if that is over already, then a new length from
+///   now, but not later than it was to end. Of sliding windows of another length, too, the present one has
+///   begun when it began; if it would be over already, all of it counts as used within the last new
+///   length, and fades from now on.
+/// - When one of several quotas changes, it goes on from the one of its algorithm that stood in its place,
+///   or else from the first one that is not in use any more.
+/// - Another *algorithm* is an error ([`WrongType`](crate::ErrorKind::WrongType)), until the old one has
+///   ended or was [`reset`](Limiter::reset).
+///
+/// Callers with different quotas may share a name, but whichever was used last decides how soon what was
+/// used comes in again. Whoever needs both limits gives both quotas.
 ///
 /// # Example
 ///
@@ -91,8 +105,8 @@ impl Limiter {
         }
     }
 
-    /// The same limiter with other quotas: what was used stays used, by each quota in its place. So give
-    /// them in the same order, and new ones at the end; a window of another length begins anew.
+    /// The same limiter with other quotas: what was used
+    /// [stays used](Limiter#the-same-name-another-quota).
     pub fn with_quota(&self, quotas: impl Into<Quotas>) -> Limiter {
         Limiter {
             rules: Arc::new(quotas.into().rules()),
@@ -200,6 +214,9 @@ impl Limiter {
     }
 
     /// Forgets all that was used for `key`, whatever the algorithm. Says whether there was anything.
+    ///
+    /// Reservations and loans that are out may still be used, but what comes back of them is ignored: it
+    /// was forgotten, too.
     pub async fn reset(&self, key: &str) -> Result<bool> {
         let name = self.name_of("reset", key)?;
         let shown = name.clone();

@@ -10,7 +10,8 @@ use crate::backend::rules::limit::{self as rules, States};
 use crate::error::Result;
 use crate::name::Name;
 
-/// `limits`: the state of each limiter, as text; times in microseconds of the boot clock.
+/// `limits`: the state of each limiter, as text; times in microseconds of the boot clock. What was just
+/// reset has an empty state.
 pub(super) const TABLE: &str = "
     CREATE TABLE limits (
         name    TEXT PRIMARY KEY,
@@ -61,20 +62,26 @@ fn decide(scope: &Scope<'_>, ask: &LimitAsk) -> rusqlite::Result<Result<Verdict>
     let now = scope.now.as_nanos() / 1_000;
     let stored = scope
         .database
-        .prepare_cached("SELECT state, ends FROM limits WHERE name = ?1")?
+        .prepare_cached("SELECT state, ends, written FROM limits WHERE name = ?1")?
         .query_row([ask.name.as_str()], |row| {
-            let (state, ends): (String, i64) = (row.get(0)?, row.get(1)?);
-            Ok((states(&state)?, ends as u64))
+            let (state, ends, written): (String, i64, i64) =
+                (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok((states(&state)?, ends as u64, written as u64))
         })
-        .optional()?
-        .filter(|(_, ends)| *ends > now);
-    let (stored, until) = stored.unwrap_or((States::default(), now));
+        .optional()?;
+    let (stored, now) = match stored {
+        // A microsecond after the reset, of the same transaction perhaps: what is promised now must not
+        // be taken for what was promised before.
+        Some((stored, _, written)) if stored.is_empty() => (stored, now.max(written + 1)),
+        Some((stored, ends, _)) if ends > now => (stored, now),
+        _ => (States::default(), now),
+    };
     let outcome = match rules::decide(&ask.rules, &stored, now, &ask.want) {
         Ok(outcome) => outcome,
         Err(found) => return Ok(Err(mismatch(found))),
     };
     if outcome.changed {
-        let ends = rules::ends(&ask.rules, &outcome.states, now, until);
+        let ends = rules::ends(&outcome.states, now);
         scope
             .database
             .prepare_cached("INSERT OR REPLACE INTO limits VALUES (?1, ?2, ?3, ?4)")?
@@ -109,14 +116,14 @@ impl LimitStore for File {
 
     fn reset(&self, name: Name) -> Pending<'_, bool> {
         Box::pin(self.worker.decide(move |scope| {
-            let now = scope.now.as_nanos() / 1_000;
-            let mut query = scope
-                .database
-                .prepare_cached("DELETE FROM limits WHERE name = ?1 RETURNING ends > ?2")?;
-            let was: Option<bool> = query
-                .query_row((name.as_str(), now as i64), |row| row.get(0))
-                .optional()?;
-            Ok((was.unwrap_or(false), Default::default()))
+            let now = (scope.now.as_nanos() / 1_000) as i64;
+            // `written` only grows, however many resets a transaction sees.
+            let mut reset = scope.database.prepare_cached(
+                "UPDATE limits SET state = '', written = max(written + 1, ?2), ends = ?2
+                 WHERE name = ?1 AND state <> '' AND ends > ?2",
+            )?;
+            let was = reset.execute((name.as_str(), now))? > 0;
+            Ok((was, Default::default()))
         }))
     }
 }

@@ -31,6 +31,9 @@ pub(super) struct Limits {
 struct Piece {
     map: HashMap<Stored, Limit, BuildHasherDefault<AsItIs>>,
     sweep_at: usize,
+    /// A microsecond after the last reset: what is promised then cannot be taken for what was promised
+    /// before.
+    not_before: u64,
 }
 
 impl Limits {
@@ -39,6 +42,7 @@ impl Limits {
             Mutex::new(Piece {
                 map: HashMap::default(),
                 sweep_at: 64,
+                not_before: 0,
             })
         };
         Limits {
@@ -154,6 +158,12 @@ pub(super) fn micros(clock: &Clock) -> u64 {
 }
 
 impl Piece {
+    /// Asked for within the critical section: time does not go backwards from one decision to the next.
+    #[inline(always)]
+    fn now(&self, clock: &Clock) -> u64 {
+        micros(clock).max(self.not_before)
+    }
+
     /// Takes units where they are kept, if that is all there is to it. Says whether they were granted, and
     /// what is left.
     #[inline(always)]
@@ -167,7 +177,7 @@ impl Piece {
         // A bucket that has ended is a full one: there is nothing to forget.
         let limit = self.map.get_mut(asked as &dyn Hashed)?;
         let (taken, seen) = rules::take_in_place(rules, &mut limit.states, now, units)?;
-        limit.ends = rules::ends(rules, &limit.states, now, limit.ends);
+        limit.ends = rules::ends(&limit.states, now);
         Some((taken, seen, &limit.states))
     }
 
@@ -181,13 +191,13 @@ impl Piece {
         owned: impl FnOnce() -> Name,
     ) -> Result<Verdict> {
         let fresh = States::default();
-        let (stored, until) = match self.map.get(asked as &dyn Hashed) {
-            Some(limit) if limit.ends > now => (&limit.states, limit.ends),
-            _ => (&fresh, now),
+        let stored = match self.map.get(asked as &dyn Hashed) {
+            Some(limit) if limit.ends > now => &limit.states,
+            _ => &fresh,
         };
         let outcome = rules::decide(rules, stored, now, want).map_err(mismatch)?;
         if outcome.changed {
-            let ends = rules::ends(rules, &outcome.states, now, until);
+            let ends = rules::ends(&outcome.states, now);
             let limit = Limit {
                 states: outcome.states.clone(),
                 ends,
@@ -216,8 +226,7 @@ impl World {
     pub(crate) fn decide_alone(&self, ask: &LimitAsk) -> Result<Verdict> {
         let LimitAsk { name, rules, want } = ask;
         let (mut piece, asked) = self.limits.of(name.as_str().as_bytes());
-        // Within the critical section: time does not go backwards from one decision to the next.
-        let now = micros(&self.clock);
+        let now = piece.now(&self.clock);
         if let Want::Take(cost) = want
             && let Some((taken, _, states)) = piece.take(&asked, rules, now, *cost)
         {
@@ -249,7 +258,7 @@ impl LimitStore for World {
     ) -> Option<Result<Decision>> {
         name.bytes(|text| {
             let (mut piece, asked) = self.limits.of(text);
-            let now = micros(&self.clock);
+            let now = piece.now(&self.clock);
             if let Some((allowed, seen, _)) = piece.take(&asked, rules, now, units) {
                 return Some(Ok(Decision::new(allowed, seen, Basis::Store)));
             }
@@ -268,7 +277,8 @@ impl LimitStore for World {
 
     fn reset(&self, name: Name) -> Pending<'_, bool> {
         let (mut piece, asked) = self.limits.of(name.as_str().as_bytes());
-        let now = micros(&self.clock);
+        let now = piece.now(&self.clock);
+        piece.not_before = now + 1;
         let gone = piece.map.remove(&asked as &dyn Hashed);
         Box::pin(ready(Ok(gone.is_some_and(|limit| limit.ends > now))))
     }

@@ -60,7 +60,7 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &Want, decisions: usize) 
         Want::Take(cost) => ("T", 0, std::slice::from_ref(cost)),
         Want::Reserve(cost, wait) => ("T", *wait, std::slice::from_ref(cost)),
         Want::Lend(costs) => ("L", 0, costs),
-        Want::Return(cost, at) => ("R", *at, std::slice::from_ref(cost)),
+        Want::Return(cost, at, _) => ("R", *at, std::slice::from_ref(cost)),
         Want::Cancel(cost, _) => ("C", 0, std::slice::from_ref(cost)),
     };
     command
@@ -90,7 +90,11 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &Want, decisions: usize) 
             command.arg(cost.us).arg(cost.part);
         }
     }
+    if let Want::Return(_, _, mark) = want {
+        command.arg(*mark);
+    }
     if let Want::Cancel(_, after) = want {
+        command.arg(after.mark());
         for (i, rule) in rules.iter().enumerate() {
             let then = match (rule, after.get(i)) {
                 (
@@ -130,7 +134,7 @@ fn verdict(ask: &LimitAsk, reply: &Value) -> Result<Verdict> {
         (
             Want::Take(cost)
             | Want::Reserve(cost, _)
-            | Want::Return(cost, _)
+            | Want::Return(cost, ..)
             | Want::Cancel(cost, _),
             _,
         ) => Some(*cost),

@@ -38,6 +38,7 @@ pub(super) static LOCK: LazyLock<Script> = LazyLock::new(|| {
 pub(super) static LIMIT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("scripts/limit/common.lua"),
+        include_str!("scripts/limit/states.lua"),
         include_str!("scripts/limit/rest.lua"),
     ))
 });

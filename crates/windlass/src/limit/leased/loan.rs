@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use super::purse::{Here, Purse};
-use super::{Inner, Leased, Out, SHORTEST_LOAN};
+use super::{Inner, Leased, Lent, Out, SHORTEST_LOAN};
 use crate::backend::limit::Verdict;
 use crate::backend::rules::limit::{Rule, Want};
 use crate::error::Result;
@@ -102,7 +102,8 @@ pub(super) async fn borrow(
     purse.fill(left, good_until);
     // What this process decides alone when there is no store, no store can take back.
     if basis == Basis::Store {
-        remember(leased, purse, good_until, sent, verdict.now);
+        let (lent_at, mark) = (verdict.now, verdict.states.mark());
+        remember(leased, purse, good_until, sent, (lent_at, mark));
     }
     Ok(leased.decision(purse, received, true, left, None))
 }
@@ -190,19 +191,19 @@ fn return_leftovers(leased: &Leased, purse: &Arc<Purse>, now: Moment) {
     let (limiter, purse) = (leased.inner.limiter.clone(), Arc::clone(purse));
     leased.inner.calls.fetch_add(1, Ordering::Relaxed);
     tokio::spawn(async move {
-        let _ = send_back(&limiter, &purse, left, known.lent_at).await;
+        let _ = send_back(&limiter, &purse, left, known.lent).await;
     });
 }
 
 /// Notes when to give back what will be left.
-fn remember(leased: &Leased, purse: &Arc<Purse>, good_until: Moment, sent: Moment, lent_at: u64) {
+fn remember(leased: &Leased, purse: &Arc<Purse>, good_until: Moment, sent: Moment, lent: Lent) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     // Late enough that it is mostly used up, early enough that the store still takes it.
     let at = sent + good_until.since(sent) * 3 / 4;
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let purse = Arc::clone(purse);
     let inner = &leased.inner;
-    inner.out().insert((at, number), Out { purse, lent_at });
+    inner.out().insert((at, number), Out { purse, lent });
     let mut sweeper = inner.sweeper.lock().unwrap_or_else(PoisonError::into_inner);
     if sweeper
         .as_ref()
@@ -253,11 +254,11 @@ pub(super) async fn give_back(limiter: &Limiter, calls: &AtomicU64, out: &Out) -
         return Ok(0);
     }
     calls.fetch_add(1, Ordering::Relaxed);
-    send_back(limiter, &out.purse, left, out.lent_at).await
+    send_back(limiter, &out.purse, left, out.lent).await
 }
 
-async fn send_back(limiter: &Limiter, purse: &Purse, units: u64, lent_at: u64) -> Result<u64> {
-    let want = Want::Return(units, lent_at);
+async fn send_back(limiter: &Limiter, purse: &Purse, units: u64, lent: Lent) -> Result<u64> {
+    let want = Want::Return(units, lent.0, lent.1);
     match limiter.ask("give back", purse.name.clone(), want).await? {
         Answer::Decided(verdict, _) if verdict.granted.is_some() => Ok(units),
         _ => Ok(0),

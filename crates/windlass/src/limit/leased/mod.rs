@@ -83,9 +83,11 @@ struct Inner {
 /// A loan that is out.
 struct Out {
     purse: Arc<Purse>,
-    /// The store's time when it was made.
-    lent_at: u64,
+    lent: Lent,
 }
+
+/// The store's time when a loan was made, and the mark of the state that it was made by.
+type Lent = (u64, u64);
 
 impl Limiter {
     /// The same limiter, deciding in this process from units that the store lends it.

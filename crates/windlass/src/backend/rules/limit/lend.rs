@@ -61,9 +61,9 @@ impl Rule {
     pub fn good_for(&self, state: State, now: u64) -> u64 {
         match (self, state) {
             (Rule::Bucket(b), _) => b.lend_time(),
-            (Rule::Allowance { .. }, _) => super::rule::ALLOWANCE_KEPT / 2,
-            (Rule::Fixed { period, .. }, State::Fixed { start, .. })
-            | (Rule::Sliding { period, .. }, State::Sliding { start, .. }) => {
+            (Rule::Allowance { .. }, _) => super::state::ALLOWANCE_KEPT / 2,
+            (Rule::Fixed { .. }, State::Fixed { end, .. }) => end.saturating_sub(now),
+            (Rule::Sliding { period, .. }, State::Sliding { start, .. }) => {
                 (start + period).saturating_sub(now)
             }
             _ => 0,
@@ -159,20 +159,30 @@ pub(super) fn give_back(
             used: used.checked_sub(cost)?,
         }),
         // Another window's units are no longer good.
-        (Rule::Fixed { .. }, State::Fixed { start, count }) if lent_at >= start => {
-            Some(State::Fixed {
+        (
+            Rule::Fixed { .. },
+            State::Fixed {
+                period,
                 start,
-                count: count.checked_sub(cost)?,
-            })
-        }
+                count,
+                end,
+            },
+        ) if lent_at >= start => Some(State::Fixed {
+            period,
+            start,
+            count: count.checked_sub(cost)?,
+            end,
+        }),
         (
             Rule::Sliding { .. },
             State::Sliding {
+                period,
                 start,
                 before,
                 count,
             },
         ) if lent_at >= start => Some(State::Sliding {
+            period,
             start,
             before,
             count: count.checked_sub(cost)?,

@@ -6,11 +6,14 @@
 
 mod bucket;
 mod lend;
+mod matching;
 mod rule;
 mod span;
 mod state;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_change;
 mod window;
 
 pub use rule::{Rule, Unfit};
@@ -35,8 +38,9 @@ pub enum Want {
     /// Units to be used a little later, by somebody who decides alone: the first of these amounts that
     /// fits.
     Lend(Vec<u64>),
-    /// So many lent units were not used. They were lent at this time.
-    Return(u64, u64),
+    /// So many lent units were not used. They were lent at this time, by a state of this
+    /// [mark](States::mark).
+    Return(u64, u64, u64),
     /// A reservation is not needed: its units, and what its charge left behind.
     Cancel(u64, States),
 }
@@ -63,7 +67,7 @@ pub struct Mismatch {
 
 /// Decides by all rules together: either all of them are charged, or none.
 pub fn decide(rules: &[Rule], stored: &States, now: u64, want: &Want) -> Result<Outcome, Mismatch> {
-    let states = bring_up(rules, stored, now)?;
+    let (states, converted) = matching::bring_up(rules, stored, now)?;
     let lone;
     let (costs, wait): (&[u64], u64) = match want {
         Want::Peek => (&[], 0),
@@ -76,13 +80,14 @@ pub fn decide(rules: &[Rule], stored: &States, now: u64, want: &Want) -> Result<
             (&lone, *wait)
         }
         Want::Lend(costs) => (costs, 0),
-        Want::Return(cost, lent_at) => {
-            return Ok(give_back(states, rules.len(), *cost, |i, state| {
+        Want::Return(cost, lent_at, mark) => {
+            return Ok(give_back(states, *mark, rules.len(), *cost, |i, state| {
                 lend::give_back(&rules[i], state, now, *cost, *lent_at)
             }));
         }
         Want::Cancel(cost, after) => {
-            return Ok(give_back(states, rules.len(), *cost, |i, state| {
+            let mark = after.mark();
+            return Ok(give_back(states, mark, rules.len(), *cost, |i, state| {
                 bucket::cancel(&rules[i], state, now, *cost, after.get(i)?)
             }));
         }
@@ -90,11 +95,7 @@ pub fn decide(rules: &[Rule], stored: &States, now: u64, want: &Want) -> Result<
     let lends = matches!(want, Want::Lend(_));
     // A quota that has changed counts from now on, even for a call that is denied: or else units would
     // go on coming in at the old rate until one is allowed.
-    let converted = !costs.is_empty()
-        && rules
-            .iter()
-            .enumerate()
-            .any(|(i, rule)| stored.get(i).is_some_and(|state| rule.differs(state)));
+    let converted = converted && !costs.is_empty();
     for &cost in costs {
         if cost == 0 {
             return Ok(Outcome {
@@ -110,7 +111,10 @@ pub fn decide(rules: &[Rule], stored: &States, now: u64, want: &Want) -> Result<
                 charge(&rules[i], state, now, cost, wait)
             }
         };
-        if let Some(states) = states.try_map(rules.len(), charge) {
+        if let Some(mut states) = states.try_map(rules.len(), charge) {
+            if lends || wait > 0 {
+                states.promise(now);
+            }
             return Ok(Outcome {
                 granted: Some(cost),
                 states,
@@ -152,15 +156,18 @@ fn charge(rule: &Rule, state: State, now: u64, cost: u64, wait: u64) -> Option<S
     }
 }
 
-/// Each rule gives back on its own; `Some` units if any of them did.
+/// Each rule gives back on its own; `Some` units if any of them did. What was promised by a state that is
+/// gone was forgotten with it.
 fn give_back(
     mut states: States,
+    mark: u64,
     rules: usize,
     cost: u64,
     back: impl Fn(usize, State) -> Option<State>,
 ) -> Outcome {
     let mut changed = false;
-    for i in 0..rules {
+    let known = mark != 0 && mark == states.mark();
+    for i in (0..rules).filter(|_| known) {
         if let Some(state) = states.get(i).and_then(|state| back(i, state)) {
             states.set(i, state);
             changed = true;
@@ -173,25 +180,16 @@ fn give_back(
     }
 }
 
-/// What is stored, as these rules see it now. What more rules may have stored is kept.
+/// What is stored, as these rules see it now: their states in their order, then what belongs to rules that
+/// only others have.
 pub fn bring_up(rules: &[Rule], stored: &States, now: u64) -> Result<States, Mismatch> {
-    let mut states = stored.clone();
-    for (i, rule) in rules.iter().enumerate() {
-        states.set(i, rule.bring_up(stored.get(i), now)?);
-    }
-    Ok(states)
+    Ok(matching::bring_up(rules, stored, now)?.0)
 }
 
-/// When all that is stored will be as if it had never been. Until now it was `stored_until`.
+/// When all that is stored will be as if it had never been.
 #[inline]
-pub fn ends(rules: &[Rule], states: &States, now: u64, stored_until: u64) -> u64 {
-    let each = |(i, rule): (usize, &Rule)| states.get(i).map_or(now, |s| rule.ends(s, now));
-    let own = rules.iter().enumerate().map(each).max().unwrap_or(now);
-    // What belongs to rules that only others have must not end early.
-    match states.len() > rules.len() {
-        true => own.max(stored_until),
-        false => own,
-    }
+pub fn ends(states: &States, now: u64) -> u64 {
+    states.iter().map(|s| s.ends(now)).max().unwrap_or(now)
 }
 
 /// How the limiter stands, for whoever asked for so many units.

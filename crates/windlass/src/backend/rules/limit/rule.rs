@@ -1,6 +1,6 @@
 //! A quota, as stores decide by it.
 
-use super::{LONGEST_MICROS, MOST_UNITS, Mismatch, Span, Standing, State, bucket, window};
+use super::{LONGEST_MICROS, MOST_UNITS, Span, Standing, State, bucket, window};
 
 /// A quota, checked and in whole numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -115,11 +115,14 @@ impl Rule {
         match self {
             Rule::Bucket(b) => State::bucket(b, Span::whole(now)),
             Rule::Allowance { .. } => State::Allowance { used: 0 },
-            Rule::Fixed { .. } => State::Fixed {
+            Rule::Fixed { period, .. } => State::Fixed {
+                period: *period,
                 start: now,
                 count: 0,
+                end: now + period,
             },
-            Rule::Sliding { .. } => State::Sliding {
+            Rule::Sliding { period, .. } => State::Sliding {
+                period: *period,
                 start: now,
                 before: 0,
                 count: 0,
@@ -127,43 +130,27 @@ impl Rule {
         }
     }
 
-    /// What is stored, as it stands now.
-    pub(super) fn bring_up(&self, stored: Option<State>, now: u64) -> Result<State, Mismatch> {
-        let Some(state) = stored else {
-            return Ok(self.fresh(now));
-        };
+    /// A state of this algorithm as it stands now, by this rule.
+    pub(super) fn bring_up(&self, state: State, now: u64) -> State {
         let state = match self {
             Rule::Bucket(_) | Rule::Allowance { .. } => bucket::bring_up(self, state, now),
             Rule::Fixed { .. } | Rule::Sliding { .. } => window::bring_up(self, state, now),
         };
-        state.ok_or(Mismatch {
-            stored: stored.map_or("", |stored| stored.algorithm()),
-            asked: self.algorithm(),
-        })
+        state.unwrap_or_else(|| self.fresh(now))
     }
 
-    /// Whether the state was reckoned by another rate.
-    pub(super) fn differs(&self, state: State) -> bool {
+    /// Whether the state is of a rule like this: it need not be reckoned anew.
+    pub(super) fn is_of(&self, state: &State) -> bool {
         match (self, state) {
             (Rule::Bucket(b), State::Bucket { amount, period, .. }) => {
-                (b.amount, b.period) != (amount, period)
+                (b.amount, b.period) == (*amount, *period)
             }
-            (Rule::Bucket(_), State::Allowance { .. })
-            | (Rule::Allowance { .. }, State::Bucket { .. }) => true,
+            (Rule::Allowance { .. }, State::Allowance { .. }) => true,
+            (Rule::Fixed { period, .. }, State::Fixed { period: theirs, .. })
+            | (Rule::Sliding { period, .. }, State::Sliding { period: theirs, .. }) => {
+                period == theirs
+            }
             _ => false,
-        }
-    }
-
-    /// When the state may be forgotten.
-    #[inline]
-    pub(super) fn ends(&self, state: State, now: u64) -> u64 {
-        match (self, state) {
-            (_, State::Bucket { tat, .. }) => tat.ceil(),
-            // As long as anything is ever kept, since nothing ever comes in again.
-            (_, State::Allowance { .. }) => now + ALLOWANCE_KEPT,
-            (Rule::Fixed { period, .. }, State::Fixed { start, .. }) => start + period,
-            (Rule::Sliding { period, .. }, State::Sliding { start, .. }) => start + 2 * period,
-            _ => now,
         }
     }
 
@@ -182,9 +169,6 @@ impl Rule {
         }
     }
 }
-
-/// How long the state of a bucket is kept into which nothing comes in: a year, from its last use.
-pub(super) const ALLOWANCE_KEPT: u64 = 365 * 24 * 3600 * 1_000_000;
 
 fn fits(units: u64, period: u64) -> Result<(), Unfit> {
     if period == 0 {

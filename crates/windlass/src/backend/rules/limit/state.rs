@@ -27,13 +27,19 @@ pub enum State {
     },
     /// A window.
     Fixed {
+        /// How long windows are.
+        period: u64,
         /// When it began.
         start: u64,
         /// Units used in it.
         count: u64,
+        /// When it ends: a period after it began, unless the period has changed since.
+        end: u64,
     },
     /// Two windows.
     Sliding {
+        /// How long they are.
+        period: u64,
         /// When the present one began.
         start: u64,
         /// Units used in the one before.
@@ -73,6 +79,18 @@ impl State {
         }
     }
 
+    /// When it is as if it had never been.
+    #[inline]
+    pub(super) fn ends(&self, now: u64) -> u64 {
+        match *self {
+            State::Bucket { tat, .. } => tat.ceil(),
+            // As long as anything is ever kept, since nothing ever comes in again.
+            State::Allowance { .. } => now + ALLOWANCE_KEPT,
+            State::Fixed { end, .. } => end,
+            State::Sliding { period, start, .. } => start + 2 * period,
+        }
+    }
+
     /// The same on another clock, on which the moment `from` is called `to`.
     fn moved(self, from: u64, to: u64) -> State {
         let moved = |time: u64| (time + to).saturating_sub(from);
@@ -98,15 +116,31 @@ impl State {
                 }
             }
             State::Allowance { used } => State::Allowance { used },
-            State::Fixed { start, count } => State::Fixed {
-                start: moved(start),
+            State::Fixed {
+                period,
+                start,
                 count,
-            },
+                end,
+            } => {
+                // What began before the other clock did began with it.
+                let began = moved(start);
+                State::Fixed {
+                    period,
+                    start: began,
+                    count,
+                    end: match end == start + period {
+                        true => began + period,
+                        false => moved(end),
+                    },
+                }
+            }
             State::Sliding {
+                period,
                 start,
                 before,
                 count,
             } => State::Sliding {
+                period,
                 start: moved(start),
                 before,
                 count,
@@ -131,12 +165,24 @@ impl fmt::Display for State {
                 Ok(())
             }
             State::Allowance { used } => write!(f, "z {used}"),
-            State::Fixed { start, count } => write!(f, "f {start} {count}"),
+            State::Fixed {
+                period,
+                start,
+                count,
+                end,
+            } => {
+                write!(f, "f {period} {start} {count}")?;
+                if *end != start + period {
+                    write!(f, " {end}")?;
+                }
+                Ok(())
+            }
             State::Sliding {
+                period,
                 start,
                 before,
                 count,
-            } => write!(f, "s {start} {before} {count}"),
+            } => write!(f, "s {period} {start} {before} {count}"),
         }
     }
 }
@@ -165,22 +211,33 @@ impl FromStr for State {
                 },
             }),
             ("z", 1) => Ok(State::Allowance { used: a }),
-            ("f", 2) => Ok(State::Fixed { start: a, count: b }),
-            ("s", 3) => Ok(State::Sliding {
-                start: a,
-                before: b,
+            ("f", 3 | 4) if a > 0 => Ok(State::Fixed {
+                period: a,
+                start: b,
                 count: c,
+                end: if count == 4 { d } else { b + a },
+            }),
+            ("s", 4) if a > 0 => Ok(State::Sliding {
+                period: a,
+                start: b,
+                before: c,
+                count: d,
             }),
             _ => Err(()),
         }
     }
 }
 
+/// How long the state of a bucket is kept into which nothing comes in: a year, from its last use.
+pub(super) const ALLOWANCE_KEPT: u64 = 365 * 24 * 3600 * 1_000_000;
+
 /// What is kept for all rules of a limiter, in their order. Most have one, which costs no allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct States {
     first: Option<State>,
     rest: Vec<State>,
+    /// See [`States::mark`].
+    mark: u64,
 }
 
 impl States {
@@ -201,6 +258,29 @@ impl States {
         match i {
             0 => self.first,
             i => self.rest.get(i - 1).copied(),
+        }
+    }
+
+    /// When something was first promised that may be given back; 0 for never.
+    ///
+    /// It tells this state from one that came before it under the same name and is gone, by a reset or
+    /// because a store lost it: what was promised then was forgotten with it, and is not given back now.
+    pub fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    /// Something is promised that may be given back.
+    pub(super) fn promise(&mut self, now: u64) {
+        if self.mark == 0 {
+            self.mark = now;
+        }
+    }
+
+    /// Other states with the same mark.
+    pub(super) fn replaced(&self, states: impl IntoIterator<Item = State>) -> States {
+        States {
+            mark: self.mark,
+            ..states.into_iter().collect()
         }
     }
 
@@ -236,8 +316,10 @@ impl States {
     }
 
     /// The same on another clock, on which the moment `from` is called `to`.
+    ///
+    /// The mark is only ever compared, and stays.
     pub fn moved(&self, from: u64, to: u64) -> States {
-        self.iter().map(|state| state.moved(from, to)).collect()
+        self.replaced(self.iter().map(|state| state.moved(from, to)))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = State> {
@@ -251,6 +333,7 @@ impl FromIterator<State> for States {
         States {
             first: states.next(),
             rest: states.collect(),
+            mark: 0,
         }
     }
 }
@@ -263,6 +346,9 @@ impl fmt::Display for States {
             }
             write!(f, "{state}")?;
         }
+        if self.mark > 0 {
+            write!(f, ",m {}", self.mark)?;
+        }
         Ok(())
     }
 }
@@ -274,6 +360,11 @@ impl FromStr for States {
         if text.is_empty() {
             return Ok(States::default());
         }
-        text.split(',').map(str::parse).collect()
+        let (text, mark) = match text.split_once(",m ") {
+            Some((text, mark)) => (text, mark.parse().map_err(|_| ())?),
+            None => (text, 0),
+        };
+        let states: Result<States, ()> = text.split(',').map(str::parse).collect();
+        Ok(States { mark, ..states? })
     }
 }

@@ -8,9 +8,9 @@ use super::rule::Bucket;
 use super::*;
 
 const SECOND: u64 = 1_000_000;
-const START: u64 = 1_790_000_000 * SECOND;
+pub(super) const START: u64 = 1_790_000_000 * SECOND;
 
-fn take(rules: &[Rule], states: &mut States, now: u64, cost: u64) -> bool {
+pub(super) fn take(rules: &[Rule], states: &mut States, now: u64, cost: u64) -> bool {
     let outcome = decide(rules, states, now, &Want::Take(cost)).unwrap();
     if outcome.changed {
         *states = outcome.states;
@@ -24,7 +24,7 @@ fn retry(rules: &[Rule], states: &States, now: u64, cost: u64) -> Option<u64> {
 }
 
 /// Any quota, also such as do not come out even.
-fn rule() -> impl Strategy<Value = Rule> {
+pub(super) fn rule() -> impl Strategy<Value = Rule> {
     let amount = prop_oneof![1u64..20, 1u64..2_000_000];
     let period = prop_oneof![
         1u64..50,
@@ -124,7 +124,7 @@ proptest! {
             take(&rules, &mut states, now, cost);
             now += wait * 1_000;
         }
-        let end = ends(&rules, &states, now, 0);
+        let end = ends(&states, now);
         if !matches!(rule, Rule::Allowance { .. }) {
             let seen = bring_up(&rules, &states, end.max(now)).unwrap();
             let left = standing(&rules, &seen, end.max(now), 1);
@@ -229,8 +229,8 @@ fn moves_of_a_fleet() -> impl Strategy<Value = Moves> {
 
 fn lending(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
     let mut fleet = Fleet::new(rule);
-    // For each process what it has: units, lent at, good until.
-    let mut loans: [Option<(u64, u64, u64)>; 3] = [None; 3];
+    // For each process what it has: units, lent at, good until, by which state.
+    let mut loans: [Option<(u64, u64, u64, u64)>; 3] = [None; 3];
     let pace = match rule {
         Rule::Bucket(b) => (b.full.us / 64).max(1),
         Rule::Fixed { period, .. } | Rule::Sliding { period, .. } => (period / 64).max(1),
@@ -244,11 +244,12 @@ fn lending(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
                 let outcome = fleet.ask(&Want::Lend(vec![cost, cost / 2 + 1, 1]));
                 if let Some(units) = outcome.granted {
                     let good = rule.good_for(outcome.states.get(0).unwrap(), fleet.now);
-                    loans[who] = Some((units, fleet.now, fleet.now + good));
+                    let mark = outcome.states.mark();
+                    loans[who] = Some((units, fleet.now, fleet.now + good, mark));
                 }
             }
             0..=3 => {
-                if let Some((units, _, until)) = &mut loans[who]
+                if let Some((units, _, until, _)) = &mut loans[who]
                     && fleet.now < *until
                 {
                     let used = cost.min(*units);
@@ -257,8 +258,8 @@ fn lending(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
                 }
             }
             4 | 5 => {
-                if let Some((units, at, _)) = loans[who].take() {
-                    fleet.ask(&Want::Return(units, at));
+                if let Some((units, at, _, mark)) = loans[who].take() {
+                    fleet.ask(&Want::Return(units, at, mark));
                 }
             }
             // A crash: nothing is given back.
@@ -555,7 +556,8 @@ fn giving_back_leaves_what_others_were_lent() {
     fleet.now += 10;
     assert_eq!(fleet.ask(&Want::Lend(vec![60])).granted, Some(60));
     fleet.now += 1;
-    fleet.ask(&Want::Return(5, START));
+    let mark = fleet.states.mark();
+    fleet.ask(&Want::Return(5, START, mark));
     fleet.now += 23;
     let left = standing(&fleet.rules, &fleet.states, fleet.now, 1).remaining;
     fleet.take(left);
@@ -575,7 +577,8 @@ fn what_was_lent_and_not_used_goes_back() {
     let mut states = States::default();
     assert_eq!(lend(&mut states, START, 750), Some(750), "three quarters");
     assert_eq!(lend(&mut states, START, 1), None);
-    let back = decide(&rules, &states, START + 1000, &Want::Return(700, START)).unwrap();
+    let give_back = Want::Return(700, START, states.mark());
+    let back = decide(&rules, &states, START + 1000, &give_back).unwrap();
     assert_eq!(back.granted, Some(700));
     states = back.states;
     assert_eq!(lend(&mut states, START + 1000, 690), Some(690));

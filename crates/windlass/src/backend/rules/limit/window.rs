@@ -3,46 +3,97 @@
 use super::State;
 use super::rule::Rule;
 
-/// What is stored, as it stands now; `None` for another algorithm's.
+/// What is stored, as it stands now under this rule; `None` for another algorithm's.
+///
+/// If the length has changed, what was used stays used. Nobody knows when within the old window that was,
+/// so it counts as if it had been as late as it may have been:
+///
+/// - A fixed window that is under way has begun when it began, and ends a new length after that. If that is
+///   over already, it goes on for one new length, but not beyond its old end.
+/// - Of sliding windows, the present one has begun when it began, and the one before ended then. If the
+///   present one is over already by the new length, then what was used in it counts as used within the
+///   last new length, and begins to fade now.
 pub(super) fn bring_up(rule: &Rule, state: State, now: u64) -> Option<State> {
     match (rule, state) {
-        (Rule::Fixed { period, .. }, State::Fixed { start, .. }) => {
-            Some(if now >= start + period {
-                State::Fixed {
-                    start: now,
-                    count: 0,
-                }
-            } else {
-                state
-            })
-        }
-        (Rule::Sliding { period, .. }, State::Sliding { start, count, .. }) => {
-            Some(if now >= start + 2 * period {
-                State::Sliding {
-                    start: now,
-                    before: 0,
-                    count: 0,
-                }
-            } else if now >= start + period {
-                State::Sliding {
-                    start: start + period,
-                    before: count,
-                    count: 0,
-                }
-            } else {
-                state
+        (Rule::Fixed { .. }, State::Fixed { end, .. }) if now >= end => Some(rule.fresh(now)),
+        (
+            Rule::Fixed {
+                period: another, ..
+            },
+            State::Fixed {
+                period,
+                start,
+                count,
+                end,
+            },
+        ) if period != *another => Some(State::Fixed {
+            period: *another,
+            start,
+            count,
+            end: match start + another {
+                anew if anew > now => anew,
+                _ => end.min(now + another),
+            },
+        }),
+        (Rule::Fixed { .. }, State::Fixed { .. }) => Some(state),
+        (
+            Rule::Sliding {
+                period: another, ..
+            },
+            State::Sliding { .. },
+        ) => {
+            let (start, before, count) = turned(state, now)?;
+            let over = now >= start + another;
+            Some(State::Sliding {
+                period: *another,
+                start: if over { now } else { start },
+                before: if over { count } else { before },
+                count: if over { 0 } else { count },
             })
         }
         _ => None,
     }
 }
 
+/// Sliding windows, by their own length, at this time.
+fn turned(state: State, now: u64) -> Option<(u64, u64, u64)> {
+    let State::Sliding {
+        period,
+        start,
+        before,
+        count,
+    } = state
+    else {
+        return None;
+    };
+    Some(if now >= start + 2 * period {
+        (now, 0, 0)
+    } else if now >= start + period {
+        (start + period, count, 0)
+    } else {
+        (start, before, count)
+    })
+}
+
 /// The state after the charge, if there is room.
 pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<State> {
     match (rule, state) {
-        (Rule::Fixed { limit, .. }, State::Fixed { start, count }) => {
+        (
+            Rule::Fixed { limit, .. },
+            State::Fixed {
+                period,
+                start,
+                count,
+                end,
+            },
+        ) => {
             let count = count + cost;
-            (count <= *limit).then_some(State::Fixed { start, count })
+            (count <= *limit).then_some(State::Fixed {
+                period,
+                start,
+                count,
+                end,
+            })
         }
         (
             Rule::Sliding { limit, period },
@@ -50,6 +101,7 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<S
                 start,
                 before,
                 count,
+                ..
             },
         ) => {
             let count = count + cost;
@@ -57,6 +109,7 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<S
             let left = u128::from(period - now.saturating_sub(start));
             let fits = u128::from(before) * left <= u128::from(room) * u128::from(*period);
             fits.then_some(State::Sliding {
+                period: *period,
                 start,
                 before,
                 count,
@@ -74,9 +127,9 @@ pub(super) fn standing(
     cost: u64,
 ) -> (u64, Option<u64>, Option<u64>) {
     match (rule, state) {
-        (Rule::Fixed { limit, period }, State::Fixed { start, count }) => {
+        (Rule::Fixed { limit, .. }, State::Fixed { count, end, .. }) => {
             let left = limit.saturating_sub(count);
-            let end = (start + period).saturating_sub(now);
+            let end = end.saturating_sub(now);
             let wait = if cost <= left { 0 } else { end };
             let reset = if count == 0 { 0 } else { end };
             (left, (cost <= *limit).then_some(wait), Some(reset))
@@ -87,6 +140,7 @@ pub(super) fn standing(
                 start,
                 before,
                 count,
+                ..
             },
         ) => {
             let passed = now.saturating_sub(start);

@@ -11,6 +11,7 @@
 --                   full: how long an empty bucket takes to fill (us, parts); else the limit, 0
 --                 k times, in the order in which they are tried: for each quota the amount's cost
 --                   (2 numbers: us and parts for t; else units, 0)
+--                 for R and C: the mark of the state that the units came from
 --                 for C, for each quota: the bucket's time after the reservation (2 numbers)
 --                 the numbers of its decisions, from 1; left out if there is one plan for all
 --   returns     for each decision "<k> <now> <state>": which amount was granted, from 1, or 0; the time
@@ -18,18 +19,20 @@
 --
 -- A state has for each quota, separated by commas,
 --   t <amount> <period> <tat us> <tat parts> [<lent since> <lent before> <lent now>]
---   z <used>  |  f <start> <count>  |  s <start> <count before> <count>
--- and expires when it is as if it had never been. See "rules/limit" for what they mean; a part is one
+--   z <used>  |  f <period> <start> <count> [<end>]  |  s <period> <start> <count before> <count>
+-- and then, if anything was ever lent or reserved, its mark: m <when that first was>. It expires when it is as if it had never been. See "rules/limit" for what they mean; a part is one
 -- amount-th of a microsecond. All numbers stay below 2^53, where Lua counts exactly.
 --
 -- Atomic because "is there room" and "now there is less" must not be parted, for any of the quotas.
--- Inner calls: TIME and MGET once; for each decision SET if allowed.
+-- Inner calls: TIME and MGET once; for each decision SET if allowed. MGET says of a key of another type that
+-- there is none; so what is new is only set if there is none.
 --
 -- First what most decisions are: to take one amount from one bucket. They are decided in one flat pass,
 -- because each function that a script defines costs Redis as much as a command does.
 
 local pcall_redis, match, format = redis.pcall, string.match, string.format
-local ceil = math.ceil
+local ceil, find = math.ceil, string.find
+local FOREIGN = 'WRONGTYPE not a state of a limiter'
 local time = pcall_redis('TIME')
 local now = time[1] * 1000000 + time[2]
 local stamp = ' ' .. format('%.0f', now) .. ' '
@@ -44,26 +47,30 @@ for _ = 1, ARGV[1] do
   local at = arg + 5
   arg = at + 6 * q + 2 * q * k
   if verb == 'C' then
-    arg = arg + 2 * q
+    arg = arg + 2 * q + 1
+  elseif verb == 'R' then
+    arg = arg + 1
   end
   local cost, cost_part = ARGV[at + 6], ARGV[at + 7]
-  local plan, amount, period, front, last, last_part, parts
+  local plan, amount, period, front, last, last_part, parts, reserves
   if verb == 'T' and q == '1' and k == '1' and ARGV[at] == 't' and (cost ~= '0' or cost_part ~= '0') then
     amount, period = ARGV[at + 1], ARGV[at + 2]
     front, parts = 't ' .. amount .. ' ' .. period .. ' ', tonumber(amount)
     last, last_part = now + ARGV[at - 4] + ARGV[at + 3], tonumber(ARGV[at + 4])
     cost, cost_part = tonumber(cost), tonumber(cost_part)
+    reserves = ARGV[at - 4] ~= '0'
   end
   for i = 1, count do
     local n = listed and tonumber(ARGV[arg + i - 1]) or i
     local key = KEYS[n]
     local tat, part, rest
     local state = latest[key] or stored[n]
-    if front and not state then
+    local fresh = not state
+    if front and fresh then
       state, tat, part, rest = '', now, 0, ''
     elseif front then
       local a, p
-      a, p, tat, part, rest = match(state, '^t (%d+) (%d+) (%d+) (%d+)([ %d]*)$')
+      a, p, tat, part, rest = match(state, '^t (%d+) (%d+) (%d+) (%d+)([ %d]*,?m?[ %d]*)$')
       if a == amount and p == period then
         tat, part = tonumber(tat), tonumber(part)
         if tat < now then
@@ -85,7 +92,15 @@ for _ = 1, ARGV[1] do
       end
       if tat < last or (tat == last and part <= last_part) then
         state = front .. format('%.0f', tat) .. (part == 0 and ' 0' or format(' %.0f', part)) .. rest
-        local done = pcall_redis('SET', key, state, 'PX', ceil((tat - now) / 1000) + 2)
+        if reserves and not find(rest, 'm', 1, true) then
+          state = state .. ',m ' .. format('%.0f', now)
+        end
+        local done
+        if fresh then
+          done = pcall_redis('SET', key, state, 'PX', ceil((tat - now) / 1000) + 2, 'NX') or {err = FOREIGN}
+        else
+          done = pcall_redis('SET', key, state, 'PX', ceil((tat - now) / 1000) + 2)
+        end
         if done.err then
           replies[n] = {3, done.err}
         else

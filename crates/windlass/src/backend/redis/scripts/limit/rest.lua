@@ -1,8 +1,4 @@
--- All other decisions: several quotas, windows, lending, giving back; and a quota that has changed.
-
-local call, sub, min, max, fmod = redis.call, string.sub, math.min, math.max, math.fmod
-local LONGEST, EXACT = 3153600000000000, 9007199254740992
-local YEAR = 31536000000000
+-- What is done with them.
 
 -- "a <= b", each in whole microseconds and parts.
 local function at_most(us, part, other, other_part)
@@ -42,90 +38,6 @@ local function product_at_most(a, b, c, d)
   end
 end
 
-local function digits(number)
-  return format('%.0f', number)
-end
-
--- What is stored, as tables: the letter, then the numbers.
-local function parse(text)
-  local states = {}
-  for record in string.gmatch(text, '[^,]+') do
-    local state = {sub(record, 1, 1)}
-    for number in string.gmatch(record, '%d+') do
-      state[#state + 1] = tonumber(number)
-    end
-    states[#states + 1] = state
-  end
-  return states
-end
-
-local function render(states)
-  local texts = {}
-  for i, state in ipairs(states) do
-    local words = {state[1]}
-    for j = 2, #state do
-      words[j] = digits(state[j])
-    end
-    texts[i] = table.concat(words, ' ')
-  end
-  return table.concat(texts, ',')
-end
-
--- Units that did not come in again yet, where the rate has changed.
-local function used(state)
-  if state[1] == 'z' then
-    return state[2]
-  elseif state[4] >= now then
-    return ((state[4] - now) + state[5] / state[2]) * state[2] / state[3]
-  end
-  return 0
-end
-
--- The state as it stands now, and whether it was reckoned by another rate. Nothing, if it is
--- another algorithm's.
-local function bring_up(rule, state)
-  local kind = rule.kind
-  local letter = state and state[1]
-  if kind == 't' then
-    if not state then
-      return {'t', rule.amount, rule.period, now, 0}, false
-    elseif letter == 't' and state[2] == rule.amount and state[3] == rule.period then
-      local tat, part = state[4], state[5]
-      if tat < now then
-        tat, part = now, 0
-      end
-      return {'t', rule.amount, rule.period, tat, part, state[6], state[7], state[8]}, false
-    elseif letter == 't' or letter == 'z' then
-      local ahead = min(ceil(used(state) * rule.period / rule.amount), LONGEST)
-      local changed = {'t', rule.amount, rule.period, now + ahead, 0}
-      if letter == 't' and state[6] then
-        changed[6], changed[7], changed[8] = now, 0, rule.full
-      end
-      return changed, true
-    end
-  elseif kind == 'z' then
-    if not state then
-      return {'z', 0}, false
-    elseif letter == 'z' then
-      return state, false
-    elseif letter == 't' then
-      return {'z', min(ceil(used(state)), EXACT)}, true
-    end
-  elseif not state then
-    return kind == 'f' and {'f', now, 0} or {'s', now, 0, 0}, false
-  elseif letter == kind then
-    local start = state[2]
-    if kind == 'f' then
-      return now >= start + rule.period and {'f', now, 0} or state, false
-    elseif now >= start + 2 * rule.period then
-      return {'s', now, 0, 0}, false
-    elseif now >= start + rule.period then
-      return {'s', start + rule.period, state[4], 0}, false
-    end
-    return state, false
-  end
-end
-
 -- The state after the charge, or nothing if there is no room.
 local function charge(rule, state, cost, part, wait, lends)
   local kind = rule.kind
@@ -156,14 +68,14 @@ local function charge(rule, state, cost, part, wait, lends)
       return {'z', state[2] + cost}
     end
   elseif kind == 'f' then
-    if state[3] + cost <= rule.full then
-      return {'f', state[2], state[3] + cost}
+    if state[4] + cost <= rule.full then
+      return {'f', state[2], state[3], state[4] + cost, state[5]}
     end
   else
-    local start, before, count = state[2], state[3], state[4] + cost
+    local start, before, count = state[3], state[4], state[5] + cost
     local left = rule.period - max(now - start, 0)
     if count <= rule.full and product_at_most(before, left, rule.full - count, rule.period) then
-      return {'s', start, before, count}
+      return {'s', rule.period, start, before, count}
     end
   end
 end
@@ -196,11 +108,11 @@ local function give_back(rule, state, cost, part, lent_at)
     if state[2] >= cost then
       return {'z', state[2] - cost}
     end
-  elseif lent_at >= state[2] then
-    local last = #state
-    if state[last] >= cost then
+  elseif lent_at >= state[3] then
+    local counted = kind == 'f' and 4 or 5
+    if state[counted] >= cost then
       local changed = {unpack(state)}
-      changed[last] = state[last] - cost
+      changed[counted] = state[counted] - cost
       return changed
     end
   end
@@ -222,18 +134,6 @@ local function cancel(rule, state, cost, part, tat, tat_part)
   end
 end
 
--- When the state is as if it had never been.
-local function ends(rule, state)
-  if rule.kind == 't' then
-    return state[4] + (state[5] > 0 and 1 or 0)
-  elseif rule.kind == 'z' then
-    return now + YEAR
-  elseif rule.kind == 'f' then
-    return state[2] + rule.period
-  end
-  return state[2] + 2 * rule.period
-end
-
 local function read_rules(plan)
   local rules = {}
   for i = 1, plan.q do
@@ -247,17 +147,20 @@ end
 local function decide(key, plan)
   plan.rules = plan.rules or read_rules(plan)
   local rules, q = plan.rules, plan.q
-  local stored = call('GET', key) or ''
-  local states, as_stored = {}, parse(stored)
-  local converted = false
-  for i = 1, math.max(q, #as_stored) do
-    states[i] = as_stored[i]
-    if i <= q then
-      local state, changed = bring_up(rules[i], as_stored[i])
-      if not state then
-        return denied .. stored
-      end
-      states[i], converted = state, converted or changed
+  local stored = pcall_redis('GET', key) or nil
+  local states, converted, mark = nil, false, 0
+  if not stored then
+    stored, states = '', {}
+    for i, rule in ipairs(rules) do
+      states[i] = fresh(rule)
+    end
+  elseif stored.err then
+    error(stored)
+  else
+    states, mark = parse(stored)
+    states, converted = match_up(rules, states)
+    if not states then
+      return denied .. stored
     end
   end
 
@@ -268,14 +171,16 @@ local function decide(key, plan)
     return tonumber(ARGV[at]), tonumber(ARGV[at + 1])
   end
   if verb == 'R' or verb == 'C' then
-    for i = 1, q do
+    local given = tonumber(ARGV[costs + 2 * q])
+    -- What was promised by a state that is gone was forgotten with it.
+    for i = 1, (given > 0 and given == mark) and q or 0 do
       local cost, part = cost_of(1, i)
       local state
       if verb == 'R' then
         state = give_back(rules[i], states[i], cost, part, plan.wait)
       elseif rules[i].kind == 't' then
         -- An amount of time by another rate would be another number of units.
-        local at = costs + 2 * q + 2 * (i - 1)
+        local at = costs + 2 * q + 1 + 2 * (i - 1)
         state = cancel(rules[i], states[i], cost, part, tonumber(ARGV[at]), tonumber(ARGV[at + 1]))
       end
       if state then
@@ -300,22 +205,24 @@ local function decide(key, plan)
         break
       elseif fits then
         states, which, changed = after, k, true
+        if mark == 0 and (verb == 'L' or plan.wait > 0) then
+          mark = now
+        end
         break
       end
     end
   end
 
   if changed then
-    stored = render(states)
+    stored = render(states, mark)
     local last = now
-    for i = 1, q do
-      last = max(last, ends(rules[i], states[i]))
+    for _, state in ipairs(states) do
+      last = max(last, ends(state))
     end
-    local ms = ceil((last - now) / 1000) + 2
-    if #states > q then
-      ms = max(ms, call('PTTL', key))
+    local done = pcall_redis('SET', key, stored, 'PX', digits(ceil((last - now) / 1000) + 2))
+    if done.err then
+      error(done)
     end
-    call('SET', key, stored, 'PX', digits(ms))
   end
   return which .. stamp .. stored
 end
