@@ -324,6 +324,24 @@ const MUTANTS: &[Mutant] = &[
         caught_by: &["--test", "limit_faults", "what_others_wrote_is_left_alone"],
     },
     Mutant {
+        breaks: "all who wait for a leased limiter's store share one failure",
+        file: "limit/leased/loan.rs",
+        from: "        && purse.failures() != failures\n",
+        to: "        && purse.failures() < failures\n",
+        caught_by: &["--test", "leased_faults", "all_who_wait_share_one_failure"],
+    },
+    Mutant {
+        breaks: "a leased limiter's store is found dead even if nobody waited to hear of it",
+        file: "limit/leased/loan.rs",
+        from: "    match tokio::spawn(call).await {",
+        to: "    match Ok::<_, tokio::task::JoinError>(call.await) {",
+        caught_by: &[
+            "--test",
+            "leased_faults",
+            "a_dead_store_costs_a_leased_limiter_microseconds",
+        ],
+    },
+    Mutant {
         breaks: "a dead store is not asked again and again",
         file: "limit/breaker.rs",
         from: "        if !self.open.load(Ordering::Relaxed) {\n            return Advice::Ask;",

@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use super::purse::{Here, Purse};
+use tokio::sync::OwnedMutexGuard;
+
+use super::purse::{Here, Last, Purse};
 use super::{Inner, Leased, Lent, Out, SHORTEST_LOAN};
 use crate::backend::limit::Verdict;
 use crate::backend::rules::limit::{Rule, Want};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Clock, Moment};
 use crate::limit::ask::Answer;
 use crate::limit::{Basis, Decision, Limiter};
@@ -42,23 +44,63 @@ pub(super) fn can_lend(rules: &[Rule], units: u64) -> bool {
     })
 }
 
-/// Asks the store for units, and takes some of them.
-pub(super) async fn borrow(
-    leased: &Leased,
-    purse: &Arc<Purse>,
-    key: &str,
-    units: u64,
-) -> Result<Decision> {
-    let limiter = &leased.inner.limiter;
-    let clock = limiter.clock();
-    let mut last = purse.refill.lock().await;
+/// Asks the store for units, and takes some of them. All who wait for the same purse wait for the same
+/// call: if it brings enough they are served from it, and if it fails they have all been told.
+pub(super) async fn borrow(leased: &Leased, purse: &Arc<Purse>, units: u64) -> Result<Decision> {
+    let failures = purse.failures();
+    let last = Arc::clone(&purse.refill).lock_owned().await;
     // Somebody else may have asked in the meantime.
-    let now = clock.now();
+    let now = leased.inner.limiter.clock().now();
     match purse.take_again(units, now) {
         Here::Taken(left) => return Ok(leased.decision(purse, now, true, left, None)),
         Here::Closed(until) => return Ok(leased.decision(purse, now, false, 0, Some(until))),
         Here::Ask => {}
     }
+    if let Some(failure) = &last.failure
+        && purse.failures() != failures
+    {
+        return Err(failure.again());
+    }
+    // In a task of its own: whoever gives up waiting must not keep the others from an answer, nor leave a
+    // loan to nobody.
+    let call = ask(leased.clone(), Arc::clone(purse), last, units);
+    match tokio::spawn(call).await {
+        Ok(decision) => decision,
+        Err(e) => match e.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(Error::new(
+                ErrorKind::OutcomeUnknown,
+                "check",
+                "the runtime was shut down; it may have happened",
+            )
+            .with_name(purse.name.as_str())),
+        },
+    }
+}
+
+async fn ask(
+    leased: Leased,
+    purse: Arc<Purse>,
+    mut last: OwnedMutexGuard<Last>,
+    units: u64,
+) -> Result<Decision> {
+    let decision = refill(&leased, &purse, &mut last, units).await;
+    last.failure = decision.as_ref().err().map(Error::again);
+    if last.failure.is_some() {
+        purse.has_failed();
+    }
+    decision
+}
+
+async fn refill(
+    leased: &Leased,
+    purse: &Arc<Purse>,
+    last: &mut Last,
+    units: u64,
+) -> Result<Decision> {
+    let limiter = &leased.inner.limiter;
+    let clock = limiter.clock();
+    let now = clock.now();
     let rules = limiter.rules()?;
     return_leftovers(leased, purse, now);
     let wanted = size(
@@ -96,7 +138,7 @@ pub(super) async fn borrow(
     if received >= good_until {
         // It took so long that nothing of it may be used any more.
         leased.inner.calls.fetch_add(1, Ordering::Relaxed);
-        return limiter.check_n(key, units).await;
+        return limiter.check_n(limiter.key_of(&purse.name), units).await;
     }
     let left = granted - units;
     purse.fill(left, good_until);

@@ -191,7 +191,7 @@ impl Leased {
             self.inner.calls.fetch_add(1, Ordering::Relaxed);
             return limiter.check_n(key, units).await;
         }
-        loan::borrow(self, purse, key, units).await
+        loan::borrow(self, purse, units).await
     }
 
     fn decision(

@@ -1,7 +1,9 @@
 //! What one process has of one key.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::error::Error;
 use crate::lease::Moment;
 
 /// Units that the store has lent, and until when they may be used.
@@ -20,15 +22,19 @@ pub(super) struct Purse {
     reset_at: AtomicU64,
     /// Units that were asked for since the last loan: what the next one is sized by.
     asked: AtomicU64,
+    /// How often the store has failed.
+    failures: AtomicU64,
     /// One loan at a time; and what is known of the last one.
-    pub(super) refill: tokio::sync::Mutex<Last>,
+    pub(super) refill: Arc<tokio::sync::Mutex<Last>>,
 }
 
 /// The last loan.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Last {
     pub(super) at: Option<Moment>,
     pub(super) units: u64,
+    /// Why the store failed when it was last asked, if it did.
+    pub(super) failure: Option<Error>,
 }
 
 /// What can be said without asking the store.
@@ -51,7 +57,8 @@ impl Purse {
             closed_until: AtomicU64::new(0),
             reset_at: AtomicU64::new(0),
             asked: AtomicU64::new(0),
-            refill: tokio::sync::Mutex::new(Last { at: None, units: 0 }),
+            failures: AtomicU64::new(0),
+            refill: Arc::default(),
         }
     }
 
@@ -113,6 +120,15 @@ impl Purse {
 
     pub(super) fn reset_at(&self) -> Moment {
         Moment::from_nanos(self.reset_at.load(Ordering::Relaxed))
+    }
+
+    /// How often the store has failed: whoever waited while it did need not ask again.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Acquire)
+    }
+
+    pub(super) fn has_failed(&self) {
+        self.failures.fetch_add(1, Ordering::AcqRel);
     }
 
     /// What was asked for since this was last called.

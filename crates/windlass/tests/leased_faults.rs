@@ -1,0 +1,100 @@
+//! Leased limiters whose store fails them.
+
+use std::time::{Duration, Instant};
+
+use windlass::{Basis, ErrorKind, Leased, OnStoreError, Options, Quota};
+use windlass_testkit::conformance::SOON;
+use windlass_testkit::{Direction, FaultProxy, RedisServer, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+const CALL: Duration = Duration::from_millis(300);
+const CALLERS: usize = 40;
+
+/// All ask at once. Gives what each was told.
+async fn all_at_once(leased: &Leased) -> Vec<windlass::Result<windlass::Decision>> {
+    let tasks: Vec<_> = (0..CALLERS)
+        .map(|_| {
+            let leased = leased.clone();
+            tokio::spawn(async move { leased.check("a").await })
+        })
+        .collect();
+    let mut answers = Vec::new();
+    for task in tasks {
+        answers.push(task.await.unwrap());
+    }
+    answers
+}
+
+/// Forty who wait for a store that does not answer wait as long as one does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_who_wait_share_one_failure() {
+    let server = RedisServer::start().unwrap();
+    let proxy = FaultProxy::start(server.addr()).unwrap();
+    let w = Options::new()
+        .call_timeout(CALL)
+        .connect(&format!("redis://{}", proxy.addr()))
+        .await
+        .unwrap();
+    let leased = w.limiter("api", Quota::per_hour(1_000)).leased();
+    assert!(leased.check("b").await.unwrap().is_allowed());
+    proxy.blackhole(Direction::Both);
+    let (begun, calls) = (Instant::now(), leased.store_calls());
+    for answer in all_at_once(&leased).await {
+        let error = answer.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error:?}");
+        assert_eq!(error.name(), Some("api/a"), "{error:?}");
+    }
+    let took = begun.elapsed();
+    // One after the other it would be twelve seconds.
+    assert!(took < 8 * CALL, "{took:?}");
+    assert!(leased.store_calls() - calls < 8, "they asked one by one");
+    proxy.heal();
+    // The failure is not held against those who come later.
+    let back = eventually(SOON, || async { leased.check("a").await.is_ok() });
+    assert!(back.await);
+    for answer in all_at_once(&leased).await {
+        assert!(answer.unwrap().is_allowed());
+    }
+}
+
+/// With a policy, whoever finds out waits, and nobody after that: not even if those who found out have
+/// given up waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_store_costs_a_leased_limiter_microseconds() {
+    let server = RedisServer::start().unwrap();
+    for policy in [OnStoreError::Allow, OnStoreError::Deny, OnStoreError::Local] {
+        for patient in [true, false] {
+            let proxy = FaultProxy::start(server.addr()).unwrap();
+            let url = format!("redis://{}", proxy.addr());
+            let w = windlass::connect(&url).await.unwrap();
+            let limiter = w
+                .limiter(&format!("{policy:?}-{patient}"), Quota::per_hour(10_000))
+                .on_store_error(policy)
+                .call_timeout(CALL);
+            let leased = limiter.leased();
+            assert!(leased.check("b").await.unwrap().is_allowed());
+            proxy.blackhole(Direction::Both);
+            let begun = Instant::now();
+            if patient {
+                for answer in all_at_once(&leased).await {
+                    let allowed = answer.unwrap().is_allowed();
+                    assert_eq!(allowed, policy != OnStoreError::Deny);
+                }
+            } else {
+                // Each for less than the call may take, all together for longer.
+                for _ in 0..20 {
+                    let _ = tokio::time::timeout(20 * MS, leased.check("a")).await;
+                }
+            }
+            let took = begun.elapsed();
+            assert!(took < 8 * CALL, "{policy:?} {patient}: {took:?}");
+            let begun = Instant::now();
+            for _ in 0..1_000 {
+                let decision = leased.check("a").await.unwrap();
+                assert_ne!(decision.basis(), Basis::Store);
+            }
+            let took = begun.elapsed();
+            assert!(took < CALL, "{policy:?} {patient}: {took:?} for 1,000");
+        }
+    }
+}
