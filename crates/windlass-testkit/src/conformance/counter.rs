@@ -256,6 +256,53 @@ pub async fn buffering(stage: &Stage) {
     assert_eq!(buffer.pending(), i64::MAX, "and not lost");
 }
 
+/// Closing sends the rest, says so, and takes no more.
+pub async fn closing_a_buffer(stage: &Stage) {
+    let w = stage.connect().await;
+    let views = w.counter("closed");
+    let hour = Duration::from_secs(3600);
+    let buffer = views.buffered_every(hour).unwrap();
+    let clone = buffer.clone();
+    // Flushed over and over: each sum counts once.
+    for round in 1..=20 {
+        buffer.add(round).unwrap();
+        clone.add(-1).unwrap();
+        buffer.flush().await.unwrap();
+    }
+    clone.add(7).unwrap();
+    buffer.close().await.unwrap();
+    assert_eq!(views.get().await.unwrap(), 210 - 20 + 7);
+    let error = clone.add(1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert_eq!(clone.pending(), 0);
+    clone.close().await.unwrap();
+    drop((buffer, clone));
+    // What is refused at the end is told, and kept.
+    let full = w.counter("full-buffer");
+    assert!(full.add(i64::MAX).await.unwrap().added);
+    let buffer = full.buffered_every(hour).unwrap();
+    buffer.add(5).unwrap();
+    for _ in 0..2 {
+        let error = buffer.close().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+        assert!(error.to_string().contains('5'), "{error}");
+        assert_eq!(buffer.pending(), 5);
+    }
+    assert_eq!(full.reset().await.unwrap(), i64::MAX);
+    buffer.close().await.unwrap();
+    assert_eq!(full.get().await.unwrap(), 5, "once");
+    // Two buffers of one counter do not take each other's sums for their own.
+    let both = [
+        views.buffered_every(hour).unwrap(),
+        views.buffered_every(hour).unwrap(),
+    ];
+    for buffer in &both {
+        buffer.add(10).unwrap();
+        buffer.close().await.unwrap();
+    }
+    assert_eq!(views.get().await.unwrap(), 197 + 20);
+}
+
 /// Operations of counters whose names and ids run together are apart.
 pub async fn operations_are_apart(stage: &Stage) {
     let w = stage.connect().await;

@@ -191,7 +191,7 @@ macro_rules! flow_and_data_conformance {
             quotas: the_order_does_not_matter, a_window_of_another_length,
                 a_reset_forgets_reservations, a_reset_forgets_loans;
             counter: operations_are_apart, nothing_is_lost, bounds_refuse, it_does_not_wrap_around, it_ends, a_window,
-                adding_once, bad_counter_input, buffering;
+                adding_once, bad_counter_input, buffering, closing_a_buffer;
             leased: all_together_never_use_more, a_steady_demand_costs_few_calls,
                 what_is_not_used_goes_back, windows_lend_until_they_end,
                 what_cannot_be_lent_is_asked_for;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Pending;
-use super::rules::counter::Addition;
+use super::rules::counter::{Addition, Sum};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 
@@ -34,6 +34,8 @@ pub struct CounterAsk {
 pub struct Operation {
     /// What it is known by.
     pub id: Arc<str>,
+    /// Which of several under this id, made one after the other, each once; 0 if it is the only one.
+    pub number: u64,
     /// For how long, in microseconds.
     pub remember: u64,
 }
@@ -57,6 +59,16 @@ pub(crate) fn other_kind() -> Error {
         "a counter of another kind has this name: plain, or with another window",
     )
     .with_hint("choose another name, or reset the counter first")
+}
+
+impl Counted {
+    pub(crate) fn of(sum: Sum, repeated: bool) -> Counted {
+        Counted {
+            value: sum.value,
+            added: sum.added,
+            repeated,
+        }
+    }
 }
 
 pub(crate) fn other_amount(before: i64) -> Error {

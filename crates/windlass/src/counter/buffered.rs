@@ -20,11 +20,17 @@ pub const DEFAULT_FLUSH_EVERY: Duration = Duration::from_millis(500);
 ///
 /// - What was added is sent within the [interval](Counter::buffered_every), as long as the store
 ///   answers; if it does not, it is kept and sent later.
-/// - Each sum is added once, even if an answer was lost and it was sent again.
-/// - Dropping it sends the rest in the background; [`flush`](BufferedCounter::flush) does so now.
+/// - Each sum is added once, even if an answer was lost and it was sent again, for as long as operations are
+///   [remembered](Counter::remember), and no less than 24 hours. What the store keeps for this is one small
+///   record for each buffer, however often it is flushed.
+/// - [`flush`](BufferedCounter::flush) sends what was collected now.
+///   [`close`](BufferedCounter::close) sends the rest, and says whether it was added: call it before the
+///   program ends.
+/// - Dropping the last clone sends the rest in the background, for half a minute if it must, as long as the
+///   runtime lives. What could not be sent is logged as a warning.
 ///
-/// **What a crash can lose**: what was added since the last flush that succeeded. If that matters, use
-/// the counter itself.
+/// **What can be lost**: by a crash, what was added since the last flush that succeeded; by leaving `main`
+/// without [`close`](BufferedCounter::close), the same. If that matters, use the counter itself.
 ///
 /// # Example
 ///
@@ -37,6 +43,10 @@ pub const DEFAULT_FLUSH_EVERY: Duration = Duration::from_millis(500);
 /// }
 /// views.flush().await?;
 /// assert_eq!(w.counter("views").get().await?, 1_000);
+///
+/// views.add(1)?;
+/// views.close().await?;
+/// assert_eq!(w.counter("views").get().await?, 1_001);
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -47,6 +57,8 @@ pub struct BufferedCounter {
 
 struct Inner {
     counter: Counter,
+    /// What the store knows this buffer by.
+    id: Arc<str>,
     every: Duration,
     pending: Mutex<Pending>,
     /// One flush at a time.
@@ -55,12 +67,16 @@ struct Inner {
     runtime: Handle,
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Pending {
     /// Not sent yet.
     collected: i64,
-    /// Sent, and not confirmed yet: the same operation is sent again until it is.
-    sent: Option<(String, i64)>,
+    /// Sent, and not confirmed yet: the same number, with the same amount, is sent again until it is.
+    sent: Option<(u64, i64)>,
+    /// The last number that was used.
+    number: u64,
+    /// Nothing is collected any more.
+    closed: bool,
 }
 
 impl Counter {
@@ -91,6 +107,7 @@ impl Counter {
         let clock = self.coordinator.keeper().clock().clone();
         let inner = Arc::new_cyclic(|weak: &Weak<Inner>| Inner {
             counter,
+            id: format!("buffer-{:032x}", rand::random::<u128>()).into(),
             every,
             pending: Mutex::default(),
             flushing: tokio::sync::Mutex::default(),
@@ -108,9 +125,14 @@ impl BufferedCounter {
     ///
     /// # Errors
     ///
-    /// If more than 63 bits would be waiting to be sent.
+    /// If more than 63 bits would be waiting to be sent, or it was [closed](BufferedCounter::close).
     pub fn add(&self, amount: i64) -> Result<()> {
         let mut pending = self.inner.pending();
+        if pending.closed {
+            return Err(Error::invalid("add", "the buffer is closed")
+                .with_name(&self.inner.counter.name)
+                .with_hint("add before it is closed, or make another one"));
+        }
         match pending.collected.checked_add(amount) {
             Some(sum) => {
                 pending.collected = sum;
@@ -124,9 +146,7 @@ impl BufferedCounter {
 
     /// What is waiting to be sent, or to be confirmed.
     pub fn pending(&self) -> i64 {
-        let pending = self.inner.pending();
-        let sent = pending.sent.as_ref().map_or(0, |sent| sent.1);
-        pending.collected.saturating_add(sent)
+        self.inner.pending().sum()
     }
 
     /// The store's value, and what this process has collected since: what others have collected is
@@ -143,10 +163,30 @@ impl BufferedCounter {
 
     /// Sends what was collected, now.
     ///
+    /// # Errors
+    ///
+    /// If it could not be sent, or was refused because the counter cannot hold it. It is kept, and
+    /// [`pending`](BufferedCounter::pending) says how much it is.
+    ///
     /// # Cancel safety
     ///
     /// If the future is dropped, what was sent is sent again with the next flush, and added once.
     pub async fn flush(&self) -> Result<()> {
+        self.inner.flush().await
+    }
+
+    /// Sends the rest, and takes no more: neither from this clone nor from another. Once it has succeeded,
+    /// all that was ever added is in the store.
+    ///
+    /// # Errors
+    ///
+    /// As [`flush`](BufferedCounter::flush). What is left is not lost yet: call it again.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`flush`](BufferedCounter::flush).
+    pub async fn close(&self) -> Result<()> {
+        self.inner.pending().closed = true;
         self.inner.flush().await
     }
 }
@@ -160,42 +200,53 @@ impl Inner {
         let _one_at_a_time = self.flushing.lock().await;
         loop {
             let next = self.pending().next();
-            let Some((operation, amount)) = next else {
+            let Some((number, amount)) = next else {
                 return Ok(());
             };
-            let counted = self.counter.add_once(&operation, amount).await;
-            match counted {
-                Ok(counted) if counted.added => self.pending().sent = None,
-                Ok(counted) => {
-                    // Beyond 64 bits. It stays collected, for a counter that is reset one day.
-                    self.pending().put_back();
-                    let value = counted.value;
-                    let message = format!("{amount} on top of {value} cannot be counted");
-                    return Err(Error::new(ErrorKind::Store, "add", message)
-                        .with_name(&self.counter.name)
-                        .with_hint("reset the counter"));
-                }
-                Err(error) => return Err(error),
+            let counted = self.counter.add_numbered(&self.id, number, amount);
+            let counted = counted.await?;
+            self.pending().answered(counted.added);
+            if !counted.added {
+                return Err(refused(&self.counter, amount, counted.value));
             }
         }
     }
 }
 
+/// Beyond what the counter can hold.
+fn refused(counter: &Counter, amount: i64, value: i64) -> Error {
+    let message = format!("{amount} on top of {value} cannot be counted");
+    Error::new(ErrorKind::Store, "add", message)
+        .with_name(&counter.name)
+        .with_hint("reset the counter")
+}
+
 impl Pending {
     /// What to send: what was sent and not confirmed, or else what was collected.
-    fn next(&mut self) -> Option<(String, i64)> {
+    fn next(&mut self) -> Option<(u64, i64)> {
         if self.sent.is_none() && self.collected != 0 {
+            self.number += 1;
             let amount = std::mem::take(&mut self.collected);
-            self.sent = Some((format!("flush-{:032x}", rand::random::<u128>()), amount));
+            self.sent = Some((self.number, amount));
         }
-        self.sent.clone()
+        self.sent
     }
 
-    /// What was sent was not added.
-    fn put_back(&mut self) {
-        if let Some((_, amount)) = self.sent.take() {
+    /// What was sent was added, or refused. What was refused stays collected, for a counter that is reset
+    /// one day, and goes into the next sum.
+    fn answered(&mut self, added: bool) {
+        if let (Some((_, amount)), false) = (self.sent.take(), added) {
             self.collected = self.collected.saturating_add(amount);
         }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.collected == 0 && self.sent.is_none()
+    }
+
+    fn sum(&self) -> i64 {
+        let sent = self.sent.map_or(0, |sent| sent.1);
+        self.collected.saturating_add(sent)
     }
 }
 
@@ -214,27 +265,73 @@ async fn flush_now_and_then(inner: Weak<Inner>, clock: Clock, every: Duration) {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.flusher.abort();
-        let pending = std::mem::take(&mut *self.pending());
-        let runtime = self.runtime.clone();
+        let rest = Rest {
+            counter: self.counter.clone(),
+            id: Arc::clone(&self.id),
+            pending: *self.pending(),
+            problem: None,
+        };
+        if !rest.pending.is_empty() {
+            self.runtime.spawn(rest.send());
+        }
+    }
+}
+
+/// What was left when the last clone was dropped.
+struct Rest {
+    counter: Counter,
+    id: Arc<str>,
+    pending: Pending,
+    problem: Option<Error>,
+}
+
+/// How often the rest is sent before it is given up, half a second apart.
+const TRIES: usize = 60;
+
+impl Rest {
+    async fn send(mut self) {
         let clock = self.counter.coordinator.keeper().clock().clone();
-        let counter = self.counter.clone();
-        runtime.spawn(async move {
-            let mut pending = pending;
-            let mut failures = 0;
-            while let Some((operation, amount)) = pending.next() {
-                match counter.add_once(&operation, amount).await {
-                    Ok(_) => pending.sent = None,
-                    Err(error) if error.is_retryable() && failures < 60 => {
-                        failures += 1;
-                        clock.sleep(Duration::from_millis(500)).await;
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, amount, "the last of a counter could not be sent");
+        for _ in 0..TRIES {
+            let Some((number, amount)) = self.pending.next() else {
+                return;
+            };
+            let counted = self.counter.add_numbered(&self.id, number, amount).await;
+            match counted {
+                Ok(counted) => {
+                    self.pending.answered(counted.added);
+                    if !counted.added {
+                        self.problem = Some(refused(&self.counter, amount, counted.value));
                         return;
                     }
                 }
+                Err(error) => {
+                    let again = error.is_retryable();
+                    self.problem = Some(error);
+                    if !again {
+                        return;
+                    }
+                    clock.sleep(Duration::from_millis(500)).await;
+                }
             }
-        });
+        }
+    }
+}
+
+/// Also if the runtime ends before it was sent.
+impl Drop for Rest {
+    fn drop(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let (amount, counter) = (self.pending.sum(), &self.counter.name);
+        let problem = self.problem.as_ref().map(ToString::to_string);
+        let problem = problem.unwrap_or_else(|| "the runtime has ended".to_owned());
+        tracing::warn!(
+            counter,
+            amount,
+            problem,
+            "the rest of a buffered counter is lost; close it before it is dropped"
+        );
     }
 }
 

@@ -4,6 +4,7 @@ mod buffered;
 
 pub use buffered::{BufferedCounter, DEFAULT_FLUSH_EVERY};
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::counter::{Counted, CounterAsk, Operation};
@@ -131,8 +132,14 @@ impl Counter {
                 .with_name(&self.name)
                 .with_hint("use a fresh, short text for each operation"));
         }
+        self.add_numbered(&operation.into(), 0, amount).await
+    }
+
+    /// Adds once for each number of an id. They come one after the other.
+    async fn add_numbered(&self, id: &Arc<str>, number: u64, amount: i64) -> Result<Counted> {
         let operation = Operation {
-            id: operation.into(),
+            id: Arc::clone(id),
+            number,
             remember: self.micros("remembering operations for", self.remember)?,
         };
         self.ask("add", amount, Some(operation)).await

@@ -5,8 +5,11 @@ use rusqlite::{Connection, OptionalExtension};
 use super::File;
 use super::worker::Scope;
 use crate::backend::Pending;
-use crate::backend::counter::{Counted, CounterAsk, CounterStore, other_amount, other_kind};
-use crate::backend::rules::counter::{self as rules, Tally};
+use crate::backend::counter::{
+    Counted, CounterAsk, CounterStore, Operation, other_amount, other_kind,
+};
+use crate::backend::rules::counter::{self as rules, Sum, Tally};
+use crate::backend::rules::operation::{Done, OtherAmount};
 use crate::error::Result;
 use crate::name::Name;
 
@@ -22,8 +25,10 @@ pub(super) const TABLE: &str = "
     CREATE TABLE counter_ops (
         name   TEXT NOT NULL,
         id     TEXT NOT NULL,
+        number INTEGER NOT NULL,
         amount INTEGER NOT NULL,
         value  INTEGER NOT NULL,
+        added  INTEGER NOT NULL,
         ends   INTEGER NOT NULL,
         written INTEGER NOT NULL,
         PRIMARY KEY (name, id)
@@ -87,28 +92,14 @@ fn put(database: &Connection, name: &str, tally: &Tally, now: u64) -> rusqlite::
 fn add(scope: &Scope<'_>, ask: &CounterAsk) -> rusqlite::Result<Result<Counted>> {
     let (database, now) = (scope.database, scope.now.as_nanos() / 1_000);
     let name = ask.name.as_str();
-    if let Some(operation) = &ask.operation {
-        let before: Option<(i64, i64)> = database
-            .prepare_cached(
-                "SELECT amount, value FROM counter_ops WHERE name = ?1 AND id = ?2 AND ends > ?3",
-            )?
-            .query_row((name, &*operation.id, now as i64), |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })
-            .optional()?;
-        match before {
-            Some((amount, _)) if amount != ask.addition.amount => {
-                return Ok(Err(other_amount(amount)));
-            }
-            Some((_, value)) => {
-                return Ok(Ok(Counted {
-                    value,
-                    added: true,
-                    repeated: true,
-                }));
-            }
-            None => {}
-        }
+    if let Some(operation) = &ask.operation
+        && let Some(done) = done(database, name, operation, now)?
+        && let Some(answer) = done.answer(operation.number, ask.addition.amount)
+    {
+        return Ok(match answer {
+            Ok(sum) => Ok(Counted::of(sum, true)),
+            Err(OtherAmount(amount)) => Err(other_amount(amount)),
+        });
     }
     let Ok((sum, tally)) = rules::add(get(database, name)?.as_ref(), now, &ask.addition) else {
         return Ok(Err(other_kind()));
@@ -116,23 +107,50 @@ fn add(scope: &Scope<'_>, ask: &CounterAsk) -> rusqlite::Result<Result<Counted>>
     if let Some(tally) = tally {
         put(database, name, &tally, now)?;
     }
-    if let (Some(operation), true) = (&ask.operation, sum.added) {
+    if let Some(operation) = &ask.operation
+        && let Some(done) = Done::new(operation.number, ask.addition.amount, sum)
+    {
         database
-            .prepare_cached("INSERT OR REPLACE INTO counter_ops VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+            .prepare_cached(
+                "INSERT OR REPLACE INTO counter_ops VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )?
             .execute((
                 name,
                 &*operation.id,
-                ask.addition.amount,
-                sum.value,
+                done.number as i64,
+                done.amount,
+                done.sum.value,
+                done.sum.added,
                 (now + operation.remember) as i64,
                 now as i64,
             ))?;
     }
-    Ok(Ok(Counted {
-        value: sum.value,
-        added: sum.added,
-        repeated: false,
-    }))
+    Ok(Ok(Counted::of(sum, false)))
+}
+
+/// What is known of an operation.
+fn done(
+    database: &Connection,
+    name: &str,
+    operation: &Operation,
+    now: u64,
+) -> rusqlite::Result<Option<Done>> {
+    database
+        .prepare_cached(
+            "SELECT number, amount, value, added FROM counter_ops
+             WHERE name = ?1 AND id = ?2 AND ends > ?3",
+        )?
+        .query_row((name, &*operation.id, now as i64), |row| {
+            Ok(Done {
+                number: row.get::<_, i64>(0)? as u64,
+                amount: row.get(1)?,
+                sum: Sum {
+                    value: row.get(2)?,
+                    added: row.get(3)?,
+                },
+            })
+        })
+        .optional()
 }
 
 impl CounterStore for File {

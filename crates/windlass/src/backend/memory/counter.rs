@@ -7,13 +7,13 @@ use super::limit::micros;
 use crate::backend::Pending;
 use crate::backend::counter::{Counted, CounterAsk, CounterStore, other_amount, other_kind};
 use crate::backend::rules::counter::{self as rules, Tally};
+use crate::backend::rules::operation::{Done, OtherAmount};
 use crate::error::Result;
 use crate::name::Name;
 
-/// An operation that was done.
-pub(super) struct Done {
-    amount: i64,
-    value: i64,
+/// An operation that was done, and for how long that is known.
+pub(super) struct Known {
+    done: Done,
     ends: u64,
 }
 
@@ -25,19 +25,16 @@ impl World {
             .operation
             .as_ref()
             .map(|operation| Name::checked(&format!("{}\n{}", ask.name, operation.id)));
-        let mut done = operation.as_ref().map(|name| self.counter_ops.of(name));
+        let mut known = operation.as_ref().map(|name| self.counter_ops.of(name));
         let now = micros(&self.clock);
-        if let (Some(name), Some(done)) = (&operation, &done)
-            && let Some(before) = done.map.get(name).filter(|before| before.ends > now)
+        if let (Some(asked), Some(name), Some(known)) = (&ask.operation, &operation, &known)
+            && let Some(before) = known.map.get(name).filter(|before| before.ends > now)
+            && let Some(answer) = before.done.answer(asked.number, ask.addition.amount)
         {
-            if before.amount != ask.addition.amount {
-                return Err(other_amount(before.amount));
-            }
-            return Ok(Counted {
-                value: before.value,
-                added: true,
-                repeated: true,
-            });
+            return match answer {
+                Ok(sum) => Ok(Counted::of(sum, true)),
+                Err(OtherAmount(amount)) => Err(other_amount(amount)),
+            };
         }
         let (sum, tally) = rules::add(counters.map.get(&ask.name), now, &ask.addition)
             .map_err(|_| other_kind())?;
@@ -45,22 +42,14 @@ impl World {
             counters.sweep(|tally: &Tally| tally.ends().is_some_and(|ends| ends <= now));
             counters.map.insert(ask.name.clone(), tally);
         }
-        if let (Some(operation), Some(name), Some(done)) = (&ask.operation, operation, &mut done)
-            && sum.added
+        if let (Some(asked), Some(name), Some(known)) = (&ask.operation, operation, &mut known)
+            && let Some(done) = Done::new(asked.number, ask.addition.amount, sum)
         {
-            done.sweep(|done| done.ends <= now);
-            let record = Done {
-                amount: ask.addition.amount,
-                value: sum.value,
-                ends: now + operation.remember,
-            };
-            done.map.insert(name, record);
+            known.sweep(|known| known.ends <= now);
+            let ends = now + asked.remember;
+            known.map.insert(name, Known { done, ends });
         }
-        Ok(Counted {
-            value: sum.value,
-            added: sum.added,
-            repeated: false,
-        })
+        Ok(Counted::of(sum, false))
     }
 }
 

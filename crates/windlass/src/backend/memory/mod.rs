@@ -44,7 +44,7 @@ pub(crate) struct World {
     limits: limit::Limits,
     listeners: Arc<Listeners>,
     counters: Shards<super::rules::counter::Tally>,
-    counter_ops: Shards<counter::Done>,
+    counter_ops: Shards<counter::Known>,
     blooms: Shards<bloom::Filter>,
     spaces: Shards<permissions::Space>,
     seen: Shards<seen::Remembered>,

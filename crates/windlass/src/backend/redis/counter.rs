@@ -64,7 +64,8 @@ impl CounterStore for Redis {
                         .map(|w| width(w).to_string())
                         .unwrap_or_default(),
                 )
-                .arg(remember.unwrap_or_default());
+                .arg(remember.unwrap_or_default())
+                .arg(ask.operation.as_ref().map_or(0, |o| o.number));
             let answer: Vec<Value> = self.link.run(&script::COUNTER_ADD, &command).await?;
             read(&answer)
         })

@@ -1,5 +1,6 @@
 //! The counter's script decides exactly as the rules do, to the last of 64 bits.
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -9,8 +10,9 @@ use windlass_testkit::RedisServer;
 
 use super::{Redis, keys};
 use crate::backend::WakeUps;
-use crate::backend::counter::{CounterAsk, CounterStore};
+use crate::backend::counter::{Counted, CounterAsk, CounterStore, Operation};
 use crate::backend::rules::counter::{self as rules, Addition, Tally};
+use crate::backend::rules::operation::Done;
 use crate::error::ErrorKind;
 use crate::lease::Fence;
 use crate::name::Name;
@@ -20,7 +22,8 @@ const WINDOW: u64 = 60 * 60 * 1_000_000;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Add(Addition),
+    /// Once perhaps: by an id, and which of several it is.
+    Add(Addition, Option<(u8, u64)>),
     /// So many slots of time pass.
     Pass(u64),
     Reset,
@@ -40,15 +43,18 @@ fn number() -> impl Strategy<Value = i64> {
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let window = prop::sample::select(vec![None, None, None, Some(WINDOW), Some(2 * WINDOW)]);
     let bound = || prop::option::of(number());
-    let add = (number(), bound(), bound(), window).prop_map(|(amount, min, max, window)| {
-        Op::Add(Addition {
-            amount,
-            min: min.unwrap_or(i64::MIN),
-            max: max.unwrap_or(i64::MAX),
-            expire: None,
-            window,
-        })
-    });
+    let once = prop::option::of((0u8..2, 0u64..5));
+    let add =
+        (number(), bound(), bound(), window, once).prop_map(|(amount, min, max, window, once)| {
+            let addition = Addition {
+                amount,
+                min: min.unwrap_or(i64::MIN),
+                max: max.unwrap_or(i64::MAX),
+                expire: None,
+                window,
+            };
+            Op::Add(addition, once)
+        });
     let op = prop_oneof![
         12 => add,
         2 => (1u64..40).prop_map(Op::Pass),
@@ -95,6 +101,7 @@ async fn check(
     let name = format!("case-{:x}", rand::random::<u128>());
     let name = Name::new("test", None, &name).unwrap();
     let mut model: Option<Tally> = None;
+    let mut known: HashMap<u8, Done> = HashMap::new();
     for op in ops {
         let now = micros(server);
         match op {
@@ -110,13 +117,28 @@ async fn check(
                 let value = counters.reset(name.clone()).await.unwrap();
                 prop_assert_eq!(value, model.take().map_or(0, |tally| tally.value(now)));
             }
-            Op::Add(addition) => {
+            Op::Add(addition, once) => {
+                let operation = once.map(|(id, number)| Operation {
+                    id: format!("id-{id}").into(),
+                    number,
+                    remember: WINDOW,
+                });
                 let ask = CounterAsk {
                     name: name.clone(),
                     addition,
-                    operation: None,
+                    operation,
                 };
                 let real = counters.add(ask).await;
+                let before =
+                    once.and_then(|(id, number)| known.get(&id)?.answer(number, addition.amount));
+                if let Some(before) = before {
+                    match (before, real) {
+                        (Ok(sum), Ok(real)) => prop_assert_eq!(real, Counted::of(sum, true)),
+                        (Err(_), Err(e)) => prop_assert_eq!(e.kind(), ErrorKind::InvalidInput),
+                        (rules, real) => prop_assert!(false, "{:?} but {:?}", rules, real),
+                    }
+                    continue;
+                }
                 let width = rules::width(WINDOW);
                 if micros(server) / width != now / width {
                     // A slot has ended in between, and nobody can tell before or after.
@@ -124,9 +146,14 @@ async fn check(
                 }
                 match (rules::add(model.as_ref(), now, &addition), real) {
                     (Ok((sum, next)), Ok(real)) => {
+                        if let Some((id, number)) = once
+                            && let Some(done) = Done::new(number, addition.amount, sum)
+                        {
+                            known.insert(id, done);
+                        }
                         prop_assert_eq!(
-                            (real.value, real.added),
-                            (sum.value, sum.added),
+                            real,
+                            Counted::of(sum, false),
                             "{:?} on {:?}",
                             addition,
                             model

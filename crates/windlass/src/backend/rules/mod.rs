@@ -11,5 +11,6 @@ pub mod latch;
 pub mod limit;
 pub mod line;
 pub mod once;
+pub mod operation;
 pub mod permissions;
 pub mod seen;

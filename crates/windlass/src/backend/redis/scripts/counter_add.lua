@@ -2,20 +2,21 @@
 --
 --   KEYS: the counter, what was done once (any key of the same slot if nothing is)
 --   ARGV: amount, min, max, expire in ms or "", width of a slot in us or "" for a plain counter,
---         for how long to remember in ms or ""
+--         for how long to remember in ms or "", which of several operations of this id (0: the only one)
 --   returns: {1 if added, else 0; the value; 1 if it was done before, else 0}
 --            {2, the other amount} if it was done before with another amount
 --            {3} if the counter is of another kind
 --
 -- A plain counter is a string with the number. A windowed one is a hash: the sum of each slot of time,
--- by the slot's number, and the width of a slot ("width"). What was done once is "<amount> <value>".
+-- by the slot's number, and the width of a slot ("width"). What was done once is
+-- "<amount> <value> <number> <1 if added, else 0>": see "rules/operation".
 --
 -- Atomic because "is it within the bounds" and "now it is more" must not be parted.
 -- Numbers have up to 64 bits, more than Lua's: Redis adds, and bounds are compared as text.
 
 local call = redis.call
 local counter, once = KEYS[1], KEYS[2]
-local amount, min, max, expire, width, remember = unpack(ARGV)
+local amount, min, max, expire, width, remember, number = unpack(ARGV)
 local negative = string.sub(amount, 1, 1) == '-'
 
 -- "a > b" for whole numbers as text.
@@ -40,11 +41,12 @@ end
 if remember ~= '' then
   local before = call('GET', once)
   if before then
-    local then_amount, value = string.match(before, '^(%S+) (%S+)$')
-    if then_amount ~= amount then
+    local then_amount, value, last, added = string.match(before, '^(%S+) (%S+) (%d+) ([01])$')
+    if tonumber(number) == tonumber(last) and then_amount ~= amount then
       return {2, then_amount}
+    elseif tonumber(number) <= tonumber(last) then
+      return {tonumber(added), value, 1}
     end
-    return {1, value, 1}
   end
 end
 
@@ -135,7 +137,7 @@ else
     end
   end
 end
-if added == 1 and remember ~= '' then
-  call('SET', once, amount .. ' ' .. value, 'PX', remember)
+if remember ~= '' and (added == 1 or number ~= '0') then
+  call('SET', once, amount .. ' ' .. value .. ' ' .. number .. ' ' .. added, 'PX', remember)
 end
 return {added, value, 0}
