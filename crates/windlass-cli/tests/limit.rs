@@ -5,6 +5,7 @@ mod bed;
 use std::time::Instant;
 
 use bed::{Bed, Done, keys};
+use rustix::process::Signal;
 
 const KEYS: [&str; 5] = [
     "allowed",
@@ -138,5 +139,46 @@ fn what_is_wrong_is_said() {
         let done = bed.run(args);
         assert_eq!(done.code, 125, "{args:?}: {done:?}");
         assert!(done.err.contains(word), "{args:?}: {}", done.err);
+    }
+}
+
+/// Ended while it waits: what was reserved goes back, and the next one does not wait for it.
+#[test]
+fn whoever_is_ended_while_waiting_gives_back() {
+    for bed in Bed::each() {
+        let rate = ["--rate", "1/h", "--burst", "1"];
+        let retry = || {
+            let seen = bed.json(&[&["limit", "peek", "slow"], &rate[..]].concat());
+            seen.object()["retry_after_ms"].as_u64().unwrap()
+        };
+        let hour = 3_600_000;
+        assert_eq!(
+            bed.run(&[&["limit", "take", "slow"], &rate[..]].concat())
+                .code,
+            0
+        );
+        for (signal, expected) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+            let waiting =
+                bed.start(&[&["limit", "take", "slow", "--wait", "10h"], &rate[..]].concat());
+            let begun = Instant::now();
+            while retry() <= hour {
+                assert!(begun.elapsed().as_secs() < 20, "nothing was reserved");
+            }
+            bed::signal(waiting.pid(), signal);
+            assert_eq!(bed::code(&waiting), expected);
+            assert!(retry() <= hour, "a reservation was left behind");
+        }
+        // A window has nothing to give back, and is left at once.
+        let window = ["--rate", "1/h", "--algorithm", "fixed-window"];
+        assert_eq!(
+            bed.run(&[&["limit", "take", "window"], &window[..]].concat())
+                .code,
+            0
+        );
+        let waiting =
+            bed.start(&[&["limit", "take", "window", "--wait", "10h"], &window[..]].concat());
+        std::thread::sleep(std::time::Duration::from_millis(500)); // until it waits
+        bed::signal(waiting.pid(), Signal::TERM);
+        assert_eq!(bed::code(&waiting), 143);
     }
 }

@@ -95,6 +95,12 @@ pub(crate) enum AlgorithmName {
 }
 
 impl QuotaArgs {
+    /// Whether all of them are token buckets.
+    pub(crate) fn are_buckets(&self) -> bool {
+        let mut names = self.algorithm.iter();
+        names.all(|name| matches!(name, AlgorithmName::TokenBucket))
+    }
+
     /// The quotas that are meant.
     pub(crate) fn quotas(&self) -> Result<Vec<Quota>, Failure> {
         let rates = self.rate.len();

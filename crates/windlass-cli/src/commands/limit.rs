@@ -1,9 +1,14 @@
 //! `windlass limit`: how much, how often.
 
-use serde::Serialize;
-use windlass::{Decision, Quota};
+use std::time::Duration;
 
+use serde::Serialize;
+use tokio::time::timeout;
+use windlass::{Decision, Limiter, Quota, Reserve};
+
+use super::acquiring::{LEAVING, unless_interrupted};
 use crate::args::{Global, LimitCommand, PeekArgs, ResetArgs, TakeArgs};
+use crate::child::Signals;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -36,10 +41,41 @@ async fn take(args: &TakeArgs, global: &Global, printer: &Printer) -> Result<Exi
     let store = store::open(global).await?;
     let limiter = store.limiter(&args.name, quotas);
     let decision = match args.wait {
-        Some(wait) => limiter.acquire_within("", args.cost, wait).await?,
+        Some(wait) => match waited(&limiter, args, wait).await? {
+            Ok(decision) => decision,
+            Err(exit) => return Ok(exit),
+        },
         None => limiter.check_n("", args.cost).await?,
     };
     Ok(tell(&args.name, &decision, printer))
+}
+
+/// Waits for units. Whoever is ended by a signal while it waits gives back what it had reserved.
+async fn waited(
+    limiter: &Limiter,
+    args: &TakeArgs,
+    wait: Duration,
+) -> Result<Result<Decision, Exit>, Failure> {
+    let mut signals = Signals::listen()
+        .map_err(|error| Failure::internal(format!("cannot listen for signals: {error}")))?;
+    if !args.quotas.are_buckets() {
+        // Windows have nothing to reserve: who waits for one has taken nothing.
+        let taken = async { Ok(limiter.acquire_within("", args.cost, wait).await?) };
+        return unless_interrupted(&mut signals, taken).await;
+    }
+    // Not interrupted, or else nobody would know what to give back. It lasts one call at most.
+    let reservation = match limiter.reserve("", args.cost, wait).await? {
+        Reserve::Denied(decision) => return Ok(Ok(decision)),
+        Reserve::Granted(reservation) => reservation,
+    };
+    let signal = tokio::select! {
+        biased;
+        () = reservation.ready() => return Ok(Ok(reservation.decision())),
+        signal = signals.next() => signal,
+    };
+    // Should it fail, the units come in again by themselves.
+    let _ = timeout(LEAVING, reservation.cancel()).await;
+    Ok(Err(Exit::by_signal(signal)))
 }
 
 async fn peek(args: &PeekArgs, global: &Global, printer: &Printer) -> Result<Exit, Failure> {

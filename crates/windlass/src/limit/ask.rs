@@ -107,7 +107,19 @@ impl Limiter {
     ) -> Vec<Result<Answer>> {
         let mut answers = Vec::with_capacity(asks.len());
         for some in asks.chunks(TOGETHER) {
-            answers.extend(self.ask_some(operation, some.to_vec()).await);
+            let some = self.ask_some(operation, some.to_vec()).await;
+            let failed = |answer: &Result<Answer>| matches!(answer, Err(e) if is_the_stores(e));
+            let problem = match some.iter().all(failed) {
+                true => some.first().and_then(|answer| answer.as_ref().err()),
+                false => None,
+            };
+            let problem = problem.map(Error::again);
+            answers.extend(some);
+            // A store that failed all of them is not waited for again and again.
+            if let Some(problem) = problem {
+                answers.resize_with(asks.len(), || Err(problem.again()));
+                break;
+            }
         }
         answers
     }

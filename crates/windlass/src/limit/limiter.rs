@@ -177,7 +177,10 @@ impl Limiter {
     /// Takes one unit for each of many keys, each decided on its own, in one round trip. One answer for
     /// each, in order.
     ///
-    /// On Redis, a thousand keys are one command, and more are sent at once.
+    /// On Redis, a thousand keys are one command, and more are sent at once. The
+    /// [call timeout](Limiter::call_timeout) is for each 4,000 of them. If the store fails all of these,
+    /// those behind them are not asked for, and hear the same; unless there is a
+    /// [policy](Limiter::on_store_error), which decides then.
     pub async fn check_all<K: AsRef<str>>(
         &self,
         keys: impl IntoIterator<Item = K>,

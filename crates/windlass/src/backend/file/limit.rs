@@ -21,6 +21,9 @@ pub(super) const TABLE: &str = "
     ) WITHOUT ROWID;
 ";
 
+/// Decisions in one transaction: bounds how long other processes are kept out.
+const AT_ONCE: usize = 500;
+
 /// Removes what is as if it had never been.
 pub(super) const SWEEP: &str = "DELETE FROM limits WHERE ends < ?1";
 
@@ -108,10 +111,26 @@ impl LimitStore for File {
     }
 
     fn decide_all(&self, asks: Vec<LimitAsk>) -> Pending<'_, Vec<Result<Verdict>>> {
-        Box::pin(self.worker.decide(move |scope| {
-            let answers: rusqlite::Result<_> = asks.iter().map(|ask| decide(scope, ask)).collect();
-            Ok((answers?, Default::default()))
-        }))
+        Box::pin(async move {
+            let mut answers = Vec::with_capacity(asks.len());
+            for some in asks.chunks(AT_ONCE) {
+                let some: Vec<LimitAsk> = some.to_vec();
+                let decided = self.worker.decide(move |scope| {
+                    let answers: rusqlite::Result<Vec<_>> =
+                        some.iter().map(|ask| decide(scope, ask)).collect();
+                    Ok((answers?, Default::default()))
+                });
+                match decided.await {
+                    Ok(decided) => answers.extend(decided),
+                    // What was decided before is decided; the rest would fare no better.
+                    Err(e) => {
+                        answers.resize_with(asks.len(), || Err(e.again()));
+                        break;
+                    }
+                }
+            }
+            Ok(answers)
+        })
     }
 
     fn reset(&self, name: Name) -> Pending<'_, bool> {

@@ -13,7 +13,7 @@ use std::task::Poll;
 use redis::{Cmd, Value};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 
-use super::link::Link;
+use super::link::{Link, RELOADS};
 use super::script::Script;
 use super::translate::{Failure, decision_error, strange_answer};
 use crate::error::{Error, Result};
@@ -138,10 +138,13 @@ impl<D: Decision> Batcher<D> {
         let mut replies = ask(&commands.iter().collect::<Vec<_>>()).await;
         // Those were not taken, and all are sent again together, so that their order is kept.
         let unknown = |reply: &Result<_, Failure>| matches!(reply, Err(f) if f.is_unknown_script());
-        let again: Vec<usize> = (0..replies.len())
-            .filter(|&i| unknown(&replies[i]))
-            .collect();
-        if !again.is_empty() && self.link.load(D::script()).await.is_ok() {
+        for _ in 0..RELOADS {
+            let again: Vec<usize> = (0..replies.len())
+                .filter(|&i| unknown(&replies[i]))
+                .collect();
+            if again.is_empty() || self.link.load(D::script()).await.is_err() {
+                break;
+            }
             let commands: Vec<&Cmd> = again.iter().map(|&i| &commands[i]).collect();
             for (i, reply) in again.into_iter().zip(ask(&commands).await) {
                 replies[i] = reply;
@@ -223,7 +226,7 @@ async fn work<D: Decision>(
 
 /// Has a batch decided, and answers those who asked.
 async fn send<D: Decision>(link: &Arc<Link>, mut jobs: Vec<Job<D>>) {
-    let mut loaded = false;
+    let mut loads = 0;
     loop {
         // Whoever was cancelled before its request left needs no request; nor may it be sent again,
         // because its withdrawal may have been.
@@ -235,11 +238,11 @@ async fn send<D: Decision>(link: &Arc<Link>, mut jobs: Vec<Job<D>>) {
         let replies: Result<Vec<Value>, Failure> = link.query(&command).await;
         match replies {
             // Answered before anything ran, so the batch can be sent again.
-            Err(failure) if failure.is_unknown_script() && !loaded => {
+            Err(failure) if failure.is_unknown_script() && loads < RELOADS => {
                 if let Err(failure) = link.load(D::script()).await {
                     return deliver(jobs, Err(failure));
                 }
-                loaded = true;
+                loads += 1;
             }
             replies => return deliver(jobs, replies),
         }

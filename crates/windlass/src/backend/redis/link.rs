@@ -38,6 +38,9 @@ struct Live {
     number: u64,
 }
 
+/// How often a script is loaded again for one call: scripts may be flushed just after they were loaded.
+pub(super) const RELOADS: usize = 4;
+
 impl Link {
     pub(super) fn new(
         client: redis::Client,
@@ -78,14 +81,17 @@ impl Link {
         script: &Script,
         command: &Cmd,
     ) -> Result<T, Failure> {
-        match self.send(command).await {
-            Err(failure) if failure.is_unknown_script() => {
-                self.load(script).await?;
-                self.send(command).await
+        let mut answer = self.send(command).await;
+        for _ in 0..RELOADS {
+            match &answer {
+                Err(failure) if failure.is_unknown_script() => {
+                    self.load(script).await?;
+                    answer = self.send(command).await;
+                }
+                _ => break,
             }
-            other => other,
         }
-        .and_then(read)
+        answer.and_then(read)
     }
 
     /// Runs a script several times in one go, by its digest. One answer for each, in order.

@@ -71,7 +71,18 @@ fn refusal(e: &RedisError) -> Option<Error> {
     if e.kind() == Kind::AuthenticationFailed {
         return Some(access_denied());
     }
-    refusal_by_code(e.code()?)
+    let code = e.code()?;
+    refusal_by_code(code).or_else(|| {
+        let text = format!("{code} {}", e.detail()?);
+        refusal_by_code(code_in_script(&text)?)
+    })
+}
+
+/// The code of an error that a command in a script met. Redis 6.2 says before it where that was.
+fn code_in_script(text: &str) -> Option<&str> {
+    let (_, place) = text.split_once("@user_script")?;
+    let (_, error) = place.rsplit_once(": -")?;
+    error.split(' ').next()
 }
 
 fn refusal_by_code(code: &str) -> Option<Error> {
@@ -101,7 +112,8 @@ fn refusal_by_code(code: &str) -> Option<Error> {
 
 /// An error that one decision of a batch was answered with: a code, then words.
 pub(super) fn decision_error(text: &str) -> Error {
-    let code = text.trim_start_matches('-').split(' ').next().unwrap_or("");
+    let first = text.trim_start_matches('-').split(' ').next();
+    let code = code_in_script(text).or(first).unwrap_or("");
     refusal_by_code(code).unwrap_or_else(|| {
         Error::new(
             ErrorKind::Store,
