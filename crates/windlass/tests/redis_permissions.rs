@@ -1,8 +1,10 @@
 //! What permissions on Redis cost, and what becomes of them when the server misbehaves.
 
-use windlass::{Coordinator, ErrorKind, PermissionSpace};
+use std::time::Duration;
+
+use windlass::{Coordinator, ErrorKind, Options, PermissionSpace};
 use windlass_testkit::conformance::SOON;
-use windlass_testkit::{RedisServer, eventually};
+use windlass_testkit::{Direction, FaultProxy, RedisServer, eventually};
 
 async fn connect(server: &RedisServer) -> Coordinator {
     windlass::connect(&server.url()).await.unwrap()
@@ -33,10 +35,18 @@ async fn a_check_of_100_resources_is_one_command() {
     let allowed = space.check_all(checks).await.unwrap();
     assert_eq!(allowed.iter().filter(|yes| **yes).count(), 1);
     assert!(allowed[7]);
-    assert_eq!(calls(&server, "get") + calls(&server, "bitfield_ro"), 1);
+    let all = || {
+        let others = ["get", "getrange", "bitfield_ro", "evalsha", "exec"];
+        let others = others.map(|command| calls(&server, command));
+        calls(&server, "mget") + others.iter().sum::<u64>()
+    };
+    assert_eq!(all(), 1, "the schema's head included");
     space.check("ann", "r7", "read").await.unwrap();
-    assert_eq!(calls(&server, "bitfield_ro"), 1);
-    assert_eq!(calls(&server, "evalsha"), 0);
+    assert_eq!(all(), 2);
+    let many: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+    let checks = many.iter().map(|subject| (subject.as_str(), "r7", "read"));
+    space.check_all(checks).await.unwrap();
+    assert_eq!(all(), 3, "and so are a hundred subjects");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,7 +75,8 @@ async fn a_server_that_comes_back_empty_gives_nobody_anything() {
     space.set("ann", "r1", "own").await.unwrap();
     server.restart().unwrap();
     let denied = eventually(SOON, || async {
-        matches!(space.check("ann", "r1", "read").await, Ok(false))
+        let answer = space.check("ann", "r1", "read").await;
+        answer.is_err_and(|e| e.kind() == ErrorKind::NotFound)
     });
     assert!(denied.await);
     let gone = space.set("ann", "r1", "own").await.unwrap_err();
@@ -111,4 +122,123 @@ async fn a_full_server_refuses_in_words() {
         space.check("ann", "r1", "own").await.unwrap(),
         "reading goes on"
     );
+}
+
+/// Every key that a space leaves: those of its schema, and of its subjects.
+fn keys(server: &RedisServer) -> Vec<String> {
+    let keys = server.command(&["KEYS", "*"]).unwrap();
+    keys.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removal_that_loses_its_server_goes_on_and_leaves_nothing() {
+    let server = RedisServer::start().unwrap();
+    let proxy = FaultProxy::start(server.addr()).unwrap();
+    let options = Options::new().call_timeout(Duration::from_millis(300));
+    let url = format!("redis://{}", proxy.addr());
+    let far = options.connect(&url);
+    let (far, near) = (far.await.unwrap(), connect(&server).await);
+    for resume_by_defining in [false, true] {
+        let mine = space(&far, 3).await;
+        let stale = near.permissions("s").open().await.unwrap();
+        let subjects: Vec<String> = (0..5_000).map(|n| n.to_string()).collect();
+        let given = subjects.iter().map(|s| (s.as_str(), "r1", "own"));
+        near.permissions("s")
+            .open()
+            .await
+            .unwrap()
+            .set_all(given)
+            .await
+            .unwrap();
+        // The schema is gone, and then the connection is.
+        proxy.delay(Direction::ToServer, Duration::from_millis(20));
+        let removing = tokio::spawn(mine.remove());
+        let denied = eventually(SOON, || async {
+            let answer = stale.check("17", "r1", "read").await;
+            answer.is_err_and(|e| e.kind() == ErrorKind::NotFound)
+        });
+        assert!(denied.await);
+        proxy.refuse(true);
+        proxy.reset_all();
+        assert!(removing.await.unwrap().is_err(), "interrupted");
+        proxy.heal();
+        assert!(keys(&server).len() > 1_000, "much is left over");
+        let refused = stale.set("17", "r1", "own").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NotFound);
+        if resume_by_defining {
+            let anew = space(&near, 3).await;
+            assert!(!anew.check("17", "r1", "read").await.unwrap());
+            assert_eq!(keys(&server).len(), 2, "{:?}", keys(&server));
+            assert!(near.permissions("s").remove().await.unwrap());
+        } else {
+            assert!(
+                near.permissions("s").remove().await.unwrap(),
+                "gone on with"
+            );
+        }
+        assert_eq!(keys(&server), Vec::<String>::new());
+        assert!(!near.permissions("s").remove().await.unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_server_can_be_relieved_by_removing() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let space = space(&w, 3).await;
+    space.set("ann", "r1", "own").await.unwrap();
+    let full = ["CONFIG", "SET", "maxmemory", "1"];
+    server.command(&full).unwrap();
+    assert!(space.clear("ann").await.unwrap());
+    assert!(space.remove().await.unwrap());
+    assert_eq!(keys(&server), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demoted_server_answers_and_refuses_in_words() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let short = space(&w, 3).await;
+    let resources: Vec<String> = (0..5_000).map(|n| format!("r{n}")).collect();
+    let long = w.permissions("long").levels(["no", "read"]);
+    let long = long.resources(&resources).define().await.unwrap();
+    for space in [&short, &long] {
+        space.set("ann", "r1", "read").await.unwrap();
+    }
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
+    for space in [&short, &long] {
+        assert!(
+            space.check("ann", "r1", "read").await.unwrap(),
+            "reading goes on"
+        );
+        assert_eq!(space.who_has("r1", "read").await.unwrap().len(), 1);
+        let all = space.list("ann").await.unwrap();
+        assert_eq!(all.iter().filter(|(_, level)| *level == "read").count(), 1);
+        for refused in [
+            space.set("ann", "r1", "no").await.map(drop).unwrap_err(),
+            space.clear("ann").await.map(drop).unwrap_err(),
+            space.clone().remove().await.map(drop).unwrap_err(),
+        ] {
+            assert_eq!(refused.kind(), ErrorKind::Unreachable, "{refused}");
+            assert!(refused.to_string().contains("replica"), "{refused}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schema_that_lost_its_names_says_so() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let space = space(&w, 3).await;
+    space.set("ann", "r1", "own").await.unwrap();
+    // As if the server had evicted it.
+    server.command(&["DEL", "windlass:perm:names:{s}"]).unwrap();
+    assert!(
+        space.check("ann", "r1", "own").await.unwrap(),
+        "known names go on"
+    );
+    let odd = w.permissions("s").open().await.unwrap_err();
+    assert_eq!(odd.kind(), ErrorKind::WrongType, "{odd}");
+    assert!(odd.hint().is_some());
+    assert!(space.remove().await.unwrap());
 }

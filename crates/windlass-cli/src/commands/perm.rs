@@ -76,11 +76,7 @@ pub(super) async fn perm(
         PermCommand::Who(args) => who(&args, &open(&args.space).await?, printer).await,
         PermCommand::Stats(args) => stats(&args.space, &open(&args.space).await?, printer).await,
         PermCommand::Rm(args) => {
-            let removed = match open(&args.space).await {
-                Ok(space) => space.remove().await?,
-                Err(e) if e.kind() == windlass::ErrorKind::NotFound => false,
-                Err(e) => return Err(e.into()),
-            };
+            let removed = store.permissions(&args.space).remove().await?;
             let text = match removed {
                 true => format!("{}: removed", args.space),
                 false => format!("{}: there is no such space", args.space),

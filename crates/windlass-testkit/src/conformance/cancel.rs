@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::{Stage, has_waiters, is_free};
 
 /// Polls `future` up to `polls` times; `None` if it was dropped before its end.
-async fn cancel_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+pub(super) async fn cancel_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;
     poll_fn(|cx| {

@@ -201,7 +201,9 @@ macro_rules! flow_and_data_conformance {
                 a_growing_filter_outgrows_its_capacity, a_rotating_filter_forgets,
                 a_union_knows_what_both_knew, larger_than_512_mib;
             permissions: piers_and_fiers, levels_rank, flags_combine, many_at_once,
-                the_schema_only_grows, bad_input_is_refused, holders_are_found, removed_is_gone;
+                the_schema_only_grows, bad_input_is_refused, holders_are_found, removed_is_gone,
+                an_interrupted_removal_denies, all_of_a_subject_is_one_step,
+                holders_of_what_was_added_are_found;
             seen: new_once_within_the_window, one_of_many_is_told_it_was_new,
                 any_item_and_any_batch_will_do, names_and_items_are_not_mixed_up,
                 bad_input_is_refused;

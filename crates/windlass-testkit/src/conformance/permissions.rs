@@ -3,6 +3,7 @@
 use windlass::{Coordinator, ErrorKind, PermissionSpace};
 
 use super::Stage;
+use super::cancel::cancel_after;
 
 async fn repos(w: &Coordinator) -> PermissionSpace {
     w.permissions("repos")
@@ -307,9 +308,157 @@ pub async fn removed_is_gone(stage: &Stage) {
         let refused = stale.set("ann", "y", "own").await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::NotFound, "another schema's");
         assert_eq!(new.get("ann", "x").await.unwrap(), "no", "left as it was");
-        assert_eq!(stale.get("ann", "y").await.unwrap(), "no", "nobody gains");
+        let refused = stale.get("ann", "y").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NotFound, "nobody gains");
+        assert_eq!(
+            stale.clear("ann").await.unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
+        assert_eq!(
+            stale.who_has("x", "own").await.unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
+        assert_eq!(stale.stats().await.unwrap_err().kind(), ErrorKind::NotFound);
         assert!(!stale.remove().await.unwrap());
         new.set("ann", "x", "read").await.unwrap();
         assert_eq!(new.stats().await.unwrap().subjects, 1);
     }
+}
+
+/// A removal that stops half-way denies at once; it can be gone on with, and nothing comes back.
+pub async fn an_interrupted_removal_denies(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let subjects: Vec<String> = (0..2_500).map(|n| format!("user {n}")).collect();
+    let given = || {
+        subjects
+            .iter()
+            .map(|name| (name.as_str(), "repo1", "write"))
+    };
+    let mut interrupted = 0;
+    for polls in 1..40 {
+        let space = repos(&a).await;
+        space.set_all(given()).await.unwrap();
+        let stale = b.permissions("repos").open().await.unwrap();
+        let removed = cancel_after(polls, space.remove()).await;
+        if removed.is_none() {
+            // What was sent may be carried out later.
+            interrupted += 1;
+        }
+        let (subject, resource, level) = given().next_back().unwrap();
+        match stale.check(subject, resource, level).await {
+            // Nothing has happened, or not yet.
+            Ok(allowed) => assert!(removed.is_none() && allowed, "a grant is there by half"),
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::NotFound, "{e}");
+                assert!(stale.set(subject, resource, level).await.is_err());
+                assert!(stale.check_all(given()).await.is_err());
+            }
+        }
+        if polls % 2 == 0 {
+            // Gone on with by name, whatever is left.
+            b.permissions("repos").remove().await.unwrap();
+            assert!(!b.permissions("repos").remove().await.unwrap());
+            assert_eq!(
+                stale
+                    .check(subject, resource, level)
+                    .await
+                    .unwrap_err()
+                    .kind(),
+                ErrorKind::NotFound
+            );
+        } else if stale.check(subject, resource, level).await.is_ok() {
+            b.permissions("repos").remove().await.unwrap();
+        }
+        let anew = repos(&b).await;
+        assert!(anew.who_has("repo1", "read").await.unwrap().is_empty());
+        assert_eq!(anew.stats().await.unwrap().subjects, 0);
+        assert!(stale.check(subject, resource, level).await.is_err());
+        anew.remove().await.unwrap();
+        if removed.is_some() {
+            assert!(interrupted > 0 || polls == 1);
+            return;
+        }
+    }
+    panic!("a removal takes more than 40 polls");
+}
+
+/// However much one subject is given at once is one step; beyond what can be, it is refused.
+pub async fn all_of_a_subject_is_one_step(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let resources: Vec<String> = (0..20_000).map(|n| format!("r{n}")).collect();
+    let space = a.permissions("wide").levels(["no", "read", "write"]);
+    let space = space.resources(&resources).define().await.unwrap();
+    let elsewhere = b.permissions("wide").open().await.unwrap();
+    let all = |level| resources.iter().map(move |r| ("ann", r.as_str(), level));
+    let asked = || resources.iter().map(|r| ("ann", r.as_str()));
+    let writing = tokio::spawn({
+        let (space, resources) = (space.clone(), resources.clone());
+        async move {
+            for level in ["read", "write", "read", "write"] {
+                let given = resources.iter().map(|r| ("ann", r.as_str(), level));
+                let before = space.set_all(given).await.unwrap();
+                assert!(before.iter().all(|l| *l == before[0]), "by half");
+            }
+        }
+    });
+    while !writing.is_finished() {
+        let found = elsewhere.get_all(asked()).await.unwrap();
+        assert!(found.iter().all(|level| *level == found[0]), "by half");
+    }
+    writing.await.unwrap();
+    assert!(
+        space
+            .check_all(all("write"))
+            .await
+            .unwrap()
+            .iter()
+            .all(|yes| *yes)
+    );
+    // A few of many.
+    let few = [("ann", "r19999"), ("ann", "r7"), ("bob", "r3")];
+    assert_eq!(space.get_all(few).await.unwrap(), ["write", "write", "no"]);
+    let too_much = std::iter::repeat_n(("bob", "r3", "read"), 100_001);
+    let refused = space.set_all(too_much).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");
+    assert!(refused.hint().is_some());
+    let much = std::iter::repeat_n(("bob", "r3", "read"), 100_000);
+    assert_eq!(space.set_all(much).await.unwrap().len(), 100_000);
+    assert_eq!(space.get("bob", "r3").await.unwrap(), "read");
+    // As many subjects.
+    let subjects: Vec<String> = (0..100_000).map(|n| n.to_string()).collect();
+    let given = subjects.iter().map(|s| (s.as_str(), "r1", "read"));
+    assert_eq!(space.set_all(given.clone()).await.unwrap().len(), 100_000);
+    assert!(space.check_all(given).await.unwrap().iter().all(|yes| *yes));
+}
+
+/// Whoever looks for holders by a name that was added meanwhile finds them.
+pub async fn holders_of_what_was_added_are_found(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let old = repos(&a).await;
+    let new = b
+        .permissions("repos")
+        .levels(["no", "read", "write", "read-write"])
+        .resources(["repo1", "repo2", "repo3", "repo4"]);
+    let new = new.define().await.unwrap();
+    new.set("ann", "repo4", "write").await.unwrap();
+    new.set("bob", "repo3", "write").await.unwrap();
+    let found = old.who_has("repo4", "read").await.unwrap();
+    let found: Vec<_> = found
+        .iter()
+        .map(|(who, level)| (who.as_str(), level.name()))
+        .collect();
+    assert_eq!(found, [("ann", "write")]);
+    // A walk that began before the name was added.
+    let mut scan = repos(&a).await.scan();
+    let more = ["repo1", "repo2", "repo3", "repo4", "repo5"];
+    let newest = b
+        .permissions("repos")
+        .levels(["no", "read", "write", "read-write"]);
+    let newest = newest.resources(more).define().await.unwrap();
+    newest.set("eve", "repo5", "read").await.unwrap();
+    let mut found = Vec::new();
+    while let Some(page) = scan.next_holders("repo5", "read").await.unwrap() {
+        found.extend(page.holders.into_iter().map(|(who, _)| who));
+    }
+    assert_eq!(found, ["eve"]);
 }

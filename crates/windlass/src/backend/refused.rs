@@ -1,6 +1,6 @@
 //! Flow and data on a store that has none: refused by name, never emulated weakly.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::counter::{Counted, CounterAsk, CounterStore};
@@ -111,15 +111,15 @@ impl PermissionStore for Refused {
         self.answer("permissions")
     }
 
-    fn read(&self, _: Name, _: String, _: Vec<Wanted>) -> Pending<'_, Vec<Vec<u64>>> {
+    fn read(&self, _: Name, _: Arc<Schema>, _: Vec<Wanted>) -> Pending<'_, Option<Vec<Vec<u64>>>> {
         self.answer("permissions")
     }
 
-    fn clear(&self, _: Name, _: String, _: Vec<String>) -> Pending<'_, Vec<bool>> {
+    fn clear(&self, _: Name, _: String, _: Vec<String>) -> Pending<'_, Option<Vec<bool>>> {
         self.answer("permissions")
     }
 
-    fn scan(&self, _: Name, _: String, _: Cursor) -> Pending<'_, Page> {
+    fn scan(&self, _: Name, _: String, _: Cursor) -> Pending<'_, Option<Page>> {
         self.answer("permissions")
     }
 
@@ -128,6 +128,14 @@ impl PermissionStore for Refused {
     }
 
     fn remove(&self, _: Name, _: String) -> Pending<'_, bool> {
+        self.answer("permissions")
+    }
+
+    fn leftovers(&self, _: Name) -> Pending<'_, Vec<String>> {
+        self.answer("permissions")
+    }
+
+    fn sweep(&self, _: Name, _: String, _: Cursor) -> Pending<'_, Option<Cursor>> {
         self.answer("permissions")
     }
 }

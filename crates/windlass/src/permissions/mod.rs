@@ -1,6 +1,7 @@
 //! Permissions: who may do what with what, in a few bits each.
 
 mod level;
+mod removal;
 mod scan;
 mod schema;
 mod space;
@@ -92,7 +93,8 @@ impl Permissions {
         self
     }
 
-    /// Defines the space, or finds it and adds the levels and resources that it lacks.
+    /// Defines the space, or finds it and adds the levels and resources that it lacks. If a removal of it was
+    /// interrupted, that is brought to its end, too.
     ///
     /// # Cancel safety
     ///
@@ -116,24 +118,33 @@ impl Permissions {
         for _ in 0..TRIES {
             let before = self.ask(operation, store.schema(name.clone())).await?;
             let next = match &before {
-                None => wanted.clone(),
+                // With an id of its own each time: one may be taken by what was removed.
+                None => wanted.clone().with_fresh_id(),
                 Some(before) => {
                     let extended = before.extended(&wanted, self.bits.is_some());
                     let extended = extended.map_err(|e| e.with_name(&self.name));
                     match extended.map_err(|e| self.coordinator.describe(e))? {
-                        None => return Ok(self.space(name, before.clone())),
+                        None => return self.defined(name, before.clone()).await,
                         Some(next) => next,
                     }
                 }
             };
             let answer = store.define(name.clone(), before, next.clone());
             if self.ask(operation, answer).await? {
-                return Ok(self.space(name, next));
+                return self.defined(name, next).await;
             }
         }
         let busy = "others keep changing the schema";
         let error = Error::new(ErrorKind::Store, operation, busy).with_name(&self.name);
         Err(self.coordinator.describe(error))
+    }
+
+    /// Nothing that was removed may stay for ever: whoever defines the space sees to it.
+    async fn defined(&self, name: Name, schema: Schema) -> Result<PermissionSpace> {
+        if let Err(error) = self.sweep_leftovers(&name).await {
+            tracing::warn!(%error, "what was removed is not cleared away yet");
+        }
+        Ok(self.space(name, schema))
     }
 
     /// Opens a space that was defined before, with the schema that is stored.

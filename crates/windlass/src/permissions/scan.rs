@@ -1,5 +1,7 @@
 //! Looking through all subjects of a space.
 
+use std::sync::Arc;
+
 use super::PermissionSpace;
 use super::space::level;
 use super::{Level, Schema};
@@ -58,7 +60,7 @@ impl Scan {
         let space = &self.space;
         let id = space.schema().id.clone();
         let answer = space.store.scan(space.name.clone(), id, cursor);
-        let page = space.ask("look through the space", answer).await?;
+        let page = space.ask_open("look through the space", answer).await?;
         self.cursor = page.next;
         self.looked_at += page.looked_at;
         self.total = page.total;
@@ -92,8 +94,8 @@ impl Scan {
         let space = &self.space;
         let answer = space
             .store
-            .read(space.name.clone(), schema.id.clone(), asked);
-        let values = match space.ask("look for holders", answer).await {
+            .read(space.name.clone(), Arc::clone(&schema), asked);
+        let values = match space.ask_open("look for holders", answer).await {
             Ok(values) => values,
             Err(e) => {
                 (self.cursor, self.looked_at) = before;
@@ -131,7 +133,7 @@ impl PermissionSpace {
             bytes: 0,
         };
         let mut scan = self.scan();
-        let schema: std::sync::Arc<Schema> = self.schema();
+        let schema: Arc<Schema> = self.schema();
         while let Some(subjects) = scan.next().await? {
             let answer = self
                 .store

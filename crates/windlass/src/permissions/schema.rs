@@ -1,12 +1,11 @@
 //! What levels and resources there are, and where each is kept.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write as _;
 use std::str::FromStr;
 
 use crate::error::{Error, ErrorKind, Result};
 
-const MAGIC: &str = "windlass-perm-1";
+const MAGIC: &str = "windlass-perm-2";
 /// The widest field: more is a mistake.
 const MOST_BITS: u32 = 32;
 const MOST_RESOURCES: usize = 100_000;
@@ -83,10 +82,8 @@ impl Schema {
             return Err(invalid(format!("{bits} bits for {} levels", levels.len()))
                 .with_hint(format!("from {needed} to {MOST_BITS} bits")));
         }
-        let letters: Vec<char> = ('a'..='z').chain('A'..='Z').collect();
-        let letter = |_| letters[rand::random_range(0..letters.len())];
         Ok(Schema {
-            id: (0..4).map(letter).collect(),
+            id: random_id(),
             version: 1,
             scale,
             levels,
@@ -94,6 +91,12 @@ impl Schema {
             numbers: number(&resources),
             resources,
         })
+    }
+
+    /// The same under another id.
+    pub(crate) fn with_fresh_id(self) -> Schema {
+        let id = random_id();
+        Schema { id, ..self }
     }
 
     /// This schema with what `wanted` adds to it; `None` if it adds nothing.
@@ -179,27 +182,42 @@ impl Schema {
         }
     }
 
-    /// What the text of every version of the schema with this id begins with.
-    pub fn head(id: &str) -> String {
+    /// Bytes that the bits of a subject take at most.
+    pub fn bytes(&self) -> u64 {
+        (self.resources.len() as u64 * u64::from(self.bits)).div_ceil(8)
+    }
+
+    /// What the head of every version of the schema with this id begins with.
+    pub fn beginning(id: &str) -> String {
         format!("{MAGIC} {id} ")
     }
 
-    /// As it is stored: one line of numbers, then one for each level and resource.
+    /// As it is stored: the head, then a line for each name.
     pub fn to_text(&self) -> String {
+        format!("{}\n{}", self.head(), self.names())
+    }
+
+    /// One line of numbers. Of two schemas that were stored for a space, it tells which is which.
+    pub fn head(&self) -> String {
         let scale = match self.scale {
             Scale::Ranked => "ranked",
             Scale::Flags => "flags",
         };
         let (id, version, bits) = (&self.id, self.version, self.bits);
         let counts = (self.levels.len(), self.resources.len());
-        let mut text = format!(
-            "{MAGIC} {id} {version} {scale} {bits} {} {}",
-            counts.0, counts.1
-        );
-        for name in self.levels.iter().chain(&self.resources) {
-            let _ = write!(text, "\n{name}");
-        }
-        text
+        let (levels, resources) = counts;
+        format!("{MAGIC} {id} {version} {scale} {bits} {levels} {resources}")
+    }
+
+    /// The names of levels and resources, one a line.
+    pub fn names(&self) -> String {
+        let names: Vec<&str> = self
+            .levels
+            .iter()
+            .chain(&self.resources)
+            .map(|n| &**n)
+            .collect();
+        names.join("\n")
     }
 }
 
@@ -238,6 +256,12 @@ impl FromStr for Schema {
             resources: resources.to_vec(),
         })
     }
+}
+
+fn random_id() -> String {
+    let letters: Vec<char> = ('a'..='z').chain('A'..='Z').collect();
+    let letter = |_| letters[rand::random_range(0..letters.len())];
+    (0..4).map(letter).collect()
 }
 
 fn number(names: &[String]) -> HashMap<String, u64> {

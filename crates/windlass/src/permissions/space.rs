@@ -10,13 +10,18 @@ use crate::name::{MAX_NAME_BYTES, Name};
 
 /// Subjects in one question to the store.
 const BATCH: usize = 4_096;
+/// The most that one subject is given by one call: it is one step, which keeps the store from others.
+const MOST_FIELDS: usize = 100_000;
 
 /// A space of permissions. Cheap to clone.
 ///
 /// # Guarantees
 ///
 /// What is written or read for one subject in one call is one indivisible step. Across subjects it is not. A
-/// subject that was never heard of has the lowest level everywhere: whatever is lost, nobody gains.
+/// subject that was never heard of has the lowest level everywhere: whatever is lost, nobody gains. Each step
+/// looks whether the space is still the one that was defined or opened: of one that was removed, even if its
+/// removal was interrupted, or that the store has lost, nothing is read or written, and the answer is an error of
+/// the kind [`NotFound`](ErrorKind::NotFound).
 #[derive(Clone, Debug)]
 pub struct PermissionSpace {
     pub(super) coordinator: Coordinator,
@@ -64,6 +69,11 @@ impl PermissionSpace {
 
     /// Gives many subjects their levels, in one trip; all that is given to one subject is given in one
     /// step. Returns the levels they had, in this order.
+    ///
+    /// # Errors
+    ///
+    /// As [`set`](PermissionSpace::set); and [`ErrorKind::InvalidInput`], and nothing is written, if one subject is
+    /// given more than 100,000 levels.
     pub async fn set_all<'a>(
         &self,
         given: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>,
@@ -148,6 +158,12 @@ impl PermissionSpace {
             changes[at].fields.push((field, value));
             places[at].push(place);
         }
+        if let Some(large) = changes.iter().find(|c| c.fields.len() > MOST_FIELDS) {
+            let count = large.fields.len();
+            let error = Error::invalid(operation, format!("{count} levels for one subject"));
+            let hint = format!("up to {MOST_FIELDS} are one step: use several calls");
+            return Err(error.with_name(&self.shown).with_hint(hint));
+        }
         let mut places = places.into_iter();
         let mut changes = changes.into_iter();
         loop {
@@ -161,10 +177,9 @@ impl PermissionSpace {
             let answer = self
                 .store
                 .write(self.name.clone(), schema.id.clone(), batch);
-            let Some(before) = self.ask(operation, answer).await? else {
-                return Err(self.coordinator.describe(gone(operation, &self.shown)));
-            };
-            for (places, values) in places.by_ref().zip(before) {
+            let before = self.ask_open(operation, answer).await?;
+            // The answers lead: the other way round, a place would be taken for each batch that ends.
+            for (values, places) in before.into_iter().zip(places.by_ref()) {
                 for (place, value) in places.into_iter().zip(values) {
                     answers[place] = value;
                 }
@@ -269,9 +284,11 @@ impl PermissionSpace {
             if batch.is_empty() {
                 return Ok((schema, values));
             }
-            let answer = self.store.read(self.name.clone(), schema.id.clone(), batch);
-            let found = self.ask(operation, answer).await?;
-            for (places, found) in places.by_ref().zip(found) {
+            let answer = self
+                .store
+                .read(self.name.clone(), Arc::clone(&schema), batch);
+            let found = self.ask_open(operation, answer).await?;
+            for (found, places) in found.into_iter().zip(places.by_ref()) {
                 for (place, value) in places.into_iter().zip(found) {
                     values[place] = value;
                 }
@@ -286,7 +303,8 @@ impl PermissionSpace {
         let subjects = vec![subject.to_owned()];
         let id = self.schema().id.clone();
         let answer = self.store.clear(self.name.clone(), id, subjects);
-        Ok(self.ask(operation, answer).await?.first() == Some(&true))
+        let cleared = self.ask_open(operation, answer).await?;
+        Ok(cleared.first() == Some(&true))
     }
 
     /// Looks through all subjects, page by page.
@@ -294,22 +312,6 @@ impl PermissionSpace {
     /// Whoever was there all the time is found; whoever comes or goes meanwhile may be.
     pub fn scan(&self) -> Scan {
         Scan::new(self.clone())
-    }
-
-    /// Removes the space with all its subjects. Tells whether it was there.
-    ///
-    /// From the first moment on, handles to it write nothing any more; subjects are then removed page by page.
-    pub async fn remove(self) -> Result<bool> {
-        let operation = "remove the space";
-        let id = self.schema().id.clone();
-        let answer = self.store.remove(self.name.clone(), id.clone());
-        let there = self.ask(operation, answer).await?;
-        let mut scan = self.scan();
-        while let Some(subjects) = scan.next().await? {
-            let answer = self.store.clear(self.name.clone(), id.clone(), subjects);
-            self.ask(operation, answer).await?;
-        }
-        Ok(there)
     }
 
     /// The schema that knows all these names: asked for anew if ours does not.
@@ -393,6 +395,16 @@ impl PermissionSpace {
         answer: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         self.coordinator.call(operation, &self.shown, answer).await
+    }
+
+    /// The answer, unless the space is gone.
+    pub(super) async fn ask_open<T>(
+        &self,
+        operation: &'static str,
+        answer: impl Future<Output = Result<Option<T>>>,
+    ) -> Result<T> {
+        let gone = || self.coordinator.describe(gone(operation, &self.shown));
+        self.ask(operation, answer).await?.ok_or_else(gone)
     }
 
     pub(super) fn needs(

@@ -17,7 +17,9 @@
 //! | `windlass:bloom:{TAG}` | string | a Bloom filter's plan |
 //! | `windlass:bloom:bits:{TAG} PLAN:GENERATION:SHARD` | string, PX if it rotates | the plan's fingerprint, then bits |
 //! | `windlass:bloom:grown:{TAG} PLAN` | string | how far a growing filter has come |
-//! | `windlass:perm:{TAG}` | string | the schema of a space of permissions |
+//! | `windlass:perm:{TAG}` | string | the head of the schema of a space of permissions |
+//! | `windlass:perm:names:{TAG}` | string | the names of its levels and resources |
+//! | `windlass:perm:removed:{TAG}` | set | the ids of schemas that were removed, until all of theirs is cleared away |
 //! | `windlass:perm:{TAG}IDSUBJECT` | string | the bits of a subject; ID is the schema's, of 4 letters |
 //! | `windlass:seen:{TAG} ITEM`, `windlass:seen:{TAG}#DIGEST` | string, PX | that an item was seen |
 //! | `windlass:once:record:{TAG}` | hash, PX | what was done once: fence, payload, result |
@@ -102,9 +104,9 @@ pub(super) fn bloom_grown(name: &Name, plan: u64) -> String {
     format!("{} {plan:016x}", tagged("windlass:bloom:grown:", name))
 }
 
-/// The schema of a space of permissions.
-pub(super) fn permission_schema(space: &Name) -> String {
-    tagged("windlass:perm:", space)
+/// The schema of a space of permissions: its head, its names, and the ids of those that were removed.
+pub(super) fn permission_schema(space: &Name) -> [String; 3] {
+    ["", "names:", "removed:"].map(|part| tagged(&format!("windlass:perm:{part}"), space))
 }
 
 /// The key of a subject's bits is this, then the subject. As short as can be: there are millions.
@@ -306,12 +308,12 @@ mod tests {
                 bloom(&n),
                 bloom_bits(&n, 7),
                 bloom_grown(&n, 7),
-                permission_schema(&n),
                 permissions(&n, "aBcD"),
                 seen(&n) + " item",
                 once(&n),
             ];
             let keys = keys.into_iter().chain(latch(&n)).chain(rooms);
+            let keys = keys.chain(permission_schema(&n));
             for key in keys.chain(data) {
                 assert_eq!(slot(&key), slot(text), "{key} for {text}");
             }

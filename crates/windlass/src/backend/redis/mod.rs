@@ -18,6 +18,8 @@ mod permissions;
 #[cfg(test)]
 mod proof;
 #[cfg(test)]
+mod proof_bed;
+#[cfg(test)]
 mod proof_bloom;
 #[cfg(test)]
 mod proof_counter;

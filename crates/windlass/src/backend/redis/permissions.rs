@@ -1,19 +1,28 @@
-//! Permissions in Redis: one string for each subject, read by one `BITFIELD_RO`.
+//! Permissions in Redis: one string for each subject, and one for the schema's head, which says whose they are.
+//!
+//! The names that a schema has are apart from its head, so that the head is cheap to read with everything.
+
+use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
+use super::script::Script;
 use super::translate::strange_answer;
-use super::{Redis, keys, script};
+use super::{Redis, bytes, keys, script};
 use crate::backend::rules::permissions as rules;
-use crate::backend::{Change, Cursor, Field, Page, Pending, PermissionStore, Wanted};
+use crate::backend::{Change, Cursor, Page, Pending, PermissionStore, Wanted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::permissions::Schema;
 
-/// From so many fields on, the whole string is cheaper to fetch than each field is to name.
+/// Up to so many bytes, the bits of a subject are fetched as a whole: that is cheaper than naming fields.
+const SHORT: u64 = 256;
+/// The same for longer ones, if so many fields are wanted.
 const FETCH_FROM: usize = 48;
-/// Fields that one call of the script can write: Lua passes at most 8,000 arguments to a command.
-const MOST_WRITES: usize = 1_500;
+/// Subjects fetched by one command.
+const SUBJECTS_A_COMMAND: usize = 256;
+/// Bytes fetched in one go, about.
+const BYTES_AT_ONCE: u64 = 8 << 20;
 /// Keys looked at for a page of a scan.
 const PAGE: u64 = 1_000;
 
@@ -31,48 +40,154 @@ fn numbers(value: &Value) -> Result<Vec<u64>> {
     }
 }
 
-fn write_command(
-    space: &Name,
-    head: &str,
-    subject: &str,
-    fields: &[(Field, u64)],
-    id: &str,
-) -> Cmd {
-    let mut command = redis::cmd("EVALSHA");
-    command
-        .arg(script::PERM_WRITE.digest())
-        .arg(2)
-        .arg(keys::permission_schema(space))
-        .arg(keys::permissions(space, id) + subject)
-        .arg(head);
-    for (field, value) in fields {
-        command
-            .arg(format!("u{}", field.width))
-            .arg(field.offset)
-            .arg(*value);
+/// A space, as its keys are named, and as whoever asks knows it.
+struct Keys {
+    head: String,
+    names: String,
+    removed: String,
+    /// A subject's key is this, then the subject.
+    subject: String,
+    /// What the head begins with, as long as the space is the one that is meant.
+    beginning: String,
+}
+
+impl Keys {
+    fn of(space: &Name, id: &str) -> Keys {
+        let [head, names, removed] = keys::permission_schema(space);
+        Keys {
+            head,
+            names,
+            removed,
+            subject: keys::permissions(space, id),
+            beginning: Schema::beginning(id),
+        }
     }
-    command
+
+    fn subject(&self, subject: &str) -> String {
+        format!("{}{subject}", self.subject)
+    }
+
+    /// A script that looks at the head, and then at the bits of one subject.
+    fn script(&self, script: &Script, subject: &str) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command
+            .arg(script.digest())
+            .arg(2)
+            .arg(&self.head)
+            .arg(self.subject(subject))
+            .arg(&self.beginning);
+        command
+    }
+
+    /// The head, and the bits of some subjects.
+    fn fetch(&self, wanted: &[Wanted]) -> Cmd {
+        let mut command = redis::cmd("MGET");
+        command.arg(&self.head);
+        for wanted in wanted {
+            command.arg(self.subject(&wanted.subject));
+        }
+        command
+    }
+
+    /// What [`fetch`](Keys::fetch) is answered with; `None` if the space is another.
+    fn fetched(&self, answer: &Value, wanted: &[Wanted]) -> Result<Option<Vec<Vec<u64>>>> {
+        let Value::Array(values) = answer else {
+            return Err(strange_answer(answer));
+        };
+        let Some((head, strings)) = values.split_first() else {
+            return Err(strange_answer(answer));
+        };
+        if !self.is_open(head) {
+            return Ok(None);
+        }
+        let decode = |(wanted, bits): (&Wanted, &Value)| {
+            let fields = wanted.fields.iter();
+            let bits = bytes(bits).unwrap_or_default();
+            fields.map(|field| rules::get(bits, *field)).collect()
+        };
+        Ok(Some(wanted.iter().zip(strings).map(decode).collect()))
+    }
+
+    fn is_open(&self, head: &Value) -> bool {
+        bytes(head).is_some_and(|head| head.starts_with(self.beginning.as_bytes()))
+    }
+}
+
+impl Redis {
+    /// Short strings of bits, many by one command.
+    async fn read_short(&self, keys: &Keys, wanted: &[Wanted]) -> Result<Option<Vec<Vec<u64>>>> {
+        let parts = || wanted.chunks(SUBJECTS_A_COMMAND);
+        let commands = parts().map(|part| keys.fetch(part)).collect();
+        let answers = self.link.query_all(commands).await?;
+        let mut values = Vec::with_capacity(wanted.len());
+        for (part, answer) in parts().zip(answers) {
+            match keys.fetched(&answer, part)? {
+                Some(found) => values.extend(found),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(values))
+    }
+
+    /// Long ones: a few fields are named, many are fetched with all the others.
+    async fn read_long(&self, keys: &Keys, wanted: &[Wanted]) -> Result<Option<Vec<Vec<u64>>>> {
+        let command = |wanted: &Wanted| {
+            if wanted.fields.len() >= FETCH_FROM {
+                return keys.fetch(std::slice::from_ref(wanted));
+            }
+            let mut command = keys.script(&script::PERM_READ, &wanted.subject);
+            for field in &wanted.fields {
+                command.arg(format!("u{}", field.width)).arg(field.offset);
+            }
+            command
+        };
+        let commands = wanted.iter().map(command).collect();
+        let answers = self.link.run_all(&script::PERM_READ, commands).await?;
+        let mut values = Vec::with_capacity(wanted.len());
+        for (wanted, answer) in wanted.iter().zip(answers) {
+            let found = match (wanted.fields.len() >= FETCH_FROM, &answer) {
+                (true, _) => keys.fetched(&answer, std::slice::from_ref(wanted))?,
+                (false, Value::Nil) => None,
+                (false, _) => Some(vec![numbers(&answer)?]),
+            };
+            match found {
+                Some(found) => values.extend(found),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(values))
+    }
 }
 
 impl PermissionStore for Redis {
     fn schema(&self, space: Name) -> Pending<'_, Option<Schema>> {
         Box::pin(async move {
-            let key = keys::permission_schema(&space);
-            let text: Option<String> = self.link.query(redis::cmd("GET").arg(key)).await?;
-            text.map(|text| text.parse().map_err(|()| not_understood()))
-                .transpose()
+            let [head, names, _] = keys::permission_schema(&space);
+            let mut command = redis::cmd("MGET");
+            command.arg(head).arg(names);
+            let (head, names): (Option<String>, Option<String>) = self.link.query(&command).await?;
+            let Some(head) = head else {
+                return Ok(None);
+            };
+            let text = format!("{head}\n{}", names.unwrap_or_default());
+            text.parse().map(Some).map_err(|()| not_understood())
         })
     }
 
     fn define(&self, space: Name, before: Option<Schema>, schema: Schema) -> Pending<'_, bool> {
         Box::pin(async move {
+            let keys = Keys::of(&space, &schema.id);
             let mut command = redis::cmd("EVALSHA");
             command
                 .arg(script::PERM_DEFINE.digest())
-                .arg(1)
-                .arg(keys::permission_schema(&space))
-                .arg(before.map(|s| s.to_text()).unwrap_or_default())
-                .arg(schema.to_text());
+                .arg(3)
+                .arg(keys.head)
+                .arg(keys.names)
+                .arg(keys.removed)
+                .arg(before.map(|s| s.head()).unwrap_or_default())
+                .arg(schema.head())
+                .arg(schema.names())
+                .arg(schema.id);
             Ok(self.link.run(&script::PERM_DEFINE, &command).await?)
         })
     }
@@ -84,117 +199,96 @@ impl PermissionStore for Redis {
         changes: Vec<Change>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
         Box::pin(async move {
-            let head = Schema::head(&id);
-            let commands = |change: &Change| {
-                let parts = change.fields.chunks(MOST_WRITES);
-                parts
-                    .map(|fields| write_command(&space, &head, &change.subject, fields, &id))
-                    .collect::<Vec<_>>()
-            };
-            let answers = self
-                .link
-                .run_all(
-                    &script::PERM_WRITE,
-                    changes.iter().flat_map(commands).collect(),
-                )
-                .await?;
-            let mut answers = answers.into_iter();
-            let mut before = Vec::with_capacity(changes.len());
-            for change in &changes {
-                let mut values = Vec::with_capacity(change.fields.len());
-                let parts = change.fields.len().div_ceil(MOST_WRITES);
-                for answer in answers.by_ref().take(parts) {
-                    match answer {
-                        Value::Nil => return Ok(None),
-                        answer => values.extend(numbers(&answer)?),
-                    }
-                }
-                before.push(values);
-            }
-            Ok(Some(before))
-        })
-    }
-
-    fn read(&self, space: Name, id: String, wanted: Vec<Wanted>) -> Pending<'_, Vec<Vec<u64>>> {
-        Box::pin(async move {
-            let prefix = keys::permissions(&space, &id);
-            let command = |wanted: &Wanted| {
-                let key = format!("{prefix}{}", wanted.subject);
-                if wanted.fields.len() >= FETCH_FROM {
-                    let mut command = redis::cmd("GET");
-                    command.arg(key);
-                    return command;
-                }
-                let mut command = redis::cmd("BITFIELD_RO");
-                command.arg(key);
-                for field in &wanted.fields {
+            let keys = Keys::of(&space, &id);
+            let command = |change: &Change| {
+                let mut command = keys.script(&script::PERM_WRITE, &change.subject);
+                for (field, value) in &change.fields {
                     let width = format!("u{}", field.width);
-                    command.arg("GET").arg(width).arg(field.offset);
+                    command.arg(width).arg(field.offset).arg(*value);
                 }
                 command
             };
-            let answers = self
-                .link
-                .query_all(wanted.iter().map(command).collect())
-                .await?;
-            let values = |(wanted, answer): (&Wanted, Value)| match answer {
-                Value::BulkString(bits) => Ok(decode(&bits, wanted)),
-                Value::Nil => Ok(decode(&[], wanted)),
-                answer => numbers(&answer),
+            let commands = changes.iter().map(command).collect();
+            let answers = self.link.run_all(&script::PERM_WRITE, commands).await?;
+            let before = |answer: &Value| match answer {
+                Value::Nil => Ok(None),
+                answer => numbers(answer).map(Some),
             };
-            wanted.iter().zip(answers).map(values).collect()
+            answers.iter().map(before).collect()
         })
     }
 
-    fn clear(&self, space: Name, id: String, subjects: Vec<String>) -> Pending<'_, Vec<bool>> {
+    fn read(
+        &self,
+        space: Name,
+        schema: Arc<Schema>,
+        wanted: Vec<Wanted>,
+    ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
         Box::pin(async move {
-            let prefix = keys::permissions(&space, &id);
-            let command = |subject: &String| {
+            let keys = Keys::of(&space, &schema.id);
+            if schema.bytes() <= SHORT {
+                return self.read_short(&keys, &wanted).await;
+            }
+            let mut values = Vec::with_capacity(wanted.len());
+            for part in wanted.chunks((BYTES_AT_ONCE / schema.bytes()).max(1) as usize) {
+                match self.read_long(&keys, part).await? {
+                    Some(found) => values.extend(found),
+                    None => return Ok(None),
+                }
+            }
+            Ok(Some(values))
+        })
+    }
+
+    fn clear(
+        &self,
+        space: Name,
+        id: String,
+        subjects: Vec<String>,
+    ) -> Pending<'_, Option<Vec<bool>>> {
+        Box::pin(async move {
+            let keys = Keys::of(&space, &id);
+            let unlink = |subject: &String| {
                 let mut command = redis::cmd("UNLINK");
-                command.arg(format!("{prefix}{subject}"));
+                command.arg(keys.subject(subject));
                 command
             };
-            let answers = self
-                .link
-                .query_all(subjects.iter().map(command).collect())
-                .await?;
-            answers
-                .iter()
-                .map(|answer| Ok(number(answer)? > 0))
-                .collect()
+            // What is cleared of a space that is gone is nobody's; so it is enough to look afterwards.
+            let mut head = redis::cmd("GET");
+            head.arg(&keys.head);
+            let commands = subjects.iter().map(unlink).chain([head]).collect();
+            let mut answers = self.link.query_all(commands).await?;
+            if !answers.pop().is_some_and(|head| keys.is_open(&head)) {
+                return Ok(None);
+            }
+            let cleared = answers.iter().map(|answer| Ok(number(answer)? > 0));
+            cleared.collect::<Result<_>>().map(Some)
         })
     }
 
-    fn scan(&self, space: Name, id: String, cursor: Cursor) -> Pending<'_, Page> {
+    fn scan(&self, space: Name, id: String, cursor: Cursor) -> Pending<'_, Option<Page>> {
         Box::pin(async move {
-            let prefix = keys::permissions(&space, &id);
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor.number)
-                .arg("MATCH")
-                .arg(keys::pattern(&prefix))
-                .arg("COUNT")
-                .arg(PAGE);
-            let (next, found): (u64, Vec<String>) = self.link.query(&scan).await?;
+            let keys = Keys::of(&space, &id);
+            let (next, found) = self.scan_keys(&keys, cursor).await?;
             let total: u64 = self.link.query(&redis::cmd("DBSIZE")).await?;
-            let subject = |key: &String| Some(key.strip_prefix(&prefix)?.to_owned());
-            Ok(Page {
+            // An id is never used again: if the space is there now, it was there all the time.
+            let head: Value = self.link.query(redis::cmd("GET").arg(&keys.head)).await?;
+            let subject = |key: &String| Some(key.strip_prefix(&keys.subject)?.to_owned());
+            Ok(keys.is_open(&head).then(|| Page {
                 subjects: found.iter().filter_map(subject).collect(),
-                next: (next != 0).then_some(Cursor {
-                    number: next,
-                    after: None,
-                }),
+                next,
                 looked_at: PAGE,
                 total,
-            })
+            }))
         })
     }
 
     fn memory(&self, space: Name, id: String, subjects: Vec<String>) -> Pending<'_, Vec<u64>> {
         Box::pin(async move {
-            let prefix = keys::permissions(&space, &id);
+            let keys = Keys::of(&space, &id);
             let command = |subject: &String| {
                 let mut command = redis::cmd("MEMORY");
-                command.arg("USAGE").arg(format!("{prefix}{subject}"));
+                command.arg("USAGE").arg(keys.subject(subject));
                 command
             };
             let answers = self
@@ -208,27 +302,72 @@ impl PermissionStore for Redis {
 
     fn remove(&self, space: Name, id: String) -> Pending<'_, bool> {
         Box::pin(async move {
-            let Some(schema) = PermissionStore::schema(self, space.clone()).await? else {
-                return Ok(false);
-            };
-            if schema.id != id {
-                return Ok(false);
-            }
+            let keys = Keys::of(&space, &id);
             let mut command = redis::cmd("EVALSHA");
             command
-                .arg(script::PERM_DEFINE.digest())
-                .arg(1)
-                .arg(keys::permission_schema(&space))
-                .arg(schema.to_text())
-                .arg("");
-            Ok(self.link.run(&script::PERM_DEFINE, &command).await?)
+                .arg(script::PERM_REMOVE.digest())
+                .arg(3)
+                .arg(keys.head)
+                .arg(keys.names)
+                .arg(keys.removed)
+                .arg(keys.beginning)
+                .arg(id);
+            Ok(self.link.run(&script::PERM_REMOVE, &command).await?)
+        })
+    }
+
+    fn leftovers(&self, space: Name) -> Pending<'_, Vec<String>> {
+        Box::pin(async move {
+            let [_, _, removed] = keys::permission_schema(&space);
+            let mut command = redis::cmd("SMEMBERS");
+            Ok(self.link.query(command.arg(removed)).await?)
+        })
+    }
+
+    fn sweep(&self, space: Name, id: String, cursor: Cursor) -> Pending<'_, Option<Cursor>> {
+        Box::pin(async move {
+            let keys = Keys::of(&space, &id);
+            // Whatever is listed stays removed: nothing is written under its id any more, so one walk
+            // finds all of it.
+            let mut is_removed = redis::cmd("SISMEMBER");
+            is_removed.arg(&keys.removed).arg(&id);
+            if !self.link.query::<bool>(&is_removed).await? {
+                return Ok(None);
+            }
+            let (next, found) = self.scan_keys(&keys, cursor).await?;
+            if !found.is_empty() {
+                let _: u64 = self.link.query(redis::cmd("UNLINK").arg(found)).await?;
+            }
+            if next.is_none() {
+                let mut struck_off = redis::cmd("SREM");
+                struck_off.arg(&keys.removed).arg(&id);
+                let _: u64 = self.link.query(&struck_off).await?;
+            }
+            Ok(next)
         })
     }
 }
 
-fn decode(bits: &[u8], wanted: &Wanted) -> Vec<u64> {
-    let fields = wanted.fields.iter();
-    fields.map(|field| rules::get(bits, *field)).collect()
+impl Redis {
+    /// Some keys of subjects, and where to go on.
+    async fn scan_keys(
+        &self,
+        keys: &Keys,
+        cursor: Cursor,
+    ) -> Result<(Option<Cursor>, Vec<String>)> {
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(cursor.number)
+            .arg("MATCH")
+            .arg(keys::pattern(&keys.subject))
+            .arg("COUNT")
+            .arg(PAGE);
+        let (next, found): (u64, Vec<String>) = self.link.query(&scan).await?;
+        let next = (next != 0).then_some(Cursor {
+            number: next,
+            after: None,
+        });
+        Ok((next, found))
+    }
 }
 
 fn not_understood() -> Error {

@@ -3,18 +3,17 @@
 
 use std::collections::HashSet;
 use std::convert::Infallible;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use windlass_testkit::RedisServer;
 
-use super::Redis;
+use super::proof_bed::Bed;
+use crate::backend::BloomStore;
 use crate::backend::rules::bloom::{self as rules, Cells, Progress};
-use crate::backend::{Backend, BloomStore, WakeUps};
 use crate::bloom::{Digest, Kind, Plan};
-use crate::lease::Fence;
 use crate::name::Name;
 
 #[derive(Clone, Debug)]
@@ -92,34 +91,12 @@ impl Model {
     }
 }
 
-struct Deaf;
-
-impl WakeUps for Deaf {
-    fn granted(&self, _: u64, _: Option<Fence>) {}
-    fn missed(&self) {}
-}
-
 struct Real {
-    _backend: Arc<dyn Backend>,
     blooms: Arc<dyn BloomStore>,
     server: &'static RedisServer,
 }
 
 impl Real {
-    async fn connect(server: &'static RedisServer) -> Real {
-        let nobody: Weak<Deaf> = Weak::new();
-        let timeout = Duration::from_secs(5);
-        let url = server.url();
-        let backend = Redis::open(&url, timeout, rand::random(), nobody)
-            .await
-            .unwrap();
-        Real {
-            blooms: backend.blooms(),
-            _backend: backend,
-            server,
-        }
-    }
-
     fn time(&self) -> Duration {
         let text = self.server.command(&["TIME"]).unwrap();
         let mut numbers = text.split_whitespace().map(|n| n.parse::<u64>().unwrap());
@@ -197,20 +174,10 @@ proptest! {
 
     #[test]
     fn bloom_filters_decide_as_the_rules_do(plan in plans(), ops in ops()) {
-        static RUNTIME: OnceLock<(tokio::runtime::Runtime, RedisServer)> = OnceLock::new();
-        let (runtime, server) = RUNTIME.get_or_init(|| {
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(1)
-                .enable_all()
-                .build()
-                .unwrap();
-            (runtime, RedisServer::start().unwrap())
-        });
-        static REAL: tokio::sync::OnceCell<Real> = tokio::sync::OnceCell::const_new();
-        runtime.block_on(async {
-            let real = REAL.get_or_init(|| Real::connect(server)).await;
-            let name = Name::new("test", None, &format!("case-{:x}", rand::random::<u128>()));
-            check(real, name.unwrap(), plan, ops).await
+        static BED: LazyLock<Bed> = LazyLock::new(Bed::start);
+        BED.case(|bed, name| async move {
+            let (blooms, server) = (bed.backend.blooms(), &bed.server);
+            check(&Real { blooms, server }, name, plan, ops).await
         })?;
     }
 }

@@ -2,16 +2,16 @@
 //! operations give the same answers and the same records.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use windlass_testkit::RedisServer;
 
-use super::{Redis, keys};
+use super::keys;
+use super::proof_bed::Bed;
+use crate::backend::Record;
 use crate::backend::rules::{once, seen};
-use crate::backend::{Backend, Record, WakeUps};
 use crate::lease::Fence;
 use crate::name::Name;
 use crate::seen::Member;
@@ -41,20 +41,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..40)
 }
 
-struct Deaf;
-
-impl WakeUps for Deaf {
-    fn granted(&self, _: u64, _: Option<Fence>) {}
-    fn missed(&self) {}
-}
-
-async fn check(
-    backend: &Arc<dyn Backend>,
-    server: &RedisServer,
-    name: Name,
-    ops: Vec<Op>,
-) -> TestCaseResult {
-    let (onces, seens) = (backend.onces(), backend.seen());
+async fn check(bed: &Bed, name: Name, ops: Vec<Op>) -> TestCaseResult {
+    let (onces, seens) = (bed.backend.onces(), bed.backend.seen());
     let (hour, now) = (Duration::from_secs(3600), Duration::from_secs(1));
     let mut record: Option<Record> = None;
     let mut known: HashMap<u8, Duration> = HashMap::new();
@@ -99,7 +87,7 @@ async fn check(
             Op::Expire(item) => {
                 known.remove(&item);
                 let key = keys::seen(&name) + std::str::from_utf8(&[b' ', item]).unwrap();
-                server.command(&["DEL", &key]).unwrap();
+                bed.server.command(&["DEL", &key]).unwrap();
             }
         }
         prop_assert_eq!(&onces.look(name.clone()).await.unwrap(), &record);
@@ -112,24 +100,7 @@ proptest! {
 
     #[test]
     fn once_and_seen_decide_as_the_rules_do(ops in ops()) {
-        static RUNTIME: OnceLock<(tokio::runtime::Runtime, RedisServer)> = OnceLock::new();
-        let (runtime, server) = RUNTIME.get_or_init(|| {
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(1)
-                .enable_all()
-                .build()
-                .unwrap();
-            (runtime, RedisServer::start().unwrap())
-        });
-        static REAL: tokio::sync::OnceCell<Arc<dyn Backend>> = tokio::sync::OnceCell::const_new();
-        runtime.block_on(async {
-            let (url, nobody): (_, Weak<Deaf>) = (server.url(), Weak::new());
-            let open = || async {
-                Redis::open(&url, Duration::from_secs(5), rand::random(), nobody).await.unwrap()
-            };
-            let backend = REAL.get_or_init(open).await;
-            let name = Name::new("test", None, &format!("case-{:x}", rand::random::<u128>()));
-            check(backend, server, name.unwrap(), ops).await
-        })?;
+        static BED: LazyLock<Bed> = LazyLock::new(Bed::start);
+        BED.case(|bed, name| check(bed, name, ops))?;
     }
 }

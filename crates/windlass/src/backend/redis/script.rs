@@ -100,6 +100,12 @@ pub(super) static BLOOM_REMOVE: LazyLock<Script> =
 pub(super) static PERM_DEFINE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/perm_define.lua")));
 
+pub(super) static PERM_REMOVE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/perm_remove.lua")));
+
+pub(super) static PERM_READ: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/perm_read.lua")));
+
 pub(super) static PERM_WRITE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/perm_write.lua")));
 

@@ -1,6 +1,19 @@
-//! Where a permission's bits are: as `BITFIELD` of Redis has it.
+//! Where a permission's bits are, as `BITFIELD` of Redis has it; and whose they are.
 
 use crate::backend::Field;
+use crate::permissions::Schema;
+
+/// Whether whoever knows the space by this id may read and write it: it was neither removed nor defined anew.
+pub fn is_open(stored: Option<&Schema>, id: &str) -> bool {
+    stored.is_some_and(|schema| schema.id == id)
+}
+
+/// Whether whoever saw `before` may store a schema. Bits left over from a space that was removed must not
+/// become anybody's: so none may be there under the schema's id.
+pub fn may_define(stored: Option<&Schema>, before: Option<&Schema>, left_over: bool) -> bool {
+    let version = |schema: &Schema| (schema.id.clone(), schema.version);
+    stored.map(version) == before.map(version) && !left_over
+}
 
 /// The value of a field; what was never written is 0.
 pub fn get(bits: &[u8], field: Field) -> u64 {
