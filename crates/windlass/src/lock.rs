@@ -68,6 +68,11 @@ impl LockGuard {
         LockGuard { lease }
     }
 
+    /// See [`Lease::abandon`].
+    pub(crate) fn abandon(self) -> Duration {
+        self.lease.abandon()
+    }
+
     /// Gives up the guard but not the lock: it is renewed once more, and then lives for its ttl,
     /// for another process to [take over](crate::Lock::attach).
     ///

@@ -35,6 +35,9 @@ pub const MAX_RESULT_BYTES: usize = 16 << 20;
 /// - While the lease is held, nobody else does the work. A result counts only if nobody began with a higher
 ///   fence since: the late result of a sleeper is refused.
 /// - Once a result is kept, the work is not done again until `keep` is over.
+/// - A store that is full takes no new work, but the results of what was begun.
+/// - If a result cannot be kept at all, the lease is not given back: for the rest of its ttl nobody does the work
+///   again, and the error says so.
 /// - If whoever does the work dies half-way, the next one does it again: no store can know how far it came.
 ///   Hand the [fence](OnceGuard::fence) to what the work writes to.
 ///
@@ -162,6 +165,7 @@ impl Once {
     ///
     /// [`ErrorKind::Mismatch`] if the key came with another payload, [`ErrorKind::WaitElapsed`] if the patience
     /// ran out, [`ErrorKind::Lost`] if the lease was lost before the result was kept: the work may have been done.
+    /// An error of [`OnceGuard::finish`] says that it was.
     pub async fn run<F, W, E>(&self, work: F) -> Result<Ran<E>>
     where
         F: FnOnce(Fence) -> W,
@@ -311,12 +315,18 @@ impl OnceGuard {
     }
 
     /// Keeps the result, and lets those who wait have it. Gives the result that counts: another one's, if
-    /// the lease was lost and somebody else was faster.
+    /// the lease was lost and somebody else was faster. A store that cannot be reached, or takes nothing for the
+    /// moment, is asked again for as long as the lease is held.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the result may or may not be kept; if not, the next one does the work again.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Lost`] if the lease was lost and somebody else has begun; [`ErrorKind::InvalidInput`] for a
-    /// result of more than 16 MiB. The work is done, and not kept, then.
+    /// result of more than 16 MiB; whatever the store said last, if it cannot be kept. The work is done, and not
+    /// kept, then: nobody does it again for the rest of the ttl, which the error tells.
     pub async fn finish(self, result: &[u8]) -> Result<Finished> {
         self.keep(b'+', result).await
     }
@@ -337,9 +347,9 @@ impl OnceGuard {
     async fn keep(self, mark: u8, result: &[u8]) -> Result<Finished> {
         let once = &self.once;
         if result.len() > MAX_RESULT_BYTES {
-            let message = format!("a result of {} bytes is too long to be kept", result.len());
-            let error = Error::invalid("keep the result", message).with_name(&once.key);
-            return Err(error.with_hint(format!("the limit is {MAX_RESULT_BYTES} bytes")));
+            let why = format!("{} bytes are more than {MAX_RESULT_BYTES}", result.len());
+            let why = Error::invalid("keep the result", why);
+            return Err(self.give_up(why));
         }
         let packed = [&[mark], result].concat();
         let (name, fence) = (self.name.clone(), self.lock.fence());
@@ -356,11 +366,11 @@ impl OnceGuard {
                 Err(e) if may_pass(&e, failures) && self.lock.is_held() => {
                     failures += 1;
                     let Some(pause) = PATIENT.pause_after(failures) else {
-                        return Err(e);
+                        return Err(self.give_up(e));
                     };
                     once.coordinator.keeper().clock().sleep(pause).await;
                 }
-                Err(e) => return Err(e),
+                Err(e) => return Err(self.give_up(e)),
             }
         };
         let finished = match kept {
@@ -371,6 +381,18 @@ impl OnceGuard {
         // The result is kept: whether the lease was held to the end does not matter any more.
         let _ = self.lock.release().await;
         Ok(finished)
+    }
+
+    /// The work is done, and nobody will know of it: then others had better not begin for as long as can be.
+    fn give_up(self, why: Error) -> Error {
+        let once = self.once;
+        let kind = why.kind();
+        let held = self.lock.abandon();
+        let message =
+            format!("it was done, but its result cannot be kept; held for {held:.0?} more");
+        once.error(kind, &message)
+            .with_hint("find out what it did before that: whoever asks afterwards does it again")
+            .with_source(why)
     }
 }
 

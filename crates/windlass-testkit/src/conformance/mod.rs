@@ -209,7 +209,9 @@ macro_rules! flow_and_data_conformance {
                 bad_input_is_refused;
             once: done_once_and_given_again, many_at_once_do_it_once, another_payload_is_refused,
                 failures_are_retried_or_kept, whoever_dies_is_followed, a_sleeper_does_not_count,
-                results_are_forgotten_in_time, bad_input_is_refused;
+                results_are_forgotten_in_time, work_may_outlast_its_result,
+                what_cannot_be_kept_is_not_done_again_at_once, any_size_will_do,
+                bad_input_is_refused;
             topic: everybody_hears_it_in_order, a_full_buffer_says_what_is_missing,
                 messages_have_a_type;
         }

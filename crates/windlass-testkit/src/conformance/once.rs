@@ -180,6 +180,55 @@ pub async fn results_are_forgotten_in_time(stage: &Stage) {
     assert!(start.elapsed() >= Duration::from_millis(300));
 }
 
+/// Work may take longer than its result is kept.
+pub async fn work_may_outlast_its_result(stage: &Stage) {
+    let w = stage.connect().await;
+    let once = w.once("k").keep(Duration::from_millis(50));
+    let guard = mine(once.begin().await.unwrap());
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let finished = guard.finish(b"done").await.unwrap();
+    assert_eq!(finished, Finished::Done(b"done".to_vec()));
+}
+
+/// What was done, and cannot be kept, is not done again at once: the lease is not given back.
+pub async fn what_cannot_be_kept_is_not_done_again_at_once(stage: &Stage) {
+    let (a, b) = (stage.connect().await, stage.connect().await);
+    let once = a.once("k").ttl(Duration::from_secs(2));
+    let guard = mine(once.begin().await.unwrap());
+    let large = vec![0; windlass::MAX_RESULT_BYTES + 1];
+    let refused = guard.finish(&large).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");
+    assert!(refused.to_string().contains("it was done"), "{refused}");
+    // Longer than a release takes in the background.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let busy = b.once("k").try_begin().await.unwrap();
+    assert!(matches!(busy, Begun::Busy(_)), "{busy:?}");
+    let next = eventually(SOON, || async {
+        matches!(b.once("k").try_begin().await, Ok(Begun::Mine(_)))
+    });
+    assert!(next.await, "its ttl ends it");
+}
+
+/// Keys, payloads and results of any size.
+pub async fn any_size_will_do(stage: &Stage) {
+    let w = stage.connect().await;
+    let large = vec![7; 10 << 20];
+    for (key, payload, result) in [("none", &[][..], &[][..]), ("large", &large, &large)] {
+        let once = w.once(key).payload(payload);
+        for first in [true, false] {
+            let result = result.to_vec();
+            let ran = once.run(|_| std::future::ready(Ok::<_, Infallible>(result.clone())));
+            let expected = match first {
+                true => Ran::First(result.clone()),
+                false => Ran::Again(result.clone()),
+            };
+            assert!(ran.await.unwrap() == expected, "{key}");
+        }
+        let other = w.once(key).payload("other").begin().await.unwrap_err();
+        assert_eq!(other.kind(), ErrorKind::Mismatch);
+    }
+}
+
 /// One clear error each.
 pub async fn bad_input_is_refused(stage: &Stage) {
     let w = stage.connect().await;

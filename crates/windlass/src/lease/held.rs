@@ -147,6 +147,16 @@ impl Lease {
         Ok(released)
     }
 
+    /// Stops renewing, and does not release: it stays taken for the rest of its ttl. Tells how long that is
+    /// certain to be.
+    pub(crate) fn abandon(mut self) -> Duration {
+        let remaining = self.remaining();
+        let claim = Arc::clone(self.claim());
+        self.keeper().forget(&claim);
+        self.undo.defuse();
+        remaining
+    }
+
     /// See [`LockGuard::detach`](crate::LockGuard::detach).
     pub(crate) async fn detach(mut self) -> Result<Detached> {
         self.renew().await?;

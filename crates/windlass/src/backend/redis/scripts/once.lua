@@ -32,8 +32,10 @@ elseif verb == 'finish' then
   elseif last ~= fence then
     return 'stale'
   end
-  redis.call('HSET', record, 'result', ARGV[3])
+  -- In this order: a server that is full refuses scripts that begin with what takes memory, and lets go on
+  -- those that have begun otherwise. What was begun may end; what is new begins with the HSET above.
   redis.call('PEXPIRE', record, ARGV[4])
+  redis.call('HSET', record, 'result', ARGV[3])
   return 'kept'
 elseif last and (fence == '' or (last == fence and not result)) then
   redis.call('DEL', record)

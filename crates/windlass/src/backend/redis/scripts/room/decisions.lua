@@ -113,6 +113,9 @@ local function renew(at, owner, ttl, flags, fence, age, rest)
   end
   keep(at, ttl)
   if ends then
+    -- Nobody is called "". A server that is full refuses a script that begins with what may take memory,
+    -- and lets go on one that has begun otherwise: what is held must not be lost by that.
+    call('ZREM', at.held, '')
     call('ZADD', at.held, digits(now + ttl), owner)
     if not claim or string.find(flags, '!', 1, true) then
       -- A record that is there already knows its fence, weight and time best.
