@@ -787,6 +787,13 @@ const MUTANTS: &[Mutant] = &[
         caught_by: &["--test", "redis_topic", "a_lost_connection"],
     },
     Mutant {
+        breaks: "topics: whoever does not read costs no more than its buffer",
+        file: "topic/inbox.rs",
+        from: "            self.items.pop_front();\n        }\n        self.items.push_front(Item::Gap(missing));",
+        to: "        }\n        self.items.push_front(Item::Gap(missing));",
+        caught_by: &["--lib", "whoever_does_not_read"],
+    },
+    Mutant {
         breaks: "topics: a gap is told",
         file: "topic/inbox.rs",
         from: "        self.queue().gap_at_the_end(None);\n        self.filled",

@@ -81,24 +81,35 @@ impl Queue {
         Some(item)
     }
 
+    /// What was on either side of the message becomes one gap: so there are never two in a row, and no more
+    /// of them than there is room for messages, and one.
     fn drop_oldest(&mut self) {
-        let oldest = |item: &Item| matches!(item, Item::Message(_));
-        if let Some(place) = self.items.iter().position(oldest) {
-            self.items.remove(place);
+        let mut missing = Some(1);
+        while let Some(Item::Gap(more)) = self.items.front() {
+            missing = together(missing, *more);
+            self.items.pop_front();
+        }
+        if self.items.pop_front().is_some() {
             self.messages -= 1;
         }
-        match self.items.front_mut() {
-            Some(Item::Gap(missing)) => *missing = missing.map(|n| n + 1),
-            _ => self.items.push_front(Item::Gap(Some(1))),
+        if let Some(Item::Gap(more)) = self.items.front() {
+            missing = together(missing, *more);
+            self.items.pop_front();
         }
+        self.items.push_front(Item::Gap(missing));
     }
 
     fn gap_at_the_end(&mut self, more: Option<u64>) {
         match self.items.back_mut() {
-            Some(Item::Gap(missing)) => *missing = missing.zip(more).map(|(n, more)| n + more),
+            Some(Item::Gap(missing)) => *missing = together(*missing, more),
             _ => self.items.push_back(Item::Gap(more)),
         }
     }
+}
+
+/// How many two gaps miss: if either does not know, nobody does.
+fn together(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.zip(b).map(|(a, b)| a.saturating_add(b))
 }
 
 impl Hears for Inbox {
@@ -160,7 +171,9 @@ mod tests {
         hear(&oldest, "abcdef");
         assert_eq!(all(&oldest).await, "<3>def");
         hear(&oldest, "ab?cde");
-        assert_eq!(all(&oldest).await, "<2><?>cde");
+        assert_eq!(all(&oldest).await, "<?>cde");
+        hear(&oldest, "ab?cd");
+        assert_eq!(all(&oldest).await, "<1>b<?>cd");
         let newest = Inbox::new(3, Overflow::DropNewest);
         hear(&newest, "abcdef");
         assert_eq!(all(&newest).await, "abc<3>");
@@ -168,5 +181,19 @@ mod tests {
         assert_eq!(all(&newest).await, "ab<?>c");
         hear(&newest, "abcd?e");
         assert_eq!(all(&newest).await, "abc<?>");
+    }
+
+    #[test]
+    fn whoever_does_not_read_costs_no_more_than_its_buffer() {
+        for overflow in [Overflow::DropOldest, Overflow::DropNewest] {
+            let inbox = Inbox::new(3, overflow);
+            for n in 0..10_000u32 {
+                inbox.heard(&n.to_le_bytes());
+                inbox.missed();
+            }
+            let queue = inbox.queue();
+            assert_eq!(queue.messages, 3);
+            assert!(queue.items.len() <= 7, "{} items", queue.items.len());
+        }
     }
 }
