@@ -105,8 +105,13 @@ async fn a_shard_that_was_never_made_is_made() {
     let w = connect(&server).await;
     let filter = w.bloom("f").capacity(1_000).create().await.unwrap();
     // As if its creator had died half-way.
-    let bits = keys(&server).into_iter().find(|key| key.contains(":bits:"));
-    server.command(&["DEL", &bits.unwrap()]).unwrap();
+    let all = keys(&server);
+    let bits = all.iter().find(|key| key.contains(":bits:")).unwrap();
+    let made = all.iter().find(|key| key.contains(":made:")).unwrap();
+    let text = server.command(&["GET", made]).unwrap();
+    let text = text.replacen("1 ", "0 ", 1);
+    server.command(&["SET", made, &text]).unwrap();
+    server.command(&["DEL", bits]).unwrap();
     assert!(!filter.contains("x").await.unwrap());
     assert!(filter.insert("x").await.unwrap());
     assert!(!filter.insert("x").await.unwrap());
@@ -208,4 +213,108 @@ async fn no_answer_means_maybe() {
         direct.contains("x").await.unwrap(),
         "it did happen, this time"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_filter_that_lost_its_bits_says_so() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let filter = w.bloom("f").capacity(1_000).create().await.unwrap();
+    let other = w.bloom("g").capacity(1_000).create().await.unwrap();
+    assert!(filter.insert("x").await.unwrap());
+    let bits = |name: &str| {
+        let mut all = keys(&server).into_iter();
+        let name = format!("bits:{{{name}}}");
+        all.find(|key| key.contains(&name)).unwrap()
+    };
+    // As if the server had evicted it.
+    server.command(&["DEL", &bits("f")]).unwrap();
+    let many: Vec<String> = (0..2_000).map(|n| n.to_string()).collect();
+    for _ in 0..2 {
+        // Few items name their bits, many are merged as a whole.
+        for lost in [
+            filter.contains("x").await.map(drop).unwrap_err(),
+            filter.insert("y").await.map(drop).unwrap_err(),
+            filter.contains_all(&many).await.map(drop).unwrap_err(),
+            filter.insert_all(&many).await.map(drop).unwrap_err(),
+            filter.info().await.map(drop).unwrap_err(),
+            filter.union(&other).await.map(drop).unwrap_err(),
+            other.union(&filter).await.map(drop).unwrap_err(),
+            w.bloom("f")
+                .capacity(1_000)
+                .create()
+                .await
+                .map(drop)
+                .unwrap_err(),
+        ] {
+            assert_eq!(lost.kind(), ErrorKind::Store, "{lost}");
+            assert!(lost.to_string().contains("lost"), "{lost}");
+            assert!(lost.hint().is_some());
+        }
+    }
+    assert!(filter.remove().await.unwrap());
+    let anew = w.bloom("f").capacity(1_000).create().await.unwrap();
+    assert!(anew.insert("x").await.unwrap(), "and empty");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_filter_that_lost_its_plan_leaves_nothing_behind() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let filter = w.bloom("f").capacity(1_000).create().await.unwrap();
+    assert!(filter.insert("x").await.unwrap());
+    let lose = || server.command(&["DEL", "windlass:bloom:{f}"]).unwrap();
+    lose();
+    let gone = w.bloom("f").open().await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+    assert!(filter.contains("x").await.unwrap(), "nothing else is lost");
+    // By the same parameters, it is as it was.
+    let again = w.bloom("f").capacity(1_000).create().await.unwrap();
+    assert!(again.contains("x").await.unwrap() && !again.insert("x").await.unwrap());
+    // By others, it is another, and the first leaves nothing.
+    for bloom in [
+        w.bloom("f").capacity(2_000),
+        w.bloom("f").capacity(10).growing(),
+        w.bloom("f").capacity(10).rotating(Duration::from_secs(60)),
+        w.bloom("f").capacity(3_000),
+    ] {
+        lose();
+        let other = bloom.create().await.unwrap();
+        assert!(other.insert("x").await.unwrap(), "it is empty");
+        let left = keys(&server);
+        let bits = left.iter().filter(|key| key.contains(":bits:")).count();
+        assert_eq!(bits, 1, "{left:?}");
+    }
+    let gone = filter.insert("y").await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound, "of the first");
+    lose();
+    let again = w.bloom("f").capacity(3_000).create().await.unwrap();
+    assert!(again.remove().await.unwrap());
+    assert_eq!(keys(&server), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demoted_server_answers_and_refuses_in_words() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let fixed = w.bloom("a").capacity(1_000).create().await.unwrap();
+    let grows = w.bloom("b").capacity(10).growing().create().await.unwrap();
+    let rotates = w.bloom("c").capacity(10).rotating(Duration::from_secs(60));
+    let rotates = rotates.create().await.unwrap();
+    let many: Vec<String> = (0..2_000).map(|n| n.to_string()).collect();
+    for filter in [&fixed, &grows, &rotates] {
+        filter.insert("x").await.unwrap();
+    }
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
+    for filter in [&fixed, &grows, &rotates] {
+        assert!(filter.contains("x").await.unwrap());
+        assert_eq!(filter.contains_all(&many).await.unwrap().len(), many.len());
+        for refused in [
+            filter.insert("y").await.map(drop).unwrap_err(),
+            filter.insert_all(&many).await.map(drop).unwrap_err(),
+            filter.clone().remove().await.map(drop).unwrap_err(),
+        ] {
+            assert_eq!(refused.kind(), ErrorKind::Unreachable, "{refused}");
+        }
+    }
 }

@@ -32,6 +32,7 @@ pub(super) const HEADER: u64 = 8;
 pub(super) struct Keys {
     pub(super) plan: String,
     pub(super) text: String,
+    pub(super) made: String,
     bits: String,
     grown: String,
     fingerprint: u64,
@@ -43,6 +44,7 @@ impl Keys {
         Keys {
             plan: keys::bloom(name),
             text: plan.to_string(),
+            made: keys::bloom_made(name),
             bits: keys::bloom_bits(name, fingerprint),
             grown: keys::bloom_grown(name, fingerprint),
             fingerprint,
@@ -165,7 +167,7 @@ impl Redis {
         }
         let there = match ask {
             Ask::Insert => self.mend(&keys, &shape, &headless).await?,
-            Ask::Contains => headless.is_empty() || self.is_there(&keys).await?,
+            Ask::Contains => headless.is_empty() || self.may_lack_a_shard(&keys).await?,
         };
         Ok(there.then_some(all_set))
     }
@@ -173,21 +175,38 @@ impl Redis {
     /// Gives these shards their header, if the filter is there.
     async fn mend(&self, keys: &Keys, shape: &Shape, shards: &[u64]) -> Result<bool> {
         for shard in shards {
-            let mut command = redis::cmd("EVALSHA");
-            command
-                .arg(script::BLOOM_MEND.digest())
-                .arg(2)
-                .arg(&keys.plan)
-                .arg(keys.shard(0, *shard))
-                .arg(&keys.text)
-                .arg(&keys.header())
-                .arg(last_byte(shape));
-            let there: bool = self.link.run(&script::BLOOM_MEND, &command).await?;
-            if !there {
+            if !self.make(keys, shape, *shard, false).await? {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    async fn make(&self, keys: &Keys, shape: &Shape, shard: u64, is_last: bool) -> Result<bool> {
+        let mut command = redis::cmd("EVALSHA");
+        command
+            .arg(script::BLOOM_MEND.digest())
+            .arg(3)
+            .arg(&keys.plan)
+            .arg(keys.shard(0, shard))
+            .arg(&keys.made)
+            .arg(&keys.text)
+            .arg(&keys.header())
+            .arg(last_byte(shape))
+            .arg(if is_last { "1" } else { "0" });
+        found(self.link.run(&script::BLOOM_MEND, &command).await?)
+    }
+
+    /// Whether the filter is there, and has no shard that was lost. One that is being made lacks some.
+    pub(super) async fn may_lack_a_shard(&self, keys: &Keys) -> Result<bool> {
+        let mut command = redis::cmd("MGET");
+        command.arg(&keys.plan).arg(&keys.made);
+        let (plan, made): (Option<String>, Option<String>) = self.link.query(&command).await?;
+        if plan.as_deref() != Some(&keys.text) {
+            return Ok(false);
+        }
+        let complete = made.is_some_and(|made| made.strip_prefix("1 ") == Some(&keys.text));
+        found(if complete { LOST } else { 1 })
     }
 
     pub(super) async fn is_there(&self, keys: &Keys) -> Result<bool> {
@@ -307,18 +326,27 @@ impl BloomStore for Redis {
             let mut command = redis::cmd("EVALSHA");
             command
                 .arg(script::BLOOM_CREATE.digest())
-                .arg(1)
+                .arg(2)
                 .arg(&keys.plan)
+                .arg(&keys.made)
                 .arg(&keys.text);
-            let stored: String = self.link.run(&script::BLOOM_CREATE, &command).await?;
-            parse(&stored)
+            loop {
+                let answer: Vec<String> = self.link.run(&script::BLOOM_CREATE, &command).await?;
+                match answer.as_slice() {
+                    [stored] => return parse(stored),
+                    // Of a filter that has lost its plan, nothing may stay behind for ever.
+                    [_, lost] => self.remove(name.clone(), parse(lost)?).await?,
+                    _ => return Err(strange_answer(&answer)),
+                };
+            }
         })
     }
 
     fn prepare(&self, name: Name, plan: Plan, shard: u64) -> Pending<'_, Option<()>> {
         Box::pin(async move {
             let keys = Keys::of(&name, &plan);
-            let there = self.mend(&keys, &plan.shape, &[shard]).await?;
+            let is_last = shard + 1 == plan.shape.shards;
+            let there = self.make(&keys, &plan.shape, shard, is_last).await?;
             Ok(there.then_some(()))
         })
     }
@@ -356,8 +384,17 @@ impl BloomStore for Redis {
                 let mut set = 0;
                 // One command for each shard, of 16 MiB at most: the server is free in between.
                 for shard in 0..shape.shards {
+                    let key = keys.shard(generation, shard);
+                    if plan.kind == Kind::Fixed {
+                        let mut header = redis::cmd("GETRANGE");
+                        header.arg(&key).arg(0).arg(HEADER - 1);
+                        let header: Vec<u8> = self.link.query(&header).await?;
+                        if header != keys.header() && !self.may_lack_a_shard(&keys).await? {
+                            return Ok(None);
+                        }
+                    }
                     let mut count = redis::cmd("BITCOUNT");
-                    count.arg(keys.shard(generation, shard)).arg(HEADER).arg(-1);
+                    count.arg(key).arg(HEADER).arg(-1);
                     set += self.link.query::<u64>(&count).await?;
                 }
                 filled.push(Filled { shape, set });
@@ -373,14 +410,16 @@ impl BloomStore for Redis {
                 let mut command = redis::cmd("EVALSHA");
                 command
                     .arg(script::BLOOM_UNION.digest())
-                    .arg(4)
+                    .arg(6)
                     .arg(&into.plan)
                     .arg(&from.plan)
                     .arg(into.shard(0, shard))
                     .arg(from.shard(0, shard))
-                    .arg(&into.text);
-                let there: bool = self.link.run(&script::BLOOM_UNION, &command).await?;
-                if !there {
+                    .arg(&into.made)
+                    .arg(&from.made)
+                    .arg(&into.text)
+                    .arg(&into.header());
+                if !found(self.link.run(&script::BLOOM_UNION, &command).await?)? {
                     return Ok(None);
                 }
             }
@@ -398,9 +437,10 @@ impl BloomStore for Redis {
             let mut command = redis::cmd("EVALSHA");
             command
                 .arg(script::BLOOM_REMOVE.digest())
-                .arg(2)
+                .arg(3)
                 .arg(&keys.plan)
                 .arg(&keys.grown)
+                .arg(&keys.made)
                 .arg(&keys.text)
                 .arg(&keys.bits)
                 .arg(period as u64)
@@ -415,6 +455,24 @@ impl BloomStore for Redis {
             }
             Ok(self.link.run(&script::BLOOM_REMOVE, &command).await?)
         })
+    }
+}
+
+/// What scripts say of a filter of which a part was lost.
+const LOST: i64 = 2;
+
+/// What scripts say of a filter: whether it is there.
+pub(super) fn found(answer: i64) -> Result<bool> {
+    match answer {
+        LOST => Err(Error::new(
+            ErrorKind::Store,
+            "call",
+            "the filter has lost some of its bits: what was in them, it cannot tell",
+        )
+        .with_hint(
+            "does the server evict keys (maxmemory-policy)? remove the filter and create it anew",
+        )),
+        there => Ok(there == 1),
     }
 }
 

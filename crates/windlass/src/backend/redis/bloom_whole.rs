@@ -6,7 +6,7 @@
 
 use redis::Value;
 
-use super::bloom::{Ask, HEADER, Keys};
+use super::bloom::{Ask, HEADER, Keys, found};
 use super::translate::strange_answer;
 use super::{Redis, script};
 use crate::bloom::{Digest, Shape};
@@ -49,9 +49,10 @@ impl Redis {
                 let mut command = redis::cmd("EVALSHA");
                 command
                     .arg(script::BLOOM_MERGE.digest())
-                    .arg(3)
+                    .arg(4)
                     .arg(&keys.plan)
                     .arg(&key)
+                    .arg(&keys.made)
                     .arg(format!("{key}:merge"))
                     .arg(&keys.text)
                     .arg(wanted);
@@ -61,10 +62,12 @@ impl Redis {
         let mut bits = match answer {
             Value::BulkString(bits) => bits,
             Value::Nil if ask == Ask::Contains => Vec::new(),
-            Value::Nil => return Ok(None),
+            Value::Int(gone) => return Ok(found(gone)?.then(Vec::new)),
             other => return Err(strange_answer(&other)),
         };
-        if ask == Ask::Contains && !bits.starts_with(&keys.header()) && !self.is_there(keys).await?
+        if ask == Ask::Contains
+            && !bits.starts_with(&keys.header())
+            && !self.may_lack_a_shard(keys).await?
         {
             return Ok(None);
         }

@@ -15,6 +15,7 @@
 //! | `windlass:counter:{TAG}` | string, or hash with PX | a counter; the slots of a windowed one |
 //! | `windlass:counter:op:{TAG} ID` | string, PX | what was added once |
 //! | `windlass:bloom:{TAG}` | string | a Bloom filter's plan |
+//! | `windlass:bloom:made:{TAG}` | string | `0` or `1`, whether all of a filter was made, and its plan |
 //! | `windlass:bloom:bits:{TAG} PLAN:GENERATION:SHARD` | string, PX if it rotates | the plan's fingerprint, then bits |
 //! | `windlass:bloom:grown:{TAG} PLAN` | string | how far a growing filter has come |
 //! | `windlass:perm:{TAG}` | string | the head of the schema of a space of permissions |
@@ -90,6 +91,11 @@ pub(super) fn counter_op(name: &Name, id: &str) -> String {
 /// A Bloom filter's plan.
 pub(super) fn bloom(name: &Name) -> String {
     tagged("windlass:bloom:", name)
+}
+
+/// By which plan a Bloom filter was made, and whether all of it was.
+pub(super) fn bloom_made(name: &Name) -> String {
+    tagged("windlass:bloom:made:", name)
 }
 
 /// The key of a shard's bits is this, then the generation, a colon and the shard.
@@ -307,6 +313,7 @@ mod tests {
             let data = [
                 bloom(&n),
                 bloom_bits(&n, 7),
+                bloom_made(&n),
                 bloom_grown(&n, 7),
                 permissions(&n, "aBcD"),
                 seen(&n) + " item",

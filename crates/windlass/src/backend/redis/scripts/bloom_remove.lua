@@ -1,13 +1,18 @@
 -- Removes a filter.
 --
---   KEYS: the plan, how far the filter has grown
+--   KEYS: the plan, how far the filter has grown, what was made
 --   ARGV: the plan; what the keys of bits begin with; a slice's time in ms, or 0; how many slices;
 --         for each generation that may be: how many shards it has
 --   returns: 1 if it was there, else 0
 --
--- Atomic because a filter made anew at the same moment must not lose its bits.
+-- A filter that has lost its plan, and is known by what was made, is removed as well. Atomic because a filter
+-- made anew at the same moment must not lose its bits.
 
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+local plan = redis.call('GET', KEYS[1])
+if not plan then
+  plan = string.sub(redis.call('GET', KEYS[3]) or '', 3)
+end
+if plan ~= ARGV[1] then
   return 0
 end
 local oldest, newest, period = 0, 0, tonumber(ARGV[3])
@@ -25,5 +30,5 @@ for generation = oldest, newest do
     redis.call('UNLINK', ARGV[2] .. string.format('%.0f:%.0f', generation, shard))
   end
 end
-redis.call('DEL', KEYS[1], KEYS[2])
+redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])
 return 1

@@ -1,14 +1,21 @@
 -- Adds the bits of one shard to another.
 --
---   KEYS: the plan of both filters, then the bits of both shards: into, from
---   ARGV: the plan that both must have
---   returns: 1, or 0 if one of the filters is not there
+--   KEYS: the plan of both filters, then the bits of both shards: into, from; then what was made of both
+--   ARGV: the plan that both must have, the header (8 bytes)
+--   returns: 1, 0 if one of the filters is not there, 2 if one of them has lost the shard
 --
 -- The headers are equal, since they come from the plan; so they stay as they are. Atomic because
 -- either filter may be removed, or made anew with another plan, meanwhile.
 
-if redis.call('GET', KEYS[1]) ~= ARGV[1] or redis.call('GET', KEYS[2]) ~= ARGV[1] then
-  return 0
+for i = 1, 2 do
+  if redis.call('GET', KEYS[i]) ~= ARGV[1] then
+    return 0
+  end
+  if redis.call('GETRANGE', KEYS[2 + i], 0, 7) ~= ARGV[2]
+    and redis.call('GET', KEYS[4 + i]) == '1 ' .. ARGV[1]
+  then
+    return 2
+  end
 end
 if KEYS[3] ~= KEYS[4] and redis.call('EXISTS', KEYS[4]) == 1 then
   redis.call('BITOP', 'OR', KEYS[3], KEYS[3], KEYS[4])
