@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Digest, Kind, Plan};
-use crate::backend::{BloomStore, Filled};
+use crate::backend::{BloomStore, Filled, Pending};
 use crate::coordinator::Coordinator;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -93,17 +93,9 @@ impl BloomFilter {
         I: IntoIterator,
         I::Item: AsRef<[u8]>,
     {
-        let operation = "insert into the filter";
-        let mut answers = Vec::new();
-        let mut items = items.into_iter().map(|item| Digest::of(item.as_ref()));
-        loop {
-            let batch: Vec<Digest> = items.by_ref().take(self.batch()).collect();
-            if batch.is_empty() {
-                return Ok(answers);
-            }
-            let answer = self.store.insert(self.name.clone(), self.plan, batch);
-            answers.extend(self.ask(operation, answer).await?);
-        }
+        let insert = |batch| self.store.insert(self.name.clone(), self.plan, batch);
+        self.in_batches("insert into the filter", items, insert)
+            .await
     }
 
     /// Whether an item was inserted; wrong now and then if it says yes. Changes nothing, and can be
@@ -119,17 +111,8 @@ impl BloomFilter {
         I: IntoIterator,
         I::Item: AsRef<[u8]>,
     {
-        let operation = "ask the filter";
-        let mut answers = Vec::new();
-        let mut items = items.into_iter().map(|item| Digest::of(item.as_ref()));
-        loop {
-            let batch: Vec<Digest> = items.by_ref().take(self.batch()).collect();
-            if batch.is_empty() {
-                return Ok(answers);
-            }
-            let answer = self.store.contains(self.name.clone(), self.plan, batch);
-            answers.extend(self.ask(operation, answer).await?);
-        }
+        let contains = |batch| self.store.contains(self.name.clone(), self.plan, batch);
+        self.in_batches("ask the filter", items, contains).await
     }
 
     /// How full the filter is. The store counts every bit for this.
@@ -194,6 +177,27 @@ impl BloomFilter {
         self.coordinator
             .call("remove the filter", &self.shown, answer)
             .await
+    }
+
+    async fn in_batches<'a, I>(
+        &'a self,
+        operation: &'static str,
+        items: I,
+        ask: impl Fn(Vec<Digest>) -> Pending<'a, Option<Vec<bool>>>,
+    ) -> Result<Vec<bool>>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<[u8]>,
+    {
+        let mut answers = Vec::new();
+        let mut items = items.into_iter().map(|item| Digest::of(item.as_ref()));
+        loop {
+            let batch: Vec<Digest> = items.by_ref().take(self.batch()).collect();
+            if batch.is_empty() {
+                return Ok(answers);
+            }
+            answers.extend(self.ask(operation, ask(batch)).await?);
+        }
     }
 
     fn batch(&self) -> usize {

@@ -79,17 +79,18 @@ impl Redis {
             Ask::Insert => ("BITFIELD", "SET"),
             Ask::Contains => ("BITFIELD_RO", "GET"),
         };
-        let mut command = redis::cmd(command);
-        command.arg(key).arg("GET").arg("i64").arg("0");
+        let fields = items.len() * shape.hashes as usize;
+        let mut built = Cmd::with_capacity(5 + fields * 4, 64 + key.len() + fields * 16);
+        built.arg(command).arg(key).arg("GET").arg("i64").arg("0");
         for (_, item) in items {
             for offset in item.offsets(shape) {
-                command.arg(verb).arg("u1").arg(HEADER * 8 + offset);
+                built.arg(verb).arg("u1").arg(HEADER * 8 + offset);
                 if ask == Ask::Insert {
-                    command.arg("1");
+                    built.arg("1");
                 }
             }
         }
-        command
+        built
     }
 
     /// Whether each item's bits were all set, bit by bit; and whether the shard has its header.

@@ -17,6 +17,16 @@ pub fn may_define(stored: Option<&Schema>, before: Option<&Schema>, left_over: b
 
 /// The value of a field; what was never written is 0.
 pub fn get(bits: &[u8], field: Field) -> u64 {
+    let (first, last) = (
+        field.offset / 8,
+        (field.offset + u64::from(field.width) - 1) / 8,
+    );
+    if first == last {
+        // As most are: within one byte.
+        let byte = bits.get(first as usize).copied().unwrap_or(0);
+        let behind = 8 - (field.offset % 8) as u32 - field.width;
+        return u64::from(byte) >> behind & ((1 << field.width) - 1);
+    }
     (field.offset..field.offset + u64::from(field.width)).fold(0, |value, bit| {
         let byte = bits.get((bit / 8) as usize).copied().unwrap_or(0);
         value << 1 | u64::from(byte >> (7 - bit % 8) & 1)
