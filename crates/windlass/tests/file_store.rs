@@ -246,6 +246,41 @@ async fn an_older_file_is_brought_up_to_date() {
     assert!(version.unwrap() > 1);
 }
 
+/// The second format is told from the third by how a few things are written.
+#[tokio::test]
+async fn a_file_of_the_second_format_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("old.db");
+    let w = connect(&url(&path)).await.unwrap();
+    let space = w.permissions("repos").levels(["no", "read"]);
+    let space = space.resources(["repo1"]).define().await.unwrap();
+    space.set("piers", "repo1", "read").await.unwrap();
+    let added = w.counter("hits").add_once("first", 5).await.unwrap();
+    assert_eq!(added.value, 5);
+    let limiter = w.limiter("api", windlass::Quota::per_hour(1).fixed_window());
+    assert!(limiter.check("ann").await.unwrap().is_allowed());
+    drop((space, w));
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(
+            "ALTER TABLE counter_ops DROP COLUMN number;
+             ALTER TABLE counter_ops DROP COLUMN added;
+             UPDATE limits SET state = 'w1';
+             UPDATE spaces SET schema = replace(schema, 'windlass-perm-2 ', 'windlass-perm-1 ');
+             PRAGMA user_version = 2",
+        )
+        .unwrap();
+
+    let w = connect(&url(&path)).await.unwrap();
+    let space = w.permissions("repos").open().await.unwrap();
+    assert!(space.check("piers", "repo1", "read").await.unwrap());
+    let again = w.counter("hits").add_once("first", 5).await.unwrap();
+    assert_eq!((again.value, again.repeated), (5, true));
+    let limiter = w.limiter("api", windlass::Quota::per_hour(1).fixed_window());
+    assert!(limiter.check("ann").await.unwrap().is_allowed());
+    assert!(!limiter.check("ann").await.unwrap().is_allowed());
+}
+
 /// A watcher that was killed is forgotten when there is news for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_watchers_are_forgotten() {

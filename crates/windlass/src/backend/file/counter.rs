@@ -25,14 +25,18 @@ pub(super) const TABLE: &str = "
     CREATE TABLE counter_ops (
         name   TEXT NOT NULL,
         id     TEXT NOT NULL,
-        number INTEGER NOT NULL,
         amount INTEGER NOT NULL,
         value  INTEGER NOT NULL,
-        added  INTEGER NOT NULL,
         ends   INTEGER NOT NULL,
         written INTEGER NOT NULL,
         PRIMARY KEY (name, id)
     ) WITHOUT ROWID;
+";
+
+/// An operation may be one of many under the same id; and what was refused is remembered, too.
+pub(super) const NUMBERED: &str = "
+    ALTER TABLE counter_ops ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE counter_ops ADD COLUMN added INTEGER NOT NULL DEFAULT 1;
 ";
 
 /// Removes what has ended.
@@ -112,7 +116,9 @@ fn add(scope: &Scope<'_>, ask: &CounterAsk) -> rusqlite::Result<Result<Counted>>
     {
         database
             .prepare_cached(
-                "INSERT OR REPLACE INTO counter_ops VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                "INSERT OR REPLACE INTO counter_ops
+                 (name, id, number, amount, value, added, ends, written)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             )?
             .execute((
                 name,

@@ -21,6 +21,9 @@ pub(super) const TABLE: &str = "
     ) WITHOUT ROWID;
 ";
 
+/// A window's state did not tell its length before, so nothing can be made of what is left of it.
+pub(super) const BEGIN_ANEW: &str = "DELETE FROM limits;";
+
 /// Decisions in one transaction: bounds how long other processes are kept out.
 const AT_ONCE: usize = 500;
 

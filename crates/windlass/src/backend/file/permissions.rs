@@ -28,6 +28,12 @@ pub(super) const TABLES: &str = "
     ) WITHOUT ROWID;
 ";
 
+/// The text is as before but for its first word.
+pub(super) const RENAMED: &str = "
+    UPDATE spaces SET schema = 'windlass-perm-2' || substr(schema, 16)
+    WHERE substr(schema, 1, 16) = 'windlass-perm-1 ';
+";
+
 /// Subjects on a page of a scan.
 const PAGE: usize = 1_000;
 

@@ -3,7 +3,7 @@
 /// Marks the file as ours in SQLite's header: "WNDL".
 pub(super) const APPLICATION_ID: i32 = 0x574e_444c;
 /// Raised with every change of the tables.
-pub(super) const VERSION: i32 = 2;
+pub(super) const VERSION: i32 = 3;
 
 /// What each version added to the one before. A new file gets all of it, an old one what it lacks.
 ///
@@ -29,6 +29,11 @@ pub(super) const STEPS: [&[&str]; VERSION as usize] = [
         super::seen::TABLES,
         super::once::TABLES,
         super::topic::TABLES,
+    ],
+    &[
+        super::counter::NUMBERED,
+        super::limit::BEGIN_ANEW,
+        super::permissions::RENAMED,
     ],
 ];
 
