@@ -11,10 +11,22 @@ struct Packaged {
     package: &'static str,
 }
 
-const DEBIAN: [Packaged; 3] = [
+const DEBIAN: [Packaged; 6] = [
     Packaged {
         program: "redis-server",
         package: "redis-server",
+    },
+    Packaged {
+        program: "nginx",
+        package: "nginx",
+    },
+    Packaged {
+        program: "ab",
+        package: "apache2-utils",
+    },
+    Packaged {
+        program: "chromium",
+        package: "chromium",
     },
     Packaged {
         program: "faketime",

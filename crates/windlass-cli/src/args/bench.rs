@@ -167,7 +167,7 @@ pub(crate) struct PermArgs {
 }
 
 /// A number of seconds. Not a duration with a unit, since the option is named after its unit.
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.1..=3600.0).contains(&number) {
         Ok(Duration::from_secs_f64(number))

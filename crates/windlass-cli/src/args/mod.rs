@@ -4,6 +4,7 @@ mod barrier;
 mod bench;
 mod bloom;
 mod counter;
+mod demo;
 mod duration;
 mod elect;
 mod gate;
@@ -36,6 +37,10 @@ pub(crate) use bloom::{
     BloomCommand, BloomCreateArgs, BloomItemsArgs, BloomNameArgs, BloomUnionArgs,
 };
 pub(crate) use counter::{CounterAddArgs, CounterCommand, CounterGetArgs, CounterResetArgs};
+pub(crate) use demo::{
+    DemoCommand, Fault, FaultKind, FlashSaleArgs, Guard, MarketplaceArgs, Ports, ShopArgs, Traders,
+    Trading, WarehouseArgs, word,
+};
 pub(crate) use elect::ElectArgs;
 pub(crate) use gate::{AdmitArgs, GateCommand};
 pub(crate) use hand::HandArgs;
@@ -168,6 +173,9 @@ pub(crate) enum Command {
     Doctor,
     /// Measure speed, beside the same work done bare
     Bench(BenchArgs),
+    /// See what goes wrong without a lock, and what each kind of lock can bear
+    #[command(subcommand)]
+    Demo(DemoCommand),
     /// Print a script that teaches a shell to complete windlass commands
     Completions(CompletionsArgs),
     /// Print the manual page

@@ -6,6 +6,7 @@ mod bench;
 mod bloom;
 mod completions;
 mod counter;
+mod demo;
 mod doctor;
 mod elect;
 mod gate;
@@ -55,6 +56,7 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
         Command::Topic(command) => topic::topic(command, global, printer).await,
         Command::Doctor => doctor::doctor(global, printer).await,
         Command::Bench(args) => bench::bench(&args, &store::url(global)?, printer).await,
+        Command::Demo(command) => demo::demo(command, global, printer).await,
         Command::Completions(args) => Ok(completions::completions(&args, printer)),
         Command::Man(args) => man::man(&args, printer),
     }

@@ -60,7 +60,12 @@ impl Pty {
 
     /// Starts `windlass top` on it.
     pub(crate) fn top(&self, bed: &Bed, args: &[&str], env: &[(&str, &str)]) -> TestProcess {
-        let command = bed.command(&[&["top"], args].concat());
+        self.start(bed, &[&["top"], args].concat(), env)
+    }
+
+    /// Starts windlass on it.
+    pub(crate) fn start(&self, bed: &Bed, args: &[&str], env: &[(&str, &str)]) -> TestProcess {
+        let command = bed.command(args);
         // Stdout is given back to the terminal by the shell, since a test process captures it.
         let stdin = self.theirs.try_clone().unwrap();
         let stderr = self.theirs.try_clone().unwrap();
@@ -145,6 +150,15 @@ impl Grid {
                 self.at = (next(), next());
             }
             ("2", "J") | ("?1049", "h" | "l") => self.cells.clear(),
+            (lines, "A") => self.at.0 = self.at.0.saturating_sub(lines.parse().unwrap_or(1)),
+            ("", "K") => {
+                let (row, column) = self.at;
+                self.cells.retain(|at, _| at.0 != row || at.1 < column);
+            }
+            ("", "J") => {
+                let here = self.at;
+                self.cells.retain(|at, _| *at < here);
+            }
             _ => {}
         }
         &rest[1..]

@@ -34,7 +34,7 @@ static RENEW: LazyLock<redis::Script> = LazyLock::new(|| {
 
 /// A connection of the kind that the library uses: one socket for all tasks, RESP3, and the
 /// same limits.
-pub(super) async fn connect(url: &str) -> Result<MultiplexedConnection, Failure> {
+pub(in crate::commands) async fn connect(url: &str) -> Result<MultiplexedConnection, Failure> {
     let client = client(url)?;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(DEFAULT_CALL_TIMEOUT))
@@ -79,7 +79,7 @@ fn client(url: &str) -> Result<redis::Client, Failure> {
 }
 
 /// A failure of the bare client.
-pub(super) fn failure(error: redis::RedisError) -> Failure {
+pub(in crate::commands) fn failure(error: redis::RedisError) -> Failure {
     Failure {
         message: format!("the bare client failed: {error}"),
         advice: Advice::Try("windlass doctor".into()),

@@ -8,7 +8,7 @@
 //! Redis what it has spent, [`latency`] and [`usage`] measure, [`show`] draws; the rest is one file
 //! per workload.
 
-mod bare;
+pub(super) mod bare;
 mod bloom;
 mod cycles;
 mod handoff;
