@@ -57,7 +57,9 @@ use report::{Report, Shown, Tried};
 
 pub(super) use shop::shop;
 
-/// The life of a claim in a sale: short, so that a crash does not keep the audience waiting.
+/// The life of a claim in fair weather.
+const FAIR_TTL: Duration = Duration::from_secs(30);
+/// The life of a claim in foul weather: short, so that a crash does not keep the audience waiting.
 const TTL: Duration = Duration::from_millis(400);
 /// How long a slow step or a pause lasts: twice as long as any claim lives by itself.
 const FAULT_LASTS: Duration = Duration::from_millis(800);

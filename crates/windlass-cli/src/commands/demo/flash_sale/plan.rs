@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::selling::POLL;
-use super::{FAULT_LASTS, TTL};
+use super::{FAIR_TTL, FAULT_LASTS, TTL};
 use crate::args::{Fault, FaultKind, Guard, word};
 
 /// What befalls the shops.
@@ -45,6 +45,14 @@ impl Plan {
 
     pub(super) fn is_foul(&self) -> bool {
         self.weather != Weather::Fair
+    }
+
+    /// The life of a claim. In fair weather nothing is slow, not even on a machine that is.
+    pub(super) fn ttl(&self) -> Duration {
+        match self.weather {
+            Weather::Fair => FAIR_TTL,
+            Weather::Foul | Weather::WorstMoment => TTL,
+        }
     }
 
     /// The faults of this sale, one after the other, and early: a stock is soon sold.

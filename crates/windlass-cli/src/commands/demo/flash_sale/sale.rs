@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::super::spoilt;
+use super::Grounds;
 use super::balancer::Balancer;
 use super::crowd::{self, Served};
 use super::outcome::{Outcome, Struck};
 use super::plan::Plan;
 use super::staff::{Fittings, News, Staff};
 use super::warehouse::Warehouse;
-use super::{Grounds, TTL};
 use crate::failure::Failure;
 
 /// For all buyers to find their way to a shop.
@@ -41,7 +41,7 @@ pub(super) async fn hold(
         guard: plan.guard,
         poll: plan.poll,
         foul: plan.is_foul(),
-        ttl: TTL,
+        ttl: plan.ttl(),
         warehouse: warehouse.addr(),
         keys: grounds.keys.as_deref(),
         ports: grounds.ports,
