@@ -11,7 +11,7 @@ struct Packaged {
     package: &'static str,
 }
 
-const DEBIAN: [Packaged; 6] = [
+const DEBIAN: [Packaged; 8] = [
     Packaged {
         program: "redis-server",
         package: "redis-server",
@@ -35,6 +35,15 @@ const DEBIAN: [Packaged; 6] = [
     Packaged {
         program: "python3",
         package: "python3",
+    },
+    // No programs, but jars, which the testkit runs with java.
+    Packaged {
+        program: "/usr/share/java/zookeeper.jar",
+        package: "zookeeper",
+    },
+    Packaged {
+        program: "/usr/share/java/slf4j-simple.jar",
+        package: "libslf4j-java",
     },
 ];
 

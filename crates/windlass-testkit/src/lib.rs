@@ -1,6 +1,7 @@
 //! The test bed of Windlass: what a test needs to check a promise against the real thing.
 //!
 //! * [`RedisServer`] starts a real Redis or Valkey on a free port, and can kill, freeze and restart it.
+//! * [`ZooKeeperServers`] starts a real ZooKeeper, or an ensemble of three.
 //! * [`FaultProxy`] stands between a client and any TCP server and misbehaves on command: it delays,
 //!   holds back, swallows, resets and forgets.
 //! * [`LateLane`] delivers what was sent after its sender has hung up.
@@ -29,4 +30,4 @@ pub use late_lane::LateLane;
 pub use process::TestProcess;
 pub use proxy::{Direction, FaultProxy};
 pub use register::{FencedRegister, RegisterClient, Written};
-pub use server::{Flavor, RedisServer, RedisServerBuilder};
+pub use server::{Flavor, RedisServer, RedisServerBuilder, ZOOKEEPER_TICK, ZooKeeperServers};

@@ -36,6 +36,7 @@ pub const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// | `memory:` | this process, for this connection alone; `memory:NAME` is shared within the process |
 /// | `file:PATH` | a SQLite file, for the processes of one machine |
 /// | `redis://HOST:PORT/DB` | one Redis or Valkey server; `rediss://` for TLS, `redis+unix://` for a socket |
+/// | `zookeeper://HOST:PORT,HOST:PORT/CHROOT` | a ZooKeeper ensemble: coordination only |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
@@ -127,6 +128,15 @@ impl Options {
             }
             #[cfg(not(feature = "redis"))]
             StoreUrl::Redis { .. } => return Err(crate::backend::url::left_out("redis", "redis")),
+            #[cfg(feature = "zookeeper")]
+            StoreUrl::ZooKeeper { url } => {
+                use crate::backend::zookeeper::ZooKeeper;
+                ZooKeeper::open(&url, self.call_timeout, wakeups(&keeper)).await?
+            }
+            #[cfg(not(feature = "zookeeper"))]
+            StoreUrl::ZooKeeper { .. } => {
+                return Err(crate::backend::url::left_out("zookeeper", "zookeeper"));
+            }
         };
         Ok(Coordinator {
             inner: Arc::new(Inner {

@@ -30,17 +30,19 @@ pub mod semaphore;
 pub mod topic;
 
 use std::any::Any;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use windlass::{Coordinator, LockState, Options};
 
-use crate::{Flavor, RedisServer, eventually};
+use crate::{Flavor, RedisServer, ZooKeeperServers, eventually};
 
 /// A store for one test, and its own server where it needs one.
 #[derive(Debug)]
 pub struct Stage {
     url: String,
+    longest_ttl: Duration,
     _keep: Box<dyn Any + Send + Sync>,
 }
 
@@ -68,10 +70,26 @@ impl Stage {
         Stage::new(server.url(), server)
     }
 
+    /// A tree of its own on one server, which all stages of this process share: a server takes longer to
+    /// start than most cases take.
+    pub fn zookeeper() -> Stage {
+        static SERVER: OnceLock<ZooKeeperServers> = OnceLock::new();
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let server =
+            SERVER.get_or_init(|| ZooKeeperServers::single().expect("a server to test on"));
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        Stage {
+            // The server ends sessions after ten minutes of silence at the latest.
+            longest_ttl: Duration::from_secs(500),
+            ..Stage::new(server.url(&format!("stage-{n}")), ())
+        }
+    }
+
     /// A store at `url`; `keep` lives as long as the stage.
     pub fn new(url: String, keep: impl Any + Send + Sync) -> Stage {
         Stage {
             url,
+            longest_ttl: Duration::from_secs(365 * 24 * 60 * 60),
             _keep: Box::new(keep),
         }
     }
@@ -79,6 +97,11 @@ impl Stage {
     /// The store's URL.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The longest ttl that this store can keep.
+    pub fn longest_ttl(&self) -> Duration {
+        self.longest_ttl
     }
 
     /// A new client, as another process would be.

@@ -6,7 +6,9 @@ mod port;
 mod redis;
 mod resp;
 mod tls;
+mod zookeeper;
 
 pub use binary::Flavor;
 pub use config::RedisServerBuilder;
 pub use redis::RedisServer;
+pub use zookeeper::{ZOOKEEPER_TICK, ZooKeeperServers};

@@ -21,6 +21,8 @@ pub mod rules;
 mod seen;
 pub(crate) mod topic;
 pub(crate) mod url;
+#[cfg(feature = "zookeeper")]
+pub(crate) mod zookeeper;
 
 pub use bloom::{BloomStore, Filled};
 pub use once::{Kept, OnceStore, Record, Started};

@@ -10,10 +10,12 @@ pub(crate) enum StoreUrl {
     Memory { name: Option<String> },
     File { path: PathBuf },
     Redis { url: String },
+    ZooKeeper { url: String },
 }
 
 /// What each scheme is for: `connect` lists them when it meets an unknown one.
-const SCHEMES: &str = "memory:, file:PATH, redis://HOST, rediss://HOST, redis+unix:///SOCKET";
+const SCHEMES: &str = "memory:, file:PATH, redis://HOST, rediss://HOST, redis+unix:///SOCKET, \
+                       zookeeper://HOST,HOST/CHROOT";
 
 impl StoreUrl {
     pub(crate) fn parse(text: &str) -> Result<StoreUrl> {
@@ -48,6 +50,18 @@ impl StoreUrl {
                     .with_hint("for example redis://127.0.0.1:6379"));
                 }
                 Ok(StoreUrl::Redis {
+                    url: text.to_owned(),
+                })
+            }
+            "zookeeper" => {
+                if !rest.starts_with("//") || rest.len() == 2 {
+                    return Err(Error::invalid(
+                        "connect",
+                        format!("{:?} names no server", redact(text)),
+                    )
+                    .with_hint("for example zookeeper://10.0.0.1:2181,10.0.0.2:2181/app"));
+                }
+                Ok(StoreUrl::ZooKeeper {
                     url: text.to_owned(),
                 })
             }

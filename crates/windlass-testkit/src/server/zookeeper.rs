@@ -1,0 +1,271 @@
+//! ZooKeeper servers of one's own: one, or an ensemble.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::port::ReservedPort;
+use crate::owned_child::OwnedChild;
+
+/// Long, because a virtual machine starts slowly on a loaded one; a server that exits is noticed at once.
+const STARTUP_LIMIT: Duration = Duration::from_secs(60);
+const LOG_LINES_SHOWN: usize = 12;
+/// Where Debian's packages keep them. The first names all that it needs; the second shows its log.
+const JARS: [&str; 2] = [
+    "/usr/share/java/zookeeper.jar",
+    "/usr/share/java/slf4j-simple.jar",
+];
+
+/// The unit of time of the servers: sessions can be as short as two of these.
+pub const ZOOKEEPER_TICK: Duration = Duration::from_millis(200);
+
+/// Real ZooKeeper servers that know each other, each with ports and a folder of its own. They end with
+/// this value, and also when the test process itself is killed.
+#[derive(Debug)]
+pub struct ZooKeeperServers {
+    servers: Vec<One>,
+    extra: Vec<String>,
+    // After the servers, so that they are gone when their files are removed.
+    folder: TempDir,
+}
+
+#[derive(Debug)]
+struct One {
+    process: Mutex<Option<OwnedChild>>,
+    client: ReservedPort,
+    quorum: ReservedPort,
+    election: ReservedPort,
+}
+
+impl ZooKeeperServers {
+    /// One server.
+    pub fn single() -> io::Result<ZooKeeperServers> {
+        ZooKeeperServers::start(1, &[])
+    }
+
+    /// Three that form an ensemble.
+    pub fn ensemble() -> io::Result<ZooKeeperServers> {
+        ZooKeeperServers::start(3, &[])
+    }
+
+    /// So many, with more lines for their configuration.
+    pub fn start(count: usize, extra: &[&str]) -> io::Result<ZooKeeperServers> {
+        ZooKeeperServers::available()
+            .map_err(|text| io::Error::new(io::ErrorKind::NotFound, text))?;
+        let mut servers = Vec::new();
+        for _ in 0..count {
+            servers.push(One {
+                process: Mutex::new(None),
+                client: ReservedPort::free()?,
+                quorum: ReservedPort::free()?,
+                election: ReservedPort::free()?,
+            });
+        }
+        let started = ZooKeeperServers {
+            servers,
+            extra: extra.iter().map(|line| (*line).to_owned()).collect(),
+            folder: tempfile::Builder::new().prefix("wl-zk-").tempdir()?,
+        };
+        for index in 0..count {
+            started.spawn(index)?;
+        }
+        for index in 0..count {
+            started.wait_until_ready(index)?;
+        }
+        Ok(started)
+    }
+
+    /// Whether the server is installed; if not, a sentence that says what to install.
+    pub fn available() -> Result<(), String> {
+        match JARS.iter().find(|jar| !Path::new(jar).is_file()) {
+            None => Ok(()),
+            Some(jar) => Err(format!(
+                "{jar} is missing: install ZooKeeper, for instance with the Debian packages \
+                 \"zookeeper\" and \"libslf4j-java\""
+            )),
+        }
+    }
+
+    /// The URL of all servers, with everything below `chroot`, which is created.
+    pub fn url(&self, chroot: &str) -> String {
+        let hosts: Vec<String> = self.addrs().iter().map(SocketAddr::to_string).collect();
+        format!("zookeeper://{}/{chroot}?chroot=create", hosts.join(","))
+    }
+
+    /// Where clients reach each of them.
+    pub fn addrs(&self) -> Vec<SocketAddr> {
+        let addr = |server: &One| SocketAddr::from((Ipv4Addr::LOCALHOST, server.client.number()));
+        self.servers.iter().map(addr).collect()
+    }
+
+    /// The one that leads; alone, the only one.
+    pub fn leader(&self) -> Option<usize> {
+        let leads = |index: &usize| {
+            let told = self.ask(*index, "srvr").unwrap_or_default();
+            told.contains("Mode: leader") || told.contains("Mode: standalone")
+        };
+        (0..self.servers.len()).find(leads)
+    }
+
+    /// What a server answers to a four-letter word.
+    pub fn ask(&self, index: usize, word: &str) -> io::Result<String> {
+        let addr = self.addrs()[index];
+        let limit = Duration::from_secs(2);
+        let mut stream = TcpStream::connect_timeout(&addr, limit)?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.write_all(word.as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// A figure that a server counts, by its name in `mntr`.
+    pub fn figure(&self, index: usize, name: &str) -> io::Result<u64> {
+        let told = self.ask(index, "mntr")?;
+        let line = told.lines().find_map(|line| line.strip_prefix(name));
+        let figure = line.and_then(|rest| rest.trim().parse::<f64>().ok());
+        figure.map(|figure| figure as u64).ok_or_else(|| {
+            let message = format!("there is no {name} in what the server told:\n{told}");
+            io::Error::other(message)
+        })
+    }
+
+    /// Kills one with SIGKILL, and returns when it is gone.
+    pub fn kill(&self, index: usize) -> io::Result<()> {
+        match self.process(index).take() {
+            Some(mut process) => process.kill().map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Freezes one with SIGSTOP.
+    pub fn pause(&self, index: usize) -> io::Result<()> {
+        self.with_process(index, OwnedChild::pause)
+    }
+
+    /// Lets a frozen one run on.
+    pub fn resume(&self, index: usize) -> io::Result<()> {
+        self.with_process(index, OwnedChild::resume)
+    }
+
+    /// Starts one again that was killed, on the same ports and data.
+    pub fn restart(&self, index: usize) -> io::Result<()> {
+        self.kill(index)?;
+        self.spawn(index)?;
+        self.wait_until_ready(index)
+    }
+
+    fn spawn(&self, index: usize) -> io::Result<()> {
+        let folder = self.folder.path().join(index.to_string());
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("myid"), (index + 1).to_string())?;
+        let config = folder.join("zoo.cfg");
+        fs::write(&config, self.config(index, &folder))?;
+        let log = File::create(self.log_file(index))?;
+        // The shell becomes the server, under the same pid, only when told to go. By then the
+        // watchdog is in place, so at no moment could the server outlive us.
+        let mut process = OwnedChild::spawn(
+            Command::new("sh")
+                .args(["-c", r#"read -r go && exec "$0" "$@""#])
+                .arg("java")
+                .args(["-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+                .args(["-XX:ActiveProcessorCount=2", "-Xshare:auto"])
+                .arg("-Dzookeeper.forceSync=no")
+                .arg("-Dznode.container.checkIntervalMs=500")
+                .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+                .args(["-cp", &JARS.join(":")])
+                .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+                .arg(&config)
+                .stdin(Stdio::piped())
+                .stdout(log.try_clone()?)
+                .stderr(log)
+                // Ctrl-C is for the test, which then ends the server its own way.
+                .process_group(0),
+        )?;
+        if let Some(mut stdin) = process.pipes().stdin.take() {
+            stdin.write_all(b"go\n")?;
+        }
+        *self.process(index) = Some(process);
+        Ok(())
+    }
+
+    fn config(&self, index: usize, folder: &Path) -> String {
+        let mut config = format!(
+            "tickTime={}\ninitLimit=20\nsyncLimit=5\ndataDir={}\nclientPort={}\n\
+             clientPortAddress=127.0.0.1\nmaxSessionTimeout=600000\nmaxClientCnxns=0\n\
+             admin.enableServer=false\n4lw.commands.whitelist=*\n",
+            ZOOKEEPER_TICK.as_millis(),
+            folder.display(),
+            self.servers[index].client.number(),
+        );
+        for line in &self.extra {
+            config.push_str(line);
+            config.push('\n');
+        }
+        if self.servers.len() > 1 {
+            for (i, server) in self.servers.iter().enumerate() {
+                let (quorum, election) = (server.quorum.number(), server.election.number());
+                let number = i + 1;
+                config.push_str(&format!("server.{number}=127.0.0.1:{quorum}:{election}\n"));
+            }
+        }
+        config
+    }
+
+    fn wait_until_ready(&self, index: usize) -> io::Result<()> {
+        let deadline = Instant::now() + STARTUP_LIMIT;
+        loop {
+            let ended = match self.process(index).as_mut() {
+                Some(process) => process.try_wait()?,
+                None => return Err(io::Error::other("the server was killed")),
+            };
+            if let Some(status) = ended {
+                return Err(self.failure(index, &format!("ended at once ({status})")));
+            }
+            match self.ask(index, "srvr") {
+                Ok(told) if told.contains("Mode: ") => return Ok(()),
+                other if Instant::now() > deadline => {
+                    return Err(self.failure(index, &format!("does not answer: {other:?}")));
+                }
+                _ => thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
+    fn failure(&self, index: usize, what: &str) -> io::Error {
+        let log = fs::read_to_string(self.log_file(index)).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n");
+        io::Error::other(format!(
+            "ZooKeeper server {index} {what}; it logged:\n{tail}"
+        ))
+    }
+
+    fn with_process(
+        &self,
+        index: usize,
+        action: impl FnOnce(&mut OwnedChild) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match self.process(index).as_mut() {
+            Some(process) => action(process),
+            None => Err(io::Error::other("the server was killed; restart it first")),
+        }
+    }
+
+    fn process(&self, index: usize) -> MutexGuard<'_, Option<OwnedChild>> {
+        let process = &self.servers[index].process;
+        process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn log_file(&self, index: usize) -> PathBuf {
+        self.folder.path().join(format!("{index}.log"))
+    }
+}

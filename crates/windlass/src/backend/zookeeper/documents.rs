@@ -1,0 +1,232 @@
+//! Small documents that outlive sessions: latches and gates.
+//!
+//! A document is changed by reading it, deciding, and writing it if it is still the same. ZooKeeper has
+//! no expiry that every server offers, so a document says how long it is kept, by the server's clock;
+//! whoever writes one now and then takes away some whose time is over.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use zookeeper_client::{CreateMode, Error as ZkError};
+
+use super::session::Session;
+use super::translate::translate;
+use super::{Store, paths};
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease::Moment;
+
+/// One in so many writes looks for documents to take away.
+const SWEEP_EACH: u32 = 32;
+/// And looks at no more than so many.
+const SWEEP_MOST: usize = 64;
+/// The largest document, somewhat below what servers accept.
+const LARGEST: usize = 900_000;
+
+/// What the servers' clock says, at least: from what they have written, and the time since.
+#[derive(Debug, Default)]
+pub(super) struct ServerClock {
+    last: Mutex<Option<(i64, Instant)>>,
+}
+
+impl ServerClock {
+    /// A server wrote this time just now.
+    pub(super) fn told(&self, millis: i64) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some((millis, Instant::now()));
+    }
+
+    fn known(&self) -> Option<i64> {
+        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.map(|(millis, at)| millis + at.elapsed().as_millis() as i64)
+    }
+
+    /// For showing ages: our own clock, as long as no server has told its time.
+    pub(super) fn now(&self) -> i64 {
+        self.known().unwrap_or_else(|| {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH);
+            since.unwrap_or_default().as_millis() as i64
+        })
+    }
+}
+
+/// A document as it was read.
+pub(super) struct Found<D> {
+    pub(super) document: D,
+    version: i32,
+    written: i64,
+}
+
+/// What is kept for a while.
+pub(super) trait Document: Serialize + DeserializeOwned {
+    /// The word in its path.
+    const FAMILY: &'static str;
+
+    /// How long it is kept after it was written.
+    fn keep(&self) -> Duration;
+}
+
+/// How long any document is kept.
+#[derive(serde::Deserialize)]
+struct Kept {
+    keep: u64,
+}
+
+impl Store {
+    /// Reads, decides, and writes what the decision gives, until nobody was faster.
+    ///
+    /// What is decided upon is `None` once its time is over.
+    pub(super) async fn decide<D: Document, T>(
+        &self,
+        name: &str,
+        mut decision: impl FnMut(Option<&D>, Moment) -> (T, Option<D>),
+    ) -> Result<T> {
+        let session = self.any_session().await?;
+        let path = paths::document(D::FAMILY, name);
+        loop {
+            let now = self.server_time::<D>(&session).await?;
+            let found: Option<Found<D>> = self.read(&session, &path).await?;
+            let alive = found.as_ref().filter(|found| is_kept(found, now));
+            let moment = Moment::from_nanos(now as u64 * 1_000_000);
+            let (outcome, changed) = decision(alive.map(|found| &found.document), moment);
+            let Some(document) = changed else {
+                return Ok(outcome);
+            };
+            let version = found.map(|found| found.version);
+            if self.write(&session, &path, &document, version).await? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Looks at one.
+    pub(super) async fn peek<D: Document>(&self, name: &str) -> Result<Option<D>> {
+        let session = self.any_session().await?;
+        let found: Option<Found<D>> = self
+            .read(&session, &paths::document(D::FAMILY, name))
+            .await?;
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        let now = self.server_time::<D>(&session).await?;
+        Ok(is_kept(&found, now).then_some(found.document))
+    }
+
+    async fn read<D: Document>(&self, session: &Session, path: &str) -> Result<Option<Found<D>>> {
+        match session.ask(|client| client.get_data(path)).await? {
+            Ok((bytes, stat)) => {
+                let document = serde_json::from_slice(&bytes).map_err(|error| {
+                    let message = format!("{path} holds something else");
+                    Error::new(ErrorKind::WrongType, "use the store", message).with_source(error)
+                })?;
+                Ok(Some(Found {
+                    document,
+                    version: stat.version,
+                    written: stat.mtime,
+                }))
+            }
+            Err(ZkError::NoNode) => Ok(None),
+            Err(error) => Err(translate(error)),
+        }
+    }
+
+    /// Writes it, if it is still what was read. `false` if not, or if that is not known.
+    async fn write<D: Document>(
+        &self,
+        session: &Session,
+        path: &str,
+        document: &D,
+        version: Option<i32>,
+    ) -> Result<bool> {
+        let bytes = serde_json::to_vec(document)
+            .map_err(|e| Error::new(ErrorKind::Store, "use the store", e.to_string()))?;
+        if bytes.len() > LARGEST {
+            let message = format!("{path} would be larger than a server accepts");
+            return Err(
+                Error::new(ErrorKind::InvalidInput, "use the store", message)
+                    .with_hint("begin a new generation, or count down by more at once"),
+            );
+        }
+        session.ready().await?;
+        let client = session.client();
+        let written = match version {
+            Some(version) => client.set_data(path, &bytes, Some(version)).await,
+            None => {
+                let options = CreateMode::Persistent.with_acls(self.acls());
+                let made = client.create(path, &bytes, &options).await;
+                made.map(|(stat, _)| stat)
+            }
+        };
+        match written {
+            Ok(stat) => {
+                self.clock.told(stat.mtime);
+                if rand::random_ratio(1, SWEEP_EACH) {
+                    self.sweep::<D>(session).await;
+                }
+                Ok(true)
+            }
+            Err(ZkError::NoNode) if version.is_none() => {
+                let root = paths::family_root(D::FAMILY);
+                self.make_parents(session, &root, b"").await?;
+                Ok(false)
+            }
+            Err(
+                ZkError::BadVersion
+                | ZkError::NodeExists
+                | ZkError::NoNode
+                | ZkError::ConnectionLoss,
+            ) => Ok(false),
+            Err(error) => Err(translate(error)),
+        }
+    }
+
+    /// The time by the servers' clock. If none has told it yet, one is asked, by writing.
+    async fn server_time<D: Document>(&self, session: &Session) -> Result<i64> {
+        if let Some(known) = self.clock.known() {
+            return Ok(known);
+        }
+        let root = paths::family_root(D::FAMILY);
+        loop {
+            match session
+                .ask(|client| client.set_data(&root, b"", None))
+                .await?
+            {
+                Ok(stat) => {
+                    self.clock.told(stat.mtime);
+                    return Ok(stat.mtime);
+                }
+                Err(ZkError::NoNode) => self.make_parents(session, &root, b"").await?,
+                Err(error) => return Err(translate(error)),
+            }
+        }
+    }
+
+    /// Takes away some documents whose time is over. What goes wrong is left to the next one.
+    async fn sweep<D: Document>(&self, session: &Session) {
+        let root = paths::family_root(D::FAMILY);
+        let Ok(mut children) = session.client().list_children(&root).await else {
+            return;
+        };
+        let now = self.clock.now();
+        for _ in 0..SWEEP_MOST.min(children.len()) {
+            let child = children.swap_remove(rand::random_range(0..children.len()));
+            let path = format!("{root}/{child}");
+            let Ok((bytes, stat)) = session.client().get_data(&path).await else {
+                continue;
+            };
+            let Ok(kept) = serde_json::from_slice::<Kept>(&bytes) else {
+                continue;
+            };
+            if stat.mtime.saturating_add_unsigned(kept.keep) < now {
+                let _ = session.client().delete(&path, Some(stat.version)).await;
+            }
+        }
+    }
+}
+
+fn is_kept<D: Document>(found: &Found<D>, now: i64) -> bool {
+    let keep = u64::try_from(found.document.keep().as_millis()).unwrap_or(u64::MAX);
+    found.written.saturating_add_unsigned(keep) > now
+}

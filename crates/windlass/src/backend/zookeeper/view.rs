@@ -1,0 +1,131 @@
+//! Looking at the children, once for all who ask at the same time.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Mutex as AsyncMutex;
+use zookeeper_client::Error as ZkError;
+
+use super::data::RoomData;
+use super::line::View;
+use super::node::Layout;
+use super::paths;
+use super::session::Session;
+use super::translate::translate;
+use crate::backend::Kind;
+use crate::error::Result;
+
+type Key = (i64, String);
+
+/// What is being looked at.
+#[derive(Default)]
+pub(super) struct Views {
+    slots: Mutex<HashMap<Key, Arc<Slot>>>,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// How often it was asked for.
+    asked: AtomicU64,
+    /// What was seen last, and how often it had been asked for when that look began.
+    last: AsyncMutex<Option<(u64, Arc<View>)>>,
+}
+
+impl Views {
+    /// Looks through this session, so that all is seen that the session has done before.
+    ///
+    /// Many who ask at once share a look that began after they asked: five thousand who come together
+    /// do not each read a list of five thousand.
+    pub(super) async fn fresh(
+        &self,
+        session: &Session,
+        layout: Layout,
+        kind: Kind,
+        name: &str,
+    ) -> Result<Arc<View>> {
+        let parent = paths::of_claims(kind, name);
+        let seat = self.seat((session.id(), parent.clone()));
+        let ticket = seat.slot.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut last = seat.slot.last.lock().await;
+        if let Some((began, view)) = &*last
+            && *began >= ticket
+        {
+            return Ok(Arc::clone(view));
+        }
+        let began = seat.slot.asked.load(Ordering::SeqCst);
+        let view = Arc::new(look(session, layout, kind, &parent).await?);
+        *last = Some((began, Arc::clone(&view)));
+        Ok(view)
+    }
+
+    fn seat(&self, key: Key) -> Seat<'_> {
+        let slot = Arc::clone(self.slots().entry(key.clone()).or_default());
+        Seat {
+            views: self,
+            key,
+            slot,
+        }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<Key, Arc<Slot>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Somebody who looks. The last one to leave takes the slot away, also when cancelled.
+struct Seat<'a> {
+    views: &'a Views,
+    key: Key,
+    slot: Arc<Slot>,
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        let mut slots = self.views.slots();
+        // One share is the table's, one is ours.
+        if Arc::strong_count(&self.slot) == 2 {
+            slots.remove(&self.key);
+        }
+    }
+}
+
+/// One look: the children, and what the parent says where that matters.
+async fn look(session: &Session, layout: Layout, kind: Kind, parent: &str) -> Result<View> {
+    let seen = session.ask(|client| {
+        let has_size = matches!(kind, Kind::Semaphore | Kind::Barrier);
+        // Both are sent before the first is awaited.
+        let room = has_size.then(|| client.get_data(parent));
+        let client = client.clone();
+        let children = {
+            let (client, parent) = (client.clone(), parent.to_owned());
+            async move { client.list_children(&parent).await }
+        };
+        async move {
+            let room = match room {
+                Some(room) => Some(room.await?),
+                None => None,
+            };
+            Ok((room, children.await?))
+        }
+    });
+    match seen.await? {
+        Ok((Some((data, stat)), children)) => {
+            let room = RoomData::read(&data);
+            Ok(View::new(
+                layout,
+                kind,
+                children,
+                room,
+                stat.version,
+                stat.mzxid,
+            ))
+        }
+        Ok((None, children)) => {
+            let room = RoomData::default();
+            Ok(View::new(layout, kind, children, room, 0, 0))
+        }
+        Err(ZkError::NoNode) => Ok(View::empty()),
+        Err(error) => Err(translate(error)),
+    }
+}
