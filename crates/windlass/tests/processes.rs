@@ -147,6 +147,11 @@ async fn nothing_is_lost_with_random_kills_on_redis() {
     counting_with_random_kills(&Stage::redis(Flavor::Redis)).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_with_random_kills_on_zookeeper() {
+    counting_with_random_kills(&Stage::zookeeper()).await;
+}
+
 /// One process is all that a memory store has: tasks are aborted instead of killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_with_aborted_tasks_on_memory() {
@@ -210,6 +215,11 @@ async fn a_frozen_holder_is_fenced_off_on_redis() {
     a_frozen_holder_is_fenced_off(&Stage::redis(Flavor::Redis)).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_holder_is_fenced_off_on_zookeeper() {
+    a_frozen_holder_is_fenced_off(&Stage::zookeeper()).await;
+}
+
 /// A killed holder and a killed waiter hold up nobody for longer than a ttl.
 async fn the_killed_are_passed_over(stage: &Stage) {
     let w = connect(stage.url()).await.unwrap();
@@ -247,4 +257,9 @@ async fn the_killed_are_passed_over_on_file() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_killed_are_passed_over_on_redis() {
     the_killed_are_passed_over(&Stage::redis(Flavor::Redis)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_killed_are_passed_over_on_zookeeper() {
+    the_killed_are_passed_over(&Stage::zookeeper()).await;
 }

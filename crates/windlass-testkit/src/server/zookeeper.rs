@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use super::port::ReservedPort;
 use crate::owned_child::OwnedChild;
+use crate::proxy::{Direction, FaultProxy};
 
 /// Long, because a virtual machine starts slowly on a loaded one; a server that exits is noticed at once.
 const STARTUP_LIMIT: Duration = Duration::from_secs(60);
@@ -33,6 +34,8 @@ pub const ZOOKEEPER_TICK: Duration = Duration::from_millis(200);
 pub struct ZooKeeperServers {
     servers: Vec<One>,
     extra: Vec<String>,
+    /// What one server reaches another by, if they can be cut off.
+    links: Vec<Link>,
     // After the servers, so that they are gone when their files are removed.
     folder: TempDir,
 }
@@ -43,6 +46,15 @@ struct One {
     client: ReservedPort,
     quorum: ReservedPort,
     election: ReservedPort,
+}
+
+/// How one server reaches another.
+#[derive(Debug)]
+struct Link {
+    from: usize,
+    to: usize,
+    quorum: FaultProxy,
+    election: FaultProxy,
 }
 
 impl ZooKeeperServers {
@@ -56,8 +68,17 @@ impl ZooKeeperServers {
         ZooKeeperServers::start(3, &[])
     }
 
+    /// Three that form an ensemble, and of which some can be [cut off](Self::cut_off) from the others.
+    pub fn divisible(extra: &[&str]) -> io::Result<ZooKeeperServers> {
+        ZooKeeperServers::build(3, extra, true)
+    }
+
     /// So many, with more lines for their configuration.
     pub fn start(count: usize, extra: &[&str]) -> io::Result<ZooKeeperServers> {
+        ZooKeeperServers::build(count, extra, false)
+    }
+
+    fn build(count: usize, extra: &[&str], divisible: bool) -> io::Result<ZooKeeperServers> {
         ZooKeeperServers::available()
             .map_err(|text| io::Error::new(io::ErrorKind::NotFound, text))?;
         let mut servers = Vec::new();
@@ -69,8 +90,23 @@ impl ZooKeeperServers {
                 election: ReservedPort::free()?,
             });
         }
+        let mut links = Vec::new();
+        for (from, to) in (0..count).flat_map(|from| (0..count).map(move |to| (from, to))) {
+            if divisible && from != to {
+                let to_port = |port: &ReservedPort| {
+                    FaultProxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port.number())))
+                };
+                links.push(Link {
+                    from,
+                    to,
+                    quorum: to_port(&servers[to].quorum)?,
+                    election: to_port(&servers[to].election)?,
+                });
+            }
+        }
         let started = ZooKeeperServers {
             servers,
+            links,
             extra: extra.iter().map(|line| (*line).to_owned()).collect(),
             folder: tempfile::Builder::new().prefix("wl-zk-").tempdir()?,
         };
@@ -136,6 +172,32 @@ impl ZooKeeperServers {
             let message = format!("there is no {name} in what the server told:\n{told}");
             io::Error::other(message)
         })
+    }
+
+    /// Cuts a server off from the others, which it does not notice at once: nothing is refused, but
+    /// nothing arrives. Clients reach it as before.
+    pub fn cut_off(&self, index: usize) {
+        for link in self.links_of(index) {
+            for direction in [Direction::ToServer, Direction::ToClient] {
+                link.quorum.blackhole(direction);
+                link.election.blackhole(direction);
+            }
+        }
+    }
+
+    /// Ends [`cut_off`](Self::cut_off).
+    pub fn rejoin(&self, index: usize) {
+        for link in self.links_of(index) {
+            for proxy in [&link.quorum, &link.election] {
+                proxy.heal();
+                proxy.reset_all();
+            }
+        }
+    }
+
+    fn links_of(&self, index: usize) -> impl Iterator<Item = &Link> {
+        let ends = move |link: &&Link| link.from == index || link.to == index;
+        self.links.iter().filter(ends)
     }
 
     /// Kills one with SIGKILL, and returns when it is gone.
@@ -212,7 +274,14 @@ impl ZooKeeperServers {
         }
         if self.servers.len() > 1 {
             for (i, server) in self.servers.iter().enumerate() {
-                let (quorum, election) = (server.quorum.number(), server.election.number());
+                let link = self
+                    .links
+                    .iter()
+                    .find(|link| (link.from, link.to) == (index, i));
+                let (quorum, election) = match link {
+                    Some(link) => (link.quorum.port(), link.election.port()),
+                    None => (server.quorum.number(), server.election.number()),
+                };
                 let number = i + 1;
                 config.push_str(&format!("server.{number}=127.0.0.1:{quorum}:{election}\n"));
             }

@@ -11,7 +11,7 @@ use super::line::{View, size};
 use super::node::{self, Sequence};
 use super::session::Session;
 use super::table::{Entry, Placed, State};
-use super::translate::translate;
+use super::translate::{is_lost, translate};
 use super::{KIND, Store, paths};
 use crate::backend::refused::unsupported;
 use crate::backend::{Acquired, Ask, Holder, IfHeld, IfOtherSize, Kind, Order, Refusal};
@@ -108,7 +108,7 @@ impl Store {
                     self.make_parents(session, &parent, &room).await?;
                 }
                 // It may have happened: looked for by its mark, after the connection is back.
-                Err(ZkError::ConnectionLoss) => {}
+                Err(error) if is_lost(&error) => {}
                 Err(error) => return Err(translate(error)),
             }
         }

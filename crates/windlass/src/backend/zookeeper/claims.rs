@@ -206,7 +206,9 @@ impl Store {
                 continue;
             }
             let holders = view.nodes.iter().zip(&view.held);
-            let last = holders.filter(|(node, held)| **held && !node.barged).last();
+            let last = holders
+                .filter(|(node, held)| **held && !node.barged)
+                .next_back();
             let room = RoomData {
                 size,
                 held_to: last.map(|(node, _)| node.sequence.0),

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use zookeeper_client::{CreateMode, Error as ZkError};
 
 use super::session::Session;
-use super::translate::translate;
+use super::translate::{is_lost, translate};
 use super::{Store, paths};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Moment;
@@ -172,12 +172,8 @@ impl Store {
                 self.make_parents(session, &root, b"").await?;
                 Ok(false)
             }
-            Err(
-                ZkError::BadVersion
-                | ZkError::NodeExists
-                | ZkError::NoNode
-                | ZkError::ConnectionLoss,
-            ) => Ok(false),
+            Err(ZkError::BadVersion | ZkError::NodeExists | ZkError::NoNode) => Ok(false),
+            Err(error) if is_lost(&error) => Ok(false),
             Err(error) => Err(translate(error)),
         }
     }

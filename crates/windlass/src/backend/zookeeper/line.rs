@@ -104,10 +104,10 @@ impl View {
     /// by writers alone.
     pub(super) fn blocker(&self, kind: Kind, index: usize) -> Option<&Node> {
         let weight = self.nodes[index].weight;
-        let before = self.nodes[..index].iter();
+        let mut before = self.nodes[..index].iter();
         match kind {
             Kind::ReadWrite if weight == 1 => before.rev().find(|node| node.weight > 1),
-            _ => before.rev().next(),
+            _ => before.next_back(),
         }
     }
 

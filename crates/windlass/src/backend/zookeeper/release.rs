@@ -9,7 +9,7 @@ use super::data::ClaimData;
 use super::node::Mark;
 use super::session::Session;
 use super::table::{Entry, State};
-use super::translate::translate;
+use super::translate::{is_lost, translate};
 use super::{Store, paths};
 use crate::backend::{Holder, Kind, Pending, Released, WakeAddress};
 use crate::error::Result;
@@ -178,7 +178,7 @@ async fn delete(session: &Session, path: &str) -> Result<bool> {
             Ok(()) => return Ok(true),
             // Perhaps by the request whose answer was lost.
             Err(ZkError::NoNode) => return Ok(lost),
-            Err(ZkError::ConnectionLoss) => lost = true,
+            Err(error) if is_lost(&error) => lost = true,
             Err(error) => return Err(translate(error)),
         }
     }

@@ -10,13 +10,16 @@ use crate::backend::{Renewal, Renewed, SameOwner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::together::join_all;
 
+/// Claims of one session, each with its index among all that are asked for.
+type Group = Vec<(usize, Entry, Renewal)>;
+
 impl Store {
     pub(super) async fn renew_all(
         self: Arc<Store>,
         renewals: Vec<Renewal>,
     ) -> Vec<Result<Renewed>> {
         let mut answers: Vec<Option<Result<Renewed>>> = Vec::new();
-        let mut groups: Vec<(Arc<Session>, Vec<(usize, Entry, Renewal)>)> = Vec::new();
+        let mut groups: Vec<(Arc<Session>, Group)> = Vec::new();
         for (index, renewal) in renewals.into_iter().enumerate() {
             let known = self.known(&renewal);
             let answer = match known {
@@ -66,7 +69,7 @@ impl Store {
     async fn renew_group(
         &self,
         session: &Arc<Session>,
-        group: Vec<(usize, Entry, Renewal)>,
+        group: Group,
     ) -> Vec<(usize, Result<Renewed>)> {
         let mut answers = Vec::with_capacity(group.len());
         let mut confirmed = false;

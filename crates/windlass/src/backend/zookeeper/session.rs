@@ -20,7 +20,7 @@ use zookeeper_client::{Client, Error as ZkError, SessionState};
 
 use super::address::Address;
 use super::probe;
-use super::translate::translate;
+use super::translate::{is_lost, translate};
 use crate::backend::WakeUps;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -165,7 +165,7 @@ impl Session {
         loop {
             self.ready().await?;
             match question(&self.client).await {
-                Err(ZkError::ConnectionLoss) => {}
+                Err(error) if is_lost(&error) => {}
                 // A reading may be asked before the state is told.
                 Err(e @ (ZkError::SessionExpired | ZkError::ClientClosed)) => {
                     return Err(translate(e));

@@ -214,6 +214,14 @@ impl Table {
         line.is_some_and(|line| !std::mem::replace(&mut line.watched, true))
     }
 
+    /// Which of those who wait came first: the transaction that created its node.
+    pub(super) fn first_waiting(&self, kind: Kind, name: &Name) -> Option<i64> {
+        let inner = self.inner();
+        let line = inner.waiting.get(&(kind, name.clone()))?;
+        let entries = line.claims.iter().filter_map(|c| inner.entries.get(c));
+        entries.filter_map(|e| Some(e.node.as_ref()?.created)).min()
+    }
+
     /// Whether the claim with this mark waits here.
     pub(super) fn has_waiting(&self, kind: Kind, name: &Name, mark: Mark) -> bool {
         let inner = self.inner();

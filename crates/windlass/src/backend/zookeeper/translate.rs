@@ -4,11 +4,17 @@ use zookeeper_client::Error as ZkError;
 
 use crate::error::{Error, ErrorKind};
 
+/// Whether the connection broke before the answer came. The client says so in several ways: what the
+/// system told it is one of them.
+pub(super) fn is_lost(error: &ZkError) -> bool {
+    matches!(error, ZkError::ConnectionLoss | ZkError::Custom(_))
+}
+
 /// Says in our words what the client or the server said.
 pub(super) fn translate(error: ZkError) -> Error {
     let new = |kind, message: &str| Error::new(kind, "use the store", message);
     match error {
-        ZkError::ConnectionLoss | ZkError::Timeout => new(
+        ZkError::ConnectionLoss | ZkError::Custom(_) | ZkError::Timeout => new(
             ErrorKind::OutcomeUnknown,
             "the connection broke before the answer came; it may have happened",
         ),

@@ -177,12 +177,20 @@ async fn watch_once(
     if watchers.is_empty() {
         return Ok(());
     }
-    tokio::select! {
-        () = any(watchers) => {}
-        // Somebody came or left; maybe the first one.
-        () = changed.notified() => {}
+    let event = any(watchers);
+    tokio::pin!(event);
+    loop {
+        tokio::select! {
+            () = &mut event => return Ok(()),
+            () = changed.notified() => {}
+        }
+        // Whoever comes after the first has not missed anything, even if the first has left: what is
+        // watched keeps them all out.
+        match store.table.first_waiting(kind, name) {
+            Some(created) if created >= sequence(&first).1 => {}
+            _ => return Ok(()),
+        }
     }
-    Ok(())
 }
 
 /// Watches what could let the claim at `index` in. Nothing, if that has happened already.

@@ -1,0 +1,329 @@
+//! ZooKeeper when things go wrong: exclusion up to the moment when loss is told, and first come, first
+//! served.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use windlass::{Coordinator, Options, connect};
+use windlass_testkit::conformance::{has_waiters, is_free};
+use windlass_testkit::{Direction, FaultProxy, ZooKeeperServers, eventually};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// The URL of one server through a proxy.
+fn through(proxy: &FaultProxy, chroot: &str) -> String {
+    format!("zookeeper://{}/{chroot}?chroot=create", proxy.addr())
+}
+
+fn server_with_proxy() -> (ZooKeeperServers, FaultProxy) {
+    let server = ZooKeeperServers::single().expect("a server to test on");
+    let proxy = FaultProxy::start(server.addrs()[0]).unwrap();
+    (server, proxy)
+}
+
+async fn impatient(url: &str) -> Coordinator {
+    let options = Options::new().call_timeout(Duration::from_millis(700));
+    options.connect(url).await.unwrap()
+}
+
+/// Watches a guard's every moment: the latest at which it was certainly held, by one clock.
+fn last_held(guard: windlass::LockGuard) -> tokio::task::JoinHandle<Instant> {
+    tokio::spawn(async move {
+        let mut last = Instant::now();
+        loop {
+            // The clock before the question: it was held at that moment.
+            let now = Instant::now();
+            if !guard.is_held() {
+                std::mem::forget(guard);
+                return last;
+            }
+            last = now;
+            tokio::time::sleep(Duration::from_millis(1)).await; // a moment later
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_cut_within_the_session_costs_nothing() {
+    let (_server, proxy) = server_with_proxy();
+    let w = connect(&through(&proxy, "app")).await.unwrap();
+    let other = connect(&through(&proxy, "app")).await.unwrap();
+    let guard = w
+        .lock("stock")
+        .ttl(Duration::from_secs(5))
+        .acquire()
+        .await
+        .unwrap();
+    let fence = guard.fence();
+    let waiting = tokio::spawn(async move { other.lock("stock").acquire().await.unwrap() });
+    has_waiters(&w, "stock", 1).await;
+    for _ in 0..3 {
+        proxy.reset_all();
+        let renewed = eventually(LONG, || async { guard.renew().await.is_ok() });
+        assert!(renewed.await, "the session goes on");
+        assert!(guard.is_held() && guard.fence() == fence);
+        assert!(!waiting.is_finished(), "nobody else was let in");
+    }
+    proxy.reset_all();
+    let released = guard.release().await;
+    // If the answer was lost, it is released in the background.
+    assert!(released.is_err() || released.unwrap().was_held());
+    let next = tokio::time::timeout(LONG, waiting)
+        .await
+        .expect("woken")
+        .unwrap();
+    assert!(next.fence() > fence);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silence_beyond_the_session_is_told_before_another_is_let_in() {
+    let (server, proxy) = server_with_proxy();
+    let a = impatient(&through(&proxy, "app")).await;
+    let b = connect(&server.url("app")).await.unwrap();
+    for round in 0..2 {
+        let lock = a.lock("stock").ttl(Duration::from_millis(800));
+        let guard = lock.acquire().await.unwrap();
+        let fence = guard.fence();
+        let waiting = tokio::spawn({
+            let b = b.clone();
+            async move { (b.lock("stock").acquire().await.unwrap(), Instant::now()) }
+        });
+        has_waiters(&b, "stock", 1).await;
+        let held = last_held(guard);
+        proxy.blackhole(Direction::ToServer);
+        proxy.blackhole(Direction::ToClient);
+        let (next, granted) = tokio::time::timeout(LONG, waiting).await.unwrap().unwrap();
+        let last = held.await.unwrap();
+        assert!(
+            last < granted,
+            "round {round}: held until {:?} after",
+            last - granted
+        );
+        assert!(next.fence() > fence);
+        proxy.heal();
+        proxy.reset_all();
+        assert!(next.release().await.unwrap().was_held());
+        // The client comes back, in a session of its own.
+        let again = eventually(LONG, || async {
+            let tried = a.lock("stock").try_acquire().await;
+            tried.is_ok_and(|attempt| attempt.acquired().is_some())
+        });
+        assert!(again.await, "round {round}: it never came back");
+        is_free(&b, "stock").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_create_whose_answer_was_lost_is_found_again() {
+    let (server, proxy) = server_with_proxy();
+    let a = connect(&through(&proxy, "app")).await.unwrap();
+    let b = connect(&server.url("app")).await.unwrap();
+    drop(a.lock("stock").acquire().await.unwrap());
+    is_free(&b, "stock").await;
+    for _ in 0..3 {
+        proxy.blackhole(Direction::ToClient);
+        let asked = tokio::spawn({
+            let a = a.clone();
+            async move { a.lock("stock").acquire().await.unwrap() }
+        });
+        let there = eventually(LONG, || async {
+            b.lock("stock").inspect().await.unwrap().holder.is_some()
+        });
+        assert!(there.await, "the server got the request");
+        proxy.heal();
+        proxy.reset_all();
+        let guard = tokio::time::timeout(LONG, asked).await.unwrap().unwrap();
+        let seen = b.lock("stock").inspect().await.unwrap();
+        assert_eq!(seen.waiters, 0, "one node, not two: {seen:?}");
+        assert_eq!(seen.holder.unwrap().fence, Some(guard.fence()));
+        assert!(guard.release().await.unwrap().was_held());
+        is_free(&b, "stock").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_leader_costs_nobody_a_turn() {
+    let servers = ZooKeeperServers::ensemble().expect("servers to test on");
+    let clients = [
+        connect(&servers.url("app")).await.unwrap(),
+        connect(&servers.url("app")).await.unwrap(),
+    ];
+    let holder = clients[0].lock("stock").acquire().await.unwrap();
+    let inside = Arc::new(AtomicUsize::new(0));
+    let (served, mut order) = mpsc::unbounded_channel();
+    for i in 0..6 {
+        let w = clients[i % 2].clone();
+        let (served, inside) = (served.clone(), Arc::clone(&inside));
+        tokio::spawn(async move {
+            let guard = w.lock("stock").acquire().await.unwrap();
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+            tokio::time::sleep(Duration::from_millis(100)).await; // work
+            inside.fetch_sub(1, Ordering::SeqCst);
+            served.send((i, guard.fence(), guard.is_held())).unwrap();
+            drop(guard);
+        });
+        has_waiters(&clients[0], "stock", i as u64 + 1).await;
+    }
+    let mut last = holder.fence();
+    let leader = servers.leader().expect("one leads");
+    servers.kill(leader).unwrap();
+    let since = Instant::now();
+    assert!(holder.is_held(), "the session outlives the leader");
+    // In the midst of the election.
+    drop(holder);
+    for i in 0..6 {
+        let (who, fence, held) = tokio::time::timeout(LONG, order.recv())
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(who, i, "first come, first served");
+        assert!(fence > last && held);
+        last = fence;
+        if i == 2 {
+            servers.restart(leader).unwrap();
+        }
+    }
+    eprintln!(
+        "served again {:?} after the leader was killed",
+        since.elapsed()
+    );
+    is_free(&clients[1], "stock").await;
+}
+
+/// A server that is cut off answers readings for a while. Whoever believed those would hold on after the
+/// others have let somebody else in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_cut_off_confirms_nothing() {
+    // It takes ten seconds to notice.
+    let servers = ZooKeeperServers::divisible(&["syncLimit=50"]).expect("servers to test on");
+    let leader = servers.leader().expect("one leads");
+    let minority = (leader + 1) % 3;
+    let addr = |index: usize| servers.addrs()[index].to_string();
+    let (alone, rest) = (
+        format!("zookeeper://{}/app?chroot=create", addr(minority)),
+        format!(
+            "zookeeper://{},{}/app",
+            addr(leader),
+            addr((leader + 2) % 3)
+        ),
+    );
+    let a = impatient(&alone).await;
+    let b = connect(&rest).await.unwrap();
+    let guard = a
+        .lock("stock")
+        .ttl(Duration::from_millis(800))
+        .acquire()
+        .await
+        .unwrap();
+    let fence = guard.fence();
+    let waiting = tokio::spawn({
+        let b = b.clone();
+        async move { (b.lock("stock").acquire().await.unwrap(), Instant::now()) }
+    });
+    has_waiters(&b, "stock", 1).await;
+    let held = last_held(guard);
+    servers.cut_off(minority);
+    let (next, granted) = tokio::time::timeout(LONG, waiting).await.unwrap().unwrap();
+    let last = held.await.unwrap();
+    assert!(last < granted, "held until {:?} after", last - granted);
+    assert!(next.fence() > fence);
+    servers.rejoin(minority);
+    assert!(next.release().await.unwrap().was_held());
+    let again = eventually(LONG, || async {
+        let tried = a.lock("stock").try_acquire().await;
+        tried.is_ok_and(|attempt| attempt.acquired().is_some())
+    });
+    assert!(again.await, "it never came back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acquire_takes_two_operations_and_release_one() {
+    const ROUNDS: u64 = 100;
+    let server = ZooKeeperServers::single().expect("a server to test on");
+    let w = connect(&server.url("app")).await.unwrap();
+    drop(w.lock("stock").acquire().await.unwrap());
+    is_free(&w, "stock").await;
+    let received = || server.figure(0, "zk_packets_received").unwrap();
+    let before = received();
+    for _ in 0..ROUNDS {
+        let guard = w.lock("stock").acquire().await.unwrap();
+        assert!(guard.release().await.unwrap().was_held());
+    }
+    let spent = received() - before;
+    // And a few pings, and the question itself.
+    assert!(
+        (3 * ROUNDS..3 * ROUNDS + 10).contains(&spent),
+        "{spent} for {ROUNDS} rounds"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_who_wait_are_no_herd() {
+    const CLIENTS: u64 = 20;
+    const EACH: u64 = 10;
+    let server = ZooKeeperServers::single().expect("a server to test on");
+    let w = connect(&server.url("app")).await.unwrap();
+    let holder = w.lock("stock").acquire().await.unwrap();
+    let (served, mut turns) = mpsc::unbounded_channel();
+    let overlap = Arc::new(AtomicBool::new(false));
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(connect(&server.url("app")).await.unwrap());
+    }
+    let mut lined_up = 0;
+    for _ in 0..EACH {
+        // One of each in turn, so that every hand-over is from one client to another.
+        for client in clients.clone() {
+            let (served, overlap) = (served.clone(), Arc::clone(&overlap));
+            tokio::spawn(async move {
+                let lock = client.lock("stock").ttl(Duration::from_secs(300));
+                let guard = lock.acquire().await.unwrap();
+                assert!(!overlap.swap(true, Ordering::SeqCst), "two holders");
+                overlap.store(false, Ordering::SeqCst);
+                served.send(guard.fence()).unwrap();
+                assert!(guard.release().await.unwrap().was_held());
+            });
+            lined_up += 1;
+            has_waiters(&w, "stock", lined_up).await;
+        }
+    }
+    let sent = || server.figure(0, "zk_packets_sent").unwrap();
+    let (before, since) = (sent(), Instant::now());
+    assert!(holder.release().await.unwrap().was_held());
+    for _ in 0..CLIENTS * EACH {
+        tokio::time::timeout(LONG, turns.recv())
+            .await
+            .unwrap()
+            .unwrap();
+    }
+    let spent = sent() - before;
+    let each = spent as f64 / (CLIENTS * EACH) as f64;
+    eprintln!(
+        "{each:.1} messages to clients for each hand-over, {:?} in all",
+        since.elapsed()
+    );
+    // The answer to the release, the event, the answer to the look, and what the next one of the same
+    // client asks to watch; and pings.
+    assert!(each < 5.0, "{each} for each hand-over");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_uses_disappears() {
+    let server = ZooKeeperServers::single().expect("a server to test on");
+    let w = connect(&server.url("app")).await.unwrap();
+    drop(w.lock("deep/down/stock").acquire().await.unwrap());
+    drop(w.semaphore("jobs", 3).acquire().await.unwrap());
+    drop(w.election("boss").campaign("me").await.unwrap());
+    let raw = zookeeper_client::Client::connect(&format!("{}/app", server.addrs()[0])).await;
+    let raw = raw.unwrap();
+    let empty = eventually(LONG, || async {
+        raw.list_children("/").await.unwrap().is_empty()
+    });
+    assert!(
+        empty.await,
+        "left behind: {:?}",
+        raw.list_children("/").await
+    );
+}
