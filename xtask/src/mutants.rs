@@ -20,6 +20,41 @@ const LIB: &str = "crates/windlass/src";
 
 const MUTANTS: &[Mutant] = &[
     Mutant {
+        breaks: "a renewal is confirmed by a majority (ZooKeeper)",
+        file: "backend/zookeeper/session.rs",
+        from: "match check.commit().await.map_err(ZkError::from) {\n            Ok(_) => Ok(true),",
+        to: "drop(check);\n        match self.client.check_stat(path).await {\n            Ok(there) => Ok(there.is_some()),",
+        caught_by: &["--test", "zookeeper_faults", "a_server_that_is_cut_off"],
+    },
+    Mutant {
+        breaks: "a session outlives its claims (ZooKeeper)",
+        file: "backend/zookeeper/session.rs",
+        from: "((ttl + HALF_TICK) * 100 / (100 - PING_GAP)).min(LONGEST)",
+        to: "(ttl / 2).min(LONGEST)",
+        caught_by: &["--lib", "a_session_outlives_what_it_keeps"],
+    },
+    Mutant {
+        breaks: "the order survives numbers that come round (ZooKeeper)",
+        file: "backend/zookeeper/node.rs",
+        from: "self.0.wrapping_sub(other.0).cmp(&0)",
+        to: "self.0.cmp(&other.0)",
+        caught_by: &["--test", "zookeeper_faults", "turns_go_on_when_the_numbers"],
+    },
+    Mutant {
+        breaks: "other layouts are refused (ZooKeeper)",
+        file: "backend/zookeeper/acquire.rs",
+        from: "if let Some(foreign) = &view.foreign {",
+        to: "if let Some(foreign) = view.foreign.as_ref().filter(|_| false) {",
+        caught_by: &["--test", "zookeeper_access", "another_layout_is_refused"],
+    },
+    Mutant {
+        breaks: "one who waits watches one claim (ZooKeeper)",
+        file: "backend/zookeeper/wait.rs",
+        from: "let path = format!(\"{parent}/{}\", blocker.name);",
+        to: "let path = format!(\"{parent}/{}\", view.nodes.first().unwrap_or(blocker).name);",
+        caught_by: &["--test", "zookeeper_faults", "two_hundred_who_wait"],
+    },
+    Mutant {
         breaks: "a release checks the owner (Redis)",
         file: "backend/redis/scripts/lock/common.lua",
         from: "pcall_redis('GET', lock) == owner then",

@@ -30,4 +30,6 @@ pub use late_lane::LateLane;
 pub use process::TestProcess;
 pub use proxy::{Direction, FaultProxy};
 pub use register::{FencedRegister, RegisterClient, Written};
-pub use server::{Flavor, RedisServer, RedisServerBuilder, ZOOKEEPER_TICK, ZooKeeperServers};
+pub use server::{
+    Flavor, NumberedZooKeeper, RedisServer, RedisServerBuilder, ZOOKEEPER_TICK, ZooKeeperServers,
+};

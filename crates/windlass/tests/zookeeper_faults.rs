@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use windlass::{Coordinator, Options, connect};
 use windlass_testkit::conformance::{has_waiters, is_free};
-use windlass_testkit::{Direction, FaultProxy, ZooKeeperServers, eventually};
+use windlass_testkit::{Direction, FaultProxy, NumberedZooKeeper, ZooKeeperServers, eventually};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -326,4 +326,48 @@ async fn what_nobody_uses_disappears() {
         "left behind: {:?}",
         raw.list_children("/").await
     );
+}
+
+/// After 2³¹ children of a node their numbers begin again below zero.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn turns_go_on_when_the_numbers_come_round() {
+    const WAITERS: usize = 6;
+    let mut server = NumberedZooKeeper::start().expect("a server to test on");
+    let url = format!("zookeeper://{}", server.addr());
+    let clients = [connect(&url).await.unwrap(), connect(&url).await.unwrap()];
+    drop(clients[0].lock("stock").acquire().await.unwrap());
+    is_free(&clients[0], "stock").await;
+    server.set_next("/stock", i32::MAX - 2).unwrap();
+    let holder = clients[0].lock("stock").acquire().await.unwrap();
+    let mut last = holder.fence();
+    let (served, mut order) = mpsc::unbounded_channel();
+    for i in 0..WAITERS {
+        let w = clients[i % 2].clone();
+        let served = served.clone();
+        tokio::spawn(async move {
+            let guard = w.lock("stock").acquire().await.unwrap();
+            served.send((i, guard.fence())).unwrap();
+            assert!(guard.release().await.unwrap().was_held());
+        });
+        has_waiters(&clients[0], "stock", i as u64 + 1).await;
+    }
+    let raw = zookeeper_client::Client::connect(&server.addr().to_string())
+        .await
+        .unwrap();
+    let children = raw.list_children("/stock").await.unwrap();
+    let negative = children
+        .iter()
+        .filter(|child| child.contains("lock--"))
+        .count();
+    assert!(negative > 0 && negative < children.len(), "{children:?}");
+    assert!(holder.release().await.unwrap().was_held());
+    for i in 0..WAITERS {
+        let (who, fence) = tokio::time::timeout(LONG, order.recv())
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(who, i, "first come, first served");
+        assert!(fence > last, "fences are not these numbers");
+        last = fence;
+    }
 }

@@ -36,13 +36,14 @@ use std::time::Duration;
 
 use windlass::{Coordinator, LockState, Options};
 
-use crate::{Flavor, RedisServer, ZooKeeperServers, eventually};
+use crate::{Flavor, RedisServer, ZOOKEEPER_TICK, ZooKeeperServers, eventually};
 
 /// A store for one test, and its own server where it needs one.
 #[derive(Debug)]
 pub struct Stage {
     url: String,
     longest_ttl: Duration,
+    lingers: fn(Duration) -> Duration,
     _keep: Box<dyn Any + Send + Sync>,
 }
 
@@ -81,6 +82,9 @@ impl Stage {
         Stage {
             // The server ends sessions after ten minutes of silence at the latest.
             longest_ttl: Duration::from_secs(500),
+            // Its session outlives it by half a tick of the usual length and 15 %, of which there are
+            // only some lengths; and the server looks once a tick.
+            lingers: |ttl| (ttl + Duration::from_secs(1)) * 3 / 2 + 2 * ZOOKEEPER_TICK,
             ..Stage::new(server.url(&format!("stage-{n}")), ())
         }
     }
@@ -90,6 +94,7 @@ impl Stage {
         Stage {
             url,
             longest_ttl: Duration::from_secs(365 * 24 * 60 * 60),
+            lingers: |ttl| ttl,
             _keep: Box::new(keep),
         }
     }
@@ -102,6 +107,11 @@ impl Stage {
     /// The longest ttl that this store can keep.
     pub fn longest_ttl(&self) -> Duration {
         self.longest_ttl
+    }
+
+    /// The longest that the claim of a process that died can be in the way of others.
+    pub fn lingers(&self, ttl: Duration) -> Duration {
+        (self.lingers)(ttl)
     }
 
     /// A new client, as another process would be.

@@ -7,8 +7,10 @@ mod redis;
 mod resp;
 mod tls;
 mod zookeeper;
+mod zookeeper_numbers;
 
 pub use binary::Flavor;
 pub use config::RedisServerBuilder;
 pub use redis::RedisServer;
 pub use zookeeper::{ZOOKEEPER_TICK, ZooKeeperServers};
+pub use zookeeper_numbers::NumberedZooKeeper;

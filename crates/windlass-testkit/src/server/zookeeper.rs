@@ -20,7 +20,7 @@ use crate::proxy::{Direction, FaultProxy};
 const STARTUP_LIMIT: Duration = Duration::from_secs(60);
 const LOG_LINES_SHOWN: usize = 12;
 /// Where Debian's packages keep them. The first names all that it needs; the second shows its log.
-const JARS: [&str; 2] = [
+pub(super) const JARS: [&str; 2] = [
     "/usr/share/java/zookeeper.jar",
     "/usr/share/java/slf4j-simple.jar",
 ];

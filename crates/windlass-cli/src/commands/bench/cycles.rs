@@ -5,6 +5,7 @@ use serde::Serialize;
 use windlass::{Coordinator, Lock, Semaphore};
 
 use super::bare::{self, BareLock};
+use super::bare_zookeeper::{self, BareNode};
 use super::latency::rounded;
 use super::mutexes::{BareMutex, Mutexes};
 use super::server::Server;
@@ -45,6 +46,7 @@ const PERMITS: u32 = 10;
 enum Bare {
     Redis(MultiplexedConnection),
     Memory(Mutexes),
+    ZooKeeper(zookeeper_client::Client),
     /// The file backend's bare form would be SQLite itself, which this program does not speak.
     Nothing,
 }
@@ -85,6 +87,7 @@ async fn compare<C: Cycle>(
             (Bare::Redis(bare::connect(url).await?), Some(server))
         }
         "memory" => (Bare::Memory(Mutexes::default()), None),
+        "zookeeper" => (Bare::ZooKeeper(bare_zookeeper::connect(url).await?), None),
         _ => {
             printer.note("beside SQLite itself nothing bare could be measured on this store");
             (Bare::Nothing, None)
@@ -116,6 +119,10 @@ async fn compare<C: Cycle>(
                         map: map.clone(),
                         name,
                     });
+                    Some(round(cycles, length, None).await?)
+                }
+                Bare::ZooKeeper(client) => {
+                    let cycles = names().map(|name| BareNode::new(client, &name));
                     Some(round(cycles, length, None).await?)
                 }
                 Bare::Nothing => None,

@@ -205,10 +205,8 @@ impl Store {
                 }
                 continue;
             }
-            let holders = view.nodes.iter().zip(&view.held);
-            let last = holders
-                .filter(|(node, held)| **held && !node.barged)
-                .next_back();
+            let mut holders = view.nodes.iter().zip(&view.held);
+            let last = holders.rfind(|(node, held)| **held && !node.barged);
             let room = RoomData {
                 size,
                 held_to: last.map(|(node, _)| node.sequence.0),

@@ -40,7 +40,7 @@ pub(super) fn needed(ttl: Duration) -> Duration {
 }
 
 /// The longest ttl that a session of this timeout can keep.
-fn longest_ttl(timeout: Duration) -> Duration {
+pub(super) fn longest_ttl(timeout: Duration) -> Duration {
     (timeout * (100 - PING_GAP) / 100).saturating_sub(HALF_TICK)
 }
 

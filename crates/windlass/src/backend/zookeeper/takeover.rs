@@ -167,7 +167,7 @@ impl Store {
         let place = node.sequence.text();
         let new = paths::child(kind, name, &format!("{front}{place}"));
         let data = ClaimData {
-            since: old.since,
+            since: Some(old.since.unwrap_or(stat.ctime)),
             ..in_place(&entry.data, fence, old.held)
         };
         let mut gone = vec![path.as_str()];
