@@ -34,10 +34,10 @@ const MUTANTS: &[Mutant] = &[
         caught_by: &["--lib", "a_session_outlives_what_it_keeps"],
     },
     Mutant {
-        breaks: "the order survives numbers that come round (ZooKeeper)",
-        file: "backend/zookeeper/node.rs",
-        from: "self.0.wrapping_sub(other.0).cmp(&0)",
-        to: "self.0.cmp(&other.0)",
+        breaks: "the order survives the end of all numbers (ZooKeeper)",
+        file: "backend/zookeeper/line.rs",
+        from: "node.sequence.0 == i32::MAX || node.sequence.0 < 0;",
+        to: "node.sequence.0 == i32::MAX && node.sequence.0 < 0;",
         caught_by: &["--test", "zookeeper_faults", "turns_go_on_when_the_numbers"],
     },
     Mutant {

@@ -109,7 +109,9 @@ async fn counting_with_random_kills(stage: &Stage) {
     let end = Instant::now() + RUN_FOR;
     let mut round = 0;
     while Instant::now() < end {
-        let pause = Duration::from_millis(rand::random_range(200..500));
+        // Whoever was killed is in the way for so long: some time should be left for the others.
+        let linger = stage.lingers(TTL);
+        let pause = rand::random_range(linger / 2..linger * 5 / 4);
         tokio::time::sleep(pause).await; // let them work
         let victim = rand::random_range(0..PROCESSES);
         round += 1;
@@ -118,7 +120,7 @@ async fn counting_with_random_kills(stage: &Stage) {
             workers[victim] = spawn();
         } else {
             workers[victim].pause().unwrap();
-            tokio::time::sleep(TTL + TTL / 2).await; // frozen beyond its lease
+            tokio::time::sleep(linger + linger / 2).await; // frozen beyond its lease
             workers[victim].resume().unwrap();
         }
     }

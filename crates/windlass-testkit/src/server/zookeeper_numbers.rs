@@ -45,6 +45,7 @@ impl NumberedZooKeeper {
                 .arg(ZOOKEEPER_TICK.as_millis().to_string())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
+                .stderr(Stdio::null())
                 .process_group(0),
         )?;
         let pipes = process.pipes();

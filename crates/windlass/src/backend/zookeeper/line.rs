@@ -55,6 +55,17 @@ impl View {
             }
         }
         nodes.sort_by(|a, b| a.sequence.order(b.sequence));
+        View::of(kind, nodes, room, version, changed, foreign)
+    }
+
+    fn of(
+        kind: Kind,
+        nodes: Vec<Node>,
+        room: RoomData,
+        version: i32,
+        changed: i64,
+        foreign: Option<String>,
+    ) -> View {
         let (held, used) = standing(kind, &nodes, &room);
         let marks = nodes.iter().enumerate().rev();
         let by_mark = marks
@@ -70,6 +81,24 @@ impl View {
             foreign,
             by_mark,
         }
+    }
+
+    /// Whether the parent has run out of numbers: depending on its version and on what else is going on
+    /// just then, a server gives the last one again and again, or goes on below zero. Then only the
+    /// transactions that created the claims tell their order.
+    pub(super) fn is_out_of_numbers(&self) -> bool {
+        let is_last = |node: &Node| node.sequence.0 == i32::MAX || node.sequence.0 < 0;
+        self.nodes.iter().any(is_last)
+    }
+
+    /// The same in the order of these transactions, by the names of the nodes. One whose transaction is
+    /// not known has gone.
+    pub(super) fn in_order_of(self, kind: Kind, created: &HashMap<String, i64>) -> View {
+        let mut nodes = self.nodes;
+        nodes.retain(|node| created.contains_key(&node.name));
+        nodes.sort_by_key(|node| created.get(&node.name).copied());
+        let (room, version) = (self.room, self.version);
+        View::of(kind, nodes, room, version, self.changed, self.foreign)
     }
 
     /// Nothing at all: the parent does not exist.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Mutex as AsyncMutex;
 use zookeeper_client::Error as ZkError;
 
-use super::data::RoomData;
+use super::data::{ClaimData, RoomData};
 use super::line::View;
 use super::node::Layout;
 use super::paths;
@@ -109,23 +109,46 @@ async fn look(session: &Session, layout: Layout, kind: Kind, parent: &str) -> Re
             Ok((room, children.await?))
         }
     });
-    match seen.await? {
+    let view = match seen.await? {
         Ok((Some((data, stat)), children)) => {
             let room = RoomData::read(&data);
-            Ok(View::new(
-                layout,
-                kind,
-                children,
-                room,
-                stat.version,
-                stat.mzxid,
-            ))
+            let (version, changed) = (stat.version, stat.mzxid);
+            View::new(layout, kind, children, room, version, changed)
         }
         Ok((None, children)) => {
             let room = RoomData::default();
-            Ok(View::new(layout, kind, children, room, 0, 0))
+            View::new(layout, kind, children, room, 0, 0)
         }
-        Err(ZkError::NoNode) => Ok(View::empty()),
-        Err(error) => Err(translate(error)),
+        Err(ZkError::NoNode) => return Ok(View::empty()),
+        Err(error) => return Err(translate(error)),
+    };
+    if !view.is_out_of_numbers() {
+        return Ok(view);
     }
+    let created = transactions(session, parent, &view).await?;
+    Ok(view.in_order_of(kind, &created))
+}
+
+/// The transactions by which claims came, by the names of their nodes. A node that has taken the place
+/// of another says the other's.
+async fn transactions(
+    session: &Session,
+    parent: &str,
+    view: &View,
+) -> Result<HashMap<String, i64>> {
+    let mut created = HashMap::new();
+    for node in &view.nodes {
+        let path = format!("{parent}/{}", node.name);
+        match session.ask(|client| client.get_data(&path)).await? {
+            Ok((bytes, stat)) => {
+                let data = ClaimData::read(&bytes);
+                let earlier = data.and_then(|data| data.fence).map(|fence| fence as i64);
+                let first = earlier.map_or(stat.czxid, |earlier| earlier.min(stat.czxid));
+                created.insert(node.name.clone(), first);
+            }
+            Err(ZkError::NoNode) => {}
+            Err(error) => return Err(translate(error)),
+        }
+    }
+    Ok(created)
 }
