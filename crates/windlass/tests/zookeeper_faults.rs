@@ -307,6 +307,7 @@ async fn two_hundred_who_wait_are_no_herd() {
     // The answer to the release, the event, the answer to the look, and what the next one of the same
     // client asks to watch; and pings.
     assert!(each < 5.0, "{each} for each hand-over");
+    is_free(&w, "stock").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -369,4 +370,5 @@ async fn turns_go_on_when_the_numbers_come_round() {
         assert!(fence > last, "fences are not these numbers");
         last = fence;
     }
+    is_free(&clients[0], "stock").await;
 }
