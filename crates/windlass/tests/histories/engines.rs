@@ -14,6 +14,11 @@ pub(crate) trait Engine {
 
     /// What can be done to it, apart from what is done to its clients.
     fn faults(&self) -> Vec<Fault<'_>>;
+
+    /// How long a claim lives: longer than the store needs to come back, if the claim is to survive.
+    fn ttl(&self) -> Duration {
+        TTL
+    }
 }
 
 /// Something bad that begins and ends.

@@ -11,6 +11,7 @@ use windlass_testkit::{FencedRegister, TestProcess, eventually_blocking};
 use crate::engines::{Engine, Fault};
 use crate::worker::Manners;
 
+/// Unless an engine needs more.
 pub(crate) const TTL: Duration = Duration::from_millis(500);
 const PROCESSES: usize = 4;
 const SOON: Duration = Duration::from_secs(20);
@@ -78,7 +79,7 @@ impl<'a> Ordeal<'a> {
             let ready = worker.wait_for_line(|line| line == "ready", SOON);
             ready.expect("a worker connects");
         }
-        let faults = self.engine.faults();
+        let (faults, ttl) = (self.engine.faults(), self.engine.ttl());
         let end = Instant::now() + self.lasts;
         let mut round = rand::random_range(0..7);
         while Instant::now() < end {
@@ -96,7 +97,7 @@ impl<'a> Ordeal<'a> {
                     let victim = self.next_holder(&workers).unwrap_or(victim);
                     self.tell("freeze", "a client", Begun::Now);
                     workers[victim].pause().unwrap();
-                    sleep(TTL + TTL / 2); // beyond its lease
+                    sleep(ttl + ttl / 2); // beyond its lease
                     workers[victim].resume().unwrap();
                     self.tell("freeze", "a client", Begun::Before);
                 }
@@ -104,7 +105,7 @@ impl<'a> Ordeal<'a> {
             }
             round += 1;
         }
-        sleep(TTL * 4); // whoever lost something comes again, and the last fault is recovered from
+        sleep(ttl * 4); // whoever lost something comes again, and the last fault is recovered from
         drop(workers);
         let events = self.history.events();
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -128,7 +129,7 @@ impl<'a> Ordeal<'a> {
     fn next_holder(&self, workers: &[TestProcess]) -> Option<usize> {
         let known = self.history.events().len();
         let mut holder = None;
-        eventually_blocking(TTL, || {
+        eventually_blocking(self.engine.ttl(), || {
             let events = self.history.events();
             let granted = |event: &&Event| matches!(event.seen, Seen::Granted { .. });
             holder = events[known..].iter().rev().find(granted).cloned();
@@ -158,6 +159,10 @@ impl<'a> Ordeal<'a> {
             .args(["--exact", "worker", "--nocapture"])
             .env("WINDLASS_TEST_ROLE", self.manners.as_str())
             .env("WINDLASS_TEST_URL", self.engine.url())
+            .env(
+                "WINDLASS_TEST_TTL",
+                self.engine.ttl().as_millis().to_string(),
+            )
             .env("WINDLASS_TEST_HISTORY", self.history.addr().to_string())
             .env("WINDLASS_TEST_REGISTER", self.register.addr().to_string());
         TestProcess::spawn(&mut command).unwrap()

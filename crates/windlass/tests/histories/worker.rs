@@ -9,8 +9,6 @@ use windlass::{Coordinator, Error, LockGuard, connect};
 use windlass_testkit::history::{Event, Seen, Teller, boot_nanos};
 use windlass_testkit::{RegisterClient, Written};
 
-use crate::ordeal::TTL;
-
 const TASKS: usize = 3;
 const LOCK: &str = "stock";
 
@@ -40,6 +38,7 @@ pub(crate) fn run_if_asked_to() {
     let manners = manners.expect("a role that is known");
     let variable = |name: &str| std::env::var(name).unwrap();
     let history: SocketAddr = variable("WINDLASS_TEST_HISTORY").parse().unwrap();
+    let ttl: u64 = variable("WINDLASS_TEST_TTL").parse().unwrap();
     let register: SocketAddr = variable("WINDLASS_TEST_REGISTER").parse().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
@@ -57,6 +56,7 @@ pub(crate) fn run_if_asked_to() {
                     w: w.clone(),
                     name: format!("{}/{task}", std::process::id()),
                     manners,
+                    ttl: Duration::from_millis(ttl),
                     attempt: 0,
                     teller: Teller::connect(history).unwrap(),
                     register: RegisterClient::connect(register).unwrap(),
@@ -74,6 +74,7 @@ struct Client {
     w: Coordinator,
     name: String,
     manners: Manners,
+    ttl: Duration,
     attempt: u64,
     teller: Teller,
     register: RegisterClient,
@@ -84,9 +85,9 @@ impl Client {
         loop {
             self.attempt += 1;
             let attempt = self.attempt;
-            let mut lock = self.w.lock(LOCK).ttl(TTL).wait(10 * TTL);
+            let mut lock = self.w.lock(LOCK).ttl(self.ttl).wait(10 * self.ttl);
             if self.manners == Manners::IgnoreLoss {
-                lock = lock.max_hold(TTL / 2);
+                lock = lock.max_hold(self.ttl / 2);
             }
             self.tell(boot_nanos(), Seen::Asked { attempt });
             match lock.acquire().await {
