@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use windlass_testkit::conformance::Stage;
+use windlass_testkit::history::Breach;
 use windlass_testkit::{Direction, FaultProxy, RedisServer};
 
 use crate::ordeal::TTL;
@@ -18,6 +19,11 @@ pub(crate) trait Engine {
     /// How long a claim lives: longer than the store needs to come back, if the claim is to survive.
     fn ttl(&self) -> Duration {
         TTL
+    }
+
+    /// Whether it is not promised that this cannot happen: it is shown, and no failure.
+    fn excuses(&self, _breach: &Breach) -> bool {
+        false
     }
 }
 
