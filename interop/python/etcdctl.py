@@ -25,5 +25,7 @@ for _ in range(sections):
             raise SystemExit(f"etcdctl {verb} ended without having been granted anything")
         turns += section.count(file)
         process.send_signal(signal.SIGINT)
+        # All that it has to say: a pipe that is closed early kills it before it has let go.
+        process.communicate()
     section.pause()
 print("done", sections, turns)
