@@ -17,7 +17,7 @@ public final class CuratorLock {
             if (!client.blockUntilConnected(30, TimeUnit.SECONDS)) {
                 throw new IllegalStateException("not connected within 30 seconds");
             }
-            InterProcessMutex mutex = new InterProcessMutex(client, args[1]);
+            InterProcessMutex mutex = new InterProcessMutex(client, "/" + args[1]);
             System.out.println("ready " + version());
             System.in.read();
             int turns = 0;

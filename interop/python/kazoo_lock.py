@@ -10,7 +10,7 @@ client = KazooClient(hosts=hosts)
 client.start(timeout=30)
 section.ready(kazoo.__version__)
 turns = 0
-lock = client.Lock(path, "theirs")
+lock = client.Lock("/" + path, "theirs")
 for _ in range(sections):
     if not lock.acquire(timeout=60):
         raise SystemExit("not granted within a minute")

@@ -79,7 +79,7 @@ impl Contest {
         let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
         let file = folder.path().join("counter");
         Counter::create(&file).map_err(|e| e.to_string())?;
-        let store = self.neighbour.store.start(folder.path());
+        let store = self.neighbour.store.start();
         let store = store.map_err(|e| e.to_string())?;
         let theirs = self.side(PROCESSES, &|| {
             let mut command = (self.neighbour.program)();

@@ -15,6 +15,7 @@ pub(crate) enum Kit {
     Node,
     Go,
     Rust,
+    Java,
 }
 
 impl Kit {
@@ -25,6 +26,10 @@ impl Kit {
             Kit::Node => (&["node", "npm"], "Node.js 18 or later, with npm"),
             Kit::Go => (&["go"], "Go 1.26 or later"),
             Kit::Rust => (&["cargo"], "Rust"),
+            Kit::Java => (
+                &["java", "javac", "mvn"],
+                "a Java development kit, 17 or later, and Maven",
+            ),
         }
     }
 
@@ -34,6 +39,7 @@ impl Kit {
             Kit::Node => node(),
             Kit::Go => go(),
             Kit::Rust => rust(),
+            Kit::Java => java(),
         }
     }
 }
@@ -116,6 +122,25 @@ fn rust() -> Result<(), String> {
         .arg(sources().join("rust/Cargo.toml"))
         .arg("--target-dir")
         .arg(home().join("rust")))
+}
+
+fn java() -> Result<(), String> {
+    let (from, to) = (sources().join("java"), home().join("java"));
+    let (pom, program) = (from.join("pom.xml"), from.join("CuratorLock.java"));
+    unless_done(&to.join("installed"), &[&pom, &program], || {
+        let jars = to.join("jars");
+        run(Command::new("mvn")
+            .args(["--batch-mode", "--quiet", "--file"])
+            .arg(&pom)
+            .arg("dependency:copy-dependencies")
+            .arg(format!("-DoutputDirectory={}", jars.display())))?;
+        run(Command::new("javac")
+            .arg("-cp")
+            .arg(jars.join("*"))
+            .arg("-d")
+            .arg(&to)
+            .arg(&program))
+    })
 }
 
 /// Does it, unless it was done before for files that read the same.

@@ -1,10 +1,9 @@
 //! Who counts with us, and how its program is started.
 
 use std::io;
-use std::path::Path;
 use std::process::Command;
 
-use windlass_testkit::RedisServer;
+use windlass_testkit::{RedisServer, ZooKeeperServers};
 
 use crate::kit::{Kit, home, sources};
 use crate::ours::By;
@@ -36,6 +35,10 @@ pub(crate) const NEIGHBOURS: &[Neighbour] = &[
     redis("rslock", Kit::Rust, || {
         Command::new(home().join("rust/debug/rslock-neighbour"))
     }),
+    zookeeper("kazoo", Kit::Python, Layout::Kazoo, || {
+        python("kazoo_lock.py")
+    }),
+    zookeeper("curator", Kit::Java, Layout::Curator, curator),
 ];
 
 const fn redis(name: &'static str, kit: Kit, program: fn() -> Command) -> Neighbour {
@@ -48,6 +51,30 @@ const fn redis(name: &'static str, kit: Kit, program: fn() -> Command) -> Neighb
         ours: 500,
         program,
     }
+}
+
+const fn zookeeper(
+    name: &'static str,
+    kit: Kit,
+    layout: Layout,
+    program: fn() -> Command,
+) -> Neighbour {
+    Neighbour {
+        store: Store::ZooKeeper(layout),
+        ..redis(name, kit, program)
+    }
+}
+
+fn curator() -> Command {
+    let home = home().join("java");
+    let mut command = Command::new("java");
+    command
+        .arg("-cp")
+        .arg(format!("{0}:{0}/jars/*", home.display()));
+    // It starts sooner and leaves the processors to the others.
+    command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx96m"]);
+    command.arg("CuratorLock");
+    command
 }
 
 fn python(script: &str) -> Command {
@@ -70,6 +97,14 @@ fn built(program: &str) -> Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     Redis,
+    ZooKeeper(Layout),
+}
+
+/// Whose nodes ours shall look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    Curator,
+    Kazoo,
 }
 
 /// A store of one contest's own, and the URL for either side. It ends with this value.
@@ -81,7 +116,7 @@ pub(crate) struct Running {
 
 impl Store {
     /// Starts one.
-    pub(crate) fn start(self, _folder: &Path) -> io::Result<Running> {
+    pub(crate) fn start(self) -> io::Result<Running> {
         match self {
             Store::Redis => {
                 let server = RedisServer::start()?;
@@ -89,6 +124,18 @@ impl Store {
                     for_us: server.url(),
                     for_them: server.url(),
                     _keep: Box::new(server),
+                })
+            }
+            Store::ZooKeeper(layout) => {
+                let servers = ZooKeeperServers::single()?;
+                let url = servers.url("shared");
+                Ok(Running {
+                    for_us: match layout {
+                        Layout::Curator => url,
+                        Layout::Kazoo => format!("{url}&layout=kazoo"),
+                    },
+                    for_them: format!("{}/shared", servers.addrs()[0]),
+                    _keep: Box::new(servers),
                 })
             }
         }
