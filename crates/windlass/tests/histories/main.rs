@@ -11,7 +11,7 @@ mod worker;
 
 use windlass_testkit::history::Breach;
 
-use engines::{FileStore, SingleRedis};
+use engines::{Ensemble, FileStore, SingleRedis};
 use ordeal::Ordeal;
 use worker::Manners;
 
@@ -29,6 +29,11 @@ fn file() {
 #[test]
 fn single_redis() {
     Ordeal::of("redis", &SingleRedis::new()).pass();
+}
+
+#[test]
+fn zookeeper() {
+    Ordeal::of("zookeeper", &Ensemble::new()).pass();
 }
 
 /// A check that cannot fail proves nothing.

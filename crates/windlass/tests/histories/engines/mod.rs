@@ -1,5 +1,7 @@
 //! What can be done to a store.
 
+mod zookeeper;
+
 use std::time::Duration;
 
 use windlass_testkit::conformance::Stage;
@@ -7,6 +9,8 @@ use windlass_testkit::history::Breach;
 use windlass_testkit::{Direction, FaultProxy, RedisServer};
 
 use crate::ordeal::TTL;
+
+pub(crate) use zookeeper::Ensemble;
 
 /// A store to be mistreated.
 pub(crate) trait Engine {
