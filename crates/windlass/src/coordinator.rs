@@ -35,6 +35,7 @@ pub const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// |---|---|
 /// | `memory:` | this process, for this connection alone; `memory:NAME` is shared within the process |
 /// | `file:PATH` | a SQLite file, for the processes of one machine |
+/// | `redlock://HOST,HOST,HOST` | several independent servers, of which a majority decides |
 /// | `redis://HOST:PORT/DB` | one Redis or Valkey server; `rediss://` for TLS, `redis+unix://` for a socket |
 /// | `zookeeper://HOST:PORT,HOST:PORT/CHROOT` | a ZooKeeper ensemble: coordination only |
 ///
@@ -136,6 +137,23 @@ impl Options {
             #[cfg(not(feature = "zookeeper"))]
             StoreUrl::ZooKeeper { .. } => {
                 return Err(crate::backend::url::left_out("zookeeper", "zookeeper"));
+            }
+            #[cfg(feature = "redis")]
+            StoreUrl::Redlock { url } => {
+                use crate::backend::quorum::{Address, Quorum};
+                Quorum::open(
+                    Address::parse(&url)?,
+                    crate::backend::url::redact(&url),
+                    self.clock.clone(),
+                    self.call_timeout,
+                    keeper.client(),
+                    wakeups(&keeper),
+                )
+                .await?
+            }
+            #[cfg(not(feature = "redis"))]
+            StoreUrl::Redlock { .. } => {
+                return Err(crate::backend::url::left_out("redlock", "redis"));
             }
         };
         Ok(Coordinator {

@@ -26,6 +26,8 @@ struct Inner {
     message: String,
     hint: Option<String>,
     source: Option<Source>,
+    /// Part of what was asked for may have been done, whatever the kind says.
+    partly: bool,
 }
 
 /// The kinds of failure a program may want to tell apart.
@@ -72,6 +74,7 @@ impl Error {
                 message: message.into(),
                 hint: None,
                 source: None,
+                partly: false,
             }),
         }
     }
@@ -96,6 +99,7 @@ impl Error {
                 message,
                 hint: e.hint.clone(),
                 source: None,
+                partly: e.partly,
             }),
         }
     }
@@ -123,6 +127,32 @@ impl Error {
     pub(crate) fn with_source(mut self, source: impl Into<Source>) -> Error {
         self.inner.source = Some(source.into());
         self
+    }
+
+    /// Part of what was asked for may have been done.
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_part_done(mut self, partly: bool) -> Error {
+        self.inner.partly = partly;
+        self
+    }
+
+    /// Whether it, or part of it, may have been done all the same, and must be undone.
+    pub(crate) fn may_have_happened(&self) -> bool {
+        // A script that failed half-way may have done it, too.
+        self.inner.partly
+            || matches!(
+                self.inner.kind,
+                ErrorKind::OutcomeUnknown | ErrorKind::Store
+            )
+    }
+
+    /// What went wrong, without saying to what and where.
+    #[cfg(feature = "redis")]
+    pub(crate) fn reason(&self) -> String {
+        match &self.inner.source {
+            Some(source) => format!("{}: {source}", self.inner.message),
+            None => self.inner.message.clone(),
+        }
     }
 
     /// The kind of failure.

@@ -199,11 +199,9 @@ impl Locks {
                 Ok(Attempt::Busy(holder))
             }
             Err(e) => {
-                match e.kind() {
-                    ErrorKind::OutcomeUnknown | ErrorKind::Store => {
-                        undos.iter().for_each(|undo| undo.claim().set_unanswered());
-                    }
-                    _ => forget(&mut undos),
+                match e.may_have_happened() {
+                    true => undos.iter().for_each(|undo| undo.claim().set_unanswered()),
+                    false => forget(&mut undos),
                 }
                 Err(e)
             }

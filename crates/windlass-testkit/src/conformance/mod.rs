@@ -89,6 +89,14 @@ impl Stage {
         }
     }
 
+    /// So many fresh servers whose majority decides, and which keep what they have said: so they
+    /// have a vote at once.
+    pub fn redlock(nodes: usize, flavor: Flavor) -> Stage {
+        let nodes = crate::RedlockNodes::durable(nodes, flavor).expect("servers to test on");
+        // As long as any backend allows: with nodes that forget nothing, that costs nothing.
+        Stage::new(nodes.url("max_ttl=8760h"), nodes)
+    }
+
     /// A store at `url`; `keep` lives as long as the stage.
     pub fn new(url: String, keep: impl Any + Send + Sync) -> Stage {
         Stage {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::binary::Flavor;
 use super::redis::RedisServer;
@@ -18,6 +18,7 @@ pub struct RedisServerBuilder {
     password: Option<String>,
     acl_users: Vec<(String, String)>,
     append_only: bool,
+    pub(super) folder_in: Option<PathBuf>,
     extra: Vec<(String, String)>,
 }
 
@@ -30,6 +31,7 @@ impl RedisServerBuilder {
             password: None,
             acl_users: Vec::new(),
             append_only: false,
+            folder_in: None,
             extra: Vec::new(),
         }
     }
@@ -72,6 +74,12 @@ impl RedisServerBuilder {
     /// [`RedisServer::restart`]. Off unless told otherwise: then nothing is persisted at all.
     pub fn append_only(mut self, append_only: bool) -> Self {
         self.append_only = append_only;
+        self
+    }
+
+    /// Puts the server's folder there, instead of where temporary files go.
+    pub fn folder_in(mut self, path: impl Into<PathBuf>) -> Self {
+        self.folder_in = Some(path.into());
         self
     }
 

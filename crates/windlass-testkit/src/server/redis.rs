@@ -153,7 +153,12 @@ impl RedisServer {
         let program = Self::available(wishes.flavor)
             .map_err(|text| io::Error::new(io::ErrorKind::NotFound, text))?;
         // A short name, because the path of a Unix socket has room for about a hundred bytes.
-        let folder = tempfile::Builder::new().prefix("wl-").tempdir()?;
+        let mut folder = tempfile::Builder::new();
+        folder.prefix("wl-");
+        let folder = match &wishes.folder_in {
+            Some(parent) => folder.tempdir_in(parent)?,
+            None => folder.tempdir()?,
+        };
         let tls = match wishes.tls {
             true => Some(TlsFiles::generate(folder.path())?),
             false => None,

@@ -371,6 +371,21 @@ pub struct Holder {
     pub note: Option<String>,
 }
 
+impl Holder {
+    /// Somebody, of whom nothing else is known.
+    #[cfg(feature = "redis")]
+    pub(crate) fn unknown() -> Holder {
+        Holder {
+            owner: "somebody else".to_owned(),
+            fence: None,
+            weight: 1,
+            remaining: None,
+            age: None,
+            note: None,
+        }
+    }
+}
+
 /// What can be seen from outside of anything that is claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

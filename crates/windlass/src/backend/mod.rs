@@ -15,6 +15,8 @@ pub(crate) mod news;
 mod once;
 mod permissions;
 #[cfg(feature = "redis")]
+pub(crate) mod quorum;
+#[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod refused;
 pub mod rules;

@@ -10,12 +10,13 @@ pub(crate) enum StoreUrl {
     Memory { name: Option<String> },
     File { path: PathBuf },
     Redis { url: String },
+    Redlock { url: String },
     ZooKeeper { url: String },
 }
 
 /// What each scheme is for: `connect` lists them when it meets an unknown one.
 const SCHEMES: &str = "memory:, file:PATH, redis://HOST, rediss://HOST, redis+unix:///SOCKET, \
-                       zookeeper://HOST,HOST/CHROOT";
+                       redlock://HOST,HOST,HOST, zookeeper://HOST,HOST/CHROOT";
 
 impl StoreUrl {
     pub(crate) fn parse(text: &str) -> Result<StoreUrl> {
@@ -25,6 +26,13 @@ impl StoreUrl {
                 format!("{:?} is not a store URL: it has no scheme", redact(text)),
             )
             .with_hint(format!("known URLs: {SCHEMES}")));
+        };
+        let with_servers = |example: &str| match rest.starts_with("//") && rest.len() > 2 {
+            true => Ok(text.to_owned()),
+            false => Err(
+                Error::invalid("connect", format!("{:?} names no server", redact(text)))
+                    .with_hint(format!("for example {example}")),
+            ),
         };
         match scheme {
             "memory" => Ok(StoreUrl::Memory {
@@ -42,28 +50,16 @@ impl StoreUrl {
                 Ok(StoreUrl::File { path: path.into() })
             }
             "redis" | "rediss" | "redis+unix" | "unix" => {
-                if !rest.starts_with("//") || rest.len() == 2 {
-                    return Err(Error::invalid(
-                        "connect",
-                        format!("{:?} names no server", redact(text)),
-                    )
-                    .with_hint("for example redis://127.0.0.1:6379"));
-                }
-                Ok(StoreUrl::Redis {
-                    url: text.to_owned(),
-                })
+                let url = with_servers("redis://127.0.0.1:6379")?;
+                Ok(StoreUrl::Redis { url })
+            }
+            "redlock" | "redlock+tls" => {
+                let url = with_servers("redlock://10.0.0.1,10.0.0.2,10.0.0.3")?;
+                Ok(StoreUrl::Redlock { url })
             }
             "zookeeper" => {
-                if !rest.starts_with("//") || rest.len() == 2 {
-                    return Err(Error::invalid(
-                        "connect",
-                        format!("{:?} names no server", redact(text)),
-                    )
-                    .with_hint("for example zookeeper://10.0.0.1:2181,10.0.0.2:2181/app"));
-                }
-                Ok(StoreUrl::ZooKeeper {
-                    url: text.to_owned(),
-                })
+                let url = with_servers("zookeeper://10.0.0.1:2181,10.0.0.2:2181/app")?;
+                Ok(StoreUrl::ZooKeeper { url })
             }
             _ => Err(Error::invalid(
                 "connect",

@@ -119,8 +119,7 @@ pub(crate) async fn acquire(wanted: Wanted<'_>, patience: Patience) -> Result<At
                 }
             }
             Err(e) => {
-                // A script that failed half-way may have granted it, too.
-                if matches!(e.kind(), ErrorKind::OutcomeUnknown | ErrorKind::Store) {
+                if e.may_have_happened() {
                     maybe_sent = true;
                     claim.set_unanswered();
                 }

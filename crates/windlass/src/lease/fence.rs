@@ -45,6 +45,8 @@ pub enum FenceStrength {
     Linearizable,
     /// Grows for as long as the one server keeps its data.
     SingleNode,
+    /// Grows for as long as a majority of the servers keep their counters.
+    Quorum,
 }
 
 impl fmt::Display for FenceStrength {
@@ -52,6 +54,7 @@ impl fmt::Display for FenceStrength {
         f.write_str(match self {
             FenceStrength::Linearizable => "linearizable",
             FenceStrength::SingleNode => "single-node",
+            FenceStrength::Quorum => "quorum",
         })
     }
 }

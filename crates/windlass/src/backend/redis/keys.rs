@@ -25,6 +25,7 @@
 //! | `windlass:seen:{TAG} ITEM`, `windlass:seen:{TAG}#DIGEST` | string, PX | that an item was seen |
 //! | `windlass:once:record:{TAG}` | hash, PX | what was done once: fence, payload, result |
 //! | `windlass:fence` | string | the counter that all fences come from |
+//! | `windlass:quorum:joined` | string | on a node of a quorum: the run of the server that may vote |
 //!
 //! `{TAG}` is the hash tag that puts a key in the slot of the bare name. It is the name itself,
 //! unless the name brings braces of its own; then the tag is the name's own, or a number of
@@ -37,6 +38,8 @@ use crate::lease::Owner;
 use crate::name::Name;
 
 pub(super) const FENCE: &str = "windlass:fence";
+/// Which run of the server has been told the counters of the other nodes of its quorum.
+pub(super) const JOINED: &str = "windlass:quorum:joined";
 const LINE: &str = "windlass:lock:line:";
 const CLAIM: &str = "windlass:lock:claim:";
 /// Of a Redis Cluster.

@@ -65,6 +65,11 @@ impl Link {
         &self.channel
     }
 
+    /// How often it has been dialled: another number for each connection.
+    pub(super) fn dialled(&self) -> u64 {
+        self.dialled.load(Ordering::Acquire)
+    }
+
     /// Sends one command.
     pub(super) async fn query<T: FromRedisValue>(
         self: &Arc<Link>,

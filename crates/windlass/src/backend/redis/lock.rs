@@ -266,7 +266,7 @@ pub(super) fn released(answer: Value) -> Result<Released> {
 }
 
 /// `holder or nil, its ms left, its record or nil, server's time in ms`.
-fn holder(parts: &[Value]) -> Option<Option<Holder>> {
+pub(super) fn holder(parts: &[Value]) -> Option<Option<Holder>> {
     let [owner, Value::Int(left), record, Value::Int(now)] = parts else {
         return None;
     };

@@ -37,6 +37,7 @@ mod script;
 mod seen;
 mod topic;
 mod translate;
+mod vote;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -47,6 +48,7 @@ use self::batch::Batcher;
 use self::link::Link;
 use self::lock::LockDecision;
 use self::room::RoomDecision;
+pub(crate) use self::vote::RedisVoter;
 use super::limit::{LimitAsk, LimitStore};
 use super::url::redact;
 use super::{

@@ -130,14 +130,7 @@ impl Redis {
                         Ok(Acquired::Busy(holder(owner, *left, bytes(record), *now)))
                     }
                     [Value::Int(what), Value::Int(number)] => {
-                        let number = *number as u32;
-                        let refusal = match what {
-                            4 => Refusal::OtherSize { stored: number },
-                            5 => Refusal::TooHeavy { stored: number },
-                            6 => Refusal::OtherWeight { claimed: number },
-                            _ => return Err(strange_answer(&answer)),
-                        };
-                        Ok(Acquired::Refused(refusal))
+                        refusal(*what, *number as u32).ok_or_else(|| strange_answer(&answer))
                     }
                     _ => Err(strange_answer(&answer)),
                 },
@@ -286,6 +279,17 @@ impl Redis {
         let address = record::address(self.link.channel(), wake.claim);
         format!("{address} {}", note.unwrap_or(""))
     }
+}
+
+/// Why a share cannot be granted, now or later.
+pub(super) fn refusal(what: i64, number: u32) -> Option<Acquired> {
+    let refusal = match what {
+        4 => Refusal::OtherSize { stored: number },
+        5 => Refusal::TooHeavy { stored: number },
+        6 => Refusal::OtherWeight { claimed: number },
+        _ => return None,
+    };
+    Some(Acquired::Refused(refusal))
 }
 
 /// What a record tells of a holder:

@@ -111,3 +111,35 @@ pub(super) static PERM_WRITE: LazyLock<Script> =
 
 pub(super) static ONCE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/once.lua")));
+
+/// The decisions on locks, for a node of a quorum: they propose numbers, and there are two more.
+pub(super) static VOTE_LOCK: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("scripts/lock/prelude.lua"),
+        include_str!("scripts/vote/lock_common.lua"),
+        include_str!("scripts/vote/fences.lua"),
+        include_str!("scripts/lock/shared.lua"),
+        include_str!("scripts/lock/acquire.lua"),
+        include_str!("scripts/lock/renew.lua"),
+        include_str!("scripts/lock/release.lua"),
+        include_str!("scripts/lock/break.lua"),
+        include_str!("scripts/vote/lock_more.lua"),
+        include_str!("scripts/vote/lock_dispatch.lua"),
+    ))
+});
+
+/// The same for all that is not a lock.
+pub(super) static VOTE_ROOM: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("scripts/room/common.lua"),
+        include_str!("scripts/vote/fences.lua"),
+        include_str!("scripts/room/sitting.lua"),
+        include_str!("scripts/room/decisions.lua"),
+        include_str!("scripts/vote/room_more.lua"),
+        include_str!("scripts/vote/room_dispatch.lua"),
+    ))
+});
+
+/// Tells a node of a quorum the counters of the others.
+pub(super) static VOTE_JOIN: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/vote/join.lua")));

@@ -14,3 +14,4 @@ pub mod once;
 pub mod operation;
 pub mod permissions;
 pub mod seen;
+pub mod vote;

@@ -35,7 +35,8 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local replies, undecided = {}, {}
 do
   local pcall_redis = redis.pcall
-  local arity = {A = 5, N = 5, R = 1, S = 2, Z = 1}
+  -- D and Y are for a node of a quorum: see vote/room_more.lua.
+  local arity = {A = 5, N = 5, R = 1, S = 2, Z = 1, D = 5, Y = 4}
   local key, arg, n, last = 2, 2, 0, #ARGV
   while arg < last do
     local letter, kind, owner = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2]

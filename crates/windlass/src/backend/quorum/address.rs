@@ -1,0 +1,178 @@
+//! `redlock://HOST,HOST,HOST?…`: who the members are.
+
+use std::time::Duration;
+
+use crate::backend::url::redact;
+use crate::error::{Error, Result};
+
+/// The longest ttl that may be asked for, unless the URL says otherwise.
+pub(crate) const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
+/// The longest that one node is waited for, unless the URL says otherwise.
+const DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A quorum's URL, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// One Redis URL for each member.
+    pub(crate) members: Vec<String>,
+    /// No claim may live longer: a node without durable storage has no vote for as long after it
+    /// was started.
+    pub(crate) max_ttl: Duration,
+    /// The longest that one node is waited for.
+    pub(crate) node_timeout: Duration,
+}
+
+impl Address {
+    pub(crate) fn parse(url: &str) -> Result<Address> {
+        let invalid = |message: String| {
+            Error::invalid("connect", message)
+                .with_backend(redact(url))
+                .with_hint("for example redlock://10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379")
+        };
+        let (scheme, rest) = url
+            .split_once("://")
+            .ok_or_else(|| invalid("the URL names no servers".into()))?;
+        let scheme = match scheme {
+            "redlock+tls" => "rediss",
+            _ => "redis",
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (credentials, rest) = match rest.rsplit_once('@') {
+            Some((credentials, rest)) => (format!("{credentials}@"), rest),
+            None => (String::new(), rest),
+        };
+        let (hosts, database) = match rest.split_once('/') {
+            Some((hosts, database)) => (hosts, format!("/{database}")),
+            None => (rest, String::new()),
+        };
+        let mut address = Address {
+            members: Vec::new(),
+            max_ttl: DEFAULT_MAX_TTL,
+            node_timeout: DEFAULT_NODE_TIMEOUT,
+        };
+        let mut passed_on = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=') {
+                Some(("max_ttl", value)) => address.max_ttl = duration(value).map_err(invalid)?,
+                Some(("node_timeout", value)) => {
+                    address.node_timeout = duration(value).map_err(invalid)?;
+                }
+                Some(("tls_ca", _)) => passed_on.push(pair),
+                _ => {
+                    let name = pair.split('=').next().unwrap_or(pair);
+                    return Err(invalid(format!(
+                        "unknown parameter {name:?}; there are max_ttl, node_timeout and tls_ca"
+                    )));
+                }
+            }
+        }
+        let query = match passed_on.is_empty() {
+            true => String::new(),
+            false => format!("?{}", passed_on.join("&")),
+        };
+        let mut seen: Vec<String> = Vec::new();
+        for host in hosts.split(',') {
+            if host.is_empty() {
+                return Err(invalid("a host is missing between the commas".into()));
+            }
+            let whole = with_port(host);
+            if seen.contains(&whole) {
+                return Err(invalid(format!(
+                    "{whole} is named twice: a node has one vote"
+                )));
+            }
+            seen.push(whole);
+            address
+                .members
+                .push(format!("{scheme}://{credentials}{host}{database}{query}"));
+        }
+        match address.members.len() {
+            1 => Err(invalid("one node is no quorum".into())
+                .with_hint("use redis:// for one server, or name three or five")),
+            n if n % 2 == 0 => Err(invalid(format!(
+                "{n} nodes survive the loss of no more of them than {} do, and ask more of them",
+                n - 1
+            ))
+            .with_hint("name an odd number of nodes")),
+            _ => Ok(address),
+        }
+    }
+}
+
+/// With the port that goes without saying, so that one node under two spellings is found out.
+fn with_port(host: &str) -> String {
+    let host = host.to_ascii_lowercase();
+    let has_port = match host.rsplit_once(':') {
+        // An IPv6 address has colons of its own, in brackets.
+        Some((_, port)) => !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()),
+        None => false,
+    };
+    match has_port && !host.ends_with(']') {
+        true => host,
+        false => format!("{host}:6379"),
+    }
+}
+
+/// `250ms`, `30s`, `5m`, `24h`.
+fn duration(text: &str) -> std::result::Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: Option<u64> = digits.parse().ok().filter(|number| *number > 0);
+    let unit = match &text[digits.len()..] {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    };
+    let ms = number.zip(unit).and_then(|(n, unit)| n.checked_mul(unit));
+    ms.map(Duration::from_millis)
+        .ok_or_else(|| format!("{text:?} is not a duration such as 250ms, 30s, 5m"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn members_share_what_is_said_once() {
+        let address = Address::parse(
+            "redlock://ann:s3cret@a:1,b,c:3/2?max_ttl=10s&node_timeout=50ms&tls_ca=/ca.pem",
+        )
+        .unwrap();
+        assert_eq!(
+            address.members,
+            [
+                "redis://ann:s3cret@a:1/2?tls_ca=/ca.pem",
+                "redis://ann:s3cret@b/2?tls_ca=/ca.pem",
+                "redis://ann:s3cret@c:3/2?tls_ca=/ca.pem"
+            ]
+        );
+        assert_eq!(address.max_ttl, Duration::from_secs(10));
+        assert_eq!(address.node_timeout, Duration::from_millis(50));
+        let tls = Address::parse("redlock+tls://a,b,[::1]:3").unwrap();
+        assert_eq!(tls.members[2], "rediss://[::1]:3");
+    }
+
+    #[test]
+    fn bad_members_are_explained() {
+        for (url, word) in [
+            ("redlock://a", "no quorum"),
+            ("redlock://a,b", "2 nodes"),
+            ("redlock://a,b,c,d", "4 nodes"),
+            ("redlock://a,b,A:6379", "named twice"),
+            ("redlock://a,,b", "missing"),
+            ("redlock://a,b,", "missing"),
+            ("redlock://a,b,c?max_ttl=0s", "duration"),
+            ("redlock://a,b,c?max_ttl=5", "duration"),
+            ("redlock://a,b,c?nodes=5", "unknown parameter"),
+        ] {
+            let e = Address::parse(url).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::InvalidInput, "{url}");
+            assert!(e.to_string().contains(word), "{url}: {e}");
+            assert!(e.hint().is_some(), "{url}");
+        }
+        let e = Address::parse("redlock://ann:s3cret@a,b").unwrap_err();
+        assert!(!format!("{e} {e:?}").contains("s3cret"));
+    }
+}

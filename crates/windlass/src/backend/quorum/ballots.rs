@@ -1,0 +1,169 @@
+//! Those who wait: in line on every node, and ahead of the others on some.
+//!
+//! A claim waits in the lines of all nodes. A node that hands it the lock tells this client, and
+//! when a majority has, the claim is looked at: it holds. If each of several claims is handed a
+//! minority, nobody tells anybody anything more; so whoever was handed some is looked at after a moment,
+//! too, and [gives way](super::renew) if need be.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use super::Shared;
+use crate::backend::{Ask, Kind, WakeUps};
+use crate::lease::{Fence, Owner};
+use crate::name::Name;
+
+/// Long enough that the other nodes' wake-ups have come, if they are coming.
+const A_MOMENT: Duration = Duration::from_millis(3);
+
+type Key = (Kind, Name, Owner);
+
+/// The claims of this client that wait in line.
+#[derive(Default)]
+pub(super) struct Ballots {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    by_claim: HashMap<u64, Ballot>,
+    by_key: HashMap<Key, u64>,
+}
+
+struct Ballot {
+    /// What was asked for, for a node that has forgotten it.
+    ask: Ask,
+    /// The nodes that have said that it holds there, one bit each.
+    held: u64,
+    /// A look is due in a moment.
+    looking: bool,
+}
+
+impl Ballots {
+    /// The claim waits.
+    pub(super) fn insert(&self, ask: Ask) {
+        let mut table = self.table();
+        let claim = ask.wake.claim;
+        let key = (ask.kind, ask.name.clone(), ask.owner.clone());
+        table.by_key.insert(key, claim);
+        let ballot = Ballot {
+            ask,
+            held: 0,
+            looking: false,
+        };
+        table.by_claim.insert(claim, ballot);
+    }
+
+    /// What was asked for, if the claim waits.
+    pub(super) fn waiting(&self, claim: u64) -> Option<Ask> {
+        let table = self.table();
+        table.by_claim.get(&claim).map(|ballot| ballot.ask.clone())
+    }
+
+    /// The claim waits no more.
+    pub(super) fn remove(&self, claim: u64) {
+        let mut table = self.table();
+        if let Some(Ballot { ask, .. }) = table.by_claim.remove(&claim) {
+            let key = (ask.kind, ask.name, ask.owner);
+            if table.by_key.get(&key) == Some(&claim) {
+                table.by_key.remove(&key);
+            }
+        }
+    }
+
+    /// Whatever this owner waits for under that name, it waits no more.
+    pub(super) fn forget(&self, kind: Kind, name: &Name, owner: &Owner) {
+        let mut table = self.table();
+        if table.by_key.is_empty() {
+            return;
+        }
+        let key = (kind, name.clone(), owner.clone());
+        if let Some(claim) = table.by_key.remove(&key) {
+            table.by_claim.remove(&claim);
+        }
+    }
+
+    /// It holds on these nodes, as of now.
+    pub(super) fn holds(&self, claim: u64, nodes: impl Iterator<Item = usize>) {
+        if let Some(ballot) = self.table().by_claim.get_mut(&claim) {
+            ballot.held = nodes.fold(0, |bits, node| bits | 1 << node);
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Nothing in here panics between two changes that belong together.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Has a waiting claim looked at in a moment.
+    pub(super) fn look_soon(self: &Arc<Shared>, claim: u64) {
+        match self.ballots.table().by_claim.get_mut(&claim) {
+            Some(ballot) if !ballot.looking => ballot.looking = true,
+            _ => return,
+        }
+        let shared = Arc::downgrade(self);
+        let clock = self.clock.clone();
+        // Not all at once: of two who meet again and again, one should be first some time.
+        let moment = A_MOMENT.mul_f64(rand::random_range(1.0..=2.0));
+        self.runtime.spawn(async move {
+            clock.sleep(moment).await;
+            let Some(shared) = shared.upgrade() else {
+                return;
+            };
+            match shared.ballots.table().by_claim.get_mut(&claim) {
+                Some(ballot) => ballot.looking = false,
+                None => return,
+            }
+            shared.look_now(claim);
+        });
+    }
+
+    fn look_now(&self, claim: u64) {
+        if let Some(keeper) = self.wakeups.upgrade() {
+            keeper.granted(claim, None);
+        }
+    }
+}
+
+/// Hears one node's wake-ups.
+pub(super) struct Ear {
+    pub(super) node: usize,
+    pub(super) shared: OnceLock<Weak<Shared>>,
+}
+
+impl Ear {
+    fn shared(&self) -> Option<Arc<Shared>> {
+        self.shared.get()?.upgrade()
+    }
+}
+
+impl WakeUps for Ear {
+    fn granted(&self, claim: u64, fence: Option<Fence>) {
+        let Some(shared) = self.shared() else {
+            return;
+        };
+        let told_to_ask = fence == Some(Fence::new(0));
+        let held = match shared.ballots.table().by_claim.get_mut(&claim) {
+            Some(ballot) => {
+                ballot.held |= 1 << self.node;
+                ballot.held.count_ones() as usize
+            }
+            // Faster than the answer "you are in line": then it is looked at when that is here.
+            None => 0,
+        };
+        if held == 0 || held >= shared.majority || told_to_ask {
+            shared.look_now(claim);
+        } else {
+            shared.look_soon(claim);
+        }
+    }
+
+    fn missed(&self) {
+        if let Some(keeper) = self.shared().and_then(|shared| shared.wakeups.upgrade()) {
+            keeper.missed();
+        }
+    }
+}

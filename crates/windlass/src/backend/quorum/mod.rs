@@ -1,0 +1,307 @@
+//! `redlock://` — several independent servers, of which a majority decides.
+//!
+//! A claim is held while a majority of the nodes grants it; two majorities have a node in common, so
+//! two holders exclude each other there. All nodes are asked at once, and whatever a majority cannot
+//! change any more is the answer. How fences grow without a clock is in [`rules::vote`]; who has
+//! a vote is in [`node`]; how those who wait are served is in [`ballots`] and [`renew`].
+//!
+//! [`rules::vote`]: crate::backend::rules::vote
+
+mod acquire;
+mod address;
+mod ballots;
+mod claims;
+mod examine;
+mod failure;
+mod gate;
+mod latch;
+mod look;
+mod news;
+mod node;
+mod release;
+mod renew;
+mod round;
+mod voter;
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+pub(crate) use self::address::Address;
+use self::ballots::{Ballots, Ear};
+use self::failure::Failures;
+use self::node::Node;
+use self::round::Round;
+pub(crate) use self::voter::{Confirmed, Standing, Voter};
+use super::redis::RedisVoter;
+use super::refused::Refused;
+use super::rules::vote;
+use super::{
+    Backend, Capabilities, ClaimStore, Finding, GateStore, LatchStore, NewsStore, Pending, WakeUps,
+};
+use crate::error::{Error, Result};
+use crate::lease::{Clock, FenceStrength};
+
+/// The word for it in answers and errors.
+const KIND: &str = "redlock";
+
+/// The `redlock://` backend, as one coordinator sees it.
+#[derive(Clone)]
+pub(crate) struct Quorum {
+    address: Arc<str>,
+    shared: Arc<Shared>,
+}
+
+/// What all calls share.
+pub(super) struct Shared {
+    nodes: Vec<Arc<Node>>,
+    majority: usize,
+    max_ttl: Duration,
+    node_timeout: Duration,
+    clock: Clock,
+    runtime: Handle,
+    /// The highest number that was seen or proposed.
+    highest: AtomicU64,
+    /// Held while a request is sent to all nodes, so that all get requests in one order.
+    order: Mutex<()>,
+    ballots: Ballots,
+    wakeups: Weak<dyn WakeUps>,
+    /// They live as long as the nodes that talk to them.
+    _ears: Vec<Arc<Ear>>,
+}
+
+impl Quorum {
+    pub(crate) async fn open(
+        address: Address,
+        shown: String,
+        clock: Clock,
+        call_timeout: Duration,
+        id: u64,
+        wakeups: Weak<dyn WakeUps>,
+    ) -> Result<Arc<dyn Backend>> {
+        let in_words = |e: Error| e.with_backend(shown.clone());
+        let node_timeout = address.node_timeout.min(call_timeout);
+        let (mut nodes, mut ears) = (Vec::new(), Vec::new());
+        for (node, url) in address.members.iter().enumerate() {
+            let ear = Arc::new(Ear {
+                node,
+                shared: OnceLock::new(),
+            });
+            let weak: Weak<Ear> = Arc::downgrade(&ear);
+            let voter = RedisVoter::new(url, node_timeout, id, weak).map_err(in_words)?;
+            nodes.push(Arc::new(Node::new(host_of(url), Arc::new(voter))));
+            ears.push(ear);
+        }
+        let shared = Arc::new(Shared {
+            majority: vote::majority(nodes.len()),
+            nodes,
+            max_ttl: address.max_ttl,
+            node_timeout,
+            clock,
+            runtime: Handle::current(),
+            highest: AtomicU64::new(0),
+            order: Mutex::new(()),
+            ballots: Ballots::default(),
+            wakeups,
+            _ears: ears.clone(),
+        });
+        for ear in &ears {
+            let _ = ear.shared.set(Arc::downgrade(&shared));
+        }
+        shared.meet().await.map_err(in_words)?;
+        Ok(Arc::new(Quorum {
+            address: shown.into(),
+            shared,
+        }))
+    }
+}
+
+impl Shared {
+    /// Finds out who can be reached: fewer than a majority is no store. Whether they have a vote yet is
+    /// another matter.
+    async fn meet(self: &Arc<Shared>) -> Result<()> {
+        let greet = |node: &Arc<Node>| -> Pending<'static, ()> {
+            let (node, shared) = (Arc::clone(node), Arc::clone(self));
+            Box::pin(async move {
+                node.voter.standing().await?;
+                // A node without a vote is named when it is asked to vote.
+                let _ = node.clear(&shared).await;
+                Ok(())
+            })
+        };
+        let mut round = Round::new(self.nodes.iter().map(greet));
+        let (mut met, mut failures) = (0, Failures::default());
+        // Twice the time of a call: it takes a connection and several questions.
+        let heard = round.hear(|node, answer| {
+            match answer {
+                Ok(()) => met += 1,
+                Err(e) => failures.add(node, e),
+            }
+            match met + failures.len() == self.nodes.len() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        self.clock.within(2 * self.node_timeout, heard).await;
+        failures.silent(round.silent());
+        match met >= self.majority {
+            true => Ok(()),
+            false => Err(failures.error(self, 0).with_operation("connect")),
+        }
+    }
+
+    /// How long all nodes are waited for, on behalf of a claim that lives so long.
+    fn limit(&self, ttl: Duration) -> Duration {
+        (ttl / 5).clamp(
+            Duration::from_millis(20),
+            self.node_timeout.max(Duration::from_millis(20)),
+        )
+    }
+
+    /// A number that nobody here has proposed before.
+    fn propose(&self, at_least: u64) -> u64 {
+        self.saw(at_least.saturating_sub(1));
+        self.highest.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    fn saw(&self, number: u64) {
+        self.highest.fetch_max(number, Ordering::AcqRel);
+    }
+
+    /// The highest counter of the other nodes, if enough of them can be asked.
+    async fn highest_elsewhere(self: &Arc<Shared>, but: &Node) -> Result<u64> {
+        let others: Vec<&Arc<Node>> = self.nodes.iter().filter(|n| n.name != but.name).collect();
+        let question = |node: &&Arc<Node>| -> Pending<'static, Standing> {
+            let node = Arc::clone(node);
+            Box::pin(async move { node.voter.standing().await })
+        };
+        let mut round = Round::new(others.iter().map(question));
+        let (mut answers, mut intact, mut highest) = (0, 0, 0);
+        let heard = round.hear(|_, answer| {
+            if let Ok(standing) = answer {
+                answers += 1;
+                highest = highest.max(standing.counter.unwrap_or(0));
+                if standing.joined || standing.durable && standing.counter.is_some() {
+                    intact += 1;
+                }
+            }
+            ControlFlow::<()>::Continue(())
+        });
+        self.clock.within(self.node_timeout, heard).await;
+        if answers < self.majority {
+            return Err(Error::new(
+                crate::error::ErrorKind::Unreachable,
+                "call",
+                format!(
+                    "it has lost its counter, and must hear those of {} others first; {answers} answered",
+                    self.majority
+                ),
+            ));
+        }
+        if intact < self.majority {
+            tracing::info!(
+                node = but.name,
+                intact,
+                "few of the other nodes remember their counters: numbers begin at the servers' clocks"
+            );
+        }
+        Ok(highest)
+    }
+
+    /// Lets what is still on its way arrive, with a deadline of its own.
+    fn finish<T: Send + 'static>(self: &Arc<Shared>, mut round: Round<T>, limit: Duration) {
+        if round.silent().next().is_none() {
+            return;
+        }
+        let clock = self.clock.clone();
+        self.runtime.spawn(async move {
+            let rest = round.hear(|_, _| ControlFlow::<()>::Continue(()));
+            clock.within(limit, rest).await;
+        });
+    }
+}
+
+impl Backend for Quorum {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn claims(&self) -> Arc<dyn ClaimStore> {
+        Arc::new(self.clone())
+    }
+
+    fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::new(self.clone())
+    }
+
+    fn latches(&self) -> Arc<dyn LatchStore> {
+        Arc::new(self.clone())
+    }
+
+    fn news(&self) -> Arc<dyn NewsStore> {
+        Arc::new(self.clone())
+    }
+
+    fn counters(&self) -> Arc<dyn super::counter::CounterStore> {
+        Arc::new(Refused(KIND))
+    }
+
+    fn limits(&self) -> Arc<dyn super::limit::LimitStore> {
+        Arc::new(Refused(KIND))
+    }
+
+    fn blooms(&self) -> Arc<dyn super::BloomStore> {
+        Arc::new(Refused(KIND))
+    }
+
+    fn permissions(&self) -> Arc<dyn super::PermissionStore> {
+        Arc::new(Refused(KIND))
+    }
+
+    fn seen(&self) -> Arc<dyn super::SeenStore> {
+        Arc::new(Refused(KIND))
+    }
+
+    fn onces(&self) -> Arc<dyn super::OnceStore> {
+        Arc::new(Refused(KIND))
+    }
+
+    fn topics(&self) -> Arc<dyn super::TopicStore> {
+        Arc::new(Refused(KIND))
+    }
+
+    fn examine(&self) -> Pending<'_, Vec<Finding>> {
+        Box::pin(self.shared.examine())
+    }
+}
+
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    kind: KIND,
+    fences: FenceStrength::Quorum,
+    reach: "all that reach a majority of the nodes",
+    durability: "survives the loss of a minority of the nodes; a node that forgot has no vote until \
+                 all it may have granted has ended",
+};
+
+/// Host and port, for people.
+fn host_of(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    rest.split(['/', '?']).next().unwrap_or(rest).to_owned()
+}
+
+impl fmt::Debug for Quorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Quorum")
+            .field("nodes", &self.shared.nodes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,215 @@
+//! A member: whether it has a vote, and what is still to be given back there.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::{Shared, Voter};
+use crate::backend::rules::vote::may_vote;
+use crate::backend::{Kind, Pending, WakeAddress};
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease::{Fence, Moment, Owner};
+use crate::name::Name;
+
+/// `uptime_in_seconds` is the difference of two rounded times.
+const ROUNDING: Duration = Duration::from_secs(1);
+/// What is owed to a node that does not answer is remembered up to here; the rest ends by its ttl.
+const MOST_DEBTS: usize = 10_000;
+/// Between two tries to pay a debt.
+const PAUSE: Duration = Duration::from_millis(200);
+
+pub(super) struct Node {
+    /// Host and port.
+    pub(super) name: String,
+    pub(super) voter: Arc<dyn Voter>,
+    /// The connection over which it was found to have a vote; 0 if none.
+    cleared: AtomicU64,
+    /// Held while it is asked for its standing, so that all who need to know share one question.
+    checking: tokio::sync::Mutex<Option<Barred>>,
+    /// Whether it is durable, and how long it had been up at that moment, when it was last asked.
+    memory: Mutex<Option<(bool, Duration, Moment)>>,
+    debts: Mutex<VecDeque<Debt>>,
+}
+
+/// Has no vote yet.
+struct Barred {
+    connection: u64,
+    until: Moment,
+    reason: String,
+}
+
+/// A claim that may still be there, and should not.
+pub(super) struct Debt {
+    pub(super) kind: Kind,
+    pub(super) name: Name,
+    pub(super) owner: Owner,
+    pub(super) claim: Option<WakeAddress>,
+    /// From then on it has ended by itself.
+    pub(super) until: Moment,
+}
+
+impl Node {
+    pub(super) fn new(name: String, voter: Arc<dyn Voter>) -> Node {
+        Node {
+            name,
+            voter,
+            cleared: AtomicU64::new(0),
+            checking: tokio::sync::Mutex::new(None),
+            memory: Mutex::new(None),
+            debts: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    /// Asks for something that counts as a vote. It does not count if the node turns out to have none,
+    /// or may have been started anew meanwhile.
+    pub(super) fn ask<T: Send + 'static>(
+        self: &Arc<Node>,
+        shared: &Arc<Shared>,
+        question: impl FnOnce(&dyn Voter) -> Pending<'static, T> + Send + 'static,
+    ) -> Pending<'static, T> {
+        let node = Arc::clone(self);
+        if let Some(connection) = self.cleared() {
+            // Asked here and not when awaited, so that questions leave in the order of asking.
+            let answer = question(&*self.voter);
+            return Box::pin(async move { node.same(connection, answer.await?) });
+        }
+        let shared = Arc::clone(shared);
+        Box::pin(async move {
+            let connection = node.clear(&shared).await?;
+            let answer = question(&*node.voter).await?;
+            node.same(connection, answer)
+        })
+    }
+
+    /// The connection, if the node is known to have a vote as long as that lasts.
+    fn cleared(&self) -> Option<u64> {
+        let connection = self.voter.connection();
+        let cleared = self.cleared.load(Ordering::Acquire) == connection && connection != 0;
+        cleared.then_some(connection)
+    }
+
+    pub(super) fn same<T>(&self, connection: u64, answer: T) -> Result<T> {
+        match self.voter.connection() == connection {
+            true => Ok(answer),
+            false => Err(Error::new(
+                ErrorKind::OutcomeUnknown,
+                "call",
+                "the connection broke while it was asked: it may have forgotten",
+            )),
+        }
+    }
+
+    /// Finds out whether the node has a vote, and lets it in if it may have one now.
+    pub(super) async fn clear(&self, shared: &Arc<Shared>) -> Result<u64> {
+        let mut barred = self.checking.lock().await;
+        if let Some(connection) = self.cleared() {
+            return Ok(connection);
+        }
+        let now = shared.clock.now();
+        if let Some(barred) = &*barred
+            && barred.connection == self.voter.connection()
+            && now < barred.until
+        {
+            return Err(no_vote(&barred.reason));
+        }
+        let mut connection = self.voter.connection();
+        let standing = loop {
+            let standing = self.voter.standing().await?;
+            let now_over = self.voter.connection();
+            if connection == now_over {
+                break standing;
+            }
+            connection = now_over;
+        };
+        let up = standing.up.saturating_sub(ROUNDING);
+        *self.memory.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((standing.durable, up, now));
+        let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+        if !may_vote(standing.durable, millis(up), millis(shared.max_ttl)) {
+            let left = shared.max_ttl.saturating_sub(up) + ROUNDING;
+            let reason = format!(
+                "it was started {} s ago without durable storage, and may have forgotten what it \
+                 granted: it has no vote for another {} s",
+                standing.up.as_secs(),
+                left.as_secs()
+            );
+            let error = no_vote(&reason);
+            *barred = Some(Barred {
+                connection,
+                until: now + left,
+                reason,
+            });
+            return Err(error);
+        }
+        if !standing.joined {
+            // Only now: as long as somebody may count on a grant from before, a fence may be about to
+            // be raised on nodes that would be asked too early.
+            let floor = match (standing.durable, standing.counter) {
+                (true, Some(_)) => 0,
+                _ => shared.highest_elsewhere(self).await?,
+            };
+            self.voter.join(standing.run, Fence::new(floor)).await?;
+        }
+        *barred = None;
+        self.cleared.store(connection, Ordering::Release);
+        Ok(connection)
+    }
+
+    /// Whether it is durable, and how long it has been up at least.
+    pub(super) fn memory(&self, now: Moment) -> Option<(bool, Duration)> {
+        let memory = *self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.map(|(durable, up, then)| (durable, up + now.since(then)))
+    }
+
+    /// Gives a claim back in the background, as soon as the node answers again.
+    pub(super) fn owe(self: &Arc<Node>, shared: &Arc<Shared>, debt: Debt) {
+        let first = {
+            let mut debts = self.debts();
+            if debts.len() >= MOST_DEBTS {
+                debts.pop_front();
+            }
+            debts.push_back(debt);
+            debts.len() == 1
+        };
+        if first {
+            let (node, clock) = (Arc::clone(self), shared.clock.clone());
+            shared.runtime.spawn(async move {
+                clock.sleep(PAUSE).await;
+                while let Some(pay) = node.next_debt(clock.now()) {
+                    match pay.await {
+                        Ok(()) => drop(node.debts().pop_front()),
+                        Err(_) => clock.sleep(PAUSE).await,
+                    }
+                }
+            });
+        }
+    }
+
+    fn next_debt(&self, now: Moment) -> Option<Pending<'static, ()>> {
+        let mut debts = self.debts();
+        while debts.front().is_some_and(|debt| debt.until <= now) {
+            debts.pop_front();
+        }
+        let debt = debts.front()?;
+        let (name, owner) = (debt.name.clone(), debt.owner.clone());
+        let answer = self.voter.release(debt.kind, name, owner, debt.claim);
+        Some(Box::pin(async move { answer.await.map(drop) }))
+    }
+
+    fn debts(&self) -> MutexGuard<'_, VecDeque<Debt>> {
+        // Each change is a single insertion or removal: a panic leaves nothing half done.
+        self.debts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn no_vote(reason: &str) -> Error {
+    Error::new(ErrorKind::Unreachable, "call", reason)
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}

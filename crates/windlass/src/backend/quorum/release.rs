@@ -1,0 +1,78 @@
+//! Giving up claims: on all nodes, whether they answer or not.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::node::{Debt, Node};
+use super::{Failures, Quorum, Round, Shared};
+use crate::backend::{Kind, Pending, Released, WakeAddress};
+use crate::error::Result;
+use crate::lease::Owner;
+use crate::name::Name;
+
+impl Quorum {
+    pub(super) async fn give_up(
+        shared: Arc<Shared>,
+        kind: Kind,
+        name: Name,
+        owner: Owner,
+        claim: Option<WakeAddress>,
+    ) -> Result<Released> {
+        shared.ballots.forget(kind, &name, &owner);
+        let limit = shared.node_timeout;
+        // Whatever a node has of the claim has ended by then.
+        let until = shared.clock.now() + shared.max_ttl;
+        let question = |node: &Arc<Node>| -> Pending<'static, Released> {
+            // Whether it has a vote does not matter: it may have the claim.
+            let answer = node.voter.release(kind, name.clone(), owner.clone(), claim);
+            let (node, shared) = (Arc::clone(node), Arc::clone(&shared));
+            let (name, owner) = (name.clone(), owner.clone());
+            Box::pin(async move {
+                let answer = answer.await;
+                if answer.is_err() {
+                    let debt = Debt {
+                        kind,
+                        name,
+                        owner,
+                        claim,
+                        until,
+                    };
+                    node.owe(&shared, debt);
+                }
+                answer
+            })
+        };
+        let mut round = Round::new(shared.nodes.iter().map(question));
+        let (mut held, mut waiting, mut nothing) = (0, 0, 0);
+        let mut failures = Failures::default();
+        let (nodes, majority) = (shared.nodes.len(), shared.majority);
+        let heard = round.hear(|node, answer| {
+            match answer {
+                Ok(Released::WasHeld) => held += 1,
+                Ok(Released::WasWaiting) => waiting += 1,
+                Ok(Released::WasGone) => nothing += 1,
+                Err(e) => failures.add(node, e),
+            }
+            let answered = held + waiting + nothing;
+            // What was held on too few is not to be told from what was waited for, or is gone.
+            let not_held = held + (nodes - answered - failures.len()) < majority;
+            match held >= majority || not_held && answered >= majority {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        shared.clock.within(limit, heard).await;
+        let answered = held + waiting + nothing;
+        failures.silent(round.silent());
+        // Those that have not answered go on being asked, and owe it if they never do.
+        shared.finish(round, 2 * limit);
+        if answered < majority {
+            return Err(failures.error(&shared, answered));
+        }
+        Ok(match (held, waiting) {
+            (held, _) if held >= majority => Released::WasHeld,
+            (0, 0) => Released::WasGone,
+            _ => Released::WasWaiting,
+        })
+    }
+}
