@@ -229,7 +229,8 @@ impl Shared {
     /// Keeps what is held alive: each claim on a majority.
     async fn renew_held(self: &Arc<Shared>, claims: Vec<Renewal>) -> Vec<Result<Renewed>> {
         let shortest = claims.iter().map(|claim| claim.ttl).min();
-        let limit = self.limit(shortest.unwrap_or(self.node_timeout));
+        // Longer than a vote may take: whoever is late has renewed all the same.
+        let limit = (shortest.unwrap_or(self.node_timeout) / 2).min(self.node_timeout);
         let question = |node: &Arc<Node>| -> Pending<'static, Vec<Result<Renewed>>> {
             let claims = claims.clone();
             node.ask(self, move |voter| voter.renew(claims))

@@ -1,0 +1,348 @@
+//! What there is at one moment, and how it changes.
+
+use stateright::Representative;
+use windlass::backend::rules::vote::draw;
+
+use crate::NODES;
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct State {
+    /// The nodes.
+    pub nodes: [Node; NODES],
+    /// The clients.
+    pub clients: Vec<Client>,
+    /// On their way to nodes, sorted. What is never delivered is lost.
+    pub requests: Vec<Request>,
+    /// On their way to clients, sorted.
+    pub replies: Vec<Reply>,
+    /// The highest fence that the gate has admitted.
+    pub gate: u8,
+    /// The gate has refused a write.
+    pub refused: bool,
+    /// The gate has admitted what it should not have.
+    pub stale_write: bool,
+    /// How many claims have expired.
+    pub expiries: u8,
+    /// How many memories were lost.
+    pub losses: u8,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Node {
+    /// The highest number it has given.
+    pub counter: u8,
+    /// Who has the lock here.
+    pub holder: Option<u8>,
+    /// Whether it votes.
+    pub phase: Phase,
+}
+
+/// Whether a node votes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    /// It does.
+    Votes,
+    /// It has lost its memory, and somebody may count on what it has forgotten.
+    Quarantine,
+    /// Nobody does any more; it hears the others' counters.
+    Joins {
+        /// Whose, one bit each.
+        heard: u8,
+    },
+}
+
+/// One client, with one acquisition.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Client {
+    /// How far it has come.
+    pub attempt: Attempt,
+    /// The highest fence of all acquisitions that were complete when it began.
+    pub after: u8,
+    /// The nodes that have lost their memory since it began, one bit each: it may count on what they
+    /// have forgotten.
+    pub forgotten: u8,
+}
+
+/// An acquisition.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Attempt {
+    /// Not yet.
+    NotBegun,
+    /// It waits for replies.
+    Asking {
+        /// The numbers it was given in this round, by node.
+        numbers: Vec<(u8, u8)>,
+        /// Which round.
+        round: u8,
+    },
+    /// It holds, or believes so.
+    Held {
+        /// Its fence.
+        fence: u8,
+        /// Whether it has tried to write.
+        wrote: bool,
+    },
+    /// Its time was over before it was complete.
+    Over,
+}
+
+/// A client asks a node for its vote (round 0), or for another number.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Request {
+    /// Who.
+    pub client: usize,
+    /// In which round.
+    pub round: u8,
+    /// Whom.
+    pub node: usize,
+    /// The number it would like.
+    pub proposal: u8,
+}
+
+/// A node's yes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Reply {
+    /// To whom.
+    pub client: usize,
+    /// In which round.
+    pub round: u8,
+    /// From whom.
+    pub node: usize,
+    /// The number it gave.
+    pub number: u8,
+}
+
+impl State {
+    pub(crate) fn new(clients: usize) -> State {
+        let node = Node {
+            counter: 0,
+            holder: None,
+            phase: Phase::Votes,
+        };
+        let client = Client {
+            attempt: Attempt::NotBegun,
+            after: 0,
+            forgotten: 0,
+        };
+        State {
+            nodes: std::array::from_fn(|_| node.clone()),
+            clients: vec![client; clients],
+            requests: Vec::new(),
+            replies: Vec::new(),
+            gate: 0,
+            refused: false,
+            stale_write: false,
+            expiries: 0,
+            losses: 0,
+        }
+    }
+
+    /// The fences of acquisitions that are complete.
+    fn fences(&self) -> impl Iterator<Item = (usize, u8)> {
+        let held = |(i, client): (usize, &Client)| match client.attempt {
+            Attempt::Held { fence, .. } => Some((i, fence)),
+            _ => None,
+        };
+        self.clients.iter().enumerate().filter_map(held)
+    }
+
+    pub(crate) fn begin(&mut self, i: usize, proposal: u8) {
+        self.clients[i].after = self.fences().map(|(_, fence)| fence).max().unwrap_or(0);
+        self.ask(i, 0, proposal);
+    }
+
+    pub(crate) fn ask(&mut self, i: usize, round: u8, proposal: u8) {
+        self.clients[i].attempt = Attempt::Asking {
+            numbers: Vec::new(),
+            round,
+        };
+        for node in 0..NODES {
+            self.requests.push(Request {
+                client: i,
+                round,
+                node,
+                proposal,
+            });
+        }
+        self.requests.sort();
+    }
+
+    pub(crate) fn deliver(&mut self, request: &Request) {
+        self.requests.retain(|other| other != request);
+        let node = &mut self.nodes[request.node];
+        let owner = request.client as u8;
+        let grants = match request.round {
+            0 => node.holder.is_none() || node.holder == Some(owner),
+            // Only whoever holds is given another number.
+            _ => node.holder == Some(owner),
+        };
+        // A node without a vote is not asked, and what was sent before it ended is lost with it.
+        if !grants || node.phase != Phase::Votes {
+            return;
+        }
+        node.holder = Some(owner);
+        let mut counter = u64::from(node.counter);
+        let number = draw(&mut counter, request.proposal.into()) as u8;
+        node.counter = counter as u8;
+        // Nobody hears it who has gone on since.
+        let Attempt::Asking { round, .. } = self.clients[request.client].attempt else {
+            return;
+        };
+        if round == request.round {
+            self.replies.push(Reply {
+                client: request.client,
+                round,
+                node: request.node,
+                number,
+            });
+            self.replies.sort();
+        }
+    }
+
+    pub(crate) fn hear(&mut self, reply: &Reply) {
+        self.replies.retain(|other| other != reply);
+        if let Attempt::Asking { numbers, round } = &mut self.clients[reply.client].attempt
+            && *round == reply.round
+        {
+            numbers.push((reply.node as u8, reply.number));
+            numbers.sort_unstable();
+        }
+    }
+
+    /// The client holds, if what it heard makes a fence.
+    pub(crate) fn complete(&mut self, i: usize, fence_of: impl Fn(&[u64]) -> Option<u64>) {
+        let Attempt::Asking { numbers, .. } = &self.clients[i].attempt else {
+            return;
+        };
+        let numbers: Vec<u64> = numbers.iter().map(|(_, n)| u64::from(*n)).collect();
+        if let Some(fence) = fence_of(&numbers) {
+            let fence = fence as u8;
+            self.clients[i].attempt = Attempt::Held {
+                fence,
+                wrote: false,
+            };
+            self.replies.retain(|reply| reply.client != i);
+        }
+    }
+
+    pub(crate) fn lose(&mut self, n: usize) {
+        self.nodes[n] = Node {
+            counter: 0,
+            holder: None,
+            phase: Phase::Quarantine,
+        };
+        for client in &mut self.clients {
+            if let Attempt::Asking { .. } = client.attempt {
+                client.forgotten |= 1 << n;
+            }
+        }
+        // What was on its way there is lost with the connections.
+        self.requests.retain(|request| request.node != n);
+    }
+
+    /// The longest ttl has passed since the node was started: whatever was begun before is over, complete
+    /// or not.
+    pub(crate) fn quarantined(&mut self, n: usize) {
+        self.nodes[n].phase = Phase::Joins { heard: 0 };
+        for (i, client) in self.clients.iter_mut().enumerate() {
+            let asking = matches!(client.attempt, Attempt::Asking { .. });
+            if asking && client.forgotten & (1 << n) != 0 {
+                client.attempt = Attempt::Over;
+                self.replies.retain(|reply| reply.client != i);
+            }
+        }
+    }
+
+    pub(crate) fn learn(&mut self, n: usize, other: usize) {
+        let told = self.nodes[other].counter;
+        let node = &mut self.nodes[n];
+        node.counter = node.counter.max(told);
+        if let Phase::Joins { heard } = &mut node.phase {
+            *heard |= 1 << other;
+        }
+    }
+
+    pub(crate) fn write(&mut self, i: usize) {
+        let Attempt::Held { fence, .. } = self.clients[i].attempt else {
+            return;
+        };
+        self.clients[i].attempt = Attempt::Held { fence, wrote: true };
+        if fence < self.gate {
+            self.refused = true;
+            return;
+        }
+        // Has somebody written whose acquisition began after this one was complete?
+        let successor_wrote = self.clients.iter().enumerate().any(|(other, client)| {
+            let wrote = matches!(client.attempt, Attempt::Held { wrote: true, .. });
+            other != i && wrote && client.after >= fence
+        });
+        self.stale_write |= successor_wrote;
+        self.gate = fence;
+    }
+
+    pub(crate) fn fences_are_unique(&self) -> bool {
+        let mut fences: Vec<u8> = self.fences().map(|(_, fence)| fence).collect();
+        let count = fences.len();
+        fences.sort_unstable();
+        fences.dedup();
+        fences.len() == count
+    }
+
+    pub(crate) fn fences_grow(&self) -> bool {
+        self.fences()
+            .all(|(i, fence)| fence > self.clients[i].after)
+    }
+}
+
+/// Clients are alike: which of them does something makes no difference.
+impl Representative for State {
+    fn representative(&self) -> State {
+        let keys: Vec<_> = self
+            .clients
+            .iter()
+            .enumerate()
+            .map(|(i, client)| {
+                let holds: Vec<bool> = self
+                    .nodes
+                    .iter()
+                    .map(|n| n.holder == Some(i as u8))
+                    .collect();
+                let sent: Vec<_> = self
+                    .requests
+                    .iter()
+                    .filter(|r| r.client == i)
+                    .map(|r| (r.round, r.node, r.proposal))
+                    .collect();
+                let told: Vec<_> = self
+                    .replies
+                    .iter()
+                    .filter(|r| r.client == i)
+                    .map(|r| (r.round, r.node, r.number))
+                    .collect();
+                (client.clone(), holds, sent, told)
+            })
+            .collect();
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_by(|a, b| keys[*a].cmp(&keys[*b]));
+        let mut place = vec![0; order.len()];
+        for (new, old) in order.iter().enumerate() {
+            place[*old] = new;
+        }
+        let mut state = self.clone();
+        state.clients = order.iter().map(|old| self.clients[*old].clone()).collect();
+        for node in &mut state.nodes {
+            node.holder = node.holder.map(|old| place[usize::from(old)] as u8);
+        }
+        for request in &mut state.requests {
+            request.client = place[request.client];
+        }
+        for reply in &mut state.replies {
+            reply.client = place[reply.client];
+        }
+        state.requests.sort();
+        state.replies.sort();
+        state
+    }
+}
