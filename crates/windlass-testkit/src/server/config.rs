@@ -19,6 +19,7 @@ pub struct RedisServerBuilder {
     acl_users: Vec<(String, String)>,
     append_only: bool,
     pub(super) folder_in: Option<PathBuf>,
+    pub(super) movable_clock: bool,
     extra: Vec<(String, String)>,
 }
 
@@ -32,6 +33,7 @@ impl RedisServerBuilder {
             acl_users: Vec::new(),
             append_only: false,
             folder_in: None,
+            movable_clock: false,
             extra: Vec::new(),
         }
     }
@@ -80,6 +82,12 @@ impl RedisServerBuilder {
     /// Puts the server's folder there, instead of where temporary files go.
     pub fn folder_in(mut self, path: impl Into<PathBuf>) -> Self {
         self.folder_in = Some(path.into());
+        self
+    }
+
+    /// Gives the server a clock that [`RedisServer::shift_clock`] can move (by libfaketime).
+    pub fn movable_clock(mut self) -> Self {
+        self.movable_clock = true;
         self
     }
 

@@ -126,6 +126,15 @@ impl RedisServer {
         Ok(())
     }
 
+    /// Moves the clock of a server that was built with
+    /// [`movable_clock`](RedisServerBuilder::movable_clock), relative to the machine's.
+    pub fn shift_clock(&self, seconds: i64) -> io::Result<()> {
+        // Put in place at once: the server reads it at every look at the clock.
+        let new = self.folder.path().join("clock.new");
+        fs::write(&new, format!("{seconds:+}\n"))?;
+        fs::rename(new, self.clock_file())
+    }
+
     /// Runs one command, logged in as [`url`](Self::url) would be, and renders the reply as text.
     ///
     /// A nil is `(nil)`; an array has one element per line. The command takes a way of its own (a
@@ -199,8 +208,20 @@ impl RedisServer {
         let log = File::create(self.log_file())?;
         // The shell becomes the server, under the same pid, only when told to go. By then the
         // watchdog is in place, so at no moment could the server outlive us.
+        let mut shell = Command::new("sh");
+        if self.wishes.movable_clock {
+            let clock = self.clock_file();
+            if !clock.exists() {
+                fs::write(&clock, "+0\n")?;
+            }
+            shell
+                .env("LD_PRELOAD", libfaketime()?)
+                .env("FAKETIME_TIMESTAMP_FILE", clock)
+                .env("FAKETIME_NO_CACHE", "1")
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
         let mut process = OwnedChild::spawn_in(
-            Command::new("sh")
+            shell
                 .args(["-c", r#"read -r go && exec "$0" "$@""#])
                 .arg(&self.program)
                 .arg(&config)
@@ -267,6 +288,10 @@ impl RedisServer {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn clock_file(&self) -> PathBuf {
+        self.folder.path().join("clock")
+    }
+
     fn socket_file(&self) -> PathBuf {
         self.folder.path().join("socket")
     }
@@ -274,6 +299,19 @@ impl RedisServer {
     fn log_file(&self) -> PathBuf {
         self.folder.path().join("server.log")
     }
+}
+
+/// The library that tells a program another time.
+fn libfaketime() -> io::Result<PathBuf> {
+    let candidates = fs::read_dir("/usr/lib")?
+        .flatten()
+        .map(|entry| entry.path().join("faketime/libfaketimeMT.so.1"));
+    let plain = PathBuf::from("/usr/lib/faketime/libfaketimeMT.so.1");
+    let found = candidates.chain([plain]).find(|path| path.exists());
+    found.ok_or_else(|| {
+        let hint = "libfaketime is missing: install the package libfaketime";
+        io::Error::new(io::ErrorKind::NotFound, hint)
+    })
 }
 
 #[cfg(test)]

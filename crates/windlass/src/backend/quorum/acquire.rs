@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::node::{Debt, Node};
 use super::renew::Confirmation;
-use super::{Failures, Quorum, Round, Shared};
+use super::{Failures, Over, Quorum, Round, Shared};
 use crate::backend::refused::unsupported;
 use crate::backend::rules::vote::{agreed, next_proposal};
 use crate::backend::{
@@ -29,7 +29,8 @@ impl Quorum {
         let mut votes = 0;
         loop {
             let mut tally = Tally::new(&shared, ask.if_held);
-            let mut round = shared.vote(&ask, &mut tally).await;
+            let over = Over::default();
+            let mut round = shared.vote(&ask, &over, &mut tally).await;
             let verdict = match tally.verdict() {
                 Some(verdict) => verdict,
                 None => {
@@ -40,7 +41,7 @@ impl Quorum {
                     }
                 }
             };
-            shared.finish(round, limit);
+            shared.finish(round, &over, limit);
             let verdict = match verdict {
                 Verdict::Granted => match shared.agree(&ask, &tally.numbers()).await {
                     Ok(Some(fence)) => {
@@ -105,9 +106,10 @@ impl Quorum {
             shared.check(ask)?;
         }
         let limit = shared.limit(first.ttl);
+        let over = Over::default();
         let question = |node: &Arc<Node>| -> Pending<'static, AcquiredAll> {
             let asks = asks.clone();
-            node.ask(&shared, move |voter| {
+            node.ask(&shared, &over, move |voter| {
                 let store = voter.store().claims();
                 Box::pin(async move { store.acquire_all(asks).await })
             })
@@ -132,7 +134,7 @@ impl Quorum {
         });
         shared.clock.within(limit, heard).await;
         failures.silent(round.silent());
-        shared.finish(round, limit);
+        shared.finish(round, &over, limit);
         let give_back = || {
             for ask in &asks {
                 shared.give_back_everywhere(ask, limit);
@@ -186,13 +188,18 @@ impl Shared {
 
     /// Sends the request to all nodes, in the same order for all requests: so that the numbers that are
     /// proposed arrive in their order, and lines are alike.
-    async fn vote(self: &Arc<Shared>, ask: &Ask, tally: &mut Tally) -> Round<Acquired> {
+    async fn vote(
+        self: &Arc<Shared>,
+        ask: &Ask,
+        over: &Over,
+        tally: &mut Tally,
+    ) -> Round<Acquired> {
         poll_fn(|cx| {
             let _one_at_a_time = self.order.lock().unwrap_or_else(PoisonError::into_inner);
             let proposal = Fence::new(self.propose(0));
             let question = |node: &Arc<Node>| {
                 let ask = ask.clone();
-                node.ask(self, move |voter| voter.vote(&ask, proposal))
+                node.ask(self, over, move |voter| voter.vote(&ask, proposal))
             };
             let mut round = Round::new(self.nodes.iter().map(question));
             round.begin(cx, |node, answer| {

@@ -5,7 +5,7 @@
 //! minority, nobody tells anybody anything more; so whoever was handed some is looked at after a moment,
 //! too, and [gives way](super::renew) if need be.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -16,6 +16,9 @@ use crate::name::Name;
 
 /// Long enough that the other nodes' wake-ups have come, if they are coming.
 const A_MOMENT: Duration = Duration::from_millis(3);
+
+/// More than are released while a renewal is under way.
+const MOST_RELEASED: usize = 4096;
 
 type Key = (Kind, Name, Owner);
 
@@ -29,6 +32,8 @@ pub(super) struct Ballots {
 struct Table {
     by_claim: HashMap<u64, Ballot>,
     by_key: HashMap<Key, u64>,
+    /// Who released something lately, the latest last.
+    released: VecDeque<Owner>,
 }
 
 struct Ballot {
@@ -72,15 +77,36 @@ impl Ballots {
         }
     }
 
-    /// Whatever this owner waits for under that name, it waits no more.
+    /// The owner gives up what it has of that name: it waits no more, and no renewal that is under way
+    /// brings it back.
     pub(super) fn forget(&self, kind: Kind, name: &Name, owner: &Owner) {
         let mut table = self.table();
+        if table.released.len() == MOST_RELEASED {
+            table.released.pop_front();
+        }
+        table.released.push_back(owner.clone());
         if table.by_key.is_empty() {
             return;
         }
         let key = (kind, name.clone(), owner.clone());
         if let Some(claim) = table.by_key.remove(&key) {
             table.by_claim.remove(&claim);
+        }
+    }
+
+    /// Does something if the claim waits. It cannot be given up meanwhile.
+    pub(super) fn if_waiting(&self, claim: u64, act: impl FnOnce()) {
+        let table = self.table();
+        if table.by_claim.contains_key(&claim) {
+            act();
+        }
+    }
+
+    /// Does something unless the owner released lately. It cannot do so meanwhile.
+    pub(super) fn unless_released(&self, owner: &Owner, act: impl FnOnce()) {
+        let table = self.table();
+        if !table.released.contains(owner) {
+            act();
         }
     }
 

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::node::Node;
-use super::{Failures, Round, Shared};
+use super::{Failures, Over, Round, Shared};
 use crate::backend::{Holder, Kind, Occupancy, Pending, WakeAddress};
 use crate::error::Result;
 use crate::lease::{Fence, Owner};
@@ -120,7 +120,7 @@ impl Shared {
     ) -> Result<bool> {
         let question = |node: &Arc<Node>| -> Pending<'static, bool> {
             let (name, owner) = (name.clone(), owner.clone());
-            node.ask(self, move |voter| {
+            node.ask(self, &Over::default(), move |voter| {
                 let store = voter.store().claims();
                 Box::pin(async move { store.shrink(kind, name, owner, claim, weight).await })
             })

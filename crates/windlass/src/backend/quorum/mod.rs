@@ -27,6 +27,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -35,7 +36,7 @@ pub(crate) use self::address::Address;
 use self::ballots::{Ballots, Ear};
 use self::failure::Failures;
 use self::node::Node;
-use self::round::Round;
+use self::round::{Over, Round};
 pub(crate) use self::voter::{Confirmed, Standing, Voter};
 use super::redis::RedisVoter;
 use super::refused::Refused;
@@ -212,8 +213,16 @@ impl Shared {
         Ok(highest)
     }
 
-    /// Lets what is still on its way arrive, with a deadline of its own.
-    fn finish<T: Send + 'static>(self: &Arc<Shared>, mut round: Round<T>, limit: Duration) {
+    /// Lets what is still on its way arrive, with a deadline of its own; what has not left, stays.
+    fn finish<T: Send + 'static>(
+        self: &Arc<Shared>,
+        mut round: Round<T>,
+        over: &Over,
+        limit: Duration,
+    ) {
+        over.now();
+        // Begun here and not when the task gets its turn: what undoes it must come after it.
+        round.begin(&mut Context::from_waker(Waker::noop()), |_, _| ());
         if round.silent().next().is_none() {
             return;
         }

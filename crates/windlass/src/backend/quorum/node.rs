@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Shared, Voter};
+use super::{Over, Shared, Voter};
 use crate::backend::rules::vote::may_vote;
 use crate::backend::{Kind, Pending, WakeAddress};
 use crate::error::{Error, ErrorKind, Result};
@@ -67,6 +67,7 @@ impl Node {
     pub(super) fn ask<T: Send + 'static>(
         self: &Arc<Node>,
         shared: &Arc<Shared>,
+        over: &Over,
         question: impl FnOnce(&dyn Voter) -> Pending<'static, T> + Send + 'static,
     ) -> Pending<'static, T> {
         let node = Arc::clone(self);
@@ -75,16 +76,20 @@ impl Node {
             let answer = question(&*self.voter);
             return Box::pin(async move { node.same(connection, answer.await?) });
         }
-        let shared = Arc::clone(shared);
+        let (shared, over) = (Arc::clone(shared), over.clone());
         Box::pin(async move {
             let connection = node.clear(&shared).await?;
+            if over.is_over() {
+                let late = "it was not asked any more";
+                return Err(Error::new(ErrorKind::Unreachable, "call", late));
+            }
             let answer = question(&*node.voter).await?;
             node.same(connection, answer)
         })
     }
 
     /// The connection, if the node is known to have a vote as long as that lasts.
-    fn cleared(&self) -> Option<u64> {
+    pub(super) fn cleared(&self) -> Option<u64> {
         let connection = self.voter.connection();
         let cleared = self.cleared.load(Ordering::Acquire) == connection && connection != 0;
         cleared.then_some(connection)

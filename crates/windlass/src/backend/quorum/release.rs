@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::node::{Debt, Node};
-use super::{Failures, Quorum, Round, Shared};
+use super::{Failures, Over, Quorum, Round, Shared};
 use crate::backend::{Kind, Pending, Released, WakeAddress};
 use crate::error::Result;
 use crate::lease::Owner;
@@ -65,7 +65,7 @@ impl Quorum {
         let answered = held + waiting + nothing;
         failures.silent(round.silent());
         // Those that have not answered go on being asked, and owe it if they never do.
-        shared.finish(round, 2 * limit);
+        shared.finish(round, &Over::default(), 2 * limit);
         if answered < majority {
             return Err(failures.error(&shared, answered));
         }

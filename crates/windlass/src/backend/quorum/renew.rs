@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::acquire::sooner;
 use super::node::Node;
-use super::{Confirmed, Failures, Quorum, Round, Shared};
+use super::{Confirmed, Failures, Over, Quorum, Round, Shared};
 use crate::backend::rules::vote::{agreed, next_proposal};
 use crate::backend::{Ask, IfHeld, Kind, Pending, Renewal, Renewed, Share};
 use crate::error::{Error, ErrorKind, Result};
@@ -116,9 +116,10 @@ impl Shared {
     ) -> Confirmation {
         let proposal = Fence::new(proposal);
         let limit = self.limit(claim.ttl);
+        let over = Over::default();
         let question = |node: &Arc<Node>| {
             let claim = claim.clone();
-            node.ask(self, move |voter| voter.confirm(&claim, proposal))
+            node.ask(self, &over, move |voter| voter.confirm(&claim, proposal))
         };
         let mut round = Round::new(self.nodes.iter().map(question));
         let mut heard = Confirmation::default();
@@ -142,7 +143,7 @@ impl Shared {
         });
         self.clock.within(limit, enough).await;
         heard.failures.silent(round.silent());
-        self.finish(round, limit);
+        self.finish(round, &over, limit);
         heard
     }
 
@@ -186,7 +187,7 @@ impl Shared {
             self.ballots.remove(id);
             return Ok(Renewed::Gone);
         }
-        self.line_up_on(&heard.gone, ask);
+        self.line_up_on(&heard.gone, &ask);
         self.ballots
             .holds(id, heard.held.iter().map(|(node, _)| *node));
         if heard.should_give_way(claim.owner.as_str(), self.majority) {
@@ -215,14 +216,15 @@ impl Shared {
         self.clock.within(self.limit(claim.ttl), all).await;
     }
 
-    /// Nodes that know nothing of a waiting claim get it again.
-    fn line_up_on(self: &Arc<Shared>, nodes: &[usize], ask: Ask) {
-        for node in nodes {
-            let (node, ask) = (&self.nodes[*node], ask.clone());
-            let proposal = Fence::new(self.propose(0));
-            let limit = self.limit(ask.ttl);
-            let answer = node.ask(self, move |voter| voter.vote(&ask, proposal));
-            self.finish(Round::new([answer]), limit);
+    /// Nodes that know nothing of a waiting claim get it again, unless it was given up meanwhile.
+    fn line_up_on(self: &Arc<Shared>, nodes: &[usize], ask: &Ask) {
+        // One without a vote is left for the next look.
+        let voting = nodes.iter().map(|node| &self.nodes[*node]);
+        for node in voting.filter(|node| node.cleared().is_some()) {
+            self.ballots.if_waiting(ask.wake.claim, || {
+                let answer = node.voter.vote(ask, Fence::new(self.propose(0)));
+                self.finish(Round::new([answer]), &Over::default(), self.limit(ask.ttl));
+            });
         }
     }
 
@@ -231,9 +233,10 @@ impl Shared {
         let shortest = claims.iter().map(|claim| claim.ttl).min();
         // Longer than a vote may take: whoever is late has renewed all the same.
         let limit = (shortest.unwrap_or(self.node_timeout) / 2).min(self.node_timeout);
+        let over = Over::default();
         let question = |node: &Arc<Node>| -> Pending<'static, Vec<Result<Renewed>>> {
             let claims = claims.clone();
-            node.ask(self, move |voter| voter.renew(claims))
+            node.ask(self, &over, move |voter| voter.renew(claims))
         };
         let mut round = Round::new(self.nodes.iter().map(question));
         let mut tallies: Vec<Held> = claims.iter().map(|_| Held::default()).collect();
@@ -277,7 +280,7 @@ impl Shared {
             self.clock.within(GRACE.min(limit), rest).await;
         }
         let silent: Vec<usize> = round.silent().collect();
-        self.finish(round, limit);
+        self.finish(round, &over, limit);
         let each = claims.into_iter().zip(tallies);
         each.map(|(claim, mut tally)| {
             if tally.held >= majority {
@@ -313,10 +316,12 @@ impl Shared {
                 record_now: false,
                 wake: claim.wake,
             };
-            let proposal = Fence::new(self.propose(0));
-            let limit = self.limit(ask.ttl);
-            let answer = self.nodes[*node].voter.vote(&ask, proposal);
-            self.finish(Round::new([answer]), limit);
+            self.ballots.unless_released(&claim.owner, || {
+                let answer = self.nodes[*node]
+                    .voter
+                    .vote(&ask, Fence::new(self.propose(0)));
+                self.finish(Round::new([answer]), &Over::default(), self.limit(ask.ttl));
+            });
         }
     }
 }

@@ -2,10 +2,27 @@
 
 use std::future::poll_fn;
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use crate::backend::Pending;
 use crate::error::Result;
+
+/// Whether a round is over: what has not left by then must not leave any more, because what undoes it
+/// may have left.
+#[derive(Clone, Default)]
+pub(super) struct Over(Arc<AtomicBool>);
+
+impl Over {
+    pub(super) fn now(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
 
 /// One question to all nodes, each with its answer on the way.
 pub(super) struct Round<T> {

@@ -1,0 +1,426 @@
+//! What can go wrong with the nodes of a quorum, and what must not come of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use windlass::{Coordinator, ErrorKind, Fence};
+use windlass_testkit::conformance::is_free;
+use windlass_testkit::{Direction, FaultProxy, Flavor, RedisServer, RedlockNodes, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+/// Long enough for anything that should happen at once, on a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+
+async fn connect(nodes: &RedlockNodes, parameters: &str) -> Coordinator {
+    windlass::connect(&nodes.url(parameters)).await.unwrap()
+}
+
+/// Several tasks that count under one lock, until told to stop.
+struct Counting {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    unprotected: Arc<AtomicU64>,
+    fences: tokio::task::JoinHandle<Vec<Fence>>,
+}
+
+impl Counting {
+    fn start(w: &Coordinator, name: &'static str) -> Counting {
+        let stop = Arc::new(AtomicBool::new(false));
+        let done = Arc::new(AtomicU64::new(0));
+        let unprotected = Arc::new(AtomicU64::new(0));
+        let fences = tokio::spawn({
+            let (w, stop, done) = (w.clone(), Arc::clone(&stop), Arc::clone(&done));
+            let unprotected = Arc::clone(&unprotected);
+            async move {
+                let tasks = (0..4).map(|_| {
+                    let (w, stop) = (w.clone(), Arc::clone(&stop));
+                    let (done, unprotected) = (Arc::clone(&done), Arc::clone(&unprotected));
+                    tokio::spawn(async move {
+                        let mut fences = Vec::new();
+                        while !stop.load(Ordering::Relaxed) {
+                            let Ok(guard) = w.lock(name).acquire().await else {
+                                continue;
+                            };
+                            let before = unprotected.load(Ordering::Relaxed);
+                            tokio::task::yield_now().await;
+                            unprotected.store(before + 1, Ordering::Relaxed);
+                            done.fetch_add(1, Ordering::Relaxed);
+                            fences.push(guard.fence());
+                            let _ = guard.release().await;
+                        }
+                        fences
+                    })
+                });
+                let mut all = Vec::new();
+                for task in tasks.collect::<Vec<_>>() {
+                    all.extend(task.await.unwrap());
+                }
+                all
+            }
+        });
+        Counting {
+            stop,
+            done,
+            unprotected,
+            fences,
+        }
+    }
+
+    /// Waits until it has counted so much further.
+    async fn goes_on(&self, what: &str) {
+        let before = self.done.load(Ordering::Relaxed);
+        let further = || async { self.done.load(Ordering::Relaxed) >= before + 20 };
+        assert!(eventually(SOON, further).await, "{what}: it does not go on");
+    }
+
+    /// Nothing was lost, and no fence was given twice.
+    async fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut fences = self.fences.await.unwrap();
+        let done = self.done.load(Ordering::Relaxed);
+        assert_eq!(self.unprotected.load(Ordering::Relaxed), done);
+        assert_eq!(fences.len() as u64, done);
+        fences.sort_unstable();
+        fences.dedup();
+        assert_eq!(fences.len() as u64, done, "a fence was given twice");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_two_of_five_may_die_and_come_back() {
+    let nodes = RedlockNodes::durable(5, Flavor::Valkey).unwrap();
+    let w = connect(&nodes, "").await;
+    let held = w.lock("held").ttl(2000 * MS).acquire().await.unwrap();
+    let counting = Counting::start(&w, "counter");
+    for pair in [(0, 1), (2, 4)] {
+        counting.goes_on("all alive").await;
+        nodes.node(pair.0).kill().unwrap();
+        nodes.node(pair.1).kill().unwrap();
+        counting.goes_on("two dead").await;
+        // Others can come to know the quorum meanwhile.
+        let late = connect(&nodes, "").await;
+        let guard = late.lock("late").acquire().await.unwrap();
+        assert!(guard.release().await.unwrap().was_held());
+        tokio::time::sleep(1500 * MS).await; // a renewal falls into this time
+        nodes.node(pair.0).restart().unwrap();
+        nodes.node(pair.1).restart().unwrap();
+        counting.goes_on("two back").await;
+        tokio::time::sleep(1500 * MS).await; // they learn again who holds
+    }
+    assert!(held.is_held(), "a held lock outlives the loss of any two");
+    assert!(held.release().await.unwrap().was_held());
+    counting.end().await;
+    is_free(&w, "counter").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_two_of_five_may_be_frozen() {
+    let nodes = RedlockNodes::durable(5, Flavor::Valkey).unwrap();
+    let w = connect(&nodes, "node_timeout=200ms").await;
+    let held = w.lock("held").ttl(3000 * MS).acquire().await.unwrap();
+    let counting = Counting::start(&w, "counter");
+    counting.goes_on("all alive").await;
+    nodes.node(1).pause().unwrap();
+    nodes.node(3).pause().unwrap();
+    counting.goes_on("two frozen").await;
+    tokio::time::sleep(2000 * MS).await; // two renewals fall into this time
+    nodes.node(1).resume().unwrap();
+    nodes.node(3).resume().unwrap();
+    counting.goes_on("two awake").await;
+    assert!(held.is_held());
+    assert!(held.release().await.unwrap().was_held());
+    counting.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_two_of_five_may_be_cut_off() {
+    let nodes = RedlockNodes::durable(5, Flavor::Valkey).unwrap();
+    let proxies: Vec<FaultProxy> = nodes
+        .iter()
+        .map(|node| FaultProxy::start(node.addr()).unwrap())
+        .collect();
+    let hosts: Vec<String> = proxies.iter().map(|p| p.addr().to_string()).collect();
+    let url = format!("redlock://{}?node_timeout=200ms", hosts.join(","));
+    let w = windlass::connect(&url).await.unwrap();
+    let counting = Counting::start(&w, "counter");
+    counting.goes_on("all alive").await;
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        proxies[0].blackhole(direction);
+        proxies[4].blackhole(direction);
+        counting.goes_on("two cut off").await;
+        proxies[0].heal();
+        proxies[4].heal();
+        counting.goes_on("two back").await;
+    }
+    counting.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_few_are_refused_at_once_by_name() {
+    let nodes = RedlockNodes::durable(5, Flavor::Valkey).unwrap();
+    let w = connect(&nodes, "").await;
+    for node in 0..3 {
+        nodes.node(node).kill().unwrap();
+    }
+    let began = Instant::now();
+    let e = w.lock("stock").acquire().await.unwrap_err();
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+    for node in 0..3 {
+        let name = nodes.node(node).addr().to_string();
+        // Once as part of the URL, and once with the reason.
+        assert!(e.to_string().contains(&format!("{name}: ")), "{e}");
+    }
+    assert!(e.to_string().contains("2 of 5 nodes answered"), "{e}");
+    let e = windlass::connect(&nodes.url("")).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+    // What the two granted was given back.
+    for node in 0..3 {
+        nodes.node(node).restart().unwrap();
+    }
+    is_free(&w, "stock").await;
+    let again = w.lock("stock").acquire_within(SOON).await.unwrap();
+    assert!(again.acquired().is_some());
+}
+
+/// Nodes that forget, and have been up for long enough to have a vote.
+async fn forgetful(count: usize) -> RedlockNodes {
+    let nodes = RedlockNodes::forgetful(count, Flavor::Valkey).unwrap();
+    let url = nodes.url("max_ttl=2s");
+    let voting = eventually(SOON, || async {
+        let w = windlass::connect(&url).await.unwrap();
+        w.lock("warm-up").ttl(500 * MS).try_acquire().await.is_ok()
+    });
+    assert!(voting.await, "they never had a vote");
+    nodes
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_forgot_lets_nobody_in() {
+    let nodes = forgetful(3).await;
+    let (a, b) = (
+        connect(&nodes, "max_ttl=2s").await,
+        connect(&nodes, "max_ttl=2s").await,
+    );
+    // Not renewed, so that nobody but the nodes' memory keeps it.
+    let held = a.lock("stock").ttl(2000 * MS).without_renewal();
+    let held = held.acquire().await.unwrap();
+    // A majority forgets: without the quarantine, the next would be granted at once.
+    nodes.node(0).restart().unwrap();
+    nodes.node(1).restart().unwrap();
+    let mut refused = None;
+    let next = loop {
+        match b.lock("stock").ttl(2000 * MS).try_acquire().await {
+            Ok(attempt) => {
+                // The answer came while somebody may still hold: it must be no.
+                let sure = held.is_held();
+                match attempt.acquired() {
+                    Some(next) => {
+                        assert!(!sure, "two hold at once");
+                        break next;
+                    }
+                    None => tokio::time::sleep(20 * MS).await,
+                }
+            }
+            Err(e) => {
+                refused = Some(e);
+                tokio::time::sleep(20 * MS).await;
+            }
+        }
+        assert!(held.remaining() <= 2000 * MS);
+    };
+    let refused = refused.expect("the quarantined are named").to_string();
+    assert!(refused.contains("without durable storage"), "{refused}");
+    assert!(
+        next.fence() > held.fence(),
+        "{} after {}",
+        next.fence(),
+        held.fence()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_has_a_vote_right_after_a_start_without_memory() {
+    let nodes = RedlockNodes::forgetful(3, Flavor::Valkey).unwrap();
+    let w = connect(&nodes, "max_ttl=1h").await;
+    let e = w.lock("stock").try_acquire().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+    assert!(e.to_string().contains("has no vote for another"), "{e}");
+    let e = w
+        .lock("stock")
+        .ttl(Duration::from_secs(7200))
+        .try_acquire()
+        .await
+        .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fences_grow_over_a_lost_counter() {
+    let nodes = forgetful(3).await;
+    let w = connect(&nodes, "max_ttl=2s").await;
+    let counter = |node: usize| -> u64 {
+        let told = nodes
+            .node(node)
+            .command(&["GET", "windlass:fence"])
+            .unwrap();
+        told.parse().unwrap_or(0)
+    };
+    // Far ahead of any clock, as if one had been wrong: so only the others' counters can help.
+    let ahead = 4_000_000_000_000_000u64;
+    for node in [0, 1] {
+        let server = nodes.node(node);
+        server
+            .command(&["SET", "windlass:fence", &ahead.to_string()])
+            .unwrap();
+    }
+    let before = w.lock("stock").ttl(500 * MS).acquire().await.unwrap();
+    let fence = before.fence();
+    assert!(fence.get() > ahead);
+    assert!(before.release().await.unwrap().was_held());
+    nodes.node(0).restart().unwrap();
+    nodes
+        .node(2)
+        .command(&["SET", "windlass:fence", "1"])
+        .unwrap();
+    nodes.node(1).pause().unwrap();
+    // Of the two that are left, one has forgotten, and cannot hear enough of the others.
+    let e = w
+        .lock("stock")
+        .ttl(500 * MS)
+        .try_acquire()
+        .await
+        .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+    nodes.node(1).resume().unwrap();
+    let grown = eventually(SOON, || async {
+        let lock = w.lock("stock").ttl(500 * MS);
+        match lock.try_acquire().await.ok().and_then(|a| a.acquired()) {
+            Some(guard) => guard.fence() > fence && counter(0) > ahead,
+            None => false,
+        }
+    });
+    assert!(grown.await, "counter {}", counter(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_jumps_leaves_fences_growing() {
+    let builder = RedisServer::builder().binary(Flavor::Valkey);
+    let nodes = RedlockNodes::start(5, builder.append_only(true).movable_clock()).unwrap();
+    let (a, b) = (connect(&nodes, "").await, connect(&nodes, "").await);
+    let mut last = Fence::new(0);
+    for (round, seconds) in [0i64, 60, 0, 60, -60].into_iter().enumerate() {
+        nodes.node(round).shift_clock(seconds).unwrap();
+        for w in [&a, &b, &a] {
+            // Held over the jump of the next round, sometimes: its claim is gone on one node then.
+            let guard = w.lock("stock").acquire_within(SOON).await.unwrap();
+            let guard = guard.acquired().expect("within that time");
+            assert!(guard.fence() > last, "{} after {last}", guard.fence());
+            last = guard.fence();
+            nodes.node((round + 1) % 5).shift_clock(60).unwrap();
+            let _ = guard.release().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_who_want_the_same_all_get_it() {
+    let nodes = RedlockNodes::durable(5, Flavor::Valkey).unwrap();
+    let mut tasks = Vec::new();
+    let inside = Arc::new(AtomicU64::new(0));
+    for _ in 0..4 {
+        let w = connect(&nodes, "").await;
+        for _ in 0..16 {
+            let (w, inside) = (w.clone(), Arc::clone(&inside));
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..3 {
+                    let guard = w.lock("stock").acquire().await.unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    assert!(guard.release().await.unwrap().was_held());
+                }
+            }));
+        }
+    }
+    let began = Instant::now();
+    for task in tasks {
+        let left = Duration::from_secs(60).saturating_sub(began.elapsed());
+        tokio::time::timeout(left, task)
+            .await
+            .expect("all get their turn")
+            .unwrap();
+    }
+    println!(
+        "192 turns of 64 tasks in 4 clients took {:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_comes_first_or_last_one_of_those_who_try_gets_it() {
+    let nodes = RedlockNodes::durable(5, Flavor::Valkey).unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..5 {
+        clients.push(connect(&nodes, "").await);
+    }
+    for round in 0..10 {
+        let name = format!("stock-{round}");
+        let tries = clients.iter().map(|w| {
+            let (w, name) = (w.clone(), name.clone());
+            tokio::spawn(async move { w.lock(&name).try_acquire().await.unwrap().acquired() })
+        });
+        let mut held = Vec::new();
+        for attempt in tries.collect::<Vec<_>>() {
+            held.extend(attempt.await.unwrap());
+        }
+        assert_eq!(held.len(), 1, "round {round}: one of five that try at once");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_members_are_named() {
+    let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
+    // Once all together: a node that was never told a counter hears those of the others first.
+    drop(connect(&nodes, "").await);
+    let [a, b] = [nodes.node(0).addr(), nodes.node(1).addr()];
+    // One that cannot be found is one vote less.
+    let url = format!("redlock://{a},{b},nowhere.invalid:1");
+    let w = windlass::connect(&url).await.unwrap();
+    assert!(
+        w.lock("stock")
+            .try_acquire()
+            .await
+            .unwrap()
+            .acquired()
+            .is_some()
+    );
+    let began = Instant::now();
+    let url = format!("redlock://{a},nowhere.invalid:1,elsewhere.invalid:1");
+    let e = windlass::connect(&url).await.unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(10));
+    assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+    assert!(e.to_string().contains("nowhere.invalid:1: "), "{e}");
+    let e = windlass::connect(&format!("redlock://{a},{b}"))
+        .await
+        .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    let e = windlass::connect(&format!("redlock://{a},{b},{a}"))
+        .await
+        .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    // A wrong password is told as such.
+    let builder = RedisServer::builder()
+        .binary(Flavor::Valkey)
+        .password("right");
+    let closed = RedlockNodes::start(3, builder).unwrap();
+    let url = closed.url("").replace("redlock://", "redlock://:s3cret@");
+    let e = windlass::connect(&url).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::AccessDenied, "{e}");
+    assert!(!format!("{e:?}").contains("s3cret"), "{e:?}");
+}
