@@ -53,6 +53,21 @@ pub(in crate::commands) async fn connect(url: &str) -> Result<MultiplexedConnect
     Ok(connection)
 }
 
+/// The URL of the first node of a quorum.
+pub(super) fn first_node(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("redlock", url));
+    let scheme = match scheme {
+        "redlock+tls" => "rediss",
+        _ => "redis",
+    };
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (hosts, database) = rest.split_once('/').unwrap_or((rest, "0"));
+    let first = hosts.split(',').next().unwrap_or(hosts);
+    let ca = query.split('&').find(|pair| pair.starts_with("tls_ca="));
+    let ca = ca.map(|ca| format!("?{ca}")).unwrap_or_default();
+    format!("{scheme}://{first}/{database}{ca}")
+}
+
 fn client(url: &str) -> Result<redis::Client, Failure> {
     // The one parameter that is Windlass's own: a CA file.
     let (plain, ca) = match url.split_once("tls_ca=") {

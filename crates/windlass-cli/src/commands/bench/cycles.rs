@@ -86,6 +86,11 @@ async fn compare<C: Cycle>(
             let server = Server::new(bare::connect(url).await?);
             (Bare::Redis(bare::connect(url).await?), Some(server))
         }
+        "redlock" => {
+            printer.note("bare is one of the nodes, alone");
+            let node = bare::first_node(url);
+            (Bare::Redis(bare::connect(&node).await?), None)
+        }
         "memory" => (Bare::Memory(Mutexes::default()), None),
         "zookeeper" => (Bare::ZooKeeper(bare_zookeeper::connect(url).await?), None),
         _ => {
