@@ -97,6 +97,53 @@ const MUTANTS: &[Mutant] = &[
         caught_by: &["--test", "redis_access", "a_release_by_another_library"],
     },
     Mutant {
+        breaks: "a quorum's fence is one that a majority gave",
+        file: "backend/rules/vote.rs",
+        from: "count() >= majority)",
+        to: "count() >= 1)",
+        caught_by: &["--lib", "only_a_majority_agrees"],
+    },
+    Mutant {
+        breaks: "a node that forgot has no vote",
+        file: "backend/rules/vote.rs",
+        from: "durable || up_ms > longest_ttl_ms",
+        to: "durable || up_ms < u64::MAX || longest_ttl_ms == 0",
+        caught_by: &[
+            "--test",
+            "redlock_faults",
+            "a_node_that_forgot_lets_nobody_in",
+        ],
+    },
+    Mutant {
+        breaks: "a node that forgot hears the others' counters",
+        file: "backend/quorum/node.rs",
+        from: "_ => shared.highest_elsewhere(self).await?,",
+        to: "_ => 0,",
+        caught_by: &[
+            "--test",
+            "redlock_faults",
+            "fences_grow_over_a_lost_counter",
+        ],
+    },
+    Mutant {
+        breaks: "claims that are each ahead on a few nodes give way",
+        file: "backend/quorum/renew.rs",
+        from: "if heard.should_give_way(claim.owner.as_str(), self.majority) {",
+        to: "if false && heard.should_give_way(claim.owner.as_str(), self.majority) {",
+        caught_by: &[
+            "--test",
+            "redlock_faults",
+            "many_who_want_the_same_all_get_it",
+        ],
+    },
+    Mutant {
+        breaks: "of those who try at once, the one with most votes asks again",
+        file: "backend/quorum/acquire.rs",
+        from: "const REVOTES: u32 = 5;",
+        to: "const REVOTES: u32 = 0;",
+        caught_by: &["--test", "redlock_faults", "one_of_those_who_try_gets_it"],
+    },
+    Mutant {
         breaks: "a waiter is woken, and does not poll (Redis)",
         file: "backend/redis/scripts/lock/prelude.lua",
         from: "      redis.pcall('PUBLISH', channel, id .. ' ' .. fence)\n",

@@ -27,6 +27,10 @@ mod permissions {}
 #[doc = include_str!("../../../docs/recipes.md")]
 mod recipes {}
 
+#[cfg(feature = "redis")]
+#[doc = include_str!("../../../docs/redlock.md")]
+mod redlock {}
+
 #[doc = include_str!("../../../docs/semaphores.md")]
 mod semaphores {}
 #[doc = include_str!("../../../docs/topics.md")]

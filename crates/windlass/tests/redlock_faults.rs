@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use windlass::{Coordinator, ErrorKind, Fence};
+use windlass::{Coordinator, ErrorKind, Fence, Severity};
 use windlass_testkit::conformance::is_free;
 use windlass_testkit::{Direction, FaultProxy, Flavor, RedisServer, RedlockNodes, eventually};
 
@@ -423,4 +423,50 @@ async fn bad_members_are_named() {
     let e = windlass::connect(&url).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::AccessDenied, "{e}");
     assert!(!format!("{e:?}").contains("s3cret"), "{e:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_hears_of_each_node() {
+    let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
+    let w = connect(&nodes, "").await;
+    let told = |findings: &[windlass::Finding], topic: &str, word: &str| {
+        let found = |f: &&windlass::Finding| f.topic == topic && f.message.contains(word);
+        let found = findings.iter().find(found).map(|f| f.severity);
+        found.unwrap_or_else(|| panic!("nothing about {topic} with {word:?}: {findings:?}"))
+    };
+    let findings = w.examine().await.unwrap();
+    assert_eq!(
+        told(&findings, "quorum", "3 of 3 nodes have a vote"),
+        Severity::Fine
+    );
+    for node in &nodes {
+        let name = node.addr().to_string();
+        for topic in ["version", "role", "persistence", "eviction", "clock"] {
+            assert_eq!(told(&findings, topic, &name), Severity::Fine);
+        }
+    }
+    nodes.node(0).kill().unwrap();
+    nodes
+        .node(1)
+        .command(&["CONFIG", "SET", "appendfsync", "everysec"])
+        .unwrap();
+    nodes
+        .node(2)
+        .command(&["CONFIG", "SET", "maxmemory", "100mb"])
+        .unwrap();
+    nodes
+        .node(2)
+        .command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])
+        .unwrap();
+    // Another client, which has not known it as durable.
+    let w = connect(&nodes, "max_ttl=1h").await;
+    let findings = w.examine().await.unwrap();
+    let name = |node: usize| nodes.node(node).addr().to_string();
+    assert_eq!(
+        told(&findings, "quorum", "1 of 3 nodes have a vote"),
+        Severity::Problem
+    );
+    assert_eq!(told(&findings, "node", &name(0)), Severity::Warning);
+    assert_eq!(told(&findings, "quarantine", &name(1)), Severity::Warning);
+    assert_eq!(told(&findings, "eviction", &name(2)), Severity::Problem);
 }

@@ -3,7 +3,7 @@
 -- Keeps a claim alive, as "renew" does, and draws a number for it if it is held.
 --
 --   arguments: ttl ms, flags as in "renew", the rest of the claim record (all but the fence)
---   returns: {8, number} if held, {1, holder's ms left, holder} if in line, 0 if neither
+--   returns: {8, number} if held, {1, ms until it should ask, holder} if in line, 0 if neither
 --
 -- Atomic because a number must be drawn while the owner holds: whoever holds this node later draws a
 -- higher one.
@@ -21,7 +21,7 @@ local function confirm(lock, line, claim, owner, ttl, flags, rest)
   if not held then
     write_record(claim, digits(tonumber(place)) .. ' ' .. rest, ttl)
     keep_line(line, ttl)
-    return {1, held_for(lock), holder}
+    return {1, look_after(lock, line, claim, owner, holder), holder}
   end
   local number = draw()
   call('PEXPIRE', lock, ttl)
