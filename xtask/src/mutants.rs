@@ -126,6 +126,20 @@ const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        breaks: "whoever counts on a node is not undone by an earlier giving way",
+        file: "backend/redis/scripts/vote/lock_more.lua",
+        from: "string.match(call('GET', claim) or '', '^%d+') ~= number then",
+        to: "number == '' then",
+        caught_by: &["--lib", "a_node_of_a_quorum_decides_as_the_rules_do"],
+    },
+    Mutant {
+        breaks: "a node of a quorum gives no number twice",
+        file: "backend/redis/scripts/vote/fences.lua",
+        from: "proposal and proposal > counter and proposal or counter + 1",
+        to: "proposal and proposal >= counter and proposal or counter + 1",
+        caught_by: &["--lib", "a_node_of_a_quorum_decides_as_the_rules_do"],
+    },
+    Mutant {
         breaks: "claims that are each ahead on a few nodes give way",
         file: "backend/quorum/renew.rs",
         from: "if heard.should_give_way(claim.owner.as_str(), self.majority) {",

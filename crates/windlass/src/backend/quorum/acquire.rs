@@ -168,22 +168,22 @@ impl Quorum {
 
 impl Shared {
     /// Refuses what is not sound over a majority, and what would outlive a quarantine.
-    pub(super) fn check(&self, ask: &Ask) -> Result<()> {
+    fn check(&self, ask: &Ask) -> Result<()> {
         supported(ask.kind)?;
-        if ask.ttl > self.max_ttl {
-            return Err(Error::invalid(
-                "acquire",
-                format!(
-                    "a ttl of {:?} is longer than the {:?} that this quorum allows",
-                    ask.ttl, self.max_ttl
-                ),
-            )
-            .with_hint(
-                "ask for less, or connect with ?max_ttl=…, the same for all clients: a node that \
-                 may have forgotten a claim has no vote for as long",
-            ));
+        self.check_ttl("acquire", ask.ttl)
+    }
+
+    pub(super) fn check_ttl(&self, operation: &'static str, ttl: Duration) -> Result<()> {
+        if ttl <= self.max_ttl {
+            return Ok(());
         }
-        Ok(())
+        let longest = self.max_ttl;
+        let message =
+            format!("a ttl of {ttl:?} is longer than the {longest:?} that this quorum allows");
+        Err(Error::invalid(operation, message).with_hint(
+            "ask for less, or connect with ?max_ttl=…, the same for all clients: a node that may have \
+             forgotten a claim has no vote for as long",
+        ))
     }
 
     /// Sends the request to all nodes, in the same order for all requests: so that the numbers that are

@@ -76,6 +76,11 @@ impl Quorum {
         let mut outcomes: Vec<Option<Result<Renewed>>> = claims.iter().map(|_| None).collect();
         let (mut waiting, mut held) = (Vec::new(), Vec::new());
         for (i, claim) in claims.into_iter().enumerate() {
+            // Somebody who takes a claim over may ask for another ttl than it was granted with.
+            if let Err(e) = shared.check_ttl("renew", claim.ttl) {
+                outcomes[i] = Some(Err(e));
+                continue;
+            }
             match shared.ballots.waiting(claim.wake.claim) {
                 Some(ask) => {
                     let shared = Arc::clone(&shared);

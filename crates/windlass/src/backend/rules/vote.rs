@@ -16,6 +16,11 @@
 //!
 //! The model in `crates/windlass-model` checks all of this with these very functions.
 
+use super::claims::{self, Decided};
+use super::line::{Line, Record};
+use crate::backend::{Renewal, Renewed};
+use crate::lease::{Fence, Moment};
+
 /// How many of so many nodes must agree.
 pub const fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
@@ -47,6 +52,80 @@ pub fn next_proposal(numbers: &[u64], tries: u32) -> u64 {
     let lowest = numbers.iter().copied().min().unwrap_or(0);
     let apart = (highest - lowest).clamp(1, 1 << 12);
     highest + (apart << tries.min(10))
+}
+
+/// What a node says of a claim that was to be confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirmed {
+    /// Held, under a number that was drawn just now.
+    Held(Fence),
+    /// In line.
+    Waiting,
+    /// Neither.
+    Gone,
+}
+
+/// Keeps a claim alive, and draws a number for it if it is held: whoever holds this node later draws a
+/// higher one.
+pub fn confirm<L: Line>(
+    line: &mut L,
+    now: Moment,
+    claim: &Renewal,
+) -> Result<Decided<Confirmed>, L::Error> {
+    let renewed = claims::renew(line, now, claim)?;
+    let outcome = match renewed.outcome {
+        Renewed::Held { .. } => {
+            let fence = line.next_fence()?;
+            if let Some(holder) = line.holder(&claim.owner)? {
+                line.set_holder(Record { fence, ..holder })?;
+            }
+            Confirmed::Held(fence)
+        }
+        Renewed::Waiting { .. } => Confirmed::Waiting,
+        Renewed::Gone => Confirmed::Gone,
+    };
+    Ok(Decided {
+        outcome,
+        wakes: renewed.wakes,
+        news: renewed.news,
+    })
+}
+
+/// Gives what is held to those in line, and goes to the end of it; unless another number than `number`
+/// was drawn since, or nobody else waits.
+pub fn line_up_again<L: Line>(
+    line: &mut L,
+    now: Moment,
+    claim: &Renewal,
+    number: Fence,
+) -> Result<Decided<bool>, L::Error> {
+    let holder = line.holder(&claim.owner)?;
+    let holder = holder.filter(|h| h.expires > now && h.fence == number);
+    while let Some(first) = line.first()?.filter(|first| first.expires <= now) {
+        line.remove_waiter(&first)?;
+    }
+    let (Some(holder), Some(_)) = (holder, line.first()?) else {
+        return Ok(Decided {
+            outcome: false,
+            wakes: Vec::new(),
+            news: false,
+        });
+    };
+    let released = claims::release(line, claim.kind, now, &claim.owner, None)?;
+    let fence = line.next_fence()?;
+    line.set_waiter(Record {
+        fence,
+        ttl: claim.ttl,
+        expires: now + claim.ttl,
+        note: claim.note.clone(),
+        wake: claim.wake,
+        ..holder
+    })?;
+    Ok(Decided {
+        outcome: true,
+        wakes: released.wakes,
+        news: released.news,
+    })
 }
 
 /// Whether a node has a vote: nobody can count any more on what it may have forgotten.

@@ -1,6 +1,8 @@
 //! A Redis or Valkey server as one node of a quorum.
 
 mod lock;
+#[cfg(test)]
+mod proof;
 mod room;
 
 use std::collections::HashMap;
