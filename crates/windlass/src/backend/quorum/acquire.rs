@@ -19,6 +19,8 @@ use crate::lease::Fence;
 
 /// How often the nodes are asked for one number, each time for a higher one.
 const TRIES: u32 = 12;
+/// How long the others are waited for when a majority gave different numbers.
+const GRACE: Duration = Duration::from_millis(20);
 /// How often somebody who has most votes, but not enough, asks again while the others give way.
 const REVOTES: u32 = 5;
 
@@ -41,6 +43,18 @@ impl Quorum {
                     }
                 }
             };
+            if matches!(verdict, Verdict::Granted) && tally.agreed().is_none() {
+                // Those who have not spoken yet may agree with some: then no new number is drawn, and
+                // whoever comes again as the same owner keeps its fence.
+                let rest = round.hear(|node, answer| {
+                    let _ = tally.take(node, answer);
+                    match tally.agreed() {
+                        Some(_) => ControlFlow::Break(()),
+                        None => ControlFlow::Continue(()),
+                    }
+                });
+                shared.clock.within(GRACE.min(limit), rest).await;
+            }
             shared.finish(round, &over, limit);
             let verdict = match verdict {
                 Verdict::Granted => match shared.agree(&ask, &tally.numbers()).await {
@@ -422,6 +436,11 @@ impl Tally {
     fn closed(&mut self, silent: impl Iterator<Item = usize>) -> Verdict {
         self.failures.silent(silent);
         self.verdict().unwrap_or(Verdict::TooFew)
+    }
+
+    /// The fence, if those who granted it gave the same number.
+    fn agreed(&self) -> Option<u64> {
+        agreed(&self.numbers(), self.majority)
     }
 
     fn numbers(&self) -> Vec<u64> {
