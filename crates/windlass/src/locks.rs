@@ -167,6 +167,7 @@ impl Locks {
                 note: claim.terms.note.clone(),
                 heal_missing_ttl: false,
                 record_now: self.request.record_now(),
+                renewed: claim.terms.is_renewed_for_ever(),
                 wake: claim.wake,
             });
             // From here on, being dropped leaves something to clean up.

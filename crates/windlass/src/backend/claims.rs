@@ -154,6 +154,9 @@ pub struct Ask {
     pub heal_missing_ttl: bool,
     /// Nobody will renew this claim soon, so all that others may ask about it must be stored now.
     pub record_now: bool,
+    /// Whether it will be renewed for as long as it is held. One that is not must end by itself, even
+    /// where a store ends all claims of a client together.
+    pub renewed: bool,
     /// Whom to tell when the share is handed over.
     pub wake: WakeAddress,
 }
@@ -302,6 +305,8 @@ pub struct Renewal {
     pub same_owner: SameOwner,
     /// What is stored about the claim is missing or out of date, and must be written anew.
     pub write_anew: bool,
+    /// Whether it will be renewed again, for as long as it is held: see [`Ask::renewed`].
+    pub renewed: bool,
 }
 
 /// What to do about another claim of the same owner: a restarted job takes its lock back, and what
@@ -414,4 +419,7 @@ pub trait WakeUps: Send + Sync {
 
     /// Wake-ups may have been missed: every waiter should ask.
     fn missed(&self);
+
+    /// Something happened that may have ended the claim, held or waiting: it should ask at once.
+    fn doubtful(&self, _claim: u64) {}
 }

@@ -78,6 +78,7 @@ pub(crate) async fn acquire(wanted: Wanted<'_>, patience: Patience) -> Result<At
         note: claim.terms.note.clone(),
         heal_missing_ttl: wanted.heal_missing_ttl,
         record_now: wanted.request.record_now(),
+        renewed: claim.terms.is_renewed_for_ever(),
         wake: claim.wake,
     };
     if ask.if_held == IfHeld::LineUp {

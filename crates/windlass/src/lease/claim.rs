@@ -45,6 +45,13 @@ pub(crate) struct Terms {
     pub(crate) hold_cap: Option<Duration>,
 }
 
+impl Terms {
+    /// Whether nothing but its loss ends the renewals of what is held.
+    pub(crate) fn is_renewed_for_ever(&self) -> bool {
+        self.renews && self.hold_cap.is_none()
+    }
+}
+
 pub(crate) struct Claim {
     pub(crate) terms: Terms,
     pub(crate) wake: WakeAddress,
@@ -269,6 +276,7 @@ impl Claim {
                 false => SameOwner::Respect,
             },
             write_anew: !state.recorded,
+            renewed: self.terms.is_renewed_for_ever(),
         })
     }
 }

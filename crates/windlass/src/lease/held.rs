@@ -128,11 +128,12 @@ impl Lease {
     pub async fn renew(&self) -> Result<()> {
         match self.keeper().renew_now(self.claim()).await? {
             Renewed::Held { .. } if self.is_held() => Ok(()),
-            _ => Err(
-                Error::new(ErrorKind::Lost, "renew", "it is not held any more")
-                    .with_name(self.name()),
-            ),
+            _ => Err(self.not_held()),
         }
+    }
+
+    fn not_held(&self) -> Error {
+        Error::new(ErrorKind::Lost, "renew", "it is not held any more").with_name(self.name())
     }
 
     /// See [`LockGuard::release`](crate::LockGuard::release).
@@ -159,7 +160,10 @@ impl Lease {
 
     /// See [`LockGuard::detach`](crate::LockGuard::detach).
     pub(crate) async fn detach(mut self) -> Result<Detached> {
-        self.renew().await?;
+        match self.keeper().renew_for_the_last_time(self.claim()).await? {
+            Renewed::Held { .. } if self.is_held() => {}
+            _ => return Err(self.not_held()),
+        }
         let claim = Arc::clone(self.claim());
         let renewal = claim.renewal(&claim.state(), self.keeper().clock().now());
         self.keeper().forget(&claim);

@@ -201,6 +201,19 @@ impl Keeper {
         }
     }
 
+    /// As [`renew_now`](Keeper::renew_now), for a claim that lives on without this keeper: from then on
+    /// its ttl runs.
+    pub(crate) async fn renew_for_the_last_time(&self, claim: &Arc<Claim>) -> Result<Renewed> {
+        let renewal = claim.renewal(&claim.state(), self.clock.now());
+        match renewal {
+            Some(renewal) => {
+                let renewed = false;
+                self.renew_as(claim, Renewal { renewed, ..renewal }).await
+            }
+            None => Ok(Renewed::Gone),
+        }
+    }
+
     /// Asks the store to put the claim in the place of an earlier one of the same owner.
     pub(crate) async fn take_over(&self, claim: &Arc<Claim>) -> Result<Renewed> {
         let renewal = claim.renewal(&claim.state(), self.clock.now());
@@ -455,6 +468,18 @@ impl WakeUps for Keeper {
             if state.phase == Phase::Waiting {
                 self.look_at(&mut table, &claim, &mut state, now);
             }
+        }
+    }
+
+    fn doubtful(&self, claim: u64) {
+        let mut table = self.table();
+        let Some(claim) = table.claims.get(&claim).cloned() else {
+            return;
+        };
+        let mut state = claim.state();
+        if matches!(state.phase, Phase::Held | Phase::Waiting) {
+            let now = self.clock.now();
+            self.look_at(&mut table, &claim, &mut state, now);
         }
     }
 }

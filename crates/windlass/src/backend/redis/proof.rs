@@ -345,6 +345,7 @@ impl Real {
             wake: ask.wake,
             same_owner: SameOwner::Respect,
             write_anew: true,
+            renewed: true,
         };
         let renewed = self.claims.renew(vec![renewal]).await.unwrap().remove(0);
         assert_eq!(renewed.unwrap(), Renewed::Held { fence });
@@ -426,6 +427,7 @@ fn ask(kind: Kind, name: &Name, op: &Op) -> Ask {
         },
         note: None,
         heal_missing_ttl: false,
+        renewed: true,
         record_now,
         wake: wake(owner, claim),
     }
@@ -452,6 +454,7 @@ fn renewal(kind: Kind, name: &Name, op: &Op, fence: Option<Fence>) -> Renewal {
         wake: wake(owner, claim),
         same_owner,
         write_anew: false,
+        renewed: true,
     }
 }
 

@@ -460,6 +460,7 @@ mod tests {
             if_held: IfHeld::LineUp,
             note: None,
             heal_missing_ttl: false,
+            renewed: true,
             record_now: true,
             wake: WakeAddress { client: 1, claim },
         }
