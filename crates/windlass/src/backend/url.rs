@@ -10,13 +10,15 @@ pub(crate) enum StoreUrl {
     Memory { name: Option<String> },
     File { path: PathBuf },
     Redis { url: String },
+    Etcd { url: String },
     Redlock { url: String },
     ZooKeeper { url: String },
 }
 
 /// What each scheme is for: `connect` lists them when it meets an unknown one.
 const SCHEMES: &str = "memory:, file:PATH, redis://HOST, rediss://HOST, redis+unix:///SOCKET, \
-                       redlock://HOST,HOST,HOST, zookeeper://HOST,HOST/CHROOT";
+                       redlock://HOST,HOST,HOST, etcd://HOST,HOST, etcds://HOST, \
+                       zookeeper://HOST,HOST/CHROOT";
 
 impl StoreUrl {
     pub(crate) fn parse(text: &str) -> Result<StoreUrl> {
@@ -60,6 +62,10 @@ impl StoreUrl {
             "zookeeper" => {
                 let url = with_servers("zookeeper://10.0.0.1:2181,10.0.0.2:2181/app")?;
                 Ok(StoreUrl::ZooKeeper { url })
+            }
+            "etcd" | "etcds" => {
+                let url = with_servers("etcd://127.0.0.1:2379")?;
+                Ok(StoreUrl::Etcd { url })
             }
             _ => Err(Error::invalid(
                 "connect",

@@ -229,7 +229,7 @@ pub(super) struct LeaseRevokeResponse {
     pub(super) header: Option<Header>,
 }
 
-#[derive(Clone, PartialEq, Message)]
+#[derive(Clone, Copy, PartialEq, Message)]
 pub(super) struct KeepAliveRequest {
     #[prost(int64, tag = "1")]
     pub(super) id: i64,

@@ -1,0 +1,440 @@
+//! Leases: what ends claims whose client is gone.
+//!
+//! All claims of one ttl that are being renewed share one lease, a *class*. Claims that nobody will renew have
+//! a lease of their own, so that they end whatever else their client keeps alive.
+//!
+//! **How long a lease is certain to live.** etcd renews a lease on its leader alone, without asking the
+//! others. A leader that was deposed and does not know it yet would say yes, and mean nothing. So a renewal
+//! counts only if a linearizable read that was sent after it has seen the same raft term as was known
+//! before it: then the cluster had no other leader in the meantime, and whoever leads next
+//! lets every lease live for its whole ttl from then on.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_core::Stream;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
+
+use super::link::{Changes, Link};
+use super::translate::unreachable;
+use super::wire::{
+    KeepAliveRequest, KeepAliveResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseRevokeRequest,
+    LeaseRevokeResponse, RangeRequest, TimeToLiveRequest, TimeToLiveResponse,
+};
+use crate::error::Result;
+use crate::lease::{Clock, Moment};
+
+const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
+const REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";
+const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+const TIME_TO_LIVE: &str = "/etcdserverpb.Lease/LeaseTimeToLive";
+
+/// A lease lives so much longer than the claims on it, at least, that not every claim needs a renewal of it.
+const SLACK: Duration = Duration::from_millis(500);
+/// For how long after a request went unanswered it may still arrive, and leave a key that nobody knows of.
+const LATE: Duration = Duration::from_secs(600);
+
+/// One lease.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) id: i64,
+    pub(super) ttl: Duration,
+    /// Whether it is a class.
+    pub(super) shared: bool,
+    /// When the last renewal that counts was sent.
+    confirmed: AtomicU64,
+    ended: AtomicBool,
+    renewing: AtomicBool,
+    /// One renewal at a time serves all who need it.
+    turn: AsyncMutex<()>,
+    /// Until when keys may turn up on it that nobody here knows of.
+    unsure_until: AtomicU64,
+}
+
+impl Lease {
+    /// Whether it is certain to live for `ttl` from `now` on.
+    pub(super) fn covers(&self, now: Moment, ttl: Duration) -> bool {
+        !self.has_ended() && self.lives_until() >= now + ttl
+    }
+
+    fn lives_until(&self) -> Moment {
+        Moment::from_nanos(self.confirmed.load(Ordering::SeqCst)) + self.ttl
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    fn confirm(&self, sent: Moment) {
+        self.confirmed.fetch_max(sent.as_nanos(), Ordering::SeqCst);
+    }
+
+    /// A request to put a key on it went unanswered.
+    pub(super) fn set_unsure(&self, now: Moment) {
+        let until = (now + LATE).as_nanos();
+        self.unsure_until.fetch_max(until, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_unsure(&self, now: Moment) -> bool {
+        self.shared && now.as_nanos() < self.unsure_until.load(Ordering::SeqCst)
+    }
+}
+
+/// A renewal that was answered, but does not count yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Renewing {
+    sent: Moment,
+    /// What a read that is sent from now on must find.
+    pub(super) term: u64,
+    pub(super) alive: bool,
+}
+
+pub(super) struct Leases {
+    link: Arc<Link>,
+    clock: Clock,
+    runtime: Handle,
+    /// By their ttl in seconds.
+    classes: Mutex<HashMap<u64, Arc<Lease>>>,
+    /// For what is remembered, by how long in seconds.
+    memories: Mutex<HashMap<u64, Lease>>,
+    granting: AsyncMutex<()>,
+    lane: Lane,
+    /// Told of a lease that has ended before its time.
+    on_end: OnceLock<Box<dyn Fn(i64) + Send + Sync>>,
+}
+
+impl Leases {
+    pub(super) fn new(link: Arc<Link>, clock: Clock, runtime: Handle) -> Leases {
+        Leases {
+            lane: Lane::default(),
+            link,
+            clock,
+            runtime,
+            classes: Mutex::new(HashMap::new()),
+            memories: Mutex::new(HashMap::new()),
+            granting: AsyncMutex::new(()),
+            on_end: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn on_end(&self, tell: impl Fn(i64) + Send + Sync + 'static) {
+        let _ = self.on_end.set(Box::new(tell));
+    }
+
+    /// The lease that claims of this ttl share, certain to live for as long as one that begins now.
+    pub(super) async fn shared(self: &Arc<Leases>, ttl: Duration) -> Result<Arc<Lease>> {
+        let class = seconds(ttl + SLACK);
+        loop {
+            if let Some(lease) = self.class(class) {
+                let now = self.clock.now();
+                if lease.covers(now, ttl) {
+                    self.renew_early(&lease, now, ttl);
+                    return Ok(lease);
+                }
+                if self.cover(&lease, ttl).await? {
+                    return Ok(lease);
+                }
+            }
+            let _one_at_a_time = self.granting.lock().await;
+            if self.class(class).is_some() {
+                continue;
+            }
+            let lease = Arc::new(self.grant(class, true).await?);
+            self.classes().insert(class, Arc::clone(&lease));
+            if lease.covers(self.clock.now(), ttl) {
+                return Ok(lease);
+            }
+            return Err(unreachable(
+                "a lease took longer to get than it lives".into(),
+            ));
+        }
+    }
+
+    /// A lease for what is remembered for `keep` after it was last written. It is never renewed: another
+    /// one takes its place from time to time, so that what is not written any more ends.
+    pub(super) async fn memory(&self, keep: Duration) -> Result<i64> {
+        let period = (keep / 8).max(Duration::from_secs(1));
+        let class = seconds(keep);
+        let current = |now: Moment| {
+            let memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+            let lease = memories.get(&class)?;
+            let granted = Moment::from_nanos(lease.confirmed.load(Ordering::SeqCst));
+            (now < granted + period).then_some(lease.id)
+        };
+        if let Some(id) = current(self.clock.now()) {
+            return Ok(id);
+        }
+        let _one_at_a_time = self.granting.lock().await;
+        if let Some(id) = current(self.clock.now()) {
+            return Ok(id);
+        }
+        let lease = self.grant(seconds(keep + period), false).await?;
+        let id = lease.id;
+        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        memories.insert(class, lease);
+        Ok(id)
+    }
+
+    /// A lease for one claim alone.
+    pub(super) async fn own(&self, ttl: Duration) -> Result<Arc<Lease>> {
+        Ok(Arc::new(self.grant(seconds(ttl), false).await?))
+    }
+
+    fn class(&self, class: u64) -> Option<Arc<Lease>> {
+        let lease = self.classes().get(&class).cloned();
+        lease.filter(|lease| !lease.has_ended())
+    }
+
+    async fn grant(&self, seconds: u64, shared: bool) -> Result<Lease> {
+        let sent = self.clock.now();
+        let request = LeaseGrantRequest {
+            ttl: i64::try_from(seconds).unwrap_or(i64::MAX),
+        };
+        // Without a key on it, a lease that was granted unheard does no harm.
+        let granted: LeaseGrantResponse = self.link.call(GRANT, request, Changes::Nothing).await?;
+        Ok(Lease {
+            id: granted.id,
+            // A server may not let leases live as short as that.
+            ttl: Duration::from_secs(u64::try_from(granted.ttl).unwrap_or(0)),
+            shared,
+            confirmed: AtomicU64::new(sent.as_nanos()),
+            ended: AtomicBool::new(false),
+            renewing: AtomicBool::new(false),
+            turn: AsyncMutex::new(()),
+            unsure_until: AtomicU64::new(0),
+        })
+    }
+
+    /// Renews in the background what would soon have to be renewed while somebody waits.
+    fn renew_early(self: &Arc<Leases>, lease: &Arc<Lease>, now: Moment, ttl: Duration) {
+        let spare = lease.lives_until().since(now + ttl);
+        if spare >= (lease.ttl.saturating_sub(ttl)) / 2
+            || lease.renewing.swap(true, Ordering::SeqCst)
+        {
+            return;
+        }
+        let (leases, lease) = (Arc::clone(self), Arc::clone(lease));
+        self.runtime.spawn(async move {
+            // Whoever needs it hears of a failure then.
+            let _ = leases.renew(&lease).await;
+            lease.renewing.store(false, Ordering::SeqCst);
+        });
+    }
+
+    /// Renews if need be, so that the lease is certain to live for `ttl` from now on. False if it is gone.
+    pub(super) async fn cover(&self, lease: &Arc<Lease>, ttl: Duration) -> Result<bool> {
+        let _one_at_a_time = lease.turn.lock().await;
+        if !lease.covers(self.clock.now(), ttl) {
+            self.renew(lease).await?;
+        }
+        Ok(lease.covers(self.clock.now(), ttl))
+    }
+
+    /// Renews, and makes sure that it counts.
+    pub(super) async fn renew(&self, lease: &Arc<Lease>) -> Result<()> {
+        let renewing = self.keep_alive(lease).await?;
+        let nothing = RangeRequest {
+            key: vec![0],
+            count_only: true,
+            ..RangeRequest::default()
+        };
+        let read = self.link.range(nothing).await?;
+        let term = read.header.unwrap_or_default().raft_term;
+        self.count(lease, renewing, term)
+    }
+
+    /// Asks to let the lease live on. That counts only when a later read has found the same term:
+    /// see [`count`](Leases::count).
+    pub(super) async fn keep_alive(&self, lease: &Arc<Lease>) -> Result<Renewing> {
+        let term = self.link.term();
+        let sent = self.clock.now();
+        let ttl = self.lane.keep_alive(&self.link, lease.id).await?;
+        if ttl <= 0 {
+            self.has_ended(lease);
+        }
+        let alive = ttl > 0;
+        Ok(Renewing { sent, term, alive })
+    }
+
+    /// A read that was sent after the renewal was answered has found this term.
+    pub(super) fn count(&self, lease: &Lease, renewing: Renewing, term: u64) -> Result<()> {
+        if renewing.alive && term != renewing.term {
+            return Err(unreachable("the leader has changed".to_owned()));
+        }
+        if renewing.alive {
+            lease.confirm(renewing.sent);
+        }
+        Ok(())
+    }
+
+    /// The lease is gone before its time: so is all that was on it.
+    fn has_ended(&self, lease: &Arc<Lease>) {
+        if lease.ended.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.classes().retain(|_, class| class.id != lease.id);
+        if let Some(tell) = self.on_end.get() {
+            tell(lease.id);
+        }
+    }
+
+    /// How long a lease lives unless renewed, and which keys are on it if that matters.
+    pub(super) async fn look(&self, id: i64, keys: bool) -> Result<(Duration, Vec<Vec<u8>>)> {
+        let request = TimeToLiveRequest { id, keys };
+        let answer: TimeToLiveResponse = self
+            .link
+            .call(TIME_TO_LIVE, request, Changes::Nothing)
+            .await?;
+        let ttl = Duration::from_secs(u64::try_from(answer.ttl).unwrap_or(0));
+        Ok((ttl, answer.keys))
+    }
+
+    /// Lets go, in the background, of a lease that nothing is on any more. If that fails, it ends by itself.
+    pub(super) fn revoke(&self, lease: &Arc<Lease>) {
+        let (link, id) = (Arc::clone(&self.link), lease.id);
+        self.runtime.spawn(async move {
+            let request = LeaseRevokeRequest { id };
+            let _ = link
+                .call::<LeaseRevokeResponse>(REVOKE, request, Changes::Nothing)
+                .await;
+        });
+    }
+
+    fn classes(&self) -> MutexGuard<'_, HashMap<u64, Arc<Lease>>> {
+        // Each change is a single insertion or removal: a panic leaves nothing half done.
+        self.classes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whole seconds, never fewer.
+fn seconds(ttl: Duration) -> u64 {
+    ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)
+}
+
+/// The stream over which leases are renewed. Answers come in the order of the requests for each lease.
+#[derive(Default)]
+struct Lane(Arc<Mutex<LaneState>>);
+
+#[derive(Default)]
+struct LaneState {
+    /// Which of the streams that were opened one after the other.
+    number: u64,
+    requests: Option<mpsc::UnboundedSender<KeepAliveRequest>>,
+    waiting: HashMap<i64, VecDeque<oneshot::Sender<i64>>>,
+}
+
+impl Lane {
+    /// The ttl that the server answers with: 0 if the lease is gone.
+    async fn keep_alive(&self, link: &Arc<Link>, id: i64) -> Result<i64> {
+        let answer = self.ask(link, id);
+        let answer = answer.await;
+        answer.map_err(|_| unreachable("the stream of renewals broke".to_owned()))
+    }
+
+    fn ask(&self, link: &Arc<Link>, id: i64) -> oneshot::Receiver<i64> {
+        let mut state = lock(&self.0);
+        let request = KeepAliveRequest { id };
+        let is_open = |requests: &mpsc::UnboundedSender<_>| requests.send(request).is_ok();
+        if !state.requests.as_ref().is_some_and(is_open) {
+            // The server opens its side when the first request has come, so that one goes ahead.
+            let (requests, feed) = mpsc::unbounded_channel();
+            let _ = requests.send(request);
+            *state = LaneState {
+                number: state.number + 1,
+                requests: Some(requests),
+                waiting: HashMap::new(),
+            };
+            let (number, lane, link) = (state.number, Arc::clone(&self.0), Arc::clone(link));
+            tokio::spawn(async move {
+                run(&link, feed, &lane).await;
+                let mut state = lock(&lane);
+                if state.number == number {
+                    // Whoever waits hears that it is over.
+                    state.requests = None;
+                    state.waiting.clear();
+                }
+            });
+        }
+        let (tell, answer) = oneshot::channel();
+        state.waiting.entry(id).or_default().push_back(tell);
+        answer
+    }
+}
+
+/// One stream, from its beginning to its end.
+async fn run(
+    link: &Arc<Link>,
+    feed: mpsc::UnboundedReceiver<KeepAliveRequest>,
+    lane: &Mutex<LaneState>,
+) {
+    let mut generations = link.generations();
+    let opened = link.stream::<_, KeepAliveResponse>(KEEP_ALIVE, Feed(feed));
+    let Ok((mut answers, generation)) = opened.await else {
+        return;
+    };
+    loop {
+        let answer = tokio::select! {
+            answer = answers.message() => answer,
+            // Not to be used any more: whoever waits shall ask over another one.
+            _ = generations.wait_for(|now| *now > generation) => return,
+        };
+        match answer {
+            Ok(Some(answer)) => {
+                link.learn(&answer);
+                let mut state = lock(lane);
+                let first = state
+                    .waiting
+                    .get_mut(&answer.id)
+                    .and_then(VecDeque::pop_front);
+                if let Some(first) = first {
+                    let _ = first.send(answer.ttl);
+                }
+            }
+            Ok(None) => return,
+            Err(status) => return link.stream_ended(generation, &status),
+        }
+    }
+}
+
+fn lock(state: &Mutex<LaneState>) -> MutexGuard<'_, LaneState> {
+    // Each change is a single insertion or removal: a panic leaves nothing half done.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is to be sent over a stream.
+pub(super) struct Feed<T>(pub(super) mpsc::UnboundedReceiver<T>);
+
+impl<T> Stream for Feed<T> {
+    type Item = T;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        self.0.poll_recv(cx)
+    }
+}
+
+impl fmt::Debug for Leases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leases")
+            .field("classes", &self.classes().len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_never_fewer() {
+        let ms = Duration::from_millis;
+        assert_eq!(seconds(ms(1)), 1);
+        assert_eq!(seconds(ms(1000)), 1);
+        assert_eq!(seconds(ms(1001)), 2);
+    }
+}

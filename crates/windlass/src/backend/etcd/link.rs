@@ -1,0 +1,454 @@
+//! The connection to one member of the cluster, and to another one when that fails.
+//!
+//! One member at a time: whoever spread its calls over all of them would meet a member that is cut off
+//! with some of them all the time. A call is never sent twice by itself: whether it may be is decided above.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_core::Stream;
+use prost::Message;
+use tokio::sync::{Mutex as AsyncMutex, watch};
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::address::{Address, Login};
+use super::translate::{refused, translate, unreachable};
+use super::wire::{
+    Answer, AuthenticateRequest, AuthenticateResponse, StatusRequest, StatusResponse,
+};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Answers may be as long as etcd can send them.
+const LONGEST_ANSWER: usize = 64 * 1024 * 1024;
+/// A connection is tested this often when nothing comes; etcd allows no less than 5 s.
+const TEST_EVERY: Duration = Duration::from_secs(10);
+const TEST_LIMIT: Duration = Duration::from_secs(5);
+
+pub(super) struct Link {
+    hosts: Vec<String>,
+    endpoints: Vec<Endpoint>,
+    login: Option<Login>,
+    pub(super) call_timeout: Duration,
+    wire: Mutex<Wire>,
+    dialling: AsyncMutex<()>,
+    /// Which connection is in use: streams over an older one are to be opened anew.
+    generation: watch::Sender<u64>,
+    /// The highest term that any answer has told of.
+    term: AtomicU64,
+    calls: AtomicU64,
+}
+
+struct Wire {
+    /// Which of the hosts is to be tried next, or is in use.
+    host: usize,
+    open: Option<Open>,
+}
+
+/// An open connection.
+#[derive(Clone)]
+pub(super) struct Open {
+    pub(super) generation: u64,
+    channel: Channel,
+    token: Option<MetadataValue<Ascii>>,
+}
+
+impl Link {
+    pub(super) fn new(address: &Address, call_timeout: Duration) -> Result<Link> {
+        let endpoints = address
+            .hosts
+            .iter()
+            .map(|host| endpoint(address, host, call_timeout))
+            .collect::<Result<Vec<Endpoint>>>()?;
+        Ok(Link {
+            // Clients that name the same hosts begin with different ones.
+            wire: Mutex::new(Wire {
+                host: rand::random_range(0..endpoints.len()),
+                open: None,
+            }),
+            hosts: address.hosts.clone(),
+            endpoints,
+            login: address.login.clone(),
+            call_timeout,
+            dialling: AsyncMutex::new(()),
+            generation: watch::Sender::new(0),
+            term: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+        })
+    }
+
+    /// The connection, which is made if there is none.
+    pub(super) async fn open(&self) -> Result<Open> {
+        if let Some(open) = &self.wire().open {
+            return Ok(open.clone());
+        }
+        let _one_at_a_time = self.dialling.lock().await;
+        if let Some(open) = &self.wire().open {
+            return Ok(open.clone());
+        }
+        let mut failures = Vec::new();
+        for _ in 0..self.endpoints.len() {
+            let host = self.wire().host;
+            match self.dial(host).await {
+                Ok((channel, token)) => {
+                    let generation = *self.generation.borrow() + 1;
+                    let open = Open {
+                        generation,
+                        channel,
+                        token,
+                    };
+                    self.wire().open = Some(open.clone());
+                    self.generation.send_replace(generation);
+                    return Ok(open);
+                }
+                Err(e) if e.kind() == ErrorKind::AccessDenied => return Err(e),
+                Err(e) => failures.push(format!("{}: {}", self.hosts[host], whole(&e))),
+            }
+            let mut wire = self.wire();
+            wire.host = (host + 1) % self.endpoints.len();
+        }
+        Err(unreachable(failures.join("; ")))
+    }
+
+    /// Connects, logs in, and makes sure that it is an etcd that answers.
+    async fn dial(&self, host: usize) -> Result<(Channel, Option<MetadataValue<Ascii>>)> {
+        let share = self.call_timeout / self.endpoints.len().max(1) as u32;
+        let limit = share.max(Duration::from_millis(100));
+        let dialled = tokio::time::timeout(limit, async {
+            let channel = self.endpoints[host]
+                .connect()
+                .await
+                .map_err(|e| Error::new(ErrorKind::Unreachable, "connect", causes(&e)))?;
+            let token = match &self.login {
+                Some(login) => Some(self.authenticate(&channel, login).await?),
+                None => None,
+            };
+            let mut open = Open {
+                generation: 0,
+                channel,
+                token,
+            };
+            // Whatever it may not tell us, it is an etcd.
+            match self.send(&mut open, STATUS, StatusRequest {}).await {
+                Ok(StatusResponse { leader: 0, .. }) => Err(Error::new(
+                    ErrorKind::Unreachable,
+                    "connect",
+                    "this member knows no leader",
+                )),
+                Err(e) if e.code() == Code::PermissionDenied => Ok(()),
+                Ok(_) => Ok(()),
+                Err(e) => Err(refused(&e).unwrap_or_else(|| {
+                    let told = format!("{} ({})", e.message(), causes(&e));
+                    Error::new(ErrorKind::Unreachable, "connect", told)
+                })),
+            }?;
+            Ok((open.channel, open.token))
+        });
+        dialled.await.unwrap_or_else(|_| {
+            let message = format!("no answer within {limit:?}");
+            Err(Error::new(ErrorKind::Unreachable, "connect", message))
+        })
+    }
+
+    async fn authenticate(&self, channel: &Channel, login: &Login) -> Result<MetadataValue<Ascii>> {
+        let mut open = Open {
+            generation: 0,
+            channel: channel.clone(),
+            token: None,
+        };
+        let request = AuthenticateRequest {
+            name: login.user.clone(),
+            password: login.password.clone(),
+        };
+        let answer: AuthenticateResponse = match self.send(&mut open, AUTHENTICATE, request).await {
+            Ok(answer) => answer,
+            Err(e) => {
+                let told = || Error::new(ErrorKind::Unreachable, "connect", causes(&e));
+                return Err(refused(&e).unwrap_or_else(told));
+            }
+        };
+        answer.token.parse().map_err(|_| {
+            Error::new(
+                ErrorKind::Store,
+                "connect",
+                "the server's token makes no sense",
+            )
+        })
+    }
+
+    /// Sends a request and waits for the answer. What may change something says so with `changes`: when
+    /// no answer comes, it may have happened.
+    pub(super) async fn call<A: Answer>(
+        &self,
+        path: &'static str,
+        request: impl Message + Clone + 'static,
+        changes: Changes,
+    ) -> Result<A> {
+        let mut open = self.open().await?;
+        let mut again = self.login.is_some();
+        loop {
+            let status = match self.send(&mut open, path, request.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(status) => status,
+            };
+            if again && is_stale_login(&status) {
+                // Refused before it was looked at: log in again, on a new connection.
+                again = false;
+                self.drop_connection(open.generation, NextHost::Same);
+                open = self.open().await?;
+                continue;
+            }
+            if is_about_the_member(&status) {
+                self.drop_connection(open.generation, NextHost::Another);
+            }
+            return Err(translate(status, changes));
+        }
+    }
+
+    async fn send<A: Answer>(
+        &self,
+        open: &mut Open,
+        path: &'static str,
+        request: impl Message + 'static,
+    ) -> Result<A, Status> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let mut request = self.dress(open, request);
+        // So that the server does not begin with what nobody waits for any more.
+        request.set_timeout(self.call_timeout);
+        let mut grpc = Grpc::new(open.channel.clone()).max_decoding_message_size(LONGEST_ANSWER);
+        grpc.ready()
+            .await
+            .map_err(|e| Status::from_error(e.into()))?;
+        let path = PathAndQuery::from_static(path);
+        let answer: A = grpc
+            .unary(request, path, ProstCodec::<_, A>::default())
+            .await?
+            .into_inner();
+        self.learn(&answer);
+        Ok(answer)
+    }
+
+    /// Opens a stream both ways.
+    pub(super) async fn stream<Q: Message + 'static, A: Answer>(
+        &self,
+        path: &'static str,
+        requests: impl Stream<Item = Q> + Send + 'static,
+    ) -> Result<(Streaming<A>, u64)> {
+        let open = self.open().await?;
+        let generation = open.generation;
+        let opened = async {
+            let mut grpc =
+                Grpc::new(open.channel.clone()).max_decoding_message_size(LONGEST_ANSWER);
+            grpc.ready()
+                .await
+                .map_err(|e| Status::from_error(e.into()))?;
+            let path = PathAndQuery::from_static(path);
+            let request = self.dress(&open, requests);
+            let answers = grpc
+                .streaming(request, path, ProstCodec::<Q, A>::default())
+                .await?;
+            Ok(answers.into_inner())
+        };
+        opened
+            .await
+            .map(|stream| (stream, generation))
+            .map_err(|status: Status| {
+                self.stream_ended(generation, &status);
+                translate(status, Changes::Nothing)
+            })
+    }
+
+    /// A stream over that connection has ended.
+    pub(super) fn stream_ended(&self, generation: u64, status: &Status) {
+        if is_about_the_member(status) {
+            self.drop_connection(generation, NextHost::Another);
+        } else if is_stale_login(status) {
+            self.drop_connection(generation, NextHost::Same);
+        }
+    }
+
+    /// An answer is overdue: try another member, and do not wait for this one.
+    pub(super) fn give_up(&self) {
+        let generation = self.wire().open.as_ref().map(|open| open.generation);
+        if let Some(generation) = generation {
+            self.drop_connection(generation, NextHost::Another);
+        }
+    }
+
+    /// Changes when streams are to be opened anew.
+    pub(super) fn generations(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// The highest term that any answer has told of.
+    pub(super) fn term(&self) -> u64 {
+        self.term.load(Ordering::SeqCst)
+    }
+
+    /// Takes the term from an answer.
+    pub(super) fn learn(&self, answer: &impl Answer) {
+        if let Some(header) = answer.header() {
+            self.term.fetch_max(header.raft_term, Ordering::SeqCst);
+        }
+    }
+
+    pub(super) fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    /// Asks one of the hosts, whichever is in use.
+    pub(super) async fn status_of(&self, host: usize) -> Result<StatusResponse> {
+        let (channel, token) = self.dial(host).await?;
+        let mut open = Open {
+            generation: 0,
+            channel,
+            token,
+        };
+        let status = self.send(&mut open, STATUS, StatusRequest {}).await;
+        status.map_err(|status| translate(status, Changes::Nothing))
+    }
+
+    fn drop_connection(&self, generation: u64, next: NextHost) {
+        let mut wire = self.wire();
+        if wire
+            .open
+            .as_ref()
+            .is_some_and(|open| open.generation == generation)
+        {
+            wire.open = None;
+            if matches!(next, NextHost::Another) {
+                wire.host = (wire.host + 1) % self.endpoints.len();
+            }
+            drop(wire);
+            // Streams learn that their connection is not to be used any more.
+            self.generation.send_modify(|generation| *generation += 1);
+        }
+    }
+
+    /// Adds what every request carries.
+    fn dress<T>(&self, open: &Open, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        // A member that is cut off from the others says so, instead of letting us wait.
+        let yes = MetadataValue::from_static("true");
+        request.metadata_mut().insert("hasleader", yes);
+        if let Some(token) = &open.token {
+            request.metadata_mut().insert("token", token.clone());
+        }
+        request
+    }
+
+    fn wire(&self) -> MutexGuard<'_, Wire> {
+        // Each change is a single assignment: a panic leaves nothing half done.
+        self.wire.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const STATUS: &str = "/etcdserverpb.Maintenance/Status";
+const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
+
+/// Whether a request changes anything when it is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Changes {
+    Nothing,
+    Something,
+}
+
+enum NextHost {
+    Same,
+    Another,
+}
+
+/// Whether another member may do better.
+fn is_about_the_member(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::Unavailable
+            | Code::DeadlineExceeded
+            | Code::Unknown
+            | Code::Cancelled
+            | Code::Internal
+    )
+}
+
+/// Whether logging in again helps: tokens end, and do not outlive their member.
+fn is_stale_login(status: &Status) -> bool {
+    let told = status.message();
+    status.code() == Code::Unauthenticated && told.contains("invalid auth token")
+        || told.contains("revision of auth store is old")
+}
+
+fn endpoint(address: &Address, host: &str, call_timeout: Duration) -> Result<Endpoint> {
+    let scheme = if address.tls.is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    let invalid = |what: &str| Error::invalid("connect", format!("{host:?} {what}"));
+    let endpoint = Endpoint::from_shared(format!("{scheme}://{host}"))
+        .map_err(|e| invalid("is not a host").with_source(e))?
+        .connect_timeout(call_timeout)
+        .http2_keep_alive_interval(TEST_EVERY)
+        .keep_alive_timeout(TEST_LIMIT)
+        .keep_alive_while_idle(true)
+        .tcp_nodelay(true);
+    let Some(tls) = &address.tls else {
+        return Ok(endpoint);
+    };
+    let read = |path: &std::path::Path| {
+        std::fs::read(path).map_err(|e| {
+            let message = format!("{} cannot be read", path.display());
+            Error::invalid("connect", message).with_source(e)
+        })
+    };
+    let mut config = ClientTlsConfig::new();
+    config = match &tls.ca {
+        Some(path) => config.ca_certificate(Certificate::from_pem(read(path)?)),
+        None => config.with_native_roots(),
+    };
+    if let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) {
+        config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
+    }
+    if let Some(name) = &tls.server_name {
+        config = config.domain_name(name.clone());
+    }
+    endpoint
+        .tls_config(config)
+        .map_err(|e| invalid("cannot be reached with these certificates").with_source(e))
+}
+
+/// What an error says, with all that it says of its causes.
+fn causes(e: &(dyn std::error::Error + 'static)) -> String {
+    let mut told = vec![e.to_string()];
+    let mut cause = e.source();
+    while let Some(e) = cause {
+        let next = e.to_string();
+        if told.last() != Some(&next) {
+            told.push(next);
+        }
+        cause = e.source();
+    }
+    told.join(": ")
+}
+
+/// An error's message, without what it was about.
+fn whole(e: &Error) -> String {
+    let told = e.to_string();
+    match told.strip_prefix("cannot connect: ") {
+        Some(rest) => rest.to_owned(),
+        None => told,
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("hosts", &self.hosts)
+            .finish_non_exhaustive()
+    }
+}

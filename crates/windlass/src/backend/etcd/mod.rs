@@ -1,0 +1,134 @@
+//! `etcd://` — an etcd cluster, or one member.
+//!
+//! Locks and elections are laid out as etcd's own concurrency package lays them out ([`keys`], [`line`]), so
+//! that `etcdctl lock` and programs in Go take turns with us. All else is a room ([`room`], [`rooms`]).
+
+mod address;
+mod claims;
+mod deletions;
+mod examine;
+mod gate;
+mod keys;
+mod latch;
+mod leases;
+mod line;
+mod link;
+mod news;
+mod record;
+mod room;
+mod rooms;
+mod store;
+mod translate;
+mod txn;
+mod watch;
+mod wire;
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use self::address::Address;
+use self::keys::Keys;
+use self::link::Link;
+use self::store::Store;
+use super::refused::Refused;
+use super::url::redact;
+use super::{
+    Backend, Capabilities, ClaimStore, Finding, GateStore, LatchStore, NewsStore, Pending, WakeUps,
+};
+use crate::error::Result;
+use crate::lease::{Clock, FenceStrength};
+
+/// The `etcd://` backend, as one coordinator sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Etcd {
+    address: Arc<str>,
+    store: Arc<Store>,
+}
+
+impl Etcd {
+    pub(crate) async fn open(
+        url: &str,
+        call_timeout: Duration,
+        clock: Clock,
+        wakeups: Weak<dyn WakeUps>,
+    ) -> Result<Arc<dyn Backend>> {
+        let shown: Arc<str> = redact(url).into();
+        let named =
+            |e: crate::error::Error| e.with_operation("connect").with_backend(shown.to_string());
+        let address = Address::parse(url).map_err(named)?;
+        let link = Arc::new(Link::new(&address, call_timeout).map_err(named)?);
+        link.open().await.map_err(named)?;
+        let store = Store::new(link, Keys::new(&address.prefix), clock, wakeups);
+        Ok(Arc::new(Etcd {
+            address: Arc::clone(&shown),
+            store,
+        }))
+    }
+}
+
+impl Backend for Etcd {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn claims(&self) -> Arc<dyn ClaimStore> {
+        Arc::new(self.clone())
+    }
+
+    fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::new(self.clone())
+    }
+
+    fn latches(&self) -> Arc<dyn LatchStore> {
+        Arc::new(self.clone())
+    }
+
+    fn news(&self) -> Arc<dyn NewsStore> {
+        Arc::new(self.clone())
+    }
+
+    fn counters(&self) -> Arc<dyn super::counter::CounterStore> {
+        Arc::new(REFUSED)
+    }
+
+    fn limits(&self) -> Arc<dyn super::limit::LimitStore> {
+        Arc::new(REFUSED)
+    }
+
+    fn blooms(&self) -> Arc<dyn super::BloomStore> {
+        Arc::new(REFUSED)
+    }
+
+    fn permissions(&self) -> Arc<dyn super::PermissionStore> {
+        Arc::new(REFUSED)
+    }
+
+    fn seen(&self) -> Arc<dyn super::SeenStore> {
+        Arc::new(REFUSED)
+    }
+
+    fn onces(&self) -> Arc<dyn super::OnceStore> {
+        Arc::new(REFUSED)
+    }
+
+    fn topics(&self) -> Arc<dyn super::TopicStore> {
+        Arc::new(REFUSED)
+    }
+
+    fn examine(&self) -> Pending<'_, Vec<Finding>> {
+        Box::pin(examine::examine(&self.store.link))
+    }
+}
+
+const REFUSED: Refused = Refused("etcd");
+
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    kind: "etcd",
+    fences: FenceStrength::Linearizable,
+    reach: "all that reach the cluster",
+    durability: "locks survive restarts, and the loss of fewer than half of the members",
+};

@@ -1,0 +1,293 @@
+//! Who holds in a room: a semaphore, a read-write lock or a barrier.
+//!
+//! Nothing is written when a share passes from one to the next. Who holds follows from what is there: the
+//! oldest claims, as many as fit. So whoever leaves, in whatever way, has handed on with that.
+//!
+//! What makes that safe: a claim that holds goes on holding until its own key is gone, whatever else happens.
+//! Those after it cannot push it out, and those before it only leave. When the size is made smaller, those who
+//! held are written down; so are those who barge in, who do so only if nothing has changed since they looked.
+
+use std::collections::HashMap;
+
+use super::record::{Record, Room};
+use super::store::foreign;
+use super::wire::KeyValue;
+use crate::backend::{Ask, Kind, Refusal};
+use crate::error::Result;
+use crate::lease::Fence;
+
+/// A room, as it was at one revision.
+#[derive(Clone, Debug, Default)]
+pub(super) struct View {
+    pub(super) revision: i64,
+    pub(super) room: Option<Room>,
+    /// The revision at which what is stored about the room was last written; 0 if nothing is.
+    pub(super) room_modified: i64,
+    /// The oldest first.
+    pub(super) seats: Vec<Seat>,
+    /// Which of them hold.
+    held: Vec<bool>,
+    by_key: HashMap<Vec<u8>, usize>,
+}
+
+/// One claim.
+#[derive(Clone, Debug)]
+pub(super) struct Seat {
+    pub(super) owner: String,
+    pub(super) record: Record,
+    pub(super) kv: KeyValue,
+}
+
+impl Seat {
+    pub(super) fn created(&self) -> i64 {
+        self.kv.create_revision
+    }
+
+    pub(super) fn fence(&self) -> Fence {
+        Fence::new(self.record.fence.unwrap_or(self.created() as u64))
+    }
+}
+
+impl View {
+    /// From all the keys under the room's prefix.
+    pub(super) fn read(
+        kind: Kind,
+        prefix: &str,
+        revision: i64,
+        kvs: Vec<KeyValue>,
+    ) -> Result<View> {
+        let mut view = View {
+            revision,
+            ..View::default()
+        };
+        for kv in kvs {
+            let rest = kv.key.get(prefix.len()..).unwrap_or_default();
+            let rest = String::from_utf8_lossy(rest).into_owned();
+            match rest.strip_prefix(':') {
+                Some(owner) => {
+                    let record = Record::read(&kv.value).ok_or_else(|| foreign(&kv.key))?;
+                    let owner = super::keys::unescape(owner);
+                    view.seats.push(Seat { owner, record, kv });
+                }
+                None => {
+                    let room = Room::read(&kv.value).ok_or_else(|| foreign(&kv.key))?;
+                    view.room = Some(room);
+                    view.room_modified = kv.mod_revision;
+                }
+            }
+        }
+        view.seats.sort_by_key(Seat::created);
+        let keys = view.seats.iter().map(|seat| seat.kv.key.clone());
+        view.by_key = keys.zip(0..).collect();
+        view.held = view.who_holds(kind);
+        Ok(view)
+    }
+
+    /// The size, if anybody has told it lately.
+    pub(super) fn size(&self, kind: Kind) -> Option<u32> {
+        let stored = match kind {
+            Kind::Semaphore => self.room,
+            // A barrier's is remembered no longer than its round lasts.
+            _ => self.room.filter(|_| self.round().is_some()),
+        };
+        let stored = stored.map(|room| room.size).filter(|size| *size > 0);
+        stored.or_else(|| self.seats.first().map(|seat| seat.record.size))
+    }
+
+    /// The round of a barrier that is open: until all who were in it have gone.
+    pub(super) fn round(&self) -> Option<Fence> {
+        let room = self.room?;
+        let through = room.through?;
+        let some_left = self
+            .seats
+            .first()
+            .is_some_and(|seat| seat.created() <= through);
+        room.round().filter(|_| some_left)
+    }
+
+    /// Whether the seat at that place holds.
+    pub(super) fn holds(&self, at: usize) -> bool {
+        self.held[at]
+    }
+
+    /// The seats, and whether they hold.
+    pub(super) fn standing(&self) -> impl Iterator<Item = (&Seat, bool)> {
+        self.seats.iter().zip(self.held.iter().copied())
+    }
+
+    /// Which of the seats hold, in their order.
+    fn who_holds(&self, kind: Kind) -> Vec<bool> {
+        let size = u64::from(self.size(kind).unwrap_or(0));
+        let through = match kind {
+            Kind::Barrier => self.round().and(self.room).and_then(|room| room.through),
+            _ => self.room.and_then(|room| room.through),
+        };
+        let certain = |seat: &Seat| {
+            seat.record.barged || through.is_some_and(|through| seat.created() <= through)
+        };
+        let weight = |seat: &Seat| u64::from(seat.record.weight);
+        let mut used: u64 = self
+            .seats
+            .iter()
+            .filter(|seat| certain(seat))
+            .map(weight)
+            .sum();
+        let mut full = self.round().is_some();
+        self.seats
+            .iter()
+            .map(|seat| {
+                if certain(seat) {
+                    return true;
+                }
+                // One that can never fit does not stand in the way.
+                if full || weight(seat) > size {
+                    return false;
+                }
+                full = used + weight(seat) > size;
+                if !full {
+                    used += weight(seat);
+                }
+                !full
+            })
+            .collect()
+    }
+
+    /// How much is taken.
+    pub(super) fn used(&self) -> u64 {
+        let seats = self.standing().filter(|(_, held)| *held);
+        seats.map(|(seat, _)| u64::from(seat.record.weight)).sum()
+    }
+
+    /// Whether anybody waits who can still be served.
+    pub(super) fn has_waiters(&self, kind: Kind) -> bool {
+        let size = self.size(kind).unwrap_or(0);
+        let waits = |(seat, held): (&Seat, bool)| !held && seat.record.weight <= size;
+        self.standing().any(waits)
+    }
+
+    /// Whether so much more would fit, if nobody waited.
+    pub(super) fn fits(&self, size: u32, weight: u32) -> bool {
+        self.round().is_none() && self.used() + u64::from(weight) <= u64::from(size)
+    }
+
+    pub(super) fn seat(&self, key: &str) -> Option<(usize, &Seat)> {
+        let at = *self.by_key.get(key.as_bytes())?;
+        Some((at, &self.seats[at]))
+    }
+
+    /// Whether a waiter needs a higher fence than its place: somebody has overtaken it.
+    pub(super) fn was_overtaken(&self, seat: &Seat) -> bool {
+        let overtook = self.room.and_then(|room| room.overtook);
+        seat.record.fence.is_none() && overtook.is_some_and(|at| seat.created() <= at)
+    }
+
+    /// Of a room of which only a few claims were read: whether they alone leave no room for one who came
+    /// after them.
+    pub(super) fn is_full_for(&self, size: u32, weight: u32) -> bool {
+        let ahead = self.seats.iter().map(|seat| seat.record.weight);
+        let ahead: u64 = ahead.filter(|weight| *weight <= size).map(u64::from).sum();
+        ahead + u64::from(weight) > u64::from(size)
+    }
+
+    /// Why a request cannot be granted now or later.
+    pub(super) fn refuses(&self, ask: &Ask, key: &str) -> Option<Refusal> {
+        use crate::backend::IfOtherSize;
+        let share = ask.share;
+        let stored = self.size(ask.kind).unwrap_or(share.size);
+        if stored != share.size && share.if_other_size == IfOtherSize::Refuse {
+            return Some(Refusal::OtherSize { stored });
+        }
+        if share.weight > stored {
+            return Some(Refusal::TooHeavy { stored });
+        }
+        let claimed = self.seat(key)?.1.record.weight;
+        (claimed != share.weight).then_some(Refusal::OtherWeight { claimed })
+    }
+
+    /// The last of those that hold and were not written down, for [`Room::through`].
+    pub(super) fn held_through(&self) -> Option<i64> {
+        let held = self
+            .standing()
+            .filter(|(seat, held)| *held && !seat.record.barged);
+        held.map(|(seat, _)| seat.created()).max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(size: u32, seats: &[(i64, u32)]) -> View {
+        let seat = |&(created, weight): &(i64, u32)| Seat {
+            owner: created.to_string(),
+            record: Record {
+                weight,
+                size,
+                ..Record::default()
+            },
+            kv: KeyValue {
+                create_revision: created,
+                ..KeyValue::default()
+            },
+        };
+        View {
+            seats: seats.iter().map(seat).collect(),
+            room: Some(Room::of_size(size)),
+            ..View::default()
+        }
+    }
+
+    const SEM: Kind = Kind::Semaphore;
+
+    #[test]
+    fn the_oldest_hold_as_many_as_fit_and_nobody_overtakes() {
+        let room = view(3, &[(1, 1), (2, 1), (3, 2), (4, 1)]);
+        assert_eq!(room.who_holds(SEM), [true, true, false, false]);
+    }
+
+    #[test]
+    fn one_that_can_never_fit_is_in_nobodys_way() {
+        let room = view(3, &[(1, 4), (2, 3)]);
+        assert_eq!(room.who_holds(SEM), [false, true]);
+    }
+
+    #[test]
+    fn those_who_held_when_it_shrank_hold_on() {
+        let mut room = view(2, &[(1, 1), (2, 1), (3, 1), (4, 1)]);
+        room.room = Some(Room {
+            through: Some(3),
+            ..Room::of_size(2)
+        });
+        assert_eq!(room.who_holds(SEM), [true, true, true, false]);
+        room.seats.remove(0);
+        assert_eq!(room.who_holds(SEM), [true, true, false]);
+        room.seats.remove(0);
+        assert_eq!(room.who_holds(SEM), [true, true]);
+    }
+
+    #[test]
+    fn one_who_barged_in_takes_room() {
+        let mut room = view(3, &[(1, 2), (2, 2), (3, 1)]);
+        room.seats[2].record.barged = true;
+        assert_eq!(room.who_holds(SEM), [true, false, true]);
+        room.seats.remove(0);
+        assert_eq!(room.who_holds(SEM), [true, true]);
+    }
+
+    #[test]
+    fn an_open_barrier_lets_nobody_in_until_all_have_gone() {
+        let mut room = view(2, &[(1, 1), (2, 1), (3, 1), (4, 1)]);
+        room.room = Some(Room {
+            through: Some(2),
+            open: Some(9),
+            ..Room::of_size(2)
+        });
+        assert_eq!(room.who_holds(Kind::Barrier), [true, true, false, false]);
+        room.seats.remove(0);
+        assert_eq!(room.who_holds(Kind::Barrier), [true, false, false]);
+        assert!(room.round().is_some());
+        room.seats.remove(0);
+        assert!(room.round().is_none());
+        assert_eq!(room.who_holds(Kind::Barrier), [true, true]);
+    }
+}

@@ -1,0 +1,373 @@
+//! What a client knows of its own claims, and what all kinds of claims need.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::deletions::Deletions;
+use super::keys::Keys;
+use super::leases::{Lease, Leases};
+use super::link::Link;
+use super::record::Record;
+use super::txn::{Txn, delete, get};
+use super::watch::{Watches, Watching};
+use super::wire::KeyValue;
+use crate::backend::{Ask, Holder, Kind, Renewal, WakeAddress, WakeUps};
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease::{Clock, Fence, Moment, Owner};
+use crate::name::Name;
+
+/// One who does not renew is dead this long after its ttl has passed, and what is left of it is removed.
+const GRACE: Duration = Duration::from_secs(5);
+
+pub(super) struct Store {
+    pub(super) link: Arc<Link>,
+    pub(super) leases: Arc<Leases>,
+    pub(super) deletions: Arc<Deletions>,
+    pub(super) watches: Arc<Watches>,
+    pub(super) keys: Keys,
+    pub(super) clock: Clock,
+    pub(super) runtime: Handle,
+    pub(super) wakeups: Weak<dyn WakeUps>,
+    tracks: Mutex<HashMap<String, Track>>,
+    /// One client decides about one room at a time, so that only clients get in each other's way.
+    pub(super) turns: [AsyncMutex<()>; 64],
+    pub(super) rooms: Mutex<HashMap<String, super::rooms::Waiting>>,
+    /// When what is stored about a room was last written again.
+    pub(super) touched: Mutex<HashMap<String, Moment>>,
+}
+
+/// What is known of a claim that was asked for, by its key.
+#[derive(Debug)]
+pub(super) struct Track {
+    pub(super) kind: Kind,
+    pub(super) name: Name,
+    pub(super) owner: Owner,
+    pub(super) wake: WakeAddress,
+    pub(super) ttl: Duration,
+    pub(super) lease: Arc<Lease>,
+    /// The revision at which the key was made; 0 if that is not known.
+    pub(super) created: i64,
+    /// Known once it holds.
+    pub(super) fence: Option<Fence>,
+    /// When it was last asked for or renewed.
+    pub(super) seen: Moment,
+    /// The key of whoever comes before it, and the watch on that.
+    pub(super) ahead: Option<(Vec<u8>, Watching)>,
+}
+
+impl Store {
+    pub(super) fn new(
+        link: Arc<Link>,
+        keys: Keys,
+        clock: Clock,
+        wakeups: Weak<dyn WakeUps>,
+    ) -> Arc<Store> {
+        let runtime = Handle::current();
+        let leases = Arc::new(Leases::new(
+            Arc::clone(&link),
+            clock.clone(),
+            runtime.clone(),
+        ));
+        let store = Arc::new(Store {
+            watches: Watches::start(Arc::clone(&link)),
+            leases: Arc::clone(&leases),
+            deletions: Deletions::new(Arc::clone(&link), runtime.clone()),
+            link,
+            keys,
+            clock,
+            runtime,
+            wakeups,
+            tracks: Mutex::default(),
+            turns: std::array::from_fn(|_| AsyncMutex::new(())),
+            rooms: Mutex::default(),
+            touched: Mutex::default(),
+        });
+        let weak = Arc::downgrade(&store);
+        leases.on_end(move |lease| {
+            if let Some(store) = weak.upgrade() {
+                store.doubt_all_on(lease);
+            }
+        });
+        store
+    }
+
+    pub(super) fn tracks(&self) -> MutexGuard<'_, HashMap<String, Track>> {
+        // Each change is a single insertion or removal: a panic leaves nothing half done.
+        self.tracks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lease for a claim that is asked for.
+    pub(super) async fn lease_for(&self, ttl: Duration, renewed: bool) -> Result<Arc<Lease>> {
+        match renewed {
+            true => self.leases.shared(ttl).await,
+            false => self.leases.own(ttl).await,
+        }
+    }
+
+    /// Notes that a claim is about to be asked for, before anything is sent.
+    pub(super) fn track(&self, key: &str, ask: &Ask, lease: &Arc<Lease>) {
+        let track = Track {
+            kind: ask.kind,
+            name: ask.name.clone(),
+            owner: ask.owner.clone(),
+            wake: ask.wake,
+            ttl: ask.ttl,
+            lease: Arc::clone(lease),
+            created: 0,
+            fence: None,
+            seen: self.clock.now(),
+            ahead: None,
+        };
+        let before = self.tracks().insert(key.to_owned(), track);
+        drop(before); // its watch ends outside the lock
+    }
+
+    /// The same for one that is renewed, and may have been another client's. Its lease before, if known.
+    pub(super) fn retrack(
+        &self,
+        key: &str,
+        renewal: &Renewal,
+        lease: &Arc<Lease>,
+        created: i64,
+    ) -> Option<Arc<Lease>> {
+        let track = Track {
+            kind: renewal.kind,
+            name: renewal.name.clone(),
+            owner: renewal.owner.clone(),
+            wake: renewal.wake,
+            ttl: renewal.ttl,
+            lease: Arc::clone(lease),
+            created,
+            fence: None,
+            seen: self.clock.now(),
+            ahead: None,
+        };
+        let mut tracks = self.tracks();
+        let (fence, ahead, lease) = match tracks.remove(key) {
+            Some(before) if before.wake == renewal.wake => {
+                (before.fence, before.ahead, Some(before.lease))
+            }
+            Some(before) => (before.fence, None, Some(before.lease)),
+            None => (None, None, None),
+        };
+        let track = Track {
+            fence,
+            ahead,
+            ..track
+        };
+        tracks.insert(key.to_owned(), track);
+        lease
+    }
+
+    /// Notes where a claim's key is, and whether it holds.
+    pub(super) fn placed(&self, key: &str, wake: WakeAddress, created: i64, fence: Option<Fence>) {
+        let before = {
+            let mut tracks = self.tracks();
+            let Some(track) = tracks.get_mut(key).filter(|track| track.wake == wake) else {
+                return;
+            };
+            track.created = created;
+            track.fence = fence;
+            fence.and_then(|_| track.ahead.take())
+        };
+        drop(before);
+    }
+
+    /// Forgets a claim, if it is still that one.
+    pub(super) fn untrack(&self, key: &str, wake: Option<WakeAddress>) -> Option<Track> {
+        let mut tracks = self.tracks();
+        let same = |track: &Track| wake.is_none_or(|wake| track.wake == wake);
+        match tracks.get(key).is_some_and(same) {
+            true => tracks.remove(key),
+            false => None,
+        }
+    }
+
+    /// What was known of a claim whose key is being removed. If a request for it is unanswered, that one
+    /// may come later: what it leaves is looked for.
+    pub(super) fn let_go(&self, track: &Track, sure: bool) {
+        if track.lease.shared {
+            if !sure || track.created == 0 {
+                track.lease.set_unsure(self.clock.now());
+            }
+        } else if sure {
+            self.leases.revoke(&track.lease);
+        }
+    }
+
+    /// A key is gone, or could not be put on its lease: is the lease? If so, all on it are told.
+    pub(super) fn doubt(self: &Arc<Store>, lease: &Arc<Lease>) {
+        if lease.shared && !lease.has_ended() {
+            let (leases, lease) = (Arc::clone(&self.leases), Arc::clone(lease));
+            self.runtime.spawn(async move {
+                // Whoever needs it hears of a failure then.
+                let _ = leases.renew(&lease).await;
+            });
+        }
+    }
+
+    fn doubt_all_on(&self, lease: i64) {
+        let Some(wakeups) = self.wakeups.upgrade() else {
+            return;
+        };
+        let claims: Vec<u64> = self
+            .tracks()
+            .values()
+            .filter(|track| track.lease.id == lease)
+            .map(|track| track.wake.claim)
+            .collect();
+        claims.into_iter().for_each(|claim| wakeups.doubtful(claim));
+    }
+
+    /// Removes what is on a shared lease and nobody's any more: the lease lives as long as any claim on
+    /// it, and would keep it alive. Called when it was renewed.
+    pub(super) fn sweep(self: &Arc<Store>, lease: &Arc<Lease>) {
+        let now = self.clock.now();
+        let dead: Vec<String> = {
+            let tracks = self.tracks();
+            // What was left to itself, on a lease of its own, ends by itself: it is only forgotten.
+            let dead = |track: &Track| {
+                (track.lease.id == lease.id || !track.lease.shared)
+                    && now > track.seen + track.ttl + GRACE
+            };
+            let dead = tracks.iter().filter(|(_, track)| dead(track));
+            dead.map(|(key, _)| key.clone()).collect()
+        };
+        for key in &dead {
+            drop(self.untrack(key, None));
+        }
+        if dead.is_empty() && !lease.is_unsure(now) {
+            return;
+        }
+        let (store, lease) = (Arc::clone(self), Arc::clone(lease));
+        self.runtime.spawn(async move {
+            let Ok((_, keys)) = store.leases.look(lease.id, true).await else {
+                return; // at the next renewal, then
+            };
+            for key in keys {
+                if let Ok(key) = String::from_utf8(key) {
+                    store.remove_unclaimed(&key, &lease).await;
+                }
+            }
+        });
+    }
+
+    async fn remove_unclaimed(&self, key: &str, lease: &Lease) {
+        let claimed = |store: &Store| {
+            let tracks = store.tracks();
+            tracks.contains_key(key)
+                || tracks.values().any(|track| {
+                    track.kind == Kind::Election
+                        && store.keys.leader(&track.name, &track.owner) == key
+                })
+        };
+        if claimed(self) {
+            return;
+        }
+        let Ok(mut seen) = self.link.txn(Txn::new().then(get(key))).await else {
+            return;
+        };
+        let Ok(Some(kv)) = seen.found().map(|mut found| found.pop()) else {
+            return;
+        };
+        // Looked at again: whoever claims it now has said so before writing it.
+        if kv.lease == lease.id && !claimed(self) {
+            let txn = Txn::new()
+                .if_unchanged(key, kv.mod_revision)
+                .then(delete(key));
+            let _ = self.link.txn(txn).await;
+        }
+    }
+
+    /// The lease on which a claim shall be from now on, certain to live for its ttl.
+    pub(super) async fn lease_to_go_on(&self, key: &str, renewal: &Renewal) -> Result<Arc<Lease>> {
+        let known = self.tracks().get(key).map(|track| Arc::clone(&track.lease));
+        if let Some(lease) = known.filter(|lease| lease.shared == renewal.renewed)
+            && self.leases.cover(&lease, renewal.ttl).await?
+        {
+            return Ok(lease);
+        }
+        self.lease_for(renewal.ttl, renewal.renewed).await
+    }
+
+    /// For one who comes as the same owner: never shorter than was promised to the one before.
+    pub(super) async fn lease_to_take_over(&self, ask: &Ask, before: i64) -> Result<Arc<Lease>> {
+        let (left, _) = self.leases.look(before, false).await?;
+        // Told in whole seconds, rounded down.
+        let left = left + Duration::from_secs(1);
+        match left > ask.ttl + Duration::from_secs(1) {
+            true => self.leases.own(left).await,
+            false => self.lease_for(ask.ttl, ask.renewed).await,
+        }
+    }
+
+    /// Who has a key, for others to see.
+    pub(super) async fn describe(
+        &self,
+        owner: String,
+        kv: &KeyValue,
+        record: Option<Record>,
+        note: Option<String>,
+    ) -> Result<Holder> {
+        let record_or = record.unwrap_or_default();
+        let remaining = match kv.lease {
+            0 => None,
+            lease => {
+                let (left, _) = self.leases.look(lease, false).await?;
+                Some(match record_or.ttl_ms {
+                    0 => left,
+                    _ => left.min(record_or.ttl()),
+                })
+            }
+        };
+        Ok(Holder {
+            owner,
+            fence: Some(Fence::new(
+                record_or.fence.unwrap_or(kv.create_revision as u64),
+            )),
+            weight: record_or.weight.max(1),
+            remaining,
+            age: (record_or.since_ms != 0).then(|| record_or.age()),
+            note: note.or(record_or.note),
+        })
+    }
+
+    /// Runs in the background even if nobody waits for the answer.
+    pub(super) fn spawned<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> impl Future<Output = Result<T>> + Send + 'static {
+        let task = self.runtime.spawn(work);
+        async move {
+            task.await.unwrap_or_else(|_| {
+                let message = "the runtime that this coordinator was connected in has ended";
+                Err(Error::new(ErrorKind::Store, "call", message))
+            })
+        }
+    }
+}
+
+/// A key that is in the way and that no lock has written.
+pub(super) fn foreign(key: &[u8]) -> Error {
+    let key = String::from_utf8_lossy(key);
+    Error::new(
+        ErrorKind::WrongType,
+        "call",
+        format!("the key {key:?} is under this name, and no lock has written it"),
+    )
+    .with_hint("another program keeps its data there; choose another name, or a namespace")
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("link", &self.link)
+            .field("claims", &self.tracks().len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,387 @@
+//! Who may use an etcd, who else does, and what cannot work.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use windlass::{ErrorKind, Options};
+use windlass_testkit::conformance::{SOON, has_waiters, is_free};
+use windlass_testkit::{EtcdCluster, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcdctl_and_we_take_turns() {
+    let cluster = EtcdCluster::start().unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    for (verb, words) in [("lock", &["door"][..]), ("elect", &["door", "theirs"][..])] {
+        // Theirs first.
+        let mut args = vec![verb];
+        args.extend(words);
+        let mut theirs = cluster
+            .etcdctl(&args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut printed = BufReader::new(theirs.stdout.take().unwrap());
+        let mut key = String::new();
+        printed.read_line(&mut key).unwrap();
+        assert!(key.starts_with("door/"), "{key}");
+        let busy = match verb {
+            "lock" => w.lock("door").try_acquire().await.unwrap().is_busy(),
+            _ => w
+                .election("door")
+                .try_campaign("ours")
+                .await
+                .unwrap()
+                .is_busy(),
+        };
+        assert!(busy, "{verb}: two holders");
+        if verb == "elect" {
+            let leader = w.election("door").leader().await.unwrap().unwrap();
+            assert_eq!(leader.value, "theirs");
+        }
+        let waiting = tokio::spawn({
+            let w = w.clone();
+            async move {
+                match verb {
+                    "lock" => w.lock("door").acquire().await.map(drop),
+                    _ => w.election("door").campaign("ours").await.map(drop),
+                }
+            }
+        });
+        tokio::time::sleep(200 * MS).await; // let it line up
+        assert!(!waiting.is_finished());
+        let pid = theirs.id().to_string();
+        std::process::Command::new("kill")
+            .args(["-INT", &pid])
+            .status()
+            .unwrap();
+        tokio::time::timeout(2 * SOON, waiting)
+            .await
+            .expect("handed over")
+            .unwrap()
+            .unwrap();
+        theirs.wait().unwrap();
+        // Ours first.
+        let lock = w.lock("door").acquire().await.unwrap();
+        let mut theirs = cluster
+            .etcdctl(&args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut printed = BufReader::new(theirs.stdout.take().unwrap());
+        has_waiters(&w, "door", 1).await;
+        let printing = std::thread::spawn(move || {
+            let mut key = String::new();
+            printed.read_line(&mut key).map(|_| (key, Instant::now()))
+        });
+        tokio::time::sleep(100 * MS).await;
+        assert!(!printing.is_finished(), "two holders");
+        let released = Instant::now();
+        assert!(lock.release().await.unwrap().was_held());
+        let (key, granted) = printing.join().unwrap().unwrap();
+        assert!(key.starts_with("door/") && granted >= released);
+        tokio::time::sleep(200 * MS).await; // let it listen for signals
+        let pid = theirs.id().to_string();
+        std::process::Command::new("kill")
+            .args(["-INT", &pid])
+            .status()
+            .unwrap();
+        theirs.wait().unwrap();
+        is_free(&w, "door").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_within_names_and_kinds_are_apart() {
+    let cluster = EtcdCluster::start().unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    let outer = w.lock("shop").acquire().await.unwrap();
+    let inner = w
+        .lock("shop/7")
+        .try_acquire()
+        .await
+        .unwrap()
+        .acquired()
+        .unwrap();
+    let leader = w
+        .election("shop")
+        .try_campaign("me")
+        .await
+        .unwrap()
+        .acquired()
+        .unwrap();
+    let again = w.lock("shop").try_acquire().await.unwrap();
+    assert!(again.is_busy());
+    assert!(outer.release().await.unwrap().was_held());
+    // With others' keys under the name, both ways to ask still work.
+    let outer = w
+        .lock("shop")
+        .try_acquire()
+        .await
+        .unwrap()
+        .acquired()
+        .unwrap();
+    let waiting = tokio::spawn({
+        let w = w.clone();
+        async move { w.lock("shop").acquire().await.unwrap() }
+    });
+    has_waiters(&w, "shop", 1).await;
+    assert!(outer.release().await.unwrap().was_held());
+    let outer = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+    assert_eq!(w.list_locks("*").await.unwrap().len(), 2);
+    drop((outer, inner, leader));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_space_of_others_is_left_alone() {
+    let cluster = EtcdCluster::start().unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    cluster.ctl(&["put", "config/colour", "blue"]).unwrap();
+    cluster.ctl(&["put", "stock", "7"]).unwrap();
+    for wait in [true, false] {
+        let lock = w.lock("config");
+        let e = match wait {
+            true => lock.acquire().await.map(drop).unwrap_err(),
+            false => lock.try_acquire().await.map(drop).unwrap_err(),
+        };
+        assert_eq!(e.kind(), ErrorKind::WrongType, "{e}");
+        assert!(
+            e.to_string().contains("config/colour") && e.hint().is_some(),
+            "{e}"
+        );
+    }
+    assert_eq!(
+        cluster
+            .ctl(&["get", "config/", "--prefix", "--keys-only"])
+            .unwrap()
+            .trim(),
+        "config/colour"
+    );
+    // A key that is the name itself is in nobody's way.
+    drop(w.lock("stock").acquire().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_left_without_a_renewer_ends_although_its_client_lives() {
+    let cluster = EtcdCluster::start().unwrap();
+    let (a, b) = (
+        windlass::connect(&cluster.url()).await.unwrap(),
+        windlass::connect(&cluster.url()).await.unwrap(),
+    );
+    // Keeps the lease of its class alive.
+    let alive = a.lock("alive").ttl(1000 * MS).acquire().await.unwrap();
+    let left = a.lock("left").ttl(1000 * MS).acquire().await.unwrap();
+    let detached = left.detach().await.unwrap();
+    assert!(b.lock("left").try_acquire().await.unwrap().is_busy());
+    is_free(&b, "left").await;
+    assert!(
+        b.lock("left")
+            .attach(detached.owner.as_str())
+            .await
+            .is_err()
+    );
+    assert!(alive.is_held());
+    // By hand, by another process: found by its owner.
+    let lock = a
+        .lock("hand")
+        .ttl(2000 * MS)
+        .owner("job-7")
+        .without_renewal();
+    std::mem::forget(lock.acquire().await.unwrap());
+    let renewed = b
+        .lock("hand")
+        .ttl(60_000 * MS)
+        .attach("job-7")
+        .await
+        .unwrap();
+    let _ = renewed.detach().await.unwrap();
+    tokio::time::sleep(3500 * MS).await; // what was first asked for is over
+    assert!(a.lock("hand").try_acquire().await.unwrap().is_busy());
+    assert!(b.lock("hand").release_as("job-7").await.unwrap().was_held());
+    is_free(&a, "hand").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_and_certificates() {
+    let cluster = EtcdCluster::builder().tls().start().unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    let guard = w.lock("stock").acquire().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+    let host = cluster.addr(0);
+    let ca = cluster.ca_path().unwrap().display();
+    for (url, what) in [
+        (format!("etcd://{host}"), "without TLS"),
+        (format!("etcds://{host}"), "an authority nobody knows"),
+        (
+            format!("etcds://{host}?ca={ca}"),
+            "no certificate of our own",
+        ),
+    ] {
+        let since = Instant::now();
+        let e = windlass::connect(&url).await.map(drop).expect_err(what);
+        assert_eq!(e.kind(), ErrorKind::Unreachable, "{what}: {e}");
+        assert!(e.to_string().contains(&host.to_string()), "{what}: {e}");
+        assert!(
+            e.hint().is_some_and(|hint| hint.contains("TLS")),
+            "{what}: {e:?}"
+        );
+        assert!(since.elapsed() < SOON, "{what}: {:?}", since.elapsed());
+    }
+    let e = windlass::connect(&format!("etcds://{host}?ca=/no/such/file"))
+        .await
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_and_passwords() {
+    let cluster = EtcdCluster::start().unwrap();
+    let open = windlass::connect(&cluster.url()).await.unwrap();
+    for args in [
+        &["user", "add", "root:s3cret"][..],
+        &["user", "grant-role", "root", "root"],
+        &["user", "add", "ann:p4ss"],
+        &["role", "add", "locks"],
+        &[
+            "role",
+            "grant-permission",
+            "locks",
+            "readwrite",
+            "--prefix=true",
+            "stock/",
+        ],
+        &["user", "grant-role", "ann", "locks"],
+        &["auth", "enable"],
+    ] {
+        cluster.ctl(args).unwrap();
+    }
+    let host = cluster.addr(0);
+    let root = windlass::connect(&format!("etcd://root:s3cret@{host}"))
+        .await
+        .unwrap();
+    assert!(!root.address().contains("s3cret"));
+    drop(root.lock("any").acquire().await.unwrap());
+    let ann = windlass::connect(&format!("etcd://ann:p4ss@{host}"))
+        .await
+        .unwrap();
+    let guard = ann.lock("stock").acquire().await.unwrap();
+    guard.renew().await.unwrap();
+    let waiting = tokio::spawn({
+        let root = root.clone();
+        async move { root.lock("stock").acquire().await.unwrap() }
+    });
+    has_waiters(&root, "stock", 1).await;
+    assert!(guard.release().await.unwrap().was_held());
+    drop(tokio::time::timeout(SOON, waiting).await.unwrap().unwrap());
+    let denied = ann.lock("safe").acquire().await.map(drop).unwrap_err();
+    assert_eq!(denied.kind(), ErrorKind::AccessDenied, "{denied}");
+    let nobody = open.lock("stock").acquire().await.map(drop).unwrap_err();
+    assert_eq!(nobody.kind(), ErrorKind::AccessDenied, "{nobody}");
+    let e = windlass::connect(&format!("etcd://ann:wrong@{host}"))
+        .await
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::AccessDenied, "{e}");
+    assert!(!format!("{e} {e:?}").contains("wrong@"), "{e:?}");
+    // Its tokens do not outlive it: a restart is not noticed.
+    cluster.restart(0).unwrap();
+    let back = eventually(SOON, || async { root.lock("any").acquire().await.is_ok() });
+    assert!(back.await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hosts_that_cannot_be_used_are_named_in_time() {
+    let options = || Options::new().call_timeout(1000 * MS);
+    for (hosts, kind) in [
+        ("127.0.0.1:1", ErrorKind::Unreachable),
+        ("127.0.0.1:1,127.0.0.1:2", ErrorKind::Unreachable),
+        ("no-such-host.invalid", ErrorKind::Unreachable),
+        ("127.0.0.1:1,127.0.0.1:1", ErrorKind::InvalidInput),
+        (",", ErrorKind::InvalidInput),
+    ] {
+        let since = Instant::now();
+        let e = options()
+            .connect(&format!("etcd://{hosts}"))
+            .await
+            .map(drop)
+            .unwrap_err();
+        assert_eq!(e.kind(), kind, "{hosts}: {e}");
+        let first = hosts.split(',').next().unwrap();
+        assert!(
+            e.to_string().contains(first) && e.hint().is_some(),
+            "{hosts}: {e}"
+        );
+        assert!(since.elapsed() < SOON, "{hosts}: {:?}", since.elapsed());
+    }
+    // One that can be used is enough.
+    let cluster = EtcdCluster::start().unwrap();
+    let url = cluster.url_of(&format!("127.0.0.1:1,{}", cluster.addr(0)));
+    let w = windlass::connect(&url).await.unwrap();
+    drop(w.lock("stock").acquire().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_key_has_an_end() {
+    let cluster = EtcdCluster::start().unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    let guards = (
+        w.lock("a").acquire().await.unwrap(),
+        w.election("b").campaign("me").await.unwrap(),
+        w.semaphore("c", 3).acquire().await.unwrap(),
+        w.rwlock("d").read().await.unwrap(),
+        w.lock("e").without_renewal().acquire().await.unwrap(),
+    );
+    w.latch("f").reset(2).await.unwrap();
+    assert!(
+        w.gate("h")
+            .admit(guards.0.fence())
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+    let barrier = w.barrier("i", 1).enter().await.unwrap();
+    let all = cluster
+        .ctl(&["get", "", "--prefix", "-w", "fields"])
+        .unwrap();
+    let leases: Vec<&str> = all
+        .lines()
+        .filter_map(|line| line.strip_prefix("\"Lease\" : "))
+        .collect();
+    assert!(leases.len() >= 9, "{all}");
+    assert!(leases.iter().all(|lease| *lease != "0"), "{all}");
+    drop((guards, barrier));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_doctor_knows_it() {
+    let cluster = EtcdCluster::builder().members(3).start().unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    let findings = w.examine().await.unwrap();
+    let told = |topic: &str| {
+        let finding = findings.iter().find(|finding| finding.topic == topic);
+        finding
+            .unwrap_or_else(|| panic!("{topic} is missing: {findings:?}"))
+            .message
+            .clone()
+    };
+    assert!(told("version").contains("3.4"), "{findings:?}");
+    assert!(
+        told("members").contains("3 members, of which 1 may fail"),
+        "{findings:?}"
+    );
+    assert!(told("leader").contains("leads"), "{findings:?}");
+    assert_eq!(told("alarms"), "none");
+    assert!(told("space").contains("MiB"));
+    cluster.kill(0).unwrap();
+    let host = cluster.addr(0).to_string();
+    // Once the others have agreed on a leader again.
+    let noticed = eventually(2 * SOON, || async {
+        let findings = w.examine().await.unwrap_or_default();
+        let about = |f: &windlass::backend::Finding| f.topic == "host" && f.message.contains(&host);
+        findings.iter().any(about)
+    });
+    assert!(noticed.await);
+}
