@@ -45,7 +45,10 @@ fn examples_do_what_they_say() {
 async fn the_table_of_backends_is_what_the_code_says() {
     let page = std::fs::read_to_string(root().join("docs/choose-a-backend.md")).unwrap();
     let (file, redis) = (Bed::file(), Bed::redis());
+    let etcd = windlass_testkit::EtcdCluster::start().unwrap();
+    let etcd_url = etcd.url();
     let stores = [
+        ("etcd://HOST,HOST,HOST", etcd_url.as_str()),
         ("memory:", "memory:"),
         ("file:PATH", &file.store),
         ("redis://HOST", &redis.store),

@@ -5,6 +5,7 @@ use serde::Serialize;
 use windlass::{Coordinator, Lock, Semaphore};
 
 use super::bare::{self, BareLock};
+use super::bare_etcd::BareEtcd;
 use super::bare_zookeeper::{self, BareNode};
 use super::latency::rounded;
 use super::mutexes::{BareMutex, Mutexes};
@@ -47,6 +48,7 @@ enum Bare {
     Redis(MultiplexedConnection),
     Memory(Mutexes),
     ZooKeeper(zookeeper_client::Client),
+    Etcd(BareEtcd),
     /// The file backend's bare form would be SQLite itself, which this program does not speak.
     Nothing,
 }
@@ -93,6 +95,13 @@ async fn compare<C: Cycle>(
         }
         "memory" => (Bare::Memory(Mutexes::default()), None),
         "zookeeper" => (Bare::ZooKeeper(bare_zookeeper::connect(url).await?), None),
+        "etcd" => match BareEtcd::connect(url).await? {
+            Some(etcd) => (Bare::Etcd(etcd), None),
+            None => {
+                printer.note("the bare side knows no users and no TLS");
+                (Bare::Nothing, None)
+            }
+        },
         _ => {
             printer.note("beside SQLite itself nothing bare could be measured on this store");
             (Bare::Nothing, None)
@@ -128,6 +137,10 @@ async fn compare<C: Cycle>(
                 }
                 Bare::ZooKeeper(client) => {
                     let cycles = names().map(|name| BareNode::new(client, &name));
+                    Some(round(cycles, length, None).await?)
+                }
+                Bare::Etcd(etcd) => {
+                    let cycles = names().map(|name| etcd.lock(&name));
                     Some(round(cycles, length, None).await?)
                 }
                 Bare::Nothing => None,

@@ -9,6 +9,7 @@
 //! per workload.
 
 pub(super) mod bare;
+mod bare_etcd;
 mod bare_zookeeper;
 mod bloom;
 mod cycles;
