@@ -42,7 +42,6 @@ pub(super) struct Link {
     generation: watch::Sender<u64>,
     /// The highest term that any answer has told of.
     term: AtomicU64,
-    calls: AtomicU64,
 }
 
 struct Wire {
@@ -79,7 +78,6 @@ impl Link {
             dialling: AsyncMutex::new(()),
             generation: watch::Sender::new(0),
             term: AtomicU64::new(0),
-            calls: AtomicU64::new(0),
         })
     }
 
@@ -217,7 +215,6 @@ impl Link {
         path: &'static str,
         request: impl Message + 'static,
     ) -> Result<A, Status> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
         let mut request = self.dress(open, request);
         // So that the server does not begin with what nobody waits for any more.
         request.set_timeout(self.call_timeout);
