@@ -4,6 +4,7 @@
 //! * [`ZooKeeperServers`] starts a real ZooKeeper, or an ensemble of three.
 //! * [`RedlockNodes`] are several of them, independent of each other, for a quorum.
 //! * [`EtcdCluster`] does the same for etcd, with one member or several.
+//! * [`RedisReplicated`] and [`RedisCluster`] are several of them, with sentinels or as a cluster.
 //! * [`FaultProxy`] stands between a client and any TCP server and misbehaves on command: it delays,
 //!   holds back, swallows, resets and forgets.
 //! * [`LateLane`] delivers what was sent after its sender has hung up.
@@ -34,6 +35,6 @@ pub use proxy::{Direction, FaultProxy};
 pub use register::{FencedRegister, RegisterClient, Written};
 pub use server::{EtcdCluster, EtcdClusterBuilder, EtcdVersion};
 pub use server::{
-    Flavor, NumberedZooKeeper, RedisServer, RedisServerBuilder, RedlockNodes, ZOOKEEPER_TICK,
-    ZooKeeperServers,
+    Flavor, NumberedZooKeeper, RedisCluster, RedisReplicated, RedisServer, RedisServerBuilder,
+    RedlockNodes, SlotMove, ZOOKEEPER_TICK, ZooKeeperServers,
 };

@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::backend::{Holder, Kind, Occupancy, Released, Renewed, Share};
 use crate::coordinator::Coordinator;
 use crate::error::{Error, ErrorKind, Result};
-use crate::lease::{Attempted, Lease, Patience, Request, Terms, Undo, Wanted, acquire};
+use crate::lease::{
+    Attempted, Lease, Patience, Request, Terms, Undo, Wanted, acknowledge, acquire,
+};
 use crate::name::Name;
 
 /// How long to let a fresh claim be recorded before looking a second time.
@@ -34,9 +36,20 @@ impl Asking<'_> {
             request: self.request,
             heal_missing_ttl: self.heal_missing_ttl,
         };
-        acquire(wanted, patience)
-            .await
-            .map_err(|e| self.coordinator.describe(e))
+        let describe = |e| self.coordinator.describe(e);
+        match acquire(wanted, patience).await.map_err(describe)? {
+            Attempted::Held(lease) => {
+                let own = self.request.replicas.as_deref().copied();
+                let replicas = own.or(self.coordinator.replicas());
+                if replicas.is_none() {
+                    return Ok(Attempted::Held(lease));
+                }
+                // Boxed, as it is rare.
+                let acknowledged = Box::pin(acknowledge(lease, replicas)).await;
+                acknowledged.map(Attempted::Held).map_err(describe)
+            }
+            busy => Ok(busy),
+        }
     }
 
     /// Waits as long as the request says; being left with nothing is an error.

@@ -10,7 +10,7 @@ use crate::backend::memory::{Memory, World};
 use crate::backend::url::StoreUrl;
 use crate::backend::{
     Backend, Capabilities, ClaimStore, Finding, GateStore, Kind, LatchStore, NewsStore, Occupancy,
-    WakeUps,
+    Replicas, WakeUps,
 };
 use crate::barrier::Barrier;
 use crate::counter::Counter;
@@ -38,6 +38,8 @@ pub const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// | `redlock://HOST,HOST,HOST` | several independent servers, of which a majority decides |
 /// | `etcd://HOST:PORT,HOST:PORT` | an etcd cluster, for coordination; `etcds://` for TLS |
 /// | `redis://HOST:PORT/DB` | one Redis or Valkey server; `rediss://` for TLS, `redis+unix://` for a socket |
+/// | `redis+sentinel://HOST,HOST/SERVICE` | the master that sentinels name; `rediss+sentinel://` for TLS |
+/// | `redis+cluster://HOST,HOST` | a Redis Cluster; `rediss+cluster://` for TLS |
 /// | `zookeeper://HOST:PORT,HOST:PORT/CHROOT` | a ZooKeeper ensemble: coordination only |
 ///
 /// ```
@@ -64,6 +66,7 @@ pub async fn connect(url: &str) -> Result<Coordinator> {
 pub struct Options {
     pub(crate) namespace: Option<String>,
     pub(crate) call_timeout: Duration,
+    pub(crate) replicas: Option<Replicas>,
     pub(crate) clock: Clock,
 }
 
@@ -73,6 +76,7 @@ impl Options {
         Options {
             namespace: None,
             call_timeout: DEFAULT_CALL_TIMEOUT,
+            replicas: None,
             clock: Clock::system(),
         }
     }
@@ -80,6 +84,42 @@ impl Options {
     /// A prefix for all names, so that several programs can share a store: `NS:name`.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Options {
         self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Puts the namespace, if there is one, into another: `OUTER:NS:name`.
+    pub fn within(mut self, outer: &str) -> Options {
+        self.namespace = Some(match self.namespace {
+            Some(namespace) => format!("{outer}:{namespace}"),
+            None => outer.to_owned(),
+        });
+        self
+    }
+
+    /// Every grant counts only when `count` replicas have acknowledged it within `timeout`; otherwise it
+    /// is undone, and asking for it fails.
+    ///
+    /// For `redis://`, `redis+sentinel://` and `redis+cluster://`; any other store refuses it when
+    /// something is acquired. It narrows what a failover can break, and does not close it: see
+    /// [`Replicas`]. Takes the place of what the URL says (`?replicas=1&replicas_timeout=100ms`).
+    pub fn replicas(mut self, count: u32, timeout: Duration) -> Options {
+        self.replicas = Some(Replicas {
+            count,
+            timeout,
+            on_disk: false,
+        });
+        self
+    }
+
+    /// The same, and it must have reached the disks of the master and of `count` replicas.
+    ///
+    /// For Redis 7.2 or later, or Valkey, with an append-only file.
+    pub fn replicas_on_disk(mut self, count: u32, timeout: Duration) -> Options {
+        self.replicas = Some(Replicas {
+            count,
+            timeout,
+            on_disk: true,
+        });
         self
     }
 
@@ -172,6 +212,7 @@ impl Options {
                 latches: backend.latches(),
                 counters: backend.counters(),
                 news: backend.news(),
+                replicas: self.replicas.or_else(|| backend.replicas()),
                 limits: Runtime::new(backend.limits(), keeper.clock().clone()),
                 backend,
                 keeper,
@@ -204,6 +245,7 @@ struct Inner {
     counters: Arc<dyn crate::backend::counter::CounterStore>,
     news: Arc<dyn NewsStore>,
     limits: Arc<Runtime>,
+    replicas: Option<Replicas>,
     keeper: Arc<Keeper>,
     namespace: Option<String>,
 }
@@ -339,6 +381,11 @@ impl Coordinator {
 
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
         &self.inner.backend
+    }
+
+    /// How many replicas must acknowledge a grant, unless a request says otherwise.
+    pub(crate) fn replicas(&self) -> Option<Replicas> {
+        self.inner.replicas
     }
 
     pub(crate) fn keeper(&self) -> &Arc<Keeper> {

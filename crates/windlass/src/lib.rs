@@ -44,7 +44,7 @@ mod watching;
 pub use backend::counter::Counted;
 pub use backend::{
     Admission, Capabilities, Finding, Holder, Kind, LatchState, Occupancy, Order, Past, Released,
-    Severity,
+    Replicas, Severity,
 };
 pub use barrier::{Barrier, Party};
 pub use bloom::{Bloom, BloomFilter, BloomInfo};

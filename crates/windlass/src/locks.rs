@@ -13,7 +13,8 @@ use crate::backend::{AcquiredAll, Ask, IfHeld, Kind, Released, Share};
 use crate::coordinator::Coordinator;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{
-    Attempted, Fence, Lease, LeaseLost, Patience, Request, Undo, note_option, request_options,
+    Attempted, Fence, Lease, LeaseLost, Patience, Request, Undo, acknowledge, note_option,
+    request_options,
 };
 use crate::lock::Attempt;
 use crate::together::join_all;
@@ -36,7 +37,8 @@ pub const MAX_LOCKS: usize = 1000;
 ///
 /// # Guarantees
 ///
-/// - All or none. If all are free, they are granted in one decision.
+/// - All or none. If all are free, they are granted in one decision. (In a Redis Cluster that takes locks
+///   of one hash slot, as `{account}:7` and `{account}:12` are; others are acquired as below.)
 /// - If not, and the caller waits, they are acquired one after the other in the order of their names,
 ///   each in its own line: so two that want the same locks, named in any order, cannot wait for each
 ///   other. Whoever waits holds those that come first in that order.
@@ -75,9 +77,12 @@ impl Locks {
     /// Dropping the future leaves nothing behind.
     pub async fn try_acquire(&self) -> Result<Attempt<LocksGuard>> {
         match self.at_once().await? {
+            None => self.in_order(Patience::None).await,
             // Somebody who comes as an owner may have some of them already.
-            Attempt::Busy(_) if self.request.owner.is_some() => self.in_order(Patience::None).await,
-            answered => Ok(answered),
+            Some(Attempt::Busy(_)) if self.request.owner.is_some() => {
+                self.in_order(Patience::None).await
+            }
+            Some(answered) => Ok(answered),
         }
     }
 
@@ -117,10 +122,11 @@ impl Locks {
 
     async fn acquire_with(&self, patience: Patience) -> Result<Attempt<LocksGuard>> {
         match self.at_once().await {
-            Ok(Attempt::Busy(_)) => {}
+            Ok(None | Some(Attempt::Busy(_))) => {}
+            Ok(Some(acquired)) => return Ok(acquired),
             // Asked one by one, each is tried again as often as the request says.
             Err(e) if e.is_retryable() => {}
-            answered => return answered,
+            Err(e) => return Err(e),
         }
         self.in_order(patience).await
     }
@@ -145,8 +151,8 @@ impl Locks {
         }
     }
 
-    /// Asks for all of them in one decision.
-    async fn at_once(&self) -> Result<Attempt<LocksGuard>> {
+    /// Asks for all of them in one decision; `None` if the store cannot take it.
+    async fn at_once(&self) -> Result<Option<Attempt<LocksGuard>>> {
         self.check()?;
         let keeper = self.coordinator.keeper();
         keeper.check_alive()?;
@@ -191,13 +197,24 @@ impl Locks {
                     let error = Error::new(ErrorKind::OutcomeUnknown, "acquire", late);
                     return Err(self.coordinator.describe(error.with_name(&self.shown())));
                 }
+                let own = self.request.replicas.as_deref().copied();
+                let replicas = own.or(self.coordinator.replicas());
                 let leases = undos.into_iter().map(Lease::new);
+                // If one is not acknowledged, the others are dropped, and so given up.
+                let leases = leases.map(|lease| Box::pin(acknowledge(lease, replicas)));
+                let leases: Result<Vec<Lease>> =
+                    join_all(leases.collect()).await.into_iter().collect();
+                let leases = leases.map_err(|e| self.coordinator.describe(e))?;
                 let leases = self.names.iter().cloned().zip(leases).collect();
-                Ok(Attempt::Acquired(LocksGuard { leases }))
+                Ok(Some(Attempt::Acquired(LocksGuard { leases })))
             }
             Ok(AcquiredAll::Busy { holder, .. }) => {
                 forget(&mut undos);
-                Ok(Attempt::Busy(holder))
+                Ok(Some(Attempt::Busy(holder)))
+            }
+            Ok(AcquiredAll::Apart) => {
+                forget(&mut undos);
+                Ok(None)
             }
             Err(e) => {
                 match e.may_have_happened() {

@@ -147,11 +147,11 @@ pub async fn the_same_owner_never_shortens(stage: &Stage) {
 
 /// A coordinator whose runtime has ended cannot renew, and says so instead of pretending.
 pub async fn without_a_runtime_there_is_no_lease(stage: &Stage) {
-    let url = stage.url().to_owned();
+    let (url, options) = (stage.url().to_owned(), stage.options());
     let (w, guard) = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let connected = runtime.block_on(async {
-            let w = windlass::connect(&url).await.unwrap();
+            let w = options.connect(&url).await.unwrap();
             let guard = w
                 .lock("stock")
                 .ttl(Duration::from_millis(300))

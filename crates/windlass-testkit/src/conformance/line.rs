@@ -112,7 +112,7 @@ pub async fn nobody_overtakes_the_line(stage: &Stage) {
 pub async fn a_dead_waiter_is_skipped(stage: &Stage) {
     let a = stage.connect().await;
     let holder = a.lock("stock").acquire().await.unwrap();
-    let url = stage.url().to_owned();
+    let (url, options) = (stage.url().to_owned(), stage.options());
     // A process of its own, as far as the store can tell; then everything in it stops at once.
     let doomed = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -120,7 +120,7 @@ pub async fn a_dead_waiter_is_skipped(stage: &Stage) {
         .build()
         .unwrap();
     doomed.spawn(async move {
-        let w = windlass::connect(&url).await.unwrap();
+        let w = options.connect(&url).await.unwrap();
         let _ = w
             .lock("stock")
             .ttl(Duration::from_millis(300))

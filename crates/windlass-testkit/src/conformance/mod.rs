@@ -37,7 +37,8 @@ use std::time::Duration;
 use windlass::{Coordinator, LockState, Options};
 
 use crate::{
-    EtcdCluster, EtcdVersion, Flavor, RedisServer, ZOOKEEPER_TICK, ZooKeeperServers, eventually,
+    EtcdCluster, EtcdVersion, Flavor, RedisCluster, RedisReplicated, RedisServer, ZOOKEEPER_TICK,
+    ZooKeeperServers, eventually,
 };
 
 /// A store for one test, and its own server where it needs one.
@@ -49,6 +50,8 @@ pub struct Stage {
     shortest_ttl: Duration,
     lateness: Duration,
     largest_crowd: u32,
+    /// Where the store is shared with other tests.
+    namespace: Option<String>,
     _keep: Box<dyn Any + Send + Sync>,
 }
 
@@ -130,7 +133,63 @@ impl Stage {
             shortest_ttl: Duration::from_millis(1),
             lateness: Duration::ZERO,
             largest_crowd: u32::MAX,
+            namespace: None,
             _keep: Box::new(keep),
+        }
+    }
+
+    /// Part of a store at `url` that other tests use at the same time, for what is slow to start.
+    pub fn part_of(url: String) -> Stage {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        Stage {
+            namespace: Some(format!("s{n}")),
+            ..Stage::new(url, ())
+        }
+    }
+
+    /// A part of a replicated Redis that all tests of this program share.
+    pub fn sentinel() -> Stage {
+        static SHARED: OnceLock<RedisReplicated> = OnceLock::new();
+        // A busy machine is no reason for a failover: those have tests of their own.
+        let patient = Duration::from_secs(60);
+        let start = || RedisReplicated::start_with(Flavor::Redis, &[], patient);
+        let shared = SHARED.get_or_init(|| start().expect("a server to test on"));
+        Stage::part_of(shared.url())
+    }
+
+    /// A part of a Redis Cluster that all tests of this program share.
+    pub fn cluster() -> Stage {
+        static SHARED: OnceLock<RedisCluster> = OnceLock::new();
+        let patient = [("cluster-node-timeout", "60000")];
+        let start = || RedisCluster::start_with(Flavor::Redis, &patient);
+        let shared = SHARED.get_or_init(|| start().expect("a server to test on"));
+        Stage::part_of(shared.url())
+    }
+
+    /// How to connect to the store's URL from elsewhere: another runtime, another thread.
+    pub fn options(&self) -> Options {
+        self.within(Options::new())
+    }
+
+    /// The longest name that there is room for.
+    pub fn longest_name(&self) -> usize {
+        let namespace = self.namespace.as_ref().map_or(0, |ns| ns.len() + ":".len());
+        windlass::MAX_NAME_BYTES - namespace
+    }
+
+    /// A name as the store knows it.
+    pub fn full_name(&self, name: &str) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{namespace}:{name}"),
+            None => name.to_owned(),
+        }
+    }
+
+    fn within(&self, options: Options) -> Options {
+        match &self.namespace {
+            Some(namespace) => options.within(namespace),
+            None => options,
         }
     }
 
@@ -172,6 +231,7 @@ impl Stage {
 
     /// A new client with options of its own.
     pub async fn connect_with(&self, options: Options) -> Coordinator {
+        let options = self.within(options);
         options.connect(&self.url).await.expect("the store answers")
     }
 }

@@ -135,13 +135,13 @@ pub async fn whoever_dies_is_followed(stage: &Stage) {
 pub async fn a_sleeper_does_not_count(stage: &Stage) {
     let (begun, has_begun) = std::sync::mpsc::channel();
     let (wake, woken) = std::sync::mpsc::channel::<()>();
-    let url = stage.url().to_owned();
+    let (url, options) = (stage.url().to_owned(), stage.options());
     // A process that is stopped half-way: its runtime stands still, and nobody renews.
     let sleeper = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.enable_all().build().unwrap();
         let guard = runtime.block_on(async {
-            let w = windlass::connect(&url).await.unwrap();
+            let w = options.connect(&url).await.unwrap();
             let once = w.once("k").ttl(Duration::from_millis(150));
             mine(once.begin().await.unwrap())
         });

@@ -451,9 +451,9 @@ pub async fn a_dead_head_blocks_nobody_for_long(stage: &Stage) {
         .enable_all()
         .build()
         .unwrap();
-    let url = stage.url().to_owned();
+    let (url, options) = (stage.url().to_owned(), stage.options());
     doomed.spawn(async move {
-        let w = windlass::connect(&url).await.unwrap();
+        let w = options.connect(&url).await.unwrap();
         let _ = w.semaphore("jobs", 3).ttl(ttl).acquire_many(3).await;
     });
     has_waiters(&a, 1).await;

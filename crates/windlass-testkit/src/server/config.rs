@@ -20,6 +20,8 @@ pub struct RedisServerBuilder {
     append_only: bool,
     pub(super) folder_in: Option<PathBuf>,
     pub(super) movable_clock: bool,
+    pub(super) sentinel: bool,
+    pub(super) cluster_bus: bool,
     extra: Vec<(String, String)>,
 }
 
@@ -34,6 +36,8 @@ impl RedisServerBuilder {
             append_only: false,
             folder_in: None,
             movable_clock: false,
+            sentinel: false,
+            cluster_bus: false,
             extra: Vec::new(),
         }
     }
@@ -98,6 +102,27 @@ impl RedisServerBuilder {
         self
     }
 
+    /// Puts lines in front of all that were added, which so have the last word.
+    pub(super) fn defaults(mut self, lines: &[(&str, &str)]) -> Self {
+        let lines = lines
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        self.extra.splice(0..0, lines);
+        self
+    }
+
+    /// Makes it a sentinel. What it watches over is configured with [`config`](Self::config).
+    pub fn sentinel(mut self) -> Self {
+        self.sentinel = true;
+        self
+    }
+
+    /// Gives it a second port, for the bus of a cluster.
+    pub fn cluster_bus(mut self) -> Self {
+        self.cluster_bus = true;
+        self
+    }
+
     /// Starts the server and returns when it answers.
     ///
     /// # Errors
@@ -114,6 +139,7 @@ impl RedisServerBuilder {
         file: &Path,
         folder: &Path,
         port: u16,
+        bus: Option<u16>,
         socket: &Path,
         tls: Option<&TlsFiles>,
     ) -> io::Result<()> {
@@ -136,6 +162,9 @@ impl RedisServerBuilder {
                 line("tls-key-file", &path(&tls.key));
                 line("tls-auth-clients", "no");
             }
+        }
+        if let Some(bus) = bus {
+            line("cluster-port", &bus.to_string());
         }
         if let Some(password) = &self.password {
             line("requirepass", &quoted(password));

@@ -1,20 +1,24 @@
 //! Real servers as child processes.
 
 mod binary;
+mod cluster;
 mod config;
 mod etcd;
 mod port;
 mod redis;
 mod redlock;
+mod replicated;
 mod resp;
 mod tls;
 mod zookeeper;
 mod zookeeper_numbers;
 
 pub use binary::Flavor;
+pub use cluster::{RedisCluster, SlotMove};
 pub use config::RedisServerBuilder;
 pub use etcd::{EtcdCluster, EtcdClusterBuilder, EtcdVersion};
 pub use redis::RedisServer;
 pub use redlock::RedlockNodes;
+pub use replicated::RedisReplicated;
 pub use zookeeper::{ZOOKEEPER_TICK, ZooKeeperServers};
 pub use zookeeper_numbers::NumberedZooKeeper;

@@ -43,6 +43,7 @@ pub struct RedisServer {
     wishes: RedisServerBuilder,
     program: PathBuf,
     port: ReservedPort,
+    bus: Option<ReservedPort>,
     tls: Option<TlsFiles>,
     // Before the folder, so that the server is gone when its files are removed.
     process: Mutex<Option<OwnedChild>>,
@@ -73,6 +74,12 @@ impl RedisServer {
     /// The TCP port, which stays the same over restarts.
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    /// The port of the bus, if it was built with one; else the usual one for its port.
+    pub fn bus_port(&self) -> u16 {
+        let usual = self.port().wrapping_add(10_000);
+        self.bus.as_ref().map_or(usual, ReservedPort::number)
     }
 
     /// The TCP address, which stays the same over restarts.
@@ -176,17 +183,24 @@ impl RedisServer {
             wishes,
             program,
             port: next_port()?,
+            bus: None,
             tls,
             process: Mutex::new(None),
             folder,
         };
         let mut attempt = 1;
+        if server.wishes.cluster_bus {
+            server.bus = Some(ReservedPort::free()?);
+        }
         loop {
             match server.restart() {
                 Err(error)
                     if error.kind() == io::ErrorKind::AddrInUse && attempt < PORT_ATTEMPTS =>
                 {
                     server.port = next_port()?;
+                    if server.wishes.cluster_bus {
+                        server.bus = Some(ReservedPort::free()?);
+                    }
                     attempt += 1;
                 }
                 other => return other.map(|()| server),
@@ -197,8 +211,15 @@ impl RedisServer {
     fn spawn(&self) -> io::Result<OwnedChild> {
         let (folder, socket) = (self.folder.path(), self.socket_file());
         let config = folder.join("server.conf");
-        self.wishes
-            .write(&config, folder, self.port(), &socket, self.tls.as_ref())?;
+        let bus = self.bus.as_ref().map(ReservedPort::number);
+        self.wishes.write(
+            &config,
+            folder,
+            self.port(),
+            bus,
+            &socket,
+            self.tls.as_ref(),
+        )?;
         // A socket file left behind by a killed server would be mistaken for that of the new one.
         if let Err(error) = fs::remove_file(&socket)
             && error.kind() != io::ErrorKind::NotFound
@@ -225,6 +246,7 @@ impl RedisServer {
                 .args(["-c", r#"read -r go && exec "$0" "$@""#])
                 .arg(&self.program)
                 .arg(&config)
+                .args(self.wishes.sentinel.then_some("--sentinel"))
                 .stdin(Stdio::piped())
                 .stdout(log.try_clone()?)
                 .stderr(log)

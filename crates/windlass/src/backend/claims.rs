@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Pending;
-use crate::error::Result;
+use super::{Acknowledged, Pending, Replicas};
+use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Fence, Owner};
 use crate::name::Name;
 
@@ -112,6 +112,24 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
     /// Sets the size, whatever it was, and hands on what comes free. Nobody loses a share. Tells what
     /// the size was, if it was known.
     fn resize(&self, kind: Kind, name: Name, size: u32) -> Pending<'_, Option<u32>>;
+
+    /// Waits until as many replicas as `wanted` have acknowledged what `owner` holds. Tells how many
+    /// did.
+    fn acknowledged(
+        &self,
+        _kind: Kind,
+        _name: Name,
+        _owner: Owner,
+        _wanted: Replicas,
+    ) -> Pending<'_, Acknowledged> {
+        let error = Error::new(
+            ErrorKind::Unsupported,
+            "wait for replicas",
+            "this store has no replicas to wait for",
+        );
+        let error = error.with_hint("leave replicas(…) out: its own promises hold without it");
+        Box::pin(async move { Err(error) })
+    }
 
     /// An answer is overdue: what is asked next should not have to wait for the same connection.
     fn answer_is_overdue(&self) {}
@@ -280,6 +298,8 @@ pub enum AcquiredAll {
         /// Who has it.
         holder: Option<Holder>,
     },
+    /// The store cannot decide on these in one step: they are to be asked for one after the other.
+    Apart,
 }
 
 /// A claim to keep alive.

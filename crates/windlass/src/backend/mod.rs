@@ -21,6 +21,7 @@ pub(crate) mod quorum;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod refused;
+mod replicas;
 pub mod rules;
 mod seen;
 pub(crate) mod topic;
@@ -31,6 +32,7 @@ pub(crate) mod zookeeper;
 pub use bloom::{BloomStore, Filled};
 pub use once::{Kept, OnceStore, Record, Started};
 pub use permissions::{Change, Cursor, Field, Page, PermissionStore, Wanted};
+pub use replicas::{Acknowledged, Replicas};
 pub use seen::SeenStore;
 pub use topic::TopicStore;
 
@@ -106,6 +108,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Its topics.
     fn topics(&self) -> Arc<dyn TopicStore> {
         Arc::new(refused::Refused(self.capabilities().kind))
+    }
+
+    /// How many replicas must acknowledge a grant, if the URL says so.
+    fn replicas(&self) -> Option<Replicas> {
+        None
     }
 
     /// Looks at the store as an operator would.

@@ -17,6 +17,7 @@ pub(crate) enum StoreUrl {
 
 /// What each scheme is for: `connect` lists them when it meets an unknown one.
 const SCHEMES: &str = "memory:, file:PATH, redis://HOST, rediss://HOST, redis+unix:///SOCKET, \
+                       redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST,HOST, \
                        redlock://HOST,HOST,HOST, etcd://HOST,HOST, etcds://HOST, \
                        zookeeper://HOST,HOST/CHROOT";
 
@@ -51,7 +52,8 @@ impl StoreUrl {
                 }
                 Ok(StoreUrl::File { path: path.into() })
             }
-            "redis" | "rediss" | "redis+unix" | "unix" => {
+            "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel"
+            | "redis+cluster" | "rediss+cluster" => {
                 let url = with_servers("redis://127.0.0.1:6379")?;
                 Ok(StoreUrl::Redis { url })
             }
@@ -105,7 +107,7 @@ pub(crate) fn redact(url: &str) -> String {
     let pairs: Vec<String> = query
         .split('&')
         .map(|pair| match pair.split_once('=') {
-            Some((key @ ("pass" | "password"), _)) => format!("{key}=***"),
+            Some((key @ ("pass" | "password" | "sentinel_password"), _)) => format!("{key}=***"),
             _ => pair.to_owned(),
         })
         .collect();
@@ -177,6 +179,10 @@ mod tests {
                 "redis+unix:///run/r.sock?db=2&pass=***",
             ),
             ("redis://h:6379", "redis://h:6379"),
+            (
+                "redis+sentinel://ann:s3cret@h,i/x?sentinel_password=s3cret",
+                "redis+sentinel://ann:***@h,i/x?sentinel_password=***",
+            ),
             ("redis://:s3cr/et@h", "redis://:***@h"),
             ("redis://ann:s3cr?et@h/1", "redis://ann:***@h/1"),
             ("redis:ann:s3cret@h", "redis:ann:***@h"),

@@ -80,6 +80,10 @@ impl Keeper {
         &self.clock
     }
 
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.call_timeout
+    }
+
     /// The identity under which backends send wake-ups to this keeper.
     pub(crate) fn client(&self) -> u64 {
         self.client

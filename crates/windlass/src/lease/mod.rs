@@ -1,6 +1,7 @@
 //! What every held thing shares: a clock, an owner, a fence, and one keeper that renews, tells of
 //! loss, wakes waiters and cleans up after cancelled callers.
 
+mod acknowledge;
 mod acquire;
 mod claim;
 mod clock;
@@ -15,6 +16,7 @@ mod undo;
 mod validity;
 mod withdrawal;
 
+pub(crate) use acknowledge::acknowledge;
 pub(crate) use acquire::{Attempted, Patience, Wanted, acquire};
 pub(crate) use claim::{Claim, Phase, Terms};
 pub use clock::{Clock, Moment};

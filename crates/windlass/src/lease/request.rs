@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Owner, RetryPolicy, Terms};
-use crate::backend::{ClaimStore, Kind};
+use crate::backend::{ClaimStore, Kind, Replicas};
 use crate::error::{Error, Result};
 use crate::name::Name;
 
@@ -27,6 +27,8 @@ pub(crate) struct Request {
     pub(crate) renews: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) note: Option<Arc<str>>,
+    /// Instead of what the coordinator says. Boxed, as it is rare.
+    pub(crate) replicas: Option<Box<Replicas>>,
 }
 
 impl Request {
@@ -39,6 +41,7 @@ impl Request {
             renews: true,
             max_hold: None,
             note: None,
+            replicas: None,
         }
     }
 
@@ -120,6 +123,17 @@ macro_rules! request_options {
         /// What to do when the store cannot be reached while acquiring.
         pub fn retry(mut self, policy: $crate::lease::RetryPolicy) -> Self {
             self.request.retry = policy;
+            self
+        }
+
+        /// The grant counts only when `count` replicas have acknowledged it within `timeout`; otherwise
+        /// it is undone, and acquiring fails. See [`Options::replicas`](crate::Options::replicas).
+        pub fn replicas(mut self, count: u32, timeout: std::time::Duration) -> Self {
+            self.request.replicas = Some(Box::new($crate::backend::Replicas {
+                count,
+                timeout,
+                on_disk: false,
+            }));
             self
         }
 

@@ -11,6 +11,7 @@ use redis::{AsyncConnectionConfig, IntoConnectionInfo as _, ProtocolVersion, Tls
 use windlass::{DEFAULT_CALL_TIMEOUT, DEFAULT_TTL};
 
 use super::latency::Latencies;
+use super::several;
 use super::spoilt;
 use super::turns::Cycle;
 use crate::exit::Exit;
@@ -35,14 +36,7 @@ static RENEW: LazyLock<redis::Script> = LazyLock::new(|| {
 /// A connection of the kind that the library uses: one socket for all tasks, RESP3, and the
 /// same limits.
 pub(in crate::commands) async fn connect(url: &str) -> Result<MultiplexedConnection, Failure> {
-    let client = client(url)?;
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(DEFAULT_CALL_TIMEOUT))
-        .set_response_timeout(Some(DEFAULT_CALL_TIMEOUT));
-    let mut connection = client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
-        .map_err(failure)?;
+    let mut connection = plain(&several::server_url(url).await?).await?;
     for script in [&RELEASE, &RENEW] {
         script
             .prepare_invoke()
@@ -66,6 +60,16 @@ pub(super) fn first_node(url: &str) -> String {
     let ca = query.split('&').find(|pair| pair.starts_with("tls_ca="));
     let ca = ca.map(|ca| format!("?{ca}")).unwrap_or_default();
     format!("{scheme}://{first}/{database}{ca}")
+}
+
+/// The same, to one server of whatever kind, which is told no scripts.
+pub(super) async fn plain(url: &str) -> Result<MultiplexedConnection, Failure> {
+    let client = client(url)?;
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(DEFAULT_CALL_TIMEOUT))
+        .set_response_timeout(Some(DEFAULT_CALL_TIMEOUT));
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    connection.await.map_err(failure)
 }
 
 fn client(url: &str) -> Result<redis::Client, Failure> {

@@ -60,7 +60,7 @@ pub(super) async fn bloom(args: &BloomArgs, url: &str, printer: &Printer) -> Res
     let filter = store.bloom(&prefix).capacity(args.items);
     let filter = filter.error_rate(args.error_rate).create().await?;
     let redis = match kind {
-        "redis" => Some((
+        "redis" | "redis+sentinel" => Some((
             bare::connect(url).await?,
             Server::new(bare::connect(url).await?),
         )),

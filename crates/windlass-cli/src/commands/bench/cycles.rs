@@ -10,6 +10,7 @@ use super::bare_zookeeper::{self, BareNode};
 use super::latency::rounded;
 use super::mutexes::{BareMutex, Mutexes};
 use super::server::Server;
+use super::several::Nodes;
 use super::show::{Progress, Table, bars, maybe, short};
 use super::turns::{Cycle, PAIRS, Round, Side, ratio, round};
 use super::{spoilt, unique_prefix};
@@ -46,6 +47,7 @@ const PERMITS: u32 = 10;
 /// What there is to compare with.
 enum Bare {
     Redis(MultiplexedConnection),
+    Cluster(Nodes),
     Memory(Mutexes),
     ZooKeeper(zookeeper_client::Client),
     Etcd(BareEtcd),
@@ -84,7 +86,7 @@ async fn compare<C: Cycle>(
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
     let (bare, server) = match kind {
-        "redis" => {
+        "redis" | "redis+sentinel" => {
             let server = Server::new(bare::connect(url).await?);
             (Bare::Redis(bare::connect(url).await?), Some(server))
         }
@@ -101,6 +103,10 @@ async fn compare<C: Cycle>(
                 printer.note("the bare side knows no users and no TLS");
                 (Bare::Nothing, None)
             }
+        },
+        "redis+cluster" => match Nodes::of(url).await? {
+            Some(nodes) => (Bare::Cluster(nodes), None),
+            None => (Bare::Nothing, None),
         },
         _ => {
             printer.note("beside SQLite itself nothing bare could be measured on this store");
@@ -126,6 +132,13 @@ async fn compare<C: Cycle>(
                 Bare::Redis(connection) => {
                     let cycles = names().map(|name| BareLock::new(connection, name));
                     Some(round(cycles, length, server.as_ref()).await?)
+                }
+                Bare::Cluster(nodes) => {
+                    let mut cycles = Vec::new();
+                    for name in names() {
+                        cycles.push(BareLock::new(nodes.node_of(&name).await?, name));
+                    }
+                    Some(round(cycles, length, None).await?)
                 }
                 Bare::Memory(map) => {
                     let map = map.clone();

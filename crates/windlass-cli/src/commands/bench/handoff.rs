@@ -104,7 +104,7 @@ pub(super) async fn handoff(
             }
         }
         progress.clear();
-        if crowd.kind == "redis" {
+        if matches!(crowd.kind, "redis" | "redis+sentinel") {
             size.bare_rates.push(1e6 / size.bare.micros(0.5));
         }
         left_over = size.grown();
@@ -221,7 +221,7 @@ impl Crowd {
         }
         let kind = stores[0].capabilities().kind;
         let (server, bare) = match kind {
-            "redis" => {
+            "redis" | "redis+sentinel" => {
                 let server = Server::new(bare::connect(url).await?);
                 (Some(server), Some(bare::connect(url).await?))
             }

@@ -42,7 +42,7 @@ pub(super) async fn held(args: &SemArgs, url: &str, printer: &Printer) -> Result
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
     let server = match kind {
-        "redis" => Some(Server::new(bare::connect(url).await?)),
+        "redis" | "redis+sentinel" => Some(Server::new(bare::connect(url).await?)),
         _ => None,
     };
     let progress = Progress::new(printer);

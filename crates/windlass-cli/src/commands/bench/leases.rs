@@ -61,7 +61,7 @@ pub(super) async fn leases(args: &LeasesArgs, url: &str, printer: &Printer) -> R
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
     let (server, bare) = match kind {
-        "redis" => {
+        "redis" | "redis+sentinel" => {
             let server = Server::new(bare::connect(url).await?);
             (Some(server), Some(bare::connect(url).await?))
         }

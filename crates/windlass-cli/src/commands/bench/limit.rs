@@ -49,7 +49,7 @@ pub(super) async fn limit(args: &LimitArgs, url: &str, printer: &Printer) -> Res
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
     let (bare, server) = match kind {
-        "redis" => {
+        "redis" | "redis+sentinel" => {
             let mut connection = bare::connect(url).await?;
             let load = COUNT.prepare_invoke().load_async(&mut connection).await;
             load.map_err(bare::failure)?;

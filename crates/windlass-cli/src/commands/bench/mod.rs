@@ -22,6 +22,7 @@ mod limit;
 mod mutexes;
 mod perm;
 mod server;
+mod several;
 mod show;
 mod turns;
 mod usage;

@@ -40,7 +40,7 @@ pub(super) async fn perm(args: &PermArgs, url: &str, printer: &Printer) -> Resul
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
     let redis = match kind {
-        "redis" => Some((
+        "redis" | "redis+sentinel" => Some((
             bare::connect(url).await?,
             Server::new(bare::connect(url).await?),
         )),

@@ -400,6 +400,8 @@ impl Store {
         for piece in asks.chunks(SEVERAL) {
             match self.acquire_piece(piece).await? {
                 AcquiredAll::Granted(granted) => fences.extend(granted),
+                // There is one key space, so nothing is apart in it.
+                AcquiredAll::Apart => return Ok(AcquiredAll::Apart),
                 AcquiredAll::Busy { which, holder } => {
                     for ask in asks.iter().take(begin) {
                         let wake = Some(ask.wake);

@@ -136,6 +136,10 @@ impl Quorum {
             match answer {
                 Ok(AcquiredAll::Granted(numbers)) => granted.push(numbers),
                 Ok(AcquiredAll::Busy { which, holder }) => busy.push((which, holder)),
+                Ok(AcquiredAll::Apart) => {
+                    let message = "a node of a quorum must decide on several locks in one step";
+                    failures.add(node, Error::new(ErrorKind::Unsupported, "call", message));
+                }
                 Err(e) => failures.add(node, e),
             }
             let left = shared.nodes.len() - granted.len() - busy.len() - failures.len();
@@ -331,6 +335,7 @@ fn renewal_of(ask: &Ask) -> Renewal {
         wake: ask.wake,
         same_owner: SameOwner::Impossible,
         write_anew: false,
+        renewed: ask.renewed,
     }
 }
 

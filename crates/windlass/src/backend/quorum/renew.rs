@@ -319,6 +319,7 @@ impl Shared {
                 note: claim.note.clone(),
                 heal_missing_ttl: false,
                 record_now: false,
+                renewed: claim.renewed,
                 wake: claim.wake,
             };
             self.ballots.unless_released(&claim.owner, || {

@@ -4,6 +4,7 @@
 //! comes in is collected, and leaves together as soon as one of them returns. A lone caller waits for
 //! nobody. Decisions are taken in the order in which they were asked for.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -13,10 +14,14 @@ use std::task::Poll;
 use redis::{Cmd, Value};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 
-use super::link::{Link, RELOADS};
+use super::link::RELOADS;
+use super::reign::Draws;
 use super::script::Script;
-use super::translate::{Failure, decision_error, strange_answer};
+use super::translate::{Failure, decision_code, decision_error, is_no_master, strange_answer};
+use super::wire::Wire;
+use super::{keys, link};
 use crate::error::{Error, Result};
+use crate::name::Name;
 use crate::together::join_all;
 
 /// Calls on their way at once: enough that the server has work while answers travel.
@@ -34,12 +39,19 @@ fn largest(under_way: usize) -> usize {
 }
 
 /// A kind of decision that one script takes many of in one call.
-pub(super) trait Decision: fmt::Debug + Send + Sized + 'static {
+pub(super) trait Decision: fmt::Debug + Send + Sync + Sized + 'static {
     /// The script.
     fn script() -> &'static Script;
 
-    /// The call that takes these decisions. Its answer is a list of as many answers.
-    fn command<'a>(batch: impl ExactSizeIterator<Item = &'a Self> + Clone) -> Cmd;
+    /// What it is about.
+    fn name(&self) -> &Name;
+
+    /// Whether it may need a fence.
+    fn draws(&self) -> Draws;
+
+    /// The call that takes these decisions, with fences from that counter. Its answer is a list of as
+    /// many answers.
+    fn command<'a>(batch: impl ExactSizeIterator<Item = &'a Self> + Clone, fences: &str) -> Cmd;
 }
 
 struct Job<D> {
@@ -50,7 +62,7 @@ struct Job<D> {
 /// Collects decisions and sends them.
 #[derive(Debug)]
 pub(super) struct Batcher<D> {
-    link: Arc<Link>,
+    link: Arc<Wire>,
     jobs: mpsc::UnboundedSender<Job<D>>,
     slots: Arc<Semaphore>,
     load: Arc<Load>,
@@ -77,7 +89,7 @@ impl<D> Clone for Batcher<D> {
 }
 
 impl<D: Decision> Batcher<D> {
-    pub(super) fn start(link: Arc<Link>) -> Batcher<D> {
+    pub(super) fn start(link: Arc<Wire>) -> Batcher<D> {
         let (jobs, inbox) = mpsc::unbounded_channel();
         let batcher = Batcher {
             link,
@@ -98,10 +110,17 @@ impl<D: Decision> Batcher<D> {
     pub(super) fn decide(&self, decision: D) -> impl Future<Output = Result<Value>> + use<D> {
         let batcher = self.clone();
         async move {
+            let (answer, mut reply) = oneshot::channel();
+            if let Wire::Many(_) = &*batcher.link {
+                // A call is about one slot, so there is hardly ever anything to collect.
+                let job = Job { decision, answer };
+                let call = Box::pin(send(&batcher.link, vec![job]));
+                tokio::task::unconstrained(call).await;
+                return reply.try_recv().map_err(|_| shut_down())?;
+            }
             let Some(slot) = batcher.alone() else {
                 return batcher.collect(decision).await;
             };
-            let (answer, mut reply) = oneshot::channel();
             let job = Job { decision, answer };
             // Boxed, so that the many that are collected do not carry room for it. Unconstrained: a
             // spent budget must not make the first poll stop short of the wire.
@@ -130,7 +149,11 @@ impl<D: Decision> Batcher<D> {
     /// who comes with many decisions. They do not wait for what is collected. One answer for each
     /// decision.
     pub(super) async fn decide_many(&self, batches: Vec<Vec<D>>) -> Vec<Result<Value>> {
-        let commands: Vec<Cmd> = batches.iter().map(|b| D::command(b.iter())).collect();
+        if let Wire::Many(_) = &*self.link {
+            return self.decide_many_apart(batches).await;
+        }
+        let command = |batch: &Vec<D>| D::command(batch.iter(), keys::FENCE);
+        let commands: Vec<Cmd> = batches.iter().map(command).collect();
         let ask = async |commands: &[&Cmd]| {
             let calls = commands.iter().map(|command| self.link.query(command));
             join_all(calls.map(Box::pin).collect()).await
@@ -142,7 +165,10 @@ impl<D: Decision> Batcher<D> {
             let again: Vec<usize> = (0..replies.len())
                 .filter(|&i| unknown(&replies[i]))
                 .collect();
-            if again.is_empty() || self.link.load(D::script()).await.is_err() {
+            let Some(&first) = again.first() else {
+                break;
+            };
+            if self.link.load(D::script(), &commands[first]).await.is_err() {
                 break;
             }
             let commands: Vec<&Cmd> = again.iter().map(|&i| &commands[i]).collect();
@@ -157,12 +183,32 @@ impl<D: Decision> Batcher<D> {
         batches.into_iter().zip(replies).flat_map(each).collect()
     }
 
+    /// The same where a call is about one slot.
+    async fn decide_many_apart(&self, batches: Vec<Vec<D>>) -> Vec<Result<Value>> {
+        let (jobs, replies): (Vec<_>, Vec<_>) = batches
+            .into_iter()
+            .flatten()
+            .map(|decision| {
+                let (answer, reply) = oneshot::channel();
+                (Job { decision, answer }, reply)
+            })
+            .unzip();
+        let calls = by_slot(jobs).into_iter();
+        let calls = calls.map(|jobs| Box::pin(send(&self.link, jobs)));
+        join_all(calls.collect()).await;
+        let answer = |mut reply: oneshot::Receiver<_>| match reply.try_recv() {
+            Ok(answer) => answer,
+            Err(_) => Err(shut_down()),
+        };
+        replies.into_iter().map(answer).collect()
+    }
+
     /// A slot for a caller that meets nobody: nothing collected, nothing on its way, and a
     /// connection that takes the command at once.
     fn alone(&self) -> Option<SemaphorePermit<'_>> {
         let idle = self.load.unsent.load(Ordering::Acquire) == 0
             && self.slots.available_permits() == IN_FLIGHT
-            && self.link.is_live();
+            && matches!(&*self.link, Wire::One(link) if link.is_ready(0));
         idle.then(|| self.slots.try_acquire().ok()).flatten()
     }
 }
@@ -171,8 +217,21 @@ fn shut_down() -> Error {
     Failure::Sent((redis::ErrorKind::Io, "shut down").into()).into()
 }
 
+/// In calls of one slot each, in their order.
+fn by_slot<D: Decision>(jobs: Vec<Job<D>>) -> Vec<Vec<Job<D>>> {
+    let mut calls: HashMap<u16, Vec<Vec<Job<D>>>> = HashMap::new();
+    for job in jobs {
+        let calls = calls.entry(keys::slot(job.decision.name())).or_default();
+        match calls.last_mut() {
+            Some(call) if call.len() < LARGEST => call.push(job),
+            _ => calls.push(vec![job]),
+        }
+    }
+    calls.into_values().flatten().collect()
+}
+
 async fn work<D: Decision>(
-    link: Arc<Link>,
+    link: Arc<Wire>,
     mut inbox: mpsc::UnboundedReceiver<Job<D>>,
     slots: Arc<Semaphore>,
     load: Arc<Load>,
@@ -182,12 +241,29 @@ async fn work<D: Decision>(
         if inbox.recv_many(&mut jobs, SMALLEST).await == 0 {
             return;
         }
+        let one = match &*link {
+            Wire::One(one) => one,
+            Wire::Many(_) => {
+                // Each to its own node: a dead one holds up nobody else.
+                while let Ok(job) = inbox.try_recv() {
+                    jobs.push(job);
+                }
+                let count = jobs.len();
+                for jobs in by_slot(jobs) {
+                    let link = Arc::clone(&link);
+                    tokio::spawn(async move { send(&link, jobs).await });
+                }
+                load.unsent.fetch_sub(count, Ordering::AcqRel);
+                load.unanswered.fetch_sub(count, Ordering::Relaxed);
+                continue;
+            }
+        };
         let slot = Arc::clone(&slots)
             .acquire_owned()
             .await
             .expect("the semaphore is never closed");
         // Here and not in the call, which must be sent as soon as it is begun.
-        if let Err(failure) = link.dial().await {
+        if let Err(failure) = get_ready(one, draws(&jobs)).await {
             // All who came while it was dialled would hear the same, one dial later each.
             while let Ok(job) = inbox.try_recv() {
                 jobs.push(job);
@@ -224,28 +300,67 @@ async fn work<D: Decision>(
     }
 }
 
-/// Has a batch decided, and answers those who asked.
-async fn send<D: Decision>(link: &Arc<Link>, mut jobs: Vec<Job<D>>) {
+/// Whether any of them does.
+fn draws<D: Decision>(jobs: &[Job<D>]) -> Draws {
+    let each = jobs.iter().map(|job| job.decision.draws());
+    each.max().unwrap_or(Draws::Never)
+}
+
+/// Makes sure that there is a connection, and that fences drawn over it will be high enough.
+async fn get_ready(link: &Arc<link::Link>, draws: Draws) -> Result<(), Failure> {
+    link.dial().await?;
+    if draws > Draws::Never && !link.is_ready(0) {
+        // If the server refuses that, it refuses the decision: it is told to those who asked for one.
+        let _ = link.assure(0, keys::FENCE, keys::REIGN).await;
+    }
+    Ok(())
+}
+
+/// Has a batch on names of one slot decided, and answers those who asked.
+async fn send<D: Decision>(link: &Arc<Wire>, mut jobs: Vec<Job<D>>) {
     let mut loads = 0;
     loop {
         // Whoever was cancelled before its request left needs no request; nor may it be sent again,
         // because its withdrawal may have been.
         jobs.retain(|job| !job.answer.is_closed());
-        if jobs.is_empty() {
+        let Some(first) = jobs.first() else {
             return;
-        }
-        let command = D::command(jobs.iter().map(|job| &job.decision));
-        let replies: Result<Vec<Value>, Failure> = link.query(&command).await;
+        };
+        let name = first.decision.name().clone();
+        let draws = draws(&jobs);
+        let command = D::command(jobs.iter().map(|job| &job.decision), &link.fences(&name));
+        let replies = link.decide(&name, &command, draws).await;
+        let replies = replies.and_then(link::read::<Vec<Value>>);
         match replies {
             // Answered before anything ran, so the batch can be sent again.
             Err(failure) if failure.is_unknown_script() && loads < RELOADS => {
-                if let Err(failure) = link.load(D::script()).await {
+                if let Err(failure) = link.load(D::script(), &command).await {
                     return deliver(jobs, Err(failure));
                 }
                 loads += 1;
             }
-            replies => return deliver(jobs, replies),
+            replies => {
+                if let Ok(replies) = &replies
+                    && replies.iter().any(says_no_master)
+                {
+                    link.is_no_master(&name);
+                }
+                return deliver(jobs, replies);
+            }
         }
+    }
+}
+
+/// Whether a decision failed because the server takes no writes.
+fn says_no_master(reply: &Value) -> bool {
+    match reply {
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::Int(3), Value::BulkString(text)] => {
+                is_no_master(decision_code(&String::from_utf8_lossy(text)))
+            }
+            _ => false,
+        },
+        _ => false,
     }
 }
 

@@ -268,14 +268,19 @@ impl Redis {
     }
 
     /// The generations that count now.
-    async fn living(&self, keys: &Keys, plan: &Plan) -> Result<std::ops::RangeInclusive<u64>> {
+    async fn living(
+        &self,
+        name: &Name,
+        keys: &Keys,
+        plan: &Plan,
+    ) -> Result<std::ops::RangeInclusive<u64>> {
         let mut progress = Progress::default();
         if plan.kind == Kind::Growing {
             let grown: Option<String> = self.link.query(redis::cmd("GET").arg(&keys.grown)).await?;
             let newest = grown.as_deref().and_then(|g| g.split(' ').next());
             progress.newest = newest.and_then(|n| n.parse().ok()).unwrap_or(0);
         }
-        let (seconds, micros): (u64, u32) = self.link.query(&redis::cmd("TIME")).await?;
+        let (seconds, micros): (u64, u32) = self.link.query_near(name, &redis::cmd("TIME")).await?;
         let now = std::time::Duration::new(seconds, micros * 1000);
         Ok(rules::living(plan, progress, now))
     }
@@ -380,7 +385,7 @@ impl BloomStore for Redis {
                 return Ok(None);
             }
             let mut filled = Vec::new();
-            for generation in self.living(&keys, &plan).await? {
+            for generation in self.living(&name, &keys, &plan).await? {
                 let shape = plan.shape(generation);
                 let mut set = 0;
                 // One command for each shard, of 16 MiB at most: the server is free in between.
@@ -406,7 +411,11 @@ impl BloomStore for Redis {
 
     fn union(&self, into: Name, from: Name, plan: Plan) -> Pending<'_, Option<()>> {
         Box::pin(async move {
+            let one_step = self.link.is_one_step([&into, &from]);
             let (into, from) = (Keys::of(&into, &plan), Keys::of(&from, &plan));
+            if !one_step {
+                return self.unite_apart(&into, &from, plan.shape.shards).await;
+            }
             for shard in 0..plan.shape.shards {
                 let mut command = redis::cmd("EVALSHA");
                 command

@@ -46,17 +46,7 @@ impl Redis {
                 for (_, item) in items {
                     item.offsets(shape).for_each(|bit| set(&mut wanted, bit));
                 }
-                let mut command = redis::cmd("EVALSHA");
-                command
-                    .arg(script::BLOOM_MERGE.digest())
-                    .arg(4)
-                    .arg(&keys.plan)
-                    .arg(&key)
-                    .arg(&keys.made)
-                    .arg(format!("{key}:merge"))
-                    .arg(&keys.text)
-                    .arg(wanted);
-                self.link.run(&script::BLOOM_MERGE, &command).await?
+                self.merge(keys, &key, wanted).await?
             }
         };
         let mut bits = match answer {
@@ -81,6 +71,50 @@ impl Redis {
             known
         };
         Ok(Some(items.iter().map(answer).collect()))
+    }
+}
+
+impl Redis {
+    /// Adds one filter to another that no single step can reach both of: shard by shard, each is fetched
+    /// and merged. What is inserted meanwhile into a shard that was fetched already is not in it.
+    pub(super) async fn unite_apart(
+        &self,
+        into: &Keys,
+        from: &Keys,
+        shards: u64,
+    ) -> Result<Option<()>> {
+        for shard in 0..shards {
+            let fetch = from.shard(0, shard);
+            let bits: Option<Vec<u8>> = self.link.query(redis::cmd("GET").arg(fetch)).await?;
+            // Gone, or made anew by another plan, while we were at it.
+            if !self.is_there(from).await? || !self.is_there(into).await? {
+                return Ok(None);
+            }
+            let Some(bits) = bits.filter(|bits| bits.starts_with(&from.header())) else {
+                continue;
+            };
+            let key = into.shard(0, shard);
+            let answer = self.merge(into, &key, bits).await?;
+            if answer == Value::Nil {
+                return Ok(None);
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// Sets bits of a shard, and gives what was there before.
+    async fn merge(&self, keys: &Keys, shard: &str, wanted: Vec<u8>) -> Result<Value> {
+        let mut command = redis::cmd("EVALSHA");
+        command
+            .arg(script::BLOOM_MERGE.digest())
+            .arg(4)
+            .arg(&keys.plan)
+            .arg(shard)
+            .arg(&keys.made)
+            .arg(format!("{shard}:merge"))
+            .arg(&keys.text)
+            .arg(wanted);
+        Ok(self.link.run(&script::BLOOM_MERGE, &command).await?)
     }
 }
 

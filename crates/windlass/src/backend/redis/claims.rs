@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{Redis, keys};
 use crate::backend::{
-    Acquired, AcquiredAll, Ask, ClaimStore, Holder, Kind, Occupancy, Pending, Released, Renewal,
-    Renewed, WakeAddress, matches,
+    Acknowledged, Acquired, AcquiredAll, Ask, ClaimStore, Holder, Kind, Occupancy, Pending,
+    Released, Renewal, Renewed, Replicas, WakeAddress, matches,
 };
 use crate::error::Result;
 use crate::lease::Owner;
@@ -86,8 +86,18 @@ impl ClaimStore for Redis {
         Box::pin(self.resize_room(kind, name, size))
     }
 
+    fn acknowledged(
+        &self,
+        kind: Kind,
+        name: Name,
+        owner: Owner,
+        wanted: Replicas,
+    ) -> Pending<'_, Acknowledged> {
+        Box::pin(self.wait_for_replicas(kind, name, owner, wanted))
+    }
+
     fn answer_is_overdue(&self) {
-        self.link.drop_connection();
+        self.link.answer_is_overdue();
     }
 
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy> {
@@ -102,19 +112,23 @@ impl ClaimStore for Redis {
     ) -> Pending<'_, Vec<Occupancy>> {
         Box::pin(async move {
             let mut found: BTreeSet<(String, Kind)> = BTreeSet::new();
-            let mut cursor = 0u64;
-            loop {
-                let mut scan = redis::cmd("SCAN");
-                scan.arg(cursor).arg("MATCH").arg(keys::ALL);
-                scan.arg("COUNT").arg(SCAN_STEP);
-                let (next, keys): (u64, Vec<String>) = self.link.query(&scan).await?;
-                let claimed = keys.iter().filter_map(|key| keys::claimed(key));
-                let wanted =
-                    claimed.filter(|(kind, name)| kinds.contains(kind) && matches(&pattern, name));
-                found.extend(wanted.map(|(kind, name)| (name.to_owned(), kind)));
-                cursor = next;
-                if cursor == 0 {
-                    break;
+            for (_, master) in self.link.masters() {
+                let mut cursor = 0u64;
+                loop {
+                    let mut scan = redis::cmd("SCAN");
+                    scan.arg(cursor).arg("MATCH").arg(keys::ALL);
+                    scan.arg("COUNT").arg(SCAN_STEP);
+                    let (next, keys): (u64, Vec<Vec<u8>>) = master.query(&scan).await?;
+                    // Keys that are no text are not those of claims.
+                    let keys = keys.iter().filter_map(|key| std::str::from_utf8(key).ok());
+                    let claimed = keys.filter_map(keys::claimed);
+                    let wanted = claimed
+                        .filter(|(kind, name)| kinds.contains(kind) && matches(&pattern, name));
+                    found.extend(wanted.map(|(kind, name)| (name.to_owned(), kind)));
+                    cursor = next;
+                    if cursor == 0 {
+                        break;
+                    }
                 }
             }
             let mut states = Vec::new();

@@ -4,32 +4,45 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::examine_many;
 use super::link::Link;
+use super::wire::Wire;
 use crate::backend::Severity::{Fine, Problem, Warning};
 use crate::backend::{Finding, Severity};
 use crate::error::Result;
 
-pub(super) async fn examine(link: &Arc<Link>) -> Result<Vec<Finding>> {
+/// What a server tells of itself.
+pub(super) type Info<'a> = HashMap<&'a str, &'a str>;
+
+pub(super) async fn examine(wire: &Wire) -> Result<Vec<Finding>> {
+    let link = match wire {
+        Wire::One(link) => link,
+        Wire::Many(cluster) => return examine_many::cluster(cluster).await,
+    };
     let text: String = link.query(&redis::cmd("INFO")).await?;
     let info = parse(&text);
     let mut findings = vec![version(&info), role(&info), persistence(&info)];
     findings.extend(replicas(&info));
     findings.push(eviction(&info));
+    if let Some(sentinels) = link.sentinels() {
+        findings.extend(examine_many::sentinels(sentinels, &text).await);
+        findings.extend(examine_many::min_replicas(&[("the master", link)]).await);
+    }
     findings.push(clock(link).await?);
     Ok(findings)
 }
 
-fn parse(text: &str) -> HashMap<&str, &str> {
+pub(super) fn parse(text: &str) -> Info<'_> {
     text.lines()
         .filter_map(|line| line.trim_end().split_once(':'))
         .collect()
 }
 
-fn get<'a>(info: &HashMap<&str, &'a str>, key: &str) -> &'a str {
+pub(super) fn get<'a>(info: &Info<'a>, key: &str) -> &'a str {
     info.get(key).copied().unwrap_or("unknown")
 }
 
-fn version(info: &HashMap<&str, &str>) -> Finding {
+pub(super) fn version(info: &Info<'_>) -> Finding {
     let (product, version) = match info.get("valkey_version") {
         Some(version) => ("Valkey", *version),
         None => ("Redis", get(info, "redis_version")),
@@ -49,7 +62,7 @@ fn version(info: &HashMap<&str, &str>) -> Finding {
     )
 }
 
-fn role(info: &HashMap<&str, &str>) -> Finding {
+fn role(info: &Info<'_>) -> Finding {
     match get(info, "role") {
         "master" => Finding::new(Fine, "role", "primary: takes writes"),
         role => Finding::new(
@@ -60,7 +73,7 @@ fn role(info: &HashMap<&str, &str>) -> Finding {
     }
 }
 
-fn persistence(info: &HashMap<&str, &str>) -> Finding {
+pub(super) fn persistence(info: &Info<'_>) -> Finding {
     let (severity, message): (Severity, &str) = if get(info, "aof_enabled") == "1" {
         (
             Fine,
@@ -76,7 +89,7 @@ fn persistence(info: &HashMap<&str, &str>) -> Finding {
     Finding::new(severity, "persistence", message)
 }
 
-fn replicas(info: &HashMap<&str, &str>) -> Option<Finding> {
+fn replicas(info: &Info<'_>) -> Option<Finding> {
     let count: u32 = get(info, "connected_slaves").parse().unwrap_or(0);
     (count > 0).then(|| {
         Finding::new(
@@ -90,7 +103,7 @@ fn replicas(info: &HashMap<&str, &str>) -> Option<Finding> {
     })
 }
 
-fn eviction(info: &HashMap<&str, &str>) -> Finding {
+pub(super) fn eviction(info: &Info<'_>) -> Finding {
     let policy = get(info, "maxmemory_policy");
     let unlimited = get(info, "maxmemory") == "0";
     let (severity, message) = match (policy, unlimited) {

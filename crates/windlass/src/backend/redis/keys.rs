@@ -24,7 +24,9 @@
 //! | `windlass:perm:{TAG}IDSUBJECT` | string | the bits of a subject; ID is the schema's, of 4 letters |
 //! | `windlass:seen:{TAG} ITEM`, `windlass:seen:{TAG}#DIGEST` | string, PX | that an item was seen |
 //! | `windlass:once:record:{TAG}` | hash, PX | what was done once: fence, payload, result |
-//! | `windlass:fence` | string | the counter that all fences come from |
+//! | `windlass:wait:{TAG}` | string, PX | nothing: written behind a grant that replicas are to acknowledge |
+//! | `windlass:fence`, in a cluster `windlass:fence:{N}` | string | the counter that all fences (of a slot) come from |
+//! | `windlass:reign`, in a cluster `windlass:reign:{N}` | string | under which master that counter was used last |
 //! | `windlass:quorum:joined` | string | on a node of a quorum: the run of the server that may vote |
 //!
 //! `{TAG}` is the hash tag that puts a key in the slot of the bare name. It is the name itself,
@@ -33,6 +35,7 @@
 
 use std::sync::LazyLock;
 
+use super::slots::{self, SLOTS};
 use crate::backend::{Channel, Kind};
 use crate::lease::Owner;
 use crate::name::Name;
@@ -40,10 +43,10 @@ use crate::name::Name;
 pub(super) const FENCE: &str = "windlass:fence";
 /// Which run of the server has been told the counters of the other nodes of its quorum.
 pub(super) const JOINED: &str = "windlass:quorum:joined";
+/// Under which master the counter was used last.
+pub(super) const REIGN: &str = "windlass:reign";
 const LINE: &str = "windlass:lock:line:";
 const CLAIM: &str = "windlass:lock:claim:";
-/// Of a Redis Cluster.
-const SLOTS: u16 = 16384;
 const GATE: &str = "windlass:gate:";
 const LATCH: &str = "windlass:latch:";
 const LIMIT: &str = "windlass:limit:";
@@ -130,6 +133,11 @@ pub(super) fn seen(name: &Name) -> String {
     tagged_by_length("windlass:seen:", name)
 }
 
+/// Written behind a grant that replicas are to acknowledge.
+pub(super) fn wait(name: &Name) -> String {
+    tagged("windlass:wait:", name)
+}
+
 /// What was done once.
 pub(super) fn once(key: &Name) -> String {
     tagged("windlass:once:record:", key)
@@ -212,6 +220,8 @@ fn tagged_by_length(prefix: &str, name: &Name) -> String {
     }
 }
 
+static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(number_for_each_slot);
+
 enum Tag<'a> {
     Whole,
     Part(&'a str),
@@ -230,8 +240,7 @@ fn tag(name: &str) -> Tag<'_> {
     {
         return Tag::Part(tag);
     }
-    static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(number_for_each_slot);
-    Tag::SameSlot(NUMBERS[usize::from(slot_of(name.as_bytes()))])
+    Tag::SameSlot(NUMBERS[usize::from(slots::of_text(name.as_bytes()))])
 }
 
 /// For each slot, a number whose digits land in it.
@@ -239,7 +248,7 @@ fn number_for_each_slot() -> Vec<u32> {
     let mut numbers = vec![None; usize::from(SLOTS)];
     let mut missing = numbers.len();
     for n in 0u32.. {
-        let entry = &mut numbers[usize::from(slot_of(n.to_string().as_bytes()))];
+        let entry = &mut numbers[usize::from(slots::of_text(n.to_string().as_bytes()))];
         if entry.is_none() {
             *entry = Some(n);
             missing -= 1;
@@ -251,19 +260,15 @@ fn number_for_each_slot() -> Vec<u32> {
     numbers.into_iter().flatten().collect()
 }
 
-/// The hash slot of text that is hashed whole (CRC16/XMODEM, as Redis Cluster specifies).
-fn slot_of(text: &[u8]) -> u16 {
-    let crc = text.iter().fold(0u16, |mut crc, &byte| {
-        crc ^= u16::from(byte) << 8;
-        for _ in 0..8 {
-            crc = match crc & 0x8000 {
-                0 => crc << 1,
-                _ => (crc << 1) ^ 0x1021,
-            };
-        }
-        crc
-    });
-    crc % SLOTS
+/// The keys of one slot of a cluster: its fence counter, and under which master that was used last.
+pub(super) fn fences(slot: u16) -> [String; 2] {
+    let number = NUMBERS[usize::from(slot)];
+    [FENCE, REIGN].map(|key| format!("{key}:{{{number}}}"))
+}
+
+/// The slot of all keys of that name.
+pub(super) fn slot(name: &Name) -> u16 {
+    slots::of_key(name.as_str().as_bytes())
 }
 
 #[cfg(test)]
@@ -274,15 +279,8 @@ mod tests {
         Name::new("test", None, text).unwrap()
     }
 
-    /// The slot of any key, by the rule of Redis Cluster.
     fn slot(key: &str) -> u16 {
-        if let Some((_, after)) = key.split_once('{')
-            && let Some((tag, _)) = after.split_once('}')
-            && !tag.is_empty()
-        {
-            return slot_of(tag.as_bytes());
-        }
-        slot_of(key.as_bytes())
+        slots::of_key(key.as_bytes())
     }
 
     const NAMES: [&str; 11] = [
@@ -321,6 +319,7 @@ mod tests {
                 permissions(&n, "aBcD"),
                 seen(&n) + " item",
                 once(&n),
+                wait(&n),
             ];
             let keys = keys.into_iter().chain(latch(&n)).chain(rooms);
             let keys = keys.chain(permission_schema(&n));
@@ -347,9 +346,12 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_those_of_redis() {
-        // From the Redis Cluster specification, and `CLUSTER KEYSLOT`.
-        assert_eq!(slot_of(b"123456789"), 0x31C3);
-        assert_eq!(slot_of(b"foo"), 12182);
+    fn each_slot_has_a_counter_of_its_own() {
+        for number in [0, 1, 4711, SLOTS - 1] {
+            for key in fences(number) {
+                assert_eq!(slot(&key), number, "{key}");
+            }
+        }
+        assert_eq!(super::slot(&name("x{user}y")), slot("user"));
     }
 }

@@ -3,6 +3,7 @@
 use redis::{Cmd, Value};
 
 use super::batch::Decision;
+use super::reign::Draws;
 use super::script::Script;
 use super::translate::strange_answer;
 use super::{Redis, keys, script};
@@ -23,7 +24,18 @@ impl Decision for LimitAsk {
         &script::LIMIT
     }
 
-    fn command<'a>(asks: impl ExactSizeIterator<Item = &'a LimitAsk> + Clone) -> Cmd {
+    fn name(&self) -> &Name {
+        &self.name
+    }
+
+    fn draws(&self) -> Draws {
+        Draws::Never
+    }
+
+    fn command<'a>(
+        asks: impl ExactSizeIterator<Item = &'a LimitAsk> + Clone,
+        _fences: &str,
+    ) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::LIMIT.digest()).arg(asks.len());
         // Most of a batch wants the same of the same limiter, for different keys.

@@ -3,24 +3,34 @@
 //! It speaks RESP3, so that wake-ups come in on the same connection as answers. A connection that
 //! failed, or left a call unanswered, is dropped: the next call dials. Nothing here sleeps or
 //! retries for a caller, save that a script unknown to the server is loaded, unseen.
+//!
+//! A server that takes no writes any more was a master: its connection is dropped as well, so that the
+//! next call finds the master that took its place.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, Value};
 
+use super::access::Address;
+use super::dialler::Dialler;
 use super::keys;
-use super::script::Script;
+use super::reign::{Assured, Draws, MARGIN};
+use super::replicas::Witness;
+use super::script;
+use super::sentinel::Sentinels;
 use super::translate::Failure;
 use crate::backend::WakeUps;
 use crate::backend::news::Listeners;
 use crate::lease::Fence;
 
 pub(super) struct Link {
-    client: redis::Client,
+    dialler: Arc<Dialler>,
+    witness: OnceLock<Witness>,
+    listens: bool,
     call_timeout: Duration,
     channel: String,
     wakeups: Weak<dyn WakeUps>,
@@ -30,12 +40,18 @@ pub(super) struct Link {
     dialling: tokio::sync::Mutex<()>,
     listeners: Listeners,
     subscribing: tokio::sync::Mutex<()>,
+    /// Calls that were sent and are not answered yet.
+    unanswered: AtomicUsize,
 }
 
 #[derive(Clone)]
 struct Live {
     connection: MultiplexedConnection,
     number: u64,
+    /// Changes whenever a server starts to be a master. `None` if we may not know.
+    reign: Option<Arc<str>>,
+    assured: Arc<Assured>,
+    address: Option<Address>,
 }
 
 /// How often a script is loaded again for one call: scripts may be flushed just after they were loaded.
@@ -43,13 +59,16 @@ pub(super) const RELOADS: usize = 4;
 
 impl Link {
     pub(super) fn new(
-        client: redis::Client,
+        dialler: Dialler,
         call_timeout: Duration,
         id: u64,
         wakeups: Weak<dyn WakeUps>,
     ) -> Arc<Link> {
         Arc::new(Link {
-            client,
+            // In a cluster, what is published anywhere is heard everywhere: one connection listens.
+            listens: !matches!(dialler, Dialler::Node(_)),
+            dialler: Arc::new(dialler),
+            witness: OnceLock::new(),
             call_timeout,
             channel: keys::channel(id),
             wakeups,
@@ -58,6 +77,7 @@ impl Link {
             dialling: tokio::sync::Mutex::new(()),
             listeners: Listeners::default(),
             subscribing: tokio::sync::Mutex::new(()),
+            unanswered: AtomicUsize::new(0),
         })
     }
 
@@ -78,60 +98,10 @@ impl Link {
         self.send(command).await.and_then(read)
     }
 
-    /// Runs a script by its digest; a server that does not know it is told.
-    ///
-    /// "Unknown script" is answered before anything runs, so running it again is safe.
-    pub(super) async fn run<T: FromRedisValue>(
-        self: &Arc<Link>,
-        script: &Script,
-        command: &Cmd,
-    ) -> Result<T, Failure> {
-        let mut answer = self.send(command).await;
-        for _ in 0..RELOADS {
-            match &answer {
-                Err(failure) if failure.is_unknown_script() => {
-                    self.load(script).await?;
-                    answer = self.send(command).await;
-                }
-                _ => break,
-            }
-        }
-        answer.and_then(read)
-    }
-
-    /// Runs a script several times in one go, by its digest. One answer for each, in order.
-    pub(super) async fn run_all(
-        self: &Arc<Link>,
-        script: &Script,
-        commands: Vec<Cmd>,
-    ) -> Result<Vec<Value>, Failure> {
-        let mut answers = self.send_all(&pipeline(commands.clone())).await?;
-        let unknown = |answer: &Result<Value, Failure>| {
-            answer.as_ref().is_err_and(Failure::is_unknown_script)
-        };
-        if answers.iter().any(unknown) {
-            // Those alone: the others have run.
-            self.load(script).await?;
-            let again = commands
-                .iter()
-                .zip(&answers)
-                .filter(|(_, answer)| unknown(answer));
-            let again = pipeline(again.map(|(command, _)| command.clone()));
-            let mut anew = self.send_all(&again).await?.into_iter();
-            for answer in answers.iter_mut().filter(|answer| unknown(answer)) {
-                if let Some(found) = anew.next() {
-                    *answer = found;
-                }
-            }
-        }
-        answers.into_iter().collect()
-    }
-
-    /// Tells the server a script.
-    pub(super) async fn load(self: &Arc<Link>, script: &Script) -> Result<(), Failure> {
-        let mut load = redis::cmd("SCRIPT");
-        load.arg("LOAD").arg(script.source());
-        self.send(&load).await.map(drop)
+    /// Asks this server about its replicas.
+    pub(super) fn witness(&self) -> &Witness {
+        let start = || Witness::start(Arc::clone(&self.dialler), self.call_timeout);
+        self.witness.get_or_init(start)
     }
 
     /// Who listens to what, besides wake-ups.
@@ -151,18 +121,7 @@ impl Link {
     }
 
     /// Sends several commands in one go. One answer for each, in order.
-    pub(super) async fn query_all(
-        self: &Arc<Link>,
-        commands: Vec<Cmd>,
-    ) -> Result<Vec<Value>, Failure> {
-        if let [command] = commands.as_slice() {
-            return Ok(vec![self.send(command).await?]);
-        }
-        let answers = self.send_all(&pipeline(commands)).await?;
-        answers.into_iter().collect()
-    }
-
-    async fn send_all(
+    pub(super) async fn send_all(
         self: &Arc<Link>,
         commands: &redis::Pipeline,
     ) -> Result<Vec<Result<Value, Failure>>, Failure> {
@@ -170,13 +129,8 @@ impl Link {
         if count == 0 {
             return Ok(Vec::new());
         }
-        let mut live = self.live().await.map_err(Failure::Unsent)?;
-        let mut unanswered = Unanswered {
-            link: self,
-            number: live.number,
-            since: Instant::now(),
-            waiting: true,
-        };
+        let mut live = self.live().await?;
+        let mut unanswered = Unanswered::new(self, live.number);
         let answer = live
             .connection
             .send_packed_commands(commands, 0, count)
@@ -188,26 +142,107 @@ impl Link {
             }
             Failure::Sent(e)
         })?;
-        let read = |value| match value {
-            Value::ServerError(e) => Err(Failure::Sent(e.into())),
-            value => Ok(value),
-        };
+        let read = |value| self.told(&live, value);
         Ok(answers.into_iter().map(read).collect())
+    }
+
+    /// The same command, for a slot that is on its way to this node.
+    pub(super) async fn send_asking(self: &Arc<Link>, command: &Cmd) -> Result<Value, Failure> {
+        let both = pipeline([redis::cmd("ASKING"), command.clone()]);
+        let mut answers = self.send_all(&both).await?;
+        answers.pop().unwrap_or(Ok(Value::Nil))
+    }
+
+    /// What the server said. If it says that it is no master, the connection is given up.
+    fn told(&self, live: &Live, value: Value) -> Result<Value, Failure> {
+        let Value::ServerError(e) = value else {
+            return Ok(value);
+        };
+        let failure = Failure::Sent(e.into());
+        let cut_off =
+            self.dialler.may_be_replaced() && failure.code().is_some_and(|c| c == "NOREPLICAS");
+        if failure.is_no_master() || cut_off {
+            self.hang_up(live.number);
+        }
+        Err(failure)
     }
 
     /// Makes sure that there is a connection.
     pub(super) async fn dial(self: &Arc<Link>) -> Result<(), Failure> {
-        self.live().await.map(drop).map_err(Failure::Unsent)
+        self.live().await.map(drop)
     }
 
-    async fn send(self: &Arc<Link>, command: &Cmd) -> Result<Value, Failure> {
-        let mut live = self.live().await.map_err(Failure::Unsent)?;
-        let mut unanswered = Unanswered {
-            link: self,
-            number: live.number,
-            since: Instant::now(),
-            waiting: true,
-        };
+    /// Makes sure that fences drawn from the counter of `slot` are higher than any of an earlier reign.
+    pub(super) async fn assure(
+        self: &Arc<Link>,
+        slot: u16,
+        fences: &str,
+        mark: &str,
+    ) -> Result<(), Failure> {
+        let live = self.live().await?;
+        self.assure_over(&live, slot, fences, mark).await
+    }
+
+    /// Sends a command that draws fences from the counter of `slot`, over a connection for which that
+    /// was made sure.
+    pub(super) async fn send_drawing(
+        self: &Arc<Link>,
+        slot: u16,
+        fences: &str,
+        mark: &str,
+        command: &Cmd,
+        draws: Draws,
+    ) -> Result<Value, Failure> {
+        let live = self.live().await?;
+        if !live.assured.has(slot) {
+            // Boxed, as it is rare.
+            match Box::pin(self.assure_over(&live, slot, fences, mark)).await {
+                Err(failure) if draws == Draws::Perhaps && failure.is_refusal() => {}
+                other => other?,
+            }
+        }
+        self.send_over(live, command).await
+    }
+
+    async fn assure_over(
+        self: &Arc<Link>,
+        live: &Live,
+        slot: u16,
+        fences: &str,
+        mark: &str,
+    ) -> Result<(), Failure> {
+        if live.assured.has(slot) {
+            return Ok(());
+        }
+        if let Some(reign) = &live.reign {
+            let mut raise = redis::cmd("EVAL");
+            raise.arg(script::REIGN.source()).arg(2);
+            raise.arg(fences).arg(mark).arg(&**reign).arg(MARGIN);
+            match self.send_over(live.clone(), &raise).await {
+                Ok(_) => {}
+                // Not ours to do: an operator has decided what we may use.
+                Err(failure) if failure.code() == Some("NOPERM") => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        live.assured.set(slot);
+        Ok(())
+    }
+
+    /// The slot has left this server, and may come back.
+    pub(super) fn slot_moved(&self, slot: u16) {
+        if let Some(live) = self.current() {
+            live.assured.clear(slot);
+        }
+    }
+
+    pub(super) async fn send(self: &Arc<Link>, command: &Cmd) -> Result<Value, Failure> {
+        let live = self.live().await?;
+        self.send_over(live, command).await
+    }
+
+    async fn send_over(self: &Arc<Link>, mut live: Live, command: &Cmd) -> Result<Value, Failure> {
+        let mut unanswered = Unanswered::new(self, live.number);
         let answer = live.connection.send_packed_command(command).await;
         unanswered.waiting = false;
         if let Err(e) = &answer {
@@ -218,13 +253,12 @@ impl Link {
             }
         }
         match answer {
-            Ok(Value::ServerError(e)) => Err(Failure::Sent(e.into())),
-            Ok(value) => Ok(value),
+            Ok(value) => self.told(&live, value),
             Err(e) => Err(Failure::Sent(e)),
         }
     }
 
-    async fn live(self: &Arc<Link>) -> redis::RedisResult<Live> {
+    async fn live(self: &Arc<Link>) -> Result<Live, Failure> {
         if let Some(live) = self.current() {
             return Ok(live);
         }
@@ -240,20 +274,26 @@ impl Link {
                 link: Arc::downgrade(self),
                 number,
             });
-        let mut connection = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
-        connection.subscribe(&self.channel).await?;
-        for channel in self.listeners.channels() {
-            connection.subscribe(&*channel).await?;
+        let (mut connection, greeting) = self.dialler.connect(&config).await?;
+        if self.listens {
+            let channels = self.listeners.channels();
+            let mine = std::iter::once(&*self.channel);
+            for channel in mine.chain(channels.iter().map(|c| &**c)) {
+                let subscribed = connection.subscribe(channel).await;
+                subscribed.map_err(Failure::Unsent)?;
+            }
         }
-        let live = Live { connection, number };
+        let live = Live {
+            connection,
+            number,
+            reign: greeting.reign,
+            assured: Arc::new(Assured::new()),
+            address: greeting.address,
+        };
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(live.clone());
-        if number > 1 {
+        if number > 1 && self.listens {
             // Whatever was published while nobody listened is gone.
-            self.tell(|wakeups| wakeups.missed());
-            self.listeners.missed();
+            self.has_missed();
         }
         Ok(live)
     }
@@ -265,15 +305,47 @@ impl Link {
             .clone()
     }
 
-    /// Whether a command would be sent at once.
-    pub(super) fn is_live(&self) -> bool {
-        let current = self.current.read();
-        current.unwrap_or_else(PoisonError::into_inner).is_some()
+    /// Whether a decision would be sent at once.
+    pub(super) fn is_ready(&self, slot: u16) -> bool {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().is_some_and(|live| live.assured.has(slot))
+    }
+
+    /// Where the other end is, if that was to be found out and there is a connection.
+    pub(super) fn address(&self) -> Option<Address> {
+        self.current().and_then(|live| live.address)
+    }
+
+    /// The sentinels that name the server, if any do.
+    pub(super) fn sentinels(&self) -> Option<&Sentinels> {
+        match &*self.dialler {
+            Dialler::Master(sentinels) => Some(sentinels),
+            _ => None,
+        }
     }
 
     /// Drops the present connection.
     pub(super) fn drop_connection(&self) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Drops the present connection if a call on it is not answered yet.
+    pub(super) fn drop_unanswered(&self) {
+        if self.unanswered.load(Ordering::Relaxed) > 0 {
+            self.drop_connection();
+        }
+    }
+
+    /// Leaves a server that is not the one to talk to any more.
+    pub(super) fn leave(&self) {
+        self.drop_connection();
+        self.has_missed();
+    }
+
+    /// Wake-ups and news may have been missed: those who wait look for themselves, and so dial.
+    fn has_missed(&self) {
+        self.tell(|wakeups| wakeups.missed());
+        self.listeners.missed();
     }
 
     /// Drops the connection of that number, unless another has taken its place.
@@ -308,8 +380,21 @@ struct Unanswered<'a> {
     waiting: bool,
 }
 
+impl Unanswered<'_> {
+    fn new(link: &Link, number: u64) -> Unanswered<'_> {
+        link.unanswered.fetch_add(1, Ordering::Relaxed);
+        Unanswered {
+            link,
+            number,
+            since: Instant::now(),
+            waiting: true,
+        }
+    }
+}
+
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
+        self.link.unanswered.fetch_sub(1, Ordering::Relaxed);
         if self.waiting && self.since.elapsed() > self.link.call_timeout / 4 {
             self.link.hang_up(self.number);
         }
@@ -345,9 +430,10 @@ impl AsyncPushSender for Ear {
             }
             PushKind::Disconnection => {
                 link.hang_up(self.number);
-                // The waiters' next heartbeat dials, and hears what was missed.
-                link.tell(|wakeups| wakeups.missed());
-                link.listeners.missed();
+                if link.listens {
+                    // The waiters' next heartbeat dials, and hears what was missed.
+                    link.has_missed();
+                }
             }
             _ => {}
         }
@@ -355,7 +441,7 @@ impl AsyncPushSender for Ear {
     }
 }
 
-fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> redis::Pipeline {
+pub(super) fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> redis::Pipeline {
     let mut pipeline = redis::Pipeline::new();
     for command in commands {
         pipeline.add_command(command);
@@ -363,7 +449,7 @@ fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> redis::Pipeline {
     pipeline
 }
 
-fn read<T: FromRedisValue>(value: Value) -> Result<T, Failure> {
+pub(super) fn read<T: FromRedisValue>(value: Value) -> Result<T, Failure> {
     redis::from_redis_value(value).map_err(|e| Failure::Sent(e.into()))
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::batch::Decision;
+use super::reign::Draws;
 use super::script::Script;
 use super::translate::strange_answer;
 use super::{Redis, bytes, keys, millis, record, script, time_left};
@@ -41,10 +42,24 @@ impl Decision for LockDecision {
         &script::LOCK
     }
 
-    fn command<'a>(batch: impl ExactSizeIterator<Item = &'a LockDecision> + Clone) -> Cmd {
+    fn name(&self) -> &Name {
+        &self.name
+    }
+
+    fn draws(&self) -> Draws {
+        match self.verb {
+            Verb::Acquire(..) => Draws::Surely,
+            _ => Draws::Never,
+        }
+    }
+
+    fn command<'a>(
+        batch: impl ExactSizeIterator<Item = &'a LockDecision> + Clone,
+        fences: &str,
+    ) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::LOCK.digest());
-        command.arg(1 + 3 * batch.len()).arg(keys::FENCE);
+        command.arg(1 + 3 * batch.len()).arg(fences);
         for LockDecision { name, owner, .. } in batch.clone() {
             command.arg(name.as_str()).arg(keys::line(name));
             match owner {
@@ -52,8 +67,8 @@ impl Decision for LockDecision {
                 None => command.arg(keys::claim_prefix(name)),
             };
         }
-        let draws = |decision: &&LockDecision| matches!(decision.verb, Verb::Acquire(..));
-        command.arg(batch.clone().filter(draws).count());
+        let draws = batch.clone().filter(|d| d.draws() == Draws::Surely);
+        command.arg(draws.count());
         for decision in batch {
             let owner = decision.owner.as_ref().map_or("", Owner::as_str);
             match &decision.verb {
@@ -120,9 +135,13 @@ impl Redis {
         let Some(first) = asks.first() else {
             return Ok(AcquiredAll::Granted(Vec::new()));
         };
+        if !self.link.is_one_step(asks.iter().map(|ask| &ask.name)) {
+            return Ok(AcquiredAll::Apart);
+        }
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::LOCK_ALL.digest());
-        command.arg(1 + 3 * asks.len()).arg(keys::FENCE);
+        command.arg(1 + 3 * asks.len());
+        command.arg(self.link.fences(&first.name));
         for Ask { name, owner, .. } in &asks {
             let keys = command.arg(name.as_str()).arg(keys::line(name));
             keys.arg(keys::claim(name, owner));
@@ -132,7 +151,14 @@ impl Redis {
         for ask in &asks {
             command.arg(ask.owner.as_str()).arg(self.fresh_record(ask));
         }
-        let answer: Value = self.link.run(&script::LOCK_ALL, &command).await?;
+        let decide = async || self.link.decide(&first.name, &command, Draws::Surely).await;
+        let answer = match decide().await {
+            Err(failure) if failure.is_unknown_script() => {
+                self.link.load(&script::LOCK_ALL, &command).await?;
+                decide().await?
+            }
+            other => other?,
+        };
         let strange = || strange_answer(&answer);
         let Value::Array(parts) = &answer else {
             return Err(strange());

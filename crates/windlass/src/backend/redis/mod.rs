@@ -1,12 +1,18 @@
-//! `redis://` — one Redis or Valkey server.
+//! `redis://` — one Redis or Valkey server; `redis+sentinel://` — the one that sentinels name;
+//! `redis+cluster://` — several that share the keys.
 
+mod access;
 mod batch;
 mod bloom;
 mod bloom_whole;
 mod claims;
+mod cluster;
 mod counter;
+mod dialler;
 mod examine;
+mod examine_many;
 mod gate;
+mod gather;
 mod keys;
 mod latch;
 mod limit;
@@ -32,12 +38,18 @@ mod proof_once;
 #[cfg(test)]
 mod proof_permissions;
 mod record;
+mod reign;
+mod replicas;
 mod room;
 mod script;
 mod seen;
+mod sentinel;
+mod slots;
 mod topic;
+mod topology;
 mod translate;
 mod vote;
+mod wire;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -45,14 +57,19 @@ use std::time::Duration;
 use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, TlsCertificates, Value};
 
 use self::batch::Batcher;
+use self::cluster::Cluster;
+use self::dialler::Dialler;
 use self::link::Link;
 use self::lock::LockDecision;
 use self::room::RoomDecision;
+use self::sentinel::Sentinels;
 pub(crate) use self::vote::RedisVoter;
+use self::wire::Wire;
 use super::limit::{LimitAsk, LimitStore};
 use super::url::redact;
 use super::{
-    Backend, Capabilities, ClaimStore, Finding, GateStore, LatchStore, NewsStore, Pending, WakeUps,
+    Backend, Capabilities, ClaimStore, Finding, GateStore, LatchStore, NewsStore, Pending,
+    Replicas, WakeUps,
 };
 use crate::error::{Error, Result};
 use crate::lease::FenceStrength;
@@ -61,7 +78,9 @@ use crate::lease::FenceStrength;
 #[derive(Clone, Debug)]
 pub(crate) struct Redis {
     address: Arc<str>,
-    link: Arc<Link>,
+    link: Arc<Wire>,
+    capabilities: Capabilities,
+    replicas: Option<Replicas>,
     locks: Batcher<LockDecision>,
     rooms: Batcher<RoomDecision>,
     limits: Batcher<LimitAsk>,
@@ -75,18 +94,53 @@ impl Redis {
         wakeups: Weak<dyn WakeUps>,
     ) -> Result<Arc<dyn Backend>> {
         let address: Arc<str> = redact(url).into();
-        let client = client(url).map_err(|e| e.with_backend(address.to_string()))?;
-        let link = Link::new(client, call_timeout, id, wakeups);
-        link.dial()
-            .await
-            .map_err(|failure| Error::from(failure).with_backend(address.to_string()))?;
+        let opened = Redis::reach(url, call_timeout, id, wakeups).await;
+        let (link, capabilities, replicas) =
+            opened.map_err(|e| e.with_backend(address.to_string()))?;
+        let link = Arc::new(link);
         Ok(Arc::new(Redis {
             address,
+            capabilities,
+            replicas,
             locks: Batcher::start(Arc::clone(&link)),
             rooms: Batcher::start(Arc::clone(&link)),
             limits: Batcher::start(Arc::clone(&link)),
             link,
         }))
+    }
+
+    /// Connects to what the URL names.
+    async fn reach(
+        url: &str,
+        call_timeout: Duration,
+        id: u64,
+        wakeups: Weak<dyn WakeUps>,
+    ) -> Result<(Wire, Capabilities, Option<Replicas>)> {
+        let scheme = url.split("://").next().unwrap_or("");
+        if scheme.ends_with("+cluster") {
+            let (cluster, replicas) = Cluster::open(url, call_timeout, id, wakeups).await?;
+            return Ok((Wire::Many(cluster), CLUSTER, replicas));
+        }
+        let (dialler, capabilities, replicas) = match scheme.ends_with("+sentinel") {
+            true => {
+                let (sentinels, replicas) = Sentinels::parse(url, call_timeout)?;
+                (Dialler::Master(sentinels), SENTINEL, replicas)
+            }
+            false => {
+                let (client, replicas) = client(url)?;
+                (Dialler::Server(client), CAPABILITIES, replicas)
+            }
+        };
+        let sentinels = match &dialler {
+            Dialler::Master(sentinels) => Some(Arc::clone(sentinels)),
+            _ => None,
+        };
+        let link = Link::new(dialler, call_timeout, id, wakeups);
+        link.dial().await?;
+        if let Some(sentinels) = sentinels {
+            tokio::spawn(sentinel::watch(sentinels, Arc::downgrade(&link)));
+        }
+        Ok((Wire::One(link), capabilities, replicas))
     }
 }
 
@@ -96,7 +150,11 @@ impl Backend for Redis {
     }
 
     fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
+        self.capabilities
+    }
+
+    fn replicas(&self) -> Option<Replicas> {
+        self.replicas
     }
 
     fn claims(&self) -> Arc<dyn ClaimStore> {
@@ -155,6 +213,22 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     durability: "as the server's persistence; a failover may forget the newest grants",
 };
 
+const SENTINEL: Capabilities = Capabilities {
+    kind: "redis+sentinel",
+    fences: FenceStrength::SingleNode,
+    reach: "all that reach the sentinels and the servers",
+    durability: "survives the master; a failover may forget the newest grants, and fences go on \
+                 growing over it",
+};
+
+const CLUSTER: Capabilities = Capabilities {
+    kind: "redis+cluster",
+    fences: FenceStrength::SingleNode,
+    reach: "all that reach the nodes",
+    durability: "survives a master that has a replica; a failover may forget the newest grants, and \
+                 fences go on growing over it",
+};
+
 /// Redis counts in milliseconds. Rounded up, so that no claim ends before it was promised to.
 fn millis(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
@@ -173,13 +247,17 @@ fn bytes(value: &Value) -> Option<&[u8]> {
 }
 
 /// What the URL asks for: user, password, database, TLS (`tls_ca=FILE` names a CA of one's own).
-fn client(url: &str) -> Result<redis::Client> {
+fn client(url: &str) -> Result<(redis::Client, Option<Replicas>)> {
     let malformed = |e: redis::RedisError| {
         Error::invalid("connect", format!("the URL is malformed: {e}")).with_hint(
             "redis://USER:PASSWORD@HOST:PORT/DB, rediss://… for TLS, redis+unix:///SOCKET?db=DB",
         )
     };
     let (url, ca) = take_parameter(url, "tls_ca");
+    let (url, count) = take_parameter(&url, "replicas");
+    let (url, timeout) = take_parameter(&url, "replicas_timeout");
+    let (url, on_disk) = take_parameter(&url, "replicas_on_disk");
+    let replicas = replicas::from_parameters(count, timeout, on_disk)?;
     let info: ConnectionInfo = url.as_str().into_connection_info().map_err(malformed)?;
     let settings = info
         .redis_settings()
@@ -187,7 +265,8 @@ fn client(url: &str) -> Result<redis::Client> {
         .set_protocol(ProtocolVersion::RESP3);
     let info = info.set_redis_settings(settings);
     if !url.starts_with("rediss:") {
-        return redis::Client::open(info).map_err(malformed);
+        let client = redis::Client::open(info).map_err(malformed)?;
+        return Ok((client, replicas));
     }
     // Fails only when a provider is there already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -200,14 +279,12 @@ fn client(url: &str) -> Result<redis::Client> {
         })?),
         None => None,
     };
-    redis::Client::build_with_tls(
-        info,
-        TlsCertificates {
-            client_tls: None,
-            root_cert,
-        },
-    )
-    .map_err(malformed)
+    let certificates = TlsCertificates {
+        client_tls: None,
+        root_cert,
+    };
+    let client = redis::Client::build_with_tls(info, certificates).map_err(malformed)?;
+    Ok((client, replicas))
 }
 
 /// Takes one parameter of the query out of a URL.

@@ -269,8 +269,9 @@ impl PermissionStore for Redis {
     fn scan(&self, space: Name, id: String, cursor: Cursor) -> Pending<'_, Option<Page>> {
         Box::pin(async move {
             let keys = Keys::of(&space, &id);
-            let (next, found) = self.scan_keys(&keys, cursor).await?;
-            let total: u64 = self.link.query(&redis::cmd("DBSIZE")).await?;
+            let (next, found) = self.scan_keys(&space, &keys, cursor).await?;
+            let size = redis::cmd("DBSIZE");
+            let total: u64 = self.link.query_near(&space, &size).await?;
             // An id is never used again: if the space is there now, it was there all the time.
             let head: Value = self.link.query(redis::cmd("GET").arg(&keys.head)).await?;
             let subject = |key: &String| Some(key.strip_prefix(&keys.subject)?.to_owned());
@@ -334,7 +335,7 @@ impl PermissionStore for Redis {
             if !self.link.query::<bool>(&is_removed).await? {
                 return Ok(None);
             }
-            let (next, found) = self.scan_keys(&keys, cursor).await?;
+            let (next, found) = self.scan_keys(&space, &keys, cursor).await?;
             if !found.is_empty() {
                 let _: u64 = self.link.query(redis::cmd("UNLINK").arg(found)).await?;
             }
@@ -352,6 +353,7 @@ impl Redis {
     /// Some keys of subjects, and where to go on.
     async fn scan_keys(
         &self,
+        space: &Name,
         keys: &Keys,
         cursor: Cursor,
     ) -> Result<(Option<Cursor>, Vec<String>)> {
@@ -361,7 +363,12 @@ impl Redis {
             .arg(keys::pattern(&keys.subject))
             .arg("COUNT")
             .arg(PAGE);
-        let (next, found): (u64, Vec<String>) = self.link.query(&scan).await?;
+        let (next, found): (u64, Vec<Vec<u8>>) = self.link.query_near(space, &scan).await?;
+        // Keys that are no text are not ours.
+        let found = found
+            .into_iter()
+            .filter_map(|key| String::from_utf8(key).ok());
+        let found: Vec<String> = found.collect();
         let next = (next != 0).then_some(Cursor {
             number: next,
             after: None,

@@ -4,6 +4,7 @@ use redis::{Cmd, Value};
 
 use super::batch::Decision;
 use super::lock::{released, renewal_flags};
+use super::reign::Draws;
 use super::script::Script;
 use super::translate::strange_answer;
 use super::{Redis, bytes, keys, millis, record, script, time_left};
@@ -44,10 +45,25 @@ impl Decision for RoomDecision {
         &script::ROOM
     }
 
-    fn command<'a>(batch: impl ExactSizeIterator<Item = &'a RoomDecision> + Clone) -> Cmd {
+    fn name(&self) -> &Name {
+        &self.name
+    }
+
+    fn draws(&self) -> Draws {
+        match self.verb {
+            Verb::Acquire(..) => Draws::Surely,
+            // For somebody who was overtaken, when it is handed over.
+            _ => Draws::Perhaps,
+        }
+    }
+
+    fn command<'a>(
+        batch: impl ExactSizeIterator<Item = &'a RoomDecision> + Clone,
+        fences: &str,
+    ) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::ROOM.digest());
-        command.arg(1 + 3 * batch.len()).arg(keys::FENCE);
+        command.arg(1 + 3 * batch.len()).arg(fences);
         for decision in batch.clone() {
             for key in keys::room(decision.kind, &decision.name) {
                 command.arg(key);

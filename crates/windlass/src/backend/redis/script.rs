@@ -19,6 +19,35 @@ impl Script {
     }
 }
 
+/// The script of that digest.
+pub(super) fn by_digest(digest: &[u8]) -> Option<&'static Script> {
+    let all: [&'static LazyLock<Script>; 21] = [
+        &LOCK,
+        &LIMIT,
+        &COUNTER_ADD,
+        &COUNTER_RESET,
+        &LOCK_INSPECT,
+        &LOCK_ALL,
+        &ROOM,
+        &ROOM_INSPECT,
+        &LATCH,
+        &REIGN,
+        &WITNESS,
+        &GATE_ADMIT,
+        &BLOOM_CREATE,
+        &BLOOM_MEND,
+        &BLOOM_MERGE,
+        &BLOOM_GENERATIONS,
+        &BLOOM_UNION,
+        &BLOOM_REMOVE,
+        &PERM_DEFINE,
+        &PERM_WRITE,
+        &ONCE,
+    ];
+    let mut all = all.into_iter().map(|script| &**script);
+    all.find(|script| script.digest().as_bytes() == digest)
+}
+
 /// Acquire, renew, release and break, in batches.
 pub(super) static LOCK: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
@@ -75,6 +104,12 @@ pub(super) static ROOM_INSPECT: LazyLock<Script> =
 
 pub(super) static LATCH: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/latch.lua")));
+
+pub(super) static REIGN: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/reign.lua")));
+
+pub(super) static WITNESS: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/witness.lua")));
 
 pub(super) static GATE_ADMIT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/gate_admit.lua")));

@@ -2,6 +2,7 @@
 
 use redis::{ErrorKind as Kind, RedisError};
 
+use super::access::Address;
 use crate::error::{Error, ErrorKind};
 
 /// How a command failed.
@@ -11,11 +12,57 @@ pub(super) enum Failure {
     Unsent(RedisError),
     /// It was sent, and failed or went unanswered.
     Sent(RedisError),
+    /// Nothing was sent, for a reason that was found out.
+    Refused(Refused),
+}
+
+/// Why nothing was sent.
+#[derive(Clone, Debug)]
+pub(super) struct Refused {
+    pub(super) kind: ErrorKind,
+    pub(super) message: String,
+    pub(super) hint: &'static str,
 }
 
 impl Failure {
     pub(super) fn is_unknown_script(&self) -> bool {
         matches!(self, Failure::Sent(e) if e.code() == Some("NOSCRIPT"))
+    }
+
+    /// The server's own word for what is wrong, also where a script passes it on.
+    pub(super) fn code(&self) -> Option<&str> {
+        let Failure::Sent(e) = self else {
+            return None;
+        };
+        let detail = e.detail().unwrap_or("");
+        match e.code()? {
+            // Before Redis 7, an error within a script comes as text.
+            "ERR" if detail.contains("-READONLY ") => Some("READONLY"),
+            code => Some(code),
+        }
+    }
+
+    /// Whether the server says that it does not take writes: it was a master, or is none yet. Nothing
+    /// was done.
+    pub(super) fn is_no_master(&self) -> bool {
+        self.code().is_some_and(is_no_master)
+    }
+
+    /// Whether the server takes no more data for now.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self.code(), Some("OOM" | "NOREPLICAS" | "MISCONF"))
+    }
+
+    /// The same, saying which master could not be reached.
+    pub(super) fn of_master(self, address: &Address) -> Failure {
+        match self {
+            Failure::Unsent(e) if refusal(&e).is_none() => Failure::Refused(Refused {
+                kind: ErrorKind::Unreachable,
+                message: format!("the master at {address} cannot be reached: {e}"),
+                hint: "if it is down, sentinels name another one soon; is TLS right?",
+            }),
+            other => other,
+        }
     }
 }
 
@@ -24,8 +71,16 @@ impl From<Failure> for Error {
         match failure {
             Failure::Unsent(e) => unsent(e),
             Failure::Sent(e) => sent(e),
+            Failure::Refused(refused) => {
+                Error::new(refused.kind, "connect", refused.message).with_hint(refused.hint)
+            }
         }
     }
+}
+
+/// What a server says that was a master, or is none yet.
+pub(super) fn is_no_master(code: &str) -> bool {
+    matches!(code, "READONLY" | "LOADING" | "MASTERDOWN" | "UNBLOCKED")
 }
 
 fn unsent(e: RedisError) -> Error {
@@ -94,8 +149,8 @@ fn refusal_by_code(code: &str) -> Option<Error> {
             "the server is a read-only replica",
             "connect to the primary",
         ),
-        "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" | "NOREPLICAS"
-        | "MISCONF" => (
+        "LOADING" | "BUSY" | "MASTERDOWN" | "UNBLOCKED" | "TRYAGAIN" | "CLUSTERDOWN"
+        | "NOREPLICAS" | "MISCONF" => (
             ErrorKind::Unreachable,
             "the server is not ready",
             "try again in a moment",
@@ -110,11 +165,15 @@ fn refusal_by_code(code: &str) -> Option<Error> {
     Some(Error::new(kind, "call", message).with_hint(hint))
 }
 
+/// The code of an error that one decision of a batch was answered with.
+pub(super) fn decision_code(text: &str) -> &str {
+    let first = text.trim_start_matches('-').split(' ').next();
+    code_in_script(text).or(first).unwrap_or("")
+}
+
 /// An error that one decision of a batch was answered with: a code, then words.
 pub(super) fn decision_error(text: &str) -> Error {
-    let first = text.trim_start_matches('-').split(' ').next();
-    let code = code_in_script(text).or(first).unwrap_or("");
-    refusal_by_code(code).unwrap_or_else(|| {
+    refusal_by_code(decision_code(text)).unwrap_or_else(|| {
         Error::new(
             ErrorKind::Store,
             "call",

@@ -6,6 +6,7 @@ use redis::Cmd;
 
 use super::super::batch::Decision;
 use super::super::lock::renewal_flags;
+use super::super::reign::Draws;
 use super::super::script::Script;
 use super::super::{keys, millis, record, script};
 use crate::backend::{Ask, IfHeld, Renewal, WakeAddress};
@@ -41,10 +42,22 @@ impl Decision for LockVote {
         &script::VOTE_LOCK
     }
 
-    fn command<'a>(batch: impl ExactSizeIterator<Item = &'a LockVote> + Clone) -> Cmd {
+    fn name(&self) -> &Name {
+        &self.name
+    }
+
+    fn draws(&self) -> Draws {
+        // A node that may have forgotten numbers has no vote until it has been told the others'.
+        Draws::Never
+    }
+
+    fn command<'a>(
+        batch: impl ExactSizeIterator<Item = &'a LockVote> + Clone,
+        fences: &str,
+    ) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::VOTE_LOCK.digest());
-        command.arg(1 + 3 * batch.len()).arg(keys::FENCE);
+        command.arg(1 + 3 * batch.len()).arg(fences);
         for LockVote { name, owner, .. } in batch.clone() {
             command.arg(name.as_str()).arg(keys::line(name));
             match owner {

@@ -14,9 +14,11 @@ use redis::Value;
 use self::lock::LockVote;
 use self::room::RoomVote;
 use super::batch::Batcher;
+use super::dialler::Dialler;
 use super::link::Link;
 use super::translate::strange_answer;
-use super::{Redis, bytes, client, keys, script, time_left};
+use super::wire::Wire;
+use super::{CAPABILITIES, Redis, bytes, client, keys, script, time_left};
 use crate::backend::quorum::{Confirmed, Standing, Voter};
 use crate::backend::url::redact;
 use crate::backend::{
@@ -42,12 +44,17 @@ impl RedisVoter {
         id: u64,
         wakeups: Weak<dyn WakeUps>,
     ) -> Result<RedisVoter> {
-        let link = Link::new(client(url)?, call_timeout, id, wakeups);
+        // What replicas of a node have does not count: the other nodes do.
+        let (client, _) = client(url)?;
+        let link = Link::new(Dialler::Server(client), call_timeout, id, wakeups);
+        let link = Arc::new(Wire::One(link));
         Ok(RedisVoter {
             locks: Batcher::start(Arc::clone(&link)),
             rooms: Batcher::start(Arc::clone(&link)),
             redis: Redis {
                 address: redact(url).into(),
+                capabilities: CAPABILITIES,
+                replicas: None,
                 locks: Batcher::start(Arc::clone(&link)),
                 rooms: Batcher::start(Arc::clone(&link)),
                 limits: Batcher::start(Arc::clone(&link)),
@@ -88,7 +95,7 @@ impl RedisVoter {
         // Known before the first vote: one that has to be sent again behind its script might come
         // after the release that undoes it.
         for script in [&script::VOTE_LOCK, &script::VOTE_ROOM, &script::LOCK_ALL] {
-            link.load(script).await?;
+            link.load(script, &redis::Cmd::new()).await?;
         }
         let mut ask = redis::cmd("MGET");
         ask.arg(keys::FENCE).arg(keys::JOINED);

@@ -4,6 +4,7 @@ use redis::Cmd;
 
 use super::super::batch::Decision;
 use super::super::lock::renewal_flags;
+use super::super::reign::Draws;
 use super::super::script::Script;
 use super::super::{keys, millis, record, script};
 use crate::backend::{Ask, IfHeld, IfOtherSize, Kind, Order, Renewal, WakeAddress};
@@ -25,10 +26,22 @@ impl Decision for RoomVote {
         &script::VOTE_ROOM
     }
 
-    fn command<'a>(batch: impl ExactSizeIterator<Item = &'a RoomVote> + Clone) -> Cmd {
+    fn name(&self) -> &Name {
+        &self.name
+    }
+
+    fn draws(&self) -> Draws {
+        // A node that may have forgotten numbers has no vote until it has been told the others'.
+        Draws::Never
+    }
+
+    fn command<'a>(
+        batch: impl ExactSizeIterator<Item = &'a RoomVote> + Clone,
+        fences: &str,
+    ) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::VOTE_ROOM.digest());
-        command.arg(1 + 3 * batch.len()).arg(keys::FENCE);
+        command.arg(1 + 3 * batch.len()).arg(fences);
         for vote in batch.clone() {
             for key in keys::room(vote.kind, &vote.name) {
                 command.arg(key);

@@ -1,0 +1,294 @@
+//! `redis+sentinel://`: which server is the master now.
+//!
+//! All sentinels are asked at once. A failover is decided by most of them and has a number, the
+//! configuration epoch; so the answer with the highest one counts, as soon as most have answered. A
+//! sentinel that is cut off with an old master still names that one, under an older number. If fewer
+//! answer, what they say has to do.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
+
+use super::access::{Access, Address, Hosts};
+use super::dialler::fields;
+use super::gather::first_until;
+use super::link::Link;
+use super::replicas;
+use super::translate::{Failure, Refused};
+use crate::backend::Replicas;
+use crate::error::{Error, ErrorKind, Result};
+
+const EXAMPLE: &str =
+    "for example redis+sentinel://10.0.0.1,10.0.0.2,10.0.0.3/mymaster, with ports if not 26379";
+const PORT: u16 = 26379;
+/// Between two tries to listen to a sentinel.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The sentinels of one service, and how to reach what they name.
+pub(super) struct Sentinels {
+    service: String,
+    sentinels: Vec<(Address, redis::Client)>,
+    servers: Access,
+    call_timeout: Duration,
+}
+
+/// What a sentinel knows of the service.
+pub(super) struct Known {
+    pub(super) master: Address,
+    pub(super) fields: std::collections::HashMap<String, String>,
+}
+
+impl Known {
+    pub(super) fn number(&self, field: &str) -> u64 {
+        let text = self.fields.get(field);
+        text.and_then(|text| text.parse().ok()).unwrap_or(0)
+    }
+}
+
+impl Sentinels {
+    /// From a URL; also what it says about replicas.
+    pub(super) fn parse(
+        url: &str,
+        call_timeout: Duration,
+    ) -> Result<(Arc<Sentinels>, Option<Replicas>)> {
+        let mut hosts = Hosts::parse(url, PORT, EXAMPLE)?;
+        let wrong = |what: String| Err(Error::invalid("connect", what).with_hint(EXAMPLE));
+        let (service, database) = match hosts.path.as_slice() {
+            [] => return wrong("the URL names no service".into()),
+            [service] => (service.clone(), 0),
+            [service, database] => match database.parse() {
+                Ok(number) if number >= 0 => (service.clone(), number),
+                _ => return wrong(format!("{database:?} is not the number of a database")),
+            },
+            _ => return wrong("after the service and the database, nothing follows".into()),
+        };
+        let ca = hosts.take_ca()?;
+        let replicas = replicas::take(&mut hosts)?;
+        let servers = Access {
+            user: hosts.user.clone(),
+            password: hosts.password.clone(),
+            database,
+            tls: hosts.tls,
+            ca: ca.clone(),
+        };
+        let to_sentinels = Access {
+            user: hosts.take("sentinel_user"),
+            password: hosts.take("sentinel_password"),
+            database: 0,
+            tls: hosts.tls,
+            ca,
+        };
+        hosts.nothing_left()?;
+        let client = |address: &Address| match to_sentinels.client(address) {
+            Ok(client) => Ok((address.clone(), client)),
+            Err(e) => Err(Error::invalid("connect", format!("{address}: {e}"))),
+        };
+        let sentinels: Result<_> = hosts.hosts.iter().map(client).collect();
+        let found = Sentinels {
+            service,
+            sentinels: sentinels?,
+            servers,
+            call_timeout,
+        };
+        Ok((Arc::new(found), replicas))
+    }
+
+    pub(super) fn service(&self) -> &str {
+        &self.service
+    }
+
+    /// How the servers are reached.
+    pub(super) fn servers(&self) -> &Access {
+        &self.servers
+    }
+
+    /// How many the URL names.
+    pub(super) fn count(&self) -> usize {
+        self.sentinels.len()
+    }
+
+    /// How many are more than half.
+    pub(super) fn most(&self) -> usize {
+        self.count() / 2 + 1
+    }
+
+    /// Where the master is, as soon as so many sentinels have answered.
+    pub(super) async fn master(&self, enough: usize) -> Result<(Address, redis::Client), Failure> {
+        let answers = self.ask_all(enough).await;
+        let best = answers
+            .iter()
+            .filter_map(|(_, answer)| answer.as_ref().ok());
+        let Some(best) = best.max_by_key(|known| known.number("config-epoch")) else {
+            return Err(self.nobody_knows(answers));
+        };
+        let client = self.servers.client(&best.master).map_err(Failure::Unsent)?;
+        Ok((best.master.clone(), client))
+    }
+
+    /// What each sentinel says; fewer than all if `enough` know the service.
+    pub(super) async fn ask_all(
+        &self,
+        enough: usize,
+    ) -> Vec<(Address, std::result::Result<Known, redis::RedisError>)> {
+        let ask = |(address, client): &(Address, redis::Client)| {
+            let (address, client) = (address.clone(), client.clone());
+            let (service, limit) = (self.service.clone(), self.call_timeout);
+            Box::pin(async move {
+                let config = config(limit);
+                let answer = async {
+                    let mut connection = client
+                        .get_multiplexed_async_connection_with_config(&config)
+                        .await?;
+                    look(&mut connection, &service).await
+                };
+                (address, answer.await)
+            })
+        };
+        let asked = self.sentinels.iter().map(ask).collect();
+        let known = |answers: &[(Address, redis::RedisResult<Known>)]| {
+            answers.iter().filter(|(_, answer)| answer.is_ok()).count() >= enough
+        };
+        // Those who do not answer must not take all the time that the caller has.
+        first_until(asked, self.call_timeout / 2, known).await
+    }
+
+    fn nobody_knows(&self, answers: Vec<(Address, redis::RedisResult<Known>)>) -> Failure {
+        let refused = |kind, message, hint| {
+            Failure::Refused(Refused {
+                kind,
+                message,
+                hint,
+            })
+        };
+        let errors = || {
+            answers
+                .iter()
+                .filter_map(|(_, answer)| answer.as_ref().err())
+        };
+        if errors().any(is_unknown_service) {
+            return refused(
+                ErrorKind::InvalidInput,
+                format!("the sentinels know no service {:?}", self.service),
+                "the name is what stands behind \"sentinel monitor\" in their configuration",
+            );
+        }
+        if errors().any(is_no_sentinel) {
+            return refused(
+                ErrorKind::InvalidInput,
+                "what answers is a server, not a sentinel".into(),
+                "sentinels listen on a port of their own, 26379 unless told otherwise",
+            );
+        }
+        let denied = |e: &redis::RedisError| {
+            e.kind() == redis::ErrorKind::AuthenticationFailed
+                || matches!(e.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
+        };
+        if errors().any(denied) {
+            return refused(
+                ErrorKind::AccessDenied,
+                "the sentinels refused access".into(),
+                "sentinels have credentials of their own: ?sentinel_user=…&sentinel_password=…",
+            );
+        }
+        let silent = |(address, _): &(Address, Client)| {
+            let heard = answers.iter().find(|(who, _)| who == address);
+            match heard.and_then(|(_, answer)| answer.as_ref().err()) {
+                Some(e) => format!("{address}: {e}"),
+                None => format!("{address}: no answer"),
+            }
+        };
+        type Client = redis::Client;
+        let each: Vec<String> = self.sentinels.iter().map(silent).collect();
+        refused(
+            ErrorKind::Unreachable,
+            format!("no sentinel answers ({})", each.join("; ")),
+            "are they running, and are hosts, ports and TLS right?",
+        )
+    }
+}
+
+async fn look(connection: &mut MultiplexedConnection, service: &str) -> redis::RedisResult<Known> {
+    let mut question = redis::cmd("SENTINEL");
+    question.arg("MASTER").arg(service);
+    let fields = match connection.send_packed_command(&question).await? {
+        Value::ServerError(e) => return Err(e.into()),
+        answer => fields(&answer),
+    };
+    let strange = || redis::RedisError::from((redis::ErrorKind::Parse, "a strange answer"));
+    let host = fields.get("ip").ok_or_else(strange)?.clone();
+    let port = fields.get("port").and_then(|port| port.parse().ok());
+    let port = port.ok_or_else(strange)?;
+    Ok(Known {
+        master: Address { host, port },
+        fields,
+    })
+}
+
+fn config(limit: Duration) -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(limit))
+        .set_response_timeout(Some(limit))
+}
+
+fn is_unknown_service(e: &redis::RedisError) -> bool {
+    e.to_string().contains("No such master")
+}
+
+fn is_no_sentinel(e: &redis::RedisError) -> bool {
+    let text = e.to_string();
+    text.contains("unknown command") && text.to_ascii_uppercase().contains("SENTINEL")
+}
+
+/// Hears of failovers, so that an old master that still answers is left at once.
+struct Ear(Weak<Link>, String);
+
+impl AsyncPushSender for Ear {
+    fn send(&self, info: PushInfo) -> std::result::Result<(), SendError> {
+        let Some(link) = self.0.upgrade() else {
+            return Err(SendError);
+        };
+        if info.kind == PushKind::Message
+            && let Some(Value::BulkString(text)) = info.data.get(1)
+            && String::from_utf8_lossy(text).split(' ').next() == Some(&self.1)
+        {
+            link.leave();
+        }
+        Ok(())
+    }
+}
+
+/// Listens to one sentinel after the other, for as long as the link lives.
+pub(super) async fn watch(sentinels: Arc<Sentinels>, link: Weak<Link>) {
+    let mut turn = 0;
+    while link.strong_count() > 0 {
+        let (_, client) = &sentinels.sentinels[turn % sentinels.count()];
+        turn += 1;
+        let ear = Ear(link.clone(), sentinels.service.clone());
+        let config = config(sentinels.call_timeout).set_push_sender(ear);
+        let listening = async {
+            let mut connection = client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await?;
+            connection.subscribe("+switch-master").await?;
+            // What was announced before that was not heard.
+            let master = sentinels.master(sentinels.count()).await;
+            if let (Ok((master, _)), Some(link)) = (master, link.upgrade())
+                && link.address().is_some_and(|at| at != master)
+            {
+                link.leave();
+            }
+            // Until it breaks, or the link is gone: a sentinel that hangs is noticed.
+            while link.strong_count() > 0 {
+                tokio::time::sleep(PAUSE).await;
+                redis::cmd("PING").exec_async(&mut connection).await?;
+            }
+            redis::RedisResult::Ok(())
+        };
+        if let Err(e) = listening.await {
+            tracing::debug!(error = %e, "a sentinel was lost");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,5 @@
+//! Every behaviour that all backends share, on a replicated Redis that sentinels watch over.
+
+use windlass_testkit::conformance::Stage;
+
+windlass_testkit::conformance!(Stage::sentinel);

@@ -1,0 +1,91 @@
+//! What `windlass doctor` says of sentinels and clusters: it must see what would go wrong.
+
+use std::time::Duration;
+
+use windlass::{Coordinator, Finding, Severity};
+use windlass_testkit::{RedisCluster, RedisReplicated, eventually};
+
+async fn look(w: &Coordinator, topic: &str) -> Finding {
+    let found = w.examine().await.unwrap();
+    let of_topic = found.iter().find(|finding| finding.topic == topic);
+    of_topic
+        .cloned()
+        .unwrap_or_else(|| panic!("nothing about {topic}: {found:?}"))
+}
+
+async fn says(w: &Coordinator, topic: &str, severity: Severity, words: &str) {
+    let found = look(w, topic).await;
+    assert_eq!(found.severity, severity, "{found:?}");
+    assert!(
+        found.message.contains(words),
+        "{found:?} does not say {words:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_sentinels() {
+    let redis = RedisReplicated::start().unwrap();
+    let w = windlass::connect(&redis.url()).await.unwrap();
+    says(&w, "role", Severity::Fine, "takes writes").await;
+    says(&w, "sentinels", Severity::Fine, "3 of the 3 named answer").await;
+    says(&w, "replicas", Severity::Warning, "2 connected").await;
+    says(&w, "lag", Severity::Fine, "2 in step").await;
+    says(&w, "clock skew", Severity::Fine, "3 nodes").await;
+    says(&w, "eviction", Severity::Fine, "never evicted").await;
+    says(&w, "persistence", Severity::Warning, "no append-only file").await;
+    says(&w, "min-replicas", Severity::Warning, "goes on granting").await;
+    let master = redis.master().unwrap();
+    for (key, value) in [
+        ("min-replicas-to-write", "1"),
+        ("maxmemory", "100mb"),
+        ("maxmemory-policy", "allkeys-lru"),
+    ] {
+        master.command(&["CONFIG", "SET", key, value]).unwrap();
+    }
+    says(&w, "min-replicas", Severity::Fine, "stops granting").await;
+    says(&w, "eviction", Severity::Problem, "held locks are evicted").await;
+    redis.sentinels()[0].kill().unwrap();
+    says(&w, "sentinels", Severity::Warning, "2 of the 3").await;
+    redis.sentinels()[1].kill().unwrap();
+    says(&w, "sentinels", Severity::Problem, "too few to agree").await;
+    for replica in redis.replicas().unwrap() {
+        replica.kill().unwrap();
+    }
+    let alone = async || look(&w, "lag").await.severity == Severity::Problem;
+    assert!(eventually(Duration::from_secs(10), alone).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_cluster() {
+    let cluster = RedisCluster::start().unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    says(&w, "version", Severity::Fine, "cluster").await;
+    says(&w, "cluster", Severity::Fine, "3 masters").await;
+    says(&w, "slots", Severity::Fine, "all 16384").await;
+    // Not every node has heard of every replica yet.
+    let all = async || {
+        look(&w, "replicas")
+            .await
+            .message
+            .contains("every master has one")
+    };
+    assert!(eventually(Duration::from_secs(20), all).await);
+    says(&w, "replicas", Severity::Warning, "every master has one").await;
+    says(&w, "lag", Severity::Fine, "3 in step").await;
+    says(&w, "clock skew", Severity::Fine, "3 nodes").await;
+    says(&w, "min-replicas", Severity::Warning, "goes on granting").await;
+    let last = &cluster.nodes()[2];
+    for (key, value) in [("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")] {
+        last.command(&["CONFIG", "SET", key, value]).unwrap();
+    }
+    says(&w, "eviction", Severity::Problem, &last.addr().to_string()).await;
+    // One replica less, and then a slot that nobody has.
+    cluster.nodes()[5].kill().unwrap();
+    let alone = async || look(&w, "replicas").await.message.contains("has none");
+    assert!(eventually(Duration::from_secs(20), alone).await);
+    for node in cluster.nodes().iter().filter(|node| node.pid().is_some()) {
+        let _ = node.command(&["CLUSTER", "DELSLOTS", "16383"]);
+    }
+    let uncovered = async || look(&w, "slots").await.severity == Severity::Problem;
+    assert!(eventually(Duration::from_secs(20), uncovered).await);
+}

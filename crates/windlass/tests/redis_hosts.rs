@@ -1,0 +1,207 @@
+//! URLs that name several hosts, and what is wrong with some of them: one clear error each, in time.
+
+use std::time::{Duration, Instant};
+
+use windlass::{Error, ErrorKind, Options};
+use windlass_testkit::{RedisCluster, RedisReplicated, RedisServer};
+
+const LIMIT: Duration = Duration::from_millis(1500);
+
+/// Connects, which must fail within the call timeout (and some time for a busy machine).
+async fn refused(url: &str) -> Error {
+    let begun = Instant::now();
+    let outcome = Options::new().call_timeout(LIMIT).connect(url).await;
+    let error = outcome.expect_err(url);
+    assert!(
+        begun.elapsed() < LIMIT + Duration::from_secs(3),
+        "{url}: {:?}",
+        begun.elapsed()
+    );
+    assert!(error.hint().is_some(), "{url}: {error}");
+    let shown = format!("{error} {error:?}");
+    assert!(!shown.contains("s3cret"), "{shown}");
+    error
+}
+
+async fn is_refused(url: &str, kind: ErrorKind, words: &str) {
+    let error = refused(url).await;
+    assert_eq!(error.kind(), kind, "{url}: {error}");
+    assert!(
+        error.to_string().contains(words),
+        "{url}: {error} does not say {words:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_a_url_cannot_mean_is_refused_unsent() {
+    let invalid = ErrorKind::InvalidInput;
+    for (url, words) in [
+        ("redis+sentinel://", "names no server"),
+        ("redis+sentinel:///main", "is not a host"),
+        ("redis+sentinel://a,,b/main", "is not a host"),
+        ("redis+sentinel://a,a/main", "named twice"),
+        ("redis+sentinel://a", "names no service"),
+        ("redis+sentinel://a/main/x", "number of a database"),
+        ("redis+sentinel://a/main/0/more", "nothing follows"),
+        ("redis+sentinel://a/main?replica=1", "means nothing"),
+        ("redis+sentinel://:s3cret@a/main?replicas=x", "not a number"),
+        (
+            "redis+sentinel://a/main?tls_ca=/no/such/file",
+            "cannot be read",
+        ),
+        ("redis+cluster://", "names no server"),
+        ("redis+cluster://a,b,a:6379", "named twice"),
+        ("redis+cluster://a:x", "is not a host"),
+        ("redis+cluster://a/1", "one database"),
+        ("redis+cluster://a?replicas_timeout=1s", "not for how many"),
+        ("redis://h?replicas=1&replicas_timeout=5", "not a duration"),
+    ] {
+        is_refused(url, invalid, words).await;
+    }
+}
+
+#[tokio::test]
+async fn hosts_that_are_not_there_are_named() {
+    let dead = RedisServer::start().unwrap();
+    dead.kill().unwrap();
+    let at = dead.addr();
+    for url in [
+        format!("redis+sentinel://no-such-host.invalid,{at}/main"),
+        format!("redis+cluster://no-such-host.invalid,{at}"),
+    ] {
+        let error = refused(&url).await;
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        for word in ["no-such-host.invalid", &at.to_string()] {
+            assert!(
+                error.to_string().contains(word),
+                "{error} does not name {word}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn sentinels_say_what_is_wrong() {
+    let redis = RedisReplicated::start().unwrap();
+    let invalid = ErrorKind::InvalidInput;
+    let other = redis.url().replace("/windlass", "/nothing");
+    is_refused(&other, invalid, "know no service \"nothing\"").await;
+    // A server where sentinels should be, and sentinels where a server should be.
+    let server = redis.master().unwrap().addr();
+    is_refused(
+        &format!("redis+sentinel://{server}/windlass"),
+        invalid,
+        "not a sentinel",
+    )
+    .await;
+    let sentinel = redis.sentinels()[0].addr();
+    is_refused(
+        &format!("redis://{sentinel}"),
+        invalid,
+        "this is a sentinel",
+    )
+    .await;
+    // TLS where none is spoken.
+    let tls = redis.url().replace("redis+", "rediss+");
+    let error = refused(&tls).await;
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert!(error.hint().unwrap().contains("TLS"), "{error:?}");
+    // A password that nobody asked for, or not the right one.
+    let login = redis.url().replace("://", "://ann:s3cret@");
+    assert_eq!(refused(&login).await.kind(), ErrorKind::AccessDenied);
+    let login = format!("{}?sentinel_user=ann&sentinel_password=s3cret", redis.url());
+    let error = refused(&login).await;
+    assert_eq!(error.kind(), ErrorKind::AccessDenied, "{error}");
+    assert!(
+        error.hint().unwrap().contains("sentinel_password"),
+        "{error:?}"
+    );
+    // One sentinel that answers is enough; the dead are passed over.
+    redis.sentinels()[0].kill().unwrap();
+    redis.sentinels()[1].kill().unwrap();
+    let w = windlass::connect(&redis.url()).await.unwrap();
+    assert!(w.lock("x").acquire().await.is_ok());
+    // Another database is another set of locks.
+    let other = windlass::connect(&format!("{}/3", redis.url()))
+        .await
+        .unwrap();
+    let held = w.lock("y").acquire().await.unwrap();
+    assert!(
+        other
+            .lock("y")
+            .try_acquire()
+            .await
+            .unwrap()
+            .acquired()
+            .is_some()
+    );
+    assert!(held.is_held());
+}
+
+#[tokio::test]
+async fn clusters_say_what_is_wrong() {
+    let cluster = RedisCluster::start().unwrap();
+    let invalid = ErrorKind::InvalidInput;
+    let single = RedisServer::start().unwrap();
+    let url = format!("redis+cluster://{}", single.addr());
+    is_refused(&url, invalid, "not part of a Redis Cluster").await;
+    let node = format!("redis://{}", cluster.nodes()[0].addr());
+    is_refused(&node, invalid, "part of a Redis Cluster").await;
+    let tls = cluster.url().replace("redis+", "rediss+");
+    let error = refused(&tls).await;
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert!(error.hint().unwrap().contains("TLS"), "{error:?}");
+    let login = cluster.url().replace("://", "://ann:s3cret@");
+    assert_eq!(refused(&login).await.kind(), ErrorKind::AccessDenied);
+    // One node that answers is enough, be it a replica.
+    let replica = cluster.nodes().last().unwrap().addr();
+    let w = windlass::connect(&format!("redis+cluster://{replica},no-such-host.invalid")).await;
+    assert!(w.unwrap().lock("x").acquire().await.is_ok());
+}
+
+#[tokio::test]
+async fn passwords_and_tls_are_used_everywhere() {
+    let each = RedisServer::builder()
+        .password("s3cret")
+        .config("masterauth", "s3cret");
+    let cluster = RedisCluster::start_from(each).unwrap();
+    let w = windlass::connect(&cluster.url().replace("://", "://:s3cret@"))
+        .await
+        .unwrap();
+    for i in 0..10 {
+        assert!(w.lock(&format!("n{i}")).acquire().await.is_ok());
+    }
+    assert!(!w.address().contains("s3cret"));
+
+    // A cluster of one, over TLS.
+    let node = RedisServer::builder()
+        .tls()
+        .config("cluster-enabled", "yes")
+        .config("tls-cluster", "yes")
+        .cluster_bus();
+    let node = node.start().unwrap();
+    let slots: Vec<String> = (0..16384).map(|slot| slot.to_string()).collect();
+    let mut words = vec!["CLUSTER", "ADDSLOTS"];
+    words.extend(slots.iter().map(String::as_str));
+    node.command(&words).unwrap();
+    let url = format!("rediss+cluster://127.0.0.1:{}", node.port());
+    let ca = node.ca_path().unwrap().display();
+    let ok = || {
+        node.command(&["CLUSTER", "INFO"])
+            .unwrap()
+            .contains("cluster_state:ok")
+    };
+    assert!(windlass_testkit::eventually_blocking(
+        Duration::from_secs(20),
+        ok
+    ));
+    let w = windlass::connect(&format!("{url}?tls_ca={ca}"))
+        .await
+        .unwrap();
+    drop(w.lock("x").acquire().await.unwrap());
+    assert_eq!(
+        refused(&url).await.kind(),
+        ErrorKind::Unreachable,
+        "an unknown CA"
+    );
+}
