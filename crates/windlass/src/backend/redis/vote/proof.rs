@@ -89,6 +89,7 @@ fn ask(kind: Kind, name: &Name, n: u64, line_up: bool, weight: u32) -> Ask {
         note: None,
         heal_missing_ttl: false,
         record_now: true,
+        renewed: true,
         wake: wake(n),
     }
 }
@@ -105,6 +106,7 @@ fn renewal(kind: Kind, name: &Name, n: u64) -> Renewal {
         wake: wake(n),
         same_owner: SameOwner::Impossible,
         write_anew: false,
+        renewed: true,
     }
 }
 
