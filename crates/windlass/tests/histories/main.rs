@@ -11,7 +11,7 @@ mod worker;
 
 use windlass_testkit::history::Breach;
 
-use engines::{Ensemble, FileStore, SingleRedis};
+use engines::{Ensemble, FileStore, Quorum, SingleRedis};
 use ordeal::Ordeal;
 use worker::Manners;
 
@@ -34,6 +34,11 @@ fn single_redis() {
 #[test]
 fn zookeeper() {
     Ordeal::of("zookeeper", &Ensemble::new()).pass();
+}
+
+#[test]
+fn redlock() {
+    Ordeal::of("redlock", &Quorum::new()).pass();
 }
 
 /// A check that cannot fail proves nothing.

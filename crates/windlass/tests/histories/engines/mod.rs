@@ -1,5 +1,6 @@
 //! What can be done to a store.
 
+mod redlock;
 mod zookeeper;
 
 use std::time::Duration;
@@ -10,6 +11,7 @@ use windlass_testkit::{Direction, FaultProxy, RedisServer};
 
 use crate::ordeal::TTL;
 
+pub(crate) use redlock::Quorum;
 pub(crate) use zookeeper::Ensemble;
 
 /// A store to be mistreated.
