@@ -11,7 +11,7 @@ mod worker;
 
 use windlass_testkit::history::Breach;
 
-use engines::{Ensemble, FileStore, Quorum, SingleRedis};
+use engines::{Cluster, Ensemble, FileStore, Quorum, Sentinels, SingleRedis};
 use ordeal::Ordeal;
 use worker::Manners;
 
@@ -39,6 +39,16 @@ fn zookeeper() {
 #[test]
 fn redlock() {
     Ordeal::of("redlock", &Quorum::new()).pass();
+}
+
+#[test]
+fn sentinels() {
+    Ordeal::of("sentinels", &Sentinels::new()).pass();
+}
+
+#[test]
+fn cluster() {
+    Ordeal::of("cluster", &Cluster::new()).pass();
 }
 
 /// A check that cannot fail proves nothing.

@@ -10,7 +10,7 @@ use windlass_testkit::history::{Event, Seen, Teller, boot_nanos};
 use windlass_testkit::{RegisterClient, Written};
 
 const TASKS: usize = 3;
-const LOCK: &str = "stock";
+pub(crate) const LOCK: &str = "stock";
 
 /// How a client behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! What can be done to a store.
 
+mod failover;
 mod redlock;
 mod zookeeper;
 
@@ -11,6 +12,7 @@ use windlass_testkit::{Direction, FaultProxy, RedisServer};
 
 use crate::ordeal::TTL;
 
+pub(crate) use failover::{Cluster, Sentinels};
 pub(crate) use redlock::Quorum;
 pub(crate) use zookeeper::Ensemble;
 
