@@ -3,7 +3,7 @@
 use std::io;
 use std::process::Command;
 
-use windlass_testkit::{RedisServer, ZooKeeperServers};
+use windlass_testkit::{EtcdCluster, RedisServer, ZooKeeperServers};
 
 use crate::kit::{Kit, home, sources};
 use crate::ours::By;
@@ -35,6 +35,8 @@ pub(crate) const NEIGHBOURS: &[Neighbour] = &[
     redis("rslock", Kit::Rust, || {
         Command::new(home().join("rust/debug/rslock-neighbour"))
     }),
+    etcd("etcdctl-lock", By::Lock, || etcdctl("lock")),
+    etcd("etcdctl-elect", By::Election, || etcdctl("elect")),
     zookeeper("kazoo", Kit::Python, Layout::Kazoo, || {
         python("kazoo_lock.py")
     }),
@@ -77,6 +79,23 @@ fn curator() -> Command {
     command
 }
 
+/// Each section of theirs is a process of its own, so there are fewer.
+const fn etcd(name: &'static str, by: By, program: fn() -> Command) -> Neighbour {
+    Neighbour {
+        store: Store::Etcd,
+        by,
+        theirs: 200,
+        ours: 800,
+        ..redis(name, Kit::Python, program)
+    }
+}
+
+fn etcdctl(verb: &str) -> Command {
+    let mut command = python("etcdctl.py");
+    command.args(["etcdctl", verb]).env("ETCDCTL_API", "3");
+    command
+}
+
 fn python(script: &str) -> Command {
     let mut command = Command::new(home().join("python/bin/python"));
     command.arg(sources().join("python").join(script));
@@ -97,6 +116,7 @@ fn built(program: &str) -> Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     Redis,
+    Etcd,
     ZooKeeper(Layout),
 }
 
@@ -136,6 +156,14 @@ impl Store {
                     },
                     for_them: format!("{}/shared", servers.addrs()[0]),
                     _keep: Box::new(servers),
+                })
+            }
+            Store::Etcd => {
+                let cluster = EtcdCluster::start()?;
+                Ok(Running {
+                    for_us: cluster.url(),
+                    for_them: cluster.addr(0).to_string(),
+                    _keep: Box::new(cluster),
                 })
             }
         }

@@ -11,7 +11,7 @@ mod worker;
 
 use windlass_testkit::history::Breach;
 
-use engines::{Cluster, Ensemble, FileStore, Quorum, Sentinels, SingleRedis};
+use engines::{Cluster, Ensemble, Etcd, FileStore, Quorum, Sentinels, SingleRedis};
 use ordeal::Ordeal;
 use worker::Manners;
 
@@ -49,6 +49,11 @@ fn sentinels() {
 #[test]
 fn cluster() {
     Ordeal::of("cluster", &Cluster::new()).pass();
+}
+
+#[test]
+fn etcd() {
+    Ordeal::of("etcd", &Etcd::new()).pass();
 }
 
 /// A check that cannot fail proves nothing.

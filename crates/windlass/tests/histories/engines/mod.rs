@@ -1,5 +1,6 @@
 //! What can be done to a store.
 
+mod etcd;
 mod failover;
 mod redlock;
 mod zookeeper;
@@ -12,6 +13,7 @@ use windlass_testkit::{Direction, FaultProxy, RedisServer};
 
 use crate::ordeal::TTL;
 
+pub(crate) use etcd::Etcd;
 pub(crate) use failover::{Cluster, Sentinels};
 pub(crate) use redlock::Quorum;
 pub(crate) use zookeeper::Ensemble;
