@@ -121,7 +121,7 @@ impl Listeners {
     }
 
     /// Tells everybody that some may have been missed.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "file", feature = "redis"))]
     pub(crate) fn missed(&self) {
         let ears: Vec<_> = self
             .table()
