@@ -506,3 +506,30 @@ async fn a_grant_counts_when_disks_have_it() {
         "it was on disk"
     );
 }
+
+/// At first only the sentinel that led the failover knows of it, and an old master that comes back at once
+/// believes itself a master.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_master_that_comes_back_is_not_taken_for_one() {
+    let redis = RedisReplicated::start().unwrap();
+    let old = redis.master().unwrap();
+    old.kill().unwrap();
+    redis.await_promotion(old.port(), PROMOTION).unwrap();
+    old.restart().unwrap();
+    let new = redis.master_port().unwrap().to_string();
+    let until = Instant::now() + 2000 * MS;
+    while Instant::now() < until {
+        let w = connect(&redis).await;
+        let guard = w.lock("stock").acquire().await.unwrap();
+        let said = redis.servers().iter().filter(|server| {
+            let held = server.command(&["EXISTS", "stock"]);
+            held.is_ok_and(|held| held == "1")
+                && server.port().to_string() != new
+                && server
+                    .command(&["ROLE"])
+                    .is_ok_and(|role| role.starts_with("master"))
+        });
+        assert_eq!(said.count(), 0, "it is held where nobody looks");
+        assert_eq!(guard.release().await.unwrap(), Released::WasHeld);
+    }
+}

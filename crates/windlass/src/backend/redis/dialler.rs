@@ -52,23 +52,14 @@ impl Dialler {
         match self {
             Dialler::Server(client) | Dialler::Node(client) => reach(client).await,
             Dialler::Master(sentinels) => {
-                let mut tried = None;
-                // Most sentinels may not have heard yet of a failover that one of them has led.
-                for enough in [sentinels.most(), sentinels.count()] {
-                    let (address, client) = sentinels.master(enough).await?;
-                    if tried.as_ref().is_some_and(|(before, _)| *before == address) {
-                        break;
+                let (address, client) = sentinels.master().await?;
+                match reach(&client).await {
+                    Ok((connection, mut greeting)) => {
+                        greeting.address = Some(address);
+                        Ok((connection, greeting))
                     }
-                    match reach(&client).await {
-                        Ok((connection, mut greeting)) => {
-                            greeting.address = Some(address);
-                            return Ok((connection, greeting));
-                        }
-                        Err(failure) => tried = Some((address, failure)),
-                    }
+                    Err(failure) => Err(failure.of_master(&address)),
                 }
-                let (address, failure) = tried.expect("it was tried at least once");
-                Err(failure.of_master(&address))
             }
             Dialler::AnyNode(cluster) => {
                 let Some(cluster) = cluster.upgrade() else {

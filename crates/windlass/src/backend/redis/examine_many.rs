@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// The sentinels of a service, and the replicas of its master.
 pub(super) async fn sentinels(sentinels: &Sentinels, master: &str) -> Vec<Finding> {
     let count = sentinels.count();
-    let answers = sentinels.ask_all(count).await;
+    let answers = sentinels.ask_all(LIMIT).await;
     let known: Vec<_> = answers
         .iter()
         .filter_map(|(_, known)| known.as_ref().ok())

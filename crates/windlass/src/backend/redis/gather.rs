@@ -5,11 +5,12 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Awaits all at once, until `enough` says so of what has come, or all have come, or `limit` has passed.
-/// What has come, in the order in which it came.
+/// Awaits all at once, until all have come or `limit` has passed; once `enough` says so of what has come, the
+/// others have no longer than `grace`. What has come, in the order in which it came.
 pub(super) async fn first_until<F: Future + Unpin>(
     futures: Vec<F>,
     limit: Duration,
+    grace: Duration,
     enough: impl Fn(&[F::Output]) -> bool,
 ) -> Vec<F::Output>
 where
@@ -17,6 +18,7 @@ where
 {
     let mut futures: Vec<Option<F>> = futures.into_iter().map(Some).collect();
     let mut outputs = Vec::with_capacity(futures.len());
+    let mut last_call = None;
     let gathering = poll_fn(|cx| {
         for slot in &mut futures {
             if let Some(future) = slot
@@ -26,10 +28,14 @@ where
                 *slot = None;
             }
         }
-        match enough(&outputs) || futures.iter().all(Option::is_none) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        if futures.iter().all(Option::is_none) {
+            return Poll::Ready(());
         }
+        if !enough(&outputs) {
+            return Poll::Pending;
+        }
+        let last_call = last_call.get_or_insert_with(|| Box::pin(tokio::time::sleep(grace)));
+        last_call.as_mut().poll(cx)
     });
     // When the time is up, what has come has to do.
     let _ = tokio::time::timeout(limit, gathering).await;
@@ -50,8 +56,14 @@ mod tests {
         };
         let limit = Duration::from_millis(400);
         let all = || vec![after(30_000), after(60), after(5)];
-        assert_eq!(first_until(all(), limit, |got| got.len() == 1).await, [5]);
-        assert_eq!(first_until(all(), limit, |_| false).await, [5, 60]);
-        assert_eq!(first_until(vec![after(5)], limit, |_| false).await, [5]);
+        let (none, some) = (Duration::ZERO, Duration::from_millis(200));
+        let one = |got: &[u64]| got.len() == 1;
+        assert_eq!(first_until(all(), limit, none, one).await, [5]);
+        assert_eq!(first_until(all(), limit, some, one).await, [5, 60]);
+        assert_eq!(first_until(all(), limit, none, |_| false).await, [5, 60]);
+        assert_eq!(
+            first_until(vec![after(5)], limit, none, |_| false).await,
+            [5]
+        );
     }
 }

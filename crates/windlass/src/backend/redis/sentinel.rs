@@ -1,9 +1,10 @@
 //! `redis+sentinel://`: which server is the master now.
 //!
-//! All sentinels are asked at once. A failover is decided by most of them and has a number, the
-//! configuration epoch; so the answer with the highest one counts, as soon as most have answered. A
-//! sentinel that is cut off with an old master still names that one, under an older number. If fewer
-//! answer, what they say has to do.
+//! All sentinels are asked at once. A failover has a number, the configuration epoch, and the answer with
+//! the highest one counts. At first only the sentinel that leads the failover knows of it: the others hear
+//! of it within seconds, and name the old master until then, which may have come back by now and believe
+//! itself a master. So all are waited for, but when most have answered, the others only for a moment. If
+//! fewer answer, what they say has to do.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,6 +24,8 @@ use crate::error::{Error, ErrorKind, Result};
 const EXAMPLE: &str =
     "for example redis+sentinel://10.0.0.1,10.0.0.2,10.0.0.3/mymaster, with ports if not 26379";
 const PORT: u16 = 26379;
+/// How long the last sentinels are waited for, when most have answered.
+const GRACE: Duration = Duration::from_millis(250);
 /// Between two tries to listen to a sentinel.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -37,10 +40,17 @@ pub(super) struct Sentinels {
 /// What a sentinel knows of the service.
 pub(super) struct Known {
     pub(super) master: Address,
+    /// It has just promoted this one, and has not told the others yet.
+    is_leading: bool,
     pub(super) fields: std::collections::HashMap<String, String>,
 }
 
 impl Known {
+    /// The higher, the newer. Until a failover is over, its leader counts by the number before.
+    fn age(&self) -> (u64, bool) {
+        (self.number("config-epoch"), self.is_leading)
+    }
+
     pub(super) fn number(&self, field: &str) -> u64 {
         let text = self.fields.get(field);
         text.and_then(|text| text.parse().ok()).unwrap_or(0)
@@ -114,23 +124,23 @@ impl Sentinels {
         self.count() / 2 + 1
     }
 
-    /// Where the master is, as soon as so many sentinels have answered.
-    pub(super) async fn master(&self, enough: usize) -> Result<(Address, redis::Client), Failure> {
-        let answers = self.ask_all(enough).await;
+    /// Where the master is.
+    pub(super) async fn master(&self) -> Result<(Address, redis::Client), Failure> {
+        let answers = self.ask_all(GRACE).await;
         let best = answers
             .iter()
             .filter_map(|(_, answer)| answer.as_ref().ok());
-        let Some(best) = best.max_by_key(|known| known.number("config-epoch")) else {
+        let Some(best) = best.max_by_key(|known| known.age()) else {
             return Err(self.nobody_knows(answers));
         };
         let client = self.servers.client(&best.master).map_err(Failure::Unsent)?;
         Ok((best.master.clone(), client))
     }
 
-    /// What each sentinel says; fewer than all if `enough` know the service.
+    /// What each sentinel says; those that come later than most by more than `grace` are left out.
     pub(super) async fn ask_all(
         &self,
-        enough: usize,
+        grace: Duration,
     ) -> Vec<(Address, std::result::Result<Known, redis::RedisError>)> {
         let ask = |(address, client): &(Address, redis::Client)| {
             let (address, client) = (address.clone(), client.clone());
@@ -148,10 +158,10 @@ impl Sentinels {
         };
         let asked = self.sentinels.iter().map(ask).collect();
         let known = |answers: &[(Address, redis::RedisResult<Known>)]| {
-            answers.iter().filter(|(_, answer)| answer.is_ok()).count() >= enough
+            answers.iter().filter(|(_, answer)| answer.is_ok()).count() >= self.most()
         };
         // Those who do not answer must not take all the time that the caller has.
-        first_until(asked, self.call_timeout / 2, known).await
+        first_until(asked, self.call_timeout / 2, grace, known).await
     }
 
     fn nobody_knows(&self, answers: Vec<(Address, redis::RedisResult<Known>)>) -> Failure {
@@ -210,18 +220,25 @@ impl Sentinels {
 }
 
 async fn look(connection: &mut MultiplexedConnection, service: &str) -> redis::RedisResult<Known> {
-    let mut question = redis::cmd("SENTINEL");
-    question.arg("MASTER").arg(service);
-    let fields = match connection.send_packed_command(&question).await? {
+    let mut question = redis::pipe();
+    question.cmd("SENTINEL").arg("MASTER").arg(service);
+    question
+        .cmd("SENTINEL")
+        .arg("GET-MASTER-ADDR-BY-NAME")
+        .arg(service);
+    let answers = connection.send_packed_commands(&question, 0, 2).await?;
+    let strange = || redis::RedisError::from((redis::ErrorKind::Parse, "a strange answer"));
+    let [known, named]: [Value; 2] = answers.try_into().map_err(|_| strange())?;
+    let fields = match known {
         Value::ServerError(e) => return Err(e.into()),
         answer => fields(&answer),
     };
-    let strange = || redis::RedisError::from((redis::ErrorKind::Parse, "a strange answer"));
-    let host = fields.get("ip").ok_or_else(strange)?.clone();
-    let port = fields.get("port").and_then(|port| port.parse().ok());
-    let port = port.ok_or_else(strange)?;
+    let (host, port): (String, u16) = redis::from_redis_value(named)?;
+    let before = fields.get("ip").zip(fields.get("port"));
+    let is_leading = before.is_some_and(|(ip, at)| *ip != host || *at != port.to_string());
     Ok(Known {
         master: Address { host, port },
+        is_leading,
         fields,
     })
 }
@@ -273,7 +290,7 @@ pub(super) async fn watch(sentinels: Arc<Sentinels>, link: Weak<Link>) {
                 .await?;
             connection.subscribe("+switch-master").await?;
             // What was announced before that was not heard.
-            let master = sentinels.master(sentinels.count()).await;
+            let master = sentinels.master().await;
             if let (Ok((master, _)), Some(link)) = (master, link.upgrade())
                 && link.address().is_some_and(|at| at != master)
             {
