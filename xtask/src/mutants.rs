@@ -186,6 +186,20 @@ const MUTANTS: &[Mutant] = &[
         caught_by: &["--lib", "a_node_of_a_quorum_decides_as_the_rules_do"],
     },
     Mutant {
+        breaks: "a place in line is no fence, though the answer got lost (quorum)",
+        file: "backend/quorum/ballots.rs",
+        from: "if !ballot.fences.contains(&known) {",
+        to: "if ballot.fences.is_empty() {",
+        caught_by: &["--lib", "a_place_in_line_never_becomes_a_fence"],
+    },
+    Mutant {
+        breaks: "whoever comes again out of line draws a fence (quorum)",
+        file: "backend/redis/scripts/vote/room_more.lua",
+        from: "    set(at, 'overtook', claim.fence)\n",
+        to: "",
+        caught_by: &["--lib", "a_node_of_a_quorum_decides_as_the_rules_do"],
+    },
+    Mutant {
         breaks: "claims that are each ahead on a few nodes give way",
         file: "backend/quorum/renew.rs",
         from: "if heard.should_give_way(claim.owner.as_str(), self.majority) {",

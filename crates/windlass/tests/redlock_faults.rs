@@ -470,3 +470,64 @@ async fn an_operator_hears_of_each_node() {
     assert_eq!(told(&findings, "quarantine", &name(1)), Severity::Warning);
     assert_eq!(told(&findings, "eviction", &name(2)), Severity::Problem);
 }
+
+/// The quorum's URL, with each node behind a proxy.
+fn behind_proxies(nodes: &RedlockNodes, parameters: &str) -> (Vec<FaultProxy>, String) {
+    let proxy = |node: &RedisServer| FaultProxy::start(node.addr()).unwrap();
+    let proxies: Vec<FaultProxy> = nodes.iter().map(proxy).collect();
+    let hosts: Vec<String> = proxies.iter().map(|p| p.addr().to_string()).collect();
+    let url = format!("redlock://{}?{parameters}", hosts.join(","));
+    (proxies, url)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_node_does_not_count_the_dead_as_waiters() {
+    let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
+    let (proxies, url) = behind_proxies(&nodes, "node_timeout=5s");
+    let late = windlass::connect(&url).await.unwrap();
+    let w = connect(&nodes, "").await;
+    let alive = late.rwlock("config").read().await.unwrap();
+    proxies[2].hold(Direction::ToServer);
+    let dead = late.rwlock("config").ttl(1000 * MS).without_renewal();
+    std::mem::forget(dead.read().await.unwrap());
+    let writer = tokio::spawn({
+        let w = w.clone();
+        async move { w.rwlock("config").write().await.unwrap() }
+    });
+    let waiters = || async { w.rwlock("config").inspect().await.unwrap().waiters };
+    let stand_in_line = |count: &'static str| {
+        let node = nodes.node(2);
+        eventually(SOON, move || async move {
+            let told = node.command(&["ZCARD", "windlass:rw:line:{config}"]);
+            told.unwrap().trim() == count
+        })
+    };
+    assert!(stand_in_line("1").await, "the writer waits there");
+    // Now the dead one's request arrives, behind the writer's.
+    proxies[2].heal();
+    assert!(stand_in_line("2").await, "the dead one waits there, too");
+    tokio::time::sleep(1200 * MS).await; // its claim has ended by itself
+    assert_eq!(waiters().await, 1);
+    assert!(alive.release().await.unwrap().was_held());
+    let writer = tokio::time::timeout(SOON, writer).await.unwrap().unwrap();
+    assert!(writer.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_short_lived_find_a_node_again_that_is_far_away() {
+    let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
+    let (proxies, url) = behind_proxies(&nodes, "");
+    let w = windlass::connect(&url).await.unwrap();
+    for proxy in &proxies[..2] {
+        // More than is waited for a node on behalf of such a short ttl, if it has to be met first.
+        proxy.delay(Direction::ToServer, 8 * MS);
+        proxy.reset_all();
+    }
+    let again = eventually(SOON, || async {
+        let lock = w.lock("stock").ttl(100 * MS);
+        lock.try_acquire()
+            .await
+            .is_ok_and(|a| a.acquired().is_some())
+    });
+    assert!(again.await);
+}

@@ -73,7 +73,7 @@ pub async fn writers_do_not_starve(stage: &Stage) {
 /// One reader that crashed holds up writers for a ttl, though others go on renewing.
 pub async fn a_dead_reader_blocks_nobody_for_long(stage: &Stage) {
     let (a, b) = (stage.connect().await, stage.connect().await);
-    let ttl = Duration::from_millis(300);
+    let ttl = Duration::from_millis(800);
     let alive = a.rwlock("config").ttl(ttl).read().await.unwrap();
     let dead = a.rwlock("config").ttl(ttl).without_renewal();
     std::mem::forget(dead.read().await.unwrap());

@@ -59,6 +59,7 @@ impl Quorum {
             let verdict = match verdict {
                 Verdict::Granted => match shared.agree(&ask, &tally.numbers()).await {
                     Ok(Some(fence)) => {
+                        shared.ballots.granted(ask.wake.claim);
                         return Ok(Acquired::Granted {
                             fence,
                             recorded: tally.recorded,

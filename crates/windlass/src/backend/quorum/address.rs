@@ -10,6 +10,9 @@ pub(crate) const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
 /// The longest that one node is waited for, unless the URL says otherwise.
 const DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// The most members: who holds where is kept in one word.
+const MOST_MEMBERS: usize = 63;
+
 /// A quorum's URL, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
@@ -94,6 +97,9 @@ impl Address {
                 n - 1
             ))
             .with_hint("name an odd number of nodes")),
+            n if n > MOST_MEMBERS => {
+                Err(invalid(format!("{n} nodes are more than {MOST_MEMBERS}")))
+            }
             _ => Ok(address),
         }
     }

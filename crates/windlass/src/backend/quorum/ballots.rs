@@ -32,8 +32,10 @@ pub(super) struct Ballots {
 struct Table {
     by_claim: HashMap<u64, Ballot>,
     by_key: HashMap<Key, u64>,
-    /// Who released something lately, the latest last.
-    released: VecDeque<Owner>,
+    /// Who released something lately, the latest last; and which claim, if only that one.
+    released: VecDeque<(Owner, Option<u64>)>,
+    /// How many claims have waited so far.
+    count: u64,
 }
 
 struct Ballot {
@@ -43,6 +45,12 @@ struct Ballot {
     held: u64,
     /// A look is due in a moment.
     looking: bool,
+    /// How often in a row it was looked at in vain.
+    looks: u32,
+    /// Another number each time that the claim lines up.
+    turn: u64,
+    /// The fences that looks have found it to hold under. Whoever asked may not have heard of it.
+    fences: Vec<Fence>,
 }
 
 impl Ballots {
@@ -52,45 +60,71 @@ impl Ballots {
         let claim = ask.wake.claim;
         let key = (ask.kind, ask.name.clone(), ask.owner.clone());
         table.by_key.insert(key, claim);
+        table.count += 1;
         let ballot = Ballot {
             ask,
             held: 0,
             looking: false,
+            looks: 0,
+            turn: table.count,
+            fences: Vec::new(),
         };
         table.by_claim.insert(claim, ballot);
     }
 
-    /// What was asked for, if the claim waits.
-    pub(super) fn waiting(&self, claim: u64) -> Option<Ask> {
-        let table = self.table();
-        table.by_claim.get(&claim).map(|ballot| ballot.ask.clone())
+    /// What was asked for and in which turn, if the claim waits as far as its keeper knows, which
+    /// believes it to have this fence or place. A keeper that knows the fence has heard that it waits no
+    /// more; until then it is looked at again, since a place in line is no fence.
+    pub(super) fn waiting(&self, claim: u64, known: Fence) -> Option<(Ask, u64)> {
+        let mut table = self.table();
+        let ballot = table.by_claim.get(&claim)?;
+        if !ballot.fences.contains(&known) {
+            return Some((ballot.ask.clone(), ballot.turn));
+        }
+        table.remove(claim);
+        None
     }
 
-    /// The claim waits no more.
-    pub(super) fn remove(&self, claim: u64) {
+    /// The claim was granted at once. It may have waited before, and asked anew.
+    pub(super) fn granted(&self, claim: u64) {
+        self.table().remove(claim);
+    }
+
+    /// A look has found that the claim holds.
+    pub(super) fn has(&self, claim: u64, turn: u64, fence: Fence) {
+        if let Some(ballot) = self.table().by_claim.get_mut(&claim)
+            && ballot.turn == turn
+        {
+            ballot.fences.push(fence);
+        }
+    }
+
+    /// The claim waits no more, unless it has lined up again since.
+    pub(super) fn remove(&self, claim: u64, turn: u64) {
         let mut table = self.table();
-        if let Some(Ballot { ask, .. }) = table.by_claim.remove(&claim) {
-            let key = (ask.kind, ask.name, ask.owner);
-            if table.by_key.get(&key) == Some(&claim) {
-                table.by_key.remove(&key);
-            }
+        if table.by_claim.get(&claim).is_some_and(|b| b.turn == turn) {
+            table.remove(claim);
         }
     }
 
     /// The owner gives up what it has of that name: it waits no more, and no renewal that is under way
     /// brings it back.
-    pub(super) fn forget(&self, kind: Kind, name: &Name, owner: &Owner) {
+    ///
+    /// With a `claim`, only what is no later than that one.
+    pub(super) fn forget(&self, kind: Kind, name: &Name, owner: &Owner, claim: Option<u64>) {
         let mut table = self.table();
         if table.released.len() == MOST_RELEASED {
             table.released.pop_front();
         }
-        table.released.push_back(owner.clone());
+        table.released.push_back((owner.clone(), claim));
         if table.by_key.is_empty() {
             return;
         }
         let key = (kind, name.clone(), owner.clone());
-        if let Some(claim) = table.by_key.remove(&key) {
-            table.by_claim.remove(&claim);
+        if let Some(&waiting) = table.by_key.get(&key)
+            && claim.is_none_or(|claim| waiting <= claim)
+        {
+            table.remove(waiting);
         }
     }
 
@@ -102,10 +136,14 @@ impl Ballots {
         }
     }
 
-    /// Does something unless the owner released lately. It cannot do so meanwhile.
-    pub(super) fn unless_released(&self, owner: &Owner, act: impl FnOnce()) {
+    /// Does something unless the owner released that claim lately. It cannot do so meanwhile.
+    pub(super) fn unless_released(&self, owner: &Owner, claim: u64, act: impl FnOnce()) {
         let table = self.table();
-        if !table.released.contains(owner) {
+        // Whoever comes as the same owner again has a later claim.
+        let is_it = |(who, which): &(Owner, Option<u64>)| {
+            who == owner && which.is_none_or(|which| claim <= which)
+        };
+        if !table.released.iter().any(is_it) {
             act();
         }
     }
@@ -123,17 +161,38 @@ impl Ballots {
     }
 }
 
+impl Table {
+    fn remove(&mut self, claim: u64) {
+        if let Some(Ballot { ask, .. }) = self.by_claim.remove(&claim) {
+            let key = (ask.kind, ask.name, ask.owner);
+            if self.by_key.get(&key) == Some(&claim) {
+                self.by_key.remove(&key);
+            }
+        }
+    }
+}
+
+/// So many moments until the next look, after so many in vain. Most often the first few decide; but those
+/// ahead may be readers who hold together, which no look will change.
+fn patience(looks: u32) -> u32 {
+    1 << (looks / 4).min(6)
+}
+
 impl Shared {
     /// Has a waiting claim looked at in a moment.
     pub(super) fn look_soon(self: &Arc<Shared>, claim: u64) {
-        match self.ballots.table().by_claim.get_mut(&claim) {
-            Some(ballot) if !ballot.looking => ballot.looking = true,
+        let looks = match self.ballots.table().by_claim.get_mut(&claim) {
+            Some(ballot) if !ballot.looking => {
+                ballot.looking = true;
+                ballot.looks += 1;
+                ballot.looks
+            }
             _ => return,
-        }
+        };
         let shared = Arc::downgrade(self);
         let clock = self.clock.clone();
         // Not all at once: of two who meet again and again, one should be first some time.
-        let moment = A_MOMENT.mul_f64(rand::random_range(1.0..=2.0));
+        let moment = A_MOMENT.mul_f64(rand::random_range(1.0..=2.0)) * patience(looks);
         self.runtime.spawn(async move {
             clock.sleep(moment).await;
             let Some(shared) = shared.upgrade() else {
@@ -174,6 +233,7 @@ impl WakeUps for Ear {
         let told_to_ask = fence == Some(Fence::new(0));
         let held = match shared.ballots.table().by_claim.get_mut(&claim) {
             Some(ballot) => {
+                ballot.looks = 0;
                 ballot.held |= 1 << self.node;
                 ballot.held.count_ones() as usize
             }
@@ -191,5 +251,17 @@ impl WakeUps for Ear {
         if let Some(keeper) = self.shared().and_then(|shared| shared.wakeups.upgrade()) {
             keeper.missed();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::patience;
+
+    #[test]
+    fn looks_in_vain_become_rare() {
+        assert_eq!((1..4).map(patience).max(), Some(1));
+        assert_eq!(patience(8), 4);
+        assert_eq!(patience(u32::MAX), 64);
     }
 }

@@ -85,16 +85,11 @@ impl Shared {
                 false => ahead += 1,
             }
         }
-        let waiters = seen.iter().map(|node| {
-            // On a node where somebody who waits is ahead, the holder itself may be in line.
-            let holds = |h: &Holder| holders.iter().any(|known| known.owner == h.owner);
-            let strangers = node.holders.iter().filter(|h| !holds(h)).count();
-            match strangers {
-                0 => node.waiters,
-                _ => 0,
-            }
-        });
-        let waiters = waiters.max().unwrap_or(0).max(ahead);
+        // On a node where somebody who waits is ahead, the holder itself may be in line.
+        let holds = |h: &Holder| holders.iter().any(|known| known.owner == h.owner);
+        let agrees = |node: &&Occupancy| node.holders.iter().all(holds);
+        let lines = seen.iter().filter(agrees).map(|node| node.waiters);
+        let waiters = usual(lines.collect()).max(ahead);
         holders.sort_by_key(|holder| holder.remaining.unwrap_or(std::time::Duration::MAX));
         let size = seen.iter().map(|node| node.size).max().unwrap_or(0);
         let used = holders.iter().map(|holder| u64::from(holder.weight)).sum();
@@ -147,6 +142,14 @@ impl Shared {
     }
 }
 
+/// How many wait, where each node has counted its own line. Those who wait are in all lines; but a node
+/// that was late may have put somebody in line who held a majority by then, and who stays there if it
+/// dies. So what most of them say counts.
+fn usual(mut counts: Vec<u64>) -> u64 {
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    counts.get(counts.len() / 2).copied().unwrap_or(0)
+}
+
 /// What several nodes know of one holder.
 fn one_view(views: Vec<Holder>, majority: usize) -> Holder {
     let fences: Vec<u64> = views.iter().filter_map(|h| Some(h.fence?.get())).collect();
@@ -164,4 +167,18 @@ fn one_view(views: Vec<Holder>, majority: usize) -> Holder {
     holder.remaining = remaining;
     holder.age = views.iter().filter_map(|h| h.age).max();
     holder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::usual;
+
+    #[test]
+    fn one_line_that_is_too_long_or_too_short_does_not_count() {
+        assert_eq!(usual(vec![1, 2, 1]), 1);
+        assert_eq!(usual(vec![2, 2, 1]), 2);
+        assert_eq!(usual(vec![0, 3, 3, 3, 4]), 3);
+        assert_eq!(usual(vec![2]), 2);
+        assert_eq!(usual(vec![]), 0);
+    }
 }

@@ -21,6 +21,8 @@ mod node;
 mod release;
 mod renew;
 mod round;
+#[cfg(test)]
+mod tests;
 mod voter;
 
 use std::fmt;

@@ -10,6 +10,27 @@ use crate::error::Result;
 use crate::lease::Owner;
 use crate::name::Name;
 
+/// What a node is owed unless it has answered, also if nobody waits for its answer any more.
+struct Owed {
+    node: Arc<Node>,
+    shared: Arc<Shared>,
+    debt: Option<Debt>,
+}
+
+impl Owed {
+    fn is_paid(&mut self) {
+        self.debt = None;
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if let Some(debt) = self.debt.take() {
+            self.node.owe(&self.shared, debt);
+        }
+    }
+}
+
 impl Quorum {
     pub(super) async fn give_up(
         shared: Arc<Shared>,
@@ -18,26 +39,30 @@ impl Quorum {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> Result<Released> {
-        shared.ballots.forget(kind, &name, &owner);
+        shared
+            .ballots
+            .forget(kind, &name, &owner, claim.map(|claim| claim.claim));
         let limit = shared.node_timeout;
         // Whatever a node has of the claim has ended by then.
         let until = shared.clock.now() + shared.max_ttl;
         let question = |node: &Arc<Node>| -> Pending<'static, Released> {
             // Whether it has a vote does not matter: it may have the claim.
             let answer = node.voter.release(kind, name.clone(), owner.clone(), claim);
-            let (node, shared) = (Arc::clone(node), Arc::clone(&shared));
-            let (name, owner) = (name.clone(), owner.clone());
+            let mut owed = Owed {
+                node: Arc::clone(node),
+                shared: Arc::clone(&shared),
+                debt: Some(Debt {
+                    kind,
+                    name: name.clone(),
+                    owner: owner.clone(),
+                    claim,
+                    until,
+                }),
+            };
             Box::pin(async move {
                 let answer = answer.await;
-                if answer.is_err() {
-                    let debt = Debt {
-                        kind,
-                        name,
-                        owner,
-                        claim,
-                        until,
-                    };
-                    node.owe(&shared, debt);
+                if answer.is_ok() {
+                    owed.is_paid();
                 }
                 answer
             })
@@ -64,7 +89,7 @@ impl Quorum {
         shared.clock.within(limit, heard).await;
         let answered = held + waiting + nothing;
         failures.silent(round.silent());
-        // Those that have not answered go on being asked, and owe it if they never do.
+        // Those that have not answered are waited for, and are owed it if they never do.
         shared.finish(round, &Over::default(), 2 * limit);
         if answered < majority {
             return Err(failures.error(&shared, answered));

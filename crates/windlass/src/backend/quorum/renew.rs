@@ -81,10 +81,10 @@ impl Quorum {
                 outcomes[i] = Some(Err(e));
                 continue;
             }
-            match shared.ballots.waiting(claim.wake.claim) {
-                Some(ask) => {
+            match shared.ballots.waiting(claim.wake.claim, claim.fence) {
+                Some((ask, turn)) => {
                     let shared = Arc::clone(&shared);
-                    let look = async move { shared.look(ask, claim).await };
+                    let look = async move { shared.look(ask, turn, claim).await };
                     // A task of its own, so that many do not poll each other's answers.
                     waiting.push((i, tokio::spawn(look)));
                 }
@@ -153,17 +153,19 @@ impl Shared {
     }
 
     /// Looks after a claim that waits.
-    async fn look(self: &Arc<Shared>, ask: Ask, claim: Renewal) -> Result<Renewed> {
+    ///
+    /// Whoever asked may have given up when the answer is here, and then asks again: so that it holds is
+    /// also remembered.
+    async fn look(self: &Arc<Shared>, ask: Ask, turn: u64, claim: Renewal) -> Result<Renewed> {
         let id = claim.wake.claim;
         let mut heard = self.confirm(&claim, self.propose(0)).await;
         if heard.held.len() >= self.majority {
             let numbers = heard.numbers();
             if let Some(fence) = agreed(&numbers, self.majority) {
                 self.saw(fence);
-                self.ballots.remove(id);
-                return Ok(Renewed::Held {
-                    fence: Fence::new(fence),
-                });
+                let fence = Fence::new(fence);
+                self.ballots.has(id, turn, fence);
+                return Ok(Renewed::Held { fence });
             }
             numbers.iter().for_each(|number| self.saw(*number));
             for tries in 0..4 {
@@ -171,10 +173,9 @@ impl Shared {
                 heard = self.confirm(&claim, proposal).await;
                 heard.numbers().iter().for_each(|number| self.saw(*number));
                 if let Some(fence) = agreed(&heard.numbers(), self.majority) {
-                    self.ballots.remove(id);
-                    return Ok(Renewed::Held {
-                        fence: Fence::new(fence),
-                    });
+                    let fence = Fence::new(fence);
+                    self.ballots.has(id, turn, fence);
+                    return Ok(Renewed::Held { fence });
                 }
                 if heard.held.len() < self.majority {
                     break;
@@ -189,7 +190,7 @@ impl Shared {
             return Err(heard.failures.error(self, placed));
         }
         if placed < self.majority && heard.gone.len() >= self.majority {
-            self.ballots.remove(id);
+            self.ballots.remove(id, turn);
             return Ok(Renewed::Gone);
         }
         self.line_up_on(&heard.gone, &ask);
@@ -322,7 +323,8 @@ impl Shared {
                 renewed: claim.renewed,
                 wake: claim.wake,
             };
-            self.ballots.unless_released(&claim.owner, || {
+            let id = claim.wake.claim;
+            self.ballots.unless_released(&claim.owner, id, || {
                 let answer = self.nodes[*node]
                     .voter
                     .vote(&ask, Fence::new(self.propose(0)));

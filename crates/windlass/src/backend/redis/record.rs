@@ -7,6 +7,10 @@ use std::time::Duration;
 use crate::backend::Holder;
 use crate::lease::Fence;
 
+/// The number of one who was handed a lock on a node of a quorum, and has drawn none since: see
+/// `scripts/vote/fences.lua`.
+const PLACE: u64 = 1;
+
 /// All of a record but the fence, which the script puts in front.
 pub(super) fn without_fence(
     ttl: Duration,
@@ -44,7 +48,8 @@ pub(super) fn holder(owner: &[u8], left_ms: i64, record: Option<&[u8]>, now_ms: 
         return holder;
     };
     let mut fields = record.splitn(6, ' ');
-    holder.fence = fields.next().and_then(|f| f.parse().ok()).map(Fence::new);
+    let fence = fields.next().and_then(|f| f.parse().ok());
+    holder.fence = fence.filter(|f| *f != PLACE).map(Fence::new);
     let since: Option<i64> = fields.nth(1).and_then(|f| f.parse().ok());
     holder.age = since
         .and_then(|since| u64::try_from(now_ms - since).ok())

@@ -17,8 +17,8 @@
 //! The model in `crates/windlass-model` checks all of this with these very functions.
 
 use super::claims::{self, Decided};
-use super::line::{Line, Record};
-use crate::backend::{Renewal, Renewed};
+use super::line::{Line, Record, Room};
+use crate::backend::{Acquired, Ask, Kind, Renewal, Renewed};
 use crate::lease::{Fence, Moment};
 
 /// How many of so many nodes must agree.
@@ -54,6 +54,29 @@ pub fn next_proposal(numbers: &[u64], tries: u32) -> u64 {
     highest + (apart << tries.min(10))
 }
 
+/// Decides on a request for a share, as [`claims::acquire`] does. The same owner again keeps its number,
+/// unless that is a place in line: those who held meanwhile may have drawn higher ones.
+///
+/// For a lock, `handed` says whether the owner has drawn no number since it stood in line; all else
+/// remembers itself who was overtaken.
+pub fn acquire<L: Line>(
+    line: &mut L,
+    now: Moment,
+    ask: &Ask,
+    handed: bool,
+) -> Result<Decided<Acquired>, L::Error> {
+    let mut decided = claims::acquire(line, now, ask)?;
+    if let Acquired::Granted { fence, .. } = &mut decided.outcome
+        && handed
+        && let Some(holder) = line.holder(&ask.owner)?
+    {
+        *fence = line.next_fence()?;
+        let fence = *fence;
+        line.set_holder(Record { fence, ..holder })?;
+    }
+    Ok(decided)
+}
+
 /// What a node says of a claim that was to be confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirmed {
@@ -78,6 +101,12 @@ pub fn confirm<L: Line>(
             let fence = line.next_fence()?;
             if let Some(holder) = line.holder(&claim.owner)? {
                 line.set_holder(Record { fence, ..holder })?;
+            }
+            if claim.kind != Kind::Lock && line.first()?.is_some() {
+                // Their places are lower, and no fences for them any more.
+                let room = line.room()?;
+                let overtook = fence;
+                line.set_room(Room { overtook, ..room })?;
             }
             Confirmed::Held(fence)
         }

@@ -1,6 +1,8 @@
 -- What the decisions share that were not among the common ones: a source of fences, and the time.
 
 local now_ms
+-- A place in line is the fence to be, and stands in the record as such.
+local PLACE = nil
 
 -- A number higher than any before. Drawn for the whole batch at once, with one for each request;
 -- those left over are never used. A new counter starts at the server's clock in microseconds, so

@@ -85,13 +85,10 @@ impl RedisVoter {
         let up = info.get("uptime_in_seconds").and_then(|s| s.parse().ok());
         let up = Duration::from_secs(up.ok_or_else(|| missing("uptime_in_seconds"))?);
         // "everysec" may lose the last second, and with it a grant that somebody counts on.
-        let durable = info.get("aof_enabled") == Some(&"1") && {
-            let mut ask = redis::cmd("CONFIG");
-            ask.arg("GET").arg("appendfsync");
-            // Who may not ask cannot know.
-            let told: Result<HashMap<String, String>, _> = link.query(&ask).await;
-            told.is_ok_and(|told| told.get("appendfsync").is_some_and(|v| v == "always"))
-        };
+        let durable = info.get("aof_enabled") == Some(&"1")
+            && self.is_set("appendfsync", "always").await
+            // Otherwise nothing is forced to disk while the file is rewritten or a snapshot taken.
+            && self.is_set("no-appendfsync-on-rewrite", "no").await;
         // Known before the first vote: one that has to be sent again behind its script might come
         // after the release that undoes it.
         for script in [&script::VOTE_LOCK, &script::VOTE_ROOM, &script::LOCK_ALL] {
@@ -107,6 +104,14 @@ impl RedisVoter {
             joined: joined.as_deref() == Some(run),
             counter,
         })
+    }
+
+    /// Whether a setting of the server has that value. Who may not ask cannot know.
+    async fn is_set(&self, setting: &str, value: &str) -> bool {
+        let mut ask = redis::cmd("CONFIG");
+        ask.arg("GET").arg(setting);
+        let told: Result<HashMap<String, String>, _> = self.redis.link.query(&ask).await;
+        told.is_ok_and(|told| told.get(setting).is_some_and(|v| v == value))
     }
 }
 

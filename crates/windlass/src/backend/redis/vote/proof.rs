@@ -131,6 +131,8 @@ struct Ruled {
     line: MemoryLine,
     counter: u64,
     drawn: [u64; 4],
+    /// Who has stood in line, and drawn nothing since.
+    lined_up: [bool; 4],
 }
 
 impl Ruled {
@@ -148,7 +150,8 @@ impl Ruled {
         let seen = match *op {
             Op::Vote(n, _, line_up, weight) => {
                 let ask = ask(kind, name, n, line_up, weight);
-                let Ok(decided) = claims::acquire(&mut line, now, &ask);
+                let handed = kind == Kind::Lock && self.lined_up[n as usize];
+                let Ok(decided) = vote::acquire(&mut line, now, &ask, handed);
                 acquired(decided.outcome)
             }
             Op::Confirm(n, _) => {
@@ -175,6 +178,14 @@ impl Ruled {
             }
         };
         self.counter = counter;
+        let (Op::Vote(n, ..) | Op::Confirm(n, _) | Op::LineUpAgain(n, ..) | Op::Release(n)) = op;
+        match seen {
+            Seen::Queued(_) | Seen::LinedUp(true) => self.lined_up[*n as usize] = true,
+            Seen::Granted(_) | Seen::Held(_) | Seen::Released(_) => {
+                self.lined_up[*n as usize] = false;
+            }
+            _ => {}
+        }
         seen
     }
 
@@ -243,7 +254,7 @@ proptest! {
         runtime.block_on(async {
             let deaf: Weak<Deaf> = Weak::new();
             let voter = RedisVoter::new(&server().url(), Duration::from_secs(5), 7, deaf).unwrap();
-            let mut rules = Ruled { line: MemoryLine::default(), counter: START, drawn: [0; 4] };
+            let mut rules = Ruled { line: MemoryLine::default(), counter: START, drawn: [0; 4], lined_up: [false; 4] };
             for (step, op) in ops.iter().enumerate() {
                 let n = match op {
                     Op::Vote(n, ..) | Op::Confirm(n, _) | Op::LineUpAgain(n, ..) | Op::Release(n) => *n,

@@ -29,6 +29,9 @@ local function acquire(lock, line, claim, owner, ttl, flags, rest)
     local record = call('GET', claim)
     if record then
       local fence = string.match(record, '^%d+')
+      if fence == PLACE then
+        fence = digits(draw())
+      end
       -- Never shorter than it was promised to the one who came before.
       local longest = math.max(tonumber(ttl), held_for(lock))
       call('PEXPIRE', lock, longest)
@@ -55,7 +58,7 @@ local function acquire(lock, line, claim, owner, ttl, flags, rest)
       place = draw()
       call('ZADD', line, digits(place), owner)
     end
-    write_record(claim, digits(place) .. ' ' .. rest, ttl)
+    write_record(claim, (PLACE or digits(place)) .. ' ' .. rest, ttl)
     keep_line(line, ttl)
     return {1, place, look_after(lock, line, claim, owner, holder)}
   end

@@ -18,6 +18,9 @@ local function renew(lock, line, claim, owner, ttl, flags, record)
     return 0
   end
   if not held then
+    if PLACE then
+      record = string.gsub(record, '^%d+', PLACE)
+    end
     write_record(claim, record, ttl)
     keep_line(line, ttl)
     return {1, look_after(lock, line, claim, owner, holder)}

@@ -1,6 +1,9 @@
 -- The source of numbers on one node of a quorum, in the place of fences.lua: see lock_common.lua.
 
 local now_ms, proposal
+-- What stands in the record of one who waits for a lock, in the place of a number: others draw higher
+-- ones than its place while it waits, so it draws its own when it holds. Nothing else is numbered 1.
+local PLACE = '1'
 
 -- Lua prints large numbers with an exponent; Redis and people do not.
 local function digits(number)

@@ -19,7 +19,7 @@ local function confirm(lock, line, claim, owner, ttl, flags, rest)
     return 0
   end
   if not held then
-    write_record(claim, digits(tonumber(place)) .. ' ' .. rest, ttl)
+    write_record(claim, PLACE .. ' ' .. rest, ttl)
     keep_line(line, ttl)
     return {1, look_after(lock, line, claim, owner, holder), holder}
   end
@@ -47,7 +47,7 @@ local function line_up_again(lock, line, claim, owner, ttl, number, rest)
   end
   local place = draw()
   call('ZADD', line, digits(place), owner)
-  write_record(claim, digits(place) .. ' ' .. rest, ttl)
+  write_record(claim, PLACE .. ' ' .. rest, ttl)
   keep_line(line, ttl)
   return 1
 end

@@ -19,6 +19,10 @@ local function confirm(at, owner, ttl, flags, age, rest, wanted)
   proposal = tonumber(wanted)
   local claim = read(record_of(at, owner))
   claim.fence, claim.rest = draw(), rest
+  if at.waiting > 0 then
+    -- Those in line have lower places, which are no fences for them any more.
+    set(at, 'overtook', claim.fence)
+  end
   write(at, owner, claim)
   return {8, claim.fence}
 end
@@ -37,6 +41,7 @@ local function line_up_again(at, owner, ttl, number, rest, wanted)
   end
   let_go(at, owner)
   proposal = tonumber(wanted)
+  settle(at)
   claim.fence, claim.ends, claim.rest = draw(), now + ttl, rest
   call('ZADD', at.line, digits(claim.fence), owner)
   set(at, 'waiting', at.waiting + 1)

@@ -1,0 +1,214 @@
+//! What a keeper cannot bring about at will: answers that it never heard, and owners that come again.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use windlass_testkit::{Direction, FaultProxy, Flavor, RedisServer, RedlockNodes, eventually};
+
+use super::{Address, Quorum};
+use crate::backend::{
+    Acquired, Ask, Backend, ClaimStore, IfHeld, Kind, Released, Renewal, Renewed, SameOwner, Share,
+    WakeAddress, WakeUps,
+};
+use crate::lease::{Clock, Fence, Owner};
+use crate::name::Name;
+
+const TTL: Duration = Duration::from_secs(30);
+
+struct Deaf;
+
+impl WakeUps for Deaf {
+    fn granted(&self, _: u64, _: Option<Fence>) {}
+
+    fn missed(&self) {}
+}
+
+/// Somebody with a claim, as its keeper would ask for it.
+struct Claimant {
+    store: Arc<dyn ClaimStore>,
+    kind: Kind,
+    owner: Owner,
+    wake: WakeAddress,
+}
+
+impl Claimant {
+    fn name() -> Name {
+        Name::new("test", None, "stock").unwrap()
+    }
+
+    async fn ask(&self, if_held: IfHeld) -> Acquired {
+        let ask = Ask {
+            kind: self.kind,
+            name: Claimant::name(),
+            owner: self.owner.clone(),
+            share: Share::ONLY,
+            ttl: TTL,
+            if_held,
+            note: None,
+            heal_missing_ttl: false,
+            record_now: true,
+            renewed: true,
+            wake: self.wake,
+        };
+        self.store.acquire(ask).await.unwrap()
+    }
+
+    async fn is_granted(&self) -> Fence {
+        match self.ask(IfHeld::Answer).await {
+            Acquired::Granted { fence, .. } => fence,
+            other => panic!("not granted: {other:?}"),
+        }
+    }
+
+    async fn lines_up(&self) -> Fence {
+        match self.ask(IfHeld::LineUp).await {
+            Acquired::Queued { place, .. } => place,
+            other => panic!("not in line: {other:?}"),
+        }
+    }
+
+    /// What it hears when it believes to have that fence, or place.
+    async fn renews(&self, fence: Fence) -> Renewed {
+        let renewal = Renewal {
+            kind: self.kind,
+            name: Claimant::name(),
+            owner: self.owner.clone(),
+            fence,
+            ttl: TTL,
+            age: Duration::ZERO,
+            note: None,
+            wake: self.wake,
+            same_owner: SameOwner::Respect,
+            write_anew: false,
+            renewed: true,
+        };
+        let mut answers = self.store.renew(vec![renewal]).await.unwrap();
+        answers.remove(0).unwrap()
+    }
+
+    /// Renews until it holds: a node that was late may hand it over a moment later.
+    async fn holds(&self, fence: Fence) -> Fence {
+        for _ in 0..500 {
+            match self.renews(fence).await {
+                Renewed::Held { fence } => return fence,
+                Renewed::Waiting { .. } => tokio::time::sleep(Duration::from_millis(10)).await,
+                Renewed::Gone => panic!("it is out of line"),
+            }
+        }
+        panic!("it is never handed over");
+    }
+
+    async fn releases(&self) {
+        let (name, owner) = (Claimant::name(), self.owner.clone());
+        let released = self.store.release(self.kind, name, owner, Some(self.wake));
+        assert_eq!(released.await.unwrap(), Released::WasHeld);
+    }
+}
+
+/// Three nodes, each behind a proxy.
+struct Bed {
+    nodes: RedlockNodes,
+    proxies: Vec<FaultProxy>,
+    store: Arc<dyn Backend>,
+}
+
+impl Bed {
+    async fn open() -> Bed {
+        let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
+        let proxy = |node: &RedisServer| FaultProxy::start(node.addr()).unwrap();
+        let proxies: Vec<FaultProxy> = nodes.iter().map(proxy).collect();
+        let hosts: Vec<String> = proxies.iter().map(|p| p.addr().to_string()).collect();
+        let url = format!("redlock://{}", hosts.join(","));
+        let deaf: Weak<Deaf> = Weak::new();
+        let (address, timeout) = (Address::parse(&url).unwrap(), Duration::from_secs(5));
+        let store = Quorum::open(address, url, Clock::system(), timeout, 7, deaf);
+        let store = store.await.unwrap();
+        Bed {
+            nodes,
+            proxies,
+            store,
+        }
+    }
+
+    fn claimant(&self, kind: Kind, owner: &str, claim: u64) -> Claimant {
+        Claimant {
+            store: self.store.claims(),
+            kind,
+            owner: Owner::new(owner).unwrap(),
+            wake: WakeAddress { client: 7, claim },
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_in_line_never_becomes_a_fence() {
+    let bed = Bed::open().await;
+    for (i, kind) in [Kind::Lock, Kind::Election].into_iter().enumerate() {
+        let first = bed.claimant(kind, "first", 10 * i as u64 + 1);
+        let next = bed.claimant(kind, "next", 10 * i as u64 + 2);
+        let before = first.is_granted().await;
+        let place = next.lines_up().await;
+        first.releases().await;
+        // The answer to this one got lost: its keeper knows nothing but the place.
+        let unheard = next.holds(place).await;
+        assert!(unheard > place && place > before);
+        let fence = next.holds(place).await;
+        assert!(fence >= unheard, "{kind}: {fence} after {unheard}");
+        // A keeper that knows its fence keeps it.
+        assert_eq!(next.renews(fence).await, Renewed::Held { fence });
+        assert_eq!(next.renews(fence).await, Renewed::Held { fence });
+        next.releases().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_again_out_of_line_has_a_higher_fence_than_those_before() {
+    let bed = Bed::open().await;
+    for (i, kind) in [Kind::Lock, Kind::Election].into_iter().enumerate() {
+        let claim = |n: u64| 10 * i as u64 + n;
+        let first = bed.claimant(kind, "first", claim(1));
+        let second = bed.claimant(kind, "second", claim(2));
+        let job = bed.claimant(kind, "job", claim(3));
+        first.is_granted().await;
+        let place = second.lines_up().await;
+        job.lines_up().await;
+        first.releases().await;
+        let before = second.holds(place).await;
+        // The job's process has died; it is handed the lock, and comes again as the same owner.
+        second.releases().await;
+        let again = bed.claimant(kind, "job", claim(4));
+        let fence = again.is_granted().await;
+        assert!(fence > before, "{kind}: {fence} after {before}");
+        // From then on it keeps it.
+        let once_more = bed.claimant(kind, "job", claim(5));
+        assert_eq!(once_more.is_granted().await, fence, "{kind}");
+        once_more.releases().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_cancelled_release_did_not_reach_is_given_back_later() {
+    let bed = Bed::open().await;
+    let holder = bed.claimant(Kind::Lock, "holder", 1);
+    holder.is_granted().await;
+    let has_it = |node: usize| {
+        let told = bed
+            .nodes
+            .node(node)
+            .command(&["EXISTS", Claimant::name().as_str()]);
+        told.unwrap().trim() != "0"
+    };
+    let everywhere = eventually(Duration::from_secs(20), || async { (0..3).all(has_it) });
+    assert!(everywhere.await, "granted on all nodes");
+    for cut_off in [0, 1] {
+        bed.proxies[cut_off].blackhole(Direction::ToServer);
+    }
+    let (name, owner) = (Claimant::name(), holder.owner.clone());
+    let release = holder.store.release(Kind::Lock, name, owner, None);
+    let moment = Duration::from_millis(50);
+    let decided = tokio::time::timeout(moment, release).await;
+    assert!(decided.is_err(), "one of three is not enough: {decided:?}");
+    bed.proxies.iter().for_each(FaultProxy::heal);
+    let gone = eventually(Duration::from_secs(20), || async { !(0..3).any(has_it) });
+    assert!(gone.await, "long before the ttl of {TTL:?} is over");
+}
