@@ -187,7 +187,10 @@ pub async fn a_broken_lock_is_lost(stage: &Stage) {
         .acquire()
         .await
         .unwrap();
+    assert!(guard.verify().await.unwrap());
     b.lock("stock").break_lock().await.unwrap().unwrap();
+    // At once, and before the lease itself knows of it.
+    assert!(!guard.verify().await.unwrap());
     let broken = Instant::now();
     tokio::time::timeout(SOON, guard.lost())
         .await

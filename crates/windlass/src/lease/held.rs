@@ -132,6 +132,30 @@ impl Lease {
         }
     }
 
+    /// Asks the store now whether it is still ours, and changes nothing: neither how long it lives nor
+    /// what [`is_held`](Lease::is_held) says. On a quorum, a majority must say so.
+    ///
+    /// It tells what was true when the store looked. [`renew`](Lease::renew) asks the same, and makes it
+    /// true for another ttl.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future costs nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the store did not answer, nothing is known, and the lease is as it was.
+    pub async fn verify(&self) -> Result<bool> {
+        let terms = &self.claim().terms;
+        // All of them: whose claims end first are not necessarily ours.
+        let look = terms
+            .store
+            .inspect(terms.kind, terms.name.clone(), usize::MAX);
+        let seen = self.keeper().call("verify", self.name(), look).await?;
+        let owner = terms.owner.as_str();
+        Ok(seen.holders.iter().any(|holder| holder.owner == owner))
+    }
+
     fn not_held(&self) -> Error {
         Error::new(ErrorKind::Lost, "renew", "it is not held any more").with_name(self.name())
     }
