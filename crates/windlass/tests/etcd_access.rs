@@ -135,6 +135,31 @@ async fn names_within_names_and_kinds_are_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_can_be_tried_while_those_within_it_come_and_go() {
+    let cluster = EtcdCluster::start().unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    let busy: Vec<_> = (0..16)
+        .map(|n| {
+            let lock = w.lock(&format!("shop/{n}"));
+            tokio::spawn(async move {
+                loop {
+                    let _ = lock.acquire().await.unwrap().release().await;
+                }
+            })
+        })
+        .collect();
+    for _ in 0..20 {
+        let tried = w.lock("shop").try_acquire().await.unwrap();
+        let guard = tried.acquired().expect("nobody has it");
+        let again = w.lock("shop").try_acquire().await.unwrap();
+        assert!(again.is_busy());
+        assert!(guard.release().await.unwrap().was_held());
+    }
+    busy.iter().for_each(|task| task.abort());
+    assert_eq!(w.lock("shop").inspect().await.unwrap().waiters, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_space_of_others_is_left_alone() {
     let cluster = EtcdCluster::start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use windlass::{Coordinator, Options, Released};
+use windlass::{Coordinator, Fence, Options, Order, Released};
 use windlass_testkit::conformance::{SOON, has_waiters, is_free};
 use windlass_testkit::{Direction, EtcdCluster, EtcdVersion, FaultProxy, eventually};
 
@@ -396,4 +396,189 @@ async fn an_uncontended_lock_costs_one_call_each_way() {
         made <= f64::from(2 * CYCLES + CYCLES / 5),
         "{made} calls for {CYCLES} cycles"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compaction_leaves_the_one_ahead_watched() {
+    let cluster = EtcdCluster::start().unwrap();
+    let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
+    let (a, b) = (
+        connect(&cluster).await,
+        through(&cluster, &proxy, 1000 * MS).await,
+    );
+    let holder = a.lock("stock").acquire().await.unwrap();
+    let waiting =
+        tokio::spawn(async move { b.lock("stock").ttl(60_000 * MS).acquire().await.unwrap() });
+    has_waiters(&a, "stock", 1).await;
+    tokio::time::sleep(100 * MS).await; // let it watch
+    proxy.refuse(true);
+    proxy.reset_all();
+    cluster.ctl(&["put", "noise", "1"]).unwrap();
+    let status = cluster.ctl(&["get", "noise", "-w", "fields"]).unwrap();
+    let revision = status
+        .lines()
+        .find_map(|line| line.strip_prefix("\"Revision\" : "))
+        .unwrap();
+    cluster.ctl(&["compact", revision]).unwrap();
+    proxy.refuse(false);
+    proxy.heal();
+    tokio::time::sleep(3000 * MS).await; // let it hear that its watch is over
+    assert!(holder.release().await.unwrap().was_held());
+    // Its next heartbeat would be 20 s away.
+    let guard = tokio::time::timeout(SOON, waiting)
+        .await
+        .expect("still watches the one ahead")
+        .unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_barges_in_does_not_crowd_out_one_who_was_let_in() {
+    let cluster = EtcdCluster::start().unwrap();
+    let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
+    let (a, b) = (connect(&cluster).await, connect(&cluster).await);
+    let slow = through(&cluster, &proxy, SOON).await;
+    let barging = slow.semaphore("jobs", 2).order(Order::Barging);
+    let warm = barging.acquire().await.unwrap(); // so that it has all its leases
+    assert!(warm.release().await.unwrap().was_held());
+    for round in 0..3 {
+        let held = a.semaphore("jobs", 2).acquire().await.unwrap();
+        let waiting = {
+            let heavy = b.semaphore("jobs", 2);
+            tokio::spawn(async move { heavy.acquire_many(2).await.unwrap() })
+        };
+        let lined_up = || async { a.semaphore("jobs", 2).inspect(0).await.unwrap().waiters == 1 };
+        assert!(eventually(SOON, lined_up).await);
+        // It sees room for one at once, and says so 400 ms later; in between, two are let in.
+        proxy.delay(Direction::ToClient, 400 * MS);
+        let barges = {
+            let barging = barging.clone();
+            tokio::spawn(async move { barging.try_acquire().await.unwrap() })
+        };
+        tokio::time::sleep(200 * MS).await;
+        assert!(held.release().await.unwrap().was_held());
+        let heavy = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+        let barged = barges.await.unwrap();
+        proxy.heal();
+        assert!(heavy.is_held());
+        assert!(barged.is_busy(), "three in a room for two, round {round}");
+        assert!(heavy.release().await.unwrap().was_held());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_was_made_anew_is_not_what_was_held() {
+    let cluster = EtcdCluster::start().unwrap();
+    let (a, b) = (connect(&cluster).await, connect(&cluster).await);
+    let first = a.lock("stock").ttl(20_000 * MS).acquire().await.unwrap();
+    let key = cluster
+        .ctl(&["get", "--prefix", "--keys-only", "stock/"])
+        .unwrap();
+    let key = key.trim();
+    let value = cluster.ctl(&["get", "--print-value-only", key]).unwrap();
+    let leases = cluster.ctl(&["lease", "list"]).unwrap();
+    let lease = leases.lines().last().unwrap().trim().to_owned();
+    cluster.ctl(&["del", key]).unwrap();
+    let second = b.lock("stock").ttl(20_000 * MS).acquire().await.unwrap();
+    let on = format!("--lease={lease}");
+    cluster.ctl(&["put", &on, key, value.trim()]).unwrap();
+    let renewed = first.renew().await;
+    assert!(second.is_held());
+    assert!(
+        renewed.is_err() && !first.is_held(),
+        "two hold: {renewed:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_memory_that_was_revoked_is_replaced() {
+    let cluster = EtcdCluster::start().unwrap();
+    let w = connect(&cluster).await;
+    let gate = w.gate("stock");
+    assert!(gate.admit(Fence::new(1)).await.unwrap().is_admitted());
+    let leases = cluster.ctl(&["lease", "list"]).unwrap();
+    let lease = leases.lines().last().unwrap().trim().to_owned();
+    cluster.ctl(&["lease", "revoke", &lease]).unwrap();
+    let works = || async { gate.admit(Fence::new(2)).await.is_ok() };
+    assert!(eventually(SOON, works).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_go_on_after_nobody_was_left_to_watch_for() {
+    let cluster = EtcdCluster::start().unwrap();
+    let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
+    let (a, b) = (
+        connect(&cluster).await,
+        through(&cluster, &proxy, 2000 * MS).await,
+    );
+    let wait = |w: &Coordinator| {
+        let lock = w.lock("stock").ttl(60_000 * MS);
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    for _ in 0..5 {
+        let holder = a.lock("stock").acquire().await.unwrap();
+        let waiting = wait(&b);
+        has_waiters(&a, "stock", 1).await;
+        tokio::time::sleep(50 * MS).await; // let it watch
+        // The only watch ends between two connections.
+        proxy.reset_all();
+        tokio::time::sleep(2 * MS).await;
+        waiting.abort();
+        has_waiters(&a, "stock", 0).await;
+        let waiting = wait(&b);
+        has_waiters(&a, "stock", 1).await;
+        assert!(holder.release().await.unwrap().was_held());
+        // Its next heartbeat would be 20 s away.
+        let guard = tokio::time::timeout(SOON, waiting)
+            .await
+            .expect("woken")
+            .unwrap()
+            .unwrap();
+        assert!(guard.release().await.unwrap().was_held());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_comes_late_leaves_nothing_even_if_nobody_renews() {
+    let cluster = EtcdCluster::start().unwrap();
+    let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
+    let b = connect(&cluster).await;
+    let hosts = format!("{},{}", proxy.addr(), cluster.addr(0));
+    let options = Options::new().call_timeout(500 * MS);
+    let a = loop {
+        let a = options.clone().connect(&cluster.url_of(&hosts)).await;
+        let a = a.unwrap();
+        if proxy.open_connections() > 0 {
+            break a; // it begins with either of them
+        }
+    };
+    let short = |name: &str| a.lock(name).ttl(3000 * MS);
+    let warm = short("other").acquire().await.unwrap(); // so that it has its lease
+    assert!(warm.release().await.unwrap().was_held());
+    let leases = cluster.ctl(&["lease", "list"]).unwrap();
+    let lease = leases.lines().last().unwrap().trim().to_owned();
+    proxy.hold(Direction::ToServer);
+    let asked = {
+        let lock = short("stock");
+        tokio::spawn(async move { lock.acquire().await.map(drop) })
+    };
+    tokio::time::sleep(200 * MS).await; // let it ask
+    asked.abort();
+    tokio::time::sleep(2000 * MS).await; // it is withdrawn the other way
+    // The request arrives now.
+    let on = format!("--lease={lease}");
+    cluster.ctl(&["put", &on, "stock/lock:late", "{}"]).unwrap();
+    let busy = {
+        let lock = short("other");
+        tokio::spawn(async move {
+            loop {
+                let guard = lock.acquire().await.unwrap();
+                let _ = guard.release().await;
+                tokio::time::sleep(20 * MS).await;
+            }
+        })
+    };
+    is_free(&b, "stock").await;
+    assert!(!busy.is_finished());
+    busy.abort();
 }

@@ -10,7 +10,7 @@ use super::line::{Place, taking_part};
 use super::record::Record;
 use super::room::View;
 use super::rooms::{Chair, Views};
-use super::store::Store;
+use super::store::{Expected, Store};
 use super::translate::is_without_lease;
 use super::txn::{MOST_OPS, Txn, all};
 use super::wire::{KeyValue, Op, RangeRequest};
@@ -58,7 +58,7 @@ struct Check {
     renewal: Renewal,
     layout: Layout,
     lease: Arc<Lease>,
-    held: Option<Fence>,
+    expected: Expected,
     ops: Vec<Op>,
 }
 
@@ -72,10 +72,11 @@ impl ClaimStore for Etcd {
                 Kind::Once => Err(unsupported("etcd", "once", "it has no place for results")),
                 _ => store.acquire_in_room(ask).await,
             };
-            if acquired.as_ref().is_err_and(is_without_lease)
-                && let Some(track) = store.untrack(layout.key(), None)
-            {
-                store.doubt(&track.lease);
+            if acquired.as_ref().is_err_and(is_without_lease) {
+                store.leases.forget_memories();
+                if let Some(track) = store.untrack(layout.key(), None) {
+                    store.doubt(&track.lease);
+                }
             }
             acquired
         })
@@ -119,7 +120,10 @@ impl ClaimStore for Etcd {
     }
 
     fn resize(&self, kind: Kind, name: Name, size: u32) -> Pending<'_, Option<u32>> {
-        Box::pin(async move { self.store.resize_room(kind, &name, size).await })
+        Box::pin(async move {
+            let resized = self.store.resize_room(kind, &name, size).await;
+            self.store.remembering(resized)
+        })
     }
 
     fn answer_is_overdue(&self) {
@@ -243,11 +247,11 @@ impl Store {
             track.map(|track| {
                 track.seen = self.clock.now();
                 track.ttl = renewal.ttl;
-                (Arc::clone(&track.lease), track.fence)
+                (Arc::clone(&track.lease), track.fence, track.created)
             })
         };
         match known {
-            Some((lease, held))
+            Some((lease, held, created))
                 if renewal.same_owner != SameOwner::Replace
                     && (renewal.renewed || !lease.shared) =>
             {
@@ -255,12 +259,17 @@ impl Store {
                     Layout::Line(place) => self.ask_line(place, &renewal, held.is_some()),
                     Layout::Room(chair) => self.ask_room(chair),
                 };
+                let expected = Expected {
+                    held,
+                    created,
+                    lease: lease.id,
+                };
                 Ok(Check {
                     at,
                     renewal,
                     layout,
                     lease,
-                    held,
+                    expected,
                     ops,
                 })
             }
@@ -339,12 +348,11 @@ impl Store {
             let answer = match (counts, &check.layout) {
                 (Err(e), _) => Err(e),
                 (Ok(()), Layout::Line(place)) => {
-                    let held = check.held.is_some();
-                    self.renewed_in_line(place, renewal, held, done.revision, next)
+                    self.renewed_in_line(place, renewal, check.expected, done.revision, next)
                         .await
                 }
                 (Ok(()), Layout::Room(chair)) => {
-                    self.renewed_in_room(chair, renewal, check.held, views, next)
+                    self.renewed_in_room(chair, renewal, check.expected, views, next)
                         .await
                 }
             };

@@ -11,7 +11,7 @@ use crate::name::Name;
 
 impl GateStore for Etcd {
     fn admit(&self, name: Name, fence: Fence, remember: Duration) -> Pending<'_, Admission> {
-        Box::pin(async move {
+        let admitted = async move {
             let (link, key) = (&self.store.link, self.store.keys.gate(&name));
             let memory = self.store.leases.memory(remember).await?;
             let mut seen = link.txn(Txn::new().then(get(&key))).await?;
@@ -38,6 +38,7 @@ impl GateStore for Etcd {
                     return Ok(Admission::Admitted);
                 }
             }
-        })
+        };
+        Box::pin(async move { self.store.remembering(admitted.await) })
     }
 }

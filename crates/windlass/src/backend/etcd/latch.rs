@@ -25,17 +25,19 @@ struct Stored {
 impl LatchStore for Etcd {
     fn reset(&self, terms: LatchTerms, count: u32) -> Pending<'_, Reset> {
         Box::pin(async move {
-            self.decide_latch(&terms, None, |latch, _| rules::reset(latch, &terms, count))
-                .await
+            let decide = |latch: Option<&LatchState>, _| rules::reset(latch, &terms, count);
+            let decided = self.decide_latch(&terms, None, decide).await;
+            self.store.remembering(decided)
         })
     }
 
     fn count_down(&self, terms: LatchTerms, by: u32, operation: u128) -> Pending<'_, CountedDown> {
         Box::pin(async move {
-            self.decide_latch(&terms, Some(operation), |latch, is_known| {
+            let decide = |latch: Option<&LatchState>, is_known| {
                 rules::count_down(latch, &terms, by, is_known)
-            })
-            .await
+            };
+            let decided = self.decide_latch(&terms, Some(operation), decide).await;
+            self.store.remembering(decided)
         })
     }
 

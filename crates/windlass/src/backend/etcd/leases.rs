@@ -5,9 +5,10 @@
 //!
 //! **How long a lease is certain to live.** etcd renews a lease on its leader alone, without asking the
 //! others. A leader that was deposed and does not know it yet would say yes, and mean nothing. So a renewal
-//! counts only if a linearizable read that was sent after it has seen the same raft term as was known
-//! before it: then the cluster had no other leader in the meantime, and whoever leads next
-//! lets every lease live for its whole ttl from then on.
+//! counts only if a linearizable read that was sent after it has seen the same raft term as the member
+//! that passed it on had told of before: then the cluster had no other leader in the meantime, and whoever
+//! leads next lets every lease live for its whole ttl from then on. It must be that member's own word. What
+//! another one has told says nothing about a member that was cut off, and still takes itself for the leader.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -55,6 +56,8 @@ pub(super) struct Lease {
     turn: AsyncMutex<()>,
     /// Until when keys may turn up on it that nobody here knows of.
     unsure_until: AtomicU64,
+    /// When such keys were last looked for.
+    swept: AtomicU64,
 }
 
 impl Lease {
@@ -83,6 +86,16 @@ impl Lease {
 
     pub(super) fn is_unsure(&self, now: Moment) -> bool {
         self.shared && now.as_nanos() < self.unsure_until.load(Ordering::SeqCst)
+    }
+}
+
+impl Lease {
+    /// Whether it is time again to look for keys that nobody here knows of: as often as claims are renewed.
+    pub(super) fn is_to_be_swept(&self, now: Moment) -> bool {
+        let last = self.swept.load(Ordering::SeqCst);
+        let next = (Moment::from_nanos(last) + self.ttl / 3).as_nanos();
+        let (order, now) = (Ordering::SeqCst, now.as_nanos());
+        now >= next && self.swept.compare_exchange(last, now, order, order).is_ok()
     }
 }
 
@@ -181,6 +194,12 @@ impl Leases {
         Ok(id)
     }
 
+    /// One of these leases has ended before its time: others take their place when they are needed.
+    pub(super) fn forget_memories(&self) {
+        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        memories.clear();
+    }
+
     /// A lease for one claim alone.
     pub(super) async fn own(&self, ttl: Duration) -> Result<Arc<Lease>> {
         Ok(Arc::new(self.grant(seconds(ttl), false).await?))
@@ -208,6 +227,7 @@ impl Leases {
             renewing: AtomicBool::new(false),
             turn: AsyncMutex::new(()),
             unsure_until: AtomicU64::new(0),
+            swept: AtomicU64::new(sent.as_nanos()),
         })
     }
 
@@ -239,27 +259,41 @@ impl Leases {
     /// Renews, and makes sure that it counts.
     pub(super) async fn renew(&self, lease: &Arc<Lease>) -> Result<()> {
         let renewing = self.keep_alive(lease).await?;
+        let term = self.read_nothing().await?;
+        self.count(lease, renewing, term)
+    }
+
+    /// A linearizable read, for the term that it finds.
+    async fn read_nothing(&self) -> Result<u64> {
         let nothing = RangeRequest {
             key: vec![0],
             count_only: true,
             ..RangeRequest::default()
         };
         let read = self.link.range(nothing).await?;
-        let term = read.header.unwrap_or_default().raft_term;
-        self.count(lease, renewing, term)
+        Ok(read.header.unwrap_or_default().raft_term)
     }
 
     /// Asks to let the lease live on. That counts only when a later read has found the same term:
     /// see [`count`](Leases::count).
     pub(super) async fn keep_alive(&self, lease: &Arc<Lease>) -> Result<Renewing> {
-        let term = self.link.term();
-        let sent = self.clock.now();
-        let ttl = self.lane.keep_alive(&self.link, lease.id).await?;
-        if ttl <= 0 {
-            self.has_ended(lease);
+        for _ in 0..2 {
+            let open = self.link.open().await?;
+            if open.term() == 0 {
+                self.read_nothing().await?; // this member has not told of any yet
+            }
+            let term = open.term();
+            let sent = self.clock.now();
+            let (ttl, by) = self.lane.keep_alive(&self.link, lease.id).await?;
+            if ttl <= 0 {
+                self.has_ended(lease);
+            }
+            if ttl <= 0 || by == open.generation {
+                let alive = ttl > 0;
+                return Ok(Renewing { sent, term, alive });
+            }
         }
-        let alive = ttl > 0;
-        Ok(Renewing { sent, term, alive })
+        Err(unreachable("the connection has changed".to_owned()))
     }
 
     /// A read that was sent after the renewal was answered has found this term.
@@ -326,18 +360,18 @@ struct LaneState {
     /// Which of the streams that were opened one after the other.
     number: u64,
     requests: Option<mpsc::UnboundedSender<KeepAliveRequest>>,
-    waiting: HashMap<i64, VecDeque<oneshot::Sender<i64>>>,
+    waiting: HashMap<i64, VecDeque<oneshot::Sender<(i64, u64)>>>,
 }
 
 impl Lane {
-    /// The ttl that the server answers with: 0 if the lease is gone.
-    async fn keep_alive(&self, link: &Arc<Link>, id: i64) -> Result<i64> {
+    /// The ttl that the server answers with, 0 if the lease is gone; and over which connection it came.
+    async fn keep_alive(&self, link: &Arc<Link>, id: i64) -> Result<(i64, u64)> {
         let answer = self.ask(link, id);
         let answer = answer.await;
         answer.map_err(|_| unreachable("the stream of renewals broke".to_owned()))
     }
 
-    fn ask(&self, link: &Arc<Link>, id: i64) -> oneshot::Receiver<i64> {
+    fn ask(&self, link: &Arc<Link>, id: i64) -> oneshot::Receiver<(i64, u64)> {
         let mut state = lock(&self.0);
         let request = KeepAliveRequest { id };
         let is_open = |requests: &mpsc::UnboundedSender<_>| requests.send(request).is_ok();
@@ -375,9 +409,10 @@ async fn run(
 ) {
     let mut generations = link.generations();
     let opened = link.stream::<_, KeepAliveResponse>(KEEP_ALIVE, Feed(feed));
-    let Ok((mut answers, generation)) = opened.await else {
+    let Ok((mut answers, open)) = opened.await else {
         return;
     };
+    let generation = open.generation;
     loop {
         let answer = tokio::select! {
             answer = answers.message() => answer,
@@ -386,14 +421,14 @@ async fn run(
         };
         match answer {
             Ok(Some(answer)) => {
-                link.learn(&answer);
+                open.learn(&answer);
                 let mut state = lock(lane);
                 let first = state
                     .waiting
                     .get_mut(&answer.id)
                     .and_then(VecDeque::pop_front);
                 if let Some(first) = first {
-                    let _ = first.send(answer.ttl);
+                    let _ = first.send((answer.ttl, generation));
                 }
             }
             Ok(None) => return,
@@ -429,6 +464,36 @@ impl fmt::Debug for Leases {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_renewal_counts_only_in_the_term_it_was_sent_in() {
+        let address = super::super::address::Address::parse("etcd://127.0.0.1:1").unwrap();
+        let link = Arc::new(Link::new(&address, Duration::from_secs(1)).unwrap());
+        let leases = Leases::new(link, Clock::system(), Handle::current());
+        let granted = leases.clock.now();
+        let lease = Lease {
+            id: 1,
+            ttl: Duration::from_secs(10),
+            shared: true,
+            confirmed: AtomicU64::new(granted.as_nanos()),
+            ended: AtomicBool::new(false),
+            renewing: AtomicBool::new(false),
+            turn: AsyncMutex::new(()),
+            unsure_until: AtomicU64::new(0),
+            swept: AtomicU64::new(granted.as_nanos()),
+        };
+        let later = granted + Duration::from_secs(5);
+        let renewing = Renewing {
+            sent: later,
+            term: 7,
+            alive: true,
+        };
+        // Another leader came before or after: what the one before it said means nothing.
+        assert!(leases.count(&lease, renewing, 8).is_err());
+        assert!(!lease.covers(later, lease.ttl));
+        leases.count(&lease, renewing, 7).unwrap();
+        assert!(lease.covers(later, lease.ttl));
+    }
 
     #[test]
     fn seconds_are_never_fewer() {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use super::keys::{Whose, whose};
 use super::leases::Lease;
 use super::record::Record;
-use super::store::{Store, Track, foreign};
+use super::store::{Expected, Store, Track, foreign};
 use super::txn::{Txn, all, delete, get, last, last_before, put};
 use super::watch::Heard;
 use super::wire::{KeyValue, Op, RangeRequest};
@@ -19,6 +19,9 @@ use crate::name::Name;
 
 /// How many of the oldest keys are looked at to find out who holds: others than claims are rare.
 const FEW: i64 = 8;
+
+/// How often a lock is tried that is free, under a name where other things change in the meantime.
+const TRIES: usize = 3;
 
 /// The keys of one claim.
 #[derive(Clone, Debug)]
@@ -218,7 +221,7 @@ impl Store {
         lease: &Arc<Lease>,
     ) -> Result<Option<Acquired>> {
         let mut txn = Txn::new().if_empty(&place.prefix);
-        loop {
+        for _ in 0..TRIES {
             let puts = place.puts(&Record::of(ask), lease.id);
             for op in puts {
                 txn = txn.then(op);
@@ -258,6 +261,37 @@ impl Store {
                 .if_untouched(&place.prefix, revision)
                 .if_absent(&place.key);
         }
+        self.line_up_or_leave(place, ask, lease).await
+    }
+
+    /// The same where other things under the name are written all the time, so that it is never as it was:
+    /// by lining up, and leaving at once if somebody is ahead.
+    async fn line_up_or_leave(
+        self: &Arc<Store>,
+        place: &Place,
+        ask: &Ask,
+        lease: &Arc<Lease>,
+    ) -> Result<Option<Acquired>> {
+        let lined_up = self.line_up(place, ask, lease).await?;
+        let Some(Acquired::Queued { place: fence, .. }) = lined_up else {
+            return Ok(lined_up);
+        };
+        let whole = self.link.range(all(&place.prefix)).await?;
+        let parts = taking_part(&place.prefix, place.kind, whole.kvs)?;
+        let holder = match parts.first() {
+            Some(first) if first.key == place.key.as_bytes() => {
+                let created = fence.get() as i64;
+                return Ok(Some(self.settle(place, ask.wake, created, None)));
+            }
+            Some(first) => {
+                self.describe_in_line(&place.prefix, place.kind, first)
+                    .await?
+            }
+            // It has ended in the meantime.
+            None => return Ok(None),
+        };
+        self.remove(place).await?;
+        Ok(Some(Acquired::Busy(holder)))
     }
 
     /// The same owner again: it keeps what it has.
@@ -329,11 +363,16 @@ impl Store {
         let weak: Weak<Store> = Arc::downgrade(self);
         let waiting = place.clone();
         let tell = move |heard: Heard<'_>| {
+            let lost = matches!(heard, Heard::Lost);
             let over = match heard {
                 Heard::Events(events) => events.iter().any(|event| event.is_deletion()),
                 Heard::Lost => true,
             };
             if let Some(store) = weak.upgrade().filter(|_| over) {
+                if lost {
+                    // Whoever is ahead may be the same, and must be watched anew.
+                    store.stop_waiting(&waiting.key, wake);
+                }
                 let (runtime, place) = (store.runtime.clone(), waiting.clone());
                 runtime.spawn(async move { store.look_ahead(&place, wake).await });
             }
@@ -350,6 +389,16 @@ impl Store {
             }
         };
         drop(before);
+    }
+
+    /// What was watched is not any more.
+    fn stop_waiting(&self, key: &str, wake: WakeAddress) {
+        let before = {
+            let mut tracks = self.tracks();
+            let track = tracks.get_mut(key).filter(|track| track.wake == wake);
+            track.and_then(|track| track.ahead.take())
+        };
+        drop(before); // its watch ends outside the lock
     }
 
     /// The one ahead is gone: is it our turn? Only if our own key is still there, and nobody older is.
@@ -414,10 +463,11 @@ impl Store {
         self: &Arc<Store>,
         place: &Place,
         renewal: &Renewal,
-        held: bool,
+        expected: Expected,
         revision: i64,
         mut found: impl FnMut() -> Result<Vec<KeyValue>>,
     ) -> Result<Renewed> {
+        let held = expected.held.is_some();
         let seen = match needs_record(renewal) {
             false => found()?.pop().map(|kv| (kv, None)),
             true => place
@@ -432,15 +482,21 @@ impl Store {
             return Ok(Renewed::Gone);
         };
         let other = |record: &Record| !record.is_of(renewal.wake);
-        if renewal.same_owner == SameOwner::Respect && record.as_ref().is_some_and(other) {
+        let is_other = record.as_ref().is_some_and(other);
+        if expected.has_ended(&kv) || (renewal.same_owner == SameOwner::Respect && is_other) {
             return Ok(Renewed::Gone);
         }
         let out_of_date = |record: &Record| !record.is_up_to_date(renewal);
-        if held && renewal.write_anew && record.as_ref().is_some_and(out_of_date) {
+        let is_out_of_date = record.as_ref().is_some_and(out_of_date);
+        if expected.is_elsewhere(&kv) || (held && renewal.write_anew && is_out_of_date) {
             return self.rewrite_in_line(place, renewal).await;
         }
         let created = kv.create_revision;
         let ahead = match ahead {
+            // It has lined up again: who is ahead of where it was does not matter.
+            _ if !held && created as u64 != renewal.fence.get() => {
+                self.whoever_is_ahead(place, created).await?
+            }
             Some(kv) if takes_part(&place.prefix, place.kind, &kv)? => Some((kv, revision)),
             Some(_) => self.whoever_is_ahead(place, created).await?,
             None => None,

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -40,8 +40,6 @@ pub(super) struct Link {
     dialling: AsyncMutex<()>,
     /// Which connection is in use: streams over an older one are to be opened anew.
     generation: watch::Sender<u64>,
-    /// The highest term that any answer has told of.
-    term: AtomicU64,
 }
 
 struct Wire {
@@ -56,6 +54,21 @@ pub(super) struct Open {
     pub(super) generation: u64,
     channel: Channel,
     token: Option<MetadataValue<Ascii>>,
+    /// The highest term that this member has told of: what another one says means nothing for it.
+    term: Arc<AtomicU64>,
+}
+
+impl Open {
+    pub(super) fn term(&self) -> u64 {
+        self.term.load(Ordering::SeqCst)
+    }
+
+    /// Takes the term from an answer of this member.
+    pub(super) fn learn(&self, answer: &impl Answer) {
+        if let Some(header) = answer.header() {
+            self.term.fetch_max(header.raft_term, Ordering::SeqCst);
+        }
+    }
 }
 
 impl Link {
@@ -77,7 +90,6 @@ impl Link {
             call_timeout,
             dialling: AsyncMutex::new(()),
             generation: watch::Sender::new(0),
-            term: AtomicU64::new(0),
         })
     }
 
@@ -94,12 +106,11 @@ impl Link {
         for _ in 0..self.endpoints.len() {
             let host = self.wire().host;
             match self.dial(host).await {
-                Ok((channel, token)) => {
+                Ok(dialled) => {
                     let generation = *self.generation.borrow() + 1;
                     let open = Open {
                         generation,
-                        channel,
-                        token,
+                        ..dialled
                     };
                     self.wire().open = Some(open.clone());
                     self.generation.send_replace(generation);
@@ -115,7 +126,7 @@ impl Link {
     }
 
     /// Connects, logs in, and makes sure that it is an etcd that answers.
-    async fn dial(&self, host: usize) -> Result<(Channel, Option<MetadataValue<Ascii>>)> {
+    async fn dial(&self, host: usize) -> Result<Open> {
         let share = self.call_timeout / self.endpoints.len().max(1) as u32;
         let limit = share.max(Duration::from_millis(100));
         let dialled = tokio::time::timeout(limit, async {
@@ -131,6 +142,7 @@ impl Link {
                 generation: 0,
                 channel,
                 token,
+                term: Arc::default(),
             };
             // Whatever it may not tell us, it is an etcd.
             match self.send(&mut open, STATUS, StatusRequest {}).await {
@@ -146,7 +158,7 @@ impl Link {
                     Error::new(ErrorKind::Unreachable, "connect", told)
                 })),
             }?;
-            Ok((open.channel, open.token))
+            Ok(open)
         });
         dialled.await.unwrap_or_else(|_| {
             let message = format!("no answer within {limit:?}");
@@ -159,6 +171,7 @@ impl Link {
             generation: 0,
             channel: channel.clone(),
             token: None,
+            term: Arc::default(),
         };
         let request = AuthenticateRequest {
             name: login.user.clone(),
@@ -227,7 +240,7 @@ impl Link {
             .unary(request, path, ProstCodec::<_, A>::default())
             .await?
             .into_inner();
-        self.learn(&answer);
+        open.learn(&answer);
         Ok(answer)
     }
 
@@ -236,7 +249,7 @@ impl Link {
         &self,
         path: &'static str,
         requests: impl Stream<Item = Q> + Send + 'static,
-    ) -> Result<(Streaming<A>, u64)> {
+    ) -> Result<(Streaming<A>, Open)> {
         let open = self.open().await?;
         let generation = open.generation;
         let opened = async {
@@ -252,9 +265,16 @@ impl Link {
                 .await?;
             Ok(answers.into_inner())
         };
+        let mut generations = self.generations();
+        let opened = tokio::select! {
+            opened = opened => opened,
+            // Given up in the meantime: whoever waits for this one would wait for nothing.
+            _ = generations.wait_for(|now| *now > generation) => {
+                return Err(unreachable("the connection was given up".to_owned()));
+            }
+        };
         opened
-            .await
-            .map(|stream| (stream, generation))
+            .map(|stream| (stream, open.clone()))
             .map_err(|status: Status| {
                 self.stream_ended(generation, &status);
                 translate(status, Changes::Nothing)
@@ -283,30 +303,13 @@ impl Link {
         self.generation.subscribe()
     }
 
-    /// The highest term that any answer has told of.
-    pub(super) fn term(&self) -> u64 {
-        self.term.load(Ordering::SeqCst)
-    }
-
-    /// Takes the term from an answer.
-    pub(super) fn learn(&self, answer: &impl Answer) {
-        if let Some(header) = answer.header() {
-            self.term.fetch_max(header.raft_term, Ordering::SeqCst);
-        }
-    }
-
     pub(super) fn hosts(&self) -> &[String] {
         &self.hosts
     }
 
     /// Asks one of the hosts, whichever is in use.
     pub(super) async fn status_of(&self, host: usize) -> Result<StatusResponse> {
-        let (channel, token) = self.dial(host).await?;
-        let mut open = Open {
-            generation: 0,
-            channel,
-            token,
-        };
+        let mut open = self.dial(host).await?;
         let status = self.send(&mut open, STATUS, StatusRequest {}).await;
         status.map_err(|status| translate(status, Changes::Nothing))
     }

@@ -16,6 +16,9 @@ use crate::backend::{Ask, Kind, Refusal};
 use crate::error::Result;
 use crate::lease::Fence;
 
+/// The most claims that one decision makes sure of.
+const MOST_KEPT: usize = 100;
+
 /// A room, as it was at one revision.
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
@@ -175,6 +178,14 @@ impl View {
         Some((at, &self.seats[at]))
     }
 
+    /// Whether somebody has that for a fence, or may come to have it.
+    pub(super) fn is_taken(&self, revision: i64) -> bool {
+        let fence = Fence::new(revision as u64);
+        self.seats
+            .iter()
+            .any(|seat| seat.fence() == fence || seat.created() == revision)
+    }
+
     /// Whether a waiter needs a higher fence than its place: somebody has overtaken it.
     pub(super) fn was_overtaken(&self, seat: &Seat) -> bool {
         let overtook = self.room.and_then(|room| room.overtook);
@@ -204,6 +215,41 @@ impl View {
         (claimed != share.weight).then_some(Refusal::OtherWeight { claimed })
     }
 
+    /// Those who must stay for nobody who waits to be let in: the first who waits, since those after it
+    /// wait for that one, and holders enough to leave it no room. Nothing is written when they go, so what
+    /// is decided while somebody waits must make sure of them. `None` if they are too many to make sure of.
+    pub(super) fn keeps_out(&self, kind: Kind) -> Option<Vec<&Seat>> {
+        let size = self.size(kind).unwrap_or(0);
+        let waits = |(seat, held): &(&Seat, bool)| !held && seat.record.weight <= size;
+        let Some((first, _)) = self.standing().find(waits) else {
+            return Some(Vec::new());
+        };
+        let mut holders: Vec<&Seat> = self
+            .standing()
+            .filter_map(|(seat, held)| held.then_some(seat))
+            .collect();
+        holders.sort_by_key(|seat| std::cmp::Reverse(seat.record.weight));
+        let mut taken = u64::from(first.record.weight);
+        let mut needed = vec![first];
+        for holder in holders {
+            if taken > u64::from(size) {
+                break;
+            }
+            taken += u64::from(holder.record.weight);
+            needed.push(holder);
+        }
+        (needed.len() <= MOST_KEPT).then_some(needed)
+    }
+
+    /// Those who came no later than that and do not hold: they were too heavy, and in nobody's way.
+    pub(super) fn left_out(&self, through: Option<i64>) -> impl Iterator<Item = &Seat> {
+        let before = move |seat: &Seat| through.is_some_and(|through| seat.created() <= through);
+        let seats = self
+            .standing()
+            .filter(move |(seat, held)| !held && before(seat));
+        seats.map(|(seat, _)| seat)
+    }
+
     /// The last of those that hold and were not written down, for [`Room::through`].
     pub(super) fn held_through(&self) -> Option<i64> {
         let held = self
@@ -230,11 +276,13 @@ mod tests {
                 ..KeyValue::default()
             },
         };
-        View {
+        let mut view = View {
             seats: seats.iter().map(seat).collect(),
             room: Some(Room::of_size(size)),
             ..View::default()
-        }
+        };
+        view.held = view.who_holds(SEM);
+        view
     }
 
     const SEM: Kind = Kind::Semaphore;
@@ -272,6 +320,34 @@ mod tests {
         assert_eq!(room.who_holds(SEM), [true, false, true]);
         room.seats.remove(0);
         assert_eq!(room.who_holds(SEM), [true, true]);
+    }
+
+    #[test]
+    fn who_keeps_the_first_out_is_known() {
+        let kept = |size, seats: &[(i64, u32)]| -> Vec<i64> {
+            let room = view(size, seats);
+            let kept = room.keeps_out(SEM).unwrap();
+            kept.into_iter().map(Seat::created).collect()
+        };
+        assert_eq!(kept(4, &[(1, 1), (2, 3)]), []);
+        // 3 waits for as long as 2 is there, whatever becomes of 1; and 4 for as long as 3 is.
+        assert_eq!(kept(4, &[(1, 1), (2, 2), (3, 3), (4, 1)]), [3, 2]);
+        assert_eq!(kept(4, &[(1, 1), (2, 2), (3, 2), (4, 1)]), [3, 2, 1]);
+        let crowd: Vec<(i64, u32)> = (1..=150).map(|n| (n, 1)).chain([(151, 150)]).collect();
+        assert_eq!(kept(150, &crowd), [151, 1]);
+        let crowd: Vec<(i64, u32)> = (1..=150).map(|n| (n, 1)).chain([(151, 1)]).collect();
+        assert!(view(150, &crowd).keeps_out(SEM).is_none());
+    }
+
+    #[test]
+    fn one_that_was_too_heavy_does_not_come_to_hold_by_a_resize() {
+        let room = view(3, &[(1, 2), (2, 4), (3, 1)]);
+        assert_eq!(room.held, [true, false, true]);
+        let out: Vec<i64> = room
+            .left_out(room.held_through())
+            .map(Seat::created)
+            .collect();
+        assert_eq!(out, [2]);
     }
 
     #[test]

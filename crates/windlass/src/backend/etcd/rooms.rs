@@ -12,8 +12,8 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard as TurnGuard};
 use super::leases::Lease;
 use super::record::{Record, Room};
 use super::room::{Seat, View};
-use super::store::{Store, foreign};
-use super::txn::{Done, Txn, delete, get, put, some};
+use super::store::{Expected, Store, foreign};
+use super::txn::{Done, MOST_OPS, Txn, delete, get, put, some};
 use super::watch::{Heard, Watching};
 use super::wire::{Event, KeyValue, Op};
 use crate::backend::{
@@ -132,7 +132,9 @@ impl Store {
             let size = view.size(chair.kind).unwrap_or(ask.share.size);
             let waits = view.has_waiters(chair.kind);
             let fits = view.fits(size, ask.share.weight);
-            let takes = fits && (!waits || ask.share.order == Order::Barging);
+            let mut takes = fits && (!waits || ask.share.order == Order::Barging);
+            let kept = view.keeps_out(chair.kind).filter(|_| takes && waits);
+            takes = takes && (!waits || kept.is_some());
             if !takes && ask.if_held == IfHeld::Answer {
                 return self.busy(&view).await;
             }
@@ -146,6 +148,7 @@ impl Store {
             if takes {
                 // As it was seen, or not at all: nobody else may have taken the room.
                 txn = txn.if_untouched(&chair.prefix, view.revision);
+                txn = if_nobody_comes_in(txn, chair, &view, kept.unwrap_or_default());
                 if waits {
                     record.barged = true;
                     if let Some(room) = &mut room {
@@ -221,7 +224,16 @@ impl Store {
         let mut txn = Txn::new().if_unchanged(&chair.key, seat.kv.mod_revision);
         let held = view.seat(&chair.key).is_some_and(|(at, _)| view.holds(at));
         let size = view.size(chair.kind).unwrap_or(ask.share.size);
-        if !held && ask.share.order == Order::Barging && view.fits(size, ask.share.weight) {
+        let barges = !held && ask.share.order == Order::Barging;
+        let kept = view.keeps_out(chair.kind).filter(|_| barges);
+        if let Some(kept) = kept
+            && view.fits(size, ask.share.weight)
+        {
+            if view.is_taken(view.revision) {
+                self.touch(chair, &view).await?;
+                return Ok(None);
+            }
+            txn = if_nobody_comes_in(txn, chair, &view, kept);
             // From its place in line to the front, with a fence above all before.
             record.barged = true;
             record.fence = Some(view.revision as u64);
@@ -323,6 +335,11 @@ impl Store {
                 track.and_then(|track| track.fence)
             };
             if known.is_none() && !seat.record.barged && view.was_overtaken(seat) {
+                if view.is_taken(view.revision) {
+                    self.touch(chair, &view).await?;
+                    view = Arc::new(self.view(chair.kind, &chair.prefix).await?);
+                    continue;
+                }
                 let record = Record {
                     fence: Some(view.revision as u64),
                     ..seat.record.clone()
@@ -334,6 +351,8 @@ impl Store {
                 let memory = self.leases.memory(MEMORY).await?;
                 let txn = Txn::new()
                     .if_untouched(&chair.prefix, view.revision)
+                    // It may have been given up, which leaves nothing to be touched.
+                    .if_unchanged(&chair.key, seat.kv.mod_revision)
                     .then(put(&chair.key, record.write(), seat.kv.lease))
                     .then(put(&chair.room, room.write(), memory));
                 self.link.txn(txn).await?;
@@ -349,6 +368,16 @@ impl Store {
             }
             return Ok(Standing::Held(fence));
         }
+    }
+
+    /// Writes what is stored about a room once more, so that there is a revision that is nobody's fence.
+    async fn touch(&self, chair: &Chair, view: &View) -> Result<()> {
+        let memory = self.leases.memory(MEMORY).await?;
+        let room = view.room.unwrap_or_default().write();
+        let txn = Txn::new()
+            .if_untouched(&chair.prefix, view.revision)
+            .then(put(&chair.room, room, memory));
+        self.link.txn(txn).await.map(drop)
     }
 
     /// Opens a barrier for those who are in it, if all have come.
@@ -528,7 +557,7 @@ impl Store {
         self: &Arc<Store>,
         chair: &Chair,
         renewal: &Renewal,
-        held: Option<Fence>,
+        expected: Expected,
         views: &Views,
         mut found: impl FnMut() -> Result<Vec<KeyValue>>,
     ) -> Result<Renewed> {
@@ -536,11 +565,15 @@ impl Store {
             return Ok(Renewed::Gone);
         };
         let record = Record::read(&kv.value).ok_or_else(|| foreign(&kv.key))?;
-        if renewal.same_owner == SameOwner::Respect && !record.is_of(renewal.wake) {
+        let is_other = !record.is_of(renewal.wake);
+        if expected.has_ended(&kv) || (renewal.same_owner == SameOwner::Respect && is_other) {
             return Ok(Renewed::Gone);
         }
+        if expected.is_elsewhere(&kv) {
+            return self.rewrite_in_room(chair, renewal).await;
+        }
         self.remember_room(chair);
-        if let Some(fence) = held {
+        if let Some(fence) = expected.held {
             if renewal.write_anew && !record.is_up_to_date(renewal) {
                 return self.rewrite_in_room(chair, renewal).await;
             }
@@ -714,11 +747,20 @@ impl Store {
                 ..stored
             };
             let memory = self.leases.memory(MEMORY).await?;
-            let txn = Txn::new().if_untouched(&prefix, view.revision).then(put(
+            let mut txn = Txn::new().if_untouched(&prefix, view.revision).then(put(
                 &key,
                 room.write(),
                 memory,
             ));
+            // Nobody may be let in unseen: it would not be among those who are written down.
+            for seat in view.keeps_out(kind).unwrap_or_default() {
+                let key = String::from_utf8_lossy(&seat.kv.key);
+                txn = txn.if_unchanged(&key, seat.kv.mod_revision);
+            }
+            // Nor may one that waits be written down with them. Out of line, it asks again.
+            for seat in view.left_out(room.through).take(MOST_OPS / 2) {
+                txn = txn.then(delete(&String::from_utf8_lossy(&seat.kv.key)));
+            }
             if self.link.txn(txn).await?.succeeded {
                 return Ok(before);
             }
@@ -825,6 +867,18 @@ impl Store {
         let at = hasher.finish() as usize % self.turns.len();
         self.turns[at].lock().await
     }
+}
+
+/// Only if nobody who waits was let in since, and the size is what it was.
+fn if_nobody_comes_in(txn: Txn, chair: &Chair, view: &View, kept: Vec<&Seat>) -> Txn {
+    let txn = txn.if_unchanged(&chair.room, view.room_modified);
+    kept.into_iter()
+        // Its own claim is made sure of anyway.
+        .filter(|seat| seat.kv.key != chair.key.as_bytes())
+        .fold(txn, |txn, seat| {
+            let key = String::from_utf8_lossy(&seat.kv.key);
+            txn.if_unchanged(&key, seat.kv.mod_revision)
+        })
 }
 
 /// Where a claim stands.

@@ -13,6 +13,7 @@ use super::keys::Keys;
 use super::leases::{Lease, Leases};
 use super::link::Link;
 use super::record::Record;
+use super::translate::is_without_lease;
 use super::txn::{Txn, delete, get};
 use super::watch::{Watches, Watching};
 use super::wire::KeyValue;
@@ -60,6 +61,29 @@ pub(super) struct Track {
     pub(super) ahead: Option<(Vec<u8>, Watching)>,
 }
 
+/// What a renewal expects to find.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expected {
+    /// The fence, if it holds.
+    pub(super) held: Option<Fence>,
+    pub(super) created: i64,
+    /// The lease that was renewed.
+    pub(super) lease: i64,
+}
+
+impl Expected {
+    /// Whether what was held has ended, and a key of the same owner was made after that.
+    pub(super) fn has_ended(&self, kv: &KeyValue) -> bool {
+        self.held.is_some() && kv.create_revision != self.created
+    }
+
+    /// Whether the key is on another lease than the one that was renewed: it was to be moved, and whether
+    /// that has happened was not known.
+    pub(super) fn is_elsewhere(&self, kv: &KeyValue) -> bool {
+        kv.lease != self.lease
+    }
+}
+
 impl Store {
     pub(super) fn new(
         link: Arc<Link>,
@@ -102,11 +126,20 @@ impl Store {
     }
 
     /// The lease for a claim that is asked for.
-    pub(super) async fn lease_for(&self, ttl: Duration, renewed: bool) -> Result<Arc<Lease>> {
-        match renewed {
-            true => self.leases.shared(ttl).await,
-            false => self.leases.own(ttl).await,
+    pub(super) async fn lease_for(
+        self: &Arc<Store>,
+        ttl: Duration,
+        renewed: bool,
+    ) -> Result<Arc<Lease>> {
+        if !renewed {
+            return self.leases.own(ttl).await;
         }
+        let lease = self.leases.shared(ttl).await?;
+        // Whoever never holds for long enough to renew keeps the lease alive by asking.
+        if lease.is_to_be_swept(self.clock.now()) {
+            self.sweep(&lease);
+        }
+        Ok(lease)
     }
 
     /// Notes that a claim is about to be asked for, before anything is sent.
@@ -149,10 +182,13 @@ impl Store {
         };
         let mut tracks = self.tracks();
         let (fence, ahead, lease) = match tracks.remove(key) {
-            Some(before) if before.wake == renewal.wake => {
-                (before.fence, before.ahead, Some(before.lease))
+            Some(before) => {
+                // A key that was made anew is at the end of the line, whatever the one before it had.
+                let same_key = before.created == created;
+                let same_claim = before.wake == renewal.wake;
+                let ahead = before.ahead.filter(|_| same_key && same_claim);
+                (before.fence.filter(|_| same_key), ahead, Some(before.lease))
             }
-            Some(before) => (before.fence, None, Some(before.lease)),
             None => (None, None, None),
         };
         let track = Track {
@@ -209,6 +245,15 @@ impl Store {
                 let _ = leases.renew(&lease).await;
             });
         }
+    }
+
+    /// What an attempt to write something that is remembered has come to: without its lease, the next
+    /// attempt takes another one.
+    pub(super) fn remembering<T>(&self, outcome: Result<T>) -> Result<T> {
+        if outcome.as_ref().is_err_and(is_without_lease) {
+            self.leases.forget_memories();
+        }
+        outcome
     }
 
     fn doubt_all_on(&self, lease: i64) {
@@ -285,7 +330,11 @@ impl Store {
     }
 
     /// The lease on which a claim shall be from now on, certain to live for its ttl.
-    pub(super) async fn lease_to_go_on(&self, key: &str, renewal: &Renewal) -> Result<Arc<Lease>> {
+    pub(super) async fn lease_to_go_on(
+        self: &Arc<Store>,
+        key: &str,
+        renewal: &Renewal,
+    ) -> Result<Arc<Lease>> {
         let known = self.tracks().get(key).map(|track| Arc::clone(&track.lease));
         if let Some(lease) = known.filter(|lease| lease.shared == renewal.renewed)
             && self.leases.cover(&lease, renewal.ttl).await?
@@ -296,7 +345,11 @@ impl Store {
     }
 
     /// For one who comes as the same owner: never shorter than was promised to the one before.
-    pub(super) async fn lease_to_take_over(&self, ask: &Ask, before: i64) -> Result<Arc<Lease>> {
+    pub(super) async fn lease_to_take_over(
+        self: &Arc<Store>,
+        ask: &Ask,
+        before: i64,
+    ) -> Result<Arc<Lease>> {
         let (left, _) = self.leases.look(before, false).await?;
         // Told in whole seconds, rounded down.
         let left = left + Duration::from_secs(1);

@@ -189,12 +189,15 @@ impl Drop for Watching {
 async fn run(watches: Weak<Watches>, link: Arc<Link>, mut orders: mpsc::UnboundedReceiver<Order>) {
     let mut pause = FIRST_PAUSE;
     loop {
-        // Nobody watches: wait until somebody does.
-        let nobody = watches
-            .upgrade()
-            .is_none_or(|watches| watches.table().by_id.is_empty());
-        if nobody && orders.recv().await.is_none() {
-            return;
+        // Nobody watches: wait until somebody does. Orders to end what is over already come as well.
+        let nobody = || {
+            let watches = watches.upgrade();
+            watches.is_none_or(|watches| watches.table().by_id.is_empty())
+        };
+        while nobody() {
+            if orders.recv().await.is_none() {
+                return;
+            }
         }
         let began = tokio::time::Instant::now();
         if follow(&watches, &link, &mut orders).await.is_none() {
@@ -221,15 +224,19 @@ async fn follow(
         let watches = watches.upgrade()?;
         let table = watches.table();
         while orders.try_recv().is_ok() {}
+        if table.by_id.is_empty() {
+            // The server would say nothing, not even that the stream is open, and we would wait for that.
+            return Some(());
+        }
         for entry in table.by_id.values() {
             let _ = requests.send(begin(entry.create.clone()));
         }
     }
     let mut generations = link.generations();
-    let Ok((mut answers, generation)) = link.stream::<_, WatchResponse>(WATCH, Feed(feed)).await
-    else {
+    let Ok((mut answers, open)) = link.stream::<_, WatchResponse>(WATCH, Feed(feed)).await else {
         return Some(());
     };
+    let generation = open.generation;
     loop {
         let answer = tokio::select! {
             order = orders.recv() => {
