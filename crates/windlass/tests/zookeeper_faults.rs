@@ -372,3 +372,24 @@ async fn turns_go_on_when_the_numbers_come_round() {
     }
     is_free(&clients[0], "stock").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_whose_answer_was_lost_leaves_nothing_behind() {
+    let (server, proxy) = server_with_proxy();
+    let a = impatient(&through(&proxy, "app")).await;
+    let b = connect(&server.url("app")).await.unwrap();
+    let writer = a.rwlock("stock").write().await.unwrap();
+    proxy.blackhole(Direction::ToClient);
+    // It is a reader now, under another name, and does not know it.
+    assert!(writer.downgrade().await.is_err());
+    proxy.heal();
+    proxy.reset_all();
+    // Its session lives on, and would keep alive what is left.
+    let free = eventually(LONG, || async {
+        let tried = b.rwlock("stock").try_write().await;
+        tried.is_ok_and(|attempt| attempt.acquired().is_some())
+    });
+    assert!(free.await, "a reader is left that nobody knows of");
+    let alive = eventually(LONG, || async { a.rwlock("x").try_read().await.is_ok() });
+    assert!(alive.await);
+}

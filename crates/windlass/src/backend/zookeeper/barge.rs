@@ -20,9 +20,9 @@ impl Store {
     /// Takes what is free, though others wait. `false` if something has changed: look again.
     ///
     /// The claim's name says from then on that it holds. That is safe, since the transaction fails
-    /// unless every holder is still there: as long as they are, none of those who wait has been let in,
-    /// and whoever looks later counts this one. It writes to the parent, so that of two who barge in at
-    /// once one has to look again.
+    /// unless every holder is still there, and the first of those who wait: as long as they are, none
+    /// of those who wait has been let in, and whoever looks later counts this one. It writes to the
+    /// parent, so that of two who barge in at once one has to look again.
     pub(super) async fn barge(
         &self,
         session: &Arc<Session>,
@@ -39,7 +39,9 @@ impl Store {
         let place = own.sequence.text();
         let (old, new) = (path(&own.name), path(&format!("{front}{place}")));
         let parent = paths::of_claims(ask.kind, &ask.name);
-        let holders = view.nodes.iter().zip(&view.held).filter(|(_, held)| **held);
+        let standing = || view.nodes.iter().zip(&view.held);
+        let holders = standing().filter(|(_, held)| **held);
+        let waits = standing().find(|(node, held)| !**held && node.name != own.name);
         let data = ClaimData {
             held: true,
             ..entry.data.clone()
@@ -48,7 +50,10 @@ impl Store {
             old: vec![&old],
             new: &new,
             data: &data,
-            beside: holders.map(|(node, _)| path(&node.name)).collect(),
+            beside: holders
+                .chain(waits)
+                .map(|(node, _)| path(&node.name))
+                .collect(),
             parent: Some((&parent, view.room.bytes(), view.version)),
         };
         if !self.exchange(session, exchange).await? {

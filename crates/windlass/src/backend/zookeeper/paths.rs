@@ -62,9 +62,9 @@ fn escape_part((index, part): (usize, &str)) -> String {
     }
     let mut escaped = String::with_capacity(part.len());
     for c in part.chars() {
-        // What the server does not take, and the sign itself.
-        let refused =
-            matches!(u32::from(c), 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff);
+        // What the server does not take, and the sign itself. It looks at halves of what is beyond
+        // 16 bits, and takes none of them.
+        let refused = matches!(u32::from(c), 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..);
         if refused || c == '%' {
             push_escaped(&mut escaped, c);
         } else {
@@ -136,6 +136,7 @@ mod tests {
             ("a/zookeeper", "a/zookeeper"),
             ("100%", "100%25"),
             ("\u{e000}", "%EE%80%80"),
+            ("\u{1f512}", "%F0%9F%94%92"),
             ("x/lock-0000000042", "x/lock-000000004%32"),
             ("x/0000000042", "x/000000004%32"),
             ("x/42", "x/42"),

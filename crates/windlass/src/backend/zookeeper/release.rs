@@ -36,11 +36,15 @@ impl Store {
             && entry.session.client().state() == SessionState::SyncConnected
         {
             let gone = entry.session.client().delete(&node.path, None);
-            let found = found(entry);
+            let (found, entry) = (found(entry), entry.clone());
             return Box::pin(async move {
                 match gone.await {
                     Ok(()) => Ok(found),
-                    Err(ZkError::NoNode) => Ok(Released::WasGone),
+                    // It may go by another name, if a move of it went unanswered.
+                    Err(ZkError::NoNode) => Ok(match self.delete_node(&entry).await? {
+                        true => found,
+                        false => Released::WasGone,
+                    }),
                     Err(ZkError::SessionExpired) => Ok(Released::WasGone),
                     Err(error) => Err(translate(error)),
                 }
@@ -74,13 +78,16 @@ impl Store {
         if entry.session.has_ended() {
             return Ok(false);
         }
-        if let Some(node) = &entry.node {
-            return delete(&entry.session, &node.path).await;
+        if let Some(node) = &entry.node
+            && delete(&entry.session, &node.path).await?
+        {
+            return Ok(true);
         }
         if !entry.tried {
             return Ok(false);
         }
-        // Its creation went unanswered. What this session asks now is answered after that.
+        // Its creation, or its move to another name, went unanswered. What this session asks now is
+        // answered after that.
         let view = self.view(&entry.session, entry.kind, &entry.name).await?;
         let mut any = false;
         for node in view.nodes.iter().filter(|n| n.mark == Some(entry.mark)) {

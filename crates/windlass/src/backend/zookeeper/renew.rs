@@ -83,7 +83,7 @@ impl Store {
                     break;
                 }
                 Ok(false) => {
-                    self.table.remove(entry.claim);
+                    self.give_up(&entry);
                     answers.push((index, Ok(Renewed::Gone)));
                 }
                 Err(error) => {
@@ -109,7 +109,7 @@ impl Store {
             let answer = match there.await {
                 Ok(Some(_)) => self.renewed(session, &entry, &renewal).await,
                 Ok(None) => {
-                    self.table.remove(entry.claim);
+                    self.give_up(&entry);
                     Ok(Renewed::Gone)
                 }
                 Err(error) => Err(translate(error)),
@@ -117,6 +117,14 @@ impl Store {
             answers.push((index, answer));
         }
         answers
+    }
+
+    /// Forgets a claim whose node is gone. A move of it that went unanswered may have left another one,
+    /// which the session would keep alive.
+    fn give_up(&self, entry: &Entry) {
+        if let Some(entry) = self.table.remove(entry.claim) {
+            tokio::spawn(self.shared().take_away(entry));
+        }
     }
 
     async fn confirm(&self, session: &Session, entry: &Entry) -> Result<bool> {
