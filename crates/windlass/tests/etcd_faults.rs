@@ -413,7 +413,9 @@ async fn compaction_leaves_the_one_ahead_watched() {
     tokio::time::sleep(100 * MS).await; // let it watch
     proxy.refuse(true);
     proxy.reset_all();
-    cluster.ctl(&["put", "noise", "1"]).unwrap();
+    for n in 0..5 {
+        cluster.ctl(&["put", "noise", &n.to_string()]).unwrap();
+    }
     let status = cluster.ctl(&["get", "noise", "-w", "fields"]).unwrap();
     let revision = status
         .lines()

@@ -376,14 +376,24 @@ async fn turns_go_on_when_the_numbers_come_round() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_whose_answer_was_lost_leaves_nothing_behind() {
     let (server, proxy) = server_with_proxy();
-    let a = impatient(&through(&proxy, "app")).await;
+    let a = connect(&through(&proxy, "app")).await.unwrap();
     let b = connect(&server.url("app")).await.unwrap();
     let writer = a.rwlock("stock").write().await.unwrap();
     proxy.blackhole(Direction::ToClient);
+    let downgraded = tokio::spawn(writer.downgrade());
+    let moved = || async {
+        b.rwlock("stock")
+            .try_read()
+            .await
+            .unwrap()
+            .acquired()
+            .is_some()
+    };
+    assert!(eventually(LONG, moved).await, "the server got the request");
     // It is a reader now, under another name, and does not know it.
-    assert!(writer.downgrade().await.is_err());
     proxy.heal();
     proxy.reset_all();
+    assert!(downgraded.await.unwrap().is_err());
     // Its session lives on, and would keep alive what is left.
     let free = eventually(LONG, || async {
         let tried = b.rwlock("stock").try_write().await;

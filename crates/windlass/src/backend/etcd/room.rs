@@ -329,7 +329,7 @@ mod tests {
             let kept = room.keeps_out(SEM).unwrap();
             kept.into_iter().map(Seat::created).collect()
         };
-        assert_eq!(kept(4, &[(1, 1), (2, 3)]), []);
+        assert!(kept(4, &[(1, 1), (2, 3)]).is_empty());
         // 3 waits for as long as 2 is there, whatever becomes of 1; and 4 for as long as 3 is.
         assert_eq!(kept(4, &[(1, 1), (2, 2), (3, 3), (4, 1)]), [3, 2]);
         assert_eq!(kept(4, &[(1, 1), (2, 2), (3, 2), (4, 1)]), [3, 2, 1]);
