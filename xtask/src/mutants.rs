@@ -139,6 +139,20 @@ const MUTANTS: &[Mutant] = &[
         caught_by: &["--test", "redis_failover", "still_answers_is_left"],
     },
     Mutant {
+        breaks: "one sentinel that has heard of a failover is enough",
+        file: "backend/redis/sentinel.rs",
+        from: "now.epoch > ours.epoch && now.address",
+        to: "now.epoch > ours.epoch + 9 && now.address",
+        caught_by: &["--test", "redis_sentinels", "one_sentinel_that_knows"],
+    },
+    Mutant {
+        breaks: "fences grow for those who were connected to the replica before",
+        file: "backend/redis/link.rs",
+        from: "was_replica: greeting.is_replica(),",
+        to: "was_replica: greeting.is_replica() && false,",
+        caught_by: &["--test", "redis_sentinels", "before_it_was_promoted"],
+    },
+    Mutant {
         breaks: "a grant that no replica has is given up",
         file: "backend/replicas.rs",
         from: "self.replicas >= wanted.count",
@@ -605,7 +619,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "an unknown script is loaded, unseen",
-        file: "backend/redis/link.rs",
+        file: "backend/redis/wire.rs",
         from: "Err(failure) if failure.is_unknown_script() => {",
         to: "Err(failure) if failure.is_unknown_script() && false => {",
         caught_by: &["--test", "redis_faults", "a_flushed_script_cache"],

@@ -313,6 +313,27 @@ async fn a_slot_moves_while_a_lock_in_it_is_held_and_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_are_asked_about_where_the_slot_is() {
+    let cluster = Arc::new(RedisCluster::start().unwrap());
+    let w = connect(&cluster).await;
+    let held = w.lock("stock").acquire().await.unwrap();
+    let second = connect(&cluster).await;
+    let waiting = tokio::spawn(async move {
+        let lock = second.lock("stock").replicas(1, 5000 * MS);
+        lock.acquire().await
+    });
+    has_waiters(&w, "stock", 1).await;
+    let moved = blocking(&cluster, |cluster| {
+        cluster.begin_move("stock").unwrap().finish().unwrap();
+    });
+    moved.await.unwrap();
+    // Who waits hears that it is granted, and has not heard yet where.
+    assert!(held.release().await.unwrap().was_held());
+    let next = tokio::time::timeout(SOON, waiting).await.expect("woken");
+    assert!(next.unwrap().unwrap().is_held());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wake_ups_go_on_when_the_node_that_we_listen_at_dies() {
     let cluster = Arc::new(RedisCluster::start().unwrap());
     let (a, b) = (connect(&cluster).await, connect(&cluster).await);

@@ -49,6 +49,10 @@ async fn what_a_url_cannot_mean_is_refused_unsent() {
             "redis+sentinel://a/main?tls_ca=/no/such/file",
             "cannot be read",
         ),
+        (
+            "redis+sentinel://ann:s3cret?more@a/main",
+            "before the \"?\" is not a host",
+        ),
         ("redis+cluster://", "names no server"),
         ("redis+cluster://a,b,a:6379", "named twice"),
         ("redis+cluster://a:x", "is not a host"),
@@ -157,6 +161,10 @@ async fn clusters_say_what_is_wrong() {
     let replica = cluster.nodes().last().unwrap().addr();
     let w = windlass::connect(&format!("redis+cluster://{replica},no-such-host.invalid")).await;
     assert!(w.unwrap().lock("x").acquire().await.is_ok());
+    // However many of those before it do not.
+    let nobody: Vec<String> = (1..=9).map(|port| format!("127.0.0.1:{port}")).collect();
+    let w = windlass::connect(&format!("redis+cluster://{},{replica}", nobody.join(","))).await;
+    assert!(w.unwrap().lock("y").acquire().await.is_ok());
 }
 
 #[tokio::test]

@@ -110,8 +110,14 @@ impl Hosts {
         };
         let mut found: Vec<Address> = Vec::new();
         for host in hosts.split(',') {
-            let address = address(host, default_port)
-                .ok_or_else(|| wrong(format!("{host:?} is not a host, or a host and a port")))?;
+            let address = address(host, default_port).ok_or_else(|| {
+                // Then this may be part of a password.
+                let shown = match query.contains('@') {
+                    true => "what stands before the \"?\"".to_owned(),
+                    false => format!("{host:?}"),
+                };
+                wrong(format!("{shown} is not a host, or a host and a port"))
+            })?;
             if found.contains(&address) {
                 return Err(wrong(format!("{address} is named twice")));
             }

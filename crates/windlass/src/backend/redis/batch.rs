@@ -155,7 +155,9 @@ impl<D: Decision> Batcher<D> {
         let command = |batch: &Vec<D>| D::command(batch.iter(), keys::FENCE);
         let commands: Vec<Cmd> = batches.iter().map(command).collect();
         let ask = async |commands: &[&Cmd]| {
-            let calls = commands.iter().map(|command| self.link.query(command));
+            let calls = commands
+                .iter()
+                .map(|command| self.link.query::<Vec<Value>>(command));
             join_all(calls.map(Box::pin).collect()).await
         };
         let mut replies = ask(&commands.iter().collect::<Vec<_>>()).await;
@@ -174,6 +176,13 @@ impl<D: Decision> Batcher<D> {
             let commands: Vec<&Cmd> = again.iter().map(|&i| &commands[i]).collect();
             for (i, reply) in again.into_iter().zip(ask(&commands).await) {
                 replies[i] = reply;
+            }
+        }
+        for (batch, replies) in batches.iter().zip(&replies) {
+            if let (Some(first), Ok(replies)) = (batch.first(), replies)
+                && replies.iter().any(says_no_master)
+            {
+                self.link.is_no_master(first.name());
             }
         }
         let each = |(batch, replies): (Vec<D>, Result<Vec<Value>, Failure>)| {

@@ -51,6 +51,7 @@ pub(super) struct Cluster {
     links: Mutex<HashMap<Address, Arc<Link>>>,
     /// Held while asking about slots, so that all who need to know share one answer.
     refreshing: tokio::sync::Mutex<()>,
+    /// When that was begun last: what was answered then may not be true any more of what happened later.
     refreshed: Mutex<Option<Instant>>,
     ear: OnceLock<Arc<Link>>,
 }
@@ -128,11 +129,8 @@ impl Cluster {
 
     /// The nodes to listen at, in no order.
     pub(super) fn clients(&self) -> Vec<redis::Client> {
-        let mut known: Vec<Address> = self.known().into_iter().collect();
-        let turn = rand::random_range(0..known.len().max(1));
-        known.rotate_left(turn);
         let client = |address: &Address| self.access.client(address).ok();
-        known.iter().filter_map(client).collect()
+        self.shuffled().iter().filter_map(client).collect()
     }
 
     pub(super) fn layout(&self) -> Layout {
@@ -305,8 +303,35 @@ impl Cluster {
         if done.is_some_and(|done| done > wanted) {
             return Ok(()); // asked since we wanted to know
         }
-        let asked: Vec<Address> = self.known().into_iter().take(ASKED).collect();
-        let most = asked.len() / 2 + 1;
+        let begun = Instant::now();
+        // Not always the same ones first: those may all be gone.
+        let known = self.shuffled();
+        let mut answers = Vec::new();
+        for some in known.chunks(ASKED) {
+            answers.extend(self.ask_about_slots(some).await);
+            if answers.iter().any(|(_, layout)| layout.is_ok()) {
+                break;
+            }
+        }
+        let best = answers
+            .iter()
+            .filter_map(|(_, answer)| answer.as_ref().ok());
+        // Who is cut off from the others knows that the cluster is down, or has not heard of the
+        // newest epoch.
+        let Some(best) = best.max_by_key(|layout| (layout.is_ok, layout.epoch)) else {
+            return Err(nobody_answers(&answers));
+        };
+        self.adopt(best.clone())?;
+        *self
+            .refreshed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(begun);
+        Ok(())
+    }
+
+    /// What each of these says, until most of them have said something.
+    async fn ask_about_slots(&self, nodes: &[Address]) -> Vec<(Address, Result<Layout, Failure>)> {
+        let most = nodes.len() / 2 + 1;
         let ask = |address: Address| {
             let link = self.link(&address);
             Box::pin(async move {
@@ -326,25 +351,11 @@ impl Cluster {
                 (address, layout)
             })
         };
-        let asked = asked.into_iter().map(ask).collect();
+        let asked = nodes.iter().cloned().map(ask).collect();
         let enough = |got: &[(Address, Result<Layout, Failure>)]| {
             got.iter().filter(|(_, layout)| layout.is_ok()).count() >= most
         };
-        let answers = first_until(asked, self.call_timeout / 2, Duration::ZERO, enough).await;
-        let best = answers
-            .iter()
-            .filter_map(|(_, answer)| answer.as_ref().ok());
-        // Who is cut off from the others knows that the cluster is down, or has not heard of the
-        // newest epoch.
-        let Some(best) = best.max_by_key(|layout| (layout.is_ok, layout.epoch)) else {
-            return Err(nobody_answers(&answers));
-        };
-        self.adopt(best.clone())?;
-        *self
-            .refreshed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        Ok(())
+        first_until(asked, self.call_timeout / 2, Duration::ZERO, enough).await
     }
 
     fn refresh_soon(self: &Arc<Cluster>) {
@@ -383,6 +394,13 @@ impl Cluster {
         let table = self.table();
         let masters = table.layout.masters.iter();
         masters.chain(&self.seeds).cloned().collect()
+    }
+
+    fn shuffled(&self) -> Vec<Address> {
+        let mut known: Vec<Address> = self.known().into_iter().collect();
+        let turn = rand::random_range(0..known.len().max(1));
+        known.rotate_left(turn);
+        known
     }
 
     fn link(&self, address: &Address) -> Result<Arc<Link>, Failure> {

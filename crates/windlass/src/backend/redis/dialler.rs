@@ -6,9 +6,8 @@ use std::sync::{Arc, Weak};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Value};
 
-use super::access::Address;
 use super::cluster::Cluster;
-use super::sentinel::Sentinels;
+use super::sentinel::{Appointed, Sentinels};
 use super::translate::{Failure, Refused};
 use crate::error::ErrorKind;
 
@@ -31,8 +30,15 @@ pub(super) struct Greeting {
     role: Option<String>,
     /// Changes whenever a server starts to be a master. Unknown if we may not ask.
     pub(super) reign: Option<Arc<str>>,
-    /// Where it is, if that was to be found out.
-    pub(super) address: Option<Address>,
+    /// Where it is, and since when it is the master, if that was to be found out.
+    pub(super) appointed: Option<Appointed>,
+}
+
+impl Greeting {
+    /// Whether it was a replica: then the reign is another server's.
+    pub(super) fn is_replica(&self) -> bool {
+        matches!(self.role.as_deref(), Some("replica" | "slave"))
+    }
 }
 
 impl Dialler {
@@ -52,13 +58,13 @@ impl Dialler {
         match self {
             Dialler::Server(client) | Dialler::Node(client) => reach(client).await,
             Dialler::Master(sentinels) => {
-                let (address, client) = sentinels.master().await?;
+                let (appointed, client) = sentinels.master().await?;
                 match reach(&client).await {
                     Ok((connection, mut greeting)) => {
-                        greeting.address = Some(address);
+                        greeting.appointed = Some(appointed);
                         Ok((connection, greeting))
                     }
-                    Err(failure) => Err(failure.of_master(&address)),
+                    Err(failure) => Err(failure.of_master(&appointed.address)),
                 }
             }
             Dialler::AnyNode(cluster) => {
@@ -106,15 +112,13 @@ impl Dialler {
                 "the server is not part of a Redis Cluster",
                 "use redis://HOST for one server, redis+sentinel://HOST,HOST/SERVICE for sentinels",
             ),
-            (Dialler::Master(_), _) if greeting.role.as_deref() == Some("replica") => {
-                Err(Failure::Refused(Refused {
-                    kind: ErrorKind::Unreachable,
-                    message: "what the sentinels name as master is a replica: a failover is under \
+            (Dialler::Master(_), _) if greeting.is_replica() => Err(Failure::Refused(Refused {
+                kind: ErrorKind::Unreachable,
+                message: "what the sentinels name as master is a replica: a failover is under \
                               way"
-                    .to_owned(),
-                    hint: "try again in a moment",
-                }))
-            }
+                .to_owned(),
+                hint: "try again in a moment",
+            })),
             _ => Ok(()),
         }
     }
@@ -139,6 +143,7 @@ async fn greet(connection: &mut MultiplexedConnection) -> redis::RedisResult<Gre
             Some(line.trim().to_owned())
         };
         greeting.reign = field("master_replid:").map(Arc::from);
+        greeting.role = greeting.role.or_else(|| field("role:"));
     }
     Ok(greeting)
 }

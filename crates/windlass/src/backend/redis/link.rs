@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, Value};
 
-use super::access::Address;
 use super::dialler::Dialler;
 use super::keys;
 use super::reign::{Assured, Draws, MARGIN};
 use super::replicas::Witness;
 use super::script;
-use super::sentinel::Sentinels;
-use super::translate::Failure;
+use super::sentinel::{Appointed, Sentinels};
+use super::translate::{Failure, Refused};
 use crate::backend::WakeUps;
 use crate::backend::news::Listeners;
+use crate::error::ErrorKind;
 use crate::lease::Fence;
 
 pub(super) struct Link {
@@ -50,8 +50,10 @@ struct Live {
     number: u64,
     /// Changes whenever a server starts to be a master. `None` if we may not know.
     reign: Option<Arc<str>>,
+    /// It was a replica when it was dialled, and the reign is that of its master then.
+    was_replica: bool,
     assured: Arc<Assured>,
-    address: Option<Address>,
+    appointed: Option<Appointed>,
 }
 
 /// How often a script is loaded again for one call: scripts may be flushed just after they were loaded.
@@ -193,7 +195,12 @@ impl Link {
         command: &Cmd,
         draws: Draws,
     ) -> Result<Value, Failure> {
-        let live = self.live().await?;
+        let mut live = self.live().await?;
+        if live.was_replica {
+            // It may have become a master since, whose reign we do not know.
+            self.hang_up(live.number);
+            live = self.live().await?;
+        }
         if !live.assured.has(slot) {
             // Boxed, as it is rare.
             match Box::pin(self.assure_over(&live, slot, fences, mark)).await {
@@ -213,6 +220,14 @@ impl Link {
     ) -> Result<(), Failure> {
         if live.assured.has(slot) {
             return Ok(());
+        }
+        if live.was_replica {
+            self.hang_up(live.number);
+            return Err(Failure::Refused(Refused {
+                kind: ErrorKind::Unreachable,
+                message: "the server is a read-only replica".to_owned(),
+                hint: "connect to the primary",
+            }));
         }
         if let Some(reign) = &live.reign {
             let mut raise = redis::cmd("EVAL");
@@ -286,9 +301,10 @@ impl Link {
         let live = Live {
             connection,
             number,
+            was_replica: greeting.is_replica(),
             reign: greeting.reign,
             assured: Arc::new(Assured::new()),
-            address: greeting.address,
+            appointed: greeting.appointed,
         };
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(live.clone());
         if number > 1 && self.listens {
@@ -311,9 +327,9 @@ impl Link {
         current.as_ref().is_some_and(|live| live.assured.has(slot))
     }
 
-    /// Where the other end is, if that was to be found out and there is a connection.
-    pub(super) fn address(&self) -> Option<Address> {
-        self.current().and_then(|live| live.address)
+    /// Which master the other end is, if sentinels have named it and there is a connection.
+    pub(super) fn appointed(&self) -> Option<Appointed> {
+        self.current().and_then(|live| live.appointed)
     }
 
     /// The sentinels that name the server, if any do.

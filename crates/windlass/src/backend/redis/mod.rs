@@ -138,7 +138,7 @@ impl Redis {
         let link = Link::new(dialler, call_timeout, id, wakeups);
         link.dial().await?;
         if let Some(sentinels) = sentinels {
-            tokio::spawn(sentinel::watch(sentinels, Arc::downgrade(&link)));
+            sentinel::watch(&sentinels, &link);
         }
         Ok((Wire::One(link), capabilities, replicas))
     }

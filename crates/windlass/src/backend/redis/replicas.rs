@@ -13,8 +13,10 @@ use redis::{AsyncConnectionConfig, Cmd, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use super::access::Hosts;
+use super::cluster::Cluster;
 use super::dialler::Dialler;
 use super::link::pipeline;
+use super::topology::Redirection;
 use super::translate::Failure;
 use super::wire::Wire;
 use super::{Redis, keys, script};
@@ -29,6 +31,11 @@ const TIMEOUT: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(60);
 /// Claims asked about in one round.
 const MOST: usize = 256;
+/// Before somebody else is asked, in a cluster whose slots are on their way.
+const PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// How often: nobody has the patience for more.
+const TURNS: u32 = 600;
 
 /// What a URL says about replicas.
 pub(super) fn from_parameters(
@@ -148,8 +155,10 @@ async fn work(
             };
             let was_open = connection.is_some();
             let mut answers = ask(&mut connection).await;
-            if was_open && matches!(&answers, Err(Failure::Sent(e)) if e.is_connection_dropped()) {
-                // It broke while nobody used it. To look and wait a second time does no harm.
+            if was_open && is_doubtful(&answers) {
+                // It broke while nobody used it, or leads to a server that was replaced since. To look and
+                // wait a second time does no harm.
+                connection = None;
                 answers = ask(&mut connection).await;
             }
             let mut answers = answers.map(Vec::into_iter);
@@ -162,6 +171,18 @@ async fn work(
                 let _ = job.answer.send(answer);
             }
         }
+    }
+}
+
+/// Whether another connection might lead to another answer.
+fn is_doubtful(answers: &Result<Vec<Result<Acknowledged, Failure>>, Failure>) -> bool {
+    match answers {
+        Ok(answers) => answers.iter().any(|answer| match answer {
+            Ok(found) => !found.is_held,
+            Err(failure) => failure.is_no_master(),
+        }),
+        Err(Failure::Sent(e)) => e.is_connection_dropped() || e.code().is_some(),
+        Err(_) => false,
     }
 }
 
@@ -239,13 +260,40 @@ impl Redis {
         check.arg(kind.word()).arg(owner.as_str());
         let answer = match &*self.link {
             Wire::One(link) => link.witness().ask(check, wanted).await,
-            Wire::Many(cluster) => {
-                let link = cluster.owner(keys::slot(&name)).await?;
-                link.witness().ask(check, wanted).await
-            }
+            Wire::Many(cluster) => ask_owner(cluster, keys::slot(&name), check, wanted).await,
         };
         answer.map_err(|failure| explain(failure, &wanted))
     }
+}
+
+/// Asks the node that has the slot, which may be another one than a moment ago. Whoever waits for the answer
+/// has a limit.
+async fn ask_owner(
+    cluster: &Arc<Cluster>,
+    slot: u16,
+    check: Cmd,
+    wanted: Replicas,
+) -> Result<Acknowledged, Failure> {
+    let mut pause = PAUSE;
+    for _ in 0..TURNS {
+        let link = cluster.owner(slot).await?;
+        let answer = link.witness().ask(check.clone(), wanted).await;
+        match answer.as_ref().map_err(|f| Redirection::of(f, "")) {
+            Err(Redirection::Moved(_) | Redirection::Ask(_) | Redirection::TryAgain) => {}
+            Err(Redirection::Unsent) => {
+                let _ = cluster.refresh().await;
+                if Arc::ptr_eq(&cluster.owner(slot).await?, &link) {
+                    return answer;
+                }
+                continue;
+            }
+            _ => return answer,
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        let _ = cluster.refresh().await;
+    }
+    Err(strange())
 }
 
 fn explain(failure: Failure, wanted: &Replicas) -> Error {

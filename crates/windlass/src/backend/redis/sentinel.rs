@@ -5,6 +5,8 @@
 //! of it within seconds, and name the old master until then, which may have come back by now and believe
 //! itself a master. So all are waited for, but when most have answered, the others only for a moment. If
 //! fewer answer, what they say has to do.
+//!
+//! All are listened to as well: the one that was chosen to listen to might be the one that is cut off.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -26,7 +28,7 @@ const EXAMPLE: &str =
 const PORT: u16 = 26379;
 /// How long the last sentinels are waited for, when most have answered.
 const GRACE: Duration = Duration::from_millis(250);
-/// Between two tries to listen to a sentinel.
+/// Between two looks at a sentinel that is listened to, and two tries to listen to it.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The sentinels of one service, and how to reach what they name.
@@ -37,18 +39,34 @@ pub(super) struct Sentinels {
     call_timeout: Duration,
 }
 
+/// A server that sentinels have made the master, and by which of their decisions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Appointed {
+    pub(super) address: Address,
+    /// The higher, the newer: the number, and whether whoever says so is just about to tell the others.
+    age: (u64, bool),
+}
+
 /// What a sentinel knows of the service.
 pub(super) struct Known {
     pub(super) master: Address,
-    /// It has just promoted this one, and has not told the others yet.
-    is_leading: bool,
     pub(super) fields: std::collections::HashMap<String, String>,
 }
 
 impl Known {
-    /// The higher, the newer. Until a failover is over, its leader counts by the number before.
-    fn age(&self) -> (u64, bool) {
-        (self.number("config-epoch"), self.is_leading)
+    /// Among the fields, the leader of a failover tells of the old address until the other replicas follow
+    /// the new master.
+    fn is_leading(&self) -> bool {
+        let port = self.master.port.to_string();
+        let differs = |field: &str, now: &str| self.fields.get(field).is_some_and(|was| was != now);
+        differs("ip", &self.master.host) || differs("port", &port)
+    }
+
+    fn appointed(&self) -> Appointed {
+        Appointed {
+            address: self.master.clone(),
+            age: (self.number("config-epoch"), self.is_leading()),
+        }
     }
 
     pub(super) fn number(&self, field: &str) -> u64 {
@@ -124,17 +142,20 @@ impl Sentinels {
         self.count() / 2 + 1
     }
 
-    /// Where the master is.
-    pub(super) async fn master(&self) -> Result<(Address, redis::Client), Failure> {
+    /// Who is the master.
+    pub(super) async fn master(&self) -> Result<(Appointed, redis::Client), Failure> {
         let answers = self.ask_all(GRACE).await;
-        let best = answers
+        let known = answers
             .iter()
             .filter_map(|(_, answer)| answer.as_ref().ok());
-        let Some(best) = best.max_by_key(|known| known.age()) else {
+        let Some(best) = known.map(Known::appointed).max_by_key(|known| known.age) else {
             return Err(self.nobody_knows(answers));
         };
-        let client = self.servers.client(&best.master).map_err(Failure::Unsent)?;
-        Ok((best.master.clone(), client))
+        let client = self
+            .servers
+            .client(&best.address)
+            .map_err(Failure::Unsent)?;
+        Ok((best, client))
     }
 
     /// What each sentinel says; those that come later than most by more than `grace` are left out.
@@ -220,25 +241,33 @@ impl Sentinels {
 }
 
 async fn look(connection: &mut MultiplexedConnection, service: &str) -> redis::RedisResult<Known> {
-    let mut question = redis::pipe();
-    question.cmd("SENTINEL").arg("MASTER").arg(service);
-    question
-        .cmd("SENTINEL")
-        .arg("GET-MASTER-ADDR-BY-NAME")
-        .arg(service);
-    let answers = connection.send_packed_commands(&question, 0, 2).await?;
-    let strange = || redis::RedisError::from((redis::ErrorKind::Parse, "a strange answer"));
-    let [known, named]: [Value; 2] = answers.try_into().map_err(|_| strange())?;
-    let fields = match known {
-        Value::ServerError(e) => return Err(e.into()),
-        answer => fields(&answer),
+    let mut questions = redis::Pipeline::new();
+    for question in ["MASTER", "GET-MASTER-ADDR-BY-NAME"] {
+        questions.cmd("SENTINEL").arg(question).arg(service);
+    }
+    let answers = connection.send_packed_commands(&questions, 0, 2).await?;
+    let fields = match answers.first() {
+        Some(Value::ServerError(e)) => return Err(e.clone().into()),
+        Some(answer) => fields(answer),
+        None => Default::default(),
     };
-    let (host, port): (String, u16) = redis::from_redis_value(named)?;
-    let before = fields.get("ip").zip(fields.get("port"));
-    let is_leading = before.is_some_and(|(ip, at)| *ip != host || *at != port.to_string());
+    let strange = || redis::RedisError::from((redis::ErrorKind::Parse, "a strange answer"));
+    // The sentinel that leads a failover tells of the old address among the fields, with the epoch of the
+    // new one, for as long as the other replicas are being told; asked for the address alone, of the new.
+    let named = answers.get(1).and_then(|answer| {
+        let (host, port): (String, String) = redis::from_redis_value_ref(answer).ok()?;
+        Some((host, port))
+    });
+    let (host, port) = match named {
+        Some(named) => named,
+        None => (
+            fields.get("ip").ok_or_else(strange)?.clone(),
+            fields.get("port").ok_or_else(strange)?.clone(),
+        ),
+    };
+    let port = port.parse().map_err(|_| strange())?;
     Ok(Known {
         master: Address { host, port },
-        is_leading,
         fields,
     })
 }
@@ -268,7 +297,8 @@ impl AsyncPushSender for Ear {
         };
         if info.kind == PushKind::Message
             && let Some(Value::BulkString(text)) = info.data.get(1)
-            && String::from_utf8_lossy(text).split(' ').next() == Some(&self.1)
+            && let Some(new) = switched_to(&String::from_utf8_lossy(text), &self.1)
+            && link.appointed().is_some_and(|ours| ours.address != new)
         {
             link.leave();
         }
@@ -276,12 +306,34 @@ impl AsyncPushSender for Ear {
     }
 }
 
-/// Listens to one sentinel after the other, for as long as the link lives.
-pub(super) async fn watch(sentinels: Arc<Sentinels>, link: Weak<Link>) {
-    let mut turn = 0;
+/// The new address in `SERVICE OLD-HOST OLD-PORT NEW-HOST NEW-PORT`, if it is about that service.
+fn switched_to(announcement: &str, service: &str) -> Option<Address> {
+    let words = announcement.strip_prefix(service)?.strip_prefix(' ')?;
+    let words: Vec<&str> = words.split(' ').collect();
+    let [_, _, host, port] = words[..] else {
+        return None;
+    };
+    Some(Address {
+        host: host.to_owned(),
+        port: port.parse().ok()?,
+    })
+}
+
+/// Listens to all sentinels, for as long as the link lives.
+pub(super) fn watch(sentinels: &Arc<Sentinels>, link: &Arc<Link>) {
+    for which in 0..sentinels.count() {
+        tokio::spawn(watch_one(
+            Arc::clone(sentinels),
+            which,
+            Arc::downgrade(link),
+        ));
+    }
+}
+
+async fn watch_one(sentinels: Arc<Sentinels>, which: usize, link: Weak<Link>) {
+    let (_, client) = &sentinels.sentinels[which];
+    let mut was_lost = false;
     while link.strong_count() > 0 {
-        let (_, client) = &sentinels.sentinels[turn % sentinels.count()];
-        turn += 1;
         let ear = Ear(link.clone(), sentinels.service.clone());
         let config = config(sentinels.call_timeout).set_push_sender(ear);
         let listening = async {
@@ -289,23 +341,53 @@ pub(super) async fn watch(sentinels: Arc<Sentinels>, link: Weak<Link>) {
                 .get_multiplexed_async_connection_with_config(&config)
                 .await?;
             connection.subscribe("+switch-master").await?;
-            // What was announced before that was not heard.
-            let master = sentinels.master().await;
-            if let (Ok((master, _)), Some(link)) = (master, link.upgrade())
-                && link.address().is_some_and(|at| at != master)
-            {
-                link.leave();
+            if was_lost {
+                // It may have been set up anew, and count its decisions from the beginning.
+                let master = sentinels.master().await;
+                if let (Ok((master, _)), Some(link)) = (master, link.upgrade())
+                    && link
+                        .appointed()
+                        .is_some_and(|ours| ours.address != master.address)
+                {
+                    link.leave();
+                }
             }
-            // Until it breaks, or the link is gone: a sentinel that hangs is noticed.
+            // Until it breaks, or the link is gone. An announcement may have been missed, or the link have
+            // been dialled since by the word of those who had not heard of it; and a sentinel that hangs is
+            // noticed.
             while link.strong_count() > 0 {
+                let known = look(&mut connection, &sentinels.service).await?;
+                let now = known.appointed();
+                let replaced = |ours: Appointed| now.age > ours.age && now.address != ours.address;
+                if let Some(link) = link.upgrade()
+                    && link.appointed().is_some_and(replaced)
+                {
+                    link.leave();
+                }
                 tokio::time::sleep(PAUSE).await;
-                redis::cmd("PING").exec_async(&mut connection).await?;
             }
             redis::RedisResult::Ok(())
         };
         if let Err(e) = listening.await {
             tracing::debug!(error = %e, "a sentinel was lost");
+            was_lost = true;
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announcements_are_understood() {
+        let to = |text, service| switched_to(text, service).map(|a| a.to_string());
+        let text = "main one 10.0.0.1 6379 10.0.0.2 6380";
+        assert_eq!(to(text, "main one").as_deref(), Some("10.0.0.2:6380"));
+        assert_eq!(to(text, "main"), None);
+        assert_eq!(to("main2 a 1 b 2", "main"), None);
+        assert_eq!(to("main a 1 ::1 2", "main").as_deref(), Some("[::1]:2"));
+        assert_eq!(to("main a 1", "main"), None);
     }
 }

@@ -149,8 +149,9 @@ fn refusal_by_code(code: &str) -> Option<Error> {
             "the server is a read-only replica",
             "connect to the primary",
         ),
+        // A redirection comes this far when there was no time left to follow it.
         "LOADING" | "BUSY" | "MASTERDOWN" | "UNBLOCKED" | "TRYAGAIN" | "CLUSTERDOWN"
-        | "NOREPLICAS" | "MISCONF" => (
+        | "NOREPLICAS" | "MISCONF" | "MOVED" | "ASK" => (
             ErrorKind::Unreachable,
             "the server is not ready",
             "try again in a moment",

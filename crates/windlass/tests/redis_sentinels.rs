@@ -1,0 +1,259 @@
+//! Sentinels that do not agree, or have not all heard yet: who is believed, and for how long.
+//!
+//! The sentinels are played, so that they say exactly what is wanted; the servers are real.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use windlass::Coordinator;
+use windlass_testkit::{Flavor, RedisServer, eventually};
+
+const MS: Duration = Duration::from_millis(1);
+/// A few looks at the sentinels, on a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+
+/// What a sentinel says.
+#[derive(Clone, Copy, Debug)]
+struct Says {
+    /// Among the fields of the service.
+    field: u16,
+    /// Asked for the address alone.
+    address: u16,
+    epoch: u64,
+}
+
+impl Says {
+    fn plainly(server: &RedisServer, epoch: u64) -> Says {
+        Says {
+            field: server.port(),
+            address: server.port(),
+            epoch,
+        }
+    }
+}
+
+/// A sentinel that announces nothing, and says what it is told to.
+struct Sentinel {
+    addr: SocketAddr,
+    says: Arc<Mutex<Says>>,
+}
+
+impl Sentinel {
+    async fn start(says: Says) -> Sentinel {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let says = Arc::new(Mutex::new(says));
+        let shared = Arc::clone(&says);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(answer_all(stream, Arc::clone(&shared)));
+            }
+        });
+        Sentinel { addr, says }
+    }
+
+    fn now(&self, says: Says) {
+        *self.says.lock().unwrap() = says;
+    }
+}
+
+async fn answer_all(stream: TcpStream, says: Arc<Mutex<Says>>) -> std::io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    loop {
+        let number = async |stream: &mut BufReader<TcpStream>, line: &mut String| {
+            line.clear();
+            stream.read_line(line).await?;
+            let digits = line.trim_end().get(1..).unwrap_or("");
+            digits.parse().map_err(std::io::Error::other)
+        };
+        let count: usize = number(&mut stream, &mut line).await?;
+        let mut words = Vec::new();
+        for _ in 0..count {
+            let length: usize = number(&mut stream, &mut line).await?;
+            let mut word = vec![0; length + 2];
+            stream.read_exact(&mut word).await?;
+            words.push(String::from_utf8_lossy(&word[..length]).to_ascii_uppercase());
+        }
+        let now = *says.lock().unwrap();
+        let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let answer = match words.as_slice() {
+            ["HELLO", ..] => format!("%1\r\n{}{}", bulk("mode"), bulk("sentinel")),
+            ["SENTINEL", "MASTER", _] => {
+                let fields = [
+                    ("ip", "127.0.0.1".to_owned()),
+                    ("port", now.field.to_string()),
+                    ("config-epoch", now.epoch.to_string()),
+                ];
+                let fields = fields.map(|(key, value)| bulk(key) + &bulk(&value));
+                format!("%3\r\n{}", fields.concat())
+            }
+            ["SENTINEL", ..] => {
+                let port = now.address.to_string();
+                format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(&port))
+            }
+            ["SUBSCRIBE", channel] => {
+                let channel = channel.to_ascii_lowercase();
+                format!(">3\r\n{}{}:1\r\n", bulk("subscribe"), bulk(&channel))
+            }
+            _ => "+OK\r\n".to_owned(),
+        };
+        stream.get_mut().write_all(answer.as_bytes()).await?;
+    }
+}
+
+async fn three(says: Says) -> Vec<Sentinel> {
+    let mut sentinels = Vec::new();
+    for _ in 0..3 {
+        sentinels.push(Sentinel::start(says).await);
+    }
+    sentinels
+}
+
+fn url(sentinels: &[Sentinel]) -> String {
+    let hosts: Vec<String> = sentinels.iter().map(|s| s.addr.to_string()).collect();
+    format!("redis+sentinel://{}/main", hosts.join(","))
+}
+
+async fn connect(sentinels: &[Sentinel]) -> Coordinator {
+    windlass::connect(&url(sentinels)).await.unwrap()
+}
+
+/// Whether a lock that is acquired now is on that server.
+async fn locks_at(w: &Coordinator, server: &RedisServer) -> bool {
+    let Ok(guard) = w.lock("where").acquire().await else {
+        return false;
+    };
+    let owner = server.command(&["GET", "where"]).unwrap();
+    let there = owner == guard.owner().as_str();
+    let _ = guard.release().await;
+    there
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_sentinel_that_knows_better_is_enough_to_leave_an_old_master() {
+    let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    // Whichever of them is the one that has heard of it, and without a word of its own.
+    for informed in 0..3 {
+        let sentinels = three(Says::plainly(&old, 1)).await;
+        let w = connect(&sentinels).await;
+        assert!(locks_at(&w, &old).await);
+        sentinels[informed].now(Says::plainly(&new, 2));
+        assert!(
+            eventually(SOON, || locks_at(&w, &new)).await,
+            "number {informed} knows"
+        );
+        for _ in 0..10 {
+            assert!(locks_at(&w, &new).await, "and is not forgotten");
+            tokio::time::sleep(100 * MS).await;
+        }
+        // Nobody goes back for one that is behind.
+        sentinels[informed].now(Says::plainly(&new, 3));
+        let another = connect(&sentinels).await;
+        assert!(eventually(SOON, || locks_at(&another, &new)).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_leads_a_failover_is_asked_for_the_new_address() {
+    let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    // As a sentinel does it while the other replicas are being told: the new epoch, and the old address among
+    // the fields.
+    let leading = Says {
+        field: old.port(),
+        address: new.port(),
+        epoch: 2,
+    };
+    let sentinels = three(leading).await;
+    let w = connect(&sentinels).await;
+    assert!(locks_at(&w, &new).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_are_asked_about_where_the_lock_is() {
+    let start = || {
+        let server = RedisServer::builder().binary(Flavor::Valkey);
+        server.append_only(true).start().unwrap()
+    };
+    let (old, new) = (start(), start());
+    let sentinels = three(Says::plainly(&old, 1)).await;
+    let on_disk = "?replicas=0&replicas_on_disk=yes&replicas_timeout=5s";
+    let w = windlass::connect(&(url(&sentinels) + on_disk)).await;
+    let w = w.unwrap();
+    assert!(locks_at(&w, &old).await);
+    // The old one answers as before, and has never heard of what is locked on the new one.
+    for sentinel in &sentinels {
+        sentinel.now(Says::plainly(&new, 2));
+    }
+    assert!(eventually(SOON, || locks_at(&w, &new)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demoted_server_is_hung_up_on_whatever_was_asked() {
+    let server = RedisServer::start().unwrap();
+    let w = windlass::connect(&server.url()).await.unwrap();
+    let limiter = w.limiter("mail", windlass::Quota::new(5, Duration::from_secs(3600)));
+    let allowed = |answers: Vec<windlass::Result<windlass::Decision>>| {
+        let mut answers = answers.into_iter();
+        answers.all(|answer| answer.is_ok_and(|decision| decision.is_allowed()))
+    };
+    assert!(allowed(limiter.check_all(["ann", "ben"]).await));
+    let ours = || {
+        let clients = server.command(&["CLIENT", "LIST"]).unwrap();
+        let ours = clients.lines().find(|line| line.contains("resp=3"));
+        let id = ours.and_then(|line| line.split(' ').next());
+        id.map(str::to_owned)
+    };
+    let before = ours().expect("connected");
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
+    assert!(!allowed(limiter.check_all(["ann", "ben"]).await));
+    server.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    assert!(allowed(limiter.check_all(["ann", "ben"]).await));
+    // The same server, but another reign.
+    let renewed = eventually(SOON, || async { ours().is_some_and(|id| id != before) });
+    assert!(renewed.await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fences_grow_for_whoever_was_connected_to_the_replica_before_it_was_promoted() {
+    let master = RedisServer::start().unwrap();
+    let port = master.port().to_string();
+    let replica = RedisServer::builder().config("replicaof", format!("127.0.0.1 {port}"));
+    let replica = replica.start().unwrap();
+    // Twice, so that the reign is written down; and far ahead of the clock, which so is of no help.
+    for _ in 0..2 {
+        let w = windlass::connect(&master.url()).await.unwrap();
+        drop(w.lock("stock").acquire().await.unwrap());
+        let ahead = ["INCRBY", "windlass:fence", "3600000000"];
+        master.command(&ahead).unwrap();
+    }
+    let counter = master.command(&["GET", "windlass:fence"]).unwrap();
+    let synced = eventually(SOON, || async {
+        let there = replica.command(&["GET", "windlass:fence"]).unwrap();
+        there == counter && replica.command(&["GET", "windlass:reign"]).unwrap() != ""
+    });
+    assert!(synced.await);
+    let early = windlass::connect(&replica.url()).await.unwrap();
+    // What is granted from here on never reaches the replica.
+    replica.command(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
+    let w = windlass::connect(&master.url()).await.unwrap();
+    let mut highest = 0;
+    for _ in 0..50 {
+        let guard = w.lock("stock").acquire().await.unwrap();
+        highest = guard.fence().get();
+        assert!(guard.release().await.unwrap().was_held());
+    }
+    master.kill().unwrap();
+    replica.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    replica.command(&["DEL", "stock"]).unwrap();
+    let next = early.lock("stock").acquire().await.unwrap();
+    assert!(
+        next.fence().get() > highest,
+        "{} after {highest}",
+        next.fence()
+    );
+}
