@@ -315,11 +315,13 @@ async fn a_slot_moves_while_a_lock_in_it_is_held_and_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_are_asked_about_where_the_slot_is() {
     let cluster = Arc::new(RedisCluster::start().unwrap());
-    let w = connect(&cluster).await;
+    let patient = Options::new().call_timeout(Duration::from_secs(5));
+    let w = patient.connect(&cluster.url()).await.unwrap();
     let held = w.lock("stock").acquire().await.unwrap();
-    let second = connect(&cluster).await;
+    let patient = Options::new().call_timeout(Duration::from_secs(5));
+    let second = patient.connect(&cluster.url()).await.unwrap();
     let waiting = tokio::spawn(async move {
-        let lock = second.lock("stock").replicas(1, 5000 * MS);
+        let lock = second.lock("stock").replicas(1, 10 * SOON);
         lock.acquire().await
     });
     has_waiters(&w, "stock", 1).await;
@@ -329,7 +331,9 @@ async fn replicas_are_asked_about_where_the_slot_is() {
     moved.await.unwrap();
     // Who waits hears that it is granted, and has not heard yet where.
     assert!(held.release().await.unwrap().was_held());
-    let next = tokio::time::timeout(SOON, waiting).await.expect("woken");
+    let next = tokio::time::timeout(6 * SOON, waiting)
+        .await
+        .expect("woken");
     assert!(next.unwrap().unwrap().is_held());
 }
 

@@ -34,8 +34,6 @@ mod table;
 mod warehouse;
 mod weather;
 
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -52,6 +50,7 @@ use crate::exit::Exit;
 use crate::failure::{Advice, Failure};
 use crate::printer::Printer;
 use keys::Keys;
+use page::PageFile;
 use plan::{Plan, Row};
 use report::{Report, Shown, Tried};
 
@@ -216,7 +215,7 @@ pub(super) async fn show(
     let grounds = prepared.grounds(args.stock, args.ports);
     // Before the sales, not after half a minute of them.
     let file = match &args.html {
-        Some(path) => Some(File::create(path).map_err(|e| unwritable(path, &e))?),
+        Some(path) => Some(PageFile::open(path).map_err(|e| unwritable(path, &e))?),
         None => None,
     };
     let mut report = Report::new(prepared, &grounds);
@@ -239,8 +238,8 @@ pub(super) async fn show(
     }
     live.end(|width| table::all(&report, width, printer));
     table::verdicts(&report, printer);
-    if let (Some(path), Some(mut file)) = (&args.html, file) {
-        let written = file.write_all(page::page(&report).as_bytes());
+    if let (Some(path), Some(file)) = (&args.html, file) {
+        let written = file.write(&page::page(&report));
         written.map_err(|e| unwritable(path, &e))?;
         printer.note(format_args!("the report is in {}", path.display()));
     }

@@ -55,6 +55,16 @@ impl Plan {
         }
     }
 
+    /// How long nothing may happen before the sale is stuck for good. A key without an end needs no more than a
+    /// moment to be seen; others go on when a claim ends, which is when the store says so: a session of ZooKeeper
+    /// may live ten times as long as was asked for. And a busy machine is no fault.
+    pub(super) fn patience(&self) -> Duration {
+        match (self.weather, self.guard) {
+            (Weather::Foul, Guard::Setnx | Guard::SetnxExpire) => Duration::from_secs(3),
+            _ => Duration::from_secs(20),
+        }
+    }
+
     /// The faults of this sale, one after the other, and early: a stock is soon sold.
     pub(super) fn faults(&self, stock: u32) -> Vec<Fault> {
         let step = (stock / 16).clamp(1, 3);
@@ -237,5 +247,17 @@ mod tests {
             assert!(faults.is_sorted_by_key(|fault| fault.turn));
         }
         assert!(Row::Polled.fair().unwrap().faults(100).is_empty());
+    }
+
+    #[test]
+    fn nobody_gives_up_on_a_claim_that_will_end() {
+        // With ticks of 2 s, no session of ZooKeeper is shorter.
+        let longest = Duration::from_secs(4);
+        for guard in [Guard::SetPx, Guard::Owner, Guard::Lock, Guard::Fence] {
+            let foul = Row::Guard(guard).foul().unwrap();
+            assert!(foul.patience() > 2 * (longest + FAULT_LASTS), "{guard:?}");
+        }
+        let stuck = Row::Guard(Guard::Setnx).foul().unwrap();
+        assert!(stuck.patience() > 2 * FAULT_LASTS);
     }
 }

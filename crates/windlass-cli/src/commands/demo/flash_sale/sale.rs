@@ -17,8 +17,6 @@ use crate::failure::Failure;
 
 /// For all buyers to find their way to a shop.
 const GATHERING: Duration = Duration::from_secs(30);
-/// A sale in which nothing happens for so long is stuck for good: no fault lasts half as long.
-const PATIENCE: Duration = Duration::from_secs(3);
 /// How often somebody who watches is shown how it goes.
 const GLANCE: Duration = Duration::from_millis(80);
 
@@ -90,7 +88,7 @@ pub(super) async fn hold(
                 };
                 glance(sold);
                 let last = last_answer.max(last_sale.unwrap_or(opened));
-                if last.elapsed() > PATIENCE {
+                if last.elapsed() > plan.patience() {
                     break true;
                 }
             }

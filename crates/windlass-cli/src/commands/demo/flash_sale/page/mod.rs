@@ -1,6 +1,7 @@
 //! The report as one file for a browser: no script, nothing to load, light or dark as the reader has it.
 
 mod chart;
+mod file;
 
 use std::fmt::Write as _;
 
@@ -9,6 +10,8 @@ use super::report::{Report, Shown, counted};
 use super::table::{cells, speed, time};
 use super::{FAULT_LASTS, TTL, shops_in_words};
 use crate::args::Guard;
+
+pub(super) use file::PageFile;
 
 const STYLE: &str = include_str!("style.css");
 
