@@ -15,7 +15,7 @@ use crate::error::Result;
 pub(super) const MOST_OPS: usize = 128;
 
 const RANGE: &str = "/etcdserverpb.KV/Range";
-const TXN: &str = "/etcdserverpb.KV/Txn";
+pub(super) const TXN: &str = "/etcdserverpb.KV/Txn";
 
 /// What is to be decided in one step.
 #[derive(Clone, Debug, Default)]

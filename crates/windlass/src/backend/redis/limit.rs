@@ -9,15 +9,15 @@ use super::translate::strange_answer;
 use super::{Redis, keys, script};
 use crate::backend::Pending;
 use crate::backend::limit::{LimitAsk, LimitStore, Verdict, mismatch};
-use crate::backend::rules::limit::{LONGEST_MICROS, Rule, Span, State, States, Want, bring_up};
+use crate::backend::rules::limit::{Rule, Span, State, States, Want, bring_up};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 
 /// Decisions in one call of `decide_all`: bounds how long the server is kept from others (about
 /// 3 µs each).
 const AT_ONCE: usize = 1_000;
-/// More than any bucket's time: what is never granted.
-const NEVER: u64 = 2 * LONGEST_MICROS;
+/// More than any bucket takes to fill after any wait, which is far below 2^54: what is never granted.
+const NEVER: u64 = 1 << 60;
 
 impl Decision for LimitAsk {
     fn script() -> &'static Script {

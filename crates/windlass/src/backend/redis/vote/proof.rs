@@ -194,7 +194,8 @@ impl Ruled {
         let drawn = self.drawn[n as usize];
         match op {
             Op::LineUpAgain(_, _, true) => Fence::new(drawn),
-            _ => Fence::new(drawn + 1),
+            // Not 1 either, which is what stands for a place.
+            _ => Fence::new(drawn + 2),
         }
     }
 }
