@@ -111,30 +111,23 @@ async fn whoever_does_not_read_hears_of_one_gap() {
         let answer = server.command(&command).unwrap();
         answer.lines().last() == Some("1")
     };
-    for n in 0..8 {
+    for n in 0..16 {
         near.topic::<u32>("t").publish(&n).await.unwrap();
         let before = proxy.connections();
         proxy.reset_all();
         let again = || async { proxy.connections() > before && subscribed() };
         assert!(eventually(4 * SOON, again).await);
     }
-    for n in 8..10 {
+    for n in 16..18 {
         near.topic::<u32>("t").publish(&n).await.unwrap();
     }
-    let (mut events, mut gap) = (0, false);
-    loop {
+    let mut events = 1;
+    while next(&mut subscription).await != Event::Message(17) {
         events += 1;
-        match next(&mut subscription).await {
-            Event::Message(9) => break,
-            Event::Message(_) => gap = false,
-            _ => {
-                assert!(!gap, "two notices in a row");
-                gap = true;
-            }
-        }
     }
-    // Two messages, and a gap before each; the last may be yet to come when the first is taken.
-    assert!(events <= 6, "{events}");
+    // Two messages and three gaps, and the last two messages may push out others while this reads, with a gap each:
+    // not one for each of the sixteen lost connections.
+    assert!(events <= 9, "{events}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
