@@ -1,0 +1,87 @@
+//! Bloom filters.
+
+use super::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        breaks: "a Bloom filter decides in one step (Redis): reading, then writing, is not",
+        file: "backend/redis/bloom.rs",
+        from: "            Ask::Insert => (\"BITFIELD\", \"SET\"),",
+        to: "            Ask::Insert => (\"BITFIELD\", \"GET\"),",
+        caught_by: &["--test", "conformance_redis", "bloom::knows_what"],
+    },
+    Mutant {
+        breaks: "a Bloom filter's batch counts its own items (Redis)",
+        file: "backend/redis/bloom_whole.rs",
+        from: "            if ask == Ask::Insert {\n                // The same",
+        to: "            if false {\n                // The same",
+        caught_by: &["--lib", "bloom_filters_decide_as_the_rules_do"],
+    },
+    Mutant {
+        breaks: "a Bloom filter that is gone is not taken for an empty one (Redis)",
+        file: "backend/redis/bloom.rs",
+        from: "has_header &= bits[0] == Value::Int(keys.fingerprint as i64);",
+        to: "has_header &= bits[0] != Value::Nil;",
+        caught_by: &["--test", "redis_bloom", "comes_back_empty"],
+    },
+    Mutant {
+        breaks: "a Bloom filter that has lost its bits is not taken for an empty one (Redis: asking)",
+        file: "backend/redis/bloom.rs",
+        from: "found(if complete { LOST } else { 1 })",
+        to: "found(if complete { 1 } else { LOST })",
+        caught_by: &["--test", "redis_bloom", "lost_its_bits"],
+    },
+    Mutant {
+        breaks: "a Bloom filter that has lost its bits is not taken for an empty one (Redis: inserting)",
+        file: "backend/redis/scripts/bloom_mend.lua",
+        from: "    return 2\n",
+        to: "",
+        caught_by: &["--test", "redis_bloom", "lost_its_bits"],
+    },
+    Mutant {
+        breaks: "a Bloom filter that has lost its bits is not taken for an empty one (Redis: merging)",
+        file: "backend/redis/scripts/bloom_merge.lua",
+        from: "  return 2\n",
+        to: "",
+        caught_by: &["--test", "redis_bloom", "lost_its_bits"],
+    },
+    Mutant {
+        breaks: "a Bloom filter that has lost its plan leaves nothing behind (Redis)",
+        file: "backend/redis/scripts/bloom_create.lua",
+        from: "if made and string.sub(made, 3) ~= ARGV[1] then",
+        to: "if false then",
+        caught_by: &["--test", "redis_bloom", "lost_its_plan"],
+    },
+    Mutant {
+        breaks: "a Bloom filter's parameters are compared",
+        file: "bloom/mod.rs",
+        from: "if wanted == found {",
+        to: "if wanted.kind == found.kind {",
+        caught_by: &[
+            "--test",
+            "conformance_memory",
+            "other_parameters_are_refused",
+        ],
+    },
+    Mutant {
+        breaks: "a Bloom filter's probes are as good as independent",
+        file: "bloom/digest.rs",
+        from: "        x ^ (x >> 32)\n    }",
+        to: "        x >> 48\n    }",
+        caught_by: &["--lib", "errors_are_as_rare_as_asked_at_capacity"],
+    },
+    Mutant {
+        breaks: "a rotating Bloom filter remembers for the whole window (Redis)",
+        file: "backend/redis/scripts/bloom_generations.lua",
+        from: "oldest = newest - slices + 1",
+        to: "oldest = newest",
+        caught_by: &["--lib", "bloom_filters_decide_as_the_rules_do"],
+    },
+    Mutant {
+        breaks: "a growing Bloom filter grows when it is full (Redis)",
+        file: "backend/redis/scripts/bloom_generations.lua",
+        from: "if counted >= capacity[newest + 1]",
+        to: "if tostring(counted) >= tostring(capacity[newest + 1] + 1)",
+        caught_by: &["--lib", "bloom_filters_decide_as_the_rules_do"],
+    },
+];

@@ -1,0 +1,48 @@
+//! Counters.
+
+use super::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        breaks: "a counter compares numbers, not text (Redis)",
+        file: "backend/redis/scripts/counter_add.lua",
+        from: "    return (#a > #b) ~= a_minus\n",
+        to: "    return a > b\n",
+        caught_by: &["--test", "conformance_redis", "counter::bounds_refuse"],
+    },
+    Mutant {
+        breaks: "a buffered counter that is dropped tries again",
+        file: "counter/buffered.rs",
+        from: "const TRIES: usize = 60;",
+        to: "const TRIES: usize = 1;",
+        caught_by: &["--test", "counter_buffer", "a_dropped_buffer_tries_again"],
+    },
+    Mutant {
+        breaks: "a buffered counter is remembered for a day",
+        file: "counter/buffered.rs",
+        from: "counter.remember.max(super::DEFAULT_REMEMBER_OPERATION)",
+        to: "counter.remember.min(super::DEFAULT_REMEMBER_OPERATION)",
+        caught_by: &["--test", "counter_buffer", "a_buffer_leaves_one_record"],
+    },
+    Mutant {
+        breaks: "a buffered counter's sums are counted once, by number (Redis)",
+        file: "backend/redis/scripts/counter_add.lua",
+        from: "elseif tonumber(number) <= tonumber(last) then",
+        to: "elseif tonumber(number) == tonumber(last) then",
+        caught_by: &["--lib", "the_counter_script_decides_as_the_rules_do"],
+    },
+    Mutant {
+        breaks: "a buffered counter's refused sum is told when it is dropped",
+        file: "counter/buffered.rs",
+        from: "        if self.pending.is_empty() {\n            return;",
+        to: "        if !self.pending.is_empty() {\n            return;",
+        caught_by: &["--test", "counter_buffer", "what_is_lost_is_told"],
+    },
+    Mutant {
+        breaks: "an operation is counted once",
+        file: "backend/redis/scripts/counter_add.lua",
+        from: "if remember ~= '' and (added == 1 or number ~= '0') then",
+        to: "if false then",
+        caught_by: &["--test", "conformance_redis", "counter::adding_once"],
+    },
+];

@@ -1,0 +1,41 @@
+//! etcd.
+
+use super::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        breaks: "a renewal that a deposed leader granted does not count (etcd)",
+        file: "backend/etcd/leases.rs",
+        from: "if renewing.alive && term != renewing.term {",
+        to: "if renewing.alive && term < renewing.term {",
+        caught_by: &["--lib", "a_renewal_counts_only_in_the_term"],
+    },
+    Mutant {
+        breaks: "a waiter whose key is gone is not granted (etcd)",
+        file: "backend/etcd/line.rs",
+        from: "if ours.is_none_or(|kv| kv.create_revision != created) {",
+        to: "if ours.is_some_and(|kv| kv.create_revision != created) {",
+        caught_by: &["--test", "etcd_faults", "a_dead_waiter_is_never_granted"],
+    },
+    Mutant {
+        breaks: "whoever barges in has seen who was let in (etcd)",
+        file: "backend/etcd/rooms.rs",
+        from: ".filter(|seat| seat.kv.key != chair.key.as_bytes())\n        .fold(",
+        to: ".filter(|seat| seat.kv.key.is_empty())\n        .fold(",
+        caught_by: &["--test", "etcd_faults", "one_who_barges_in"],
+    },
+    Mutant {
+        breaks: "a watch that was compacted away is set again (etcd)",
+        file: "backend/etcd/line.rs",
+        from: "                if lost {\n",
+        to: "                if lost && wake.claim == 0 {\n",
+        caught_by: &["--test", "etcd_faults", "compaction_leaves_the_one_ahead"],
+    },
+    Mutant {
+        breaks: "a key that was made anew is not what was held (etcd)",
+        file: "backend/etcd/store.rs",
+        from: "self.held.is_some() && kv.create_revision != self.created",
+        to: "self.held.is_some() && kv.create_revision < self.created",
+        caught_by: &["--test", "etcd_faults", "a_key_that_was_made_anew"],
+    },
+];
