@@ -328,4 +328,32 @@ pub(super) const MUTANTS: &[Mutant] = &[
         to: "",
         caught_by: &["--test", "redis_once", "a_full_server"],
     },
+    Mutant {
+        breaks: "who died in line holds no longer than it would have waited",
+        file: "backend/rules/claims.rs",
+        from: "                    fence,\n                    since: self.now,",
+        to: "                    fence,\n                    expires: self.now + waiter.ttl,\n                    since: self.now,",
+        caught_by: &["--lib", "who_died_in_line"],
+    },
+    Mutant {
+        breaks: "who died in line holds no longer than it would have waited (Redis, lock)",
+        file: "backend/redis/scripts/lock/prelude.lua",
+        from: "math.max(call('PTTL', prefix .. head), 1)",
+        to: "string.match(record, '^%d+ (%d+)')",
+        caught_by: &["--lib", "backend::redis::proof"],
+    },
+    Mutant {
+        breaks: "who died in line holds no longer than it would have waited (Redis, room)",
+        file: "backend/redis/scripts/room/sitting.lua",
+        from: "hold(at, head, claim.weight, claim.ends)",
+        to: "hold(at, head, claim.weight, now + claim.ttl)",
+        caught_by: &["--lib", "backend::redis::proof"],
+    },
+    Mutant {
+        breaks: "who died in line holds no longer than it would have waited (Redis, room in a hurry)",
+        file: "backend/redis/scripts/room/common.lua",
+        from: "call('ZADD', held, ends, head)",
+        to: "call('ZADD', held, string.format('%.0f', now + ttl), head)",
+        caught_by: &["--lib", "backend::redis::proof"],
+    },
 ];

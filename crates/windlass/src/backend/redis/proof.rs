@@ -57,7 +57,14 @@ enum Op {
     Expire {
         owner: u64,
     },
+    /// Most of the owner's ttl has passed.
+    Age {
+        owner: u64,
+    },
 }
+
+/// What is left of a claim that has aged: less than any ttl, by more than counts as close.
+const LITTLE: Duration = Duration::from_secs(30);
 
 fn shares(kind: Kind) -> BoxedStrategy<Share> {
     let share = |weight, size| Share {
@@ -125,7 +132,8 @@ fn ops(kind: Kind) -> impl Strategy<Value = Vec<Op>> {
         4 => (owner.clone(), prop::option::of(claim))
             .prop_map(|(owner, claim)| Op::Release { owner, claim }),
         1 => seldom,
-        3 => owner.prop_map(|owner| Op::Expire { owner }),
+        3 => owner.clone().prop_map(|owner| Op::Expire { owner }),
+        3 => owner.prop_map(|owner| Op::Age { owner }),
     ];
     prop::collection::vec(op, 1..50)
 }
@@ -225,6 +233,10 @@ impl Model {
                 self.line.expire(&name_owner(*owner));
                 told(Seen::Nothing, None, Vec::new(), false)
             }
+            Op::Age { owner } => {
+                self.line.end_by(&name_owner(*owner), now + LITTLE);
+                told(Seen::Nothing, None, Vec::new(), false)
+            }
         };
         self.fence = fence;
         told
@@ -320,6 +332,10 @@ impl Real {
                 self.expire(kind, name, &name_owner(*owner));
                 (Seen::Nothing, None)
             }
+            Op::Age { owner } => {
+                self.age(kind, name, &name_owner(*owner));
+                (Seen::Nothing, None)
+            }
         };
         Told {
             seen,
@@ -384,6 +400,31 @@ impl Real {
         let mut fields: Vec<&str> = record.splitn(8, ' ').collect();
         if fields.len() > 4 {
             fields[3] = "1";
+            run(&["HSET", &room, owner, &fields.join(" ")]);
+        }
+    }
+
+    fn age(&self, kind: Kind, name: &Name, owner: &Owner) {
+        let run = |command: &[&str]| self.server.command(command).unwrap();
+        let owner = owner.as_str();
+        if kind == Kind::Lock {
+            let little = LITTLE.as_millis().to_string();
+            let claim = format!("{}{owner}", super::keys::claim_prefix(name));
+            run(&["PEXPIRE", &claim, &little]);
+            if run(&["GET", name.as_str()]) == owner {
+                run(&["PEXPIRE", name.as_str(), &little]);
+            }
+            return;
+        }
+        let [room, held, _] = super::keys::room(kind, name);
+        let time = run(&["TIME"]);
+        let seconds: u64 = time.lines().next().unwrap().parse().unwrap();
+        let end = (seconds + LITTLE.as_secs()) * 1000;
+        run(&["ZADD", &held, "XX", "LT", &end.to_string(), owner]);
+        let record = run(&["HGET", &room, owner]);
+        let mut fields: Vec<String> = record.splitn(8, ' ').map(str::to_owned).collect();
+        if fields.len() > 4 && fields[3].parse::<u64>().unwrap() > end {
+            fields[3] = end.to_string();
             run(&["HSET", &room, owner, &fields.join(" ")]);
         }
     }

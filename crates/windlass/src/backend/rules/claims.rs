@@ -345,9 +345,10 @@ impl<'a, L: Line> Sitting<'a, L> {
                     }
                 };
                 self.wakes.push((waiter.wake, fence));
+                // Until its own claim ends, and no longer: it may have died in line together with the
+                // one before it, and lives on only by its next sign of life.
                 self.grant(Record {
                     fence,
-                    expires: self.now + waiter.ttl,
                     since: self.now,
                     ..waiter
                 })?;
@@ -491,5 +492,45 @@ mod tests {
         let Ok(seen) = inspect(&mut line.with(&mut draw), Kind::Lock, "stock", now, 1);
         assert_eq!(seen.holders[0].owner, "next");
         assert_eq!(seen.waiters, 1, "the dead one is gone, the last one waits");
+    }
+    /// A holder and the first in line may die together, as tasks of one process do: that costs the others one
+    /// ttl, not one for each.
+    #[test]
+    fn who_died_in_line_holds_no_longer_than_it_would_have_waited() {
+        let start = Clock::manual().now();
+        let later = |secs| start + Duration::from_secs(secs);
+        let mut line = MemoryLine::default();
+        let mut last = 0;
+        let mut draw = || {
+            last += 1;
+            Fence::new(last)
+        };
+        for (owner, claim, at) in [("dead", 1, 0), ("dead-too", 2, 1), ("alive", 3, 2)] {
+            let Ok(_) = acquire(&mut line.with(&mut draw), later(at), &ask(owner, claim));
+        }
+        let alive = Renewal {
+            kind: Kind::Lock,
+            name: Name::new("test", None, "stock").unwrap(),
+            owner: Owner::new("alive").unwrap(),
+            fence: Fence::new(3),
+            ttl: Duration::from_secs(30),
+            age: Duration::ZERO,
+            note: None,
+            wake: ask("alive", 3).wake,
+            same_owner: SameOwner::Impossible,
+            write_anew: false,
+            renewed: true,
+        };
+        let mut beat = |at| {
+            let Ok(renewed) = renew(&mut line.with(&mut draw), later(at), &alive);
+            renewed.outcome
+        };
+        assert!(matches!(beat(20), Renewed::Waiting { .. }));
+        let before = beat(30);
+        assert!(
+            matches!(before, Renewed::Waiting { .. }),
+            "handed to the one before it"
+        );
+        assert!(matches!(beat(31), Renewed::Held { .. }));
     }
 }

@@ -132,9 +132,13 @@ impl MemoryLine {
 
     /// Makes one owner's claim expire now, as if its ttl had passed.
     pub fn expire(&mut self, owner: &Owner) {
-        let past = Moment::from_nanos(0);
+        self.end_by(owner, Moment::from_nanos(0));
+    }
+
+    /// Makes one owner's claim older, so that it ends by then.
+    pub fn end_by(&mut self, owner: &Owner, end: Moment) {
         if let Some(mut holder) = self.holders.of(owner).cloned() {
-            holder.expires = past;
+            holder.expires = holder.expires.min(end);
             self.holders.set(holder);
         }
         if let Some(waiter) = self
@@ -142,7 +146,7 @@ impl MemoryLine {
             .get(owner)
             .and_then(|place| self.waiting.get_mut(place))
         {
-            waiter.expires = past;
+            waiter.expires = waiter.expires.min(end);
         }
     }
 }

@@ -31,8 +31,10 @@ local function hand_over(lock, line, claim, owner)
     end
     local record = call('GET', prefix .. head)
     if record then
-      local fence, ttl, channel, id = string.match(record, '^(%d+) (%d+) %d+ (%S+) (%d+)')
-      call('SET', lock, head, 'PX', ttl)
+      local fence, channel, id = string.match(record, '^(%d+) %d+ %d+ (%S+) (%d+)')
+      -- Until its own claim ends, and no longer: it may have died in line together with the one before
+      -- it, and lives on only by its next sign of life.
+      call('SET', lock, head, 'PX', math.max(call('PTTL', prefix .. head), 1))
       -- A hint: if it is denied or gets lost, a timer repairs it.
       redis.pcall('PUBLISH', channel, id .. ' ' .. fence)
       return head

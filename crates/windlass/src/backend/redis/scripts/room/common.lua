@@ -96,7 +96,7 @@ do
                 call('HDEL', room, owner)
               end
               call('ZREM', line, head)
-              call('ZADD', held, string.format('%.0f', now + ttl), head)
+              call('ZADD', held, ends, head)
               call('HSET', room, ' line', seen[1] - 1, head, fence .. ' 1 ' .. ttl .. ' 0 '
                 .. string.format('%.0f', now) .. ' ' .. rest)
               local channel, id = string.match(rest, '^(%S+) (%d+)')

@@ -63,7 +63,7 @@ local function acquire(at, owner, weight, size, ttl, flags, rest)
       write(at, owner,
         {fence = fence, weight = weight, ttl = ttl, ends = 0, since = digits(now), rest = rest})
     end
-    hold(at, owner, weight, ttl)
+    hold(at, owner, weight, now + ttl)
     return fence
   end
 

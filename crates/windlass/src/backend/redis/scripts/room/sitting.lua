@@ -133,12 +133,12 @@ local function fits(at, weight)
   return at.open == 0 and at.count + at.extra + weight <= at.size
 end
 
-local function hold(at, owner, weight, ttl)
+local function hold(at, owner, weight, ends)
   if at.bare then
     call('ZADD', at.held, '+inf', ' ')
     at.bare, at.extend = false, true
   end
-  call('ZADD', at.held, digits(now + ttl), owner)
+  call('ZADD', at.held, digits(ends), owner)
   at.count = at.count + 1
   if weight > 1 then
     set(at, 'extra', at.extra + weight - 1)
@@ -221,9 +221,11 @@ local function settle(at)
         claim.fence = draw()
         set(at, 'overtook', claim.fence)
       end
+      -- Until its own claim ends, and no longer: it may have died in line together with the one before
+      -- it, and lives on only by its next sign of life.
+      hold(at, head, claim.weight, claim.ends)
       claim.ends, claim.since = 0, digits(now)
       write(at, head, claim)
-      hold(at, head, claim.weight, claim.ttl)
       wake(claim, claim.fence)
     else
       break
