@@ -3,8 +3,10 @@
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::future::ready;
-use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher, RandomState};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard};
+
+use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 use super::{SHARDS, World, guard};
 use crate::backend::Pending;
@@ -15,6 +17,9 @@ use crate::lease::Clock;
 use crate::limit::{Basis, Decision};
 use crate::name::Name;
 
+/// As many bytes as the hash can use.
+const SECRET: usize = 192;
+
 /// What is kept of one limiter.
 struct Limit {
     states: States,
@@ -24,7 +29,8 @@ struct Limit {
 /// All limiters, cut in pieces as [`Shards`](super::Shards) are; but what is hashed is hashed once, to
 /// find the piece and the place in it: a check is short enough that it shows.
 pub(super) struct Limits {
-    hasher: RandomState,
+    /// Drawn anew in each process, so that nobody can choose names that collide.
+    secret: Box<[u8; SECRET]>,
     pieces: Box<[Mutex<Piece>]>,
 }
 
@@ -46,16 +52,14 @@ impl Limits {
             })
         };
         Limits {
-            hasher: RandomState::new(),
+            secret: Box::new(std::array::from_fn(|_| rand::random())),
             pieces: (0..SHARDS).map(|_| piece()).collect(),
         }
     }
 
     #[inline]
     fn of<'a>(&self, name: &'a [u8]) -> (MutexGuard<'_, Piece>, Asked<'a>) {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(name);
-        let hash = hasher.finish();
+        let hash = xxh3_64_with_secret(name, &*self.secret);
         // The map goes by the highest and the lowest bits.
         let piece = guard(&self.pieces[(hash >> 32) as usize % SHARDS]);
         (piece, Asked { hash, name })
