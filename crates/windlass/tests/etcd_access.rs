@@ -2,11 +2,14 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use windlass::{ErrorKind, Options};
+use tokio::task::JoinSet;
+use windlass::{Coordinator, ErrorKind, Options};
 use windlass_testkit::conformance::{SOON, has_waiters, is_free};
-use windlass_testkit::{EtcdCluster, eventually};
+use windlass_testkit::{Direction, EtcdCluster, FaultProxy, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -134,20 +137,38 @@ async fn names_within_names_and_kinds_are_apart() {
     drop((outer, inner, leader));
 }
 
+/// Locks within a name that come and go without a pause, until they are dropped.
+async fn come_and_go(w: &Coordinator, within: &str) -> JoinSet<()> {
+    let mut busy = JoinSet::new();
+    for n in 0..16 {
+        let lock = w.lock(&format!("{within}/{n}"));
+        busy.spawn(async move {
+            loop {
+                let guard = lock.acquire().await.unwrap();
+                // For a moment, so that there is always one that has come since others looked.
+                tokio::time::sleep(5 * MS).await;
+                let _ = guard.release().await;
+            }
+        });
+    }
+    let within = format!("{within}/*");
+    let has_begun = || async { !w.list_locks(&within).await.unwrap().is_empty() };
+    assert!(eventually(SOON, has_begun).await);
+    busy
+}
+
+async fn nobody_is_left(w: &Coordinator, names: &[&str]) {
+    for name in names {
+        let left = w.lock(name).inspect().await.unwrap();
+        assert!(left.holder.is_none() && left.waiters == 0, "{left:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_can_be_tried_while_those_within_it_come_and_go() {
     let cluster = EtcdCluster::start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
-    let busy: Vec<_> = (0..16)
-        .map(|n| {
-            let lock = w.lock(&format!("shop/{n}"));
-            tokio::spawn(async move {
-                loop {
-                    let _ = lock.acquire().await.unwrap().release().await;
-                }
-            })
-        })
-        .collect();
+    let _busy = come_and_go(&w, "shop").await;
     for _ in 0..20 {
         let tried = w.lock("shop").try_acquire().await.unwrap();
         let guard = tried.acquired().expect("nobody has it");
@@ -155,8 +176,60 @@ async fn a_name_can_be_tried_while_those_within_it_come_and_go() {
         assert!(again.is_busy());
         assert!(guard.release().await.unwrap().was_held());
     }
-    busy.iter().for_each(|task| task.abort());
-    assert_eq!(w.lock("shop").inspect().await.unwrap().waiters, 0);
+    nobody_is_left(&w, &["shop"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_client_gets_several_locks_though_names_within_come_and_go() {
+    let cluster = EtcdCluster::start().unwrap();
+    let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    let slow = cluster.url_of(&proxy.addr().to_string());
+    let slow = windlass::connect(&slow).await.unwrap();
+    let warm = slow.locks(["warm"]).acquire().await.unwrap();
+    assert!(warm.release().await.unwrap().was_held());
+    let _busy = come_and_go(&w, "shop").await;
+    // Whatever it has seen under the name is not so any more when it decides.
+    proxy.delay(Direction::ToClient, 100 * MS);
+    let both = slow.locks(["shop", "yard"]).try_acquire().await.unwrap();
+    let both = both.acquired().expect("nobody has either");
+    let again = slow.locks(["yard", "shop"]).try_acquire().await.unwrap();
+    assert!(again.is_busy());
+    assert!(both.release().await.unwrap().was_held());
+    nobody_is_left(&w, &["shop", "yard"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_who_want_several_locks_get_them_though_names_within_come_and_go() {
+    let cluster = EtcdCluster::start().unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    let _busy = come_and_go(&w, "shop").await;
+    let inside = Arc::new(AtomicU64::new(0));
+    let mut had = 0;
+    let mut tasks = JoinSet::new();
+    for names in [["shop", "yard"], ["yard", "shop"], ["shop", "barn"]] {
+        let (locks, inside) = (w.locks(names), Arc::clone(&inside));
+        tasks.spawn(async move {
+            let mut had = 0;
+            for _ in 0..40 {
+                let tried = locks.try_acquire().await.unwrap();
+                let Some(guard) = tried.acquired() else {
+                    continue;
+                };
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                assert!(guard.release().await.unwrap().was_held());
+                had += 1;
+            }
+            had
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        had += task.unwrap();
+    }
+    assert!(had > 0, "nobody had any");
+    nobody_is_left(&w, &["shop", "yard", "barn"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use super::Etcd;
 use super::keys::{Whose, end_of, whose};
 use super::leases::{Lease, Renewing};
-use super::line::{Place, taking_part};
-use super::record::Record;
+use super::line::Place;
 use super::room::View;
 use super::rooms::{Chair, Views};
 use super::store::{Expected, Store};
 use super::translate::is_without_lease;
-use super::txn::{MOST_OPS, Txn, all};
+use super::txn::{MOST_OPS, Txn};
 use super::wire::{KeyValue, Op, RangeRequest};
 use crate::backend::refused::unsupported;
 use crate::backend::{
@@ -20,12 +19,10 @@ use crate::backend::{
     Renewed, SameOwner, WakeAddress, matches,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::lease::{Fence, Owner};
+use crate::lease::Owner;
 use crate::name::Name;
 use crate::together::join_all;
 
-/// Several locks are taken in transactions of so many.
-const SEVERAL: usize = 40;
 /// How many keys are listed in one call.
 const PAGE: i64 = 1000;
 
@@ -375,7 +372,7 @@ impl Store {
         answer
     }
 
-    async fn release(
+    pub(super) async fn release(
         self: &Arc<Store>,
         kind: Kind,
         name: &Name,
@@ -398,83 +395,6 @@ impl Store {
             self.let_go(&track, sure);
         }
         released
-    }
-
-    /// Several locks: all in one step if they are few, otherwise one piece after the other, all of which are
-    /// given back if one is not free.
-    async fn acquire_several(self: &Arc<Store>, asks: Vec<Ask>) -> Result<AcquiredAll> {
-        let mut fences = Vec::with_capacity(asks.len());
-        let mut begin = 0;
-        for piece in asks.chunks(SEVERAL) {
-            match self.acquire_piece(piece).await? {
-                AcquiredAll::Granted(granted) => fences.extend(granted),
-                // There is one key space, so nothing is apart in it.
-                AcquiredAll::Apart => return Ok(AcquiredAll::Apart),
-                AcquiredAll::Busy { which, holder } => {
-                    for ask in asks.iter().take(begin) {
-                        let wake = Some(ask.wake);
-                        let _ = self.release(ask.kind, &ask.name, &ask.owner, wake).await?;
-                    }
-                    let which = begin + which;
-                    return Ok(AcquiredAll::Busy { which, holder });
-                }
-            }
-            begin += piece.len();
-        }
-        Ok(AcquiredAll::Granted(fences))
-    }
-
-    async fn acquire_piece(self: &Arc<Store>, asks: &[Ask]) -> Result<AcquiredAll> {
-        let mut places = Vec::with_capacity(asks.len());
-        for ask in asks {
-            let place = Place::of(self, ask.kind, &ask.name, &ask.owner);
-            let lease = self.lease_for(ask.ttl, ask.renewed).await?;
-            self.track(&place.key, ask, &lease);
-            places.push((place, lease));
-        }
-        // Where something else than locks was seen under a name, it must be as it was.
-        let mut seen: Option<i64> = None;
-        loop {
-            let mut txn = Txn::new();
-            for (ask, (place, lease)) in asks.iter().zip(&places) {
-                txn = match seen {
-                    None => txn.if_empty(&place.prefix),
-                    Some(revision) => txn.if_untouched(&place.prefix, revision),
-                };
-                for op in place.puts(&Record::of(ask), lease.id) {
-                    txn = txn.then(op);
-                }
-                txn = txn.otherwise(Op::Range(all(&place.prefix)));
-            }
-            let mut done = self.link.txn(txn).await?;
-            if done.succeeded {
-                let fence = Fence::new(done.revision as u64);
-                for (ask, (place, _)) in asks.iter().zip(&places) {
-                    self.placed(&place.key, ask.wake, done.revision, Some(fence));
-                }
-                return Ok(AcquiredAll::Granted(vec![fence; asks.len()]));
-            }
-            for (which, (ask, (place, _))) in asks.iter().zip(&places).enumerate() {
-                let parts = taking_part(&place.prefix, place.kind, done.found()?)?;
-                if parts.is_empty() {
-                    continue;
-                }
-                let name = ask.name.as_str().to_owned();
-                let prefix = &place.prefix;
-                let mut busy = self
-                    .occupancy_of_line(place.kind, name, prefix, &parts, 1)
-                    .await?;
-                for (ask, (place, lease)) in asks.iter().zip(&places) {
-                    drop(self.untrack(&place.key, Some(ask.wake)));
-                    if !lease.shared {
-                        self.leases.revoke(lease);
-                    }
-                }
-                let holder = busy.holders.pop();
-                return Ok(AcquiredAll::Busy { which, holder });
-            }
-            seen = Some(done.revision);
-        }
     }
 
     /// All keys of which `keep` thinks that they matter, page by page.

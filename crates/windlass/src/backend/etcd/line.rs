@@ -58,15 +58,18 @@ impl Place {
         }
     }
 
+    /// The claim's key, and the one beside it if there is one.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.key).chain(self.record.as_deref())
+    }
+
     fn deletes(&self) -> Vec<Op> {
-        let beside = self.record.iter().map(|beside| delete(beside));
-        std::iter::once(delete(&self.key)).chain(beside).collect()
+        self.keys().map(delete).collect()
     }
 
     /// What is to be read to know the claim, and its record.
     pub(super) fn gets(&self) -> Vec<Op> {
-        let beside = self.record.iter().map(|beside| get(beside));
-        std::iter::once(get(&self.key)).chain(beside).collect()
+        self.keys().map(get).collect()
     }
 
     /// The key, and the record of the claim, as [`gets`](Place::gets) has found them.
@@ -564,8 +567,7 @@ impl Store {
         held: bool,
     ) -> Result<Released> {
         if held && claim.is_none() {
-            let beside = place.record.iter().cloned();
-            let keys = std::iter::once(place.key.clone()).chain(beside).collect();
+            let keys = place.keys().map(str::to_owned).collect();
             return Ok(match self.deletions.delete(keys).await? {
                 true => Released::WasHeld,
                 false => Released::WasGone,

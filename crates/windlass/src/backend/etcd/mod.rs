@@ -17,6 +17,7 @@ mod news;
 mod record;
 mod room;
 mod rooms;
+mod several;
 mod store;
 mod translate;
 mod txn;
