@@ -74,9 +74,16 @@ pub struct EtcdClusterBuilder {
     version: EtcdVersion,
     members: usize,
     tls: bool,
+    flags: Vec<String>,
 }
 
 impl EtcdClusterBuilder {
+    /// One more flag for every member, such as `--quota-backend-bytes=16777216`.
+    pub fn flag(mut self, flag: &str) -> Self {
+        self.flags.push(flag.to_owned());
+        self
+    }
+
     /// Another version than Debian's.
     pub fn version(mut self, version: EtcdVersion) -> Self {
         self.version = version;
@@ -114,6 +121,7 @@ pub struct EtcdCluster {
     etcdctl: PathBuf,
     members: Vec<Member>,
     tls: Option<TlsFiles>,
+    flags: Vec<String>,
     folder: TempDir,
 }
 
@@ -141,6 +149,7 @@ impl EtcdCluster {
             version: EtcdVersion::default(),
             members: 1,
             tls: false,
+            flags: Vec::new(),
         }
     }
 
@@ -168,6 +177,7 @@ impl EtcdCluster {
             etcdctl,
             members,
             tls,
+            flags: wishes.flags,
             folder,
         };
         for member in &cluster.members {
@@ -367,6 +377,7 @@ impl EtcdCluster {
                 "ETCD_UNSUPPORTED_ARCH",
                 std::env::consts::ARCH.replace("aarch64", "arm64"),
             )
+            .args(&self.flags)
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log)

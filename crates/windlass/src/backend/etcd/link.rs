@@ -19,7 +19,7 @@ use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::address::{Address, Login};
-use super::translate::{refused, translate, unreachable};
+use super::translate::{is_about_the_member, is_stale_login, refused, translate, unreachable};
 use super::txn::TXN;
 use super::wire::{
     Answer, AuthenticateRequest, AuthenticateResponse, StatusRequest, StatusResponse,
@@ -31,6 +31,9 @@ const LONGEST_ANSWER: usize = 64 * 1024 * 1024;
 /// A connection is tested this often when nothing comes; etcd allows no less than 5 s.
 const TEST_EVERY: Duration = Duration::from_secs(10);
 const TEST_LIMIT: Duration = Duration::from_secs(5);
+/// No call is kept open longer, even if nobody waits for it: a server answers sooner, if only that it
+/// cannot. Until then, a call for each that was given up may be under way.
+const LONGEST_CALL: Duration = Duration::from_secs(60);
 
 pub(super) struct Link {
     hosts: Vec<String>,
@@ -254,9 +257,7 @@ impl Link {
                 .await
         };
         let answer = match see_through {
-            true => tokio::spawn(asked)
-                .await
-                .map_err(|_| Status::unavailable("shut down"))?,
+            true => seen_through(asked, self.call_timeout, LONGEST_CALL).await,
             false => asked.await,
         };
         let answer: A = answer?.into_inner();
@@ -386,23 +387,20 @@ enum NextHost {
     Another,
 }
 
-/// Whether another member may do better.
-fn is_about_the_member(status: &Status) -> bool {
-    matches!(
-        status.code(),
-        Code::Unavailable
-            | Code::DeadlineExceeded
-            | Code::Unknown
-            | Code::Cancelled
-            | Code::Internal
-    )
-}
-
-/// Whether logging in again helps: tokens end, and do not outlive their member.
-fn is_stale_login(status: &Status) -> bool {
-    let told = status.message();
-    status.code() == Code::Unauthenticated && told.contains("invalid auth token")
-        || told.contains("revision of auth store is old")
+/// Waits for an answer no longer than `limit`; the call itself goes on in the background for `longest`.
+async fn seen_through<A: Send + 'static>(
+    asked: impl Future<Output = Result<A, Status>> + Send + 'static,
+    limit: Duration,
+    longest: Duration,
+) -> Result<A, Status> {
+    let asked = tokio::spawn(tokio::time::timeout(longest, asked));
+    match tokio::time::timeout(limit, asked).await {
+        Ok(Ok(Ok(answer))) => answer,
+        Ok(Ok(Err(_))) | Err(_) => Err(Status::deadline_exceeded(format!(
+            "no answer within {limit:?}"
+        ))),
+        Ok(Err(_)) => Err(Status::unavailable("shut down")),
+    }
 }
 
 fn endpoint(address: &Address, host: &str, call_timeout: Duration) -> Result<Endpoint> {
@@ -472,5 +470,31 @@ impl fmt::Debug for Link {
         f.debug_struct("Link")
             .field("hosts", &self.hosts)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_that_is_seen_through_keeps_its_callers_deadline_and_ends_itself() {
+        let never = |tell: tokio::sync::oneshot::Sender<()>| async move {
+            let _tell = tell;
+            std::future::pending::<()>().await;
+            Ok::<(), Status>(())
+        };
+        let (short, long) = (Duration::from_millis(1), Duration::from_secs(3600));
+        let (tell, mut ended) = tokio::sync::oneshot::channel();
+        let answer = seen_through(never(tell), short, long).await.unwrap_err();
+        assert_eq!(answer.code(), Code::DeadlineExceeded);
+        // It goes on: to cancel it could end the server.
+        let still_open = tokio::sync::oneshot::error::TryRecvError::Empty;
+        assert_eq!(ended.try_recv(), Err(still_open));
+        let (tell, ended) = tokio::sync::oneshot::channel();
+        let answer = seen_through(never(tell), short, 2 * short).await;
+        assert_eq!(answer.unwrap_err().code(), Code::DeadlineExceeded);
+        let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+        assert!(ended.is_ok(), "for ever");
     }
 }

@@ -22,9 +22,10 @@ pub(super) struct Record {
     pub(super) weight: u32,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) size: u32,
-    /// Holds although others came before it.
+    /// Holds whatever else is there: it was let in by writing that down. Those who barge in are, and those who
+    /// waited in a [large](super::room::View::is_large) room.
     #[serde(default, skip_serializing_if = "is_false")]
-    pub(super) barged: bool,
+    pub(super) admitted: bool,
     /// The fence, where it is not the revision at which the key was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) fence: Option<u64>,
@@ -48,7 +49,7 @@ impl Record {
             note: ask.note.as_deref().map(str::to_owned),
             weight: if room { ask.share.weight } else { 0 },
             size: if room { ask.share.size } else { 0 },
-            barged: false,
+            admitted: false,
             fence: None,
         }
     }

@@ -5,7 +5,12 @@
 //!
 //! What makes that safe: a claim that holds goes on holding until its own key is gone, whatever else happens.
 //! Those after it cannot push it out, and those before it only leave. When the size is made smaller, those who
-//! held are written down; so are those who barge in, who do so only if nothing has changed since they looked.
+//! held are written down; so are those who barge in, who do so only if nobody was let in since they looked.
+//!
+//! How they make sure of that: whoever leaves writes nothing, so it takes a look at those who must still be there
+//! for nobody to have been let in ([`View::keeps_out`]). In a large room these would be more than a transaction can
+//! look at. There, whoever has waited is let in by writing it down, as one who barges in is: so nobody was let in
+//! if nothing was written.
 
 use std::collections::HashMap;
 
@@ -16,8 +21,9 @@ use crate::backend::{Ask, Kind, Refusal};
 use crate::error::Result;
 use crate::lease::Fence;
 
-/// The most claims that one decision makes sure of.
-const MOST_KEPT: usize = 100;
+/// A semaphore of this size is large. One that is smaller has fewer holders than that to make sure of, which
+/// leaves some of [`MOST_OPS`](super::txn::MOST_OPS) for other conditions.
+const LARGE: u32 = 100;
 
 /// A room, as it was at one revision.
 #[derive(Clone, Debug, Default)]
@@ -126,7 +132,7 @@ impl View {
             _ => self.room.and_then(|room| room.through),
         };
         let certain = |seat: &Seat| {
-            seat.record.barged || through.is_some_and(|through| seat.created() <= through)
+            seat.record.admitted || through.is_some_and(|through| seat.created() <= through)
         };
         let weight = |seat: &Seat| u64::from(seat.record.weight);
         let mut used: u64 = self
@@ -215,14 +221,33 @@ impl View {
         (claimed != share.weight).then_some(Refusal::OtherWeight { claimed })
     }
 
+    /// Whether whoever waits is let in by writing it down. Only a semaphore's size changes, and only there
+    /// anybody barges in.
+    pub(super) fn is_large(&self, kind: Kind) -> bool {
+        kind == Kind::Semaphore && self.size(kind).is_some_and(is_large)
+    }
+
+    /// Whether one that holds by this view must write that down before it may go by it.
+    pub(super) fn must_be_written(&self, kind: Kind, seat: &Seat) -> bool {
+        if seat.record.admitted {
+            return false;
+        }
+        // One that has just come and fits has been written down by that.
+        let waited = seat.created() < self.revision;
+        let certain = |through: i64| seat.created() <= through;
+        let is_certain = self.room.and_then(|room| room.through).is_some_and(certain);
+        self.was_overtaken(seat) || (self.is_large(kind) && waited && !is_certain)
+    }
+
     /// Those who must stay for nobody who waits to be let in: the first who waits, since those after it
     /// wait for that one, and holders enough to leave it no room. Nothing is written when they go, so what
-    /// is decided while somebody waits must make sure of them. `None` if they are too many to make sure of.
-    pub(super) fn keeps_out(&self, kind: Kind) -> Option<Vec<&Seat>> {
+    /// is decided while somebody waits must make sure of them. In a large room, nobody need be looked at.
+    pub(super) fn keeps_out(&self, kind: Kind) -> Vec<&Seat> {
         let size = self.size(kind).unwrap_or(0);
         let waits = |(seat, held): &(&Seat, bool)| !held && seat.record.weight <= size;
-        let Some((first, _)) = self.standing().find(waits) else {
-            return Some(Vec::new());
+        let first = self.standing().find(waits);
+        let Some((first, _)) = first.filter(|_| !self.is_large(kind)) else {
+            return Vec::new();
         };
         let mut holders: Vec<&Seat> = self
             .standing()
@@ -238,7 +263,7 @@ impl View {
             taken += u64::from(holder.record.weight);
             needed.push(holder);
         }
-        (needed.len() <= MOST_KEPT).then_some(needed)
+        needed
     }
 
     /// Those who came no later than that and do not hold: they were too heavy, and in nobody's way.
@@ -254,9 +279,14 @@ impl View {
     pub(super) fn held_through(&self) -> Option<i64> {
         let held = self
             .standing()
-            .filter(|(seat, held)| *held && !seat.record.barged);
+            .filter(|(seat, held)| *held && !seat.record.admitted);
         held.map(|(seat, _)| seat.created()).max()
     }
+}
+
+/// Whether a semaphore of that size is large.
+pub(super) fn is_large(size: u32) -> bool {
+    size >= LARGE
 }
 
 #[cfg(test)]
@@ -316,7 +346,7 @@ mod tests {
     #[test]
     fn one_who_barged_in_takes_room() {
         let mut room = view(3, &[(1, 2), (2, 2), (3, 1)]);
-        room.seats[2].record.barged = true;
+        room.seats[2].record.admitted = true;
         assert_eq!(room.who_holds(SEM), [true, false, true]);
         room.seats.remove(0);
         assert_eq!(room.who_holds(SEM), [true, true]);
@@ -326,17 +356,41 @@ mod tests {
     fn who_keeps_the_first_out_is_known() {
         let kept = |size, seats: &[(i64, u32)]| -> Vec<i64> {
             let room = view(size, seats);
-            let kept = room.keeps_out(SEM).unwrap();
+            let kept = room.keeps_out(SEM);
             kept.into_iter().map(Seat::created).collect()
         };
         assert!(kept(4, &[(1, 1), (2, 3)]).is_empty());
         // 3 waits for as long as 2 is there, whatever becomes of 1; and 4 for as long as 3 is.
         assert_eq!(kept(4, &[(1, 1), (2, 2), (3, 3), (4, 1)]), [3, 2]);
         assert_eq!(kept(4, &[(1, 1), (2, 2), (3, 2), (4, 1)]), [3, 2, 1]);
-        let crowd: Vec<(i64, u32)> = (1..=150).map(|n| (n, 1)).chain([(151, 150)]).collect();
-        assert_eq!(kept(150, &crowd), [151, 1]);
-        let crowd: Vec<(i64, u32)> = (1..=150).map(|n| (n, 1)).chain([(151, 1)]).collect();
-        assert!(view(150, &crowd).keeps_out(SEM).is_none());
+        let crowd: Vec<(i64, u32)> = (1..=99).map(|n| (n, 1)).chain([(100, 99)]).collect();
+        assert_eq!(kept(99, &crowd), [100, 1]);
+        // As many as it can be: they fit into a transaction.
+        let crowd: Vec<(i64, u32)> = (1..=100).map(|n| (n, 1)).collect();
+        assert_eq!(kept(99, &crowd).len(), 100);
+    }
+
+    #[test]
+    fn into_a_large_room_whoever_waited_is_let_in_by_writing() {
+        let must = |size, revision, kind| {
+            let mut room = view(size, &[(1, 1), (2, 1)]);
+            room.revision = revision;
+            room.must_be_written(kind, &room.seats[1])
+        };
+        assert!(must(100, 3, SEM));
+        assert!(!must(99, 3, SEM));
+        assert!(!must(100, 2, SEM), "it fits as it comes");
+        assert!(!must(100, 3, Kind::ReadWrite));
+        let mut room = view(100, &[(1, 1), (2, 1)]);
+        room.revision = 3;
+        room.room = Some(Room {
+            through: Some(1),
+            ..Room::of_size(100)
+        });
+        assert!(!room.must_be_written(SEM, &room.seats[0]), "certain anyway");
+        assert!(room.must_be_written(SEM, &room.seats[1]));
+        room.seats[1].record.admitted = true;
+        assert!(!room.must_be_written(SEM, &room.seats[1]));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard as TurnGuard};
 
 use super::leases::Lease;
 use super::record::{Record, Room};
-use super::room::{Seat, View};
+use super::room::{Seat, View, is_large};
 use super::store::{Expected, Store, foreign};
 use super::txn::{Done, MOST_OPS, Txn, delete, get, put, some};
 use super::watch::{Heard, Watching};
@@ -99,16 +99,26 @@ impl Store {
             if ask.kind == Kind::Semaphore {
                 txn = txn.if_value(&chair.room, &Room::of_size(ask.share.size).write());
             }
+            // Into a large room one comes as easily as this only if it fits at once, which all must tell.
+            let few = match ask.kind == Kind::Semaphore && is_large(ask.share.size) {
+                true => 0,
+                false => FEW,
+            };
             let txn = txn
                 .then(put(&chair.key, Record::of(ask).write(), lease.id))
                 .then(get(&chair.room))
-                .then(Op::Range(some(&chair.prefix, FEW)));
+                .then(Op::Range(some(&chair.prefix, few)));
             let mut done = self.link.txn(txn).await?;
             if done.succeeded {
                 done.was_put()?;
-                let (room, few) = (done.found()?, done.found()?);
+                let (room, found) = (done.found()?, done.found()?);
+                let all_of_it = few == 0 || (found.len() as i64) < few;
+                if all_of_it {
+                    let view = View::read(chair.kind, &chair.prefix, done.revision, found)?;
+                    return self.seated(chair, ask.wake, view).await;
+                }
                 return self
-                    .seated_by_a_few(chair, ask, done.revision, room, few)
+                    .seated_by_a_few(chair, ask, done.revision, room, found)
                     .await;
             }
         }
@@ -132,9 +142,7 @@ impl Store {
             let size = view.size(chair.kind).unwrap_or(ask.share.size);
             let waits = view.has_waiters(chair.kind);
             let fits = view.fits(size, ask.share.weight);
-            let mut takes = fits && (!waits || ask.share.order == Order::Barging);
-            let kept = view.keeps_out(chair.kind).filter(|_| takes && waits);
-            takes = takes && (!waits || kept.is_some());
+            let takes = fits && (!waits || ask.share.order == Order::Barging);
             if !takes && ask.if_held == IfHeld::Answer {
                 return self.busy(&view).await;
             }
@@ -148,9 +156,9 @@ impl Store {
             if takes {
                 // As it was seen, or not at all: nobody else may have taken the room.
                 txn = txn.if_untouched(&chair.prefix, view.revision);
-                txn = if_nobody_comes_in(txn, chair, &view, kept.unwrap_or_default());
+                txn = if_nobody_comes_in(txn, chair, &view);
                 if waits {
-                    record.barged = true;
+                    record.admitted = true;
                     if let Some(room) = &mut room {
                         room.overtook = Some(view.revision);
                     }
@@ -183,16 +191,9 @@ impl Store {
         room: Vec<KeyValue>,
         mut few: Vec<KeyValue>,
     ) -> Result<Acquired> {
-        let all_of_it = (few.len() as i64) < FEW;
-        few.retain(|kv| kv.key != chair.room.as_bytes());
-        if !all_of_it {
-            few.retain(|kv| kv.key != chair.key.as_bytes());
-        }
+        few.retain(|kv| kv.key != chair.room.as_bytes() && kv.key != chair.key.as_bytes());
         few.extend(room);
         let view = View::read(chair.kind, &chair.prefix, revision, few)?;
-        if all_of_it {
-            return self.seated(chair, ask.wake, view).await;
-        }
         if view.is_full_for(ask.share.size, ask.share.weight) {
             self.placed(&chair.key, ask.wake, revision, None);
             self.watch_room(chair, revision);
@@ -216,7 +217,7 @@ impl Store {
         let lease = self.lease_to_take_over(ask, seat.kv.lease).await?;
         self.track(&chair.key, ask, &lease);
         let mut record = Record {
-            barged: seat.record.barged,
+            admitted: seat.record.admitted,
             fence: seat.record.fence,
             size: seat.record.size,
             ..Record::of(ask)
@@ -225,17 +226,14 @@ impl Store {
         let held = view.seat(&chair.key).is_some_and(|(at, _)| view.holds(at));
         let size = view.size(chair.kind).unwrap_or(ask.share.size);
         let barges = !held && ask.share.order == Order::Barging;
-        let kept = view.keeps_out(chair.kind).filter(|_| barges);
-        if let Some(kept) = kept
-            && view.fits(size, ask.share.weight)
-        {
+        if barges && view.fits(size, ask.share.weight) {
             if view.is_taken(view.revision) {
                 self.touch(chair, &view).await?;
                 return Ok(None);
             }
-            txn = if_nobody_comes_in(txn, chair, &view, kept);
+            txn = if_nobody_comes_in(txn, chair, &view);
             // From its place in line to the front, with a fence above all before.
-            record.barged = true;
+            record.admitted = true;
             record.fence = Some(view.revision as u64);
             let room = Room {
                 overtook: Some(view.revision),
@@ -334,28 +332,8 @@ impl Store {
                 let track = tracks.get(&chair.key).filter(|track| track.wake == wake);
                 track.and_then(|track| track.fence)
             };
-            if known.is_none() && !seat.record.barged && view.was_overtaken(seat) {
-                if view.is_taken(view.revision) {
-                    self.touch(chair, &view).await?;
-                    view = Arc::new(self.view(chair.kind, &chair.prefix).await?);
-                    continue;
-                }
-                let record = Record {
-                    fence: Some(view.revision as u64),
-                    ..seat.record.clone()
-                };
-                let room = Room {
-                    overtook: Some(view.revision),
-                    ..view.room.unwrap_or_default()
-                };
-                let memory = self.leases.memory(MEMORY).await?;
-                let txn = Txn::new()
-                    .if_untouched(&chair.prefix, view.revision)
-                    // It may have been given up, which leaves nothing to be touched.
-                    .if_unchanged(&chair.key, seat.kv.mod_revision)
-                    .then(put(&chair.key, record.write(), seat.kv.lease))
-                    .then(put(&chair.room, room.write(), memory));
-                self.link.txn(txn).await?;
+            if known.is_none() && view.must_be_written(chair.kind, seat) {
+                self.write_down(chair, &view, seat).await?;
                 view = Arc::new(self.view(chair.kind, &chair.prefix).await?);
                 continue;
             }
@@ -368,6 +346,40 @@ impl Store {
             }
             return Ok(Standing::Held(fence));
         }
+    }
+
+    /// Writes down that one who has waited holds: with a fence above all before, if it was overtaken.
+    async fn write_down(&self, chair: &Chair, view: &View, seat: &Seat) -> Result<()> {
+        let overtaken = view.was_overtaken(seat);
+        if overtaken && view.is_taken(view.revision) {
+            return self.touch(chair, view).await;
+        }
+        let record = Record {
+            admitted: view.is_large(chair.kind),
+            fence: overtaken
+                .then_some(view.revision as u64)
+                .or(seat.record.fence),
+            ..seat.record.clone()
+        };
+        let mut txn = Txn::new()
+            // It may have been given up, which leaves nothing to be touched.
+            .if_unchanged(&chair.key, seat.kv.mod_revision)
+            // Whoever comes meanwhile comes after it. Who barges in, or changes the size, says so here.
+            .if_unchanged(&chair.room, view.room_modified)
+            .then(put(&chair.key, record.write(), seat.kv.lease));
+        if overtaken {
+            let room = Room {
+                overtook: Some(view.revision),
+                ..view.room.unwrap_or_default()
+            };
+            let memory = self.leases.memory(MEMORY).await?;
+            txn = txn.if_untouched(&chair.prefix, view.revision).then(put(
+                &chair.room,
+                room.write(),
+                memory,
+            ));
+        }
+        self.link.txn(txn).await.map(drop)
     }
 
     /// Writes what is stored about a room once more, so that there is a revision that is nobody's fence.
@@ -501,7 +513,7 @@ impl Store {
         for (key, wake) in &waiting {
             match view.seat(key) {
                 Some((_, seat)) if !seat.record.is_of(*wake) => wakeups.granted(wake.claim, None),
-                Some((at, seat)) if view.holds(at) && !view.was_overtaken(seat) => {
+                Some((at, seat)) if view.holds(at) && !view.must_be_written(chair.kind, seat) => {
                     self.placed(key, *wake, seat.created(), Some(seat.fence()));
                     wakeups.granted(wake.claim, Some(seat.fence()));
                 }
@@ -746,6 +758,16 @@ impl Store {
                 through: stored.through.max(view.held_through()),
                 ..stored
             };
+            // One that waits may not be written down with them. Out of line, it asks again.
+            let mut left_out = view.left_out(room.through).peekable();
+            if left_out.peek().is_some() {
+                let txn = Txn::new().if_untouched(&prefix, view.revision);
+                let txn = left_out.take(MOST_OPS).fold(txn, |txn, seat| {
+                    txn.then(delete(&String::from_utf8_lossy(&seat.kv.key)))
+                });
+                self.link.txn(txn).await?;
+                continue;
+            }
             let memory = self.leases.memory(MEMORY).await?;
             let mut txn = Txn::new().if_untouched(&prefix, view.revision).then(put(
                 &key,
@@ -753,13 +775,9 @@ impl Store {
                 memory,
             ));
             // Nobody may be let in unseen: it would not be among those who are written down.
-            for seat in view.keeps_out(kind).unwrap_or_default() {
+            for seat in view.keeps_out(kind) {
                 let key = String::from_utf8_lossy(&seat.kv.key);
                 txn = txn.if_unchanged(&key, seat.kv.mod_revision);
-            }
-            // Nor may one that waits be written down with them. Out of line, it asks again.
-            for seat in view.left_out(room.through).take(MOST_OPS / 2) {
-                txn = txn.then(delete(&String::from_utf8_lossy(&seat.kv.key)));
             }
             if self.link.txn(txn).await?.succeeded {
                 return Ok(before);
@@ -870,9 +888,10 @@ impl Store {
 }
 
 /// Only if nobody who waits was let in since, and the size is what it was.
-fn if_nobody_comes_in(txn: Txn, chair: &Chair, view: &View, kept: Vec<&Seat>) -> Txn {
+fn if_nobody_comes_in(txn: Txn, chair: &Chair, view: &View) -> Txn {
     let txn = txn.if_unchanged(&chair.room, view.room_modified);
-    kept.into_iter()
+    view.keeps_out(chair.kind)
+        .into_iter()
         // Its own claim is made sure of anyway.
         .filter(|seat| seat.kv.key != chair.key.as_bytes())
         .fold(txn, |txn, seat| {

@@ -1,0 +1,137 @@
+//! Members that are killed, frozen, cut off.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use tokio::sync::mpsc;
+use windlass_testkit::conformance::SOON;
+use windlass_testkit::eventually;
+
+use super::*;
+
+/// Takes turns in `tasks` tasks until told to stop; how many turns, after checking that no two held at once,
+/// that fences grew, and that what was lost was told.
+async fn take_turns(clients: &[Coordinator], stop: &Arc<AtomicBool>) -> u64 {
+    let inside = Arc::new(AtomicU64::new(0));
+    let highest = Arc::new(AtomicU64::new(0));
+    let turns = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = clients
+        .iter()
+        .map(|w| {
+            let (inside, highest, turns) = (inside.clone(), highest.clone(), turns.clone());
+            let (w, stop) = (w.clone(), Arc::clone(stop));
+            tokio::spawn(async move {
+                while !stop.load(Ordering::SeqCst) {
+                    let lock = w.lock("turn").ttl(2000 * MS).wait(SOON);
+                    let Ok(guard) = lock.acquire().await else {
+                        continue; // no leader, say
+                    };
+                    let work = guard.run(async {
+                        let others = inside.fetch_add(1, Ordering::SeqCst);
+                        assert_eq!(others, 0, "two at once");
+                        let fence = guard.fence().get();
+                        let before = highest.fetch_max(fence, Ordering::SeqCst);
+                        assert!(before < fence, "{fence} after {before}");
+                        tokio::time::sleep(20 * MS).await;
+                    });
+                    let done = work.await;
+                    // Counted out before the lock can pass on: on loss, that is now.
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    if done.is_ok() {
+                        turns.fetch_add(1, Ordering::SeqCst);
+                    }
+                    let _ = guard.release().await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    turns.load(Ordering::SeqCst)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_leader_is_followed_by_another() {
+    let cluster = EtcdCluster::builder().members(3).start().unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(connect(&cluster).await);
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let turns = tokio::spawn({
+        let (clients, stop) = (clients.clone(), Arc::clone(&stop));
+        async move { take_turns(&clients, &stop).await }
+    });
+    for _ in 0..2 {
+        tokio::time::sleep(700 * MS).await; // some turns
+        let leader = cluster.leader().unwrap();
+        cluster.kill(leader).unwrap();
+        let since = Instant::now();
+        // Somebody gets it again: a fresh client, so that no connection of old helps.
+        let w = connect(&cluster).await;
+        let guard = eventually(2 * SOON, || async {
+            let lock = w.lock("other").ttl(2000 * MS);
+            lock.try_acquire()
+                .await
+                .is_ok_and(|attempt| attempt.acquired().is_some())
+        });
+        assert!(
+            guard.await,
+            "no lock {:?} after the leader was killed",
+            since.elapsed()
+        );
+        println!(
+            "a lock again {:?} after the leader was killed",
+            since.elapsed()
+        );
+        cluster.restart(leader).unwrap();
+    }
+    stop.store(true, Ordering::SeqCst);
+    let turns = turns.await.unwrap();
+    assert!(turns > 0, "nobody had a turn");
+    println!("{turns} turns over two killed leaders");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_is_cut_off_with_a_minority_loses_before_others_get_it() {
+    let cluster = EtcdCluster::builder().members(3).start().unwrap();
+    let leader = cluster.leader().unwrap();
+    let lonely = (leader + 1) % 3;
+    // Reaches one member alone; that one will be all alone.
+    let url = cluster.url_of(&cluster.addr(leader).to_string());
+    let options = Options::new().call_timeout(500 * MS);
+    let holder = options.connect(&url).await.unwrap();
+    let guard = holder.lock("stock").ttl(2000 * MS).acquire().await.unwrap();
+    let (at, mut told) = mpsc::unbounded_channel();
+    let before = guard.fence();
+    let losing = tokio::spawn(async move {
+        guard.lost().await;
+        at.send(Instant::now()).unwrap();
+        std::mem::forget(guard);
+    });
+    let others = cluster.url_of(&format!(
+        "{},{}",
+        cluster.addr(lonely),
+        cluster.addr((leader + 2) % 3)
+    ));
+    let w = windlass::connect(&others).await.unwrap();
+    // Frozen, the leader can neither answer its client nor hinder the others from electing another one.
+    cluster.pause(leader).unwrap();
+    let patient = w.lock("stock").retry(windlass::RetryPolicy::tries(50));
+    let next = tokio::time::timeout(4 * SOON, patient.acquire())
+        .await
+        .expect("in time")
+        .unwrap();
+    let granted = Instant::now();
+    let lost = told.recv().await.unwrap();
+    assert!(lost <= granted, "told {:?} too late", lost - granted);
+    assert!(next.fence() > before);
+    // The old leader wakes up, and believes for a moment that it leads: it may not renew what is gone.
+    cluster.resume(leader).unwrap();
+    tokio::time::sleep(500 * MS).await;
+    assert!(next.is_held());
+    assert!(next.release().await.unwrap().was_held());
+    losing.await.unwrap();
+}
