@@ -84,4 +84,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
         to: "!lined_up || kv.create_revision > revision",
         caught_by: &["--test", "etcd_access", "several_who_want_several"],
     },
+    Mutant {
+        breaks: "no more of a lease is claimed than a deposed leader could give (etcd)",
+        file: "backend/etcd/leases.rs",
+        from: "if renewing.alive && term != renewing.term {",
+        to: "if renewing.alive && term < renewing.term {",
+        caught_by: &["--test", "etcd_faults", "what_a_deposed_leader_renews"],
+    },
+    Mutant {
+        breaks: "a waiter that was overtaken has a higher fence in the end (etcd)",
+        file: "backend/etcd/room.rs",
+        from: "overtook.is_some_and(|at| seat.created() <= at)",
+        to: "overtook.is_some_and(|at| seat.created() > at)",
+        caught_by: &["--test", "conformance_etcd", "barging_overtakes"],
+    },
 ];

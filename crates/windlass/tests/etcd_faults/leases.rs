@@ -58,7 +58,7 @@ async fn a_lease_that_was_revoked_is_told_at_once() {
         w.lock("a").ttl(20_000 * MS).acquire().await.unwrap(),
         w.lock("b").ttl(20_000 * MS).acquire().await.unwrap(),
     );
-    let lease = newest_lease(&cluster);
+    let lease = only_lease(&cluster);
     cluster.ctl(&["lease", "revoke", &lease]).unwrap();
     // One of them finds out, and so does the other: not at its own next renewal, 6 s away.
     assert!(a.renew().await.is_err());
@@ -78,7 +78,7 @@ async fn a_key_that_was_made_anew_is_not_what_was_held() {
         .unwrap();
     let key = key.trim();
     let value = cluster.ctl(&["get", "--print-value-only", key]).unwrap();
-    let lease = newest_lease(&cluster);
+    let lease = only_lease(&cluster);
     cluster.ctl(&["del", key]).unwrap();
     let second = b.lock("stock").ttl(20_000 * MS).acquire().await.unwrap();
     let on = format!("--lease={lease}");
@@ -97,7 +97,7 @@ async fn a_memory_that_was_revoked_is_replaced() {
     let w = connect(&cluster).await;
     let gate = w.gate("stock");
     assert!(gate.admit(Fence::new(1)).await.unwrap().is_admitted());
-    let lease = newest_lease(&cluster);
+    let lease = only_lease(&cluster);
     cluster.ctl(&["lease", "revoke", &lease]).unwrap();
     let works = || async { gate.admit(Fence::new(2)).await.is_ok() };
     assert!(eventually(SOON, works).await);
@@ -120,7 +120,7 @@ async fn a_request_that_comes_late_leaves_nothing_even_if_nobody_renews() {
     let short = |name: &str| a.lock(name).ttl(3000 * MS);
     let warm = short("other").acquire().await.unwrap(); // so that it has its lease
     assert!(warm.release().await.unwrap().was_held());
-    let lease = newest_lease(&cluster);
+    let lease = only_lease(&cluster);
     proxy.hold(Direction::ToServer);
     let asked = {
         let lock = short("stock");

@@ -25,10 +25,26 @@ async fn through(cluster: &EtcdCluster, proxy: &FaultProxy, call_timeout: Durati
     options.connect(&url).await.unwrap()
 }
 
-/// The lease that was granted last.
-fn newest_lease(cluster: &EtcdCluster) -> String {
+/// The lease, where there is but one.
+fn only_lease(cluster: &EtcdCluster) -> String {
     let leases = cluster.ctl(&["lease", "list"]).unwrap();
-    leases.lines().last().unwrap().trim().to_owned()
+    let leases: Vec<&str> = leases.lines().skip(1).map(str::trim).collect();
+    let [lease] = leases[..] else {
+        panic!("{leases:?}");
+    };
+    lease.to_owned()
+}
+
+/// The lease that keys which begin like that are on.
+fn lease_of(cluster: &EtcdCluster, key: &str) -> String {
+    let told = cluster
+        .ctl(&["get", key, "--prefix", "-w", "fields"])
+        .unwrap();
+    let lease = told
+        .lines()
+        .find_map(|line| line.strip_prefix("\"Lease\" : "));
+    let lease: i64 = lease.expect("there is such a key").parse().unwrap();
+    format!("{lease:x}")
 }
 
 /// Forgets all that has happened so far.

@@ -135,3 +135,62 @@ async fn one_who_is_cut_off_with_a_minority_loses_before_others_get_it() {
     assert!(next.release().await.unwrap().was_held());
     losing.await.unwrap();
 }
+
+/// How long a lease lives unless it is renewed, by whoever leads.
+fn left_of(cluster: &EtcdCluster, lease: &str) -> Duration {
+    let since = Instant::now();
+    let told = loop {
+        match cluster.ctl(&["lease", "timetolive", lease]) {
+            Ok(told) => break told,
+            Err(e) if since.elapsed() > SOON => panic!("{e}"),
+            Err(_) => {} // nobody leads yet
+        }
+    };
+    let seconds = told
+        .split_once("remaining(")
+        .and_then(|(_, rest)| rest.split_once('s'));
+    let seconds = seconds.map_or(0, |(seconds, _)| seconds.parse().unwrap_or(0));
+    Duration::from_secs(seconds)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_deposed_leader_renews_does_not_count() {
+    let cluster = EtcdCluster::builder().members(3).start().unwrap();
+    let leader = cluster.leader().unwrap();
+    let url = cluster.url_of(&cluster.addr(leader).to_string());
+    let options = Options::new().call_timeout(4 * SOON);
+    // Several, so that one of them at least is answered before the leader hears that it is none.
+    let mut held = Vec::new();
+    for n in 0..6 {
+        let w = options.clone().connect(&url).await.unwrap();
+        let name = format!("stock/{n}");
+        let lock = w.lock(&name).ttl(10_000 * MS).without_renewal();
+        let guard = Arc::new(lock.acquire().await.unwrap());
+        held.push((guard, lease_of(&cluster, &name)));
+    }
+    cluster.pause(leader).unwrap();
+    let leads = |member: usize| {
+        let told = cluster.metric(member % 3, "etcd_server_is_leader");
+        told.is_ok_and(|told| told == 1.0)
+    };
+    let another_leads = || async { leads(leader + 1) || leads(leader + 2) };
+    assert!(eventually(2 * SOON, another_leads).await);
+    // From then on the lease lives for its ttl, once more.
+    tokio::time::sleep(3000 * MS).await;
+    let renewing: Vec<_> = held
+        .iter()
+        .map(|(guard, _)| {
+            let guard = Arc::clone(guard);
+            tokio::spawn(async move { guard.renew().await })
+        })
+        .collect();
+    tokio::time::sleep(100 * MS).await; // let them ask
+    // It wakes up, and finds requests that it answers before it hears that it does not lead any more.
+    cluster.resume(leader).unwrap();
+    for (renewing, (guard, lease)) in renewing.into_iter().zip(held) {
+        let renewed = renewing.await.unwrap();
+        let left = left_of(&cluster, &lease) + 1000 * MS; // told in whole seconds, rounded down
+        let claimed = guard.remaining();
+        assert!(claimed <= left, "{claimed:?} of {left:?}: {renewed:?}");
+    }
+}
