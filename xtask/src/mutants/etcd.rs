@@ -12,21 +12,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a waiter whose key is gone is not granted (etcd)",
-        file: "backend/etcd/line.rs",
+        file: "backend/etcd/line/wait.rs",
         from: "if ours.is_none_or(|kv| kv.create_revision != created) {",
         to: "if ours.is_some_and(|kv| kv.create_revision != created) {",
         caught_by: &["--test", "etcd_faults", "a_dead_waiter_is_never_granted"],
     },
     Mutant {
         breaks: "whoever barges in has seen who was let in (etcd)",
-        file: "backend/etcd/rooms.rs",
+        file: "backend/etcd/rooms/sit.rs",
         from: ".filter(|seat| seat.kv.key != chair.key.as_bytes())\n        .fold(",
         to: ".filter(|seat| seat.kv.key.is_empty())\n        .fold(",
         caught_by: &["--test", "etcd_faults", "one_who_barges_in"],
     },
     Mutant {
         breaks: "a watch that was compacted away is set again (etcd)",
-        file: "backend/etcd/line.rs",
+        file: "backend/etcd/line/wait.rs",
         from: "                if lost {\n",
         to: "                if lost && wake.claim == 0 {\n",
         caught_by: &["--test", "etcd_faults", "compaction_leaves_the_one_ahead"],
@@ -40,7 +40,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "into a large semaphore, whoever waited is let in by writing it down (etcd)",
-        file: "backend/etcd/room.rs",
+        file: "backend/etcd/rooms/view.rs",
         from: "(self.is_large(kind) && waited && !is_certain)",
         to: "(self.is_large(kind) && waited && is_certain)",
         caught_by: &[
@@ -51,7 +51,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "one barges in only where nobody was let in, however many hold (etcd)",
-        file: "backend/etcd/room.rs",
+        file: "backend/etcd/rooms/view.rs",
         from: "(self.is_large(kind) && waited && !is_certain)",
         to: "(self.is_large(kind) && waited && is_certain)",
         caught_by: &["--test", "etcd_faults", "rooms::one_barges_into_a_large"],
@@ -93,7 +93,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a waiter that was overtaken has a higher fence in the end (etcd)",
-        file: "backend/etcd/room.rs",
+        file: "backend/etcd/rooms/view.rs",
         from: "overtook.is_some_and(|at| seat.created() <= at)",
         to: "overtook.is_some_and(|at| seat.created() > at)",
         caught_by: &["--test", "conformance_etcd", "barging_overtakes"],

@@ -10,94 +10,32 @@
 //! leads next lets every lease live for its whole ttl from then on. It must be that member's own word. What
 //! another one has told says nothing about a member that was cut off, and still takes itself for the leader.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_core::Stream;
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
+use tokio::sync::Mutex as AsyncMutex;
 
+use super::lane::Lane;
+pub(super) use super::lease::Lease;
 use super::link::{Changes, Link};
 use super::translate::unreachable;
 use super::wire::{
-    KeepAliveRequest, KeepAliveResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseRevokeRequest,
-    LeaseRevokeResponse, RangeRequest, TimeToLiveRequest, TimeToLiveResponse,
+    LeaseGrantRequest, LeaseGrantResponse, LeaseRevokeRequest, LeaseRevokeResponse, RangeRequest,
+    TimeToLiveRequest, TimeToLiveResponse,
 };
 use crate::error::Result;
 use crate::lease::{Clock, Moment};
 
 const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 const REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";
-const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 const TIME_TO_LIVE: &str = "/etcdserverpb.Lease/LeaseTimeToLive";
 
 /// A lease lives so much longer than the claims on it, at least, that not every claim needs a renewal of it.
 const SLACK: Duration = Duration::from_millis(500);
-/// For how long after a request went unanswered it may still arrive, and leave a key that nobody knows of.
-const LATE: Duration = Duration::from_secs(600);
-
-/// One lease.
-#[derive(Debug)]
-pub(super) struct Lease {
-    pub(super) id: i64,
-    pub(super) ttl: Duration,
-    /// Whether it is a class.
-    pub(super) shared: bool,
-    /// When the last renewal that counts was sent.
-    confirmed: AtomicU64,
-    ended: AtomicBool,
-    renewing: AtomicBool,
-    /// One renewal at a time serves all who need it.
-    turn: AsyncMutex<()>,
-    /// Until when keys may turn up on it that nobody here knows of.
-    unsure_until: AtomicU64,
-    /// When such keys were last looked for.
-    swept: AtomicU64,
-}
-
-impl Lease {
-    /// Whether it is certain to live for `ttl` from `now` on.
-    pub(super) fn covers(&self, now: Moment, ttl: Duration) -> bool {
-        !self.has_ended() && self.lives_until() >= now + ttl
-    }
-
-    fn lives_until(&self) -> Moment {
-        Moment::from_nanos(self.confirmed.load(Ordering::SeqCst)) + self.ttl
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::SeqCst)
-    }
-
-    fn confirm(&self, sent: Moment) {
-        self.confirmed.fetch_max(sent.as_nanos(), Ordering::SeqCst);
-    }
-
-    /// A request to put a key on it went unanswered.
-    pub(super) fn set_unsure(&self, now: Moment) {
-        let until = (now + LATE).as_nanos();
-        self.unsure_until.fetch_max(until, Ordering::SeqCst);
-    }
-
-    pub(super) fn is_unsure(&self, now: Moment) -> bool {
-        self.shared && now.as_nanos() < self.unsure_until.load(Ordering::SeqCst)
-    }
-}
-
-impl Lease {
-    /// Whether it is time again to look for keys that nobody here knows of: as often as claims are renewed.
-    pub(super) fn is_to_be_swept(&self, now: Moment) -> bool {
-        let last = self.swept.load(Ordering::SeqCst);
-        let next = (Moment::from_nanos(last) + self.ttl / 3).as_nanos();
-        let (order, now) = (Ordering::SeqCst, now.as_nanos());
-        now >= next && self.swept.compare_exchange(last, now, order, order).is_ok()
-    }
-}
 
 /// A renewal that was answered, but does not count yet.
 #[derive(Clone, Copy, Debug)]
@@ -177,8 +115,7 @@ impl Leases {
         let current = |now: Moment| {
             let memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
             let lease = memories.get(&class)?;
-            let granted = Moment::from_nanos(lease.confirmed.load(Ordering::SeqCst));
-            (now < granted + period).then_some(lease.id)
+            (now < lease.confirmed() + period).then_some(lease.id)
         };
         if let Some(id) = current(self.clock.now()) {
             return Ok(id);
@@ -217,18 +154,9 @@ impl Leases {
         };
         // Without a key on it, a lease that was granted unheard does no harm.
         let granted: LeaseGrantResponse = self.link.call(GRANT, request, Changes::Nothing).await?;
-        Ok(Lease {
-            id: granted.id,
-            // A server may not let leases live as short as that.
-            ttl: Duration::from_secs(u64::try_from(granted.ttl).unwrap_or(0)),
-            shared,
-            confirmed: AtomicU64::new(sent.as_nanos()),
-            ended: AtomicBool::new(false),
-            renewing: AtomicBool::new(false),
-            turn: AsyncMutex::new(()),
-            unsure_until: AtomicU64::new(0),
-            swept: AtomicU64::new(sent.as_nanos()),
-        })
+        // A server may not let leases live as short as that.
+        let ttl = Duration::from_secs(u64::try_from(granted.ttl).unwrap_or(0));
+        Ok(Lease::granted(granted.id, ttl, shared, sent))
     }
 
     /// Renews in the background what would soon have to be renewed while somebody waits.
@@ -309,7 +237,7 @@ impl Leases {
 
     /// The lease is gone before its time: so is all that was on it.
     fn has_ended(&self, lease: &Arc<Lease>) {
-        if lease.ended.swap(true, Ordering::SeqCst) {
+        if !lease.end() {
             return;
         }
         self.classes().retain(|_, class| class.id != lease.id);
@@ -351,108 +279,6 @@ fn seconds(ttl: Duration) -> u64 {
     ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)
 }
 
-/// The stream over which leases are renewed. Answers come in the order of the requests for each lease.
-#[derive(Default)]
-struct Lane(Arc<Mutex<LaneState>>);
-
-#[derive(Default)]
-struct LaneState {
-    /// Which of the streams that were opened one after the other.
-    number: u64,
-    requests: Option<mpsc::UnboundedSender<KeepAliveRequest>>,
-    waiting: HashMap<i64, VecDeque<oneshot::Sender<(i64, u64)>>>,
-}
-
-impl Lane {
-    /// The ttl that the server answers with, 0 if the lease is gone; and over which connection it came.
-    async fn keep_alive(&self, link: &Arc<Link>, id: i64) -> Result<(i64, u64)> {
-        let answer = self.ask(link, id);
-        let answer = answer.await;
-        answer.map_err(|_| unreachable("the stream of renewals broke".to_owned()))
-    }
-
-    fn ask(&self, link: &Arc<Link>, id: i64) -> oneshot::Receiver<(i64, u64)> {
-        let mut state = lock(&self.0);
-        let request = KeepAliveRequest { id };
-        let is_open = |requests: &mpsc::UnboundedSender<_>| requests.send(request).is_ok();
-        if !state.requests.as_ref().is_some_and(is_open) {
-            // The server opens its side when the first request has come, so that one goes ahead.
-            let (requests, feed) = mpsc::unbounded_channel();
-            let _ = requests.send(request);
-            *state = LaneState {
-                number: state.number + 1,
-                requests: Some(requests),
-                waiting: HashMap::new(),
-            };
-            let (number, lane, link) = (state.number, Arc::clone(&self.0), Arc::clone(link));
-            tokio::spawn(async move {
-                run(&link, feed, &lane).await;
-                let mut state = lock(&lane);
-                if state.number == number {
-                    // Whoever waits hears that it is over.
-                    state.requests = None;
-                    state.waiting.clear();
-                }
-            });
-        }
-        let (tell, answer) = oneshot::channel();
-        state.waiting.entry(id).or_default().push_back(tell);
-        answer
-    }
-}
-
-/// One stream, from its beginning to its end.
-async fn run(
-    link: &Arc<Link>,
-    feed: mpsc::UnboundedReceiver<KeepAliveRequest>,
-    lane: &Mutex<LaneState>,
-) {
-    let mut generations = link.generations();
-    let opened = link.stream::<_, KeepAliveResponse>(KEEP_ALIVE, Feed(feed));
-    let Ok((mut answers, open)) = opened.await else {
-        return;
-    };
-    let generation = open.generation;
-    loop {
-        let answer = tokio::select! {
-            answer = answers.message() => answer,
-            // Not to be used any more: whoever waits shall ask over another one.
-            _ = generations.wait_for(|now| *now > generation) => return,
-        };
-        match answer {
-            Ok(Some(answer)) => {
-                open.learn(&answer);
-                let mut state = lock(lane);
-                let first = state
-                    .waiting
-                    .get_mut(&answer.id)
-                    .and_then(VecDeque::pop_front);
-                if let Some(first) = first {
-                    let _ = first.send((answer.ttl, generation));
-                }
-            }
-            Ok(None) => return,
-            Err(status) => return link.stream_ended(generation, &status),
-        }
-    }
-}
-
-fn lock(state: &Mutex<LaneState>) -> MutexGuard<'_, LaneState> {
-    // Each change is a single insertion or removal: a panic leaves nothing half done.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What is to be sent over a stream.
-pub(super) struct Feed<T>(pub(super) mpsc::UnboundedReceiver<T>);
-
-impl<T> Stream for Feed<T> {
-    type Item = T;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
-        self.0.poll_recv(cx)
-    }
-}
-
 impl fmt::Debug for Leases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leases")
@@ -471,17 +297,7 @@ mod tests {
         let link = Arc::new(Link::new(&address, Duration::from_secs(1)).unwrap());
         let leases = Leases::new(link, Clock::system(), Handle::current());
         let granted = leases.clock.now();
-        let lease = Lease {
-            id: 1,
-            ttl: Duration::from_secs(10),
-            shared: true,
-            confirmed: AtomicU64::new(granted.as_nanos()),
-            ended: AtomicBool::new(false),
-            renewing: AtomicBool::new(false),
-            turn: AsyncMutex::new(()),
-            unsure_until: AtomicU64::new(0),
-            swept: AtomicU64::new(granted.as_nanos()),
-        };
+        let lease = Lease::granted(1, Duration::from_secs(10), true, granted);
         let later = granted + Duration::from_secs(5);
         let renewing = Renewing {
             sent: later,

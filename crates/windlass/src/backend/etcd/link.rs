@@ -14,11 +14,12 @@ use tokio::sync::{Mutex as AsyncMutex, watch};
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::address::{Address, Login};
+use super::endpoint::endpoint;
 use super::translate::{is_about_the_member, is_stale_login, refused, translate, unreachable};
 use super::txn::TXN;
 use super::wire::{
@@ -28,9 +29,6 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Answers may be as long as etcd can send them.
 const LONGEST_ANSWER: usize = 64 * 1024 * 1024;
-/// A connection is tested this often when nothing comes; etcd allows no less than 5 s.
-const TEST_EVERY: Duration = Duration::from_secs(10);
-const TEST_LIMIT: Duration = Duration::from_secs(5);
 /// No call is kept open longer, even if nobody waits for it: a server answers sooner, if only that it
 /// cannot. Until then, a call for each that was given up may be under way.
 const LONGEST_CALL: Duration = Duration::from_secs(60);
@@ -401,45 +399,6 @@ async fn seen_through<A: Send + 'static>(
         ))),
         Ok(Err(_)) => Err(Status::unavailable("shut down")),
     }
-}
-
-fn endpoint(address: &Address, host: &str, call_timeout: Duration) -> Result<Endpoint> {
-    let scheme = if address.tls.is_some() {
-        "https"
-    } else {
-        "http"
-    };
-    let invalid = |what: &str| Error::invalid("connect", format!("{host:?} {what}"));
-    let endpoint = Endpoint::from_shared(format!("{scheme}://{host}"))
-        .map_err(|e| invalid("is not a host").with_source(e))?
-        .connect_timeout(call_timeout)
-        .http2_keep_alive_interval(TEST_EVERY)
-        .keep_alive_timeout(TEST_LIMIT)
-        .keep_alive_while_idle(true)
-        .tcp_nodelay(true);
-    let Some(tls) = &address.tls else {
-        return Ok(endpoint);
-    };
-    let read = |path: &std::path::Path| {
-        std::fs::read(path).map_err(|e| {
-            let message = format!("{} cannot be read", path.display());
-            Error::invalid("connect", message).with_source(e)
-        })
-    };
-    let mut config = ClientTlsConfig::new();
-    config = match &tls.ca {
-        Some(path) => config.ca_certificate(Certificate::from_pem(read(path)?)),
-        None => config.with_native_roots(),
-    };
-    if let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) {
-        config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
-    }
-    if let Some(name) = &tls.server_name {
-        config = config.domain_name(name.clone());
-    }
-    endpoint
-        .tls_config(config)
-        .map_err(|e| invalid("cannot be reached with these certificates").with_source(e))
 }
 
 /// What an error says, with all that it says of its causes.

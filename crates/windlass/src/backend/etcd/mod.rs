@@ -1,21 +1,26 @@
 //! `etcd://` — an etcd cluster, or one member.
 //!
 //! Locks and elections are laid out as etcd's own concurrency package lays them out ([`keys`], [`line`]), so
-//! that `etcdctl lock` and programs in Go take turns with us. All else is a room ([`room`], [`rooms`]).
+//! that `etcdctl lock` and programs in Go take turns with us. All else is a room ([`rooms`]).
 
 mod address;
 mod claims;
 mod deletions;
+mod endpoint;
 mod examine;
+mod feed;
 mod gate;
 mod keys;
+mod lane;
 mod latch;
+mod lease;
 mod leases;
 mod line;
 mod link;
+mod list;
 mod news;
 mod record;
-mod room;
+mod renewals;
 mod rooms;
 mod several;
 mod store;

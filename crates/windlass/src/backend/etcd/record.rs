@@ -23,7 +23,7 @@ pub(super) struct Record {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) size: u32,
     /// Holds whatever else is there: it was let in by writing that down. Those who barge in are, and those who
-    /// waited in a [large](super::room::View::is_large) room.
+    /// waited in a [large](super::rooms::View::is_large) room.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) admitted: bool,
     /// The fence, where it is not the revision at which the key was made.

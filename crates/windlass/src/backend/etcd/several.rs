@@ -27,11 +27,8 @@ struct One<'a> {
 }
 
 impl One<'_> {
-    fn puts(&self, mut txn: Txn) -> Txn {
-        for op in self.place.puts(&Record::of(self.ask), self.lease.id) {
-            txn = txn.then(op);
-        }
-        txn
+    fn puts(&self, txn: Txn) -> Txn {
+        txn.then_all(self.place.puts(&Record::of(self.ask), self.lease.id))
     }
 
     fn look(&self) -> Op {

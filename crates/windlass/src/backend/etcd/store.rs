@@ -236,6 +236,13 @@ impl Store {
         }
     }
 
+    /// A claim is on another lease now: if it was alone on the one before, nobody needs that any more.
+    pub(super) fn leave_lease(&self, before: Option<Arc<Lease>>, now: &Lease) {
+        if let Some(before) = before.filter(|before| !before.shared && before.id != now.id) {
+            self.leases.revoke(&before);
+        }
+    }
+
     /// A key is gone, or could not be put on its lease: is the lease? If so, all on it are told.
     pub(super) fn doubt(self: &Arc<Store>, lease: &Arc<Lease>) {
         if lease.shared && !lease.has_ended() {

@@ -88,6 +88,14 @@ impl Txn {
         self
     }
 
+    pub(super) fn then_all(self, ops: impl IntoIterator<Item = Op>) -> Txn {
+        ops.into_iter().fold(self, Txn::then)
+    }
+
+    pub(super) fn otherwise_all(self, ops: impl IntoIterator<Item = Op>) -> Txn {
+        ops.into_iter().fold(self, Txn::otherwise)
+    }
+
     fn changes(&self) -> Changes {
         let reads = |op: &RequestOp| matches!(op.op, Some(Op::Range(_)));
         match self.0.success.iter().chain(&self.0.failure).all(reads) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::leases::Feed;
+use super::feed::Feed;
 use super::link::Link;
 use super::wire::{Event, WatchCancel, WatchCreate, WatchOrder, WatchRequest, WatchResponse};
 

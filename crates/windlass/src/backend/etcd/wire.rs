@@ -15,18 +15,51 @@ pub(super) struct Header {
     pub(super) raft_term: u64,
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct KeyValue {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(super) key: Vec<u8>,
-    #[prost(int64, tag = "2")]
-    pub(super) create_revision: i64,
-    #[prost(int64, tag = "3")]
-    pub(super) mod_revision: i64,
-    #[prost(bytes = "vec", tag = "5")]
-    pub(super) value: Vec<u8>,
-    #[prost(int64, tag = "6")]
-    pub(super) lease: i64,
+/// An answer that tells the store's revision and term.
+pub(super) trait Answer: Message + Default + 'static {
+    fn header(&self) -> Option<Header>;
+}
+
+/// A message for each name: the fields, and what prost is to know of each.
+macro_rules! messages {
+    ($($(#[$about:meta])* $name:ident {
+        $($(#[$field_about:meta])* $field:ident: $type:ty = [$($prost:tt)*],)*
+    })+) => {
+        $($(#[$about])*
+        #[derive(Clone, PartialEq, Message)]
+        pub(super) struct $name {
+            $($(#[$field_about])* #[prost($($prost)*)] pub(super) $field: $type,)*
+        })+
+    };
+}
+
+/// The same for answers, all of which begin with a header.
+macro_rules! answers {
+    ($($(#[$about:meta])* $name:ident {
+        $($(#[$field_about:meta])* $field:ident: $type:ty = [$($prost:tt)*],)*
+    })+) => {
+        messages! {
+            $($(#[$about])* $name {
+                header: Option<Header> = [message, optional, tag = "1"],
+                $($(#[$field_about])* $field: $type = [$($prost)*],)*
+            })+
+        }
+        $(impl Answer for $name {
+            fn header(&self) -> Option<Header> {
+                self.header
+            }
+        })+
+    };
+}
+
+messages! {
+    KeyValue {
+        key: Vec<u8> = [bytes = "vec", tag = "1"],
+        create_revision: i64 = [int64, tag = "2"],
+        mod_revision: i64 = [int64, tag = "3"],
+        value: Vec<u8> = [bytes = "vec", tag = "5"],
+        lease: i64 = [int64, tag = "6"],
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
@@ -44,74 +77,56 @@ pub(super) enum SortTarget {
     Create = 2,
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct RangeRequest {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(super) key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub(super) range_end: Vec<u8>,
-    #[prost(int64, tag = "3")]
-    pub(super) limit: i64,
-    #[prost(int64, tag = "4")]
-    pub(super) revision: i64,
-    #[prost(enumeration = "SortOrder", tag = "5")]
-    pub(super) sort_order: i32,
-    #[prost(enumeration = "SortTarget", tag = "6")]
-    pub(super) sort_target: i32,
-    #[prost(bool, tag = "8")]
-    pub(super) keys_only: bool,
-    #[prost(bool, tag = "9")]
-    pub(super) count_only: bool,
-    #[prost(int64, tag = "13")]
-    pub(super) max_create_revision: i64,
+messages! {
+    RangeRequest {
+        key: Vec<u8> = [bytes = "vec", tag = "1"],
+        range_end: Vec<u8> = [bytes = "vec", tag = "2"],
+        limit: i64 = [int64, tag = "3"],
+        revision: i64 = [int64, tag = "4"],
+        sort_order: i32 = [enumeration = "SortOrder", tag = "5"],
+        sort_target: i32 = [enumeration = "SortTarget", tag = "6"],
+        keys_only: bool = [bool, tag = "8"],
+        count_only: bool = [bool, tag = "9"],
+        max_create_revision: i64 = [int64, tag = "13"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct RangeResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) kvs: Vec<KeyValue>,
-    #[prost(bool, tag = "3")]
-    pub(super) more: bool,
+answers! {
+    RangeResponse {
+        kvs: Vec<KeyValue> = [message, repeated, tag = "2"],
+        more: bool = [bool, tag = "3"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct PutRequest {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(super) key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub(super) value: Vec<u8>,
-    #[prost(int64, tag = "3")]
-    pub(super) lease: i64,
+messages! {
+    PutRequest {
+        key: Vec<u8> = [bytes = "vec", tag = "1"],
+        value: Vec<u8> = [bytes = "vec", tag = "2"],
+        lease: i64 = [int64, tag = "3"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct PutResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
+answers! {
+    PutResponse {}
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct DeleteRequest {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(super) key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub(super) range_end: Vec<u8>,
+messages! {
+    DeleteRequest {
+        key: Vec<u8> = [bytes = "vec", tag = "1"],
+        range_end: Vec<u8> = [bytes = "vec", tag = "2"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct DeleteResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
-    #[prost(int64, tag = "2")]
-    pub(super) deleted: i64,
+answers! {
+    DeleteResponse {
+        deleted: i64 = [int64, tag = "2"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct RequestOp {
-    #[prost(oneof = "Op", tags = "1, 2, 3")]
-    pub(super) op: Option<Op>,
+messages! {
+    RequestOp {
+        op: Option<Op> = [oneof = "Op", tags = "1, 2, 3"],
+    }
 }
 
 #[derive(Clone, PartialEq, Oneof)]
@@ -124,10 +139,10 @@ pub(super) enum Op {
     Delete(DeleteRequest),
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct ResponseOp {
-    #[prost(oneof = "Outcome", tags = "1, 2, 3")]
-    pub(super) outcome: Option<Outcome>,
+messages! {
+    ResponseOp {
+        outcome: Option<Outcome> = [oneof = "Outcome", tags = "1, 2, 3"],
+    }
 }
 
 #[derive(Clone, PartialEq, Oneof)]
@@ -156,19 +171,15 @@ pub(super) enum Target {
     Value = 3,
 }
 
-/// A condition. On a range, every key in it must meet it; a key that does not exist has revision 0.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Compare {
-    #[prost(enumeration = "Relation", tag = "1")]
-    pub(super) result: i32,
-    #[prost(enumeration = "Target", tag = "2")]
-    pub(super) target: i32,
-    #[prost(bytes = "vec", tag = "3")]
-    pub(super) key: Vec<u8>,
-    #[prost(oneof = "Operand", tags = "5, 6, 7")]
-    pub(super) operand: Option<Operand>,
-    #[prost(bytes = "vec", tag = "64")]
-    pub(super) range_end: Vec<u8>,
+messages! {
+    /// A condition. On a range, every key in it must meet it; a key that does not exist has revision 0.
+    Compare {
+        result: i32 = [enumeration = "Relation", tag = "1"],
+        target: i32 = [enumeration = "Target", tag = "2"],
+        key: Vec<u8> = [bytes = "vec", tag = "3"],
+        operand: Option<Operand> = [oneof = "Operand", tags = "5, 6, 7"],
+        range_end: Vec<u8> = [bytes = "vec", tag = "64"],
+    }
 }
 
 #[derive(Clone, PartialEq, Oneof)]
@@ -181,94 +192,78 @@ pub(super) enum Operand {
     Value(Vec<u8>),
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct TxnRequest {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) compare: Vec<Compare>,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) success: Vec<RequestOp>,
-    #[prost(message, repeated, tag = "3")]
-    pub(super) failure: Vec<RequestOp>,
+messages! {
+    TxnRequest {
+        compare: Vec<Compare> = [message, repeated, tag = "1"],
+        success: Vec<RequestOp> = [message, repeated, tag = "2"],
+        failure: Vec<RequestOp> = [message, repeated, tag = "3"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct TxnResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
-    #[prost(bool, tag = "2")]
-    pub(super) succeeded: bool,
-    #[prost(message, repeated, tag = "3")]
-    pub(super) responses: Vec<ResponseOp>,
+answers! {
+    TxnResponse {
+        succeeded: bool = [bool, tag = "2"],
+        responses: Vec<ResponseOp> = [message, repeated, tag = "3"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct LeaseGrantRequest {
-    #[prost(int64, tag = "1")]
-    pub(super) ttl: i64,
+messages! {
+    LeaseGrantRequest {
+        ttl: i64 = [int64, tag = "1"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct LeaseGrantResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
-    #[prost(int64, tag = "2")]
-    pub(super) id: i64,
-    #[prost(int64, tag = "3")]
-    pub(super) ttl: i64,
+answers! {
+    LeaseGrantResponse {
+        id: i64 = [int64, tag = "2"],
+        ttl: i64 = [int64, tag = "3"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct LeaseRevokeRequest {
-    #[prost(int64, tag = "1")]
-    pub(super) id: i64,
+messages! {
+    LeaseRevokeRequest {
+        id: i64 = [int64, tag = "1"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct LeaseRevokeResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
+answers! {
+    LeaseRevokeResponse {}
 }
 
-#[derive(Clone, Copy, PartialEq, Message)]
-pub(super) struct KeepAliveRequest {
-    #[prost(int64, tag = "1")]
-    pub(super) id: i64,
+messages! {
+    #[derive(Copy)]
+    KeepAliveRequest {
+        id: i64 = [int64, tag = "1"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct KeepAliveResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
-    #[prost(int64, tag = "2")]
-    pub(super) id: i64,
-    /// 0 if there is no such lease any more.
-    #[prost(int64, tag = "3")]
-    pub(super) ttl: i64,
+answers! {
+    KeepAliveResponse {
+        id: i64 = [int64, tag = "2"],
+        /// 0 if there is no such lease any more.
+        ttl: i64 = [int64, tag = "3"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct TimeToLiveRequest {
-    #[prost(int64, tag = "1")]
-    pub(super) id: i64,
-    #[prost(bool, tag = "2")]
-    pub(super) keys: bool,
+messages! {
+    TimeToLiveRequest {
+        id: i64 = [int64, tag = "1"],
+        keys: bool = [bool, tag = "2"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct TimeToLiveResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
-    /// -1 if there is no such lease any more.
-    #[prost(int64, tag = "3")]
-    pub(super) ttl: i64,
-    #[prost(bytes = "vec", repeated, tag = "5")]
-    pub(super) keys: Vec<Vec<u8>>,
+answers! {
+    TimeToLiveResponse {
+        /// -1 if there is no such lease any more.
+        ttl: i64 = [int64, tag = "3"],
+        keys: Vec<Vec<u8>> = [bytes = "vec", repeated, tag = "5"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct WatchRequest {
-    #[prost(oneof = "WatchOrder", tags = "1, 2")]
-    pub(super) order: Option<WatchOrder>,
+messages! {
+    WatchRequest {
+        order: Option<WatchOrder> = [oneof = "WatchOrder", tags = "1, 2"],
+    }
 }
 
 #[derive(Clone, PartialEq, Oneof)]
@@ -279,53 +274,39 @@ pub(super) enum WatchOrder {
     Cancel(WatchCancel),
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct WatchCreate {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(super) key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub(super) range_end: Vec<u8>,
-    #[prost(int64, tag = "3")]
-    pub(super) start_revision: i64,
-    /// Of our own choice, so that no answer is needed to know it.
-    #[prost(int64, tag = "7")]
-    pub(super) watch_id: i64,
-    /// 0 leaves puts out, 1 deletions.
-    #[prost(int32, repeated, tag = "5")]
-    pub(super) filters: Vec<i32>,
+messages! {
+    WatchCreate {
+        key: Vec<u8> = [bytes = "vec", tag = "1"],
+        range_end: Vec<u8> = [bytes = "vec", tag = "2"],
+        start_revision: i64 = [int64, tag = "3"],
+        /// Of our own choice, so that no answer is needed to know it.
+        watch_id: i64 = [int64, tag = "7"],
+        /// 0 leaves puts out, 1 deletions.
+        filters: Vec<i32> = [int32, repeated, tag = "5"],
+    }
+
+    WatchCancel {
+        watch_id: i64 = [int64, tag = "1"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct WatchCancel {
-    #[prost(int64, tag = "1")]
-    pub(super) watch_id: i64,
+answers! {
+    WatchResponse {
+        watch_id: i64 = [int64, tag = "2"],
+        created: bool = [bool, tag = "3"],
+        canceled: bool = [bool, tag = "4"],
+        compact_revision: i64 = [int64, tag = "5"],
+        cancel_reason: String = [string, tag = "6"],
+        events: Vec<Event> = [message, repeated, tag = "11"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct WatchResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
-    #[prost(int64, tag = "2")]
-    pub(super) watch_id: i64,
-    #[prost(bool, tag = "3")]
-    pub(super) created: bool,
-    #[prost(bool, tag = "4")]
-    pub(super) canceled: bool,
-    #[prost(int64, tag = "5")]
-    pub(super) compact_revision: i64,
-    #[prost(string, tag = "6")]
-    pub(super) cancel_reason: String,
-    #[prost(message, repeated, tag = "11")]
-    pub(super) events: Vec<Event>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Event {
-    /// 0 for a put, 1 for a deletion.
-    #[prost(int32, tag = "1")]
-    pub(super) kind: i32,
-    #[prost(message, optional, tag = "2")]
-    pub(super) kv: Option<KeyValue>,
+messages! {
+    Event {
+        /// 0 for a put, 1 for a deletion.
+        kind: i32 = [int32, tag = "1"],
+        kv: Option<KeyValue> = [message, optional, tag = "2"],
+    }
 }
 
 impl Event {
@@ -334,113 +315,65 @@ impl Event {
     }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct AuthenticateRequest {
-    #[prost(string, tag = "1")]
-    pub(super) name: String,
-    #[prost(string, tag = "2")]
-    pub(super) password: String,
+messages! {
+    AuthenticateRequest {
+        name: String = [string, tag = "1"],
+        password: String = [string, tag = "2"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct AuthenticateResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
-    #[prost(string, tag = "2")]
-    pub(super) token: String,
+answers! {
+    AuthenticateResponse {
+        token: String = [string, tag = "2"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct StatusRequest {}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct StatusResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
-    #[prost(string, tag = "2")]
-    pub(super) version: String,
-    #[prost(int64, tag = "3")]
-    pub(super) db_size: i64,
-    #[prost(uint64, tag = "4")]
-    pub(super) leader: u64,
-    #[prost(string, repeated, tag = "8")]
-    pub(super) errors: Vec<String>,
-    #[prost(int64, tag = "9")]
-    pub(super) db_size_in_use: i64,
-    #[prost(int64, tag = "12")]
-    pub(super) db_size_quota: i64,
+messages! {
+    StatusRequest {}
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct MemberListRequest {}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct MemberListResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) members: Vec<Member>,
+answers! {
+    StatusResponse {
+        version: String = [string, tag = "2"],
+        db_size: i64 = [int64, tag = "3"],
+        leader: u64 = [uint64, tag = "4"],
+        errors: Vec<String> = [string, repeated, tag = "8"],
+        db_size_in_use: i64 = [int64, tag = "9"],
+        db_size_quota: i64 = [int64, tag = "12"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct Member {
-    #[prost(uint64, tag = "1")]
-    pub(super) id: u64,
-    #[prost(string, tag = "2")]
-    pub(super) name: String,
-    #[prost(string, repeated, tag = "4")]
-    pub(super) client_urls: Vec<String>,
-    #[prost(bool, tag = "5")]
-    pub(super) is_learner: bool,
+messages! {
+    MemberListRequest {}
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct AlarmRequest {}
-
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct AlarmResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<Header>,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) alarms: Vec<AlarmMember>,
+answers! {
+    MemberListResponse {
+        members: Vec<Member> = [message, repeated, tag = "2"],
+    }
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct AlarmMember {
-    #[prost(uint64, tag = "1")]
-    pub(super) member: u64,
-    /// 1 for no space, 2 for corrupt data.
-    #[prost(int32, tag = "2")]
-    pub(super) alarm: i32,
+messages! {
+    Member {
+        id: u64 = [uint64, tag = "1"],
+        name: String = [string, tag = "2"],
+        client_urls: Vec<String> = [string, repeated, tag = "4"],
+        is_learner: bool = [bool, tag = "5"],
+    }
+
+    AlarmRequest {}
 }
 
-/// An answer that tells the store's revision and term.
-pub(super) trait Answer: Message + Default + 'static {
-    fn header(&self) -> Option<Header>;
+answers! {
+    AlarmResponse {
+        alarms: Vec<AlarmMember> = [message, repeated, tag = "2"],
+    }
 }
 
-macro_rules! answers {
-    ($($answer:ty),+ $(,)?) => {
-        $(impl Answer for $answer {
-            fn header(&self) -> Option<Header> {
-                self.header
-            }
-        })+
-    };
+messages! {
+    AlarmMember {
+        member: u64 = [uint64, tag = "1"],
+        /// 1 for no space, 2 for corrupt data.
+        alarm: i32 = [int32, tag = "2"],
+    }
 }
-
-answers!(
-    RangeResponse,
-    PutResponse,
-    DeleteResponse,
-    TxnResponse,
-    LeaseGrantResponse,
-    LeaseRevokeResponse,
-    KeepAliveResponse,
-    TimeToLiveResponse,
-    WatchResponse,
-    AuthenticateResponse,
-    StatusResponse,
-    MemberListResponse,
-    AlarmResponse,
-);

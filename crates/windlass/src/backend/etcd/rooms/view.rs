@@ -14,26 +14,26 @@
 
 use std::collections::HashMap;
 
-use super::record::{Record, Room};
-use super::store::foreign;
-use super::wire::KeyValue;
+use crate::backend::etcd::record::{Record, Room};
+use crate::backend::etcd::store::foreign;
+use crate::backend::etcd::wire::KeyValue;
 use crate::backend::{Ask, Kind, Refusal};
 use crate::error::Result;
 use crate::lease::Fence;
 
 /// A semaphore of this size is large. One that is smaller has fewer holders than that to make sure of, which
-/// leaves some of [`MOST_OPS`](super::txn::MOST_OPS) for other conditions.
+/// leaves some of [`MOST_OPS`](crate::backend::etcd::txn::MOST_OPS) for other conditions.
 const LARGE: u32 = 100;
 
 /// A room, as it was at one revision.
 #[derive(Clone, Debug, Default)]
-pub(super) struct View {
-    pub(super) revision: i64,
-    pub(super) room: Option<Room>,
+pub(in crate::backend::etcd) struct View {
+    pub(in crate::backend::etcd) revision: i64,
+    pub(in crate::backend::etcd) room: Option<Room>,
     /// The revision at which what is stored about the room was last written; 0 if nothing is.
-    pub(super) room_modified: i64,
+    pub(in crate::backend::etcd) room_modified: i64,
     /// The oldest first.
-    pub(super) seats: Vec<Seat>,
+    pub(in crate::backend::etcd) seats: Vec<Seat>,
     /// Which of them hold.
     held: Vec<bool>,
     by_key: HashMap<Vec<u8>, usize>,
@@ -41,25 +41,25 @@ pub(super) struct View {
 
 /// One claim.
 #[derive(Clone, Debug)]
-pub(super) struct Seat {
-    pub(super) owner: String,
-    pub(super) record: Record,
-    pub(super) kv: KeyValue,
+pub(in crate::backend::etcd) struct Seat {
+    pub(in crate::backend::etcd) owner: String,
+    pub(in crate::backend::etcd) record: Record,
+    pub(in crate::backend::etcd) kv: KeyValue,
 }
 
 impl Seat {
-    pub(super) fn created(&self) -> i64 {
+    pub(in crate::backend::etcd) fn created(&self) -> i64 {
         self.kv.create_revision
     }
 
-    pub(super) fn fence(&self) -> Fence {
+    pub(in crate::backend::etcd) fn fence(&self) -> Fence {
         Fence::new(self.record.fence.unwrap_or(self.created() as u64))
     }
 }
 
 impl View {
     /// From all the keys under the room's prefix.
-    pub(super) fn read(
+    pub(in crate::backend::etcd) fn read(
         kind: Kind,
         prefix: &str,
         revision: i64,
@@ -75,7 +75,7 @@ impl View {
             match rest.strip_prefix(':') {
                 Some(owner) => {
                     let record = Record::read(&kv.value).ok_or_else(|| foreign(&kv.key))?;
-                    let owner = super::keys::unescape(owner);
+                    let owner = crate::backend::etcd::keys::unescape(owner);
                     view.seats.push(Seat { owner, record, kv });
                 }
                 None => {
@@ -93,7 +93,7 @@ impl View {
     }
 
     /// The size, if anybody has told it lately.
-    pub(super) fn size(&self, kind: Kind) -> Option<u32> {
+    pub(in crate::backend::etcd) fn size(&self, kind: Kind) -> Option<u32> {
         let stored = match kind {
             Kind::Semaphore => self.room,
             // A barrier's is remembered no longer than its round lasts.
@@ -104,7 +104,7 @@ impl View {
     }
 
     /// The round of a barrier that is open: until all who were in it have gone.
-    pub(super) fn round(&self) -> Option<Fence> {
+    pub(in crate::backend::etcd) fn round(&self) -> Option<Fence> {
         let room = self.room?;
         let through = room.through?;
         let some_left = self
@@ -115,12 +115,12 @@ impl View {
     }
 
     /// Whether the seat at that place holds.
-    pub(super) fn holds(&self, at: usize) -> bool {
+    pub(in crate::backend::etcd) fn holds(&self, at: usize) -> bool {
         self.held[at]
     }
 
     /// The seats, and whether they hold.
-    pub(super) fn standing(&self) -> impl Iterator<Item = (&Seat, bool)> {
+    pub(in crate::backend::etcd) fn standing(&self) -> impl Iterator<Item = (&Seat, bool)> {
         self.seats.iter().zip(self.held.iter().copied())
     }
 
@@ -162,30 +162,30 @@ impl View {
     }
 
     /// How much is taken.
-    pub(super) fn used(&self) -> u64 {
+    pub(in crate::backend::etcd) fn used(&self) -> u64 {
         let seats = self.standing().filter(|(_, held)| *held);
         seats.map(|(seat, _)| u64::from(seat.record.weight)).sum()
     }
 
     /// Whether anybody waits who can still be served.
-    pub(super) fn has_waiters(&self, kind: Kind) -> bool {
+    pub(in crate::backend::etcd) fn has_waiters(&self, kind: Kind) -> bool {
         let size = self.size(kind).unwrap_or(0);
         let waits = |(seat, held): (&Seat, bool)| !held && seat.record.weight <= size;
         self.standing().any(waits)
     }
 
     /// Whether so much more would fit, if nobody waited.
-    pub(super) fn fits(&self, size: u32, weight: u32) -> bool {
+    pub(in crate::backend::etcd) fn fits(&self, size: u32, weight: u32) -> bool {
         self.round().is_none() && self.used() + u64::from(weight) <= u64::from(size)
     }
 
-    pub(super) fn seat(&self, key: &str) -> Option<(usize, &Seat)> {
+    pub(in crate::backend::etcd) fn seat(&self, key: &str) -> Option<(usize, &Seat)> {
         let at = *self.by_key.get(key.as_bytes())?;
         Some((at, &self.seats[at]))
     }
 
     /// Whether somebody has that for a fence, or may come to have it.
-    pub(super) fn is_taken(&self, revision: i64) -> bool {
+    pub(in crate::backend::etcd) fn is_taken(&self, revision: i64) -> bool {
         let fence = Fence::new(revision as u64);
         self.seats
             .iter()
@@ -193,21 +193,21 @@ impl View {
     }
 
     /// Whether a waiter needs a higher fence than its place: somebody has overtaken it.
-    pub(super) fn was_overtaken(&self, seat: &Seat) -> bool {
+    pub(in crate::backend::etcd) fn was_overtaken(&self, seat: &Seat) -> bool {
         let overtook = self.room.and_then(|room| room.overtook);
         seat.record.fence.is_none() && overtook.is_some_and(|at| seat.created() <= at)
     }
 
     /// Of a room of which only a few claims were read: whether they alone leave no room for one who came
     /// after them.
-    pub(super) fn is_full_for(&self, size: u32, weight: u32) -> bool {
+    pub(in crate::backend::etcd) fn is_full_for(&self, size: u32, weight: u32) -> bool {
         let ahead = self.seats.iter().map(|seat| seat.record.weight);
         let ahead: u64 = ahead.filter(|weight| *weight <= size).map(u64::from).sum();
         ahead + u64::from(weight) > u64::from(size)
     }
 
     /// Why a request cannot be granted now or later.
-    pub(super) fn refuses(&self, ask: &Ask, key: &str) -> Option<Refusal> {
+    pub(in crate::backend::etcd) fn refuses(&self, ask: &Ask, key: &str) -> Option<Refusal> {
         use crate::backend::IfOtherSize;
         let share = ask.share;
         let stored = self.size(ask.kind).unwrap_or(share.size);
@@ -223,12 +223,12 @@ impl View {
 
     /// Whether whoever waits is let in by writing it down. Only a semaphore's size changes, and only there
     /// anybody barges in.
-    pub(super) fn is_large(&self, kind: Kind) -> bool {
+    pub(in crate::backend::etcd) fn is_large(&self, kind: Kind) -> bool {
         kind == Kind::Semaphore && self.size(kind).is_some_and(is_large)
     }
 
     /// Whether one that holds by this view must write that down before it may go by it.
-    pub(super) fn must_be_written(&self, kind: Kind, seat: &Seat) -> bool {
+    pub(in crate::backend::etcd) fn must_be_written(&self, kind: Kind, seat: &Seat) -> bool {
         if seat.record.admitted {
             return false;
         }
@@ -242,7 +242,7 @@ impl View {
     /// Those who must stay for nobody who waits to be let in: the first who waits, since those after it
     /// wait for that one, and holders enough to leave it no room. Nothing is written when they go, so what
     /// is decided while somebody waits must make sure of them. In a large room, nobody need be looked at.
-    pub(super) fn keeps_out(&self, kind: Kind) -> Vec<&Seat> {
+    pub(in crate::backend::etcd) fn keeps_out(&self, kind: Kind) -> Vec<&Seat> {
         let size = self.size(kind).unwrap_or(0);
         let waits = |(seat, held): &(&Seat, bool)| !held && seat.record.weight <= size;
         let first = self.standing().find(waits);
@@ -267,7 +267,10 @@ impl View {
     }
 
     /// Those who came no later than that and do not hold: they were too heavy, and in nobody's way.
-    pub(super) fn left_out(&self, through: Option<i64>) -> impl Iterator<Item = &Seat> {
+    pub(in crate::backend::etcd) fn left_out(
+        &self,
+        through: Option<i64>,
+    ) -> impl Iterator<Item = &Seat> {
         let before = move |seat: &Seat| through.is_some_and(|through| seat.created() <= through);
         let seats = self
             .standing()
@@ -276,7 +279,7 @@ impl View {
     }
 
     /// The last of those that hold and were not written down, for [`Room::through`].
-    pub(super) fn held_through(&self) -> Option<i64> {
+    pub(in crate::backend::etcd) fn held_through(&self) -> Option<i64> {
         let held = self
             .standing()
             .filter(|(seat, held)| *held && !seat.record.admitted);
@@ -285,7 +288,7 @@ impl View {
 }
 
 /// Whether a semaphore of that size is large.
-pub(super) fn is_large(size: u32) -> bool {
+pub(in crate::backend::etcd) fn is_large(size: u32) -> bool {
     size >= LARGE
 }
 
