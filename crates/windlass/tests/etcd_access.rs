@@ -1,7 +1,7 @@
 //! Who may use an etcd, who else does, and what cannot work.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
+use std::process::{Child, ChildStdout, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,6 +13,41 @@ use windlass_testkit::{Direction, EtcdCluster, FaultProxy, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 
+/// An `etcdctl` that wants a lock, or to be elected.
+struct Neighbour {
+    process: Child,
+    printed: BufReader<ChildStdout>,
+    /// Known once it holds.
+    key: String,
+}
+
+impl Neighbour {
+    fn begin(cluster: &EtcdCluster, args: &[&str]) -> Neighbour {
+        let mut command = cluster.etcdctl(args);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let printed = BufReader::new(process.stdout.take().unwrap());
+        Neighbour {
+            process,
+            printed,
+            key: String::new(),
+        }
+    }
+
+    /// Waits until it does.
+    fn holds(mut self) -> Neighbour {
+        self.printed.read_line(&mut self.key).unwrap();
+        self
+    }
+
+    /// Ends it with its lease, by which its key is called: a signal may come before it listens for signals.
+    fn end(mut self, cluster: &EtcdCluster) {
+        let (_, lease) = self.key.trim().rsplit_once('/').unwrap();
+        cluster.ctl(&["lease", "revoke", lease]).unwrap();
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcdctl_and_we_take_turns() {
     let cluster = EtcdCluster::start().unwrap();
@@ -21,15 +56,8 @@ async fn etcdctl_and_we_take_turns() {
         // Theirs first.
         let mut args = vec![verb];
         args.extend(words);
-        let mut theirs = cluster
-            .etcdctl(&args)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut printed = BufReader::new(theirs.stdout.take().unwrap());
-        let mut key = String::new();
-        printed.read_line(&mut key).unwrap();
-        assert!(key.starts_with("door/"), "{key}");
+        let theirs = Neighbour::begin(&cluster, &args).holds();
+        assert!(theirs.key.starts_with("door/"), "{}", theirs.key);
         let busy = match verb {
             "lock" => w.lock("door").try_acquire().await.unwrap().is_busy(),
             _ => w
@@ -55,45 +83,82 @@ async fn etcdctl_and_we_take_turns() {
         });
         tokio::time::sleep(200 * MS).await; // let it line up
         assert!(!waiting.is_finished());
-        let pid = theirs.id().to_string();
-        std::process::Command::new("kill")
-            .args(["-INT", &pid])
-            .status()
-            .unwrap();
+        theirs.end(&cluster);
         tokio::time::timeout(2 * SOON, waiting)
             .await
             .expect("handed over")
             .unwrap()
             .unwrap();
-        theirs.wait().unwrap();
         // Ours first.
         let lock = w.lock("door").acquire().await.unwrap();
-        let mut theirs = cluster
-            .etcdctl(&args)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut printed = BufReader::new(theirs.stdout.take().unwrap());
+        let theirs = Neighbour::begin(&cluster, &args);
         has_waiters(&w, "door", 1).await;
-        let printing = std::thread::spawn(move || {
-            let mut key = String::new();
-            printed.read_line(&mut key).map(|_| (key, Instant::now()))
-        });
+        let holding = std::thread::spawn(move || (theirs.holds(), Instant::now()));
         tokio::time::sleep(100 * MS).await;
-        assert!(!printing.is_finished(), "two holders");
+        assert!(!holding.is_finished(), "two holders");
         let released = Instant::now();
         assert!(lock.release().await.unwrap().was_held());
-        let (key, granted) = printing.join().unwrap().unwrap();
-        assert!(key.starts_with("door/") && granted >= released);
-        tokio::time::sleep(200 * MS).await; // let it listen for signals
-        let pid = theirs.id().to_string();
-        std::process::Command::new("kill")
-            .args(["-INT", &pid])
-            .status()
-            .unwrap();
-        theirs.wait().unwrap();
+        let (theirs, granted) = holding.join().unwrap();
+        assert!(theirs.key.starts_with("door/") && granted >= released);
+        theirs.end(&cluster);
         is_free(&w, "door").await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcdctl_sees_our_leader_and_names_that_are_not_plain() {
+    let cluster = EtcdCluster::start().unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    let leader = w.election("größe/7").campaign("wir %2F sind's").await;
+    let leader = leader.unwrap();
+    let mut listens = cluster
+        .etcdctl(&["elect", "-l", "größe/7"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let printed = BufReader::new(listens.stdout.take().unwrap());
+    let seen: Vec<String> = printed.lines().take(2).map(Result::unwrap).collect();
+    listens.kill().unwrap();
+    listens.wait().unwrap();
+    assert!(seen[0].starts_with("größe/7/elect:"), "{seen:?}");
+    assert_eq!(seen[1], "wir %2F sind's");
+    assert!(leader.resign().await.unwrap().was_held());
+    // Theirs within our name is in nobody's way; theirs of the same name is.
+    let theirs = Neighbour::begin(&cluster, &["lock", "größe/7"]).holds();
+    assert!(theirs.key.starts_with("größe/7/"), "{}", theirs.key);
+    assert!(w.lock("größe/7").try_acquire().await.unwrap().is_busy());
+    for name in ["größe", "größe/", "größe/71", "größ", "größe/7/8"] {
+        let tried = w.lock(name).try_acquire().await.unwrap();
+        let guard = tried.acquired().unwrap_or_else(|| panic!("{name}"));
+        assert!(guard.release().await.unwrap().was_held());
+    }
+    theirs.end(&cluster);
+    is_free(&w, "größe/7").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_given_up_leaves_no_claim_behind() {
+    let cluster = EtcdCluster::start().unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    let claims = (
+        w.lock("a/b").acquire().await.unwrap(),
+        w.election("b").campaign("me").await.unwrap(),
+        w.semaphore("c", 3).acquire().await.unwrap(),
+        w.rwlock("d").read().await.unwrap(),
+        w.rwlock("e").write().await.unwrap(),
+        w.locks(["f", "g"]).acquire().await.unwrap(),
+        w.lock("h").without_renewal().acquire().await.unwrap(),
+    );
+    let busy = w.lock("a/b").acquire_within(20 * MS).await.unwrap();
+    assert!(busy.is_busy());
+    drop(claims);
+    let left = || async {
+        let keys = cluster.ctl(&["get", "", "--prefix", "--keys-only"]);
+        let keys = keys.unwrap();
+        let keys: Vec<&str> = keys.lines().filter(|key| !key.is_empty()).collect();
+        keys == ["windlass:sem:c/room"] // for a day
+    };
+    assert!(eventually(SOON, left).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

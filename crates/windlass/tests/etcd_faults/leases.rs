@@ -146,3 +146,49 @@ async fn a_request_that_comes_late_leaves_nothing_even_if_nobody_renews() {
     assert!(!busy.is_finished());
     busy.abort();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_leave_a_shared_lease_take_nobody_with_them() {
+    let cluster = EtcdCluster::start().unwrap();
+    let (a, b) = (connect(&cluster).await, connect(&cluster).await);
+    let lock = |name: &str| a.lock(name).ttl(20_000 * MS);
+    let stays = lock("stays").acquire().await.unwrap();
+    let leader = a.election("leads").ttl(20_000 * MS);
+    let leader = leader.campaign("me").await.unwrap();
+    let lease = only_lease(&cluster);
+    // Released, dropped, given up in line, busy, detached, taken away.
+    let goes = lock("goes").acquire().await.unwrap();
+    assert!(goes.release().await.unwrap().was_held());
+    drop(lock("drops").acquire().await.unwrap());
+    let other = b.lock("other").acquire().await.unwrap();
+    assert!(
+        lock("other")
+            .acquire_within(20 * MS)
+            .await
+            .unwrap()
+            .is_busy()
+    );
+    assert!(lock("other").try_acquire().await.unwrap().is_busy());
+    let detached = lock("left")
+        .acquire()
+        .await
+        .unwrap()
+        .detach()
+        .await
+        .unwrap();
+    let taken = lock("taken").acquire().await.unwrap();
+    assert!(b.lock("taken").break_lock().await.unwrap().is_some());
+    assert!(taken.renew().await.is_err());
+    stays.renew().await.unwrap();
+    leader.renew().await.unwrap();
+    for name in ["goes", "drops", "taken"] {
+        is_free(&b, name).await;
+    }
+    for key in ["stays/", "leads/"] {
+        assert_eq!(lease_of(&cluster, key), lease, "{key}");
+    }
+    assert_ne!(lease_of(&cluster, "left/"), lease);
+    let left = b.lock("left").release_as(detached.owner.as_str()).await;
+    assert!(left.unwrap().was_held());
+    assert!(other.release().await.unwrap().was_held());
+}

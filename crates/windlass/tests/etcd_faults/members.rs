@@ -194,3 +194,33 @@ async fn what_a_deposed_leader_renews_does_not_count() {
         assert!(claimed <= left, "{claimed:?} of {left:?}: {renewed:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_without_a_leader_are_named_in_time_and_used_again_after() {
+    let cluster = EtcdCluster::builder().members(3).start().unwrap();
+    let options = Options::new().call_timeout(1000 * MS);
+    let w = options.clone().connect(&cluster.url()).await.unwrap();
+    let guard = w.lock("stock").ttl(2000 * MS).acquire().await.unwrap();
+    for member in [0, 1] {
+        cluster.kill(member).unwrap();
+    }
+    tokio::time::timeout(SOON, guard.lost())
+        .await
+        .expect("lost in time");
+    let since = Instant::now();
+    let alone = cluster.addr(2).to_string();
+    let e = options.connect(&cluster.url_of(&alone)).await.map(drop);
+    let e = e.unwrap_err();
+    assert_eq!(e.kind(), windlass::ErrorKind::Unreachable, "{e}");
+    assert!(e.to_string().contains(&alone), "{e}");
+    assert!(e.to_string().contains("leader"), "{e}");
+    let e = w.lock("stock").try_acquire().await.map(drop).unwrap_err();
+    assert!(e.is_retryable(), "{e}");
+    assert!(since.elapsed() < 2 * SOON, "{:?}", since.elapsed());
+    cluster.restart(0).unwrap();
+    let again = eventually(2 * SOON, || async {
+        let tried = w.lock("stock").ttl(2000 * MS).try_acquire().await;
+        tried.is_ok_and(|tried| tried.acquired().is_some())
+    });
+    assert!(again.await);
+}

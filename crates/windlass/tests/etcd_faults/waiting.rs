@@ -188,3 +188,52 @@ async fn watches_go_on_after_nobody_was_left_to_watch_for() {
         assert!(guard.release().await.unwrap().was_held());
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_keeps_its_order_while_its_connection_breaks_again_and_again() {
+    const CROWD: usize = 200;
+    let cluster = EtcdCluster::start().unwrap();
+    let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
+    let (a, b) = (
+        connect(&cluster).await,
+        through(&cluster, &proxy, 2000 * MS).await,
+    );
+    let holder = a.lock("stock").ttl(60_000 * MS).acquire().await.unwrap();
+    let (served, mut order) = mpsc::unbounded_channel();
+    for i in 0..CROWD {
+        let (w, served) = (b.clone(), served.clone());
+        tokio::spawn(async move {
+            let lock = w.lock("stock").ttl(60_000 * MS);
+            let lock = lock.retry(windlass::RetryPolicy::tries(100));
+            let guard = lock.acquire().await.unwrap();
+            served.send((i, guard.fence())).unwrap();
+            // Withdrawn by its owner if no answer comes.
+            let _ = guard.release().await;
+        });
+        if i % 20 == 19 {
+            has_waiters(&a, "stock", i as u64 + 1).await;
+        }
+    }
+    let before = proxy.connections();
+    for _ in 0..10 {
+        proxy.reset_all();
+        tokio::time::sleep(30 * MS).await;
+    }
+    let made = proxy.connections() - before;
+    // One for all of them each time, not one for each of them.
+    assert!(made <= 40, "{made} connections");
+    assert!(holder.release().await.unwrap().was_held());
+    let mut last = None;
+    for n in 0..CROWD {
+        let (_, fence) = tokio::time::timeout(4 * SOON, order.recv())
+            .await
+            .expect("served")
+            .unwrap();
+        assert!(last < Some(fence), "{fence:?} after {last:?}");
+        last = Some(fence);
+        if n % 50 == 25 {
+            proxy.reset_all();
+        }
+    }
+    is_free(&a, "stock").await;
+}
