@@ -374,12 +374,18 @@ async fn tls_and_certificates() {
     assert!(guard.release().await.unwrap().was_held());
     let host = cluster.addr(0);
     let ca = cluster.ca_path().unwrap().display();
+    let elsewhere = EtcdCluster::builder().tls().start().unwrap();
+    let wrong = elsewhere.ca_path().unwrap().display();
     for (url, what) in [
         (format!("etcd://{host}"), "without TLS"),
         (format!("etcds://{host}"), "an authority nobody knows"),
         (
             format!("etcds://{host}?ca={ca}"),
             "no certificate of our own",
+        ),
+        (
+            cluster.url().replace(&ca.to_string(), &wrong.to_string()),
+            "another authority",
         ),
     ] {
         let since = Instant::now();
@@ -441,6 +447,16 @@ async fn users_and_passwords() {
     drop(tokio::time::timeout(SOON, waiting).await.unwrap().unwrap());
     let denied = ann.lock("safe").acquire().await.map(drop).unwrap_err();
     assert_eq!(denied.kind(), ErrorKind::AccessDenied, "{denied}");
+    for denied in [
+        ann.semaphore("stock", 2).acquire().await.map(drop),
+        ann.locks(["stock", "safe"]).acquire().await.map(drop),
+        ann.election("safe").campaign("me").await.map(drop),
+    ] {
+        let denied = denied.unwrap_err();
+        assert_eq!(denied.kind(), ErrorKind::AccessDenied, "{denied}");
+        assert!(denied.hint().is_some_and(|hint| hint.contains("windlass:")));
+    }
+    nobody_is_left(&ann, &["stock"]).await;
     let nobody = open.lock("stock").acquire().await.map(drop).unwrap_err();
     assert_eq!(nobody.kind(), ErrorKind::AccessDenied, "{nobody}");
     let e = windlass::connect(&format!("etcd://ann:wrong@{host}"))

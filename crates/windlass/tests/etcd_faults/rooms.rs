@@ -124,3 +124,26 @@ async fn one_barges_into_a_large_semaphore_only_where_nobody_was_let_in() {
     let heavy = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
     assert!(heavy.release().await.unwrap().was_held());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_semaphore_is_resized_in_time() {
+    let cluster = EtcdCluster::start().unwrap();
+    let (a, b) = (connect(&cluster).await, connect(&cluster).await);
+    let of = |w: &Coordinator| w.semaphore("jobs", 8).adopt_size();
+    let mut busy = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let semaphore = of(&a);
+        busy.spawn(async move {
+            loop {
+                let permit = semaphore.acquire().await.unwrap();
+                tokio::time::sleep(5 * MS).await;
+                let _ = permit.release().await;
+            }
+        });
+    }
+    for size in [4, 9, 3, 8] {
+        let since = std::time::Instant::now();
+        of(&b).resize(size).await.unwrap();
+        println!("resized to {size} after {:?}", since.elapsed());
+    }
+}
