@@ -81,7 +81,7 @@ fn ci() -> Result<(), String> {
         cargo(command, args, &strict)?;
     }
     // Each backend alone, and none.
-    for features in ["", "file", "redis", "etcd", "zookeeper"] {
+    for features in ["", "file", "redis", "etcd", "zookeeper", "zookeeper-tls"] {
         let alone = ["-p", "windlass", "--no-default-features", "--features"];
         cargo("check", &[&alone[..], &[features]].concat(), &[])?;
     }

@@ -33,8 +33,8 @@ pub use late_lane::LateLane;
 pub use process::TestProcess;
 pub use proxy::{Direction, FaultProxy};
 pub use register::{FencedRegister, RegisterClient, Written};
-pub use server::{EtcdCluster, EtcdClusterBuilder, EtcdVersion};
 pub use server::{
-    Flavor, NumberedZooKeeper, RedisCluster, RedisReplicated, RedisServer, RedisServerBuilder,
-    RedlockNodes, SlotMove, ZOOKEEPER_TICK, ZooKeeperServers,
+    Certificates, Flavor, NumberedZooKeeper, RedisCluster, RedisReplicated, RedisServer,
+    RedisServerBuilder, RedlockNodes, SecureZooKeeper, SlotMove, ZOOKEEPER_TICK, ZooKeeperServers,
 };
+pub use server::{EtcdCluster, EtcdClusterBuilder, EtcdVersion};

@@ -40,7 +40,7 @@ pub const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// | `redis://HOST:PORT/DB` | one Redis or Valkey server; `rediss://` for TLS, `redis+unix://` for a socket |
 /// | `redis+sentinel://HOST,HOST/SERVICE` | the master that sentinels name; `rediss+sentinel://` for TLS |
 /// | `redis+cluster://HOST,HOST` | a Redis Cluster; `rediss+cluster://` for TLS |
-/// | `zookeeper://HOST:PORT,HOST:PORT/CHROOT` | a ZooKeeper ensemble: coordination only |
+/// | `zookeeper://HOST:PORT,HOST:PORT/CHROOT` | a ZooKeeper ensemble: coordination only; `zookeeper+tls://` for TLS |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {

@@ -45,4 +45,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         to: "        {\n            return delete(&entry.session, &node.path).await;",
         caught_by: &["--test", "zookeeper_faults", "a_move_whose_answer_was_lost"],
     },
+    Mutant {
+        breaks: "why TLS failed is told (ZooKeeper)",
+        file: "backend/zookeeper/dial.rs",
+        from: "for host in hosts {\n        #[cfg",
+        to: "for host in hosts.iter().take(0) {\n        #[cfg",
+        caught_by: &["--test", "zookeeper_tls"],
+    },
 ];

@@ -12,6 +12,7 @@ mod resp;
 mod tls;
 mod zookeeper;
 mod zookeeper_numbers;
+mod zookeeper_tls;
 
 pub use binary::Flavor;
 pub use cluster::{RedisCluster, SlotMove};
@@ -22,3 +23,4 @@ pub use redlock::RedlockNodes;
 pub use replicated::RedisReplicated;
 pub use zookeeper::{ZOOKEEPER_TICK, ZooKeeperServers};
 pub use zookeeper_numbers::NumberedZooKeeper;
+pub use zookeeper_tls::{Certificates, SecureZooKeeper};

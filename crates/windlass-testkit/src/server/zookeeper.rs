@@ -17,12 +17,16 @@ use crate::owned_child::OwnedChild;
 use crate::proxy::{Direction, FaultProxy};
 
 /// Long, because a virtual machine starts slowly on a loaded one; a server that exits is noticed at once.
-const STARTUP_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const STARTUP_LIMIT: Duration = Duration::from_secs(60);
 const LOG_LINES_SHOWN: usize = 12;
-/// Where Debian's packages keep them. The first names all that it needs; the second shows its log.
-pub(super) const JARS: [&str; 2] = [
+/// Where Debian's packages keep them. The first names most of what it needs, the second shows its log,
+/// and the others are what the first forgets of what TLS needs.
+pub(super) const JARS: [&str; 5] = [
     "/usr/share/java/zookeeper.jar",
     "/usr/share/java/slf4j-simple.jar",
+    "/usr/share/java/netty-codec.jar",
+    "/usr/share/java/netty-resolver.jar",
+    "/usr/share/java/netty-transport-native-unix-common.jar",
 ];
 
 /// The unit of time of the servers: sessions can be as short as two of these.
@@ -125,7 +129,7 @@ impl ZooKeeperServers {
             None => Ok(()),
             Some(jar) => Err(format!(
                 "{jar} is missing: install ZooKeeper, for instance with the Debian packages \
-                 \"zookeeper\" and \"libslf4j-java\""
+                 \"zookeeper\", \"libslf4j-java\" and \"libnetty-java\""
             )),
         }
     }

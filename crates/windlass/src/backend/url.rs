@@ -19,7 +19,7 @@ pub(crate) enum StoreUrl {
 const SCHEMES: &str = "memory:, file:PATH, redis://HOST, rediss://HOST, redis+unix:///SOCKET, \
                        redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST,HOST, \
                        redlock://HOST,HOST,HOST, etcd://HOST,HOST, etcds://HOST, \
-                       zookeeper://HOST,HOST/CHROOT";
+                       zookeeper://HOST,HOST/CHROOT, zookeeper+tls://HOST";
 
 impl StoreUrl {
     pub(crate) fn parse(text: &str) -> Result<StoreUrl> {
@@ -61,7 +61,7 @@ impl StoreUrl {
                 let url = with_servers("redlock://10.0.0.1,10.0.0.2,10.0.0.3")?;
                 Ok(StoreUrl::Redlock { url })
             }
-            "zookeeper" => {
+            "zookeeper" | "zookeeper+tls" => {
                 let url = with_servers("zookeeper://10.0.0.1:2181,10.0.0.2:2181/app")?;
                 Ok(StoreUrl::ZooKeeper { url })
             }

@@ -5,7 +5,7 @@
 //! use.
 
 use windlass::DEFAULT_TTL;
-use zookeeper_client::{Acls, Client, CreateMode, Error};
+use zookeeper_client::{Acls, Client, CreateMode, Error, TlsOptions};
 
 use super::spoilt;
 use super::turns::Cycle;
@@ -14,8 +14,8 @@ use crate::failure::{Advice, Failure};
 
 /// A session of its own, on the same servers.
 pub(super) async fn connect(url: &str) -> Result<Client, Failure> {
-    let rest = url.trim_start_matches("zookeeper://");
-    let cluster = rest.split('?').next().unwrap_or(rest);
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (cluster, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (digest, cluster) = match cluster.rsplit_once('@') {
         Some((digest, cluster)) => (Some(digest), cluster),
         None => (None, cluster),
@@ -24,7 +24,26 @@ pub(super) async fn connect(url: &str) -> Result<Client, Failure> {
     if let Some(digest) = digest {
         connector = connector.with_auth("digest", digest.as_bytes());
     }
-    connector.connect(cluster).await.map_err(failure)
+    if scheme != "zookeeper+tls" {
+        return connector.connect(cluster).await.map_err(failure);
+    }
+    let tls = tls(query).map_err(failure)?;
+    let connector = connector.with_tls(tls);
+    connector.secure_connect(cluster).await.map_err(failure)
+}
+
+/// The files that the other side has read already.
+fn tls(query: &str) -> Result<TlsOptions, Error> {
+    let file = |name: &str| {
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        let path = pairs.find_map(|(key, path)| (key == name).then_some(path))?;
+        std::fs::read_to_string(path).ok()
+    };
+    let options = TlsOptions::new().with_pem_ca(&file("tls_ca").unwrap_or_default())?;
+    match file("tls_cert").zip(file("tls_key")) {
+        Some((certificate, key)) => options.with_pem_identity(&certificate, &key),
+        None => Ok(options),
+    }
 }
 
 fn failure(error: Error) -> Failure {

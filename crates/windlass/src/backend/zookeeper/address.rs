@@ -1,15 +1,19 @@
 //! What a `zookeeper:` URL says.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use super::node::Layout;
-use crate::backend::url::redact;
+use crate::backend::url::{left_out, redact};
 use crate::error::{Error, Result};
 
 /// The port of a host that names none.
 const PORT: u16 = 2181;
+/// The same for TLS, for which there is no other custom than that of the manual.
+const TLS_PORT: u16 = 2281;
 
-/// `zookeeper://[user:password@]host[:port][,host[:port]…][/chroot][?layout=…&chroot=create]`
+/// `zookeeper://[user:password@]host[:port][,host[:port]…][/chroot][?layout=…&chroot=create]`, and
+/// `zookeeper+tls://…?tls_ca=…&tls_cert=…&tls_key=…`
 #[derive(Clone)]
 pub(super) struct Address {
     /// `host:port` each.
@@ -21,8 +25,19 @@ pub(super) struct Address {
     pub(super) layout: Layout,
     /// Whether a missing chroot is to be created.
     pub(super) create_chroot: bool,
+    /// What TLS needs, if it is used.
+    pub(super) tls: Option<TlsFiles>,
     /// The URL without the password.
     pub(super) shown: String,
+}
+
+/// Files in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TlsFiles {
+    /// Whose certificates are trusted.
+    pub(super) ca: PathBuf,
+    /// A certificate of our own, and its key.
+    pub(super) identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl Address {
@@ -34,7 +49,11 @@ impl Address {
                 .with_hint(hint.to_owned()))
         };
         const EXAMPLE: &str = "for example zookeeper://10.0.0.1:2181,10.0.0.2:2181/app";
-        let rest = url.strip_prefix("zookeeper://").unwrap_or(url);
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+        let is_tls = scheme == "zookeeper+tls";
+        if is_tls && !cfg!(feature = "zookeeper-tls") {
+            return Err(left_out(scheme, "zookeeper-tls").with_backend(shown));
+        }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (credentials, rest) = match rest.rsplit_once('@') {
             Some((credentials, rest)) => (Some(credentials), rest),
@@ -59,7 +78,8 @@ impl Address {
         let mut known = BTreeSet::new();
         let mut listed = Vec::new();
         for host in hosts.split(',') {
-            let Some(host) = with_port(host) else {
+            let port = if is_tls { TLS_PORT } else { PORT };
+            let Some(host) = with_port(host, port) else {
                 return wrong(format!("{host:?} is not a host, or host:port"), EXAMPLE);
             };
             if !known.insert(host.clone()) {
@@ -72,6 +92,7 @@ impl Address {
             return wrong(format!("{chroot:?} is not a path of nodes"), EXAMPLE);
         }
         let (mut layout, mut create_chroot) = (Layout::Curator, false);
+        let (mut ca, mut cert, mut key) = (None, None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair {
                 "layout=curator" => layout = Layout::Curator,
@@ -79,19 +100,59 @@ impl Address {
                 "chroot=create" => create_chroot = true,
                 "chroot=expect" => create_chroot = false,
                 _ => {
-                    return wrong(
-                        format!("{pair:?} is not an option of this store"),
-                        "options are layout=curator, layout=kazoo and chroot=create",
-                    );
+                    let file = |path: &str| Some(PathBuf::from(unescape(path)));
+                    match pair.split_once('=') {
+                        Some((name @ ("tls_ca" | "tls_cert" | "tls_key"), path)) if is_tls => {
+                            match name {
+                                "tls_ca" => ca = file(path),
+                                "tls_cert" => cert = file(path),
+                                _ => key = file(path),
+                            }
+                        }
+                        Some((name, _)) if name.starts_with("tls_") && !is_tls => {
+                            return wrong(
+                                format!("{name}= is for TLS"),
+                                "write zookeeper+tls:// instead of zookeeper://",
+                            );
+                        }
+                        _ => {
+                            return wrong(
+                                format!("{pair:?} is not an option of this store"),
+                                "options are layout=curator, layout=kazoo and chroot=create, and \
+                                 with zookeeper+tls:// tls_ca, tls_cert and tls_key",
+                            );
+                        }
+                    }
                 }
             }
         }
+        let tls = match (ca, cert, key) {
+            _ if !is_tls => None,
+            (Some(ca), cert, key) if cert.is_some() == key.is_some() => Some(TlsFiles {
+                ca,
+                identity: cert.zip(key),
+            }),
+            (Some(_), ..) => {
+                return wrong(
+                    "it has tls_cert= without tls_key=, or the reverse".into(),
+                    "a certificate of one's own needs both",
+                );
+            }
+            (None, ..) => {
+                return wrong(
+                    "it does not say whose certificates to trust".into(),
+                    "add ?tls_ca=FILE, a file in PEM; to trust whom the system trusts, \
+                     tls_ca=/etc/ssl/certs/ca-certificates.crt or wherever it keeps them",
+                );
+            }
+        };
         Ok(Address {
             hosts: listed,
             chroot,
             digest,
             layout,
             create_chroot,
+            tls,
             shown,
         })
     }
@@ -104,11 +165,11 @@ impl std::fmt::Debug for Address {
 }
 
 /// The host with its port, or `None` if it is not one.
-fn with_port(host: &str) -> Option<String> {
+fn with_port(host: &str, usual: u16) -> Option<String> {
     let (name, port) = match host.rsplit_once(':') {
         // An IPv6 address in brackets, or none at all.
         Some((name, port)) if !port.ends_with(']') => (name, port.parse::<u16>().ok()?),
-        _ => (host, PORT),
+        _ => (host, usual),
     };
     let bare = name.trim_start_matches('[').trim_end_matches(']');
     let odd = |c: char| c.is_whitespace() || c.is_control() || c == '/';
@@ -165,7 +226,39 @@ mod tests {
         assert!(!format!("{address:?}").contains("p%40ss"));
         let plain = Address::parse("zookeeper://a").unwrap();
         assert_eq!((plain.chroot.as_str(), plain.digest), ("/", None));
-        assert_eq!(plain.layout, Layout::Curator);
+        assert_eq!((plain.layout, plain.tls), (Layout::Curator, None));
+    }
+
+    #[cfg(feature = "zookeeper-tls")]
+    #[test]
+    fn says_whom_to_trust() {
+        let url = "zookeeper+tls://a,b:1/x?tls_ca=/c%20a&chroot=create";
+        let address = Address::parse(url).unwrap();
+        assert_eq!(address.hosts, ["a:2281", "b:1"]);
+        let mut files = TlsFiles {
+            ca: "/c a".into(),
+            identity: None,
+        };
+        assert_eq!(address.tls, Some(files.clone()));
+        let mutual = Address::parse(&format!("{url}&tls_cert=/c&tls_key=/k")).unwrap();
+        files.identity = Some(("/c".into(), "/k".into()));
+        assert_eq!(mutual.tls, Some(files));
+        for (url, word) in [
+            ("zookeeper+tls://a", "whose certificates"),
+            ("zookeeper+tls://a?tls_ca=/c&tls_key=/k", "without"),
+            ("zookeeper+tls://a?tls_ca=/c&tls_name=b", "not an option"),
+        ] {
+            let e = Address::parse(url).unwrap_err();
+            assert!(e.to_string().contains(word) && e.hint().is_some(), "{e}");
+        }
+    }
+
+    #[cfg(not(feature = "zookeeper-tls"))]
+    #[test]
+    fn says_that_tls_was_left_out() {
+        let e = Address::parse("zookeeper+tls://a?tls_ca=/c").unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unsupported);
+        assert!(e.hint().unwrap().contains("zookeeper-tls"), "{e:?}");
     }
 
     #[test]
@@ -181,6 +274,7 @@ mod tests {
             ("zookeeper://a/../c", "not a path"),
             ("zookeeper://ann@a", "without a password"),
             ("zookeeper://a?layout=other", "not an option"),
+            ("zookeeper://a?tls_ca=/c", "is for TLS"),
         ] {
             let e = Address::parse(url).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::InvalidInput, "{url}");

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-
-use super::{Store, session};
+use super::{Store, dial, session};
 use crate::backend::Finding;
 use crate::backend::Severity::{Fine, Problem, Warning};
 use crate::error::Result;
@@ -24,11 +21,13 @@ struct Told {
 
 pub(super) async fn examine(store: &Store) -> Result<Vec<Finding>> {
     let session = store.any_session().await?;
-    let asked = store
-        .address
-        .hosts
-        .iter()
-        .map(|host| Box::pin(async move { (host.clone(), four_letters(host, "srvr").await) }));
+    let asked = store.address.hosts.iter().map(|host| {
+        Box::pin(async move {
+            let asked = dial::four_letters(&store.address, host, "srvr");
+            let told = tokio::time::timeout(PATIENCE, asked).await;
+            (host.clone(), told.ok().and_then(|told| told.ok()))
+        })
+    });
     let answers = join_all(asked.collect()).await;
     let config = session.ask(|client| client.get_config()).await?;
     let voters = config.map_or(0, |(text, _)| voters(&String::from_utf8_lossy(&text)));
@@ -42,19 +41,8 @@ pub(super) async fn examine(store: &Store) -> Result<Vec<Finding>> {
     findings.push(ensemble(voters, answers.len(), &modes));
     findings.push(sessions(session.client().session_timeout()));
     findings.push(access(store.address.digest.is_some()));
+    findings.push(encryption(store.address.tls.is_some()));
     Ok(findings)
-}
-
-/// What a server answers to a four-letter word; `None` if it cannot be reached.
-async fn four_letters(host: &str, word: &str) -> Option<String> {
-    let ask = async {
-        let mut stream = TcpStream::connect(host).await.ok()?;
-        stream.write_all(word.as_bytes()).await.ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.ok()?;
-        Some(answer)
-    };
-    tokio::time::timeout(PATIENCE, ask).await.ok().flatten()
 }
 
 fn read(answer: &str) -> Told {
@@ -157,6 +145,18 @@ fn access(digest: bool) -> Finding {
             Warning,
             "access",
             "without a user, anybody who reaches the servers can break a lock",
+        ),
+    }
+}
+
+fn encryption(tls: bool) -> Finding {
+    match tls {
+        true => Finding::new(Fine, "encryption", "connections use TLS"),
+        false => Finding::new(
+            Warning,
+            "encryption",
+            "connections are not encrypted: fine within one network that you trust, else use \
+             zookeeper+tls://",
         ),
     }
 }

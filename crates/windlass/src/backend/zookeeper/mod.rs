@@ -5,6 +5,7 @@ mod address;
 mod barge;
 mod claims;
 mod data;
+mod dial;
 mod documents;
 mod examine;
 mod gate;
@@ -20,6 +21,8 @@ mod renew;
 mod session;
 mod table;
 mod takeover;
+#[cfg(feature = "zookeeper-tls")]
+mod tls;
 mod translate;
 mod view;
 mod wait;

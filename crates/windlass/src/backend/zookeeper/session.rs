@@ -19,8 +19,8 @@ use tokio::time::{Instant, timeout_at};
 use zookeeper_client::{Client, Error as ZkError, SessionState};
 
 use super::address::Address;
-use super::probe;
 use super::translate::{is_lost, translate};
+use super::{dial, probe};
 use crate::backend::WakeUps;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -81,10 +81,18 @@ impl Session {
         if let Some(digest) = &address.digest {
             connector = connector.with_auth("digest", digest.as_bytes());
         }
-        let client = match timeout_at(until, connector.connect(&hosts.join(","))).await {
+        let servers = dial::servers(&hosts, address)?;
+        if let Some(files) = &address.tls {
+            connector = dial::with_tls(connector, files)?;
+        }
+        let client = match timeout_at(until, connector.connect(&servers)).await {
             Ok(Ok(client)) => client,
             Ok(Err(ZkError::AuthFailed)) => return Err(translate(ZkError::AuthFailed)),
-            Ok(Err(error)) => return Err(probe::no_session(&hosts, &error.to_string())),
+            Ok(Err(error)) => {
+                let why = timeout_at(until, dial::explain(address, &hosts)).await;
+                let why = why.ok().flatten();
+                return Err(why.unwrap_or_else(|| probe::no_session(&hosts, &error.to_string())));
+            }
             Err(_) => return Err(probe::no_session(&hosts, "no answer in time")),
         };
         let client = client.chroot(address.chroot.clone()).map_err(|_| {
