@@ -59,7 +59,7 @@ impl Store {
     }
 
     /// Makes sure that the claim's node is there, once.
-    async fn place(&self, session: &Arc<Session>, ask: &Ask) -> Result<()> {
+    pub(super) async fn place(&self, session: &Arc<Session>, ask: &Ask) -> Result<()> {
         let Some(entry) = self.table.get(ask.wake.claim) else {
             return Err(given_up());
         };
@@ -192,7 +192,7 @@ impl Store {
         if view.held[index] {
             self.open_if_complete(session, &ask.name, ask.kind, view)
                 .await?;
-            return Ok(self.granted(ask));
+            return self.let_in_at_once(ask, view, index).await;
         }
         let room = u64::from(size(ask.kind, &view.room));
         if ask.share.order == Order::Barging && view.used + u64::from(ask.share.weight) <= room {
@@ -222,6 +222,23 @@ impl Store {
                 Ok(Some(Acquired::Queued { place, held_for }))
             }
         }
+    }
+
+    /// It holds, though others may have gone ahead of it since it came.
+    async fn let_in_at_once(
+        &self,
+        ask: &Ask,
+        view: &View,
+        index: usize,
+    ) -> Result<Option<Acquired>> {
+        let entry = self.table.get(ask.wake.claim);
+        if let Some(entry) = entry.filter(|entry| view.was_overtaken(entry))
+            && self.promote(&entry, view, index).await?.is_none()
+        {
+            self.table.change(entry.claim, |entry| entry.node = None);
+            return Ok(None);
+        }
+        Ok(self.granted(ask))
     }
 
     fn granted(&self, ask: &Ask) -> Option<Acquired> {
@@ -314,14 +331,15 @@ impl Store {
         if stored != share.size && matches!(ask.kind, Kind::Semaphore | Kind::Barrier) {
             let idle = ask.kind == Kind::Barrier && view.nodes.len() <= 1;
             if stored == 0 || idle {
-                let room = RoomData::of_size(share.size).bytes();
+                let room = RoomData::of_size(share.size);
                 let parent = paths::of_claims(ask.kind, &ask.name);
-                let version = Some(view.version);
-                let set = session.ask(|client| client.set_data(&parent, &room, version));
-                return match set.await? {
-                    Ok(_) | Err(ZkError::BadVersion | ZkError::NoNode) => Ok(Verdict::LookAgain),
-                    Err(error) => Err(translate(error)),
+                let own = self.table.get(ask.wake.claim).and_then(|entry| entry.node);
+                let Some(own) = own else {
+                    return Ok(Verdict::LookAgain);
                 };
+                let at = (parent.as_str(), own.path.as_str());
+                self.write_room(session, at, &room, view.version).await?;
+                return Ok(Verdict::LookAgain);
             }
             // Changed since it came, it was right when it came.
             let came = self.table.get(ask.wake.claim).and_then(|entry| entry.node);

@@ -48,8 +48,7 @@ impl Store {
         };
         let exchange = Exchange {
             old: vec![&old],
-            new: &new,
-            data: &data,
+            new: Some((&new, &data)),
             beside: holders
                 .chain(waits)
                 .map(|(node, _)| path(&node.name))

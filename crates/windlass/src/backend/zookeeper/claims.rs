@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use zookeeper_client::{CreateMode, Error as ZkError, MultiWriteResult};
 
-use super::data::RoomData;
 use super::node;
 use super::session::Session;
 use super::table::{Entry, Placed, State};
@@ -55,7 +54,7 @@ impl ClaimStore for Store {
     }
 
     fn resize(&self, kind: Kind, name: Name, size: u32) -> Pending<'_, Option<u32>> {
-        Box::pin(async move { self.resize_room(kind, &name, size).await })
+        Box::pin(self.shared().resize_room(kind, name, size))
     }
 
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy> {
@@ -188,40 +187,5 @@ impl Store {
             }
         }
         Ok(())
-    }
-
-    /// Sets the size. Who holds now goes on holding, and those who wait look again.
-    async fn resize_room(&self, kind: Kind, name: &Name, size: u32) -> Result<Option<u32>> {
-        let session = self.any_session().await?;
-        let parent = paths::of_claims(kind, name);
-        loop {
-            let view = self.view(&session, kind, name).await?;
-            if view.version < 0 {
-                let room = RoomData::of_size(size).bytes();
-                self.make_parents(&session, &parent, &room).await?;
-                let now = self.view(&session, kind, name).await?;
-                if now.room.size == size {
-                    return Ok(None);
-                }
-                continue;
-            }
-            let mut holders = view.nodes.iter().zip(&view.held);
-            let last = holders.rfind(|(node, held)| **held && !node.barged);
-            let room = RoomData {
-                size,
-                held_to: last.map(|(node, _)| node.sequence.0),
-                ..view.room.clone()
-            };
-            let set =
-                session.ask(|client| client.set_data(&parent, &room.bytes(), Some(view.version)));
-            match set.await? {
-                Ok(_) => {
-                    let before = view.room.size;
-                    return Ok((before != 0).then_some(before));
-                }
-                Err(ZkError::BadVersion | ZkError::NoNode) => {}
-                Err(error) => return Err(translate(error)),
-            }
-        }
     }
 }

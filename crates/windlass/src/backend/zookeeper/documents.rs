@@ -3,6 +3,12 @@
 //! A document is changed by reading it, deciding, and writing it if it is still the same. ZooKeeper has
 //! no expiry that every server offers, so a document says how long it is kept, by the server's clock;
 //! whoever writes one now and then takes away some whose time is over.
+//!
+//! A node that was removed and came again counts its versions from the beginning, so who has read the old
+//! one could write over the new one. So a document whose time is over is first emptied, which ends its
+//! version, and removed long after: later than anybody could still write who has read it. Who has read
+//! one writes within [`FRESH`], through the session through which it was read; and a request that is
+//! later than a session's timeout finds that session ended.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,6 +28,10 @@ use crate::lease::Moment;
 const SWEEP_EACH: u32 = 32;
 /// And looks at no more than so many.
 const SWEEP_MOST: usize = 64;
+/// How long after it was read a document may be written.
+const FRESH: Duration = Duration::from_secs(60);
+/// How long an empty one stays: much longer than that and the timeout of the session for asking.
+const EMPTY_FOR: Duration = Duration::from_secs(600);
 /// The largest document, somewhat below what servers accept.
 const LARGEST: usize = 900_000;
 
@@ -54,7 +64,8 @@ impl ServerClock {
 
 /// A document as it was read.
 pub(super) struct Found<D> {
-    pub(super) document: D,
+    /// `None` if it was emptied.
+    document: Option<D>,
     version: i32,
     written: i64,
 }
@@ -87,14 +98,20 @@ impl Store {
         let path = paths::document(D::FAMILY, name);
         loop {
             let now = self.server_time::<D>(&session).await?;
+            let asked = Instant::now();
             let found: Option<Found<D>> = self.read(&session, &path).await?;
-            let alive = found.as_ref().filter(|found| is_kept(found, now));
+            let alive = found.as_ref().and_then(|found| found.kept(now));
             let moment = Moment::from_nanos(now as u64 * 1_000_000);
-            let (outcome, changed) = decision(alive.map(|found| &found.document), moment);
+            let (outcome, changed) = decision(alive, moment);
             let Some(document) = changed else {
                 return Ok(outcome);
             };
-            let version = found.map(|found| found.version);
+            let version = found.as_ref().map(|found| found.version);
+            session.ready().await?;
+            // Whoever awaits this may have let it lie.
+            if asked.elapsed() > FRESH {
+                continue;
+            }
             if self.write(&session, &path, &document, version).await? {
                 return Ok(outcome);
             }
@@ -111,16 +128,24 @@ impl Store {
             return Ok(None);
         };
         let now = self.server_time::<D>(&session).await?;
-        Ok(is_kept(&found, now).then_some(found.document))
+        Ok(found
+            .kept(now)
+            .is_some()
+            .then_some(found.document)
+            .flatten())
     }
 
     async fn read<D: Document>(&self, session: &Session, path: &str) -> Result<Option<Found<D>>> {
         match session.ask(|client| client.get_data(path)).await? {
             Ok((bytes, stat)) => {
-                let document = serde_json::from_slice(&bytes).map_err(|error| {
-                    let message = format!("{path} holds something else");
-                    Error::new(ErrorKind::WrongType, "use the store", message).with_source(error)
-                })?;
+                let document = match bytes.is_empty() {
+                    true => None,
+                    false => Some(serde_json::from_slice(&bytes).map_err(|error| {
+                        let message = format!("{path} holds something else");
+                        Error::new(ErrorKind::WrongType, "use the store", message)
+                            .with_source(error)
+                    })?),
+                };
                 Ok(Some(Found {
                     document,
                     version: stat.version,
@@ -132,7 +157,8 @@ impl Store {
         }
     }
 
-    /// Writes it, if it is still what was read. `false` if not, or if that is not known.
+    /// Writes it, if it is still what was read. `false` if not, or if that is not known. It is sent at
+    /// once, so the session has to be ready.
     async fn write<D: Document>(
         &self,
         session: &Session,
@@ -149,7 +175,6 @@ impl Store {
                     .with_hint("begin a new generation, or count down by more at once"),
             );
         }
-        session.ready().await?;
         let client = session.client();
         let written = match version {
             Some(version) => client.set_data(path, &bytes, Some(version)).await,
@@ -200,7 +225,7 @@ impl Store {
     }
 
     /// Takes away some documents whose time is over. What goes wrong is left to the next one.
-    async fn sweep<D: Document>(&self, session: &Session) {
+    pub(super) async fn sweep<D: Document>(&self, session: &Session) {
         let root = paths::family_root(D::FAMILY);
         let Ok(mut children) = session.client().list_children(&root).await else {
             return;
@@ -212,17 +237,24 @@ impl Store {
             let Ok((bytes, stat)) = session.client().get_data(&path).await else {
                 continue;
             };
-            let Ok(kept) = serde_json::from_slice::<Kept>(&bytes) else {
-                continue;
-            };
-            if stat.mtime.saturating_add_unsigned(kept.keep) < now {
-                let _ = session.client().delete(&path, Some(stat.version)).await;
+            let over = |keep: u64| stat.mtime.saturating_add_unsigned(keep) < now;
+            let (client, version) = (session.client(), Some(stat.version));
+            if bytes.is_empty() {
+                if over(EMPTY_FOR.as_millis() as u64) {
+                    let _ = client.delete(&path, version).await;
+                }
+            } else if serde_json::from_slice(&bytes).is_ok_and(|kept: Kept| over(kept.keep)) {
+                let _ = client.set_data(&path, b"", version).await;
             }
         }
     }
 }
 
-fn is_kept<D: Document>(found: &Found<D>, now: i64) -> bool {
-    let keep = u64::try_from(found.document.keep().as_millis()).unwrap_or(u64::MAX);
-    found.written.saturating_add_unsigned(keep) > now
+impl<D: Document> Found<D> {
+    /// What it says, unless its time is over.
+    fn kept(&self, now: i64) -> Option<&D> {
+        let document = self.document.as_ref()?;
+        let keep = u64::try_from(document.keep().as_millis()).unwrap_or(u64::MAX);
+        (self.written.saturating_add_unsigned(keep) > now).then_some(document)
+    }
 }

@@ -12,10 +12,10 @@ use crate::lease::{Fence, Moment};
 use crate::name::Name;
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct GateDocument {
-    highest: u64,
+pub(super) struct GateDocument {
+    pub(super) highest: u64,
     /// In milliseconds.
-    keep: u64,
+    pub(super) keep: u64,
 }
 
 impl Document for GateDocument {

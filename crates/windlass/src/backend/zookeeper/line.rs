@@ -14,6 +14,7 @@ use std::collections::HashMap;
 
 use super::data::RoomData;
 use super::node::{Child, Layout, Mark, Node, Sequence, read};
+use super::table::{Entry, Placed};
 use crate::backend::Kind;
 use crate::lease::Fence;
 
@@ -138,6 +139,12 @@ impl View {
             Kind::ReadWrite if weight == 1 => before.rev().find(|node| node.weight > 1),
             _ => before.next_back(),
         }
+    }
+
+    /// Whether somebody may have barged in since the claim came: then its fence would not be higher.
+    pub(super) fn was_overtaken(&self, entry: &Entry) -> bool {
+        let came_before = |node: &Placed| self.changed > node.created;
+        entry.kind == Kind::Semaphore && entry.node.as_ref().is_some_and(came_before)
     }
 
     /// Whether nobody waits before the claim at `index`.

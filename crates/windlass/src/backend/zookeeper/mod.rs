@@ -16,8 +16,11 @@ mod news;
 mod node;
 mod paths;
 mod probe;
+#[cfg(test)]
+mod proof;
 mod release;
 mod renew;
+mod resize;
 mod session;
 mod table;
 mod takeover;

@@ -88,11 +88,22 @@ impl Store {
         }
         // Its creation, or its move to another name, went unanswered. What this session asks now is
         // answered after that.
-        let view = self.view(&entry.session, entry.kind, &entry.name).await?;
+        self.delete_marked(&entry.session, entry.kind, &entry.name, entry.mark)
+            .await
+    }
+
+    /// Takes away whatever bears a mark. Whether anything did.
+    pub(super) async fn delete_marked(
+        &self,
+        session: &Session,
+        kind: Kind,
+        name: &Name,
+        mark: Mark,
+    ) -> Result<bool> {
+        let view = self.view(session, kind, name).await?;
         let mut any = false;
-        for node in view.nodes.iter().filter(|n| n.mark == Some(entry.mark)) {
-            let path = paths::child(entry.kind, &entry.name, &node.name);
-            any |= delete(&entry.session, &path).await?;
+        for node in view.nodes.iter().filter(|n| n.mark == Some(mark)) {
+            any |= delete(session, &paths::child(kind, name, &node.name)).await?;
         }
         Ok(any)
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use zookeeper_client::{CreateMode, Error as ZkError};
 
 use super::acquire::{in_place, promise};
-use super::data::{self, ClaimData};
+use super::data::{self, ClaimData, RoomData};
 use super::line::View;
 use super::node;
 use super::session::Session;
@@ -22,13 +22,18 @@ use crate::backend::{Acquired, Ask, IfHeld, Kind, Renewal, Renewed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Fence;
 
+/// The largest transaction, somewhat below what servers accept.
+const LARGEST: usize = 900_000;
+/// What an operation takes beside its path.
+const OPERATION: usize = 32;
+
 /// One node for another.
+#[derive(Default)]
 pub(super) struct Exchange<'a> {
     /// What goes.
     pub(super) old: Vec<&'a str>,
     /// What comes.
-    pub(super) new: &'a str,
-    pub(super) data: &'a ClaimData,
+    pub(super) new: Option<(&'a str, &'a ClaimData)>,
     /// What must still be there.
     pub(super) beside: Vec<String>,
     /// What the parent said, and what it says again, so that two of these do not overlap.
@@ -38,6 +43,15 @@ pub(super) struct Exchange<'a> {
 impl Store {
     /// Does it in one transaction. `false` if something is not as it was.
     pub(super) async fn exchange(&self, session: &Session, exchange: Exchange<'_>) -> Result<bool> {
+        let length = |path: &String| path.len() + OPERATION;
+        if exchange.beside.iter().map(length).sum::<usize>() > LARGEST {
+            let message = format!(
+                "{} claims would have to be checked in one transaction, more than a server accepts",
+                exchange.beside.len()
+            );
+            return Err(Error::new(ErrorKind::Store, "use the store", message)
+                .with_hint("let fewer hold at once, each with a larger share"));
+        }
         session.ready().await?;
         let mut all = session.client().new_multi_writer();
         let options = CreateMode::Ephemeral.with_acls(self.acls());
@@ -51,13 +65,39 @@ impl Store {
         for old in &exchange.old {
             all.add_delete(old, None).map_err(translate)?;
         }
-        let data = exchange.data.bytes();
-        all.add_create(exchange.new, &data, &options)
-            .map_err(translate)?;
+        if let Some((new, data)) = exchange.new {
+            all.add_create(new, &data.bytes(), &options)
+                .map_err(translate)?;
+        }
         match all.commit().await.map_err(ZkError::from) {
             Ok(_) => Ok(true),
             Err(ZkError::NoNode | ZkError::BadVersion | ZkError::NodeExists) => Ok(false),
             Err(error) => Err(translate(error)),
+        }
+    }
+
+    /// Writes what the parent says, if that is still what was seen and the claim is still there; as
+    /// often as it takes to know. `false` if not, or if it had been written before.
+    ///
+    /// The claim tells that it is still the same parent: one that was removed when it was empty, and
+    /// came again, counts its versions from the beginning.
+    pub(super) async fn write_room(
+        &self,
+        session: &Session,
+        (parent, claim): (&str, &str),
+        room: &RoomData,
+        version: i32,
+    ) -> Result<bool> {
+        loop {
+            let exchange = Exchange {
+                beside: vec![claim.to_owned()],
+                parent: Some((parent, room.bytes(), version)),
+                ..Exchange::default()
+            };
+            match self.exchange(session, exchange).await {
+                Err(e) if e.kind() == ErrorKind::OutcomeUnknown && !session.has_ended() => {}
+                written => return written,
+            }
         }
     }
 
@@ -174,10 +214,8 @@ impl Store {
         gone.extend(own.as_deref());
         let exchange = Exchange {
             old: gone,
-            new: &new,
-            data: &data,
-            beside: Vec::new(),
-            parent: None,
+            new: Some((&new, &data)),
+            ..Exchange::default()
         };
         self.table.change(entry.claim, |entry| {
             entry.tried = true;
@@ -231,10 +269,8 @@ impl Store {
         let data = in_place(&entry.data, node.fence, entry.data.held);
         let exchange = Exchange {
             old: vec![&node.path],
-            new: &new,
-            data: &data,
-            beside: Vec::new(),
-            parent: None,
+            new: Some((&new, &data)),
+            ..Exchange::default()
         };
         if !self.exchange(&entry.session, exchange).await? {
             self.table.remove(claim);
@@ -272,14 +308,8 @@ impl Store {
             last: last.sequence.0,
             number: stat.czxid as u64,
         });
-        let (parent, room) = (paths::of_claims(kind, name), room.bytes());
-        let version = Some(view.version);
-        match session
-            .ask(|client| client.set_data(&parent, &room, version))
-            .await?
-        {
-            Ok(_) | Err(ZkError::BadVersion | ZkError::NoNode) => Ok(true),
-            Err(error) => Err(translate(error)),
-        }
+        let parent = paths::of_claims(kind, name);
+        let written = self.write_room(session, (&parent, &path), &room, view.version);
+        written.await.map(|_| true)
     }
 }

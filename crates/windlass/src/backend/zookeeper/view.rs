@@ -92,35 +92,38 @@ impl Drop for Seat<'_> {
 
 /// One look: the children, and what the parent says where that matters.
 async fn look(session: &Session, layout: Layout, kind: Kind, parent: &str) -> Result<View> {
-    let seen = session.ask(|client| {
-        let has_size = matches!(kind, Kind::Semaphore | Kind::Barrier);
-        // Both are sent before the first is awaited.
-        let room = has_size.then(|| client.get_data(parent));
-        let client = client.clone();
-        let children = {
-            let (client, parent) = (client.clone(), parent.to_owned());
-            async move { client.list_children(&parent).await }
-        };
-        async move {
-            let room = match room {
-                Some(room) => Some(room.await?),
-                None => None,
-            };
-            Ok((room, children.await?))
+    let has_size = matches!(kind, Kind::Semaphore | Kind::Barrier);
+    let view = loop {
+        let seen = session.ask(|client| {
+            // Both are sent before the first is awaited.
+            let room = has_size.then(|| client.get_data(parent));
+            let children = client.get_children(parent);
+            async move {
+                let room = match room {
+                    Some(room) => Some(room.await?),
+                    None => None,
+                };
+                Ok((room, children.await?))
+            }
+        });
+        match seen.await? {
+            Ok((Some((data, stat)), (children, then))) => {
+                // Somebody may have barged in, or resized, between the two. Then the old size would be
+                // taken for that of the new children.
+                if then.mzxid != stat.mzxid {
+                    continue;
+                }
+                let room = RoomData::read(&data);
+                let (version, changed) = (stat.version, stat.mzxid);
+                break View::new(layout, kind, children, room, version, changed);
+            }
+            Ok((None, (children, _))) => {
+                let room = RoomData::default();
+                break View::new(layout, kind, children, room, 0, 0);
+            }
+            Err(ZkError::NoNode) => return Ok(View::empty()),
+            Err(error) => return Err(translate(error)),
         }
-    });
-    let view = match seen.await? {
-        Ok((Some((data, stat)), children)) => {
-            let room = RoomData::read(&data);
-            let (version, changed) = (stat.version, stat.mzxid);
-            View::new(layout, kind, children, room, version, changed)
-        }
-        Ok((None, children)) => {
-            let room = RoomData::default();
-            View::new(layout, kind, children, room, 0, 0)
-        }
-        Err(ZkError::NoNode) => return Ok(View::empty()),
-        Err(error) => return Err(translate(error)),
     };
     if !view.is_out_of_numbers() {
         return Ok(view);

@@ -79,7 +79,7 @@ impl Store {
         };
         let mut fence = node.fence;
         let several = matches!(entry.kind, Kind::Semaphore | Kind::Barrier);
-        let overtaken = entry.kind == Kind::Semaphore && view.changed > node.created;
+        let overtaken = view.was_overtaken(entry);
         let next = view.nodes.get(index + 1).zip(view.held.get(index + 1));
         let ours = |mark| self.table.has_waiting(entry.kind, &entry.name, mark);
         let is_awaited = next.is_some_and(|(n, held)| !held && !n.mark.is_some_and(ours));
