@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use zookeeper_client::{CreateMode, Error as ZkError, MultiWriteResult};
 
+use super::data::ClaimData;
 use super::node;
 use super::session::Session;
 use super::table::{Entry, Placed, State};
+use super::takeover::OPERATION;
 use super::translate::translate;
-use super::{Store, paths};
+use super::{LARGEST, Store, paths};
 use crate::backend::{
     Acquired, AcquiredAll, Ask, ClaimStore, Holder, Kind, Occupancy, Pending, Released, Renewal,
     Renewed, WakeAddress,
@@ -140,18 +142,43 @@ impl Store {
         Ok(AcquiredAll::Busy { which, holder })
     }
 
+    /// In as few transactions as servers accept: usually in one. If there are several, others may come in
+    /// between; then not all are the first, and all are withdrawn.
     async fn create_all(&self, session: &Session, asks: &[Ask]) -> Result<Vec<String>> {
+        let mut wanted = Vec::with_capacity(asks.len());
+        for ask in asks {
+            let mark = node::Mark::new(&ask.owner, ask.wake);
+            let front = node::prefix(self.address.layout, ask.kind, mark, 1, false);
+            let path = paths::child(ask.kind, &ask.name, &front);
+            let data = ClaimData::new(&ask.owner, ask.ttl, ask.note.as_deref());
+            wanted.push((ask, path, data.bytes()));
+        }
+        let (mut made, mut rest) = (Vec::with_capacity(asks.len()), wanted.as_slice());
+        while !rest.is_empty() {
+            let mut length = 0;
+            let fits = |(_, path, data): &&(&Ask, String, Vec<u8>)| {
+                length += path.len() + data.len() + OPERATION;
+                length <= LARGEST
+            };
+            let count = rest.iter().take_while(fits).count().max(1);
+            let (now, later) = rest.split_at(count);
+            made.extend(self.create_together(session, now).await?);
+            rest = later;
+        }
+        Ok(made)
+    }
+
+    async fn create_together(
+        &self,
+        session: &Session,
+        wanted: &[(&Ask, String, Vec<u8>)],
+    ) -> Result<Vec<String>> {
         let options = CreateMode::EphemeralSequential.with_acls(self.acls());
         loop {
             session.ready().await?;
             let mut all = session.client().new_multi_writer();
-            for ask in asks {
-                let mark = node::Mark::new(&ask.owner, ask.wake);
-                let front = node::prefix(self.address.layout, ask.kind, mark, 1, false);
-                let path = paths::child(ask.kind, &ask.name, &front);
-                let data = super::data::ClaimData::new(&ask.owner, ask.ttl, ask.note.as_deref());
-                all.add_create(&path, &data.bytes(), &options)
-                    .map_err(translate)?;
+            for (_, path, data) in wanted {
+                all.add_create(path, data, &options).map_err(translate)?;
             }
             match all.commit().await.map_err(ZkError::from) {
                 Ok(results) => {
@@ -162,7 +189,7 @@ impl Store {
                     return Ok(results.into_iter().filter_map(path).collect());
                 }
                 Err(ZkError::NoNode) => {
-                    let parents = asks.iter().map(|ask| {
+                    let parents = wanted.iter().map(|(ask, ..)| {
                         let parent = paths::of_claims(ask.kind, &ask.name);
                         Box::pin(async move { self.make_parents(session, &parent, b"").await })
                     });

@@ -20,7 +20,7 @@ use zookeeper_client::{CreateMode, Error as ZkError};
 
 use super::session::Session;
 use super::translate::{is_lost, translate};
-use super::{Store, paths};
+use super::{LARGEST, Store, paths};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Moment;
 
@@ -32,8 +32,6 @@ const SWEEP_MOST: usize = 64;
 const FRESH: Duration = Duration::from_secs(60);
 /// How long an empty one stays: much longer than that and the timeout of the session for asking.
 const EMPTY_FOR: Duration = Duration::from_secs(600);
-/// The largest document, somewhat below what servers accept.
-const LARGEST: usize = 900_000;
 
 /// What the servers' clock says, at least: from what they have written, and the time since.
 #[derive(Debug, Default)]

@@ -52,6 +52,10 @@ use crate::lease::{DEFAULT_TTL, FenceStrength};
 /// The name of this backend.
 const KIND: &str = "zookeeper";
 
+/// The largest request, somewhat below what servers accept unless told otherwise. They break the
+/// connection of whoever sends more.
+const LARGEST: usize = 900_000;
+
 /// A ZooKeeper ensemble, or a single server.
 #[derive(Debug)]
 pub(crate) struct ZooKeeper {
@@ -156,12 +160,21 @@ impl Store {
             });
             match made.await? {
                 Ok(_) | Err(ZkError::NodeExists) => {}
+                Err(ZkError::NoNode) if !path[1..end].contains('/') => return Err(self.no_chroot()),
                 // One that was empty was removed just now: from the beginning.
-                Err(ZkError::NoNode) if end != 0 => end = 0,
+                Err(ZkError::NoNode) => end = 0,
                 Err(error) => return Err(translate(error)),
             }
         }
         Ok(())
+    }
+
+    fn no_chroot(&self) -> Error {
+        let chroot = &self.address.chroot;
+        let message = format!("there is no {chroot}, below which everything is to be kept");
+        Error::new(ErrorKind::NotFound, "connect", message).with_hint(
+            "create that node, or connect with ?chroot=create added to the URL, which creates it",
+        )
     }
 
     async fn check_chroot(&self, session: &Session) -> Result<()> {
@@ -174,12 +187,7 @@ impl Store {
             return Ok(());
         }
         if !self.address.create_chroot {
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                "connect",
-                format!("there is no {chroot}, below which everything is to be kept"),
-            )
-            .with_hint("create that node, or add ?chroot=create to the URL"));
+            return Err(self.no_chroot());
         }
         let root = session
             .client()

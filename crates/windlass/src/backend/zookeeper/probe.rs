@@ -1,5 +1,6 @@
 //! Which servers can be reached, and why not.
 
+use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -19,6 +20,8 @@ pub(super) async fn reachable(address: &Address, limit: Duration) -> Result<Vec<
                 let outcome = tokio::time::timeout(limit, TcpStream::connect(&host)).await;
                 let problem = match outcome {
                     Ok(Ok(_)) => None,
+                    // It took the connection, and closed it at once.
+                    Ok(Err(e)) if matches!(e.kind(), BrokenPipe | ConnectionReset) => None,
                     Ok(Err(error)) => Some(format!("{host}: {error}")),
                     Err(_) => Some(format!("{host}: no answer within {limit:?}")),
                 };
@@ -52,6 +55,7 @@ pub(super) fn no_session(hosts: &[String], reason: &str) -> Error {
         format!("{hosts} opens no session: {reason}"),
     )
     .with_hint(
-        "is it ZooKeeper, with a majority of its servers up, and not a port that expects TLS?",
+        "is it ZooKeeper, with a majority of its servers up, room for another connection \
+         (maxClientCnxns), and not a port that expects TLS?",
     )
 }

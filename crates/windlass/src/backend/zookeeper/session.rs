@@ -73,7 +73,11 @@ impl Session {
         call_timeout: Duration,
     ) -> Result<Session> {
         let until = Instant::now() + call_timeout * 9 / 10;
-        let hosts = probe::reachable(address, call_timeout / 2).await?;
+        // One alone is tried by connecting: a server may have room for no more than that.
+        let hosts = match address.hosts.as_slice() {
+            [_] => address.hosts.clone(),
+            _ => probe::reachable(address, call_timeout / 2).await?,
+        };
         let mut connector = Client::connector()
             .with_session_timeout(timeout)
             .with_connection_timeout(timeout * SILENCE / 100)
@@ -89,8 +93,11 @@ impl Session {
             Ok(Ok(client)) => client,
             Ok(Err(ZkError::AuthFailed)) => return Err(translate(ZkError::AuthFailed)),
             Ok(Err(error)) => {
-                let why = timeout_at(until, dial::explain(address, &hosts)).await;
-                let why = why.ok().flatten();
+                let why = async {
+                    let reached = probe::reachable(address, call_timeout / 2).await;
+                    reached.err().or(dial::explain(address, &hosts).await)
+                };
+                let why = timeout_at(until, why).await.ok().flatten();
                 return Err(why.unwrap_or_else(|| probe::no_session(&hosts, &error.to_string())));
             }
             Err(_) => return Err(probe::no_session(&hosts, "no answer in time")),

@@ -17,15 +17,14 @@ use super::node;
 use super::session::Session;
 use super::table::{Entry, Placed, State};
 use super::translate::translate;
-use super::{Store, paths};
+use super::{LARGEST, Store, paths};
 use crate::backend::{Acquired, Ask, IfHeld, Kind, Renewal, Renewed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Fence;
 
-/// The largest transaction, somewhat below what servers accept.
-const LARGEST: usize = 900_000;
-/// What an operation takes beside its path.
-const OPERATION: usize = 32;
+/// What an operation of a transaction takes at most beside its path and data: of our own, the access
+/// list.
+pub(super) const OPERATION: usize = 64;
 
 /// One node for another.
 #[derive(Default)]
