@@ -11,6 +11,7 @@
 //! * [`TestProcess`] runs another program, to be killed or frozen at the worst moment.
 //! * [`mod@conformance`] holds every behaviour that all backends share, written once.
 //! * [`FencedRegister`] is a resource that checks fences, as a database would.
+//! * [`Counting`] is a load of clients that count in it, each under a lock.
 //! * [`history`] collects what many processes saw, and checks that it is what locks do.
 //! * [`eventually`] and [`eventually_blocking`] wait for what has no signal to wait for.
 //!
@@ -22,6 +23,7 @@ pub mod conformance;
 mod eventually;
 pub mod history;
 mod late_lane;
+mod load;
 mod owned_child;
 mod process;
 mod proxy;
@@ -30,6 +32,7 @@ mod server;
 
 pub use eventually::{eventually, eventually_blocking};
 pub use late_lane::LateLane;
+pub use load::Counting;
 pub use process::TestProcess;
 pub use proxy::{Direction, FaultProxy};
 pub use register::{FencedRegister, RegisterClient, Written};

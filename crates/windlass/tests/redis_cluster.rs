@@ -3,14 +3,12 @@
 //! `WINDLASS_FIGURES=1 cargo test -p windlass --test redis_cluster -- --nocapture` prints what was measured.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use windlass::{Coordinator, Options, Quota, Ran, RetryPolicy};
 use windlass_testkit::conformance::{SOON, has_waiters};
-use windlass_testkit::{
-    FencedRegister, RedisCluster, RegisterClient, Written, eventually, eventually_blocking,
-};
+use windlass_testkit::{Counting, FencedRegister, RedisCluster, eventually, eventually_blocking};
 
 const MS: Duration = Duration::from_millis(1);
 const PROMOTION: Duration = Duration::from_secs(60);
@@ -49,39 +47,9 @@ async fn a_killed_master_is_followed_under_load() {
     let hourly = w.limiter("{count}mail", Quota::new(2, Duration::from_secs(3600)));
     assert!(hourly.check("ann").await.unwrap().is_allowed());
 
-    let stop = Arc::new(AtomicBool::new(false));
-    let counted = Arc::new(AtomicU64::new(0));
-    let mut load = Vec::new();
+    let mut load = Counting::new();
     for _ in 0..4 {
-        let (w, stop, counted) = (
-            connect(&cluster).await,
-            Arc::clone(&stop),
-            Arc::clone(&counted),
-        );
-        let addr = register.addr();
-        load.push(tokio::spawn(async move {
-            let mut client = RegisterClient::connect(addr).unwrap();
-            while !stop.load(Ordering::Relaxed) {
-                let Ok(guard) = w
-                    .lock("count")
-                    .ttl(1500 * MS)
-                    .wait(2000 * MS)
-                    .acquire()
-                    .await
-                else {
-                    tokio::time::sleep(10 * MS).await;
-                    continue;
-                };
-                let value = client.read().unwrap();
-                if !guard.is_held() {
-                    continue;
-                }
-                if let Written::Accepted = client.write(guard.fence().get(), value + 1).unwrap() {
-                    counted.fetch_add(1, Ordering::Relaxed);
-                }
-                let _ = guard.release().await;
-            }
-        }));
+        load.join(connect(&cluster).await, "count", register.addr());
     }
     let held = w
         .lock("{count}held")
@@ -96,7 +64,7 @@ async fn a_killed_master_is_followed_under_load() {
     let elsewhere: Vec<String> = (0..20).map(|i| format!("n{i}")).collect();
     let spared = |name: &String| cluster.master_of(name).unwrap().port() != master.port();
     let elsewhere: Vec<String> = elsewhere.into_iter().filter(spared).take(3).collect();
-    let busy = eventually(SOON, || async { counted.load(Ordering::Relaxed) > 20 }).await;
+    let busy = eventually(SOON, || async { load.counted() > 20 }).await;
     assert!(busy, "the load works");
     tokio::time::sleep(300 * MS).await; // the replica has the waiter
 
@@ -116,10 +84,10 @@ async fn a_killed_master_is_followed_under_load() {
     let promoted = promoted.await.unwrap().unwrap();
     figure("promotion after the kill", promoted);
     let after = Instant::now();
-    let before = counted.load(Ordering::Relaxed);
+    let before = load.counted();
     let limiter = w.limiter("{count}flow", Quota::per_second(1_000));
     let resumed = eventually(RESUMED, || async {
-        counted.load(Ordering::Relaxed) > before + 20
+        load.counted() > before + 20
             && limiter.check("x").await.is_ok()
             && w.lock("{count}fresh").acquire().await.is_ok()
     });
@@ -138,10 +106,7 @@ async fn a_killed_master_is_followed_under_load() {
         .await
         .expect("still in line");
     drop(next.unwrap().unwrap());
-    stop.store(true, Ordering::Relaxed);
-    for task in load {
-        task.await.unwrap();
-    }
+    load.finish().await;
     figure("writes accepted, stale ones refused", register.writes());
     assert_eq!(register.lost_updates(), 0, "no fenced write is lost");
     let again = w
@@ -221,6 +186,15 @@ async fn fences_grow_over_a_failover_that_lost_grants() {
     let next = acquire("stock").await;
     assert!(next > highest, "{next} after {highest}");
     assert!(acquire("stock").await < next + 1000, "raised once");
+    // For the number of the new master: the next one starts higher, even if all of this is lost again.
+    let new = cluster.master_of("stock").unwrap();
+    let mark = counter.replace("fence", "reign");
+    let mark = new.command(&["GET", &mark]).unwrap();
+    let info = new.command(&["CLUSTER", "INFO"]).unwrap();
+    let epoch = info
+        .lines()
+        .find_map(|l| l.strip_prefix("cluster_my_epoch:"));
+    assert_eq!(mark.split(' ').nth(1), epoch.map(str::trim));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

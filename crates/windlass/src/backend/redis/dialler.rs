@@ -7,6 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Value};
 
 use super::cluster::Cluster;
+use super::reign::Reign;
 use super::sentinel::{Appointed, Sentinels};
 use super::translate::{Failure, Refused};
 use crate::error::ErrorKind;
@@ -29,7 +30,7 @@ pub(super) struct Greeting {
     mode: Option<String>,
     role: Option<String>,
     /// Changes whenever a server starts to be a master. Unknown if we may not ask.
-    pub(super) reign: Option<Arc<str>>,
+    pub(super) reign: Option<Reign>,
     /// Where it is, and since when it is the master, if that was to be found out.
     pub(super) appointed: Option<Appointed>,
 }
@@ -51,7 +52,9 @@ impl Dialler {
                 .get_multiplexed_async_connection_with_config(config)
                 .await
                 .map_err(Failure::Unsent)?;
-            let greeting = greet(&mut connection).await.map_err(Failure::Unsent)?;
+            let is_node = matches!(self, Dialler::Node(_));
+            let greeting = greet(&mut connection, is_node).await;
+            let greeting = greeting.map_err(Failure::Unsent)?;
             self.check(&greeting)?;
             Ok((connection, greeting))
         };
@@ -61,6 +64,9 @@ impl Dialler {
                 let (appointed, client) = sentinels.master().await?;
                 match reach(&client).await {
                     Ok((connection, mut greeting)) => {
+                        if let Some(reign) = &mut greeting.reign {
+                            reign.epoch = Some(appointed.epoch());
+                        }
                         greeting.appointed = Some(appointed);
                         Ok((connection, greeting))
                     }
@@ -124,27 +130,41 @@ impl Dialler {
     }
 }
 
-async fn greet(connection: &mut MultiplexedConnection) -> redis::RedisResult<Greeting> {
+async fn greet(
+    connection: &mut MultiplexedConnection,
+    is_node: bool,
+) -> redis::RedisResult<Greeting> {
     let mut questions = redis::Pipeline::new();
     questions.cmd("HELLO");
     questions.cmd("INFO").arg("replication");
-    let answers = connection.send_packed_commands(&questions, 0, 2).await?;
+    if is_node {
+        questions.cmd("CLUSTER").arg("INFO");
+    }
+    let count = questions.len();
+    let answers = connection
+        .send_packed_commands(&questions, 0, count)
+        .await?;
     let mut greeting = Greeting::default();
-    // Either may be denied to us: then we know less, and go on.
+    // Any of them may be denied to us: then we know less, and go on.
     if let Some(hello) = answers.first() {
         let mut fields = fields(hello);
         greeting.mode = fields.remove("mode");
         greeting.role = fields.remove("role");
     }
-    if let Some(Value::BulkString(_) | Value::VerbatimString { .. }) = answers.get(1) {
-        let info: String = redis::from_redis_value_ref(&answers[1])?;
-        let field = |name: &str| {
-            let line = info.lines().find_map(|line| line.strip_prefix(name))?;
-            Some(line.trim().to_owned())
+    let field = |answer: usize, name: &str| {
+        let text = match answers.get(answer)? {
+            Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Value::VerbatimString { text, .. } => text.clone(),
+            _ => return None,
         };
-        greeting.reign = field("master_replid:").map(Arc::from);
-        greeting.role = greeting.role.or_else(|| field("role:"));
-    }
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.trim().to_owned())
+    };
+    greeting.role = greeting.role.or_else(|| field(1, "role:"));
+    greeting.reign = field(1, "master_replid:").map(|id| Reign {
+        id: Arc::from(id),
+        epoch: field(2, "cluster_my_epoch:").and_then(|epoch| epoch.parse().ok()),
+    });
     Ok(greeting)
 }
 

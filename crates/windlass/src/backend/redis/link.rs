@@ -17,9 +17,8 @@ use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, Valu
 
 use super::dialler::Dialler;
 use super::keys;
-use super::reign::{Assured, Draws, MARGIN};
+use super::reign::{Assured, Draws, Reign};
 use super::replicas::Witness;
-use super::script;
 use super::sentinel::{Appointed, Sentinels};
 use super::translate::{Failure, Refused};
 use crate::backend::WakeUps;
@@ -49,7 +48,7 @@ struct Live {
     connection: MultiplexedConnection,
     number: u64,
     /// Changes whenever a server starts to be a master. `None` if we may not know.
-    reign: Option<Arc<str>>,
+    reign: Option<Reign>,
     /// It was a replica when it was dialled, and the reign is that of its master then.
     was_replica: bool,
     assured: Arc<Assured>,
@@ -230,9 +229,7 @@ impl Link {
             }));
         }
         if let Some(reign) = &live.reign {
-            let mut raise = redis::cmd("EVAL");
-            raise.arg(script::REIGN.source()).arg(2);
-            raise.arg(fences).arg(mark).arg(&**reign).arg(MARGIN);
+            let raise = reign.raise(fences, mark);
             match self.send_over(live.clone(), &raise).await {
                 Ok(_) => {}
                 // Not ours to do: an operator has decided what we may use.

@@ -6,15 +6,52 @@
 //! that the counter was raised for that reign: `scripts/reign.lua` does so once. So no fence of a new
 //! reign is as low as one of an old reign, whatever got lost, and no clock is needed for it as long as
 //! fewer than [`MARGIN`] grants got lost.
+//!
+//! What gets lost may include the raise, with all grants that followed it. Sentinels and clusters number
+//! their masters, each higher than the one before ([`Reign::epoch`]): the counter is raised for each number
+//! since the one that it was raised for last, and so two masters that begin from the same copy do not begin
+//! at the same fence.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use redis::Cmd;
+
+use super::script;
 use super::slots::SLOTS;
 
 /// More grants than a replica can have missed while it was connected: 256 MB of them (the usual limit of
 /// what a master keeps for a slow replica), at less than a hundred bytes each, are under 4 million. As
 /// microseconds, which a counter starts from, they are 4 seconds.
-pub(super) const MARGIN: u64 = 1 << 22;
+const MARGIN: u64 = 1 << 22;
+
+/// What each number is worth: grants that got lost, and up to three starts that got lost with them.
+const STEP: u64 = 4 * MARGIN;
+
+/// A server that is the master, from when it became so, or started as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reign {
+    /// Another one for each.
+    pub(super) id: Arc<str>,
+    /// By which decision it is the master, where those are counted: a master that was appointed later has
+    /// a higher one.
+    pub(super) epoch: Option<u64>,
+}
+
+impl Reign {
+    /// What raises a counter for this reign, unless that was done.
+    pub(super) fn raise(&self, fences: &str, mark: &str) -> Cmd {
+        let mut raise = redis::cmd("EVAL");
+        raise.arg(script::REIGN.source()).arg(2);
+        raise.arg(fences).arg(mark).arg(&*self.id).arg(MARGIN);
+        match self.epoch {
+            Some(epoch) => raise.arg(epoch),
+            None => raise.arg(""),
+        };
+        raise.arg(STEP);
+        raise
+    }
+}
 
 /// Whether a command takes numbers from the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +96,105 @@ fn place(slot: u16) -> (usize, u64) {
 
 #[cfg(test)]
 mod tests {
+    use windlass_testkit::RedisServer;
+
     use super::*;
+
+    /// What a copy of the data has: the counter, and whose it was.
+    type Copy = (String, String);
+
+    /// A server on which every reign begins from the copy that it is said to have.
+    struct Throne(RedisServer);
+
+    impl Throne {
+        fn command(&self, words: &[&str]) -> String {
+            self.0.command(words).unwrap()
+        }
+
+        /// Begins a reign. The copy as it is then.
+        fn begin(&self, (counter, mark): &Copy, id: u64, epoch: Option<u64>) -> Copy {
+            self.command(&["SET", "f", counter]);
+            self.command(&["SET", "m", mark]);
+            let id = Arc::from(format!("{id:040x}"));
+            let raise = Reign { id, epoch }.raise("f", "m");
+            let words = raise.args_iter().map(|word| match word {
+                redis::Arg::Simple(word) => std::str::from_utf8(word).unwrap(),
+                _ => unreachable!("all words are plain"),
+            });
+            self.command(&words.collect::<Vec<_>>());
+            self.copy()
+        }
+
+        fn copy(&self) -> Copy {
+            (self.command(&["GET", "f"]), self.command(&["GET", "m"]))
+        }
+    }
+
+    fn fence(copy: &Copy) -> u64 {
+        copy.0.parse().unwrap()
+    }
+
+    /// Far ahead of any clock, which so is of no help.
+    const AHEAD: &str = "4000000000000000";
+
+    #[test]
+    fn fences_grow_although_a_raise_is_lost_with_all_that_followed() {
+        let throne = Throne(RedisServer::start().unwrap());
+        for _ in 0..10 {
+            let first = throne.begin(&(AHEAD.to_owned(), String::new()), 0, Some(3));
+            let (mut epoch, mut highest) = (3, 0);
+            // Every state that somebody may have a copy of, and in which reign it was.
+            let mut copies = vec![(first, 0)];
+            for reign in 0..20 {
+                let mut grant = |copies: &mut Vec<(Copy, u64)>| {
+                    let some = rand::random_range(1..9).to_string();
+                    throne.command(&["INCRBY", "f", &some]);
+                    let now = throne.copy();
+                    highest = highest.max(fence(&now));
+                    copies.push((now, reign));
+                    highest
+                };
+                let highest = (0..3).map(|_| grant(&mut copies)).max().unwrap();
+                // The same master starts again, with all or most of what it knew.
+                let kept = copies.len() - 1 - rand::random_range(0..3);
+                let now = throne.begin(&copies[kept].0, 1000 + reign, Some(epoch));
+                assert!(fence(&now) > highest, "{now:?} after {highest}");
+                let highest = grant(&mut copies);
+                // Another one takes over, which may have missed up to three whole reigns.
+                epoch += rand::random_range(1..4);
+                copies.retain(|(_, of)| of + 2 >= reign);
+                let copy = &copies[rand::random_range(0..copies.len())].0;
+                let now = throne.begin(copy, reign + 1, Some(epoch));
+                assert!(fence(&now) > highest, "{now:?} after {highest}");
+                copies.push((now, reign + 1));
+            }
+        }
+    }
+
+    #[test]
+    fn a_counter_is_raised_once_for_each_reign() {
+        let throne = Throne(RedisServer::start().unwrap());
+        let unused = (AHEAD.to_owned(), String::new());
+        let plain = throne.begin(&unused, 1, None);
+        assert_eq!(fence(&plain), fence(&unused) + MARGIN);
+        assert_eq!(throne.begin(&plain, 1, None), plain);
+        // Who knows of numbers notes this one; who does not leaves it alone.
+        let noted = throne.begin(&plain, 1, Some(5));
+        assert_eq!(fence(&noted), fence(&plain));
+        for epoch in [Some(5), Some(4), None] {
+            assert_eq!(throne.begin(&noted, 1, epoch), noted);
+        }
+        let unnumbered = throne.begin(&noted, 2, None);
+        assert_eq!(fence(&unnumbered), fence(&noted) + MARGIN);
+        let next = throne.begin(&unnumbered, 3, Some(7));
+        assert_eq!(fence(&next), fence(&unnumbered) + 2 * STEP);
+        // Sentinels that were set up anew count from the beginning, and the highest number stays noted.
+        let anew = throne.begin(&next, 4, Some(1));
+        assert_eq!(fence(&anew), fence(&next) + MARGIN);
+        assert!(anew.1.ends_with(" 7"), "{anew:?}");
+        let strange = throne.begin(&anew, 5, Some(u64::MAX));
+        assert_eq!(fence(&strange), fence(&anew) + 65536 * STEP);
+    }
 
     #[test]
     fn slots_do_not_stand_for_each_other() {

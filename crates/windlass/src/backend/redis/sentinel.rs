@@ -47,6 +47,13 @@ pub(super) struct Appointed {
     age: (u64, bool),
 }
 
+impl Appointed {
+    /// The number of the decision.
+    pub(super) fn epoch(&self) -> u64 {
+        self.age.0
+    }
+}
+
 /// What a sentinel knows of the service.
 pub(super) struct Known {
     pub(super) master: Address,
