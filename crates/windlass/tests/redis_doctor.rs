@@ -77,6 +77,13 @@ async fn of_a_cluster() {
     cluster.nodes()[5].kill().unwrap();
     let alone = async || look(&w, "replicas").await.message.contains("has none");
     assert!(eventually(Duration::from_secs(20), alone).await);
+    // A master that is dead keeps nothing from being said of the others.
+    for node in &cluster.nodes()[..2] {
+        let words = ["CONFIG", "SET", "min-replicas-to-write", "1"];
+        node.command(&words).unwrap();
+    }
+    last.kill().unwrap();
+    says(&w, "min-replicas", Severity::Warning, "1 did not tell").await;
     for node in cluster.nodes().iter().filter(|node| node.pid().is_some()) {
         let _ = node.command(&["CLUSTER", "DELSLOTS", "16383"]);
     }

@@ -6,6 +6,7 @@ use windlass::{Error, ErrorKind, Options};
 use windlass_testkit::{RedisCluster, RedisReplicated, RedisServer};
 
 const LIMIT: Duration = Duration::from_millis(1500);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Connects, which must fail within the call timeout (and some time for a busy machine).
 async fn refused(url: &str) -> Error {
@@ -168,7 +169,7 @@ async fn clusters_say_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn passwords_and_tls_are_used_everywhere() {
+async fn passwords_are_used_everywhere() {
     let each = RedisServer::builder()
         .password("s3cret")
         .config("masterauth", "s3cret");
@@ -180,36 +181,74 @@ async fn passwords_and_tls_are_used_everywhere() {
         assert!(w.lock(&format!("n{i}")).acquire().await.is_ok());
     }
     assert!(!w.address().contains("s3cret"));
+}
 
-    // A cluster of one, over TLS.
-    let node = RedisServer::builder()
+/// Every node of a cluster speaks TLS alone, to us and to each other, and says at which port it does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_followed_over_tls() {
+    // One authority for all, and one certificate: those of a server that is there for nothing else.
+    let notary = RedisServer::builder().tls().start().unwrap();
+    let ca = notary.ca_path().unwrap();
+    let file = |name: &str| ca.with_file_name(name).display().to_string();
+    let each = RedisServer::builder()
         .tls()
-        .config("cluster-enabled", "yes")
+        .config("tls-ca-cert-file", file("ca.crt"))
+        .config("tls-cert-file", file("server.crt"))
+        .config("tls-key-file", file("server.key"))
         .config("tls-cluster", "yes")
-        .cluster_bus();
-    let node = node.start().unwrap();
-    let slots: Vec<String> = (0..16384).map(|slot| slot.to_string()).collect();
-    let mut words = vec!["CLUSTER", "ADDSLOTS"];
-    words.extend(slots.iter().map(String::as_str));
-    node.command(&words).unwrap();
-    let url = format!("rediss+cluster://127.0.0.1:{}", node.port());
-    let ca = node.ca_path().unwrap().display();
-    let ok = || {
-        node.command(&["CLUSTER", "INFO"])
-            .unwrap()
-            .contains("cluster_state:ok")
-    };
-    assert!(windlass_testkit::eventually_blocking(
-        Duration::from_secs(20),
-        ok
-    ));
-    let w = windlass::connect(&format!("{url}?tls_ca={ca}"))
-        .await
-        .unwrap();
-    drop(w.lock("x").acquire().await.unwrap());
-    assert_eq!(
-        refused(&url).await.kind(),
-        ErrorKind::Unreachable,
-        "an unknown CA"
-    );
+        .config("tls-replication", "yes");
+    let cluster = RedisCluster::start_from(each).unwrap();
+    let url = cluster.url().replace("redis+", "rediss+");
+    let unknown = refused(&url).await;
+    assert_eq!(unknown.kind(), ErrorKind::Unreachable, "{unknown}");
+    let ca = ca.display();
+    let w = windlass::connect(&format!("{url}?tls_ca={ca}")).await;
+    let w = w.unwrap();
+    let mut ports = std::collections::BTreeSet::new();
+    for i in 0..20 {
+        let name = format!("n{i}");
+        let guard = w.lock(&name).replicas(1, 20 * SECOND).acquire().await;
+        assert!(guard.unwrap().release().await.unwrap().was_held());
+        ports.insert(cluster.master_of(&name).unwrap().port());
+    }
+    assert_eq!(ports.len(), 3, "on all masters");
+    // Redirected twice: while the slot is on its way, and when it has arrived.
+    let held = w.lock("n0").acquire().await.unwrap();
+    assert_eq!(w.counter("{n0}visits").add(7).await.unwrap().value, 7);
+    let moving = cluster.begin_move("n0").unwrap();
+    while moving.move_keys(100).unwrap() > 0 {}
+    let asked = w.counter("{n0}visits").get().await;
+    assert_eq!(asked.unwrap(), 7, "asked where it goes");
+    moving.finish().unwrap();
+    assert!(held.renew().await.is_ok(), "found where it is");
+    assert!(held.release().await.unwrap().was_held());
+}
+
+/// Takes connections, and never says a word.
+fn silent() -> (std::net::TcpListener, String) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    (listener, addr)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_say_nothing_do_not_use_up_the_time_of_a_call() {
+    let cluster = RedisCluster::start().unwrap();
+    let ((_one, first), (_two, second)) = (silent(), silent());
+    let url = format!("{},{first},{second}", cluster.url());
+    let limit = 10 * SECOND;
+    // Whom they ask first is up to chance: so often it is one of the two, at least once.
+    let connecting = (0..12).map(|_| {
+        let url = url.clone();
+        tokio::spawn(async move {
+            let options = Options::new().call_timeout(limit);
+            let w = options.connect(&url).await.unwrap();
+            drop(w.lock("x").acquire().await.unwrap());
+        })
+    });
+    let begun = Instant::now();
+    for one in connecting.collect::<Vec<_>>() {
+        one.await.unwrap();
+    }
+    assert!(begun.elapsed() < limit, "{:?}", begun.elapsed());
 }

@@ -91,4 +91,32 @@ pub(super) const MUTANTS: &[Mutant] = &[
         to: "Err(failure) if failure.is_unknown_script() && false => {",
         caught_by: &["--test", "redis_faults", "a_flushed_script_cache"],
     },
+    Mutant {
+        breaks: "whoever is patient with replicas holds up nobody else",
+        file: "backend/redis/witness.rs",
+        from: "const ROUNDS: usize = 8;",
+        to: "const ROUNDS: usize = 1;",
+        caught_by: &["--test", "redis_failover", "holds_up_nobody_else"],
+    },
+    Mutant {
+        breaks: "nodes that say nothing do not use up the time of a call (cluster)",
+        file: "backend/redis/dialler.rs",
+        from: "tokio::time::sleep(apart * i)",
+        to: "tokio::time::sleep(apart * i * 16)",
+        caught_by: &["--test", "redis_hosts", "nodes_that_say_nothing"],
+    },
+    Mutant {
+        breaks: "a dead master keeps nothing from being said of the others",
+        file: "backend/redis/examine_many.rs",
+        from: "false if told.is_empty() => return None,",
+        to: "_ if silent > 0 => return None,",
+        caught_by: &["--test", "redis_doctor", "of_a_cluster"],
+    },
+    Mutant {
+        breaks: "a slot on its way is asked about where it goes",
+        file: "backend/redis/topology.rs",
+        from: "Some(\"ASK\") => to().map_or(Redirection::Doubt, Redirection::Ask),",
+        to: "Some(\"ASK\") => Redirection::TryAgain,",
+        caught_by: &["--test", "redis_hosts", "over_tls"],
+    },
 ];

@@ -162,3 +162,37 @@ async fn a_grant_counts_when_disks_have_it() {
         "it was on disk"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_patient_with_replicas_holds_up_nobody_else() {
+    let server = RedisServer::start().unwrap();
+    let w = windlass::connect(&server.url()).await.unwrap();
+    // There is none, and all of these wait for it: alike, and each in its own way.
+    let patient: Vec<_> = [40, 40, 40, 41, 42]
+        .into_iter()
+        .enumerate()
+        .map(|(i, seconds)| {
+            let w = w.clone();
+            let patience = std::time::Duration::from_secs(seconds);
+            tokio::spawn(async move {
+                let lock = w.lock(&format!("patient{i}")).replicas(1, patience);
+                lock.acquire().await.map(drop)
+            })
+        })
+        .collect();
+    let waits = eventually(SOON, || async {
+        let clients = server.command(&["CLIENT", "LIST"]).unwrap();
+        clients
+            .lines()
+            .filter(|line| line.contains("cmd=wait"))
+            .count()
+            >= 3
+    });
+    assert!(waits.await, "they wait side by side");
+    let hasty = w.lock("hasty").replicas(0, 100 * MS);
+    let granted = tokio::time::timeout(4 * SOON, hasty.acquire()).await;
+    assert!(granted.expect("before any of them").is_ok());
+    for one in patient {
+        one.abort();
+    }
+}

@@ -137,6 +137,10 @@ impl Cluster {
         self.table().layout.clone()
     }
 
+    pub(super) fn call_timeout(&self) -> Duration {
+        self.call_timeout
+    }
+
     pub(super) fn access(&self) -> &Access {
         &self.access
     }

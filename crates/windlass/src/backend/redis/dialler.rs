@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Value};
 
 use super::cluster::Cluster;
+use super::gather::first_until;
 use super::reign::Reign;
 use super::sentinel::{Appointed, Sentinels};
 use super::translate::{Failure, Refused};
@@ -77,16 +79,8 @@ impl Dialler {
                 let Some(cluster) = cluster.upgrade() else {
                     return Err(Failure::Unsent((redis::ErrorKind::Io, "shut down").into()));
                 };
-                let mut failed = None;
-                for client in cluster.clients() {
-                    match reach(&client).await {
-                        Ok(connected) => return Ok(connected),
-                        Err(failure) => failed = Some(failure),
-                    }
-                }
-                Err(failed.unwrap_or_else(|| {
-                    Failure::Unsent((redis::ErrorKind::Io, "no node is known").into())
-                }))
+                let found = first_to_answer(cluster.clients(), cluster.call_timeout()).await?;
+                reach(&found).await
             }
         }
     }
@@ -128,6 +122,43 @@ impl Dialler {
             _ => Ok(()),
         }
     }
+}
+
+/// The node that answers first. Those that are asked later have the less time, and so many of them may be
+/// silent without using up all that there is; most of the time the first one answers before a second is asked.
+///
+/// They are asked over connections that nobody listens to: of several that do, those that are given up would
+/// say that they are gone.
+async fn first_to_answer(
+    nodes: Vec<redis::Client>,
+    call_timeout: Duration,
+) -> Result<redis::Client, Failure> {
+    let apart = call_timeout / 16;
+    let ask = |(i, client): (u32, redis::Client)| {
+        Box::pin(async move {
+            tokio::time::sleep(apart * i).await;
+            let config = AsyncConnectionConfig::new()
+                .set_connection_timeout(Some(call_timeout))
+                .set_response_timeout(Some(call_timeout));
+            let mut connection = client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await?;
+            greet(&mut connection, false).await?;
+            redis::RedisResult::Ok(client)
+        })
+    };
+    let asked = (0..).zip(nodes).map(ask).collect();
+    let one = |answers: &[redis::RedisResult<redis::Client>]| answers.iter().any(Result::is_ok);
+    let answers = first_until(asked, call_timeout, Duration::ZERO, one).await;
+    let mut failed = None;
+    for answer in answers {
+        match answer {
+            Ok(client) => return Ok(client),
+            Err(e) => failed = Some(e),
+        }
+    }
+    let nobody = || (redis::ErrorKind::Io, "no node of the cluster answers").into();
+    Err(Failure::Unsent(failed.unwrap_or_else(nobody)))
 }
 
 async fn greet(

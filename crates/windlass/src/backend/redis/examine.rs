@@ -26,7 +26,7 @@ pub(super) async fn examine(wire: &Wire) -> Result<Vec<Finding>> {
     findings.push(eviction(&info));
     if let Some(sentinels) = link.sentinels() {
         findings.extend(examine_many::sentinels(sentinels, &text).await);
-        findings.extend(examine_many::min_replicas(&[("the master", link)]).await);
+        findings.extend(examine_many::min_replicas(&[link]).await);
     }
     findings.push(clock(link).await?);
     Ok(findings)

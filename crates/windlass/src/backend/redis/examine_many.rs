@@ -15,6 +15,7 @@ use super::slots::SLOTS;
 use crate::backend::Finding;
 use crate::backend::Severity::{Fine, Problem, Warning};
 use crate::error::Result;
+use crate::together::join_all;
 
 /// More than that between two nodes is worth a word.
 const SKEW: Duration = Duration::from_millis(500);
@@ -83,11 +84,13 @@ pub(super) async fn sentinels(sentinels: &Sentinels, master: &str) -> Vec<Findin
 pub(super) async fn cluster(cluster: &Arc<Cluster>) -> Result<Vec<Finding>> {
     cluster.refresh().await?;
     let layout = cluster.layout();
-    let mut texts = Vec::new();
-    for (address, link) in cluster.masters() {
-        let text: Option<String> = link.query(&redis::cmd("INFO")).await.ok();
-        texts.push((address.to_string(), link, text));
-    }
+    let ask = |(address, link): (Address, Arc<Link>)| {
+        Box::pin(async move {
+            let text: Option<String> = link.query(&redis::cmd("INFO")).await.ok();
+            (address.to_string(), link, text)
+        })
+    };
+    let texts = join_all(cluster.masters().into_iter().map(ask).collect()).await;
     let silent = texts.iter().filter(|(_, _, text)| text.is_none());
     let silent: Vec<&str> = silent.map(|(name, _, _)| name.as_str()).collect();
     let infos: Vec<(&str, Info<'_>)> = texts
@@ -145,10 +148,7 @@ pub(super) async fn cluster(cluster: &Arc<Cluster>) -> Result<Vec<Finding>> {
     findings.push(lag(&named));
     findings.extend(worst(&infos, persistence));
     findings.extend(worst(&infos, eviction));
-    let links: Vec<(&str, &Arc<Link>)> = texts
-        .iter()
-        .map(|(name, link, _)| (name.as_str(), link))
-        .collect();
+    let links: Vec<&Arc<Link>> = texts.iter().map(|(_, link, _)| link).collect();
     findings.extend(min_replicas(&links).await);
     findings.push(skew(cluster.access(), &layout.masters).await);
     Ok(findings)
@@ -165,24 +165,30 @@ fn worst(infos: &[(&str, Info<'_>)], look: impl Fn(&Info<'_>) -> Finding) -> Opt
 }
 
 /// Whether a master that is cut off stops granting.
-pub(super) async fn min_replicas(links: &[(&str, &Arc<Link>)]) -> Option<Finding> {
-    let mut careless = Vec::new();
-    for (name, link) in links {
-        let mut ask = redis::cmd("CONFIG");
-        ask.arg("GET").arg("min-replicas-to-write");
-        // We may not be allowed to ask.
-        let answer: HashMap<String, String> = link.query(&ask).await.ok()?;
-        if answer.values().any(|least| least == "0") {
-            careless.push(*name);
-        }
-    }
-    Some(match careless.is_empty() {
-        true => Finding::new(
+pub(super) async fn min_replicas(links: &[&Arc<Link>]) -> Option<Finding> {
+    let mut ask = redis::cmd("CONFIG");
+    ask.arg("GET").arg("min-replicas-to-write");
+    let answers = links
+        .iter()
+        .map(|link| Box::pin(link.query::<HashMap<String, String>>(&ask)));
+    let answers = join_all(answers.collect()).await;
+    // One may be dead, and we may not be allowed to ask.
+    let told: Vec<_> = answers.into_iter().filter_map(Result::ok).collect();
+    let silent = links.len() - told.len();
+    let is_careless = |settings: &HashMap<_, String>| settings.values().any(|least| least == "0");
+    Some(match told.iter().any(is_careless) {
+        false if told.is_empty() => return None,
+        false if silent > 0 => Finding::new(
+            Warning,
+            "min-replicas",
+            format!("min-replicas-to-write is set where it was told, but {silent} did not tell"),
+        ),
+        false => Finding::new(
             Fine,
             "min-replicas",
             "min-replicas-to-write is set: a master that is cut off stops granting",
         ),
-        false => Finding::new(
+        true => Finding::new(
             Warning,
             "min-replicas",
             "min-replicas-to-write is 0: a master that is cut off goes on granting to those on its side, \
@@ -261,12 +267,9 @@ fn lag(masters: &[(&str, &Info<'_>)]) -> Finding {
 
 /// How far the clocks of nodes are apart.
 async fn skew(access: &Access, nodes: &[Address]) -> Finding {
-    let mut offsets = Vec::new();
-    for node in nodes {
-        if let Some(offset) = offset(access, node).await {
-            offsets.push(offset);
-        }
-    }
+    let asked = nodes.iter().map(|node| Box::pin(offset(access, node)));
+    let offsets = join_all(asked.collect()).await.into_iter().flatten();
+    let offsets: Vec<i64> = offsets.collect();
     let (Some(least), Some(most)) = (offsets.iter().min(), offsets.iter().max()) else {
         return Finding::new(Warning, "clock skew", "no node told its time");
     };

@@ -18,9 +18,9 @@ use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, Valu
 use super::dialler::Dialler;
 use super::keys;
 use super::reign::{Assured, Draws, Reign};
-use super::replicas::Witness;
 use super::sentinel::{Appointed, Sentinels};
 use super::translate::{Failure, Refused};
+use super::witness::Witness;
 use crate::backend::WakeUps;
 use crate::backend::news::Listeners;
 use crate::error::ErrorKind;

@@ -50,6 +50,7 @@ mod topology;
 mod translate;
 mod vote;
 mod wire;
+mod witness;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
