@@ -250,7 +250,7 @@ async fn every_key_has_an_end() {
         has_waiters(&w, name, 3).await;
     }
     let keys = server.command(&["KEYS", "*"]).unwrap();
-    assert_eq!(keys.lines().count(), 3 * (1 + 1 + 1 + 4) + 1, "{keys}");
+    assert_eq!(keys.lines().count(), 3 * (1 + 1 + 1 + 4) + 2, "{keys}");
     let bounded = ["windlass:fence", "windlass:reign"];
     for key in keys.lines().filter(|key| !bounded.contains(key)) {
         assert!(pttl(&server, key) > 0, "{key} lives for ever");

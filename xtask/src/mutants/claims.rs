@@ -61,7 +61,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a waiter is woken, and does not poll (Redis)",
-        file: "backend/redis/scripts/lock/prelude.lua",
+        file: "backend/redis/scripts/lock/hand_over.lua",
         from: "      redis.pcall('PUBLISH', channel, id .. ' ' .. fence)\n",
         to: "",
         caught_by: &[
@@ -136,7 +136,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a dead waiter is skipped (Redis)",
-        file: "backend/redis/scripts/lock/prelude.lua",
+        file: "backend/redis/scripts/lock/hand_over.lua",
         from: "local record = call('GET', prefix .. head)",
         to: "local record = call('GET', prefix .. head) or '1 30000 0 x 1 '",
         caught_by: &["--test", "conformance_redis", "a_dead_waiter_is_skipped"],
@@ -337,7 +337,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "who died in line holds no longer than it would have waited (Redis, lock)",
-        file: "backend/redis/scripts/lock/prelude.lua",
+        file: "backend/redis/scripts/lock/hand_over.lua",
         from: "math.max(call('PTTL', prefix .. head), 1)",
         to: "string.match(record, '^%d+ (%d+)')",
         caught_by: &["--lib", "whoever_is_handed_something"],

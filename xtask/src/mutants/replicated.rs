@@ -119,4 +119,25 @@ pub(super) const MUTANTS: &[Mutant] = &[
         to: "Some(\"ASK\") => Redirection::TryAgain,",
         caught_by: &["--test", "redis_hosts", "over_tls"],
     },
+    Mutant {
+        breaks: "a crowd in line is served in turn although its slot moves",
+        file: "backend/redis/translate.rs",
+        from: "text.contains(\"non local key in a cluster node\")",
+        to: "text.contains(\"no such words\")",
+        caught_by: &["--test", "redis_cluster", "a_crowd_in_line"],
+    },
+    Mutant {
+        breaks: "a release that cannot be decided on has changed nothing",
+        file: "backend/redis/scripts/lock/hand_over.lua",
+        from: "head = first_in_line or call('ZRANGE', line, 0, 0)[1]",
+        to: "head = call('ZPOPMIN', line)[1]",
+        caught_by: &["--test", "redis_cluster", "a_crowd_in_line"],
+    },
+    Mutant {
+        breaks: "what is released without a master is released on the next one",
+        file: "lease/undo.rs",
+        from: "if self.armed {",
+        to: "if false {",
+        caught_by: &["--test", "redis_failover", "what_is_released"],
+    },
 ];

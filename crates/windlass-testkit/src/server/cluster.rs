@@ -241,7 +241,9 @@ fn owner(known: &str, slot: u16) -> Option<u16> {
     known.lines().find_map(|line| {
         let words: Vec<&str> = line.split(' ').collect();
         let (address, flags) = (words.get(1)?, words.get(2)?);
-        if !flags.contains("master") || flags.contains("fail") {
+        // "fail?" is what one node suspects; "fail" is what most have agreed on.
+        let is = |flag: &str| flags.split(',').any(|word| word == flag);
+        if !is("master") || is("fail") {
             return None;
         }
         let has = words.iter().skip(8).any(|range| {

@@ -222,3 +222,24 @@ async fn an_old_master_that_comes_back_is_not_taken_for_one() {
         assert_eq!(guard.release().await.unwrap(), Released::WasHeld);
     }
 }
+
+/// What is given up while nobody takes writes is given up by whoever takes them next, long before it would
+/// end by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_released_while_there_is_no_master_is_released_on_the_next_one() {
+    let redis = Arc::new(RedisReplicated::start().unwrap());
+    let w = connect(&redis).await;
+    let lock = w.lock("stock").ttl(Duration::from_secs(300));
+    let guard = lock.replicas(2, SOON).acquire().await.unwrap();
+    let permit = w.semaphore("jobs", 1).ttl(Duration::from_secs(300));
+    let permit = permit.replicas(2, SOON).acquire().await.unwrap();
+    redis.master().unwrap().kill().unwrap();
+    drop((guard, permit));
+    let free = eventually(PROMOTION, || async {
+        let lock = w.lock("stock").try_acquire().await;
+        let room = w.semaphore("jobs", 1).try_acquire().await;
+        lock.is_ok_and(|lock| lock.acquired().is_some())
+            && room.is_ok_and(|room| room.acquired().is_some())
+    });
+    assert!(free.await, "given up on the new master");
+}

@@ -10,6 +10,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
+use std::time::Instant;
 
 use redis::{Cmd, Value};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
@@ -110,14 +111,12 @@ impl<D: Decision> Batcher<D> {
     pub(super) fn decide(&self, decision: D) -> impl Future<Output = Result<Value>> + use<D> {
         let batcher = self.clone();
         async move {
-            let (answer, mut reply) = oneshot::channel();
             if let Wire::Many(_) = &*batcher.link {
                 // A call is about one slot, so there is hardly ever anything to collect.
-                let job = Job { decision, answer };
-                let call = Box::pin(send(&batcher.link, vec![job]));
-                tokio::task::unconstrained(call).await;
-                return reply.try_recv().map_err(|_| shut_down())?;
+                let call = Box::pin(decide_alone(&batcher.link, &decision));
+                return tokio::task::unconstrained(call).await;
             }
+            let (answer, mut reply) = oneshot::channel();
             let Some(slot) = batcher.alone() else {
                 return batcher.collect(decision).await;
             };
@@ -328,6 +327,7 @@ async fn get_ready(link: &Arc<link::Link>, draws: Draws) -> Result<(), Failure> 
 /// Has a batch on names of one slot decided, and answers those who asked.
 async fn send<D: Decision>(link: &Arc<Wire>, mut jobs: Vec<Job<D>>) {
     let mut loads = 0;
+    let begun = Instant::now();
     loop {
         // Whoever was cancelled before its request left needs no request; nor may it be sent again,
         // because its withdrawal may have been.
@@ -354,23 +354,76 @@ async fn send<D: Decision>(link: &Arc<Wire>, mut jobs: Vec<Job<D>>) {
                 {
                     link.is_no_master(&name);
                 }
-                return deliver(jobs, replies);
+                let Some(pause) = link.pause_for_move(begun.elapsed()) else {
+                    return deliver(jobs, replies);
+                };
+                jobs = deliver_decided(jobs, replies);
+                if jobs.is_empty() {
+                    return;
+                }
+                tokio::time::sleep(pause).await;
             }
         }
     }
 }
 
+/// Has one decision taken in a cluster, which tells its nodes scripts that they do not know.
+async fn decide_alone<D: Decision>(link: &Wire, decision: &D) -> Result<Value> {
+    let name = decision.name();
+    let command = D::command(std::iter::once(decision), &link.fences(name));
+    let begun = Instant::now();
+    let replies = loop {
+        let replies = link.decide(name, &command, decision.draws()).await;
+        let replies = replies.and_then(link::read::<Vec<Value>>);
+        let again = |replies: &Vec<Value>| replies.iter().any(says_try_again);
+        match link.pause_for_move(begun.elapsed()) {
+            Some(pause) if replies.as_ref().is_ok_and(again) => tokio::time::sleep(pause).await,
+            _ => break replies,
+        }
+    };
+    if let Ok(replies) = &replies
+        && replies.iter().any(says_no_master)
+    {
+        link.is_no_master(name);
+    }
+    answer_of(&mut replies.map(Vec::into_iter))
+}
+
 /// Whether a decision failed because the server takes no writes.
 fn says_no_master(reply: &Value) -> bool {
+    failed_with(reply, is_no_master)
+}
+
+/// Whether a decision was not taken because the slot is on its way.
+fn says_try_again(reply: &Value) -> bool {
+    failed_with(reply, |code| code == "TRYAGAIN")
+}
+
+fn failed_with(reply: &Value, what: impl Fn(&str) -> bool) -> bool {
     match reply {
         Value::Array(parts) => match parts.as_slice() {
             [Value::Int(3), Value::BulkString(text)] => {
-                is_no_master(decision_code(&String::from_utf8_lossy(text)))
+                what(decision_code(&String::from_utf8_lossy(text)))
             }
             _ => false,
         },
         _ => false,
     }
+}
+
+/// Answers those whose decision was taken. The others, whose slot is on its way: nothing was done about them.
+fn deliver_decided<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, Failure>) -> Vec<Job<D>> {
+    let Ok(replies) = replies else {
+        deliver(jobs, replies);
+        return Vec::new();
+    };
+    let (again, decided): (Vec<_>, Vec<_>) = jobs
+        .into_iter()
+        .zip(replies)
+        .partition(|(_, reply)| says_try_again(reply));
+    let (jobs, replies) = decided.into_iter().unzip();
+    deliver(jobs, Ok(replies));
+    again.into_iter().map(|(job, _)| job).collect()
 }
 
 fn deliver<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, Failure>) {

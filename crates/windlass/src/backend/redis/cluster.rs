@@ -34,7 +34,7 @@ const ASKED: usize = 8;
 /// Redirections followed for one command: a slot that is sent back and forth ends somewhere.
 const TURNS: u32 = 64;
 /// Before a command is sent again that a node could not answer yet.
-const PAUSE: Duration = Duration::from_millis(5);
+pub(super) const PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// How often the listening connection is looked after.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
@@ -171,9 +171,8 @@ impl Cluster {
                 // Answered there only if all its keys have come: nothing is lost on that way.
                 (true, _) => link.send_asking(command).await,
                 (false, Draws::Surely | Draws::Perhaps) => {
-                    let [fences, mark] = keys::fences(slot);
-                    link.send_drawing(slot, &fences, &mark, command, draws)
-                        .await
+                    let keys = || keys::fences(slot);
+                    link.send_drawing(slot, keys, command, draws).await
                 }
                 (false, Draws::Never) => link.send(command).await,
             };
@@ -194,14 +193,17 @@ impl Cluster {
                 continue;
             }
             let same_host = self.host_of(&link);
+            let reaches_further = script_of(command).is_some_and(Script::reaches_further);
             match Redirection::of(&failure, &same_host) {
                 Redirection::Moved(to) => {
                     link.slot_moved(slot);
                     self.refresh_soon();
                     (link, asking) = (self.link(&to)?, false);
                 }
-                Redirection::Ask(to) => (link, asking) = (self.link(&to)?, true),
-                Redirection::TryAgain => {
+                Redirection::Ask(to) if !reaches_further => {
+                    (link, asking) = (self.link(&to)?, true);
+                }
+                Redirection::Ask(_) | Redirection::TryAgain => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     (link, asking) = (self.owner(slot).await?, false);

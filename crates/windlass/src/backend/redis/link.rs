@@ -185,12 +185,11 @@ impl Link {
     }
 
     /// Sends a command that draws fences from the counter of `slot`, over a connection for which that
-    /// was made sure.
+    /// was made sure. `keys` are the counter's, which is hardly ever asked.
     pub(super) async fn send_drawing(
         self: &Arc<Link>,
         slot: u16,
-        fences: &str,
-        mark: &str,
+        keys: impl FnOnce() -> [String; 2],
         command: &Cmd,
         draws: Draws,
     ) -> Result<Value, Failure> {
@@ -201,8 +200,9 @@ impl Link {
             live = self.live().await?;
         }
         if !live.assured.has(slot) {
+            let [fences, mark] = keys();
             // Boxed, as it is rare.
-            match Box::pin(self.assure_over(&live, slot, fences, mark)).await {
+            match Box::pin(self.assure_over(&live, slot, &fences, &mark)).await {
                 Err(failure) if draws == Draws::Perhaps && failure.is_refusal() => {}
                 other => other?,
             }

@@ -38,6 +38,7 @@ impl Failure {
         match e.code()? {
             // Before Redis 7, an error within a script comes as text.
             "ERR" if detail.contains("-READONLY ") => Some("READONLY"),
+            "ERR" if is_on_its_way(detail) => Some("TRYAGAIN"),
             code => Some(code),
         }
     }
@@ -81,6 +82,12 @@ impl From<Failure> for Error {
 /// What a server says that was a master, or is none yet.
 pub(super) fn is_no_master(code: &str) -> bool {
     matches!(code, "READONLY" | "LOADING" | "MASTERDOWN" | "UNBLOCKED")
+}
+
+/// Whether a script has met a key that is not there because its slot is being moved. Scripts meet such keys
+/// before they change anything.
+fn is_on_its_way(text: &str) -> bool {
+    text.contains("non local key in a cluster node")
 }
 
 fn unsent(e: RedisError) -> Error {
@@ -168,6 +175,9 @@ fn refusal_by_code(code: &str) -> Option<Error> {
 
 /// The code of an error that one decision of a batch was answered with.
 pub(super) fn decision_code(text: &str) -> &str {
+    if is_on_its_way(text) {
+        return "TRYAGAIN";
+    }
     let first = text.trim_start_matches('-').split(' ').next();
     code_in_script(text).or(first).unwrap_or("")
 }

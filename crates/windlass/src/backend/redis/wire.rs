@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, Value};
 
@@ -11,7 +12,7 @@ use super::link::{Link, RELOADS, pipeline, read};
 use super::reign::Draws;
 use super::script::Script;
 use super::translate::Failure;
-use super::{keys, slots};
+use super::{cluster, keys, slots};
 use crate::backend::news::Listeners;
 use crate::name::Name;
 
@@ -91,8 +92,8 @@ impl Wire {
     ) -> Result<Value, Failure> {
         match self {
             Wire::One(link) if draws > Draws::Never => {
-                let (fences, mark) = (keys::FENCE, keys::REIGN);
-                link.send_drawing(0, fences, mark, command, draws).await
+                let keys = || [keys::FENCE, keys::REIGN].map(str::to_owned);
+                link.send_drawing(0, keys, command, draws).await
             }
             Wire::One(link) => link.send(command).await,
             Wire::Many(cluster) => cluster.send_to(keys::slot(name), command, draws).await,
@@ -216,6 +217,15 @@ impl Wire {
                 let masters = cluster.masters().into_iter();
                 masters.map(|(at, link)| (Some(at), link)).collect()
             }
+        }
+    }
+
+    /// How long to wait before a decision is asked for again that could not be taken as its slot is on its way, if
+    /// there is still time for it.
+    pub(super) fn pause_for_move(&self, since: Duration) -> Option<Duration> {
+        match self {
+            Wire::Many(cluster) if since < cluster.call_timeout() => Some(cluster::PAUSE),
+            _ => None,
         }
     }
 

@@ -1,6 +1,6 @@
 -- Grants several locks at once, or none.
 --
--- Behind "hand_over" of lock/prelude.lua.
+-- Behind "hand_over" of lock/hand_over.lua.
 --
 --   KEYS: the fence counter, then for each lock: the lock, its line, the asker's claim record
 --   ARGV: how many, ttl ms, "r" to record the claims now or "", then for each: the owner, the rest of

@@ -9,9 +9,12 @@ local function break_lock(lock, line, prefix, owner)
   local holder = call('GET', lock)
   local left = held_for(lock)
   local record = holder and call('GET', prefix .. holder)
+  local next_holder = hand_over(lock, line, prefix, owner)
   if holder then
-    call('DEL', lock, prefix .. holder)
+    call('DEL', prefix .. holder)
+    if not next_holder then
+      call('DEL', lock)
+    end
   end
-  hand_over(lock, line, prefix, owner)
   return {1, holder, left, record, server_ms()}
 end

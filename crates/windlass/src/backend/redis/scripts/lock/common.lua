@@ -33,12 +33,15 @@ do
         end
       end
     elseif letter == 'R' and ARGV[arg + 2] == '' and pcall_redis('GET', lock) == owner then
-      if hand_over(lock, line, claim, owner) then
-        call('DEL', claim)
-      else
-        call('DEL', lock, claim)
+      local decided, next_holder = pcall(hand_over, lock, line, claim, owner)
+      if decided then
+        if next_holder then
+          call('DEL', claim)
+        else
+          call('DEL', lock, claim)
+        end
+        reply = 1
       end
-      reply = 1
     end
     n = n + 1
     if reply then

@@ -19,25 +19,7 @@
 local call = redis.call
 local fence_key = KEYS[1]
 local next_fence, last_fence
-
--- Gives a lock that nobody has (or that is being given up) to the first waiter alive, and tells
--- that waiter alone. Returns the new holder, or false when nobody waits.
-local function hand_over(lock, line, claim, owner)
-  local prefix = string.sub(claim, 1, -#owner - 1)
-  while true do
-    local head = call('ZPOPMIN', line)[1]
-    if not head then
-      return false
-    end
-    local record = call('GET', prefix .. head)
-    if record then
-      local fence, channel, id = string.match(record, '^(%d+) %d+ %d+ (%S+) (%d+)')
-      -- Until its own claim ends, and no longer: it may have died in line together with the one before
-      -- it, and lives on only by its next sign of life.
-      call('SET', lock, head, 'PX', math.max(call('PTTL', prefix .. head), 1))
-      -- A hint: if it is denied or gets lost, a timer repairs it.
-      redis.pcall('PUBLISH', channel, id .. ' ' .. fence)
-      return head
-    end
-  end
-end
+-- In a cluster each slot has a counter, and may be on its way to another node.
+local may_move = fence_key ~= 'windlass:fence'
+-- Who that is in the line of the only decision, if it was looked up.
+local first_in_line

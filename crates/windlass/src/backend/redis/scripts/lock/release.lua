@@ -6,8 +6,8 @@
 --   returns: 1 if it was held, 2 if it was in line, 0 if neither
 --
 -- Atomic because only the owner's own lock may be given up.
--- Inner calls when nobody waits: GET, ZPOPMIN, DEL. A hand-over: GET, ZPOPMIN, GET, SET, PUBLISH,
--- DEL, however many wait.
+-- Inner calls when nobody waits: GET, ZPOPMIN, DEL. A hand-over: GET, ZPOPMIN, GET, PTTL, SET, PUBLISH, DEL,
+-- however many wait. In a cluster, ZRANGE and ZREM instead of ZPOPMIN.
 
 local function release(lock, line, claim, owner, address)
   local holder = call('GET', lock)

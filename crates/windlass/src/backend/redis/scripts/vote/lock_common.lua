@@ -3,7 +3,7 @@
 -- draw, so that all nodes of a quorum can give the same one; and there are two more decisions (see
 -- lock_more.lua).
 --
--- Behind lock/prelude.lua, in the place of lock/common.lua: what most decisions are, in one flat pass,
+-- Behind lock/prelude.lua and lock/hand_over.lua, in the place of lock/common.lua: what most decisions are, in one flat pass,
 -- for the reasons given there.
 --
 --   ARGV[2 ..]  A (acquire): owner, ttl ms, flags, rest of the record, proposal
