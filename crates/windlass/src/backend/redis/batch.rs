@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
@@ -112,6 +113,10 @@ impl<D: Decision> Batcher<D> {
         let batcher = self.clone();
         async move {
             if let Wire::Many(_) = &*batcher.link {
+                if batcher.load.unsent.load(Ordering::Acquire) > 0 {
+                    // It might be the withdrawal of something that is not on the wire yet.
+                    return batcher.collect(decision).await;
+                }
                 // A call is about one slot, so there is hardly ever anything to collect.
                 let call = Box::pin(decide_alone(&batcher.link, &decision));
                 return tokio::task::unconstrained(call).await;
@@ -259,7 +264,8 @@ async fn work<D: Decision>(
                 let count = jobs.len();
                 for jobs in by_slot(jobs) {
                     let link = Arc::clone(&link);
-                    tokio::spawn(async move { send(&link, jobs).await });
+                    let call = async move { send(&link, jobs).await };
+                    begin(Box::pin(tokio::task::unconstrained(call))).await;
                 }
                 load.unsent.fetch_sub(count, Ordering::AcqRel);
                 load.unanswered.fetch_sub(count, Ordering::Relaxed);
@@ -293,18 +299,22 @@ async fn work<D: Decision>(
         let link = Arc::clone(&link);
         let (count, answered) = (jobs.len(), Arc::clone(&load));
         // Unconstrained: as above.
-        let mut call = Box::pin(tokio::task::unconstrained(async move {
+        let call = Box::pin(tokio::task::unconstrained(async move {
             send(&link, jobs).await;
             answered.unanswered.fetch_sub(count, Ordering::Relaxed);
             drop(slot);
         }));
-        // The first poll puts the command on the wire. Only then may the next batch go: a
-        // withdrawal must not overtake the acquire that it undoes.
-        let done = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
+        begin(call).await;
         load.unsent.fetch_sub(count, Ordering::AcqRel);
-        if !done {
-            tokio::spawn(call);
-        }
+    }
+}
+
+/// Begins a call, and leaves the rest of it to a task. The first poll puts the command on the wire. Only then may
+/// the next one go: a withdrawal must not overtake the acquire that it undoes.
+async fn begin(mut call: Pin<Box<impl Future<Output = ()> + Send + 'static>>) {
+    let done = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
+    if !done {
+        tokio::spawn(call);
     }
 }
 
