@@ -57,7 +57,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use gate::{DEFAULT_REMEMBER, Gate};
 pub use latch::{DEFAULT_KEEP, Latch, Opening};
 pub use lease::{
-    Clock, DEFAULT_TTL, Detached, Fence, FenceStrength, Lease, LeaseLost, MAX_NOTE_BYTES,
+    Clock, DEFAULT_TTL, Detached, Drift, Fence, FenceStrength, Lease, LeaseLost, MAX_NOTE_BYTES,
     MAX_OWNER_BYTES, MAX_TTL, MIN_TTL, Moment, Owner, RetryPolicy,
 };
 pub use limit::{

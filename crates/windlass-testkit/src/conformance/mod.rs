@@ -284,6 +284,25 @@ macro_rules! conformance_without_flow_and_data {
 #[macro_export]
 macro_rules! coordination_conformance {
     ($stage:expr) => {
+        $crate::majority_conformance! { $stage }
+        $crate::conformance_cases! { $stage;
+            semaphore: at_most_so_many_at_once, the_answer_comes_at_once, the_heavy_are_not_starved,
+                barging_overtakes, those_who_fit_are_woken_at_once, another_size_is_refused,
+                growing_wakes, shrinking_revokes_nothing, the_dead_make_room, a_permit_is_a_lease,
+                only_the_owner_releases, the_same_owner_renews, inspection_tells_all,
+                detached_permits_can_be_taken_over, bad_input_is_refused,
+                cancelling_leaves_nothing_behind, a_dead_head_blocks_nobody_for_long,
+                a_crowd_is_let_in;
+            barrier: all_begin_and_end_together, a_place_is_given_up_by_owner, rounds_follow_each_other,
+                the_dead_hold_up_nobody_for_long, patience_and_agreement;
+        }
+    };
+}
+
+/// The same without what several independent nodes cannot decide by majority.
+#[macro_export]
+macro_rules! majority_conformance {
+    ($stage:expr) => {
         $crate::conformance_cases! { $stage;
             lock: one_holder_at_a_time, names_do_not_interfere, a_stranger_cannot_release,
                 the_same_owner_renews, a_late_release_spares_the_successor, fences_grow_with_every_grant, any_name_will_do,
@@ -301,13 +320,6 @@ macro_rules! coordination_conformance {
             cancel: acquire_leaves_nothing_behind, waiting_leaves_nothing_behind,
                 release_goes_on_in_the_background, renew_keeps_the_lease, detach_releases_if_cancelled;
             gate: refuses_what_is_stale, is_apart_from_the_lock;
-            semaphore: at_most_so_many_at_once, the_answer_comes_at_once, the_heavy_are_not_starved,
-                barging_overtakes, those_who_fit_are_woken_at_once, another_size_is_refused,
-                growing_wakes, shrinking_revokes_nothing, the_dead_make_room, a_permit_is_a_lease,
-                only_the_owner_releases, the_same_owner_renews, inspection_tells_all,
-                detached_permits_can_be_taken_over, bad_input_is_refused,
-                cancelling_leaves_nothing_behind, a_dead_head_blocks_nobody_for_long,
-                a_crowd_is_let_in;
             rwlock: readers_share_and_writers_do_not, writers_do_not_starve,
                 a_dead_reader_blocks_nobody_for_long, a_writer_can_go_on_reading,
                 readers_and_the_writer_never_overlap, detached_guards_can_be_taken_over;
@@ -317,8 +329,6 @@ macro_rules! coordination_conformance {
                 leadership_can_be_lost, a_new_value_is_seen;
             latch: opens_at_zero, may_begin_later, counts_no_further_than_it_goes,
                 generations_follow_each_other, every_count_counts_once, the_past_is_bounded;
-            barrier: all_begin_and_end_together, a_place_is_given_up_by_owner, rounds_follow_each_other,
-                the_dead_hold_up_nobody_for_long, patience_and_agreement;
         }
     };
 }

@@ -83,7 +83,7 @@ impl LatchState {
 
 /// As stores keep it: one line each, with `+` in front if it had opened. No generation has a line
 /// break in it.
-#[cfg(any(feature = "etcd", feature = "file"))]
+#[cfg(any(feature = "etcd", feature = "file", feature = "redis"))]
 pub(crate) fn write_past(past: &[Past]) -> String {
     let line = |past: &Past| {
         let mark = if past.opened { '+' } else { '-' };

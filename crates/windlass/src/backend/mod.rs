@@ -49,7 +49,7 @@ pub use latch::{CountedDown, LatchState, LatchStore, LatchTerms, PAST_GENERATION
 pub use news::{Channel, Hears, Listening, NewsStore};
 
 use crate::error::Result;
-use crate::lease::{Fence, FenceStrength};
+use crate::lease::{Drift, Fence, FenceStrength};
 use crate::name::Name;
 
 /// The answer of a store, on its way.
@@ -112,6 +112,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// How many replicas must acknowledge a grant, if the URL says so.
     fn replicas(&self) -> Option<Replicas> {
+        None
+    }
+
+    /// What clocks may disagree by, if the URL says so.
+    fn drift(&self) -> Option<Drift> {
         None
     }
 

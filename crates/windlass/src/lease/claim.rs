@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Fence, Moment, Owner, drift, valid_until};
+use super::{Drift, Fence, Moment, Owner};
 use crate::backend::{ClaimStore, Kind, Renewal, SameOwner, WakeAddress};
 use crate::name::Name;
 
@@ -55,6 +55,7 @@ impl Terms {
 pub(crate) struct Claim {
     pub(crate) terms: Terms,
     pub(crate) wake: WakeAddress,
+    drift: Drift,
     /// Nanoseconds of the [`Moment`] at which holding ends unless renewed; 0 when not held.
     /// Apart from the state so that `is_held` costs one load and a look at the clock.
     held_until: AtomicU64,
@@ -85,10 +86,11 @@ pub(crate) struct State {
 }
 
 impl Claim {
-    pub(crate) fn new(terms: Terms, wake: WakeAddress) -> Arc<Claim> {
+    pub(crate) fn new(terms: Terms, wake: WakeAddress, drift: Drift) -> Arc<Claim> {
         Arc::new(Claim {
             terms,
             wake,
+            drift,
             held_until: AtomicU64::new(0),
             state: Mutex::new(State {
                 phase: Phase::Asking,
@@ -144,7 +146,7 @@ impl Claim {
 
     /// Whether a hand-over now would leave any time to hold.
     pub(crate) fn would_be_valid(&self, state: &State, now: Moment) -> bool {
-        now < valid_until(state.confirmed, self.terms.ttl)
+        now < self.drift.valid_until(state.confirmed, self.terms.ttl)
     }
 
     /// Goes on from an earlier claim: same fence, same age.
@@ -173,7 +175,7 @@ impl Claim {
             state.phase = Phase::Held;
             state.granted = now;
         }
-        let mut until = valid_until(state.confirmed, self.terms.ttl);
+        let mut until = self.drift.valid_until(state.confirmed, self.terms.ttl);
         if let Some(cap) = self.terms.hold_cap {
             until = until.min(state.granted + cap);
         }
@@ -258,7 +260,7 @@ impl Claim {
             age = now.since(state.granted);
             if let Some(cap) = self.terms.hold_cap {
                 // The store must not keep it much longer than the cap either, nor let go first.
-                let left = cap.saturating_sub(age) + drift(ttl);
+                let left = cap.saturating_sub(age) + self.drift.over(ttl);
                 ttl = ttl.min(left).max(Duration::from_millis(1));
             }
         }

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 
 use super::claim::State;
 use super::schedule::{batching_grid, retry_pause, round_down};
-use super::{Claim, Clock, Fence, Moment, Phase, Terms, new_client};
+use super::{Claim, Clock, Drift, Fence, Moment, Phase, Terms, new_client};
 use crate::backend::{Renewal, Renewed, SameOwner, WakeAddress, WakeUps};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -34,6 +34,8 @@ pub(crate) struct Keeper {
     pub(super) clock: Clock,
     pub(super) call_timeout: Duration,
     client: u64,
+    /// What clocks may disagree by, once the store is known that may say so.
+    drift: OnceLock<Drift>,
     pub(super) runtime: Handle,
     next_claim: AtomicU64,
     table: Mutex<Table>,
@@ -57,6 +59,7 @@ impl Keeper {
             clock,
             call_timeout,
             client: new_client(),
+            drift: OnceLock::new(),
             runtime: runtime.clone(),
             next_claim: AtomicU64::new(1),
             table: Mutex::new(Table {
@@ -84,6 +87,11 @@ impl Keeper {
         self.call_timeout
     }
 
+    /// What clocks may disagree by; said once, before anything is claimed.
+    pub(crate) fn allow(&self, drift: Drift) {
+        let _ = self.drift.set(drift);
+    }
+
     /// The identity under which backends send wake-ups to this keeper.
     pub(crate) fn client(&self) -> u64 {
         self.client
@@ -94,7 +102,8 @@ impl Keeper {
             client: self.client,
             claim: self.next_claim.fetch_add(1, Ordering::Relaxed),
         };
-        Claim::new(terms, wake)
+        let drift = self.drift.get().copied().unwrap_or_default();
+        Claim::new(terms, wake, drift)
     }
 
     /// Fails if nobody is left to renew what would be acquired.

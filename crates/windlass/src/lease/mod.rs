@@ -30,4 +30,4 @@ pub use request::{DEFAULT_TTL, MAX_NOTE_BYTES, MAX_TTL, MIN_TTL};
 pub(crate) use request::{Request, note_option, request_options};
 pub use retry::RetryPolicy;
 pub(crate) use undo::Undo;
-pub(crate) use validity::{drift, valid_until};
+pub use validity::Drift;

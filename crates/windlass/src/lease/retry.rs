@@ -1,16 +1,35 @@
 //! How often, and how patiently, an unreachable store is asked again.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What to do when the store cannot be reached, or does not answer, while acquiring.
 ///
 /// A lock that is merely *held* is not retried: waiting in line does that. Asking again is safe even
 /// when the first request may have arrived, because it comes from the same owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::RetryPolicy;
+///
+/// let patient = RetryPolicy::tries(10).pausing(Duration::from_millis(20), Duration::from_secs(5));
+/// let even = RetryPolicy::tries(5).pausing_by(|tries| Duration::from_millis(100) * tries);
+/// # let _ = (patient, even);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     tries: u32,
-    first_pause: Duration,
-    longest_pause: Duration,
+    pauses: Pauses,
+}
+
+/// How long the pauses are.
+#[derive(Clone)]
+enum Pauses {
+    /// Twice as long each time, shortened by a random part.
+    Doubling { first: Duration, longest: Duration },
+    /// As the caller's function says.
+    By(Arc<dyn Fn(u32) -> Duration + Send + Sync>),
 }
 
 impl RetryPolicy {
@@ -24,16 +43,31 @@ impl RetryPolicy {
     pub const fn tries(tries: u32) -> RetryPolicy {
         RetryPolicy {
             tries: if tries == 0 { 1 } else { tries },
-            first_pause: Duration::from_millis(50),
-            longest_pause: Duration::from_secs(1),
+            pauses: Pauses::Doubling {
+                first: Duration::from_millis(50),
+                longest: Duration::from_secs(1),
+            },
         }
     }
 
     /// The first pause and the longest.
-    pub const fn pausing(self, first: Duration, longest: Duration) -> RetryPolicy {
+    pub fn pausing(self, first: Duration, longest: Duration) -> RetryPolicy {
         RetryPolicy {
-            first_pause: first,
-            longest_pause: longest,
+            pauses: Pauses::Doubling { first, longest },
+            ..self
+        }
+    }
+
+    /// Pauses as `pause` says, exactly: it is given the number of tries so far, 1 after the first.
+    ///
+    /// Nothing random is taken off, so let it vary where many clients may fail together. A pause that
+    /// would outlast the caller's patience is not begun: acquiring fails at once with what went wrong.
+    pub fn pausing_by(
+        self,
+        pause: impl Fn(u32) -> Duration + Send + Sync + 'static,
+    ) -> RetryPolicy {
+        RetryPolicy {
+            pauses: Pauses::By(Arc::new(pause)),
             ..self
         }
     }
@@ -43,10 +77,15 @@ impl RetryPolicy {
         if done >= self.tries {
             return None;
         }
-        let doubled = self.first_pause.saturating_mul(1 << (done - 1).min(20));
-        let pause = doubled.min(self.longest_pause);
-        // Between half and the whole, so that clients do not come back in step.
-        Some(pause.mul_f64(rand::random_range(0.5..=1.0)))
+        Some(match &self.pauses {
+            Pauses::Doubling { first, longest } => {
+                let doubled = first.saturating_mul(1 << (done - 1).min(20));
+                let pause = doubled.min(*longest);
+                // Between half and the whole, so that clients do not come back in step.
+                pause.mul_f64(rand::random_range(0.5..=1.0))
+            }
+            Pauses::By(pause) => pause(done),
+        })
     }
 }
 
@@ -54,6 +93,34 @@ impl Default for RetryPolicy {
     /// Three tries.
     fn default() -> RetryPolicy {
         RetryPolicy::tries(3)
+    }
+}
+
+impl PartialEq for Pauses {
+    /// Functions cannot be compared: two are equal if one is a clone of the other.
+    fn eq(&self, other: &Pauses) -> bool {
+        match (self, other) {
+            (Pauses::By(one), Pauses::By(other)) => Arc::ptr_eq(one, other),
+            (
+                Pauses::Doubling { first, longest },
+                Pauses::Doubling {
+                    first: other_first,
+                    longest: other_longest,
+                },
+            ) => (first, longest) == (other_first, other_longest),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Pauses {}
+
+impl fmt::Debug for Pauses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pauses::Doubling { first, longest } => write!(f, "{first:?} to {longest:?}"),
+            Pauses::By(_) => f.write_str("by a function"),
+        }
     }
 }
 
@@ -71,5 +138,16 @@ mod tests {
         assert!((ms(125)..=ms(250)).contains(&policy.pause_after(3).unwrap()));
         assert_eq!(policy.pause_after(4), None);
         assert_eq!(RetryPolicy::none().pause_after(1), None);
+    }
+
+    #[test]
+    fn a_function_sets_each_pause_exactly() {
+        let policy = RetryPolicy::tries(3).pausing_by(|tries| Duration::from_secs(7) * tries);
+        assert_eq!(policy.pause_after(1), Some(Duration::from_secs(7)));
+        assert_eq!(policy.pause_after(2), Some(Duration::from_secs(14)));
+        assert_eq!(policy.pause_after(3), None);
+        assert_eq!(policy, policy.clone());
+        assert_ne!(policy, RetryPolicy::tries(3));
+        assert!(format!("{policy:?}").contains("by a function"));
     }
 }

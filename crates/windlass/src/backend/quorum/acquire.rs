@@ -55,6 +55,15 @@ impl Quorum {
                 });
                 shared.clock.within(GRACE.min(limit), rest).await;
             }
+            if matches!(verdict, Verdict::TooFew) && tally.answered() < shared.nodes.len() {
+                // So that the error names all that are in trouble, and none as having answered.
+                let rest = round.hear(|node, answer| {
+                    let _ = tally.take(node, answer);
+                    ControlFlow::<()>::Continue(())
+                });
+                shared.clock.within(GRACE.min(limit), rest).await;
+                tally.failures.silent(round.silent());
+            }
             shared.finish(round, &over, limit);
             let verdict = match verdict {
                 Verdict::Granted => match shared.agree(&ask, &tally.numbers()).await {

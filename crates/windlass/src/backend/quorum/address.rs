@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use crate::backend::url::redact;
 use crate::error::{Error, Result};
+use crate::lease::Drift;
 
 /// The longest ttl that may be asked for, unless the URL says otherwise.
 pub(crate) const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
 /// The longest that one node is waited for, unless the URL says otherwise.
 const DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(500);
+/// The largest part of a ttl that all nodes are waited for, unless the URL says otherwise; in percent.
+const DEFAULT_TIMEOUT_PERCENT: u32 = 20;
 
 /// The most members: who holds where is kept in one word.
 const MOST_MEMBERS: usize = 63;
@@ -23,6 +26,10 @@ pub(crate) struct Address {
     pub(crate) max_ttl: Duration,
     /// The longest that one node is waited for.
     pub(crate) node_timeout: Duration,
+    /// No longer than this part of the ttl that was asked for; in percent.
+    pub(crate) timeout_percent: u32,
+    /// What clocks may disagree by, if it says so.
+    pub(crate) drift: Option<Drift>,
 }
 
 impl Address {
@@ -52,6 +59,8 @@ impl Address {
             members: Vec::new(),
             max_ttl: DEFAULT_MAX_TTL,
             node_timeout: DEFAULT_NODE_TIMEOUT,
+            timeout_percent: DEFAULT_TIMEOUT_PERCENT,
+            drift: None,
         };
         let mut passed_on = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -60,11 +69,22 @@ impl Address {
                 Some(("node_timeout", value)) => {
                     address.node_timeout = duration(value).map_err(invalid)?;
                 }
+                Some(("timeout_factor", value)) => {
+                    address.timeout_percent = percent(value).map_err(invalid)?;
+                }
+                Some(("drift", value)) => {
+                    let factor = value
+                        .parse()
+                        .map_err(|_| invalid(format!("{value:?} is not a drift such as 0.01")))?;
+                    address.drift =
+                        Some(Drift::new(factor).map_err(|e| e.with_backend(redact(url)))?);
+                }
                 Some(("tls_ca", _)) => passed_on.push(pair),
                 _ => {
                     let name = pair.split('=').next().unwrap_or(pair);
                     return Err(invalid(format!(
-                        "unknown parameter {name:?}; there are max_ttl, node_timeout and tls_ca"
+                        "unknown parameter {name:?}; there are max_ttl, node_timeout, timeout_factor, \
+                         drift and tls_ca"
                     )));
                 }
             }
@@ -119,6 +139,16 @@ fn with_port(host: &str) -> String {
     }
 }
 
+/// `0.05` to `0.5`, in whole percent.
+fn percent(text: &str) -> Result<u32, String> {
+    let factor: Option<f64> = text.parse().ok();
+    let percent = factor.map(|factor| (factor * 100.0).round());
+    percent
+        .filter(|percent| (1.0..=50.0).contains(percent))
+        .map(|percent| percent as u32)
+        .ok_or_else(|| format!("{text:?} is not a part of the ttl between 0.01 and 0.5"))
+}
+
 /// `250ms`, `30s`, `5m`, `24h`.
 fn duration(text: &str) -> std::result::Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -156,6 +186,11 @@ mod tests {
         );
         assert_eq!(address.max_ttl, Duration::from_secs(10));
         assert_eq!(address.node_timeout, Duration::from_millis(50));
+        assert_eq!(address.timeout_percent, 20);
+        assert_eq!(address.drift, None);
+        let strict = Address::parse("redlock://a,b,c?drift=0.03&timeout_factor=0.05").unwrap();
+        assert_eq!(strict.drift, Some(Drift::new(0.03).unwrap()));
+        assert_eq!(strict.timeout_percent, 5);
         let tls = Address::parse("redlock+tls://a,b,[::1]:3").unwrap();
         assert_eq!(tls.members[2], "rediss://[::1]:3");
     }
@@ -172,6 +207,13 @@ mod tests {
             ("redlock://a,b,c?max_ttl=0s", "duration"),
             ("redlock://a,b,c?max_ttl=5", "duration"),
             ("redlock://a,b,c?nodes=5", "unknown parameter"),
+            ("redlock://a,b,c?drift=0", "between 0 and 0.5"),
+            ("redlock://a,b,c?drift=0.5", "between 0 and 0.5"),
+            ("redlock://a,b,c?drift=NaN", "between 0 and 0.5"),
+            ("redlock://a,b,c?drift=little", "such as 0.01"),
+            ("redlock://a,b,c?timeout_factor=0", "between 0.01 and 0.5"),
+            ("redlock://a,b,c?timeout_factor=0.6", "between 0.01 and 0.5"),
+            ("redlock://a,b,c?timeout_factor=x", "between 0.01 and 0.5"),
         ] {
             let e = Address::parse(url).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::InvalidInput, "{url}");

@@ -1,6 +1,7 @@
 //! Too few nodes: one error that names each of them and why.
 
 use super::Shared;
+use super::hint::hint;
 use crate::error::{Error, ErrorKind};
 
 /// Why a node's answer does not count, for each that has none that does.
@@ -52,7 +53,7 @@ impl Failures {
         );
         Error::new(self.kind(shared.majority), "call", message)
             .with_part_done(done > 0 || self.any_unsure())
-            .with_hint("are the nodes running, and can they be reached from here?")
+            .with_hint(hint(&self.0, shared))
     }
 
     /// What a majority says if it says the same; otherwise, that they cannot be reached.

@@ -1,29 +1,312 @@
-//! Latches over a quorum: refused.
+//! Latches over a quorum: one value that a majority agrees on, changed as the rules of a latch say.
+//!
+//! What this client asks for while a change of the same latch is under way goes into the next one, all of it
+//! at once: so its own callers do not get in each other's way.
 
-use super::{KIND, Quorum};
-use crate::backend::refused::unsupported;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::register::{LONGEST_KEEP, Next};
+use super::{KIND, Quorum, Shared};
+use crate::backend::latch::{read_past, write_past};
+use crate::backend::rules::latch::{self as rules, Change};
 use crate::backend::{CountedDown, LatchState, LatchStore, LatchTerms, Pending, Reset};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, Result};
+use crate::latch::NEWS;
 use crate::name::Name;
 
-fn refused() -> Error {
-    unsupported(
-        KIND,
-        "latches",
-        "each node counts for itself, and counts that meet on no common node add up on none",
-    )
+/// The highest count: all that was counted travels with every change.
+const HIGHEST_COUNT: u32 = 4096;
+
+/// The latches that this client changes at the moment, and what is asked of them next.
+#[derive(Default)]
+pub(super) struct Latches(Mutex<HashMap<Name, Vec<Asked>>>);
+
+struct Asked {
+    wanted: Wanted,
+    answer: oneshot::Sender<Result<Answer>>,
+}
+
+#[derive(Debug)]
+enum Wanted {
+    Reset(LatchTerms, u32),
+    CountDown(LatchTerms, u32, u128),
+    Look,
+}
+
+#[derive(Debug)]
+enum Answer {
+    Reset(Reset),
+    CountDown(CountedDown),
+    Look(Option<LatchState>),
 }
 
 impl LatchStore for Quorum {
-    fn reset(&self, _: LatchTerms, _: u32) -> Pending<'_, Reset> {
-        Box::pin(std::future::ready(Err(refused())))
+    fn reset(&self, terms: LatchTerms, count: u32) -> Pending<'_, Reset> {
+        Box::pin(async move {
+            check(&terms, count)?;
+            let name = terms.name.clone();
+            match self
+                .shared
+                .ask_latch(name, Wanted::Reset(terms, count))
+                .await?
+            {
+                Answer::Reset(reset) => Ok(reset),
+                other => unreachable!("a reset was answered with {other:?}"),
+            }
+        })
     }
 
-    fn count_down(&self, _: LatchTerms, _: u32, _: u128) -> Pending<'_, CountedDown> {
-        Box::pin(std::future::ready(Err(refused())))
+    fn count_down(&self, terms: LatchTerms, by: u32, operation: u128) -> Pending<'_, CountedDown> {
+        Box::pin(async move {
+            check(&terms, 0)?;
+            let name = terms.name.clone();
+            let wanted = Wanted::CountDown(terms, by, operation);
+            match self.shared.ask_latch(name, wanted).await? {
+                Answer::CountDown(counted) => Ok(counted),
+                other => unreachable!("a count was answered with {other:?}"),
+            }
+        })
     }
 
-    fn look(&self, _: Name) -> Pending<'_, Option<LatchState>> {
-        Box::pin(std::future::ready(Err(refused())))
+    fn look(&self, name: Name) -> Pending<'_, Option<LatchState>> {
+        Box::pin(async move {
+            match self.shared.settled(&name).await? {
+                Some(value) => Ok(read(value.as_deref())?.map(|stored| stored.state)),
+                None => match self.shared.ask_latch(name, Wanted::Look).await? {
+                    Answer::Look(state) => Ok(state),
+                    other => unreachable!("a look was answered with {other:?}"),
+                },
+            }
+        })
+    }
+}
+
+/// Refuses what a quorum cannot keep.
+fn check(terms: &LatchTerms, count: u32) -> Result<()> {
+    if terms.keep > LONGEST_KEEP {
+        let hours = LONGEST_KEEP.as_secs() / 3600;
+        let message = format!(
+            "a latch is kept for {hours} h at most on {KIND}, not for {:?}: a node that may have forgotten \
+             it has no say for as long",
+            terms.keep
+        );
+        return Err(Error::invalid("keep a latch", message).with_name(terms.name.as_str()));
+    }
+    if count > HIGHEST_COUNT {
+        let message = format!(
+            "a count of {count} is more than the {HIGHEST_COUNT} of a latch on {KIND}: all that was counted \
+             travels with every change"
+        );
+        return Err(Error::invalid("reset", message)
+            .with_name(terms.name.as_str())
+            .with_hint("use another store for latches of this size, beside this one"));
+    }
+    Ok(())
+}
+
+impl Shared {
+    async fn ask_latch(self: &Arc<Shared>, name: Name, wanted: Wanted) -> Result<Answer> {
+        let (answer, told) = oneshot::channel();
+        let first = {
+            let mut table = self.latches.table();
+            let first = !table.contains_key(&name);
+            let asked = table.entry(name.clone()).or_default();
+            asked.push(Asked { wanted, answer });
+            first
+        };
+        if first {
+            // In a task of its own: whoever asked may not wait for the end, and others have joined in.
+            let shared = Arc::clone(self);
+            self.runtime
+                .spawn(async move { shared.serve_latch(name).await });
+        }
+        told.await.unwrap_or_else(|_| {
+            let message = "the runtime is shutting down";
+            Err(Error::new(ErrorKind::OutcomeUnknown, "call", message))
+        })
+    }
+
+    /// Does what is asked of a latch, until nobody asks any more.
+    async fn serve_latch(self: Arc<Shared>, name: Name) {
+        while let Some(asked) = self.latches.next(&name) {
+            // Those who have given up: they will ask again, if they do, under the same number.
+            let mut asked: Vec<Asked> = asked;
+            asked.retain(|asked| !asked.answer.is_closed());
+            if asked.is_empty() {
+                continue;
+            }
+            let decide = |value: Option<&[u8]>| decide(value, &asked);
+            match self.change(&name, decide).await {
+                Ok(answers) => {
+                    for (asked, answer) in asked.into_iter().zip(answers) {
+                        let _ = asked.answer.send(Ok(answer));
+                    }
+                }
+                Err(e) => {
+                    for asked in asked {
+                        let _ = asked.answer.send(Err(e.again()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Latches {
+    /// All that is asked of a latch by now; nothing, and nobody serves it any more, if nothing is.
+    fn next(&self, name: &Name) -> Option<Vec<Asked>> {
+        let mut table = self.table();
+        let asked = std::mem::take(table.get_mut(name)?);
+        if asked.is_empty() {
+            table.remove(name);
+            return None;
+        }
+        Some(asked)
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<Name, Vec<Asked>>> {
+        // Each change is a single insertion or removal: a panic leaves nothing half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a quorum keeps of a latch.
+struct Stored {
+    state: LatchState,
+    counted: HashSet<u128>,
+}
+
+/// Decides on all that is asked, one after the other, as the rules say.
+fn decide(value: Option<&[u8]>, asked: &[Asked]) -> Result<(Vec<Answer>, Next)> {
+    let mut stored = read(value)?;
+    let mut answers = Vec::with_capacity(asked.len());
+    let (mut keep, mut news): (Option<Duration>, bool) = (None, false);
+    for Asked { wanted, .. } in asked {
+        let state = stored.as_ref().map(|stored| &stored.state);
+        let (answer, change, terms, operation) = match wanted {
+            Wanted::Reset(terms, count) => {
+                let (reset, change) = rules::reset(state, terms, *count);
+                (Answer::Reset(reset), change, terms, None)
+            }
+            Wanted::CountDown(terms, by, operation) => {
+                let known = |stored: &Stored| stored.counted.contains(operation);
+                let known = stored.as_ref().is_some_and(known);
+                let (counted, change) = rules::count_down(state, terms, *by, known);
+                (Answer::CountDown(counted), change, terms, Some(*operation))
+            }
+            Wanted::Look => {
+                answers.push(Answer::Look(state.cloned()));
+                continue;
+            }
+        };
+        answers.push(answer);
+        news |= change.is_news();
+        match change {
+            Change::None => continue,
+            Change::Begin(state) => {
+                let counted = HashSet::new();
+                stored = Some(Stored { state, counted });
+            }
+            Change::Count(state) => {
+                let mut counted = stored.take().map(|s| s.counted).unwrap_or_default();
+                counted.extend(operation);
+                stored = Some(Stored { state, counted });
+            }
+        }
+        keep = Some(terms.keep);
+    }
+    let next = match (stored, keep) {
+        (Some(stored), Some(keep)) => Next::Becomes {
+            value: write(&stored).into_bytes(),
+            keep,
+            news: news.then_some(NEWS),
+        },
+        _ => Next::Same,
+    };
+    Ok((answers, next))
+}
+
+/// As the nodes keep it: the form, the count and what remains; the generation; what was counted; and a
+/// line for each generation before.
+fn write(stored: &Stored) -> String {
+    let state = &stored.state;
+    let mut text = format!(
+        "1 {} {}\n{}\n",
+        state.count, state.remaining, state.generation
+    );
+    for operation in &stored.counted {
+        text.push_str(&format!("{operation:032x}"));
+    }
+    text.push('\n');
+    text.push_str(&write_past(&state.past));
+    text
+}
+
+/// The reverse.
+fn read(value: Option<&[u8]>) -> Result<Option<Stored>> {
+    let Some(value) = value else { return Ok(None) };
+    let stored = std::str::from_utf8(value).ok().and_then(parse);
+    stored.map(Some).ok_or_else(|| {
+        let message = "the nodes keep something under this name that is no latch, or that a later version \
+                       wrote";
+        Error::new(ErrorKind::WrongType, "call", message)
+    })
+}
+
+fn parse(text: &str) -> Option<Stored> {
+    let (numbers, rest) = text.split_once('\n')?;
+    let (generation, rest) = rest.split_once('\n')?;
+    let (counted, past) = rest.split_once('\n')?;
+    let mut numbers = numbers.strip_prefix("1 ")?.split(' ');
+    let count = numbers.next()?.parse().ok()?;
+    let remaining = numbers.next()?.parse().ok()?;
+    if counted.len() % 32 != 0 || !counted.is_ascii() {
+        return None;
+    }
+    let operations = (0..counted.len() / 32).map(|i| &counted[i * 32..][..32]);
+    let counted = operations
+        .map(|hex| u128::from_str_radix(hex, 16).ok())
+        .collect::<Option<_>>()?;
+    Some(Stored {
+        state: LatchState::new(generation.to_owned(), count, remaining, read_past(past)),
+        counted,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Past;
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let past = |generation: &str, opened| Past {
+            generation: generation.to_owned(),
+            opened,
+        };
+        for (counted, past) in [
+            (vec![], vec![]),
+            (
+                vec![1, u128::MAX],
+                vec![past("a b", true), past("c", false)],
+            ),
+        ] {
+            let stored = Stored {
+                state: LatchState::new("deploy 17 ☃".into(), 7, 3, past),
+                counted: counted.into_iter().collect(),
+            };
+            let again = read(Some(write(&stored).as_bytes())).unwrap().unwrap();
+            assert_eq!(again.state, stored.state);
+            assert_eq!(again.counted, stored.counted);
+        }
+        for foreign in ["", "2 7 3\ng\n\n", "1 7\ng\n\n", "1 7 3\ng\nff\n", "hello"] {
+            let e = read(Some(foreign.as_bytes())).map(drop).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::WrongType, "{foreign:?}");
+        }
+        assert!(read(None).unwrap().is_none());
     }
 }

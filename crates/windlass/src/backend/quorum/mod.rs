@@ -14,10 +14,14 @@ mod claims;
 mod examine;
 mod failure;
 mod gate;
+mod hint;
 mod latch;
 mod look;
 mod news;
 mod node;
+#[cfg(test)]
+mod proof_latch;
+mod register;
 mod release;
 mod renew;
 mod round;
@@ -39,7 +43,7 @@ use self::ballots::{Ballots, Ear};
 use self::failure::Failures;
 use self::node::Node;
 use self::round::{Over, Round};
-pub(crate) use self::voter::{Confirmed, Standing, Voter};
+pub(crate) use self::voter::{Accept, Confirmed, Kept, Promise, Standing, Voter};
 use super::redis::RedisVoter;
 use super::refused::Refused;
 use super::rules::vote;
@@ -47,7 +51,7 @@ use super::{
     Backend, Capabilities, ClaimStore, Finding, GateStore, LatchStore, NewsStore, Pending, WakeUps,
 };
 use crate::error::{Error, Result};
-use crate::lease::{Clock, FenceStrength};
+use crate::lease::{Clock, Drift, FenceStrength};
 
 /// The word for it in answers and errors.
 const KIND: &str = "redlock";
@@ -65,6 +69,8 @@ pub(super) struct Shared {
     majority: usize,
     max_ttl: Duration,
     node_timeout: Duration,
+    timeout_percent: u32,
+    drift: Option<Drift>,
     clock: Clock,
     runtime: Handle,
     /// The highest number that was seen or proposed.
@@ -72,6 +78,7 @@ pub(super) struct Shared {
     /// Held while a request is sent to all nodes, so that all get requests in one order.
     order: Mutex<()>,
     ballots: Ballots,
+    latches: latch::Latches,
     wakeups: Weak<dyn WakeUps>,
     /// They live as long as the nodes that talk to them.
     _ears: Vec<Arc<Ear>>,
@@ -104,11 +111,14 @@ impl Quorum {
             nodes,
             max_ttl: address.max_ttl,
             node_timeout,
+            timeout_percent: address.timeout_percent,
+            drift: address.drift,
             clock,
             runtime: Handle::current(),
             highest: AtomicU64::new(0),
             order: Mutex::new(()),
             ballots: Ballots::default(),
+            latches: latch::Latches::default(),
             wakeups,
             _ears: ears.clone(),
         });
@@ -159,7 +169,7 @@ impl Shared {
 
     /// How long all nodes are waited for, on behalf of a claim that lives so long.
     fn limit(&self, ttl: Duration) -> Duration {
-        (ttl / 5).clamp(
+        (ttl * self.timeout_percent / 100).clamp(
             Duration::from_millis(20),
             self.node_timeout.max(Duration::from_millis(20)),
         )
@@ -203,7 +213,8 @@ impl Shared {
                     "it has lost its counter, and must hear those of {} others first; {answers} answered",
                     self.majority
                 ),
-            ));
+            )
+            .with_hint("bring back more of the other nodes first"));
         }
         if intact < self.majority {
             tracing::info!(
@@ -287,6 +298,10 @@ impl Backend for Quorum {
 
     fn topics(&self) -> Arc<dyn super::TopicStore> {
         Arc::new(Refused(KIND))
+    }
+
+    fn drift(&self) -> Option<Drift> {
+        self.shared.drift
     }
 
     fn examine(&self) -> Pending<'_, Vec<Finding>> {

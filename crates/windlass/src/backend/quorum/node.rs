@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::hint::KEEP;
 use super::{Over, Shared, Voter};
 use crate::backend::rules::vote::may_vote;
 use crate::backend::{Kind, Pending, WakeAddress};
@@ -37,7 +38,6 @@ pub(super) struct Node {
 struct Barred {
     connection: u64,
     until: Moment,
-    reason: String,
 }
 
 /// A claim that may still be there, and should not.
@@ -130,7 +130,7 @@ impl Node {
             && barred.connection == self.voter.connection()
             && now < barred.until
         {
-            return Err(no_vote(&barred.reason));
+            return Err(self.too_young(now, barred.until));
         }
         let mut connection = self.voter.connection();
         let standing = loop {
@@ -149,19 +149,9 @@ impl Node {
         let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         if !may_vote(standing.durable, millis(up), millis(shared.max_ttl)) {
             let left = shared.max_ttl.saturating_sub(up) + ROUNDING;
-            let reason = format!(
-                "it was started {} s ago without durable storage, and may have forgotten what it \
-                 granted: it has no vote for another {} s",
-                standing.up.as_secs(),
-                left.as_secs()
-            );
-            let error = no_vote(&reason);
-            *barred = Some(Barred {
-                connection,
-                until: now + left,
-                reason,
-            });
-            return Err(error);
+            let until = now + left;
+            *barred = Some(Barred { connection, until });
+            return Err(self.too_young(now, until));
         }
         if !standing.joined {
             // Only now: as long as somebody may count on a grant from before, a fence may be about to
@@ -175,6 +165,25 @@ impl Node {
         *barred = None;
         self.cleared.store(connection, Ordering::Release);
         Ok(connection)
+    }
+
+    /// It may have forgotten what it granted, until then.
+    fn too_young(&self, now: Moment, until: Moment) -> Error {
+        let up = self.memory(now).map_or(Duration::ZERO, |(_, up)| up);
+        no_vote(&format!(
+            "it was started {} s ago without durable storage, and may have forgotten what it granted: \
+             it has no vote for another {} s",
+            (up + ROUNDING).as_secs(),
+            until.since(now).as_secs()
+        ))
+        .with_hint(KEEP)
+    }
+
+    /// How much longer it has no vote because it may have forgotten, going by what it last said.
+    pub(super) fn barred_for(&self, now: Moment, shared: &Shared) -> Option<Duration> {
+        let (durable, up) = self.memory(now)?;
+        let left = shared.max_ttl.saturating_sub(up) + ROUNDING;
+        (!durable).then_some(left)
     }
 
     /// Whether it is durable, and how long it has been up at least.

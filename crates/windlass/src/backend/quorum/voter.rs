@@ -59,6 +59,49 @@ pub(crate) trait Voter: Send + Sync + fmt::Debug {
 
     /// Takes a lock from whoever has it here.
     fn break_lock(&self, name: Name) -> Pending<'static, Option<Holder>>;
+
+    /// Draws a number for a register, and promises to accept nothing under another one until somebody
+    /// draws again.
+    fn promise(&self, name: Name, proposal: Fence) -> Pending<'static, Promise>;
+
+    /// Keeps a value under the number that was promised last; false if that is another.
+    fn accept(&self, name: Name, accept: Accept) -> Pending<'static, bool>;
+
+    /// What a register keeps here.
+    fn kept(&self, name: Name) -> Pending<'static, Option<Kept>>;
+}
+
+/// What a node promised.
+#[derive(Clone, Debug)]
+pub(crate) struct Promise {
+    /// The number that was drawn.
+    pub(crate) number: u64,
+    /// What it keeps.
+    pub(crate) kept: Option<Kept>,
+}
+
+/// What a node keeps of a register.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    /// The number under which it was accepted.
+    pub(crate) ballot: u64,
+    pub(crate) value: Arc<[u8]>,
+    /// How much longer.
+    pub(crate) left: Duration,
+    /// Whether this run of the server wrote it.
+    pub(crate) this_run: bool,
+}
+
+/// A value to be accepted.
+#[derive(Clone, Debug)]
+pub(crate) struct Accept {
+    /// The number that was promised.
+    pub(crate) number: u64,
+    pub(crate) value: Arc<[u8]>,
+    /// For how long.
+    pub(crate) keep: Duration,
+    /// The kind of channel on which the change is announced, if it is.
+    pub(crate) news: Option<&'static str>,
 }
 
 /// What a node says of itself.

@@ -10,6 +10,7 @@
 //! | `windlass:KIND:line:{TAG}` | sorted set, PX | waiting owners, by place |
 //! | `windlass:latch:{TAG}` | hash, PX | generation, count, what remains |
 //! | `windlass:latch:counted:{TAG}` | set, PX | the operations that were counted in this generation |
+//! | `windlass:quorum:latch:{TAG}` | hash, PX | on a node of a quorum: what was promised and accepted of a latch |
 //! | `windlass:gate:{TAG}` | string, PX | the highest fence admitted |
 //! | `windlass:limit:{TAG}` | string, PX | what was used of a limiter |
 //! | `windlass:counter:{TAG}` | string, or hash with PX | a counter; the slots of a windowed one |
@@ -53,6 +54,7 @@ const LIMIT: &str = "windlass:limit:";
 const COUNTER: &str = "windlass:counter:";
 const COUNTER_OP: &str = "windlass:counter:op:";
 const COUNTED: &str = "windlass:latch:counted:";
+const REGISTER: &str = "windlass:quorum:latch:";
 
 /// What `SCAN` looks for to find all claims.
 pub(super) const ALL: &str = "windlass:*";
@@ -168,6 +170,11 @@ pub(super) fn room(kind: Kind, name: &Name) -> [String; 3] {
 /// The keys of a latch: itself, and what was counted.
 pub(super) fn latch(name: &Name) -> [String; 2] {
     [LATCH, COUNTED].map(|prefix| tagged(prefix, name))
+}
+
+/// What a node of a quorum keeps of a latch.
+pub(super) fn register(name: &Name) -> String {
+    tagged(REGISTER, name)
 }
 
 /// Where there is news of a change.
@@ -320,6 +327,7 @@ mod tests {
                 seen(&n) + " item",
                 once(&n),
                 wait(&n),
+                register(&n),
             ];
             let keys = keys.into_iter().chain(latch(&n)).chain(rooms);
             let keys = keys.chain(permission_schema(&n));

@@ -30,7 +30,7 @@ mod proof_bloom;
 #[cfg(test)]
 mod proof_counter;
 #[cfg(test)]
-mod proof_latch;
+pub(crate) mod proof_latch;
 #[cfg(test)]
 mod proof_limit;
 #[cfg(test)]

@@ -13,5 +13,6 @@ pub mod line;
 pub mod once;
 pub mod operation;
 pub mod permissions;
+pub mod register;
 pub mod seen;
 pub mod vote;

@@ -3,6 +3,9 @@
 mod lock;
 #[cfg(test)]
 mod proof;
+#[cfg(test)]
+mod proof_register;
+mod register;
 mod room;
 
 use std::collections::HashMap;
@@ -19,7 +22,7 @@ use super::link::Link;
 use super::translate::strange_answer;
 use super::wire::Wire;
 use super::{CAPABILITIES, Redis, bytes, client, keys, script, time_left};
-use crate::backend::quorum::{Confirmed, Standing, Voter};
+use crate::backend::quorum::{Accept, Confirmed, Kept, Promise, Standing, Voter};
 use crate::backend::url::redact;
 use crate::backend::{
     Acquired, Ask, Backend, Holder, Kind, Pending, Released, Renewal, Renewed, WakeAddress, WakeUps,
@@ -91,7 +94,13 @@ impl RedisVoter {
             && self.is_set("no-appendfsync-on-rewrite", "no").await;
         // Known before the first vote: one that has to be sent again behind its script might come
         // after the release that undoes it.
-        for script in [&script::VOTE_LOCK, &script::VOTE_ROOM, &script::LOCK_ALL] {
+        let scripts = [
+            &script::VOTE_LOCK,
+            &script::VOTE_ROOM,
+            &script::LOCK_ALL,
+            &script::VOTE_REGISTER,
+        ];
+        for script in scripts {
             link.load(script, &redis::Cmd::new()).await?;
         }
         let mut ask = redis::cmd("MGET");
@@ -261,6 +270,18 @@ impl Voter for RedisVoter {
                 _ => Err(strange_answer(&answer)),
             }
         })
+    }
+
+    fn promise(&self, name: Name, proposal: Fence) -> Pending<'static, Promise> {
+        Box::pin(register::promise(self.redis.clone(), name, proposal))
+    }
+
+    fn accept(&self, name: Name, accept: Accept) -> Pending<'static, bool> {
+        Box::pin(register::accept(self.redis.clone(), name, accept))
+    }
+
+    fn kept(&self, name: Name) -> Pending<'static, Option<Kept>> {
+        Box::pin(register::kept(self.redis.clone(), name))
     }
 }
 

@@ -1,0 +1,275 @@
+//! A value that a majority agrees on: read, changed, and settled. How that is sound is in
+//! [`rules::register`](crate::backend::rules::register).
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::node::Node;
+use super::voter::{Accept, Kept, Promise};
+use super::{Failures, Over, Round, Shared};
+use crate::backend::Pending;
+use crate::backend::rules::register::{ballot, latest};
+use crate::backend::rules::vote::next_proposal;
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease::Moment;
+use crate::name::Name;
+
+/// The longest that a value is kept. A node without durable storage does not know what it kept until it
+/// has been up for as long.
+pub(super) const LONGEST_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long the others are waited for when a majority gave the same number.
+const GRACE: Duration = Duration::from_millis(20);
+/// How often somebody tries whom others get in the way of.
+const TRIES: u32 = 60;
+
+/// What becomes of a value.
+pub(super) enum Next {
+    /// It stays as it is.
+    Same,
+    /// It changes.
+    Becomes {
+        value: Vec<u8>,
+        keep: Duration,
+        /// The kind of channel on which that is announced, if it is.
+        news: Option<&'static str>,
+    },
+}
+
+/// What the nodes said in one round.
+struct Heard {
+    /// What anybody gave.
+    drawn: Vec<u64>,
+    /// Of those who remember: the number each gave, and what it keeps.
+    numbers: Vec<u64>,
+    kept: Vec<Option<(u64, Kept)>>,
+    failures: Failures,
+}
+
+impl Shared {
+    /// Reads a value if it is settled; otherwise, somebody has to settle it: [`Shared::change`].
+    pub(super) async fn settled(
+        self: &Arc<Shared>,
+        name: &Name,
+    ) -> Result<Option<Option<Arc<[u8]>>>> {
+        let over = Over::default();
+        let question = |node: &Arc<Node>| -> Pending<'static, Option<Kept>> {
+            let name = name.clone();
+            node.ask(self, &over, move |voter| voter.kept(name))
+        };
+        let mut round = Round::new(self.nodes.iter().map(question));
+        let mut heard = Heard::nothing();
+        let enough = round.hear(|node, answer| {
+            match answer {
+                Ok(kept) => heard.take(self, node, 0, kept),
+                Err(e) => heard.failures.add(node, e),
+            }
+            // As soon as a majority has the same; or all have spoken.
+            match latest(&heard.kept, self.majority) {
+                Some((_, true)) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        });
+        self.clock.within(self.register_limit(), enough).await;
+        heard.failures.silent(round.silent());
+        self.finish(round, &over, self.register_limit());
+        if heard.kept.len() < self.majority {
+            return Err(heard.failures.error(self, 0));
+        }
+        Ok(match latest(&heard.kept, self.majority) {
+            None => Some(None),
+            Some((kept, true)) => Some(Some(Arc::clone(&kept.value))),
+            Some((_, false)) => None,
+        })
+    }
+
+    /// Changes a value as `decide` says, which is asked again if others change it first. What it answers
+    /// is settled.
+    pub(super) async fn change<T>(
+        self: &Arc<Shared>,
+        name: &Name,
+        mut decide: impl FnMut(Option<&[u8]>) -> Result<(T, Next)>,
+    ) -> Result<T> {
+        let mut at_least = 0;
+        let mut maybe = false;
+        for tries in 0..TRIES {
+            if tries > 0 {
+                // Longer each time, and by chance, so that one of two gets through.
+                let pause = Duration::from_millis(1 << tries.min(6));
+                let part = rand::random_range(0.0..=1.0);
+                self.clock.sleep(pause.mul_f64(part)).await;
+            }
+            let heard = self.promises(name, at_least).await;
+            heard.drawn.iter().for_each(|number| self.saw(*number));
+            if heard.numbers.len() < self.majority {
+                return Err(heard.failures.error(self, usize::from(maybe)));
+            }
+            let Some(number) = ballot(&heard.numbers, self.majority) else {
+                at_least = next_proposal(&heard.drawn, tries.min(10));
+                continue;
+            };
+            if tries == 0 && heard.drawn.iter().any(|drawn| *drawn != number) {
+                // Whoever gave another number accepts nothing under this one, and would miss the change.
+                // Enough do; but the more that have it, the more may be lost later.
+                at_least = next_proposal(&heard.drawn, 0);
+                continue;
+            }
+            let found = latest(&heard.kept, self.majority);
+            let (answer, next) = decide(found.map(|(kept, _)| &*kept.value))?;
+            let accept = match (next, found) {
+                (Next::Becomes { value, keep, news }, _) => Accept {
+                    number,
+                    value: value.into(),
+                    keep,
+                    news,
+                },
+                (Next::Same, None | Some((_, true))) => return Ok(answer),
+                // Whoever wrote it may have died half-way: what is answered must not vanish again.
+                (Next::Same, Some((kept, false))) => Accept {
+                    number,
+                    value: Arc::clone(&kept.value),
+                    keep: kept.left.max(Duration::from_millis(1)),
+                    news: None,
+                },
+            };
+            match self.accepted(name, accept).await? {
+                true => return Ok(answer),
+                false => maybe = true,
+            }
+        }
+        Err(Error::new(
+            ErrorKind::OutcomeUnknown,
+            "call",
+            "others change it too fast",
+        ))
+    }
+
+    /// Draws a number from each node, and hears what it keeps.
+    async fn promises(self: &Arc<Shared>, name: &Name, at_least: u64) -> Heard {
+        let proposal = crate::lease::Fence::new(self.propose(at_least));
+        let limit = self.register_limit();
+        let over = Over::default();
+        let question = |node: &Arc<Node>| -> Pending<'static, Promise> {
+            let name = name.clone();
+            node.ask(self, &over, move |voter| voter.promise(name, proposal))
+        };
+        let mut round = Round::new(self.nodes.iter().map(question));
+        let mut heard = Heard::nothing();
+        let enough = round.hear(|node, answer| {
+            match answer {
+                Ok(promise) => heard.take(self, node, promise.number, promise.kept),
+                Err(e) => heard.failures.add(node, e),
+            }
+            match ballot(&heard.numbers, self.majority) {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            }
+        });
+        let enough = self.clock.within(limit, enough).await.flatten();
+        if enough.is_some() {
+            let rest = round.hear(|node, answer| {
+                match answer {
+                    Ok(promise) => heard.take(self, node, promise.number, promise.kept),
+                    Err(e) => heard.failures.add(node, e),
+                }
+                ControlFlow::<()>::Continue(())
+            });
+            self.clock.within(GRACE.min(limit), rest).await;
+        }
+        heard.failures.silent(round.silent());
+        self.finish(round, &over, limit);
+        heard
+    }
+
+    /// Whether a majority accepts it; not if somebody else has drawn a number since.
+    async fn accepted(self: &Arc<Shared>, name: &Name, accept: Accept) -> Result<bool> {
+        let limit = self.register_limit();
+        let over = Over::default();
+        // Also those that may have forgotten: from now on, they know.
+        let question = |node: &Arc<Node>| -> Pending<'static, bool> {
+            let (name, accept) = (name.clone(), accept.clone());
+            node.ask(self, &over, move |voter| voter.accept(name, accept))
+        };
+        let mut round = Round::new(self.nodes.iter().map(question));
+        let (mut done, mut refused, mut failures) = (0, 0, Failures::default());
+        let spare = self.nodes.len() - self.majority;
+        let enough = round.hear(|node, answer| {
+            match answer {
+                Ok(true) => done += 1,
+                Ok(false) => refused += 1,
+                Err(e) => failures.add(node, e),
+            }
+            match done >= self.majority || refused > spare {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        self.clock.within(limit, enough).await;
+        failures.silent(round.silent());
+        self.finish(round, &over, limit);
+        if done >= self.majority {
+            return Ok(true);
+        }
+        // Somebody came first, or enough answer for another try to come through.
+        match done + refused >= self.majority {
+            true => Ok(false),
+            false => Err(failures.error(self, done)),
+        }
+    }
+
+    /// A node that has forgotten a promise has no vote before that promise is void everywhere.
+    fn register_limit(&self) -> Duration {
+        self.limit(self.max_ttl)
+    }
+}
+
+impl Heard {
+    fn nothing() -> Heard {
+        Heard {
+            drawn: Vec::new(),
+            numbers: Vec::new(),
+            kept: Vec::new(),
+            failures: Failures::default(),
+        }
+    }
+
+    fn take(&mut self, shared: &Shared, node: usize, number: u64, kept: Option<Kept>) {
+        let now = shared.clock.now();
+        self.drawn.push(number);
+        match shared.nodes[node].knows(kept.as_ref(), now) {
+            Ok(()) => {
+                self.numbers.push(number);
+                self.kept.push(kept.map(|kept| (kept.ballot, kept)));
+            }
+            Err(e) => self.failures.add(node, e),
+        }
+    }
+}
+
+impl Node {
+    /// Whether what it keeps, or that it keeps nothing, is all it was ever told.
+    fn knows(&self, kept: Option<&Kept>, now: Moment) -> Result<()> {
+        let (durable, up) = self.memory(now).unwrap_or((false, Duration::ZERO));
+        let sure = match kept {
+            Some(kept) => kept.this_run,
+            None => up > LONGEST_KEEP,
+        };
+        match durable || sure {
+            true => Ok(()),
+            false => Err(Error::new(
+                ErrorKind::Unreachable,
+                "call",
+                format!(
+                    "it was started {} s ago without durable storage, and may have forgotten what it \
+                     was told within the last {} h",
+                    up.as_secs(),
+                    LONGEST_KEEP.as_secs() / 3600
+                ),
+            )
+            .with_hint(
+                "run the nodes with appendonly yes, appendfsync always and \
+                 no-appendfsync-on-rewrite no",
+            )),
+        }
+    }
+}

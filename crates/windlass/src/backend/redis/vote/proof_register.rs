@@ -1,0 +1,91 @@
+//! A node of a quorum promises and accepts exactly as the rules say.
+
+use std::sync::{OnceLock, Weak};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use windlass_testkit::RedisServer;
+
+use super::RedisVoter;
+use crate::backend::WakeUps;
+use crate::backend::quorum::{Accept, Voter};
+use crate::backend::rules::register::Register;
+use crate::lease::Fence;
+use crate::name::Name;
+
+/// What the node has counted to when a sequence begins.
+const START: u64 = 1000;
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// A proposal above the start.
+    Promise(u64),
+    /// How many numbers before the last one that was drawn, and a value.
+    Accept(u64, u8),
+    Look,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        3 => (0..40u64).prop_map(Op::Promise),
+        4 => (0..3u64, any::<u8>()).prop_map(|(before, value)| Op::Accept(before, value)),
+        1 => Just(Op::Look),
+    ];
+    prop::collection::vec(op, 1..30)
+}
+
+struct Deaf;
+
+impl WakeUps for Deaf {
+    fn granted(&self, _: u64, _: Option<Fence>) {}
+
+    fn missed(&self) {}
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_node_of_a_quorum_keeps_what_the_rules_say(ops in ops()) {
+        static SERVER: OnceLock<RedisServer> = OnceLock::new();
+        let server = SERVER.get_or_init(|| RedisServer::start().expect("a server to test on"));
+        let name = format!("register-{:x}", rand::random::<u128>());
+        let name = Name::new("test", None, &name).unwrap();
+        server.command(&["SET", "windlass:fence", &START.to_string()]).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let deaf: Weak<Deaf> = Weak::new();
+            let voter = RedisVoter::new(&server.url(), Duration::from_secs(5), 7, deaf).unwrap();
+            let (mut rules, mut counter) = (Register::default(), START);
+            for (step, op) in ops.iter().enumerate() {
+                match *op {
+                    Op::Promise(proposal) => {
+                        let expected = rules.promise(&mut counter, START + proposal);
+                        let proposal = Fence::new(START + proposal);
+                        let promise = voter.promise(name.clone(), proposal).await.unwrap();
+                        let kept = promise.kept.map(|kept| (kept.ballot, kept.value[0]));
+                        prop_assert_eq!((promise.number, kept), expected, "{} of {:?}", step, ops);
+                    }
+                    Op::Accept(before, value) => {
+                        let number = counter - before;
+                        let accept = Accept {
+                            number,
+                            value: [value].into(),
+                            keep: Duration::from_secs(600),
+                            news: None,
+                        };
+                        let expected = rules.accept(number, value);
+                        let done = voter.accept(name.clone(), accept).await.unwrap();
+                        prop_assert_eq!(done, expected, "{} of {:?}", step, ops);
+                    }
+                    Op::Look => {
+                        let kept = voter.kept(name.clone()).await.unwrap();
+                        let kept = kept.map(|kept| (kept.ballot, kept.value[0]));
+                        prop_assert_eq!(kept, rules.accepted, "{} of {:?}", step, ops);
+                    }
+                }
+            }
+            Ok(())
+        })?;
+    }
+}

@@ -1,0 +1,208 @@
+//! Latches over a quorum whose nodes die, come back, and forget.
+
+use std::time::Duration;
+
+use windlass::{Coordinator, ErrorKind, Opening};
+use windlass_testkit::{FaultProxy, Flavor, RedisServer, RedlockNodes, eventually};
+
+/// Long enough for anything that should happen at once, on a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+
+async fn connect(url: &str) -> Coordinator {
+    windlass::connect(url).await.unwrap()
+}
+
+/// Counts down, however long it takes until enough nodes are back.
+async fn counts_down_to(w: &Coordinator, left: u32) {
+    let counted = eventually(SOON, || async {
+        match w.latch("ready").count_down().await {
+            Ok(remaining) => {
+                assert_eq!(remaining, left);
+                true
+            }
+            Err(e) => {
+                // What may have been counted all the same would show as a count too many.
+                assert!(e.is_retryable(), "{e}");
+                false
+            }
+        }
+    });
+    assert!(counted.await, "never counted down to {left}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_two_of_five_may_die() {
+    let nodes = RedlockNodes::durable(5, Flavor::Valkey).unwrap();
+    let (a, b) = (connect(&nodes.url("")).await, connect(&nodes.url("")).await);
+    a.latch("ready").reset(6).await.unwrap();
+    let waiting = tokio::spawn({
+        let b = b.clone();
+        async move { b.latch("ready").wait().await.unwrap() }
+    });
+    counts_down_to(&a, 5).await;
+    // Each time others: what is known is carried from majority to majority.
+    for (left, pair) in [(3, (0, 1)), (1, (2, 3))] {
+        nodes.node(pair.0).kill().unwrap();
+        nodes.node(pair.1).kill().unwrap();
+        counts_down_to(&b, left + 1).await;
+        let seen = a.latch("ready").inspect().await.unwrap().unwrap();
+        assert_eq!((seen.count, seen.remaining), (6, left + 1));
+        nodes.node(pair.0).restart().unwrap();
+        nodes.node(pair.1).restart().unwrap();
+        counts_down_to(&a, left).await;
+    }
+    assert!(!waiting.is_finished());
+    nodes.node(0).kill().unwrap();
+    nodes.node(4).kill().unwrap();
+    counts_down_to(&a, 0).await;
+    let opened = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+    assert_eq!(opened, Opening::Opened);
+    // Three are too many, and each is named.
+    nodes.node(1).kill().unwrap();
+    let e = a.latch("ready").inspect().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+    let name = nodes.node(1).addr().to_string();
+    assert!(e.to_string().contains(&format!("{name}: ")), "{e}");
+}
+
+/// Two that keep everything and one that forgets when it is started anew.
+struct Mixed {
+    durable: RedlockNodes,
+    forgetful: RedlockNodes,
+}
+
+impl Mixed {
+    fn start() -> Mixed {
+        Mixed {
+            durable: RedlockNodes::durable(2, Flavor::Valkey).unwrap(),
+            forgetful: RedlockNodes::forgetful(1, Flavor::Valkey).unwrap(),
+        }
+    }
+
+    /// A client that all three of them vote for.
+    async fn client(&self) -> Coordinator {
+        let hosts = self.durable.iter().chain(&self.forgetful);
+        let hosts: Vec<String> = hosts.map(|node| node.addr().to_string()).collect();
+        let w = connect(&format!("redlock://{}?max_ttl=1s", hosts.join(","))).await;
+        self.all_vote(&w).await;
+        w
+    }
+
+    async fn all_vote(&self, w: &Coordinator) {
+        let all = eventually(SOON, || async {
+            let findings = w.examine().await.unwrap();
+            let all = |f: &windlass::Finding| f.message.contains("3 of 3 nodes have a vote");
+            findings.iter().any(all)
+        });
+        assert!(all.await, "one has no vote");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_forgot_is_not_asked_what_it_knew() {
+    let nodes = Mixed::start();
+    let [a, b, c] = [
+        nodes.durable.node(0),
+        nodes.durable.node(1),
+        nodes.forgetful.node(0),
+    ];
+    let w = nodes.client().await;
+    w.latch("ready").reset(3).await.unwrap();
+    // B misses one; A and C, which has forgotten nothing yet, are enough.
+    b.kill().unwrap();
+    counts_down_to(&w, 2).await;
+    // C forgets, and votes again; A is gone, and B knows only how it was before.
+    b.restart().unwrap();
+    c.restart().unwrap();
+    let other = nodes.client().await;
+    a.kill().unwrap();
+    let e = other.latch("ready").inspect().await.unwrap_err();
+    assert!(e.to_string().contains("may have forgotten"), "{e}");
+    assert!(e.hint().unwrap().contains("appendfsync always"), "{e:?}");
+    let e = other.latch("ready").count_down().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+    // With A, there are two again that remember; and what they write, C knows from then on.
+    a.restart().unwrap();
+    counts_down_to(&other, 1).await;
+    nodes.all_vote(&other).await;
+    counts_down_to(&other, 0).await;
+    let seen = other.latch("ready").inspect().await.unwrap().unwrap();
+    assert_eq!((seen.count, seen.remaining), (3, 0));
+}
+
+/// What only one node has accepted, because whoever wrote it died, is seen by all once it was seen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_seen_once_stays() {
+    let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
+    let w = connect(&nodes.url("node_timeout=300ms")).await;
+    w.latch("ready").reset(2).await.unwrap();
+    assert_eq!(w.latch("ready").count_down().await.unwrap(), 1);
+    // What somebody leaves behind who has counted to zero on the first node, and no further.
+    let key = "windlass:quorum:latch:{ready}";
+    let first = nodes.node(0);
+    let number = first.command(&["INCR", "windlass:fence"]).unwrap();
+    let value = first.command(&["HGET", key, "value"]).unwrap();
+    let value = value.replacen("1 2 1\n", "1 2 0\n", 1);
+    assert!(value.starts_with("1 2 0\n"), "{value:?}");
+    let number = number.trim();
+    let fields = ["promised", number, "ballot", number, "value", &value];
+    let written = first.command(&[&["HSET", key], &fields[..]].concat());
+    assert!(written.is_ok(), "{written:?}");
+    let remaining = || async { w.latch("ready").inspect().await.unwrap().unwrap().remaining };
+    nodes.node(1).pause().unwrap();
+    assert_eq!(remaining().await, 0);
+    nodes.node(1).resume().unwrap();
+    first.pause().unwrap();
+    assert_eq!(remaining().await, 0, "it was open, and cannot close");
+    first.resume().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_is_counted_once() {
+    let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
+    let proxy = |node: &RedisServer| FaultProxy::start(node.addr()).unwrap();
+    let proxies: Vec<FaultProxy> = nodes.iter().map(proxy).collect();
+    let hosts: Vec<String> = proxies.iter().map(|p| p.addr().to_string()).collect();
+    let url = format!("redlock://{}?node_timeout=300ms", hosts.join(","));
+    let w = connect(&url).await;
+    w.latch("ready").reset(50).await.unwrap();
+    let counting = tokio::spawn({
+        let w = w.clone();
+        async move {
+            let mut counted = 0;
+            for _ in 0..20 {
+                // Nobody knows of those whose last answer was lost, too.
+                counted += u32::from(w.latch("ready").count_down().await.is_ok());
+            }
+            counted
+        }
+    });
+    while !counting.is_finished() {
+        // The connections of a majority break, with whatever is under way.
+        proxies[0].reset_all();
+        proxies[1].reset_all();
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    let counted = counting.await.unwrap();
+    let direct = connect(&nodes.url("")).await;
+    let seen = direct.latch("ready").inspect().await.unwrap().unwrap();
+    assert!(50 - seen.remaining >= counted, "{counted}: {seen:?}");
+    assert!(50 - seen.remaining <= 20, "counted twice: {seen:?}");
+}
+
+/// Kept for as long as was said after the last change, as elsewhere, and then gone everywhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_ends_in_time() {
+    let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
+    let w = connect(&nodes.url("")).await;
+    let latch = w.latch("ready").keep(Duration::from_secs(2));
+    latch.reset(1).await.unwrap();
+    for node in &nodes {
+        let left = node.command(&["PTTL", "windlass:quorum:latch:{ready}"]);
+        let left: i64 = left.unwrap().trim().parse().unwrap();
+        assert!((-2..=2000).contains(&left) && left != -1, "{left}");
+    }
+    let gone = eventually(SOON, || async { latch.inspect().await.unwrap().is_none() });
+    assert!(gone.await);
+    assert_eq!(latch.reset(5).await.unwrap(), 5, "it begins anew");
+}
