@@ -11,6 +11,7 @@ mod acquire;
 mod address;
 mod ballots;
 mod claims;
+mod come_back;
 mod examine;
 mod failure;
 mod gate;

@@ -16,7 +16,7 @@ use super::acquire::sooner;
 use super::node::Node;
 use super::{Confirmed, Failures, Over, Quorum, Round, Shared};
 use crate::backend::rules::vote::{agreed, next_proposal};
-use crate::backend::{Ask, IfHeld, Kind, Pending, Renewal, Renewed, Share};
+use crate::backend::{Ask, Pending, Renewal, Renewed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Fence;
 
@@ -290,7 +290,7 @@ impl Shared {
         let each = claims.into_iter().zip(tallies);
         each.map(|(claim, mut tally)| {
             if tally.held >= majority {
-                self.come_back(&claim, &tally.gone);
+                self.come_back(&claim, tally.gone);
                 return Ok(Renewed::Held { fence: claim.fence });
             }
             if tally.not > nodes - majority {
@@ -300,37 +300,6 @@ impl Shared {
             Err(tally.failures.error(self, tally.held))
         })
         .collect()
-    }
-
-    /// A node that knows nothing of a held claim (it was down, or has forgotten) gets it again, if it
-    /// is free there: so the loss of other nodes later on does no harm.
-    fn come_back(self: &Arc<Shared>, claim: &Renewal, nodes: &[usize]) {
-        // How much of a read-write lock it was is not known here.
-        if claim.kind == Kind::ReadWrite {
-            return;
-        }
-        for node in nodes {
-            let ask = Ask {
-                kind: claim.kind,
-                name: claim.name.clone(),
-                owner: claim.owner.clone(),
-                share: Share::ONLY,
-                ttl: claim.ttl,
-                if_held: IfHeld::Answer,
-                note: claim.note.clone(),
-                heal_missing_ttl: false,
-                record_now: false,
-                renewed: claim.renewed,
-                wake: claim.wake,
-            };
-            let id = claim.wake.claim;
-            self.ballots.unless_released(&claim.owner, id, || {
-                let answer = self.nodes[*node]
-                    .voter
-                    .vote(&ask, Fence::new(self.propose(0)));
-                self.finish(Round::new([answer]), &Over::default(), self.limit(ask.ttl));
-            });
-        }
     }
 }
 
