@@ -15,6 +15,10 @@
 //! - **gated**: a gate never admits a write from an acquisition that was over before another one began
 //!   that has written already.
 //!
+//! The search is complete within the bounds of [`Quorum`]; which those are, is in `tests/quorum.rs` and in
+//! `docs/redlock.md`. Clients are alike and nodes are alike, so of all states that differ only in who is
+//! who, one is searched.
+//!
 //! The [`Variant`]s leave something out, and the search must find what goes wrong then.
 
 mod state;
@@ -53,8 +57,11 @@ pub struct Quorum {
     pub rounds: u8,
     /// How often a node may lose its memory.
     pub losses: u8,
-    /// How many claims may expire.
-    pub expiries: u8,
+    /// How many claims may expire, at any moment each; any number if it says nothing.
+    pub expiries: Option<u8>,
+    /// Whether holders write. What a gate does follows from the order of fences: a search without it comes
+    /// further.
+    pub writes: bool,
 }
 
 /// What can happen next.
@@ -112,14 +119,17 @@ impl Model for Quorum {
                         actions.push(Action::Raise(i));
                     }
                 }
-                Attempt::Held { wrote: false, .. } => actions.push(Action::Write(i)),
+                Attempt::Held { wrote: false, .. } if self.writes => {
+                    actions.push(Action::Write(i));
+                }
                 Attempt::Held { .. } | Attempt::Over => {}
             }
         }
         actions.extend(state.requests.iter().cloned().map(Action::Deliver));
         actions.extend(state.replies.iter().cloned().map(Action::Hear));
         for (n, node) in state.nodes.iter().enumerate() {
-            if node.holder.is_some() && state.expiries < self.expiries {
+            let may_expire = self.expiries.is_none_or(|most| state.expiries < most);
+            if node.holder.is_some() && may_expire {
                 actions.push(Action::Expire(n));
             }
             match node.phase {
@@ -159,7 +169,8 @@ impl Model for Quorum {
             }
             Action::Expire(n) => {
                 state.nodes[n].holder = None;
-                state.expiries += 1;
+                // Counted only where there is a bound: otherwise it would tell states apart that are alike.
+                state.expiries += u8::from(self.expiries.is_some());
             }
             Action::Lose(n) => {
                 state.losses += 1;
@@ -186,7 +197,13 @@ impl Model for Quorum {
                 let held = |client: &Client| matches!(client.attempt, Attempt::Held { .. });
                 state.clients.iter().all(held)
             }),
-            Property::<Self>::sometimes("a gate refuses", |_, state| state.refused),
+            Property::<Self>::sometimes("two hold", |_, state| {
+                let held = |client: &&Client| matches!(client.attempt, Attempt::Held { .. });
+                state.clients.iter().filter(held).count() >= 2
+            }),
+            Property::<Self>::sometimes("a gate refuses", |model, state| {
+                state.refused || !model.writes
+            }),
         ]
     }
 }

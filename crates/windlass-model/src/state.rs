@@ -296,9 +296,90 @@ impl State {
     }
 }
 
-/// Clients are alike: which of them does something makes no difference.
+/// Clients are alike, and nodes are alike: which of them does something makes no difference.
 impl Representative for State {
     fn representative(&self) -> State {
+        let looks: [_; NODES] = std::array::from_fn(|node| self.look_of(node));
+        // Only the orders that sort them by their looks: what looks alike may stand in any order.
+        let sorts = |names: &&[usize; NODES]| {
+            let mut sorted = looks;
+            for (old, new) in names.iter().enumerate() {
+                sorted[*new] = looks[old];
+            }
+            sorted.is_sorted()
+        };
+        let orders = ORDERS.iter().filter(sorts);
+        let renamed = orders.map(|names| self.with_nodes(names).with_clients_in_order());
+        renamed.min().expect("one order sorts them")
+    }
+}
+
+/// Every order of the nodes.
+const ORDERS: [[usize; NODES]; 6] = [
+    [0, 1, 2],
+    [0, 2, 1],
+    [1, 0, 2],
+    [1, 2, 0],
+    [2, 0, 1],
+    [2, 1, 0],
+];
+
+impl State {
+    /// The same, where node `i` is called `names[i]`.
+    fn with_nodes(&self, names: &[usize; NODES]) -> State {
+        let bits = |old: u8| {
+            let set = (0..NODES).filter(|i| old & (1 << i) != 0);
+            set.fold(0, |new, i| new | 1 << names[i])
+        };
+        let mut state = self.clone();
+        for (old, node) in self.nodes.iter().enumerate() {
+            let phase = match node.phase {
+                Phase::Joins { heard } => Phase::Joins { heard: bits(heard) },
+                phase => phase,
+            };
+            state.nodes[names[old]] = Node {
+                phase,
+                ..node.clone()
+            };
+        }
+        for client in &mut state.clients {
+            client.forgotten = bits(client.forgotten);
+            if let Attempt::Asking { numbers, .. } = &mut client.attempt {
+                for (node, _) in numbers.iter_mut() {
+                    *node = names[usize::from(*node)] as u8;
+                }
+                numbers.sort_unstable();
+            }
+        }
+        for request in &mut state.requests {
+            request.node = names[request.node];
+        }
+        for reply in &mut state.replies {
+            reply.node = names[reply.node];
+        }
+        state.requests.sort();
+        state.replies.sort();
+        state
+    }
+
+    /// What can be seen of a node without naming it, or anybody else.
+    fn look_of(&self, node: usize) -> (u8, bool, Option<u32>, usize, usize) {
+        let Node {
+            counter,
+            holder,
+            phase,
+        } = &self.nodes[node];
+        let joins = match phase {
+            Phase::Votes => None,
+            Phase::Quarantine => Some(u32::MAX),
+            Phase::Joins { heard } => Some(heard.count_ones()),
+        };
+        let sent = self.requests.iter().filter(|r| r.node == node).count();
+        let told = self.replies.iter().filter(|r| r.node == node).count();
+        (*counter, holder.is_some(), joins, sent, told)
+    }
+
+    fn with_clients_in_order(&self) -> State {
         let keys: Vec<_> = self
             .clients
             .iter()
@@ -344,5 +425,32 @@ impl Representative for State {
         state.requests.sort();
         state.replies.sort();
         state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If two states were taken for one that are not, something would go unsearched.
+    #[test]
+    fn names_make_no_difference_and_all_else_does() {
+        let mut state = State::new(3);
+        state.begin(1, 1);
+        let first = state.requests[0].clone();
+        state.deliver(&first);
+        state.begin(0, 1);
+        for names in &ORDERS {
+            let renamed = state.with_nodes(names);
+            assert_eq!(renamed.representative(), state.representative());
+        }
+        let mut other = state.clone();
+        other.nodes[2].counter += 1;
+        assert_ne!(other.representative(), state.representative());
+        let mut other = state.clone();
+        other.hear(&state.replies[0]);
+        assert_ne!(other.representative(), state.representative());
+        let again = state.representative();
+        assert_eq!(again.representative(), again);
     }
 }
