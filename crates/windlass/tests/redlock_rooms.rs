@@ -37,7 +37,7 @@ async fn a_read_write_lock_comes_back_to_a_node_that_missed_it() {
     }
     // Now another may be lost: what is held outlives it, as what it is.
     nodes.node(0).kill().unwrap();
-    tokio::time::sleep(2 * ttl).await; // several renewals, and the end of what was not renewed
+    tokio::time::sleep(ttl * 3 / 2).await; // several renewals, and the end of what was not renewed
     assert!(written.is_held() && read.is_held() && turned.is_held());
     let other = connect(&nodes).await;
     let busy = other.rwlock("written").try_read().await.unwrap();

@@ -102,14 +102,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "loss is told before the store lets go",
         file: "lease/validity.rs",
-        from: "sent + ttl.saturating_sub(drift(ttl))",
-        to: "sent + ttl + drift(ttl)",
+        from: "sent + ttl.saturating_sub(self.over(ttl))",
+        to: "sent + ttl + self.over(ttl)",
         caught_by: &["--test", "redis_faults", "told_before_the_server_lets_go"],
     },
     Mutant {
         breaks: "nobody believes to hold what another was granted (as all clients saw it, under faults)",
         file: "lease/validity.rs",
-        from: "sent + ttl.saturating_sub(drift(ttl))",
+        from: "sent + ttl.saturating_sub(self.over(ttl))",
         to: "sent + ttl * 3",
         caught_by: &["--test", "histories", "single_redis"],
     },
