@@ -195,8 +195,10 @@ impl Options {
             #[cfg(feature = "redis")]
             StoreUrl::Redlock { url } => {
                 use crate::backend::quorum::{Address, Quorum};
+                let mut address = Address::parse(&url)?;
+                address.drift = drift.or(address.drift);
                 Quorum::open(
-                    Address::parse(&url)?,
+                    address,
                     crate::backend::url::redact(&url),
                     self.clock.clone(),
                     self.call_timeout,

@@ -173,6 +173,7 @@ impl Locks {
                 note: claim.terms.note.clone(),
                 heal_missing_ttl: false,
                 record_now: self.request.record_now(),
+                again: false,
                 renewed: claim.terms.is_renewed_for_ever(),
                 wake: claim.wake,
             });

@@ -1,5 +1,8 @@
 //! What can go wrong with the nodes of a quorum, and what must not come of it.
 
+#[path = "redlock_faults/few.rs"]
+mod few;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -172,6 +172,8 @@ pub struct Ask {
     pub heal_missing_ttl: bool,
     /// Nobody will renew this claim soon, so all that others may ask about it must be stored now.
     pub record_now: bool,
+    /// Whether the same claim has been asked for before, so that something of it may be in the store.
+    pub again: bool,
     /// Whether it will be renewed for as long as it is held. One that is not must end by itself, even
     /// where a store ends all claims of a client together.
     pub renewed: bool,

@@ -65,7 +65,7 @@ pub(crate) async fn acquire(wanted: Wanted<'_>, patience: Patience) -> Result<At
     let claim = keeper.new_claim(terms);
     // From here on, being dropped leaves something to clean up.
     let mut undo = Undo::arm(Arc::clone(keeper), Arc::clone(&claim));
-    let ask = Ask {
+    let mut ask = Ask {
         kind: claim.terms.kind,
         name: claim.terms.name.clone(),
         owner: claim.terms.owner.clone(),
@@ -78,6 +78,7 @@ pub(crate) async fn acquire(wanted: Wanted<'_>, patience: Patience) -> Result<At
         note: claim.terms.note.clone(),
         heal_missing_ttl: wanted.heal_missing_ttl,
         record_now: wanted.request.record_now(),
+        again: false,
         renewed: claim.terms.is_renewed_for_ever(),
         wake: claim.wake,
     };
@@ -92,6 +93,7 @@ pub(crate) async fn acquire(wanted: Wanted<'_>, patience: Patience) -> Result<At
         claim.start_over();
         let sent = clock.now();
         let answer = claim.terms.store.acquire(ask.clone());
+        ask.again = true;
         let problem = match keeper.call("acquire", ask.name.as_str(), answer).await {
             Ok(Acquired::Granted { fence, recorded }) => {
                 if keeper.hold(&claim, sent, fence, recorded) {

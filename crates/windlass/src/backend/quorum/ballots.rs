@@ -1,6 +1,6 @@
-//! Those who wait: in line on every node, and ahead of the others on some.
+//! Those who wait: in line on a majority of the nodes at least, and ahead of the others on some.
 //!
-//! A claim waits in the lines of all nodes. A node that hands it the lock tells this client, and
+//! A claim waits in the lines of those who were [asked](super::turnout). A node that hands it the lock tells this client, and
 //! when a majority has, the claim is looked at: it holds. If each of several claims is handed a
 //! minority, nobody tells anybody anything more; so whoever was handed some is looked at after a moment,
 //! too, and [gives way](super::renew) if need be.
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use super::Shared;
+use super::nodes::NodeSet;
 use crate::backend::{Ask, Kind, WakeUps};
 use crate::lease::{Fence, Owner};
 use crate::name::Name;
@@ -41,8 +42,10 @@ struct Table {
 struct Ballot {
     /// What was asked for, for a node that has forgotten it.
     ask: Ask,
-    /// The nodes that have said that it holds there, one bit each.
-    held: u64,
+    /// The nodes that were asked for it.
+    asked: NodeSet,
+    /// The nodes that have said that it holds there.
+    held: NodeSet,
     /// A look is due in a moment.
     looking: bool,
     /// How often in a row it was looked at in vain.
@@ -55,7 +58,7 @@ struct Ballot {
 
 impl Ballots {
     /// The claim waits.
-    pub(super) fn insert(&self, ask: Ask) {
+    pub(super) fn insert(&self, ask: Ask, asked: NodeSet) {
         let mut table = self.table();
         let claim = ask.wake.claim;
         let key = (ask.kind, ask.name.clone(), ask.owner.clone());
@@ -63,7 +66,8 @@ impl Ballots {
         table.count += 1;
         let ballot = Ballot {
             ask,
-            held: 0,
+            asked,
+            held: NodeSet::default(),
             looking: false,
             looks: 0,
             turn: table.count,
@@ -128,11 +132,11 @@ impl Ballots {
         }
     }
 
-    /// Does something if the claim waits. It cannot be given up meanwhile.
-    pub(super) fn if_waiting(&self, claim: u64, act: impl FnOnce()) {
-        let table = self.table();
-        if table.by_claim.contains_key(&claim) {
-            act();
+    /// Asks some nodes for the claim if it waits, and tells which of them were not asked before. It cannot
+    /// be given up meanwhile.
+    pub(super) fn ask_of(&self, claim: u64, act: impl FnOnce(&mut NodeSet)) {
+        if let Some(ballot) = self.table().by_claim.get_mut(&claim) {
+            act(&mut ballot.asked);
         }
     }
 
@@ -151,7 +155,7 @@ impl Ballots {
     /// It holds on these nodes, as of now.
     pub(super) fn holds(&self, claim: u64, nodes: impl Iterator<Item = usize>) {
         if let Some(ballot) = self.table().by_claim.get_mut(&claim) {
-            ballot.held = nodes.fold(0, |bits, node| bits | 1 << node);
+            ballot.held = nodes.collect();
         }
     }
 
@@ -234,8 +238,8 @@ impl WakeUps for Ear {
         let held = match shared.ballots.table().by_claim.get_mut(&claim) {
             Some(ballot) => {
                 ballot.looks = 0;
-                ballot.held |= 1 << self.node;
-                ballot.held.count_ones() as usize
+                ballot.held.add(self.node);
+                ballot.held.len()
             }
             // Faster than the answer "you are in line": then it is looked at when that is here.
             None => 0,

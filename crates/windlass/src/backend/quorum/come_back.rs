@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use super::held::ask_again;
 use super::node::Node;
 use super::{Over, Round, Shared};
-use crate::backend::{Ask, IfHeld, IfOtherSize, Kind, Occupancy, Pending, Renewal, Share};
+use crate::backend::{IfOtherSize, Kind, Occupancy, Pending, Renewal, Share};
 use crate::lease::Fence;
 
 impl Shared {
@@ -46,20 +47,8 @@ impl Shared {
     }
 
     fn vote_again(self: &Arc<Shared>, claim: &Renewal, nodes: &[usize], share: Share) {
+        let ask = ask_again(claim, share);
         for node in nodes {
-            let ask = Ask {
-                kind: claim.kind,
-                name: claim.name.clone(),
-                owner: claim.owner.clone(),
-                share,
-                ttl: claim.ttl,
-                if_held: IfHeld::Answer,
-                note: claim.note.clone(),
-                heal_missing_ttl: false,
-                record_now: false,
-                renewed: claim.renewed,
-                wake: claim.wake,
-            };
             let id = claim.wake.claim;
             self.ballots.unless_released(&claim.owner, id, || {
                 let answer = self.nodes[*node]

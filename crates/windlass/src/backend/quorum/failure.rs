@@ -39,15 +39,20 @@ impl Failures {
         self.0.iter().any(|(_, error)| error.may_have_happened())
     }
 
-    /// The error, where `done` of the nodes have done as they were asked.
+    /// The error, where all nodes were asked and `done` of them have done as they were asked.
     pub(super) fn error(&self, shared: &Shared, done: usize) -> Error {
+        self.error_of(shared, shared.nodes.len(), done)
+    }
+
+    /// The same where so many were `asked`.
+    pub(super) fn error_of(&self, shared: &Shared, asked: usize, done: usize) -> Error {
         let each = self
             .each(shared)
             .map(|(node, reason)| format!("{node}: {reason}"));
-        let answered = shared.nodes.len() - self.0.len();
+        let answered = asked - self.0.len();
         let message = format!(
             "{answered} of {} nodes answered, and {} must agree; {}",
-            shared.nodes.len(),
+            asked,
             shared.majority,
             each.collect::<Vec<_>>().join("; ")
         );

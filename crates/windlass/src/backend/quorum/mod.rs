@@ -1,8 +1,8 @@
 //! `redlock://` — several independent servers, of which a majority decides.
 //!
 //! A claim is held while a majority of the nodes grants it; two majorities have a node in common, so
-//! two holders exclude each other there. All nodes are asked at once, and whatever a majority cannot
-//! change any more is the answer. How fences grow without a clock is in [`rules::vote`]; who has
+//! two holders exclude each other there. Who is asked, and when, is in [`turnout`]; whatever a majority
+//! cannot change any more is the answer. How fences grow without a clock is in [`rules::vote`]; who has
 //! a vote is in [`node`]; how those who wait are served is in [`ballots`] and [`renew`].
 //!
 //! [`rules::vote`]: crate::backend::rules::vote
@@ -15,20 +15,29 @@ mod come_back;
 mod examine;
 mod failure;
 mod gate;
+mod held;
 mod hint;
 mod latch;
 mod look;
 mod news;
 mod node;
+mod nodes;
 #[cfg(test)]
 mod proof_latch;
 mod register;
 mod release;
 mod renew;
 mod round;
+mod several;
+mod tally;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_few;
+mod turnout;
 mod voter;
+mod voting;
+mod young;
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -43,8 +52,11 @@ pub(crate) use self::address::Address;
 use self::ballots::{Ballots, Ear};
 use self::failure::Failures;
 use self::node::Node;
+use self::nodes::NodeSet;
 use self::round::{Over, Round};
+use self::turnout::Pace;
 pub(crate) use self::voter::{Accept, Confirmed, Kept, Promise, Standing, Voter};
+use self::young::Nursery;
 use super::redis::RedisVoter;
 use super::refused::Refused;
 use super::rules::vote;
@@ -80,6 +92,10 @@ pub(super) struct Shared {
     order: Mutex<()>,
     ballots: Ballots,
     latches: latch::Latches,
+    /// Those who are asked first.
+    preferred: NodeSet,
+    pace: Pace,
+    young: Nursery,
     wakeups: Weak<dyn WakeUps>,
     /// They live as long as the nodes that talk to them.
     _ears: Vec<Arc<Ear>>,
@@ -94,6 +110,18 @@ impl Quorum {
         id: u64,
         wakeups: Weak<dyn WakeUps>,
     ) -> Result<Arc<dyn Backend>> {
+        let quorum = Quorum::meet(address, shown, clock, call_timeout, id, wakeups);
+        Ok(Arc::new(quorum.await?))
+    }
+
+    async fn meet(
+        address: Address,
+        shown: String,
+        clock: Clock,
+        call_timeout: Duration,
+        id: u64,
+        wakeups: Weak<dyn WakeUps>,
+    ) -> Result<Quorum> {
         let in_words = |e: Error| e.with_backend(shown.clone());
         let node_timeout = address.node_timeout.min(call_timeout);
         let (mut nodes, mut ears) = (Vec::new(), Vec::new());
@@ -107,8 +135,13 @@ impl Quorum {
             nodes.push(Arc::new(Node::new(host_of(url), Arc::new(voter))));
             ears.push(ear);
         }
+        let majority = vote::majority(nodes.len());
+        // By their names, so that clients that list them in another order ask the same ones.
+        let mut by_name: Vec<usize> = (0..nodes.len()).collect();
+        by_name.sort_by(|a, b| nodes[*a].name.cmp(&nodes[*b].name));
+        let preferred = by_name.into_iter().take(majority).collect();
         let shared = Arc::new(Shared {
-            majority: vote::majority(nodes.len()),
+            majority,
             nodes,
             max_ttl: address.max_ttl,
             node_timeout,
@@ -120,6 +153,9 @@ impl Quorum {
             order: Mutex::new(()),
             ballots: Ballots::default(),
             latches: latch::Latches::default(),
+            preferred,
+            pace: Pace::default(),
+            young: Nursery::default(),
             wakeups,
             _ears: ears.clone(),
         });
@@ -127,10 +163,10 @@ impl Quorum {
             let _ = ear.shared.set(Arc::downgrade(&shared));
         }
         shared.meet().await.map_err(in_words)?;
-        Ok(Arc::new(Quorum {
+        Ok(Quorum {
             address: shown.into(),
             shared,
-        }))
+        })
     }
 }
 
@@ -235,6 +271,8 @@ impl Shared {
         limit: Duration,
     ) {
         over.now();
+        // A node that takes longer than a node may is given up by its connection.
+        let limit = limit.max(self.node_timeout);
         // Begun here and not when the task gets its turn: what undoes it must come after it.
         round.begin(&mut Context::from_waker(Waker::noop()), |_, _| ());
         if round.silent().next().is_none() {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub(super) struct Node {
     /// Whether it is durable, and how long it had been up at that moment, when it was last asked.
     memory: Mutex<Option<(bool, Duration, Moment)>>,
     debts: Mutex<VecDeque<Debt>>,
+    /// It failed or was late, and has not answered in time since.
+    doubted: AtomicBool,
 }
 
 /// Has no vote yet.
@@ -59,6 +61,7 @@ impl Node {
             checking: tokio::sync::Mutex::new(None),
             memory: Mutex::new(None),
             debts: Mutex::new(VecDeque::new()),
+            doubted: AtomicBool::new(false),
         }
     }
 
@@ -74,7 +77,24 @@ impl Node {
         if let Some(connection) = self.cleared() {
             // Asked here and not when awaited, so that questions leave in the order of asking.
             let answer = question(&*self.voter);
-            return Box::pin(async move { node.same(connection, answer.await?) });
+            // How long it takes matters only if it is in doubt.
+            let doubted = self.doubted.load(Ordering::Relaxed);
+            let probation = doubted.then(|| (Arc::clone(shared), shared.clock.now()));
+            return Box::pin(async move {
+                let answer = answer.await;
+                let answer = answer.and_then(|answer| node.same(connection, answer));
+                match (&answer, probation) {
+                    (Err(_), _) => node.doubt(),
+                    (Ok(_), Some((shared, began))) => {
+                        let took = shared.clock.now().since(began);
+                        if took <= shared.pace.patience(shared.node_timeout) {
+                            node.doubted.store(false, Ordering::Relaxed);
+                        }
+                    }
+                    (Ok(_), None) => {}
+                }
+                answer
+            });
         }
         let (shared, over) = (Arc::clone(shared), over.clone());
         Box::pin(async move {
@@ -99,6 +119,16 @@ impl Node {
             let answer = question(&*node.voter).await?;
             node.same(connection, answer)
         })
+    }
+
+    /// It does not answer as it should.
+    pub(super) fn doubt(&self) {
+        self.doubted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether others had better be asked as well.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.doubted.load(Ordering::Relaxed) || self.cleared().is_none()
     }
 
     /// The connection, if the node is known to have a vote as long as that lasts.

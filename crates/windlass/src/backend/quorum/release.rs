@@ -1,9 +1,10 @@
-//! Giving up claims: on all nodes, whether they answer or not.
+//! Giving up claims: on all nodes where they may be, whether they answer or not.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::node::{Debt, Node};
+use super::young::Young;
 use super::{Failures, Over, Quorum, Round, Shared};
 use crate::backend::{Kind, Pending, Released, WakeAddress};
 use crate::error::Result;
@@ -42,10 +43,21 @@ impl Quorum {
         shared
             .ballots
             .forget(kind, &name, &owner, claim.map(|claim| claim.claim));
-        let limit = shared.node_timeout;
+        let young = match kind {
+            Kind::Lock => shared.young.take(&name, &owner),
+            _ => None,
+        };
+        let asked = young.map_or(shared.everybody(), |young| young.asked);
+        let few = asked != shared.everybody();
+        let limit = match few {
+            // All of them are waited for, so not for as long as a node that is gone would take.
+            true => shared.pace.patience(shared.node_timeout),
+            false => shared.node_timeout,
+        };
         // Whatever a node has of the claim has ended by then.
         let until = shared.clock.now() + shared.max_ttl;
-        let question = |node: &Arc<Node>| -> Pending<'static, Released> {
+        let question = |node: usize| -> Pending<'static, Released> {
+            let node = &shared.nodes[node];
             // Whether it has a vote does not matter: it may have the claim.
             let answer = node.voter.release(kind, name.clone(), owner.clone(), claim);
             let mut owed = Owed {
@@ -67,10 +79,13 @@ impl Quorum {
                 answer
             })
         };
-        let mut round = Round::new(shared.nodes.iter().map(question));
+        let mut round = Round::to_nobody(shared.nodes.len());
+        asked
+            .iter()
+            .for_each(|node| round.ask(node, question(node)));
         let (mut held, mut waiting, mut nothing) = (0, 0, 0);
         let mut failures = Failures::default();
-        let (nodes, majority) = (shared.nodes.len(), shared.majority);
+        let (nodes, majority) = (asked.len(), shared.majority);
         let heard = round.hear(|node, answer| {
             match answer {
                 Ok(Released::WasHeld) => held += 1,
@@ -88,11 +103,22 @@ impl Quorum {
         });
         shared.clock.within(limit, heard).await;
         let answered = held + waiting + nothing;
+        if few {
+            // So that the next one does not wait for them as well.
+            round.silent().for_each(|node| shared.nodes[node].doubt());
+        }
+        let unknown = nodes - answered;
         failures.silent(round.silent());
         // Those that have not answered are waited for, and are owed it if they never do.
-        shared.finish(round, &Over::default(), 2 * limit);
-        if answered < majority {
-            return Err(failures.error(&shared, answered));
+        shared.finish(round, &Over::default(), 2 * shared.node_timeout);
+        // What is left must not be a majority.
+        if unknown >= majority {
+            return Err(failures.error_of(&shared, nodes, answered));
+        }
+        // Nobody says that it was not held, and by the clock it was.
+        let is_valid = |young: Young| shared.clock.now() < young.until;
+        if few && held > 0 && held + unknown >= majority && young.is_some_and(is_valid) {
+            return Ok(Released::WasHeld);
         }
         Ok(match (held, waiting) {
             (held, _) if held >= majority => Released::WasHeld,

@@ -1,6 +1,6 @@
-//! Keeping claims alive: those that are held, and those that wait.
+//! Keeping claims alive: those that are [held](super::held), and those that wait.
 //!
-//! Whoever waits, waits in the lines of all nodes, and may be ahead of the others on some of them. As
+//! Whoever waits, waits in the lines of several nodes, and may be ahead of the others on some of them. As
 //! soon as one claim is handed a majority, all is well, and the others go on waiting where they are.
 //! But several may be handed a minority each; then nobody holds, and nobody would ever let go. So a
 //! claim that finds no holder of a majority gives way on the nodes where it is ahead, unless it has
@@ -12,20 +12,20 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquire::sooner;
 use super::node::Node;
+use super::nodes::NodeSet;
+use super::tally::sooner;
 use super::{Confirmed, Failures, Over, Quorum, Round, Shared};
 use crate::backend::rules::vote::{agreed, next_proposal};
-use crate::backend::{Ask, Pending, Renewal, Renewed};
+use crate::backend::{Ask, Renewal, Renewed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Fence;
-
-/// How long the others are waited for when a majority has renewed.
-const GRACE: Duration = Duration::from_millis(20);
 
 /// What the nodes said in one round of confirming a claim.
 #[derive(Default)]
 pub(super) struct Confirmation {
+    /// Those who have answered.
+    spoken: NodeSet,
     /// The nodes that it holds, and the numbers drawn there.
     pub(super) held: Vec<(usize, u64)>,
     /// Who is ahead of it, on each node where it waits.
@@ -40,8 +40,17 @@ impl Confirmation {
         self.held.iter().map(|(_, number)| *number).collect()
     }
 
-    fn answered(&self) -> usize {
-        self.held.len() + self.ahead.len() + self.gone.len() + self.failures.len()
+    fn take(&mut self, node: usize, answer: Result<Confirmed>) {
+        self.spoken.add(node);
+        match answer {
+            Ok(Confirmed::Held(number)) => self.held.push((node, number.get())),
+            Ok(Confirmed::Waiting { held_for, holder }) => {
+                self.ahead.push(holder);
+                self.held_for = sooner(self.held_for, held_for);
+            }
+            Ok(Confirmed::Gone) => self.gone.push(node),
+            Err(e) => self.failures.add(node, e),
+        }
     }
 
     /// How many nodes each of the others is ahead on.
@@ -128,28 +137,40 @@ impl Shared {
         };
         let mut round = Round::new(self.nodes.iter().map(question));
         let mut heard = Confirmation::default();
-        let enough = round.hear(|node, answer| {
-            match answer {
-                Ok(Confirmed::Held(number)) => heard.held.push((node, number.get())),
-                Ok(Confirmed::Waiting { held_for, holder }) => {
-                    heard.ahead.push(holder);
-                    heard.held_for = sooner(heard.held_for, held_for);
+        let patience = self.pace.patience(limit);
+        for time in [patience, limit - patience] {
+            let enough = round.hear(|node, answer| {
+                heard.take(node, answer);
+                match self.is_enough(&heard) {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
                 }
-                Ok(Confirmed::Gone) => heard.gone.push(node),
-                Err(e) => heard.failures.add(node, e),
+            });
+            if self.clock.within(time, enough).await.is_some() {
+                break;
             }
-            let mine = heard.held.len() >= self.majority;
-            // Somebody has it, or all have spoken: before that, it cannot be told whether nobody has.
-            let theirs = heard.ahead.len() >= self.majority && !heard.is_split(self.majority);
-            match mine || theirs || heard.answered() == self.nodes.len() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+            // So that the next one does not wait for them as well.
+            let late = round.silent();
+            late.for_each(|node| self.nodes[node].doubt());
+            if self.is_enough(&heard) {
+                break;
             }
-        });
-        self.clock.within(limit, enough).await;
+        }
         heard.failures.silent(round.silent());
         self.finish(round, &over, limit);
         heard
+    }
+
+    /// Whether it does not matter what the others say.
+    fn is_enough(&self, heard: &Confirmation) -> bool {
+        let mine = heard.held.len() >= self.majority;
+        // Somebody has it, or all have spoken: before that, it cannot be told whether nobody has.
+        let theirs = heard.ahead.len() >= self.majority && !heard.is_split(self.majority);
+        // Those who would make it whole were not asked for it yet, and the others may never answer.
+        let may_be_whole = heard.held.len() + heard.gone.len() >= self.majority;
+        let unheard = self.everybody().without(heard.spoken);
+        let in_vain = || unheard.iter().all(|node| self.nodes[node].is_in_doubt());
+        mine || theirs || unheard.len() == 0 || may_be_whole && in_vain()
     }
 
     /// Looks after a claim that waits.
@@ -163,9 +184,7 @@ impl Shared {
             let numbers = heard.numbers();
             if let Some(fence) = agreed(&numbers, self.majority) {
                 self.saw(fence);
-                let fence = Fence::new(fence);
-                self.ballots.has(id, turn, fence);
-                return Ok(Renewed::Held { fence });
+                return Ok(self.has_come_to_hold(&ask, turn, Fence::new(fence)));
             }
             numbers.iter().for_each(|number| self.saw(*number));
             for tries in 0..4 {
@@ -173,9 +192,7 @@ impl Shared {
                 heard = self.confirm(&claim, proposal).await;
                 heard.numbers().iter().for_each(|number| self.saw(*number));
                 if let Some(fence) = agreed(&heard.numbers(), self.majority) {
-                    let fence = Fence::new(fence);
-                    self.ballots.has(id, turn, fence);
-                    return Ok(Renewed::Held { fence });
+                    return Ok(self.has_come_to_hold(&ask, turn, Fence::new(fence)));
                 }
                 if heard.held.len() < self.majority {
                     break;
@@ -193,7 +210,9 @@ impl Shared {
             self.ballots.remove(id, turn);
             return Ok(Renewed::Gone);
         }
-        self.line_up_on(&heard.gone, &ask);
+        // As long as somebody has it, the nodes that nobody asked yet are left to that one.
+        let everywhere = heard.is_split(self.majority) || heard.held.len() >= self.majority;
+        self.line_up_on(heard.gone.iter().copied().collect(), &ask, everywhere);
         self.ballots
             .holds(id, heard.held.iter().map(|(node, _)| *node));
         if heard.should_give_way(claim.owner.as_str(), self.majority) {
@@ -222,98 +241,35 @@ impl Shared {
         self.clock.within(self.limit(claim.ttl), all).await;
     }
 
-    /// Nodes that know nothing of a waiting claim get it again, unless it was given up meanwhile.
-    fn line_up_on(self: &Arc<Shared>, nodes: &[usize], ask: &Ask) {
-        // One without a vote is left for the next look.
-        let voting = nodes.iter().map(|node| &self.nodes[*node]);
-        for node in voting.filter(|node| node.cleared().is_some()) {
-            self.ballots.if_waiting(ask.wake.claim, || {
-                let answer = node.voter.vote(ask, Fence::new(self.propose(0)));
+    /// A claim that waited holds: now it is asked for where it was not yet, so that the loss of some
+    /// nodes does no harm.
+    fn has_come_to_hold(self: &Arc<Shared>, ask: &Ask, turn: u64, fence: Fence) -> Renewed {
+        self.ballots.has(ask.wake.claim, turn, fence);
+        self.ballots.ask_of(ask.wake.claim, |asked| {
+            self.ask_in_passing(self.everybody().without(*asked), ask, asked);
+        });
+        Renewed::Held { fence }
+    }
+
+    /// Nodes that know nothing of a waiting claim get it again, unless it was given up meanwhile; those
+    /// that were never asked for it only if it is to be `everywhere`.
+    fn line_up_on(self: &Arc<Shared>, nodes: NodeSet, ask: &Ask, everywhere: bool) {
+        self.ballots.ask_of(ask.wake.claim, |asked| {
+            let nodes = nodes.iter().filter(|node| everywhere || asked.has(*node));
+            self.ask_in_passing(nodes.collect(), ask, asked);
+        });
+    }
+
+    /// Asks some nodes for a claim, and does not wait for what they say.
+    fn ask_in_passing(self: &Arc<Shared>, nodes: NodeSet, ask: &Ask, asked: &mut NodeSet) {
+        for node in nodes.iter() {
+            // One without a vote is left for the next look.
+            if self.nodes[node].cleared().is_some() {
+                asked.add(node);
+                let proposal = Fence::new(self.propose(0));
+                let answer = self.nodes[node].voter.vote(ask, proposal);
                 self.finish(Round::new([answer]), &Over::default(), self.limit(ask.ttl));
-            });
+            }
         }
-    }
-
-    /// Keeps what is held alive: each claim on a majority.
-    async fn renew_held(self: &Arc<Shared>, claims: Vec<Renewal>) -> Vec<Result<Renewed>> {
-        let shortest = claims.iter().map(|claim| claim.ttl).min();
-        // Longer than a vote may take: whoever is late has renewed all the same.
-        let limit = (shortest.unwrap_or(self.node_timeout) / 2).min(self.node_timeout);
-        let over = Over::default();
-        let question = |node: &Arc<Node>| -> Pending<'static, Vec<Result<Renewed>>> {
-            let claims = claims.clone();
-            node.ask(self, &over, move |voter| voter.renew(claims))
-        };
-        let mut round = Round::new(self.nodes.iter().map(question));
-        let mut tallies: Vec<Held> = claims.iter().map(|_| Held::default()).collect();
-        let (nodes, majority) = (self.nodes.len(), self.majority);
-        let mut take = |node: usize, answer: Result<Vec<Result<Renewed>>>| {
-            let mut answers = match answer {
-                Ok(answers) => answers.into_iter(),
-                Err(e) => {
-                    let same = |tally: &mut Held| tally.failures.add(node, e.again());
-                    tallies.iter_mut().for_each(same);
-                    Vec::new().into_iter()
-                }
-            };
-            for (tally, answer) in tallies.iter_mut().zip(&mut answers) {
-                match answer {
-                    Ok(Renewed::Held { .. }) => tally.held += 1,
-                    Ok(Renewed::Waiting { .. }) => tally.not += 1,
-                    Ok(Renewed::Gone) => {
-                        tally.not += 1;
-                        tally.gone.push(node);
-                    }
-                    Err(e) => tally.failures.add(node, e),
-                }
-            }
-            match tallies
-                .iter()
-                .all(|tally| tally.is_certain(nodes, majority))
-            {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        };
-        let certain = self.clock.within(limit, round.hear(&mut take)).await;
-        if certain.is_some() {
-            // Nobody is in a hurry to hear of a renewal, and whoever hands a claim on to another
-            // process should not have one under way.
-            let rest = round.hear(|node, answer| {
-                let _ = take(node, answer);
-                ControlFlow::<()>::Continue(())
-            });
-            self.clock.within(GRACE.min(limit), rest).await;
-        }
-        let silent: Vec<usize> = round.silent().collect();
-        self.finish(round, &over, limit);
-        let each = claims.into_iter().zip(tallies);
-        each.map(|(claim, mut tally)| {
-            if tally.held >= majority {
-                self.come_back(&claim, tally.gone);
-                return Ok(Renewed::Held { fence: claim.fence });
-            }
-            if tally.not > nodes - majority {
-                return Ok(Renewed::Gone);
-            }
-            tally.failures.silent(silent.iter().copied());
-            Err(tally.failures.error(self, tally.held))
-        })
-        .collect()
-    }
-}
-
-/// What the nodes said of one held claim.
-#[derive(Default)]
-struct Held {
-    held: usize,
-    not: usize,
-    gone: Vec<usize>,
-    failures: Failures,
-}
-
-impl Held {
-    fn is_certain(&self, nodes: usize, majority: usize) -> bool {
-        self.held >= majority || self.not > nodes - majority
     }
 }

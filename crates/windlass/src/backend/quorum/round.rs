@@ -1,4 +1,4 @@
-//! Asking all nodes at once, and stopping to listen when the answer is certain.
+//! Asking several nodes at once, and stopping to listen when the answer is certain.
 
 use std::future::poll_fn;
 use std::ops::ControlFlow;
@@ -24,7 +24,7 @@ impl Over {
     }
 }
 
-/// One question to all nodes, each with its answer on the way.
+/// One question to several nodes, each with its answer on the way.
 pub(super) struct Round<T> {
     answers: Vec<Option<Pending<'static, T>>>,
 }
@@ -35,6 +35,18 @@ impl<T: Send + 'static> Round<T> {
         Round {
             answers: answers.into_iter().map(Some).collect(),
         }
+    }
+
+    /// Nobody of so many is asked yet.
+    pub(super) fn to_nobody(nodes: usize) -> Round<T> {
+        Round {
+            answers: (0..nodes).map(|_| None).collect(),
+        }
+    }
+
+    /// Asks one who was not asked yet.
+    pub(super) fn ask(&mut self, node: usize, answer: Pending<'static, T>) {
+        self.answers[node] = Some(answer);
     }
 
     /// Sends what can be sent at once.
@@ -78,7 +90,7 @@ impl<T: Send + 'static> Round<T> {
         .await
     }
 
-    /// The nodes that have not answered.
+    /// The nodes that were asked and have not answered.
     pub(super) fn silent(&self) -> impl Iterator<Item = usize> {
         let silent = |(node, answer): (usize, &Option<_>)| answer.is_some().then_some(node);
         self.answers.iter().enumerate().filter_map(silent)

@@ -24,19 +24,20 @@ impl WakeUps for Deaf {
 }
 
 /// Somebody with a claim, as its keeper would ask for it.
-struct Claimant {
-    store: Arc<dyn ClaimStore>,
+pub(super) struct Claimant {
+    pub(super) store: Arc<dyn ClaimStore>,
     kind: Kind,
-    owner: Owner,
+    pub(super) owner: Owner,
     wake: WakeAddress,
+    record_now: bool,
 }
 
 impl Claimant {
-    fn name() -> Name {
+    pub(super) fn name() -> Name {
         Name::new("test", None, "stock").unwrap()
     }
 
-    async fn ask(&self, if_held: IfHeld) -> Acquired {
+    pub(super) async fn ask(&self, if_held: IfHeld) -> Acquired {
         let ask = Ask {
             kind: self.kind,
             name: Claimant::name(),
@@ -46,21 +47,22 @@ impl Claimant {
             if_held,
             note: None,
             heal_missing_ttl: false,
-            record_now: true,
+            record_now: self.record_now,
+            again: false,
             renewed: true,
             wake: self.wake,
         };
         self.store.acquire(ask).await.unwrap()
     }
 
-    async fn is_granted(&self) -> Fence {
+    pub(super) async fn is_granted(&self) -> Fence {
         match self.ask(IfHeld::Answer).await {
             Acquired::Granted { fence, .. } => fence,
             other => panic!("not granted: {other:?}"),
         }
     }
 
-    async fn lines_up(&self) -> Fence {
+    pub(super) async fn lines_up(&self) -> Fence {
         match self.ask(IfHeld::LineUp).await {
             Acquired::Queued { place, .. } => place,
             other => panic!("not in line: {other:?}"),
@@ -68,7 +70,12 @@ impl Claimant {
     }
 
     /// What it hears when it believes to have that fence, or place.
-    async fn renews(&self, fence: Fence) -> Renewed {
+    pub(super) async fn renews(&self, fence: Fence) -> Renewed {
+        self.store_renews(fence).await.unwrap()
+    }
+
+    /// The same where it may fail.
+    pub(super) async fn store_renews(&self, fence: Fence) -> Option<Renewed> {
         let renewal = Renewal {
             kind: self.kind,
             name: Claimant::name(),
@@ -83,11 +90,11 @@ impl Claimant {
             renewed: true,
         };
         let mut answers = self.store.renew(vec![renewal]).await.unwrap();
-        answers.remove(0).unwrap()
+        answers.remove(0).ok()
     }
 
     /// Renews until it holds: a node that was late may hand it over a moment later.
-    async fn holds(&self, fence: Fence) -> Fence {
+    pub(super) async fn holds(&self, fence: Fence) -> Fence {
         for _ in 0..500 {
             match self.renews(fence).await {
                 Renewed::Held { fence } => return fence,
@@ -98,7 +105,7 @@ impl Claimant {
         panic!("it is never handed over");
     }
 
-    async fn releases(&self) {
+    pub(super) async fn releases(&self) {
         let (name, owner) = (Claimant::name(), self.owner.clone());
         let released = self.store.release(self.kind, name, owner, Some(self.wake));
         assert_eq!(released.await.unwrap(), Released::WasHeld);
@@ -106,14 +113,14 @@ impl Claimant {
 }
 
 /// Three nodes, each behind a proxy.
-struct Bed {
-    nodes: RedlockNodes,
-    proxies: Vec<FaultProxy>,
-    store: Arc<dyn Backend>,
+pub(super) struct Bed {
+    pub(super) nodes: RedlockNodes,
+    pub(super) proxies: Vec<FaultProxy>,
+    pub(super) quorum: Quorum,
 }
 
 impl Bed {
-    async fn open() -> Bed {
+    pub(super) async fn open() -> Bed {
         let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
         let proxy = |node: &RedisServer| FaultProxy::start(node.addr()).unwrap();
         let proxies: Vec<FaultProxy> = nodes.iter().map(proxy).collect();
@@ -121,22 +128,38 @@ impl Bed {
         let url = format!("redlock://{}", hosts.join(","));
         let deaf: Weak<Deaf> = Weak::new();
         let (address, timeout) = (Address::parse(&url).unwrap(), Duration::from_secs(5));
-        let store = Quorum::open(address, url, Clock::system(), timeout, 7, deaf);
-        let store = store.await.unwrap();
+        let quorum = Quorum::meet(address, url, Clock::system(), timeout, 7, deaf);
+        let quorum = quorum.await.unwrap();
         Bed {
             nodes,
             proxies,
-            store,
+            quorum,
         }
     }
 
-    fn claimant(&self, kind: Kind, owner: &str, claim: u64) -> Claimant {
+    pub(super) fn claimant(&self, kind: Kind, owner: &str, claim: u64) -> Claimant {
         Claimant {
-            store: self.store.claims(),
+            store: self.quorum.claims(),
             kind,
             owner: Owner::new(owner).unwrap(),
             wake: WakeAddress { client: 7, claim },
+            record_now: true,
         }
+    }
+
+    /// One that will be renewed soon, as most are.
+    pub(super) fn young(&self, owner: &str, claim: u64) -> Claimant {
+        Claimant {
+            record_now: false,
+            ..self.claimant(Kind::Lock, owner, claim)
+        }
+    }
+
+    /// Whether a node has the lock.
+    pub(super) fn has_it(&self, node: usize) -> bool {
+        let name = Claimant::name();
+        let told = self.nodes.node(node).command(&["EXISTS", name.as_str()]);
+        told.unwrap().trim() != "0"
     }
 }
 
@@ -191,13 +214,7 @@ async fn what_a_cancelled_release_did_not_reach_is_given_back_later() {
     let bed = Bed::open().await;
     let holder = bed.claimant(Kind::Lock, "holder", 1);
     holder.is_granted().await;
-    let has_it = |node: usize| {
-        let told = bed
-            .nodes
-            .node(node)
-            .command(&["EXISTS", Claimant::name().as_str()]);
-        told.unwrap().trim() != "0"
-    };
+    let has_it = |node: usize| bed.has_it(node);
     let everywhere = eventually(Duration::from_secs(20), || async { (0..3).all(has_it) });
     assert!(everywhere.await, "granted on all nodes");
     for cut_off in [0, 1] {

@@ -33,6 +33,10 @@ pub(crate) trait Voter: Send + Sync + fmt::Debug {
     /// Grants, puts in line, or says who has it.
     fn vote(&self, ask: &Ask, proposal: Fence) -> Pending<'static, Acquired>;
 
+    /// The same for several locks, each by itself; they travel together. Each is on its way when this returns. One
+    /// answer for each, in order.
+    fn vote_together(&self, asks: Vec<(Ask, Fence)>) -> Pending<'static, Vec<Result<Acquired>>>;
+
     /// Keeps a claim alive, and draws a number for it if it is held here.
     fn confirm(&self, claim: &Renewal, proposal: Fence) -> Pending<'static, Confirmed>;
 

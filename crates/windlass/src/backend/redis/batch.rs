@@ -122,7 +122,7 @@ impl<D: Decision> Batcher<D> {
                 return tokio::task::unconstrained(call).await;
             }
             let (answer, mut reply) = oneshot::channel();
-            let Some(slot) = batcher.alone() else {
+            let Some(slot) = batcher.alone(decision.draws()) else {
                 return batcher.collect(decision).await;
             };
             let job = Job { decision, answer };
@@ -218,10 +218,10 @@ impl<D: Decision> Batcher<D> {
 
     /// A slot for a caller that meets nobody: nothing collected, nothing on its way, and a
     /// connection that takes the command at once.
-    fn alone(&self) -> Option<SemaphorePermit<'_>> {
+    fn alone(&self, draws: Draws) -> Option<SemaphorePermit<'_>> {
         let idle = self.load.unsent.load(Ordering::Acquire) == 0
             && self.slots.available_permits() == IN_FLIGHT
-            && matches!(&*self.link, Wire::One(link) if link.is_ready(0));
+            && matches!(&*self.link, Wire::One(link) if link.is_ready(0, draws));
         idle.then(|| self.slots.try_acquire().ok()).flatten()
     }
 }
@@ -327,7 +327,7 @@ fn draws<D: Decision>(jobs: &[Job<D>]) -> Draws {
 /// Makes sure that there is a connection, and that fences drawn over it will be high enough.
 async fn get_ready(link: &Arc<link::Link>, draws: Draws) -> Result<(), Failure> {
     link.dial().await?;
-    if draws > Draws::Never && !link.is_ready(0) {
+    if draws > Draws::Never && !link.is_ready(0, draws) {
         // If the server refuses that, it refuses the decision: it is told to those who asked for one.
         let _ = link.assure(0, keys::FENCE, keys::REIGN).await;
     }

@@ -318,10 +318,11 @@ impl Link {
             .clone()
     }
 
-    /// Whether a decision would be sent at once.
-    pub(super) fn is_ready(&self, slot: u16) -> bool {
+    /// Whether a decision that draws so from the counter of `slot` would be sent at once.
+    pub(super) fn is_ready(&self, slot: u16, draws: Draws) -> bool {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        current.as_ref().is_some_and(|live| live.assured.has(slot))
+        let ready = |live: &Live| draws == Draws::Never || live.assured.has(slot);
+        current.as_ref().is_some_and(ready)
     }
 
     /// Which master the other end is, if sentinels have named it and there is a connection.

@@ -463,6 +463,7 @@ mod tests {
             heal_missing_ttl: false,
             renewed: true,
             record_now: true,
+            again: false,
             wake: WakeAddress { client: 1, claim },
         }
     }

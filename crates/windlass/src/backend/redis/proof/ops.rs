@@ -176,6 +176,7 @@ pub(super) fn ask(kind: Kind, name: &Name, op: &Op) -> Ask {
         heal_missing_ttl: false,
         renewed: true,
         record_now,
+        again: false,
         wake: wake(owner, claim),
     }
 }

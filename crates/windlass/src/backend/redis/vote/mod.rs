@@ -164,6 +164,25 @@ impl Voter for RedisVoter {
         Box::pin(async move { acquired(answer.await?, recorded) })
     }
 
+    fn vote_together(&self, asks: Vec<(Ask, Fence)>) -> Pending<'static, Vec<Result<Acquired>>> {
+        let channel = self.redis.link.channel();
+        let vote = |(ask, proposal): (Ask, Fence)| {
+            let answer = self
+                .locks
+                .collect(LockVote::acquire(&ask, channel, proposal));
+            (ask.record_now, answer)
+        };
+        let answers: Vec<_> = asks.into_iter().map(vote).collect();
+        Box::pin(async move {
+            let mut outcomes = Vec::with_capacity(answers.len());
+            for (recorded, answer) in answers {
+                let outcome = answer.await.and_then(|answer| acquired(answer, recorded));
+                outcomes.push(outcome);
+            }
+            Ok(outcomes)
+        })
+    }
+
     fn confirm(&self, claim: &Renewal, proposal: Fence) -> Pending<'static, Confirmed> {
         let channel = self.redis.link.channel();
         let answer: Pending<'static, Value> = match claim.kind {

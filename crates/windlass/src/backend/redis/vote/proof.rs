@@ -89,6 +89,7 @@ fn ask(kind: Kind, name: &Name, n: u64, line_up: bool, weight: u32) -> Ask {
         note: None,
         heal_missing_ttl: false,
         record_now: true,
+        again: false,
         renewed: true,
         wake: wake(n),
     }
