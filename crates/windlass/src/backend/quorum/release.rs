@@ -49,11 +49,6 @@ impl Quorum {
         };
         let asked = young.map_or(shared.everybody(), |young| young.asked);
         let few = asked != shared.everybody();
-        let limit = match few {
-            // All of them are waited for, so not for as long as a node that is gone would take.
-            true => shared.pace.patience(shared.node_timeout),
-            false => shared.node_timeout,
-        };
         // Whatever a node has of the claim has ended by then.
         let until = shared.clock.now() + shared.max_ttl;
         let question = |node: usize| -> Pending<'static, Released> {
@@ -86,27 +81,34 @@ impl Quorum {
         let (mut held, mut waiting, mut nothing) = (0, 0, 0);
         let mut failures = Failures::default();
         let (nodes, majority) = (asked.len(), shared.majority);
-        let heard = round.hear(|node, answer| {
-            match answer {
-                Ok(Released::WasHeld) => held += 1,
-                Ok(Released::WasWaiting) => waiting += 1,
-                Ok(Released::WasGone) => nothing += 1,
-                Err(e) => failures.add(node, e),
+        let patience = shared.pace.patience(shared.node_timeout);
+        for time in [patience, shared.node_timeout - patience] {
+            let heard = round.hear(|node, answer| {
+                match answer {
+                    Ok(Released::WasHeld) => held += 1,
+                    Ok(Released::WasWaiting) => waiting += 1,
+                    Ok(Released::WasGone) => nothing += 1,
+                    Err(e) => failures.add(node, e),
+                }
+                let answered = held + waiting + nothing;
+                // What was held on too few is not to be told from what was waited for, or is gone.
+                let not_held = held + (nodes - answered - failures.len()) < majority;
+                match held >= majority || not_held && answered >= majority {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            });
+            if shared.clock.within(time, heard).await.is_some() {
+                break;
             }
-            let answered = held + waiting + nothing;
-            // What was held on too few is not to be told from what was waited for, or is gone.
-            let not_held = held + (nodes - answered - failures.len()) < majority;
-            match held >= majority || not_held && answered >= majority {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+            // Of a few, every one is waited for. But it is enough if what is left is no majority.
+            if few && nodes - (held + waiting + nothing) < majority {
+                // So that the next one does not wait for them as well.
+                round.silent().for_each(|node| shared.nodes[node].doubt());
+                break;
             }
-        });
-        shared.clock.within(limit, heard).await;
-        let answered = held + waiting + nothing;
-        if few {
-            // So that the next one does not wait for them as well.
-            round.silent().for_each(|node| shared.nodes[node].doubt());
         }
+        let answered = held + waiting + nothing;
         let unknown = nodes - answered;
         failures.silent(round.silent());
         // Those that have not answered are waited for, and are owed it if they never do.
