@@ -150,4 +150,45 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "a_read_write_lock_comes_back_to_a_node_that_missed_it",
         ],
     },
+    Mutant {
+        breaks: "a lock outlives the loss of a node that it began on",
+        file: "backend/quorum/held.rs",
+        from: "|| valid && self.held.len() >= majority",
+        to: "|| valid && self.held.len() > self.held.len() + majority",
+        caught_by: &[
+            "--lib",
+            "a_claim_outlives_the_loss_of_a_node_that_it_began_on",
+        ],
+    },
+    Mutant {
+        breaks: "what was granted later counts only while the grant is valid (quorum)",
+        file: "backend/quorum/held.rs",
+        from: "Some(young) => self.held.and(young.granted),",
+        to: "Some(_) => self.held,",
+        caught_by: &[
+            "--lib",
+            "what_was_granted_later_counts_only_while_the_grant_is_valid",
+        ],
+    },
+    Mutant {
+        breaks: "whoever waits leaves the nodes that nobody asked yet to the holder",
+        file: "backend/quorum/renew.rs",
+        from: "everywhere || asked.has(*node)",
+        to: "everywhere || asked.has(*node) || *node < 64",
+        caught_by: &["--lib", "who_waits_leaves_the_other_nodes_to_the_holder"],
+    },
+    Mutant {
+        breaks: "a claim that waited is asked for everywhere once it holds",
+        file: "backend/quorum/renew.rs",
+        from: "self.ask_in_passing(self.everybody().without(*asked), ask, asked);",
+        to: "self.ask_in_passing(NodeSet::default(), ask, asked);",
+        caught_by: &["--lib", "who_waits_leaves_the_other_nodes_to_the_holder"],
+    },
+    Mutant {
+        breaks: "a node that does not answer is waited for once",
+        file: "backend/quorum/voting.rs",
+        from: "late.for_each(|node| self.nodes[node].doubt());",
+        to: "late.for_each(drop);",
+        caught_by: &["--lib", "who_does_not_answer_is_waited_for_once"],
+    },
 ];
