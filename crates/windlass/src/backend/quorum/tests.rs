@@ -121,11 +121,15 @@ pub(super) struct Bed {
 
 impl Bed {
     pub(super) async fn open() -> Bed {
+        Bed::with("").await
+    }
+
+    pub(super) async fn with(parameters: &str) -> Bed {
         let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
         let proxy = |node: &RedisServer| FaultProxy::start(node.addr()).unwrap();
         let proxies: Vec<FaultProxy> = nodes.iter().map(proxy).collect();
         let hosts: Vec<String> = proxies.iter().map(|p| p.addr().to_string()).collect();
-        let url = format!("redlock://{}", hosts.join(","));
+        let url = format!("redlock://{}{parameters}", hosts.join(","));
         let deaf: Weak<Deaf> = Weak::new();
         let (address, timeout) = (Address::parse(&url).unwrap(), Duration::from_secs(5));
         let quorum = Quorum::meet(address, url, Clock::system(), timeout, 7, deaf);
