@@ -98,6 +98,7 @@ impl Bed {
             note: None,
             heal_missing_ttl: false,
             record_now: false,
+            again: false,
             renewed: true,
             wake: WakeAddress { client: 1, claim },
         }
