@@ -3,10 +3,8 @@
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::future::ready;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::sync::{Mutex, MutexGuard};
-
-use xxhash_rust::xxh3::xxh3_64_with_secret;
 
 use super::{SHARDS, World, guard};
 use crate::backend::Pending;
@@ -17,9 +15,6 @@ use crate::lease::Clock;
 use crate::limit::{Basis, Decision};
 use crate::name::Name;
 
-/// As many bytes as the hash can use.
-const SECRET: usize = 192;
-
 /// What is kept of one limiter.
 struct Limit {
     states: States,
@@ -29,8 +24,7 @@ struct Limit {
 /// All limiters, cut in pieces as [`Shards`](super::Shards) are; but what is hashed is hashed once, to
 /// find the piece and the place in it: a check is short enough that it shows.
 pub(super) struct Limits {
-    /// Drawn anew in each process, so that nobody can choose names that collide.
-    secret: Box<[u8; SECRET]>,
+    hasher: RandomState,
     pieces: Box<[Mutex<Piece>]>,
 }
 
@@ -52,14 +46,16 @@ impl Limits {
             })
         };
         Limits {
-            secret: Box::new(std::array::from_fn(|_| rand::random())),
+            hasher: RandomState::new(),
             pieces: (0..SHARDS).map(|_| piece()).collect(),
         }
     }
 
     #[inline]
     fn of<'a>(&self, name: &'a [u8]) -> (MutexGuard<'_, Piece>, Asked<'a>) {
-        let hash = xxh3_64_with_secret(name, &*self.secret);
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(name);
+        let hash = hasher.finish();
         // The map goes by the highest and the lowest bits.
         let piece = guard(&self.pieces[(hash >> 32) as usize % SHARDS]);
         (piece, Asked { hash, name })
