@@ -93,8 +93,15 @@ impl Asking<'_> {
         let seen = self.inspect(usize::MAX).await?;
         let held = |h: &Holder| h.owner == terms.owner.as_str();
         let holder = seen.holders.into_iter().find(held);
-        let Some((fence, holder)) = holder.and_then(|h| Some((h.fence?, h))) else {
+        let Some(holder) = holder else {
             return Err(not_held());
+        };
+        let Some(fence) = holder.fence else {
+            let message = "it is held, but its fence cannot be told for sure now";
+            let e = Error::new(ErrorKind::OutcomeUnknown, "attach", message)
+                .with_name(self.name)
+                .with_hint("try again, or acquire it as the same owner, which gives it a fence");
+            return Err(self.coordinator.describe(e));
         };
         let note = terms.note.or_else(|| holder.note.as_deref().map(Arc::from));
         let claim = keeper.new_claim(Terms { note, ..terms });
@@ -102,10 +109,13 @@ impl Asking<'_> {
         claim.held_since(fence, sent - holder.age.unwrap_or_default());
         // From here on, being dropped leaves something to clean up.
         let undo = Undo::arm(Arc::clone(keeper), Arc::clone(&claim));
+        // Until there is an answer, the request may arrive after what undoes it.
+        claim.set_unanswered();
         let renewed = keeper
             .take_over(&claim)
             .await
             .map_err(|e| self.coordinator.describe(e.with_operation("attach")))?;
+        claim.set_answered();
         match renewed {
             Renewed::Held { fence } if keeper.hold(&claim, sent, fence, true) => {
                 Ok((Lease::new(undo), holder.weight))

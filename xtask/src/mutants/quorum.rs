@@ -81,7 +81,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a node accepts a value only under the number that it promised last",
         file: "backend/redis/scripts/vote/register.lua",
-        from: "call('HGET', register, 'promised') ~= ARGV[2]",
+        from: "call('HGET', register, 'promised') ~= ARGV[2] .. ' ' .. run",
         to: "not call('HGET', register, 'promised')",
         caught_by: &["--lib", "a_node_of_a_quorum_keeps_what_the_rules_say"],
     },

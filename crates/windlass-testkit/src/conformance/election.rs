@@ -95,7 +95,7 @@ pub async fn observers_see_the_dead_go(stage: &Stage) {
 /// Loss is told in time, as for a lock.
 pub async fn leadership_can_be_lost(stage: &Stage) {
     let (a, b) = (stage.connect().await, stage.connect().await);
-    let election = a.election("boss").ttl(Duration::from_millis(300));
+    let election = a.election("boss").ttl(Duration::from_secs(1));
     let leadership = election.campaign("me").await.unwrap();
     let owner = leadership.owner().to_string();
     assert!(

@@ -172,7 +172,7 @@ pub async fn a_waiter_with_a_short_ttl_keeps_its_place(stage: &Stage) {
         let b = b.clone();
         async move {
             b.lock("stock")
-                .ttl(Duration::from_millis(400))
+                .ttl(Duration::from_millis(600))
                 .acquire()
                 .await
                 .unwrap()
@@ -184,7 +184,7 @@ pub async fn a_waiter_with_a_short_ttl_keeps_its_place(stage: &Stage) {
         async move { a.lock("stock").acquire().await.unwrap() }
     });
     has_waiters(&a, "stock", 2).await;
-    tokio::time::sleep(Duration::from_millis(1600)).await; // four lives of the first claim
+    tokio::time::sleep(Duration::from_millis(1500)).await; // longer than the first claim would live by itself
     assert!(holder.release().await.unwrap().was_held());
     let guard = tokio::time::timeout(SOON, first)
         .await

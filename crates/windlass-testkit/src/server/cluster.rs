@@ -24,6 +24,24 @@ impl RedisCluster {
         Self::start_with(Flavor::Redis, &[])
     }
 
+    /// A cluster of a single node, which has all slots and no replica; and its URL.
+    pub fn of_one() -> io::Result<(RedisServer, String)> {
+        let each = RedisServer::builder().config("cluster-enabled", "yes");
+        let node = each.cluster_bus().start()?;
+        node.command(&["CLUSTER", "ADDSLOTSRANGE", "0", &(SLOTS - 1).to_string()])?;
+        let healthy = || {
+            let info = node.command(&["CLUSTER", "INFO"]).unwrap_or_default();
+            info.contains("cluster_state:ok")
+        };
+        if !eventually_blocking(READY_LIMIT, healthy) {
+            return Err(io::Error::other(format!(
+                "not healthy after {READY_LIMIT:?}"
+            )));
+        }
+        let url = format!("redis+cluster://{}", node.addr());
+        Ok((node, url))
+    }
+
     /// The same with servers of another make, and lines for the configuration of each.
     pub fn start_with(flavor: Flavor, config: &[(&str, &str)]) -> io::Result<RedisCluster> {
         let mut each = RedisServer::builder().binary(flavor);

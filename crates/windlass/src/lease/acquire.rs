@@ -163,7 +163,7 @@ async fn wait_in_line(keeper: &Keeper, claim: &Arc<Claim>, patience: Patience) -
         Some(Waited::Granted) if !claim.terms.renews => {
             // Validity counts from the last heartbeat; who will not renew gets a whole ttl.
             Ok(match Box::pin(keeper.renew_now(claim)).await? {
-                Renewed::Held { .. } => Waited::Granted,
+                Renewed::Held { .. } if clock.now() < claim.held_until() => Waited::Granted,
                 _ => Waited::OutOfLine,
             })
         }

@@ -125,6 +125,11 @@ impl Claim {
         self.unanswered.store(true, Ordering::Relaxed);
     }
 
+    /// All requests for the claim were answered after all.
+    pub(crate) fn set_answered(&self) {
+        self.unanswered.store(false, Ordering::Relaxed);
+    }
+
     /// Whether a request for the claim went unanswered, ever.
     pub(crate) fn was_unanswered(&self) -> bool {
         self.unanswered.load(Ordering::Relaxed)
@@ -169,6 +174,12 @@ impl Claim {
     pub(crate) fn now_held(&self, state: &mut State, sent: Moment, now: Moment) {
         if matches!(state.phase, Phase::Lost | Phase::Ended) {
             return;
+        }
+        // Over by the clock, though nobody was told yet: what was once not held is not held again. (Zero is
+        // a claim that is being taken over.)
+        let end = self.held_until();
+        if state.phase == Phase::Held && end.as_nanos() != 0 && now >= end {
+            return self.now_lost(state);
         }
         state.confirmed = state.confirmed.max(sent);
         if state.phase != Phase::Held {

@@ -220,8 +220,13 @@ impl Keeper {
         let renewal = claim.renewal(&claim.state(), self.clock.now());
         match renewal {
             Some(renewal) => {
-                let renewed = false;
-                self.renew_as(claim, Renewal { renewed, ..renewal }).await
+                let last = Renewal {
+                    renewed: false,
+                    // Whoever takes it over goes by what is stored.
+                    write_anew: true,
+                    ..renewal
+                };
+                self.renew_as(claim, last).await
             }
             None => Ok(Renewed::Gone),
         }
@@ -455,8 +460,11 @@ impl WakeUps for Keeper {
         let mut state = claim.state();
         let now = self.clock.now();
         let next = match (state.phase, fence) {
+            // If the last heartbeat is overdue, the store may have handed it over for less than we think.
             (Phase::Waiting, Some(_))
-                if state.fence == fence && claim.would_be_valid(&state, now) =>
+                if state.fence == fence
+                    && claim.would_be_valid(&state, now)
+                    && now < state.confirmed + claim.terms.ttl / 2 =>
             {
                 claim.handed_over(&mut state, now);
                 self.next_renewal(&claim, &state)

@@ -44,7 +44,7 @@ fn lease_of(cluster: &EtcdCluster, key: &str) -> String {
         .lines()
         .find_map(|line| line.strip_prefix("\"Lease\" : "));
     let lease: i64 = lease.expect("there is such a key").parse().unwrap();
-    format!("{lease:x}")
+    format!("{lease:016x}")
 }
 
 /// Forgets all that has happened so far.

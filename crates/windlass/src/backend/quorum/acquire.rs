@@ -21,7 +21,7 @@ const TRIES: u32 = 12;
 const REVOTES: u32 = 5;
 
 impl Quorum {
-    pub(super) async fn ask_for(shared: Arc<Shared>, ask: Ask) -> Result<Acquired> {
+    pub(super) async fn ask_for(shared: Arc<Shared>, mut ask: Ask) -> Result<Acquired> {
         shared.check(&ask)?;
         let limit = shared.limit(ask.ttl);
         let mut votes = 0;
@@ -54,6 +54,12 @@ impl Quorum {
                         IfHeld::LineUp => Verdict::Queued,
                         IfHeld::Answer => Verdict::Busy,
                     },
+                    // One of the few has failed meanwhile: the others make up for it.
+                    Err(_) if asked != shared.everybody() => {
+                        ask.again = true;
+                        votes += 1;
+                        continue;
+                    }
                     Err(e) => return Err(e),
                 },
                 verdict => verdict,
@@ -89,8 +95,8 @@ impl Quorum {
                     return Ok(Acquired::Refused(refusal));
                 }
                 Verdict::TooFew => {
-                    let done = shared.nodes.len() - tally.failures.len();
-                    return Err(tally.failures.error(&shared, done));
+                    let (asked, failed) = (asked.len(), tally.failures.len());
+                    return Err(tally.failures.error_of(&shared, asked, asked - failed));
                 }
             }
         }

@@ -121,8 +121,12 @@ impl Ballots {
             table.released.pop_front();
         }
         table.released.push_back((owner.clone(), claim));
-        if table.by_key.is_empty() {
+        if table.by_claim.is_empty() {
             return;
+        }
+        // Another claim of the same owner may stand in its place.
+        if let Some(claim) = claim {
+            table.remove(claim);
         }
         let key = (kind, name.clone(), owner.clone());
         if let Some(&waiting) = table.by_key.get(&key)

@@ -171,7 +171,8 @@ pub(super) fn ask_again(claim: &Renewal, share: Share) -> Ask {
         owner: claim.owner.clone(),
         share,
         ttl: claim.ttl,
-        if_held: IfHeld::Answer,
+        // Where somebody who waits came first, it is handed over when that one gives way.
+        if_held: IfHeld::LineUp,
         note: claim.note.clone(),
         heal_missing_ttl: false,
         record_now: false,

@@ -7,7 +7,8 @@ use crate::error::{Error, ErrorKind};
 
 /// The hint of a node that may have forgotten what it granted.
 pub(super) const KEEP: &str = "let the nodes keep what they grant (appendonly yes, appendfsync always, \
-                               no-appendfsync-on-rewrite no): then they vote at once after a start";
+                               no-appendfsync-on-rewrite no): then they vote at once after every \
+                               later start, but not after this one";
 
 /// One hint for all the nodes whose answers do not count.
 pub(super) fn hint(failures: &[(usize, Error)], shared: &Shared) -> String {

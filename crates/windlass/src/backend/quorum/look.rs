@@ -153,8 +153,9 @@ fn usual(mut counts: Vec<u64>) -> u64 {
 /// What several nodes know of one holder.
 fn one_view(views: Vec<Holder>, majority: usize) -> Holder {
     let fences: Vec<u64> = views.iter().filter_map(|h| Some(h.fence?.get())).collect();
+    // Only what a majority gave is a fence: others may get any other number, and whoever takes the claim
+    // over would go on with it.
     let fence = crate::backend::rules::vote::agreed(&fences, majority);
-    let fence = fence.or_else(|| fences.iter().copied().max());
     let mut left: Vec<_> = views.iter().map(|h| h.remaining).collect();
     // The end counts when a majority has let go.
     left.sort_by_key(|left| left.unwrap_or(std::time::Duration::MAX));

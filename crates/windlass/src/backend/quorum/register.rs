@@ -132,7 +132,9 @@ impl Shared {
                     news: None,
                 },
             };
-            match self.accepted(name, accept).await? {
+            let accepted = self.accepted(name, accept).await;
+            // Others may have taken up what an earlier try wrote.
+            match accepted.map_err(|e| if maybe { e.with_part_done(true) } else { e })? {
                 true => return Ok(answer),
                 false => maybe = true,
             }

@@ -62,13 +62,15 @@ impl Confirmation {
         votes
     }
 
-    /// Whether nobody has a majority, and somebody else has more of a claim to it than `owner`.
+    /// Whether somebody else has a majority, and will want the rest of the nodes, should some of those fail;
+    /// or nobody has one, and somebody else has more of a claim to it than `owner`.
     fn should_give_way(&self, owner: &str, majority: usize) -> bool {
         let mine = self.held.len();
         let others = self.others();
         let ahead =
             |(other, votes): (&&str, &usize)| *votes > mine || *votes == mine && **other < *owner;
-        mine > 0 && self.is_split(majority) && others.iter().any(ahead)
+        let has_it = others.values().any(|votes| *votes >= majority);
+        mine > 0 && (has_it || self.is_split(majority) && others.iter().any(ahead))
     }
 
     /// Whether nobody has a majority.

@@ -32,7 +32,7 @@ const MEMORY: u64 = 16;
 pub(super) fn begins_on_few(ask: &Ask) -> bool {
     // It will be renewed early (see `record_now`), and on behalf of the other kinds, or of one that may
     // be anywhere already, it cannot be told what to ask for or where to release it.
-    ask.kind == Kind::Lock && !ask.record_now && !ask.again
+    ask.kind == Kind::Lock && !ask.record_now && !ask.again && !ask.heal_missing_ttl
 }
 
 /// The nodes to ask at first: those of `preferred` if that is enough, or all of them.

@@ -348,9 +348,12 @@ async fn send<D: Decision>(link: &Arc<Wire>, mut jobs: Vec<Job<D>>) {
         let name = first.decision.name().clone();
         let draws = draws(&jobs);
         let command = D::command(jobs.iter().map(|job| &job.decision), &link.fences(&name));
-        let replies = link.decide(&name, &command, draws).await;
+        let all_wait = || jobs.iter().all(|job| !job.answer.is_closed());
+        let replies = link.decide(&name, &command, draws, &all_wait).await;
         let replies = replies.and_then(link::read::<Vec<Value>>);
         match replies {
+            // Not sent (again), because somebody has given up: the others still wait.
+            Err(Failure::Unsent(_)) if !all_wait() => {}
             // Answered before anything ran, so the batch can be sent again.
             Err(failure) if failure.is_unknown_script() && loads < RELOADS => {
                 if let Err(failure) = link.load(D::script(), &command).await {
@@ -383,7 +386,9 @@ async fn decide_alone<D: Decision>(link: &Wire, decision: &D) -> Result<Value> {
     let command = D::command(std::iter::once(decision), &link.fences(name));
     let begun = Instant::now();
     let replies = loop {
-        let replies = link.decide(name, &command, decision.draws()).await;
+        let replies = link
+            .decide(name, &command, decision.draws(), &|| true)
+            .await;
         let replies = replies.and_then(link::read::<Vec<Value>>);
         let again = |replies: &Vec<Value>| replies.iter().any(says_try_again);
         match link.pause_for_move(begun.elapsed()) {

@@ -148,28 +148,40 @@ impl Cluster {
     /// Sends a command to where its key is, or to any node if it has none.
     pub(super) async fn send(self: &Arc<Cluster>, command: &Cmd) -> Result<Value, Failure> {
         match slots::of_command(command) {
-            Some(slot) => self.send_to(slot, command, Draws::Never).await,
+            Some(slot) => self.send_to(slot, command, Draws::Never, &|| true).await,
             None => self.ear().send(command).await,
         }
     }
 
     /// Sends a command to the node that has the slot. If it `draws` fences, those are made sure to be
-    /// higher than any that were given out under another master.
+    /// higher than any that were given out under another master. It is not sent again if it `is_wanted` no
+    /// longer: then what undoes it may have been sent.
     pub(super) async fn send_to(
         self: &Arc<Cluster>,
         slot: u16,
         command: &Cmd,
         draws: Draws,
+        is_wanted: &(dyn Fn() -> bool + Sync),
     ) -> Result<Value, Failure> {
         let begun = Instant::now();
         let mut link = self.owner(slot).await?;
         let mut asking = false;
         let mut looked_again = false;
         let mut pause = PAUSE;
-        for _ in 0..TURNS {
+        for turn in 0..TURNS {
+            if turn > 0 && !is_wanted() {
+                return Err(Failure::Unsent(
+                    (redis::ErrorKind::Io, "given up before it was sent").into(),
+                ));
+            }
             let answer = match (asking, draws) {
-                // Answered there only if all its keys have come: nothing is lost on that way.
-                (true, _) => link.send_asking(command).await,
+                // Answered there only if all its keys have come: nothing is lost on that way. But the
+                // one that they come from may have begun from an old copy.
+                (true, Draws::Never) => link.send_asking(command).await,
+                (true, _) => {
+                    let keys = keys::fences(slot);
+                    link.send_asking_drawing(keys, command, draws).await
+                }
                 (false, Draws::Surely | Draws::Perhaps) => {
                     let keys = || keys::fences(slot);
                     link.send_drawing(slot, keys, command, draws).await
@@ -383,7 +395,20 @@ impl Cluster {
             owners,
             masters,
         });
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&table);
+        let before = {
+            let mut known = self.table.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *known, Arc::clone(&table))
+        };
+        // Whoever has a slot again may have it from somebody who began from an old copy.
+        for slot in 0..SLOTS {
+            let (was, is) = (before.owner_of(slot), table.owner_of(slot));
+            if let (Some(was), Some(is)) = (was, is)
+                && !Arc::ptr_eq(was, is)
+            {
+                was.slot_moved(slot);
+                is.slot_moved(slot);
+            }
+        }
         let known = self.known();
         self.links().retain(|address, link| {
             // One that is no master any more may become one again, under another reign.
@@ -449,8 +474,12 @@ impl Cluster {
 
 impl Table {
     fn owner(&self, slot: u16) -> Option<Arc<Link>> {
+        self.owner_of(slot).cloned()
+    }
+
+    fn owner_of(&self, slot: u16) -> Option<&Arc<Link>> {
         let owner = (*self.owners.get(usize::from(slot))?)?;
-        self.masters.get(usize::from(owner)).cloned()
+        self.masters.get(usize::from(owner))
     }
 }
 

@@ -154,6 +154,24 @@ impl Link {
         answers.pop().unwrap_or(Ok(Value::Nil))
     }
 
+    /// The same, if the command draws fences: not before the counter that has come was raised.
+    pub(super) async fn send_asking_drawing(
+        self: &Arc<Link>,
+        [fences, mark]: [String; 2],
+        command: &Cmd,
+        draws: Draws,
+    ) -> Result<Value, Failure> {
+        if let Some(reign) = self.live().await?.reign {
+            match self.send_asking(&reign.raise(&fences, &mark)).await {
+                Ok(_) => {}
+                Err(failure) if failure.code() == Some("NOPERM") => {}
+                Err(failure) if draws == Draws::Perhaps && failure.is_refusal() => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        self.send_asking(command).await
+    }
+
     /// What the server said. If it says that it is no master, the connection is given up.
     fn told(&self, live: &Live, value: Value) -> Result<Value, Failure> {
         let Value::ServerError(e) = value else {

@@ -151,7 +151,11 @@ impl Redis {
         for ask in &asks {
             command.arg(ask.owner.as_str()).arg(self.fresh_record(ask));
         }
-        let decide = async || self.link.decide(&first.name, &command, Draws::Surely).await;
+        let decide = async || {
+            self.link
+                .decide(&first.name, &command, Draws::Surely, &|| true)
+                .await
+        };
         let answer = match decide().await {
             Err(failure) if failure.is_unknown_script() => {
                 self.link.load(&script::LOCK_ALL, &command).await?;

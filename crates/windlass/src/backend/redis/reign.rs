@@ -57,8 +57,8 @@ impl Reign {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Draws {
     Never,
-    /// Not usually, and it must be tried even on a server that refuses to raise the counter (having no
-    /// memory left, say): such a server would refuse to draw from it, too.
+    /// Not usually, and it must be tried even on a server that refuses to raise the counter: one that takes
+    /// no writes refuses to draw from it, too. (One that has no memory left raises it all the same.)
     Perhaps,
     Surely,
 }

@@ -75,7 +75,7 @@ impl Wire {
             Wire::One(link) => link.send(command).await,
             Wire::Many(cluster) => {
                 cluster
-                    .send_to(keys::slot(name), command, Draws::Never)
+                    .send_to(keys::slot(name), command, Draws::Never, &|| true)
                     .await
             }
         }
@@ -89,6 +89,7 @@ impl Wire {
         name: &Name,
         command: &Cmd,
         draws: Draws,
+        is_wanted: &(dyn Fn() -> bool + Sync),
     ) -> Result<Value, Failure> {
         match self {
             Wire::One(link) if draws > Draws::Never => {
@@ -96,7 +97,10 @@ impl Wire {
                 link.send_drawing(0, keys, command, draws).await
             }
             Wire::One(link) => link.send(command).await,
-            Wire::Many(cluster) => cluster.send_to(keys::slot(name), command, draws).await,
+            Wire::Many(cluster) => {
+                let slot = keys::slot(name);
+                cluster.send_to(slot, command, draws, is_wanted).await
+            }
         }
     }
 

@@ -11,8 +11,8 @@
 //! This is the Synod protocol of Lamport's "Paxos made simple", with a value that each round computes from
 //! the one before. It needs no clock. It needs that nodes remember what they accepted: one that may have
 //! forgotten is not heard until it has accepted something again, or anything that it can have forgotten
-//! has ended. That it forgets a promise does no harm: it accepts nothing without one, and the counter that
-//! numbers come from only rises.
+//! has ended. That it forgets a promise does no harm: it accepts nothing without one, one that it
+//! finds on its disk from before is void, and the counter that numbers come from only rises.
 
 use super::vote::{agreed, draw};
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use windlass_testkit::RedisServer;
+use windlass_testkit::{RedisCluster, RedisServer};
 
 use self::model::{Model, Seen};
 use self::ops::{Op, cases};
@@ -145,29 +145,53 @@ fn close(model: Option<Duration>, real: Option<Duration>) -> TestCaseResult {
     Ok(())
 }
 
-/// Runs it against the one server that all cases share, under a name of its own: nothing is ever flushed.
-fn check_for_real(kind: Kind, ops: Vec<Op>) -> TestCaseResult {
-    static RUNTIME: OnceLock<(tokio::runtime::Runtime, RedisServer)> = OnceLock::new();
-    static REAL: tokio::sync::Mutex<Option<Real>> = tokio::sync::Mutex::const_new(None);
-    let (runtime, server) = RUNTIME.get_or_init(|| {
+/// A server that all cases share, each under a name of its own: nothing is ever flushed.
+struct Shared {
+    runtime: tokio::runtime::Runtime,
+    /// One case at a time: what it hears is its own.
+    real: tokio::sync::Mutex<Real>,
+}
+
+impl Shared {
+    fn new(start: impl FnOnce() -> std::io::Result<(RedisServer, String)>) -> Shared {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .unwrap();
-        (runtime, RedisServer::start().unwrap())
-    });
-    runtime.block_on(async {
-        // One case at a time: what it hears is its own.
-        let mut real = REAL.lock().await;
-        let real = match &*real {
-            Some(real) => real,
-            None => real.insert(Real::connect(server).await),
-        };
-        assert_eq!(real.backend.capabilities().kind, "redis");
-        let name = Name::new("test", None, &format!("case-{:x}", rand::random::<u128>()));
-        check(real, kind, name.unwrap(), ops).await
+        let (server, url) = start().unwrap();
+        let real = runtime.block_on(Real::connect(server, &url));
+        Shared {
+            runtime,
+            real: tokio::sync::Mutex::new(real),
+        }
+    }
+
+    fn check(&self, kind: Kind, ops: Vec<Op>) -> TestCaseResult {
+        self.runtime.block_on(async {
+            let real = self.real.lock().await;
+            let name = Name::new("test", None, &format!("case-{:x}", rand::random::<u128>()));
+            check(&real, kind, name.unwrap(), ops).await
+        })
+    }
+}
+
+/// One server.
+fn one() -> &'static Shared {
+    static ONE: OnceLock<Shared> = OnceLock::new();
+    ONE.get_or_init(|| {
+        Shared::new(|| {
+            let server = RedisServer::start()?;
+            let url = server.url();
+            Ok((server, url))
+        })
     })
+}
+
+/// A node of a cluster, where keys may be on their way, and some scripts go other ways.
+fn node() -> &'static Shared {
+    static NODE: OnceLock<Shared> = OnceLock::new();
+    NODE.get_or_init(|| Shared::new(RedisCluster::of_one))
 }
 
 proptest! {
@@ -175,7 +199,16 @@ proptest! {
 
     #[test]
     fn the_scripts_decide_as_the_rules_do((kind, ops) in cases()) {
-        check_for_real(kind, ops)?;
+        one().check(kind, ops)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_scripts_decide_as_the_rules_do_in_a_cluster((kind, ops) in cases()) {
+        node().check(kind, ops)?;
     }
 }
 
@@ -196,6 +229,7 @@ fn whoever_is_handed_something_holds_it_until_its_claim_ends() {
             claim: None,
         };
         let ops = vec![acquire(0), acquire(1), Op::Age { owner: 1 }, release];
-        check_for_real(kind, ops).unwrap();
+        one().check(kind, ops.clone()).unwrap();
+        node().check(kind, ops).unwrap();
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Real {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) claims: Arc<dyn ClaimStore>,
     pub(super) woken: Arc<Woken>,
-    pub(super) server: &'static RedisServer,
+    pub(super) server: RedisServer,
 }
 
 #[derive(Default)]
@@ -46,11 +46,11 @@ impl Hears for Woken {
 }
 
 impl Real {
-    pub(super) async fn connect(server: &'static RedisServer) -> Real {
+    pub(super) async fn connect(server: RedisServer, url: &str) -> Real {
         let woken = Arc::new(Woken::default());
         let weak: Weak<Woken> = Arc::downgrade(&woken);
         let timeout = Duration::from_secs(5);
-        let backend = Redis::open(&server.url(), timeout, rand::random(), weak)
+        let backend = Redis::open(url, timeout, rand::random(), weak)
             .await
             .unwrap();
         Real {

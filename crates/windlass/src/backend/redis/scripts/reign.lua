@@ -18,12 +18,16 @@ local reign, noted = string.match(call('GET', KEYS[2]) or '', '^(%S+) ?(%d*)$')
 noted = tonumber(noted or '')
 local epoch = tonumber(ARGV[3])
 local is_same = reign == ARGV[1]
-local newer = epoch and noted and math.max(epoch - noted, 0) or 0
+-- Without a note nobody knows for which number it was raised last: for none, unless it was for this reign.
+local newer = epoch and math.max(epoch - (noted or is_same and epoch or 0), 0) or 0
 if is_same and newer == 0 and (noted or not epoch) then
   return 0
 end
 -- Never lower: numbers are compared with the highest that the counter was raised for.
 local note = math.max(epoch or -1, noted or -1)
+-- A server that is full refuses a script that begins with what may take memory, and lets go on one that has
+-- begun otherwise. Others draw there after such a beginning, so the raise must come through as well.
+call('DEL', KEYS[2])
 call('SET', KEYS[2], note < 0 and ARGV[1] or string.format('%s %.0f', ARGV[1], note))
 if (is_same and newer == 0) or call('EXISTS', KEYS[1]) == 0 then
   return 0

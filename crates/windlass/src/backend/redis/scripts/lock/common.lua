@@ -6,7 +6,9 @@
 -- Decisions of one batch were all under way at once, so taking the common ones first is one of the
 -- orders in which they may have come.
 
-local replies, undecided = {}, {}
+-- Of a lock with something undecided nothing more is taken here: a release must not overtake a request of the
+-- same owner.
+local replies, undecided, left = {}, {}, {}
 do
   local pcall_redis = redis.pcall
   local arity = {A = 3, N = 3, R = 1, B = 0}
@@ -32,7 +34,8 @@ do
           end
         end
       end
-    elseif letter == 'R' and ARGV[arg + 2] == '' and pcall_redis('GET', lock) == owner then
+    elseif letter == 'R' and ARGV[arg + 2] == '' and not left[lock]
+      and pcall_redis('GET', lock) == owner then
       local decided, next_holder = pcall(hand_over, lock, line, claim, owner)
       if decided then
         if next_holder then
@@ -48,6 +51,7 @@ do
       replies[n] = reply
     else
       undecided[#undecided + 1] = {n = n, key = key, arg = arg}
+      left[lock] = true
     end
     key = key + 3
     arg = arg + 2 + arity[letter]

@@ -15,7 +15,9 @@
 -- this node has given, and one more than the highest otherwise. So no number is given twice.
 
 local drawn
-local replies, undecided = {}, {}
+-- Of a lock with something undecided nothing more is taken here: a release must not overtake a request of the
+-- same owner.
+local replies, undecided, left = {}, {}, {}
 do
   local pcall_redis = redis.pcall
   local arity = {A = 4, N = 3, R = 1, B = 0, D = 4, Y = 4}
@@ -39,7 +41,8 @@ do
           end
         end
       end
-    elseif letter == 'R' and ARGV[arg + 2] == '' and pcall_redis('GET', lock) == owner then
+    elseif letter == 'R' and ARGV[arg + 2] == '' and not left[lock]
+      and pcall_redis('GET', lock) == owner then
       if hand_over(lock, line, claim, owner) then
         call('DEL', claim)
       else
@@ -52,6 +55,7 @@ do
       replies[n] = reply
     else
       undecided[#undecided + 1] = {n = n, key = key, arg = arg}
+      left[lock] = true
     end
     key = key + 3
     arg = arg + 2 + arity[letter]

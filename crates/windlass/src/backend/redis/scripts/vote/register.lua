@@ -12,7 +12,10 @@
 -- it: one that forgot may have old things on its disk).
 -- Atomic because nobody may come between the look at the promise and the value that it allows.
 
-local register, joined = KEYS[1], KEYS[3]
+local register = KEYS[1]
+-- A promise is of one run of the server: one that comes from an old copy on its disk was given before what the
+-- server has forgotten, and is void.
+local run = call('GET', KEYS[3]) or ''
 -- A promise is worth nothing without its value soon; until then it is all there is.
 local PROMISE_MS = 60000
 
@@ -20,7 +23,7 @@ local function kept(answer)
   local seen = call('HMGET', register, 'ballot', 'value', 'run')
   if seen[1] then
     local left = call('PTTL', register)
-    local this = seen[3] == (call('GET', joined) or '') and 1 or 0
+    local this = seen[3] == run and 1 or 0
     answer[#answer + 1] = tonumber(seen[1])
     answer[#answer + 1] = seen[2]
     answer[#answer + 1] = left
@@ -36,17 +39,17 @@ end
 if ARGV[1] == 'promise' then
   proposal = tonumber(ARGV[2])
   local number = draw()
-  call('HSET', register, 'promised', digits(number))
+  call('HSET', register, 'promised', digits(number) .. ' ' .. run)
   if call('PTTL', register) < 0 then
     call('PEXPIRE', register, PROMISE_MS)
   end
   return kept({number})
 end
 
-if call('HGET', register, 'promised') ~= ARGV[2] then
+if call('HGET', register, 'promised') ~= ARGV[2] .. ' ' .. run then
   return 0
 end
-call('HSET', register, 'ballot', ARGV[2], 'value', ARGV[3], 'run', call('GET', joined) or '')
+call('HSET', register, 'ballot', ARGV[2], 'value', ARGV[3], 'run', run)
 call('PEXPIRE', register, ARGV[4])
 if ARGV[5] ~= '' then
   redis.pcall('PUBLISH', ARGV[5], '')
