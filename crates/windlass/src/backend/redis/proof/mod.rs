@@ -75,7 +75,7 @@ async fn check(real: &Real, kind: Kind, name: Name, ops: Vec<Op>) -> TestCaseRes
     let mut places = BTreeMap::new();
     for op in &ops {
         let expected = model.apply(kind, &name, op);
-        let told = real.apply(kind, &name, op, &places).await;
+        let told = real.apply(kind, &name, op, &places, &expected).await;
         fences.same(kind, &expected.seen, &told.seen)?;
         if let (Op::Acquire { owner, .. }, Seen::Granted(f) | Seen::Queued(f)) = (op, &told.seen) {
             places.insert(*owner, *f);

@@ -67,6 +67,7 @@ impl Real {
         name: &Name,
         op: &Op,
         places: &BTreeMap<u64, Fence>,
+        expected: &Told,
     ) -> Told {
         let (seen, left) = match op {
             Op::Acquire { .. } => {
@@ -115,6 +116,16 @@ impl Real {
                 (Seen::Nothing, None)
             }
         };
+        // In a cluster they come over another connection than the answer.
+        let all_heard = || {
+            let wakes = self.woken.wakes.lock().unwrap().len();
+            wakes >= expected.wakes.len()
+                && (!expected.news || *self.woken.news.lock().unwrap() > 0)
+        };
+        let start = std::time::Instant::now();
+        while !all_heard() && start.elapsed() < Duration::from_secs(2) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         Told {
             seen,
             wakes: std::mem::take(&mut *self.woken.wakes.lock().unwrap()),
