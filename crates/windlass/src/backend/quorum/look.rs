@@ -172,7 +172,28 @@ fn one_view(views: Vec<Holder>, majority: usize) -> Holder {
 
 #[cfg(test)]
 mod tests {
-    use super::usual;
+    use super::{Holder, one_view, usual};
+    use crate::lease::Fence;
+
+    /// Who takes a claim over goes on with its fence, so that must be one.
+    #[test]
+    fn only_what_a_majority_gave_is_a_fence() {
+        let view = |fence| Holder {
+            owner: "me".to_owned(),
+            fence: Some(Fence::new(fence)),
+            weight: 1,
+            note: None,
+            age: None,
+            remaining: None,
+        };
+        let fence = |fences: &[u64]| {
+            let views = fences.iter().copied().map(view).collect();
+            one_view(views, 2).fence.map(Fence::get)
+        };
+        assert_eq!(fence(&[7, 7, 8]), Some(7));
+        assert_eq!(fence(&[7, 8]), None);
+        assert_eq!(fence(&[8, 8]), Some(8));
+    }
 
     #[test]
     fn one_line_that_is_too_long_or_too_short_does_not_count() {

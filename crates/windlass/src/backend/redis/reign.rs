@@ -196,6 +196,38 @@ mod tests {
         assert_eq!(fence(&strange), fence(&anew) + 65536 * STEP);
     }
 
+    /// Whoever gives up a place there may draw for the next one: such scripts begin with what takes no memory.
+    #[test]
+    fn a_full_server_raises_its_counter_too() {
+        let throne = Throne(RedisServer::start().unwrap());
+        let copy = throne.begin(&(AHEAD.to_owned(), String::new()), 1, Some(1));
+        throne.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        assert!(throne.0.command(&["SET", "x", "1"]).is_err(), "it is full");
+        let raise = Reign {
+            id: Arc::from(format!("{:040x}", 2)),
+            epoch: Some(2),
+        }
+        .raise("f", "m");
+        let words = raise.args_iter().map(|word| match word {
+            redis::Arg::Simple(word) => std::str::from_utf8(word).unwrap(),
+            _ => unreachable!("all words are plain"),
+        });
+        throne.command(&words.collect::<Vec<_>>());
+        assert_eq!(fence(&throne.copy()), fence(&copy) + STEP);
+    }
+
+    /// Nobody knows for which numbers it was raised, so it is raised for all.
+    #[test]
+    fn a_mark_without_a_number_counts_as_none() {
+        let throne = Throne(RedisServer::start().unwrap());
+        let plain = throne.begin(&(AHEAD.to_owned(), String::new()), 1, None);
+        let (one, other) = (
+            throne.begin(&plain, 2, Some(5)),
+            throne.begin(&plain, 3, Some(6)),
+        );
+        assert!(fence(&other) >= fence(&one) + STEP);
+    }
+
     #[test]
     fn slots_do_not_stand_for_each_other() {
         let assured = Assured::new();

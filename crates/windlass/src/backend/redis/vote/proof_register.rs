@@ -89,3 +89,50 @@ proptest! {
         })?;
     }
 }
+
+/// A server that was restored from an old copy finds promises there that were given before what it forgot.
+#[tokio::test]
+async fn a_promise_of_another_run_is_void() {
+    let server = RedisServer::start().unwrap();
+    let name = Name::new("test", None, "register").unwrap();
+    let voter = RedisVoter::new(
+        &server.url(),
+        Duration::from_secs(5),
+        7,
+        Weak::<Deaf>::new(),
+    )
+    .unwrap();
+    let accept = |number| Accept {
+        number,
+        value: [1].into(),
+        keep: Duration::from_secs(600),
+        news: None,
+    };
+    let joined = |run: &str| {
+        server
+            .command(&["SET", "windlass:quorum:joined", run])
+            .unwrap();
+    };
+    joined("one");
+    let old = voter
+        .promise(name.clone(), Fence::new(START))
+        .await
+        .unwrap();
+    joined("two");
+    assert!(
+        !voter
+            .accept(name.clone(), accept(old.number))
+            .await
+            .unwrap()
+    );
+    let new = voter
+        .promise(name.clone(), Fence::new(START))
+        .await
+        .unwrap();
+    assert!(
+        voter
+            .accept(name.clone(), accept(new.number))
+            .await
+            .unwrap()
+    );
+}
