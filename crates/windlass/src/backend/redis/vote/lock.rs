@@ -175,3 +175,47 @@ fn rest(claim: &Renewal, channel: &str) -> String {
     let note = claim.note.as_deref();
     record::without_fence(claim.ttl, claim.age, channel, claim.wake.claim, note)
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_testkit::RedisServer;
+
+    use super::*;
+
+    /// Whoever asked twice, and gave up, must not be left with what the second request got.
+    #[test]
+    fn in_one_batch_a_release_does_not_overtake_a_request_of_its_owner() {
+        let server = RedisServer::start().unwrap();
+        let name = Name::new("test", None, "stock").unwrap();
+        let owner = Owner::new("host:1:00000000000000000000000000000007").unwrap();
+        let vote = |verb| LockVote {
+            name: name.clone(),
+            owner: Some(owner.clone()),
+            verb,
+        };
+        let record = || "60000 0 channel 1 ".to_owned();
+        let acquire = || vote(Verb::Acquire(60_000, "q", record(), Fence::new(5)));
+        let run = |batch: &[LockVote]| {
+            let command = LockVote::command(batch.iter(), keys::FENCE);
+            let mut words: Vec<String> = command
+                .args_iter()
+                .map(|word| match word {
+                    redis::Arg::Simple(word) => String::from_utf8(word.to_vec()).unwrap(),
+                    _ => unreachable!("all words are plain"),
+                })
+                .collect();
+            words[0] = "EVAL".to_owned();
+            words[1] = script::VOTE_LOCK.source().to_owned();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            server.command(&words).unwrap();
+        };
+        run(&[acquire()]);
+        assert_eq!(server.command(&["GET", "stock"]).unwrap(), owner.as_str());
+        run(&[acquire(), vote(Verb::Release(String::new()))]);
+        assert_eq!(server.command(&["EXISTS", "stock"]).unwrap(), "0");
+        assert_eq!(
+            server.command(&["EXISTS", &keys::line(&name)]).unwrap(),
+            "0"
+        );
+    }
+}
