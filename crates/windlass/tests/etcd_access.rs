@@ -405,10 +405,8 @@ async fn tls_and_certificates() {
     assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn users_and_passwords() {
-    let cluster = EtcdCluster::start().unwrap();
-    let open = windlass::connect(&cluster.url()).await.unwrap();
+/// There are root and ann, who may use nothing but the locks of "stock" and within it.
+fn let_ann_use_stock(cluster: &EtcdCluster) {
     for args in [
         &["user", "add", "root:s3cret"][..],
         &["user", "grant-role", "root", "root"],
@@ -427,6 +425,35 @@ async fn users_and_passwords() {
     ] {
         cluster.ctl(args).unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_needs_no_more_than_its_own_keys_however_long_it_stays() {
+    let cluster = EtcdCluster::start().unwrap();
+    let_ann_use_stock(&cluster);
+    let url = format!("etcd://ann:p4ss@{}", cluster.addr(0));
+    let ann = windlass::connect(&url).await.unwrap();
+    let first = ann.lock("stock").acquire().await.unwrap();
+    let short = ann.lock("stock/short").ttl(1000 * MS).acquire().await;
+    let short = short.unwrap();
+    // By then, the lease of the first does not last for a whole ttl any more.
+    tokio::time::sleep(2000 * MS).await;
+    let second = ann.lock("stock/2").acquire().await.unwrap();
+    tokio::time::sleep(1500 * MS).await; // several renewals of the short one
+    let both = ann.locks(["stock/3", "stock/4"]).acquire().await.unwrap();
+    first.renew().await.unwrap();
+    for guard in [first, short, second] {
+        assert!(guard.is_held());
+        assert!(guard.release().await.unwrap().was_held());
+    }
+    assert!(both.release().await.unwrap().was_held());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_and_passwords() {
+    let cluster = EtcdCluster::start().unwrap();
+    let open = windlass::connect(&cluster.url()).await.unwrap();
+    let_ann_use_stock(&cluster);
     let host = cluster.addr(0);
     let root = windlass::connect(&format!("etcd://root:s3cret@{host}"))
         .await

@@ -52,7 +52,7 @@ impl ClaimStore for Etcd {
             if acquired.as_ref().is_err_and(is_without_lease) {
                 store.leases.forget_memories();
                 if let Some(track) = store.untrack(layout.key(), None) {
-                    store.doubt(&track.lease);
+                    store.doubt(&track.lease, layout.key());
                 }
             }
             acquired

@@ -9,6 +9,8 @@
 //! that passed it on had told of before: then the cluster had no other leader in the meantime, and whoever
 //! leads next lets every lease live for its whole ttl from then on. It must be that member's own word. What
 //! another one has told says nothing about a member that was cut off, and still takes itself for the leader.
+//! What is read does not matter, but a user may not be allowed to read anything else than its own claims: so
+//! whoever needs a lease says for which key.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -79,16 +81,16 @@ impl Leases {
     }
 
     /// The lease that claims of this ttl share, certain to live for as long as one that begins now.
-    pub(super) async fn shared(self: &Arc<Leases>, ttl: Duration) -> Result<Arc<Lease>> {
+    pub(super) async fn shared(self: &Arc<Leases>, ttl: Duration, key: &str) -> Result<Arc<Lease>> {
         let class = seconds(ttl + SLACK);
         loop {
             if let Some(lease) = self.class(class) {
                 let now = self.clock.now();
                 if lease.covers(now, ttl) {
-                    self.renew_early(&lease, now, ttl);
+                    self.renew_early(&lease, now, ttl, key);
                     return Ok(lease);
                 }
-                if self.cover(&lease, ttl).await? {
+                if self.cover(&lease, ttl, key).await? {
                     return Ok(lease);
                 }
             }
@@ -160,7 +162,7 @@ impl Leases {
     }
 
     /// Renews in the background what would soon have to be renewed while somebody waits.
-    fn renew_early(self: &Arc<Leases>, lease: &Arc<Lease>, now: Moment, ttl: Duration) {
+    fn renew_early(self: &Arc<Leases>, lease: &Arc<Lease>, now: Moment, ttl: Duration, key: &str) {
         let spare = lease.lives_until().since(now + ttl);
         if spare >= (lease.ttl.saturating_sub(ttl)) / 2
             || lease.renewing.swap(true, Ordering::SeqCst)
@@ -168,47 +170,48 @@ impl Leases {
             return;
         }
         let (leases, lease) = (Arc::clone(self), Arc::clone(lease));
+        let key = key.to_owned();
         self.runtime.spawn(async move {
             // Whoever needs it hears of a failure then.
-            let _ = leases.renew(&lease).await;
+            let _ = leases.renew(&lease, &key).await;
             lease.renewing.store(false, Ordering::SeqCst);
         });
     }
 
     /// Renews if need be, so that the lease is certain to live for `ttl` from now on. False if it is gone.
-    pub(super) async fn cover(&self, lease: &Arc<Lease>, ttl: Duration) -> Result<bool> {
+    pub(super) async fn cover(&self, lease: &Arc<Lease>, ttl: Duration, key: &str) -> Result<bool> {
         let _one_at_a_time = lease.turn.lock().await;
         if !lease.covers(self.clock.now(), ttl) {
-            self.renew(lease).await?;
+            self.renew(lease, key).await?;
         }
         Ok(lease.covers(self.clock.now(), ttl))
     }
 
     /// Renews, and makes sure that it counts.
-    pub(super) async fn renew(&self, lease: &Arc<Lease>) -> Result<()> {
-        let renewing = self.keep_alive(lease).await?;
-        let term = self.read_nothing().await?;
+    pub(super) async fn renew(&self, lease: &Arc<Lease>, key: &str) -> Result<()> {
+        let renewing = self.keep_alive(lease, key).await?;
+        let term = self.read_term(key).await?;
         self.count(lease, renewing, term)
     }
 
     /// A linearizable read, for the term that it finds.
-    async fn read_nothing(&self) -> Result<u64> {
-        let nothing = RangeRequest {
-            key: vec![0],
+    async fn read_term(&self, key: &str) -> Result<u64> {
+        let read = RangeRequest {
+            key: key.into(),
             count_only: true,
             ..RangeRequest::default()
         };
-        let read = self.link.range(nothing).await?;
+        let read = self.link.range(read).await?;
         Ok(read.header.unwrap_or_default().raft_term)
     }
 
     /// Asks to let the lease live on. That counts only when a later read has found the same term:
     /// see [`count`](Leases::count).
-    pub(super) async fn keep_alive(&self, lease: &Arc<Lease>) -> Result<Renewing> {
+    pub(super) async fn keep_alive(&self, lease: &Arc<Lease>, key: &str) -> Result<Renewing> {
         for _ in 0..2 {
             let open = self.link.open().await?;
             if open.term() == 0 {
-                self.read_nothing().await?; // this member has not told of any yet
+                self.read_term(key).await?; // this member has not told of any yet
             }
             let term = open.term();
             let sent = self.clock.now();

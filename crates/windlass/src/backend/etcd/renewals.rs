@@ -42,18 +42,22 @@ impl Store {
             }
         }
         // Each lease once, however many claims are on it.
-        let mut leases: HashMap<i64, Arc<Lease>> = HashMap::new();
+        let mut leases: HashMap<i64, (Arc<Lease>, &str)> = HashMap::new();
         let now = self.clock.now();
         for check in &checks {
             if !check.lease.covers(now, check.renewal.ttl) {
-                leases.insert(check.lease.id, Arc::clone(&check.lease));
+                leases.insert(
+                    check.lease.id,
+                    (Arc::clone(&check.lease), check.layout.key()),
+                );
             }
         }
-        let kept = leases
-            .values()
-            .map(|lease| Box::pin(async move { (lease.id, self.leases.keep_alive(lease).await) }));
+        let kept = leases.values().map(|(lease, key)| {
+            Box::pin(async move { (lease.id, self.leases.keep_alive(lease, key).await) })
+        });
         let kept: HashMap<i64, Result<Renewing>> =
             join_all(kept.collect()).await.into_iter().collect();
+        let leases: Vec<Arc<Lease>> = leases.into_values().map(|(lease, _)| lease).collect();
         let (checks, chunks) = self.sort_out(checks, &kept, &mut answers);
         let views = Views::default();
         let chunks = chunks.into_iter();
@@ -63,7 +67,7 @@ impl Store {
                 answers[at] = Some(answer);
             }
         }
-        for lease in leases.values().filter(|lease| lease.shared) {
+        for lease in leases.iter().filter(|lease| lease.shared) {
             self.sweep(lease);
         }
         let rewritten = rewrites.into_iter().map(|rewrite| {
@@ -227,7 +231,7 @@ impl Store {
         if matches!(answer, Ok(Renewed::Gone))
             && let Some(track) = self.untrack(layout.key(), Some(renewal.wake))
         {
-            self.doubt(&track.lease);
+            self.doubt(&track.lease, layout.key());
         }
         answer
     }

@@ -65,7 +65,7 @@ impl Store {
         let mut ones = Vec::with_capacity(asks.len());
         for ask in asks {
             let place = Place::of(self, ask.kind, &ask.name, &ask.owner);
-            let lease = self.lease_for(ask.ttl, ask.renewed).await?;
+            let lease = self.lease_for(&place.key, ask.ttl, ask.renewed).await?;
             self.track(&place.key, ask, &lease);
             ones.push(One { ask, place, lease });
         }

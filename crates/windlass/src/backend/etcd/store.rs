@@ -125,16 +125,17 @@ impl Store {
         self.tracks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lease for a claim that is asked for.
+    /// The lease for a claim that is asked for, to be at that key.
     pub(super) async fn lease_for(
         self: &Arc<Store>,
+        key: &str,
         ttl: Duration,
         renewed: bool,
     ) -> Result<Arc<Lease>> {
         if !renewed {
             return self.leases.own(ttl).await;
         }
-        let lease = self.leases.shared(ttl).await?;
+        let lease = self.leases.shared(ttl, key).await?;
         // Whoever never holds for long enough to renew keeps the lease alive by asking.
         if lease.is_to_be_swept(self.clock.now()) {
             self.sweep(&lease);
@@ -244,12 +245,13 @@ impl Store {
     }
 
     /// A key is gone, or could not be put on its lease: is the lease? If so, all on it are told.
-    pub(super) fn doubt(self: &Arc<Store>, lease: &Arc<Lease>) {
+    pub(super) fn doubt(self: &Arc<Store>, lease: &Arc<Lease>, key: &str) {
         if lease.shared && !lease.has_ended() {
             let (leases, lease) = (Arc::clone(&self.leases), Arc::clone(lease));
+            let key = key.to_owned();
             self.runtime.spawn(async move {
                 // Whoever needs it hears of a failure then.
-                let _ = leases.renew(&lease).await;
+                let _ = leases.renew(&lease, &key).await;
             });
         }
     }
@@ -344,16 +346,17 @@ impl Store {
     ) -> Result<Arc<Lease>> {
         let known = self.tracks().get(key).map(|track| Arc::clone(&track.lease));
         if let Some(lease) = known.filter(|lease| lease.shared == renewal.renewed)
-            && self.leases.cover(&lease, renewal.ttl).await?
+            && self.leases.cover(&lease, renewal.ttl, key).await?
         {
             return Ok(lease);
         }
-        self.lease_for(renewal.ttl, renewal.renewed).await
+        self.lease_for(key, renewal.ttl, renewal.renewed).await
     }
 
     /// For one who comes as the same owner: never shorter than was promised to the one before.
     pub(super) async fn lease_to_take_over(
         self: &Arc<Store>,
+        key: &str,
         ask: &Ask,
         before: i64,
     ) -> Result<Arc<Lease>> {
@@ -362,7 +365,7 @@ impl Store {
         let left = left + Duration::from_secs(1);
         match left > ask.ttl + Duration::from_secs(1) {
             true => self.leases.own(left).await,
-            false => self.lease_for(ask.ttl, ask.renewed).await,
+            false => self.lease_for(key, ask.ttl, ask.renewed).await,
         }
     }
 

@@ -24,7 +24,7 @@ impl Store {
         ask: Ask,
     ) -> Result<Acquired> {
         let place = Place::of(self, ask.kind, &ask.name, &ask.owner);
-        let lease = self.lease_for(ask.ttl, ask.renewed).await?;
+        let lease = self.lease_for(&place.key, ask.ttl, ask.renewed).await?;
         self.track(&place.key, &ask, &lease);
         loop {
             let acquired = match ask.if_held {
@@ -210,7 +210,7 @@ impl Store {
                 return Ok(Some(Acquired::Busy(holder)));
             }
         }
-        let lease = self.lease_to_take_over(ask, kv.lease).await?;
+        let lease = self.lease_to_take_over(&place.key, ask, kv.lease).await?;
         self.track(&place.key, ask, &lease);
         let txn = Txn::new()
             .if_unchanged(&place.key, kv.mod_revision)

@@ -28,7 +28,7 @@ impl Store {
         ask: Ask,
     ) -> Result<Acquired> {
         let chair = Chair::of(self, ask.kind, &ask.name, &ask.owner);
-        let lease = self.lease_for(ask.ttl, ask.renewed).await?;
+        let lease = self.lease_for(&chair.key, ask.ttl, ask.renewed).await?;
         self.track(&chair.key, &ask, &lease);
         let acquired = self.sit_down(&chair, &ask, &lease).await?;
         match &acquired {
@@ -175,7 +175,9 @@ impl Store {
         view: View,
         seat: &Seat,
     ) -> Result<Option<Acquired>> {
-        let lease = self.lease_to_take_over(ask, seat.kv.lease).await?;
+        let lease = self
+            .lease_to_take_over(&chair.key, ask, seat.kv.lease)
+            .await?;
         self.track(&chair.key, ask, &lease);
         let mut record = Record {
             admitted: seat.record.admitted,
