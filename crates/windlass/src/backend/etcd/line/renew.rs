@@ -89,6 +89,7 @@ impl Store {
         place: &Place,
         renewal: &Renewal,
     ) -> Result<Renewed> {
+        let mut before = None;
         loop {
             let txn = Txn::new().then_all(place.gets());
             let mut done = self.link.txn(txn).await?;
@@ -99,7 +100,8 @@ impl Store {
                 return Ok(Renewed::Gone);
             }
             let lease = self.lease_to_go_on(&place.key, renewal).await?;
-            let before = self.retrack(&place.key, renewal, &lease, kv.create_revision);
+            let replaced = self.retrack(&place.key, renewal, &lease, kv.create_revision);
+            before = before.or(replaced);
             let held = |track: &Track| track.fence.is_some();
             let held = self.tracks().get(&place.key).is_some_and(held);
             // Whoever holds goes on holding, whoever else is there.
@@ -111,8 +113,9 @@ impl Store {
                 .if_unchanged(&place.key, kv.mod_revision)
                 .then_all(place.puts(&record.renewed(renewal), lease.id));
             let done = self.link.txn(txn).await?;
-            self.leave_lease(before, &lease);
             if done.succeeded {
+                // Not sooner: until then, the key is on the lease it was on.
+                self.leave_lease(before, &lease);
                 return Ok(
                     match self.settle(place, renewal.wake, kv.create_revision, ahead) {
                         Acquired::Granted { fence, .. } => Renewed::Held { fence },

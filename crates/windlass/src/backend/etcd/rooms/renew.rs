@@ -89,6 +89,7 @@ impl Store {
         chair: &Chair,
         renewal: &Renewal,
     ) -> Result<Renewed> {
+        let mut before = None;
         loop {
             let mut seen = self.link.txn(Txn::new().then(get(&chair.key))).await?;
             let Some(kv) = seen.found()?.pop() else {
@@ -99,15 +100,17 @@ impl Store {
                 return Ok(Renewed::Gone);
             }
             let lease = self.lease_to_go_on(&chair.key, renewal).await?;
-            let before = self.retrack(&chair.key, renewal, &lease, kv.create_revision);
+            let replaced = self.retrack(&chair.key, renewal, &lease, kv.create_revision);
+            before = before.or(replaced);
             let txn = Txn::new()
                 .if_unchanged(&chair.key, kv.mod_revision)
                 .then(put(&chair.key, record.renewed(renewal).write(), lease.id));
             let done = self.link.txn(txn).await?;
-            self.leave_lease(before, &lease);
             if !done.succeeded {
                 continue;
             }
+            // Not sooner: until then, the key is on the lease it was on.
+            self.leave_lease(before, &lease);
             // Whoever holds goes on holding, whoever else is there.
             let held = self.tracks().get(&chair.key).and_then(|track| track.fence);
             if let Some(fence) = held {
