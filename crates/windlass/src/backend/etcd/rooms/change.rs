@@ -110,7 +110,7 @@ impl Store {
                 ..stored
             };
             // One that waits may not be written down with them. Out of line, it asks again.
-            let mut left_out = view.left_out(room.through).peekable();
+            let mut left_out = view.left_out(kind, room.through).peekable();
             if left_out.peek().is_some() {
                 let txn = Txn::new().if_untouched(&prefix, view.revision);
                 let txn = left_out.take(MOST_OPS).fold(txn, |txn, seat| {

@@ -266,15 +266,21 @@ impl View {
         needed
     }
 
-    /// Those who came no later than that and do not hold: they were too heavy, and in nobody's way.
+    /// Those who may not stay when the size changes. Some came no later than that and do not hold: they were
+    /// too heavy, and in nobody's way. Others are too heavy now, so that whoever came after them may have been
+    /// let in, and is gone: if they fitted again, their fences would be lower than that one's.
     pub(in crate::backend::etcd) fn left_out(
         &self,
+        kind: Kind,
         through: Option<i64>,
     ) -> impl Iterator<Item = &Seat> {
-        let before = move |seat: &Seat| through.is_some_and(|through| seat.created() <= through);
+        let size = self.size(kind).unwrap_or(0);
+        let passed_over = move |seat: &Seat| {
+            seat.record.weight > size || through.is_some_and(|through| seat.created() <= through)
+        };
         let seats = self
             .standing()
-            .filter(move |(seat, held)| !held && before(seat));
+            .filter(move |(seat, held)| !held && passed_over(seat));
         seats.map(|(seat, _)| seat)
     }
 
@@ -401,7 +407,7 @@ mod tests {
         let room = view(3, &[(1, 2), (2, 4), (3, 1)]);
         assert_eq!(room.held, [true, false, true]);
         let out: Vec<i64> = room
-            .left_out(room.held_through())
+            .left_out(SEM, room.held_through())
             .map(Seat::created)
             .collect();
         assert_eq!(out, [2]);
