@@ -130,7 +130,7 @@ impl Error {
     }
 
     /// Part of what was asked for may have been done.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "etcd"))]
     pub(crate) fn with_part_done(mut self, partly: bool) -> Error {
         self.inner.partly = partly;
         self

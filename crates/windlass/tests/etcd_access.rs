@@ -327,6 +327,120 @@ async fn a_key_space_of_others_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_fails_half_way_leaves_no_claim_behind() {
+    let cluster = EtcdCluster::start().unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    let keys = |prefix: &str| -> Vec<String> {
+        let keys = cluster.ctl(&["get", prefix, "--prefix", "--keys-only"]);
+        let keys = keys.unwrap();
+        let keys = keys.lines().filter(|key| !key.is_empty());
+        keys.map(str::to_owned).collect()
+    };
+    let is_foreign = |e: windlass::Error| assert_eq!(e.kind(), ErrorKind::WrongType, "{e}");
+    // More locks than are taken in one step, of which the last cannot be had: first a few, then many.
+    for count in [41, 170] {
+        let names: Vec<String> = (0..count).map(|n| format!("many{count}/{n:03}")).collect();
+        let last = format!("{}/colour", names[count - 1]);
+        cluster.ctl(&["put", &last, "blue"]).unwrap();
+        let locks = w.locks(&names);
+        is_foreign(locks.try_acquire().await.map(drop).unwrap_err());
+        assert_eq!(keys("many"), [last.clone()]);
+        cluster.ctl(&["del", &last]).unwrap();
+        let other = w.lock(&names[count - 1]).acquire().await.unwrap();
+        assert!(locks.try_acquire().await.unwrap().is_busy());
+        assert_eq!(keys("many").len(), 1);
+        assert!(other.release().await.unwrap().was_held());
+        let all = tokio::time::timeout(SOON, locks.acquire()).await;
+        assert!(all.unwrap().unwrap().release().await.unwrap().was_held());
+    }
+    // What was seen first is in nobody's way, and what is behind it is.
+    cluster.ctl(&["put", "config/colour", "blue"]).unwrap();
+    let within = w.lock("config/7").acquire().await.unwrap();
+    is_foreign(w.lock("config").acquire().await.map(drop).unwrap_err());
+    assert_eq!(keys("config/").len(), 2);
+    drop(within);
+    // A share that was written, and whose room cannot be understood.
+    let jobs = w.semaphore("jobs", 2);
+    assert!(
+        jobs.acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap()
+            .was_held()
+    );
+    let room = keys("windlass:sem:jobs/");
+    assert_eq!(room.len(), 1);
+    let theirs = "windlass:sem:jobs/theirs";
+    cluster.ctl(&["put", theirs, "blue"]).unwrap();
+    is_foreign(jobs.acquire().await.map(drop).unwrap_err());
+    let only_theirs = || async { keys("windlass:sem:jobs/") == [room[0].as_str(), theirs] };
+    assert!(eventually(SOON, only_theirs).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_as_the_same_owner_costs_one_who_waits_no_wakeup() {
+    let cluster = EtcdCluster::start().unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    let ttl = 60_000 * MS; // so that the next heartbeat is far away
+    let holder = w.lock("stock").acquire().await.unwrap();
+    let waits = w.lock("stock").owner("job").ttl(ttl);
+    let waiting = tokio::spawn({
+        let waits = waits.clone();
+        async move { waits.acquire().await.unwrap() }
+    });
+    has_waiters(&w, "stock", 1).await;
+    tokio::time::sleep(100 * MS).await; // let it watch
+    assert!(waits.try_acquire().await.unwrap().is_busy());
+    assert!(holder.release().await.unwrap().was_held());
+    drop(tokio::time::timeout(SOON, waiting).await.unwrap().unwrap());
+
+    let jobs = w.semaphore("jobs", 1);
+    let holder = jobs.acquire().await.unwrap();
+    let waits = w.semaphore("jobs", 1).owner("job").ttl(ttl);
+    let waiting = tokio::spawn({
+        let waits = waits.clone();
+        async move { waits.acquire().await.unwrap() }
+    });
+    let lined_up = || async { jobs.inspect(0).await.unwrap().waiters == 1 };
+    assert!(eventually(SOON, lined_up).await);
+    tokio::time::sleep(100 * MS).await; // let it watch
+    assert!(waits.try_acquire().await.unwrap().is_busy());
+    assert!(holder.release().await.unwrap().was_held());
+    drop(tokio::time::timeout(SOON, waiting).await.unwrap().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_was_passed_over_as_too_heavy_has_a_higher_fence_in_the_end() {
+    let cluster = EtcdCluster::start().unwrap();
+    let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    let far = cluster.url_of(&proxy.addr().to_string());
+    let far = windlass::connect(&far).await.unwrap();
+    let large = w.semaphore("jobs", 4);
+    let held = large.acquire_many(2).await.unwrap();
+    let waits = far.semaphore("jobs", 4).ttl(60_000 * MS);
+    let waiting = tokio::spawn(async move { waits.acquire_many(3).await.unwrap() });
+    let lined_up = || async { large.inspect(0).await.unwrap().waiters == 1 };
+    assert!(eventually(SOON, lined_up).await);
+    tokio::time::sleep(100 * MS).await; // let it hear that it is in line
+    // It does not see how it becomes too heavy, and is not too heavy any more.
+    proxy.refuse(true);
+    proxy.reset_all();
+    large.resize(2).await.unwrap();
+    assert!(held.release().await.unwrap().was_held());
+    let passes = w.semaphore("jobs", 2).acquire().await.unwrap();
+    let fence = passes.fence();
+    assert!(passes.release().await.unwrap().was_held());
+    large.resize(4).await.unwrap();
+    proxy.refuse(false);
+    let heavy = tokio::time::timeout(6 * SOON, waiting).await;
+    let heavy = heavy.unwrap().unwrap();
+    assert!(heavy.fence() > fence, "{:?} after {fence:?}", heavy.fence());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_left_without_a_renewer_ends_although_its_client_lives() {
     let cluster = EtcdCluster::start().unwrap();
     let (a, b) = (

@@ -6,8 +6,8 @@ use super::leases::Lease;
 use super::line::{Place, taking_part};
 use super::record::Record;
 use super::store::Store;
-use super::translate::strange_answer;
-use super::txn::{Txn, all};
+use super::translate::{after_a_write, strange_answer};
+use super::txn::{MOST_OPS, Txn, all};
 use super::wire::{KeyValue, Op};
 use crate::backend::{AcquiredAll, Ask};
 use crate::error::Result;
@@ -41,24 +41,54 @@ impl Store {
     /// given back if one is not free.
     pub(super) async fn acquire_several(self: &Arc<Store>, asks: Vec<Ask>) -> Result<AcquiredAll> {
         let mut fences = Vec::with_capacity(asks.len());
-        let mut begin = 0;
         for piece in asks.chunks(SEVERAL) {
-            match self.acquire_piece(piece).await? {
-                AcquiredAll::Granted(granted) => fences.extend(granted),
-                // There is one key space, so nothing is apart in it.
-                AcquiredAll::Apart => return Ok(AcquiredAll::Apart),
-                AcquiredAll::Busy { which, holder } => {
-                    for ask in asks.iter().take(begin) {
-                        let wake = Some(ask.wake);
-                        let _ = self.release(ask.kind, &ask.name, &ask.owner, wake).await?;
-                    }
-                    let which = begin + which;
-                    return Ok(AcquiredAll::Busy { which, holder });
+            let begin = fences.len();
+            let refused = match self.acquire_piece(piece).await {
+                Ok(AcquiredAll::Granted(granted)) => {
+                    fences.extend(granted);
+                    continue;
                 }
-            }
-            begin += piece.len();
+                Ok(AcquiredAll::Busy { which, holder }) => Ok(AcquiredAll::Busy {
+                    which: begin + which,
+                    holder,
+                }),
+                other => other,
+            };
+            let given_back = self.give_back(&asks[..begin], &fences).await;
+            return match (refused, given_back) {
+                (refused, Ok(())) => refused,
+                (Err(e), Err(_)) | (Ok(_), Err(e)) => Err(after_a_write(e)),
+            };
         }
         Ok(AcquiredAll::Granted(fences))
+    }
+
+    /// Gives up locks that were just granted: many in one step, unless something has happened to one of them.
+    async fn give_back(self: &Arc<Store>, asks: &[Ask], fences: &[Fence]) -> Result<()> {
+        let granted: Vec<(&Ask, Fence)> = asks.iter().zip(fences.iter().copied()).collect();
+        // A claim has two keys at most.
+        for some in granted.chunks(MOST_OPS / 2) {
+            let mut txn = Txn::new();
+            for (ask, fence) in some {
+                let place = Place::of(self, ask.kind, &ask.name, &ask.owner);
+                txn = txn
+                    .if_unchanged(&place.key, fence.get() as i64)
+                    .then_all(place.deletes());
+            }
+            let all_at_once = self.link.txn(txn).await?.succeeded;
+            for (ask, _) in some {
+                if !all_at_once {
+                    let wake = Some(ask.wake);
+                    let _ = self.release(ask.kind, &ask.name, &ask.owner, wake).await?;
+                    continue;
+                }
+                let place = Place::of(self, ask.kind, &ask.name, &ask.owner);
+                if let Some(track) = self.untrack(&place.key, Some(ask.wake)) {
+                    self.let_go(&track, true);
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn acquire_piece(self: &Arc<Store>, asks: &[Ask]) -> Result<AcquiredAll> {
@@ -66,7 +96,7 @@ impl Store {
         for ask in asks {
             let place = Place::of(self, ask.kind, &ask.name, &ask.owner);
             let lease = self.lease_for(&place.key, ask.ttl, ask.renewed).await?;
-            self.track(&place.key, ask, &lease);
+            drop(self.track(&place.key, ask, &lease));
             ones.push(One { ask, place, lease });
         }
         // Where something else than locks was seen under a name, it must be as it was.
@@ -130,7 +160,8 @@ impl Store {
             let keys = ones.iter().flat_map(|one| one.place.keys());
             self.deletions
                 .delete(keys.map(str::to_owned).collect())
-                .await?;
+                .await
+                .map_err(after_a_write)?;
         }
         match (foreign, ahead) {
             (Some(e), _) => {

@@ -143,8 +143,9 @@ impl Store {
         Ok(lease)
     }
 
-    /// Notes that a claim is about to be asked for, before anything is sent.
-    pub(super) fn track(&self, key: &str, ask: &Ask, lease: &Arc<Lease>) {
+    /// Notes that a claim is about to be asked for, before anything is sent. What was known of another claim
+    /// of the same owner, to be [put back](Store::put_back) if this one comes to nothing.
+    pub(super) fn track(&self, key: &str, ask: &Ask, lease: &Arc<Lease>) -> Option<Track> {
         let track = Track {
             kind: ask.kind,
             name: ask.name.clone(),
@@ -157,8 +158,28 @@ impl Store {
             seen: self.clock.now(),
             ahead: None,
         };
-        let before = self.tracks().insert(key.to_owned(), track);
-        drop(before); // its watch ends outside the lock
+        self.tracks().insert(key.to_owned(), track) // its watch ends outside the lock
+    }
+
+    /// Nothing was written for a claim that was asked for: forgets it, and whatever was known before is so.
+    pub(super) fn put_back(&self, key: &str, wake: WakeAddress, before: Option<Track>) {
+        let before = before.filter(|before| before.wake != wake);
+        let waits = before.as_ref().filter(|before| before.fence.is_none());
+        let waits = waits.map(|before| before.wake.claim);
+        let dropped = {
+            let mut tracks = self.tracks();
+            match (tracks.get(key), before) {
+                // Somebody else has come in between.
+                (Some(track), before) if track.wake != wake => before,
+                (_, Some(before)) => tracks.insert(key.to_owned(), before),
+                (_, None) => tracks.remove(key),
+            }
+        };
+        drop(dropped); // its watch ends outside the lock
+        // What it was to hear meanwhile, nobody could tell it: let it ask.
+        if let (Some(claim), Some(wakeups)) = (waits, self.wakeups.upgrade()) {
+            wakeups.granted(claim, None);
+        }
     }
 
     /// The same for one that is renewed, and may have been another client's. Its lease before, if known.

@@ -165,6 +165,11 @@ fn is_unsent(status: &Status) -> bool {
     false
 }
 
+/// A failure after something was written: whatever its kind, that must be taken back.
+pub(super) fn after_a_write(e: Error) -> Error {
+    e.with_part_done(true)
+}
+
 /// An answer that is not of the shape it should have.
 pub(super) fn strange_answer(what: &str) -> Error {
     Error::new(

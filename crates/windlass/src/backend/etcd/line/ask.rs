@@ -6,10 +6,11 @@ use super::{Place, takes_part, taking_part};
 use crate::backend::etcd::leases::Lease;
 use crate::backend::etcd::record::Record;
 use crate::backend::etcd::store::Store;
+use crate::backend::etcd::translate::after_a_write;
 use crate::backend::etcd::txn::{Txn, all, last};
 use crate::backend::etcd::wire::{KeyValue, Op, RangeRequest};
 use crate::backend::{Acquired, Ask, IfHeld, WakeAddress};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lease::Fence;
 
 /// How many of the oldest keys are looked at to find out who holds: others than claims are rare.
@@ -25,7 +26,7 @@ impl Store {
     ) -> Result<Acquired> {
         let place = Place::of(self, ask.kind, &ask.name, &ask.owner);
         let lease = self.lease_for(&place.key, ask.ttl, ask.renewed).await?;
-        self.track(&place.key, &ask, &lease);
+        let before = self.track(&place.key, &ask, &lease);
         loop {
             let acquired = match ask.if_held {
                 IfHeld::LineUp => self.line_up(&place, &ask, &lease).await?,
@@ -33,8 +34,11 @@ impl Store {
             };
             // What was there a moment ago is not any more: look again.
             let Some(acquired) = acquired else { continue };
-            if matches!(acquired, Acquired::Busy(_)) && !lease.shared {
-                self.leases.revoke(&lease);
+            if matches!(acquired, Acquired::Busy(_)) {
+                self.put_back(&place.key, ask.wake, before);
+                if !lease.shared {
+                    self.leases.revoke(&lease);
+                }
             }
             return Ok(acquired);
         }
@@ -70,18 +74,26 @@ impl Store {
             .into_iter()
             .find(|kv| kv.create_revision < created);
         let ahead = match before {
-            None => None,
+            None => Ok(None),
             Some(kv) => match takes_part(&place.prefix, place.kind, &kv) {
-                Ok(true) => Some((kv, done.revision)),
-                Ok(false) => self.whoever_is_ahead(place, created).await?,
-                Err(e) => {
-                    // Nothing that waiting would end: leave nothing behind.
-                    self.remove(place).await?;
-                    return Err(e);
-                }
+                Ok(true) => Ok(Some((kv, done.revision))),
+                Ok(false) => self.whoever_is_ahead(place, created).await,
+                Err(e) => Err(e),
             },
         };
-        Ok(Some(self.settle(place, ask.wake, created, ahead)))
+        match ahead {
+            Ok(ahead) => Ok(Some(self.settle(place, ask.wake, created, ahead))),
+            Err(e) => Err(self.leave_after(place, e).await),
+        }
+    }
+
+    /// What to tell of a failure after the key was put. If waiting would not end it, nothing is left behind;
+    /// whoever asks again finds its place as it was.
+    async fn leave_after(&self, place: &Place, e: Error) -> Error {
+        match !e.is_retryable() && self.remove(place).await.is_ok() {
+            true => e,
+            false => after_a_write(e),
+        }
     }
 
     /// Takes note of the place in line: held if nobody is ahead, and waiting for the one who is otherwise.
@@ -149,7 +161,6 @@ impl Store {
                 let holder = self
                     .describe_in_line(&place.prefix, place.kind, first)
                     .await?;
-                drop(self.untrack(&place.key, Some(ask.wake)));
                 return Ok(Some(Acquired::Busy(holder)));
             }
             // What is there is about other things.
@@ -172,21 +183,27 @@ impl Store {
         let Some(Acquired::Queued { place: fence, .. }) = lined_up else {
             return Ok(lined_up);
         };
-        let whole = self.link.range(all(&place.prefix)).await?;
-        let parts = taking_part(&place.prefix, place.kind, whole.kvs)?;
-        let holder = match parts.first() {
-            Some(first) if first.key == place.key.as_bytes() => {
-                let created = fence.get() as i64;
-                return Ok(Some(self.settle(place, ask.wake, created, None)));
-            }
-            Some(first) => {
-                self.describe_in_line(&place.prefix, place.kind, first)
-                    .await?
-            }
-            // It has ended in the meantime.
-            None => return Ok(None),
+        let first = async {
+            let whole = self.link.range(all(&place.prefix)).await?;
+            let parts = taking_part(&place.prefix, place.kind, whole.kvs)?;
+            let Some(first) = parts.into_iter().next() else {
+                return Ok(None);
+            };
+            let (prefix, kind) = (&place.prefix, place.kind);
+            let holder = self.describe_in_line(prefix, kind, &first).await?;
+            Ok(Some((first, holder)))
         };
-        self.remove(place).await?;
+        let (first, holder) = match first.await {
+            Ok(Some(first)) => first,
+            // It has ended in the meantime.
+            Ok(None) => return Ok(None),
+            Err(e) => return Err(self.leave_after(place, e).await),
+        };
+        if first.key == place.key.as_bytes() {
+            let created = fence.get() as i64;
+            return Ok(Some(self.settle(place, ask.wake, created, None)));
+        }
+        self.remove(place).await.map_err(after_a_write)?;
         Ok(Some(Acquired::Busy(holder)))
     }
 
@@ -211,7 +228,7 @@ impl Store {
             }
         }
         let lease = self.lease_to_take_over(&place.key, ask, kv.lease).await?;
-        self.track(&place.key, ask, &lease);
+        drop(self.track(&place.key, ask, &lease));
         let txn = Txn::new()
             .if_unchanged(&place.key, kv.mod_revision)
             .then_all(place.puts(&Record::of(ask), lease.id));

@@ -12,7 +12,7 @@ use super::view::{Seat, View, is_large};
 use crate::backend::etcd::leases::Lease;
 use crate::backend::etcd::record::{Record, Room};
 use crate::backend::etcd::store::Store;
-use crate::backend::etcd::translate::{strange_answer, unreachable};
+use crate::backend::etcd::translate::{after_a_write, strange_answer, unreachable};
 use crate::backend::etcd::txn::{Done, Txn, get, put, some};
 use crate::backend::etcd::wire::{KeyValue, Op};
 use crate::backend::{Acquired, Ask, IfHeld, IfOtherSize, Kind, Order, WakeAddress};
@@ -29,11 +29,11 @@ impl Store {
     ) -> Result<Acquired> {
         let chair = Chair::of(self, ask.kind, &ask.name, &ask.owner);
         let lease = self.lease_for(&chair.key, ask.ttl, ask.renewed).await?;
-        self.track(&chair.key, &ask, &lease);
+        let before = self.track(&chair.key, &ask, &lease);
         let acquired = self.sit_down(&chair, &ask, &lease).await?;
         match &acquired {
             Acquired::Busy(_) | Acquired::Refused(_) => {
-                drop(self.untrack(&chair.key, Some(ask.wake)));
+                self.put_back(&chair.key, ask.wake, before);
                 if !lease.shared {
                     self.leases.revoke(&lease);
                 }
@@ -75,7 +75,8 @@ impl Store {
                 let (room, found) = (done.found()?, done.found()?);
                 let all_of_it = few == 0 || (found.len() as i64) < few;
                 if all_of_it {
-                    let view = View::read(chair.kind, &chair.prefix, done.revision, found)?;
+                    let view = View::read(chair.kind, &chair.prefix, done.revision, found);
+                    let view = view.map_err(after_a_write)?;
                     return self.seated(chair, ask.wake, view).await;
                 }
                 return self
@@ -154,7 +155,8 @@ impl Store {
     ) -> Result<Acquired> {
         few.retain(|kv| kv.key != chair.room.as_bytes() && kv.key != chair.key.as_bytes());
         few.extend(room);
-        let view = View::read(chair.kind, &chair.prefix, revision, few)?;
+        let view = View::read(chair.kind, &chair.prefix, revision, few);
+        let view = view.map_err(after_a_write)?;
         if view.is_full_for(ask.share.size, ask.share.weight) {
             self.placed(&chair.key, ask.wake, revision, None);
             self.watch_room(chair, revision);
@@ -163,7 +165,8 @@ impl Store {
                 held_for: None,
             });
         }
-        let view = self.view(chair.kind, &chair.prefix).await?;
+        let view = self.view(chair.kind, &chair.prefix).await;
+        let view = view.map_err(after_a_write)?;
         self.seated(chair, ask.wake, view).await
     }
 
@@ -178,7 +181,7 @@ impl Store {
         let lease = self
             .lease_to_take_over(&chair.key, ask, seat.kv.lease)
             .await?;
-        self.track(&chair.key, ask, &lease);
+        drop(self.track(&chair.key, ask, &lease));
         let mut record = Record {
             admitted: seat.record.admitted,
             fence: seat.record.fence,
@@ -234,7 +237,7 @@ impl Store {
         Ok(Acquired::Busy(holder))
     }
 
-    /// Takes note of what a claim has come to.
+    /// Takes note of what a claim that was written has come to.
     async fn seated(
         self: &Arc<Store>,
         chair: &Chair,
@@ -242,7 +245,8 @@ impl Store {
         view: View,
     ) -> Result<Acquired> {
         let revision = view.revision;
-        match self.standing(chair, wake, Arc::new(view)).await? {
+        let standing = self.standing(chair, wake, Arc::new(view)).await;
+        match standing.map_err(after_a_write)? {
             Standing::Held(fence) => Ok(Acquired::Granted {
                 fence,
                 recorded: true,
@@ -264,7 +268,7 @@ impl Store {
     /// What a transaction that ended with a look at the room has found.
     fn view_after_put(&self, chair: &Chair, mut done: Done) -> Result<View> {
         let found = done.last_found()?;
-        View::read(chair.kind, &chair.prefix, done.revision, found)
+        View::read(chair.kind, &chair.prefix, done.revision, found).map_err(after_a_write)
     }
 
     pub(super) async fn turn(&self, prefix: &str) -> TurnGuard<'_, ()> {
