@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use windlass::{Coordinator, ErrorKind, Options};
+use windlass::{Coordinator, ErrorKind, Options, RetryPolicy};
 use windlass_testkit::conformance::{SOON, has_waiters, is_free};
 use windlass_testkit::{Direction, EtcdCluster, FaultProxy, eventually};
 
@@ -344,7 +344,7 @@ async fn what_fails_half_way_leaves_no_claim_behind() {
         cluster.ctl(&["put", &last, "blue"]).unwrap();
         let locks = w.locks(&names);
         is_foreign(locks.try_acquire().await.map(drop).unwrap_err());
-        assert_eq!(keys("many"), [last.clone()]);
+        assert_eq!(keys("many"), [last.as_str()]);
         cluster.ctl(&["del", &last]).unwrap();
         let other = w.lock(&names[count - 1]).acquire().await.unwrap();
         assert!(locks.try_acquire().await.unwrap().is_busy());
@@ -392,6 +392,8 @@ async fn a_try_as_the_same_owner_costs_one_who_waits_no_wakeup() {
     });
     has_waiters(&w, "stock", 1).await;
     tokio::time::sleep(100 * MS).await; // let it watch
+    let several = w.locks(["stock", "yard"]).owner("job");
+    assert!(several.try_acquire().await.unwrap().is_busy());
     assert!(waits.try_acquire().await.unwrap().is_busy());
     assert!(holder.release().await.unwrap().was_held());
     drop(tokio::time::timeout(SOON, waiting).await.unwrap().unwrap());
@@ -420,7 +422,8 @@ async fn one_who_was_passed_over_as_too_heavy_has_a_higher_fence_in_the_end() {
     let far = windlass::connect(&far).await.unwrap();
     let large = w.semaphore("jobs", 4);
     let held = large.acquire_many(2).await.unwrap();
-    let waits = far.semaphore("jobs", 4).ttl(60_000 * MS);
+    let patient = RetryPolicy::tries(100);
+    let waits = far.semaphore("jobs", 4).ttl(60_000 * MS).retry(patient);
     let waiting = tokio::spawn(async move { waits.acquire_many(3).await.unwrap() });
     let lined_up = || async { large.inspect(0).await.unwrap().waiters == 1 };
     assert!(eventually(SOON, lined_up).await);

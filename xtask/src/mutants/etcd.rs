@@ -74,7 +74,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "several locks can be had while names within theirs come and go (etcd)",
         file: "backend/etcd/several.rs",
         from: "        for _ in 0..TRIES {",
-        to: "        while asks.len() < usize::MAX {",
+        to: "        while ones.len() < usize::MAX {",
         caught_by: &["--test", "etcd_access", "a_slow_client_gets_several"],
     },
     Mutant {

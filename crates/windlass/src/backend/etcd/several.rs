@@ -93,17 +93,28 @@ impl Store {
 
     async fn acquire_piece(self: &Arc<Store>, asks: &[Ask]) -> Result<AcquiredAll> {
         let mut ones = Vec::with_capacity(asks.len());
+        let mut befores = Vec::with_capacity(asks.len());
         for ask in asks {
             let place = Place::of(self, ask.kind, &ask.name, &ask.owner);
             let lease = self.lease_for(&place.key, ask.ttl, ask.renewed).await?;
-            drop(self.track(&place.key, ask, &lease));
+            befores.push(self.track(&place.key, ask, &lease));
             ones.push(One { ask, place, lease });
         }
+        let acquired = self.take_all_if_free(&ones).await;
+        if matches!(acquired, Ok(AcquiredAll::Busy { .. })) {
+            for (one, before) in ones.iter().zip(befores) {
+                self.put_back(&one.place.key, one.ask.wake, before);
+            }
+        }
+        acquired
+    }
+
+    async fn take_all_if_free(self: &Arc<Store>, ones: &[One<'_>]) -> Result<AcquiredAll> {
         // Where something else than locks was seen under a name, it must be as it was.
         let mut seen: Option<i64> = None;
         for _ in 0..TRIES {
             let mut txn = Txn::new();
-            for one in &ones {
+            for one in ones {
                 txn = match seen {
                     None => txn.if_empty(&one.place.prefix),
                     Some(revision) => txn.if_untouched(&one.place.prefix, revision),
@@ -112,17 +123,17 @@ impl Store {
             }
             let mut done = self.link.txn(txn).await?;
             if done.succeeded {
-                return Ok(self.granted_all(&ones, done.revision));
+                return Ok(self.granted_all(ones, done.revision));
             }
             for (which, one) in ones.iter().enumerate() {
                 let parts = taking_part(&one.place.prefix, one.place.kind, done.found()?)?;
                 if !parts.is_empty() {
-                    return self.not_free(&ones, which, &parts).await;
+                    return self.not_free(ones, which, &parts).await;
                 }
             }
             seen = Some(done.revision);
         }
-        self.line_up_for_all_or_leave(&ones).await
+        self.line_up_for_all_or_leave(ones).await
     }
 
     /// The same where other things under the names are written all the time, so that they are never as they
