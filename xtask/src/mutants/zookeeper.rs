@@ -39,6 +39,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &["--test", "zookeeper_faults", "two_hundred_who_wait"],
     },
     Mutant {
+        breaks: "one who is let in tells the next, whom the same may let in (ZooKeeper)",
+        file: "backend/zookeeper/wait.rs",
+        from: ".is_some_and(|next| !next.mark.is_some_and(ours));",
+        to: ".is_some_and(|next| !view.held[index + 1] && !next.mark.is_some_and(ours));",
+        caught_by: &["--lib", "zookeeper::proof::one_who_finds_itself_let_in"],
+    },
+    Mutant {
         breaks: "a move that went unanswered is found again (ZooKeeper)",
         file: "backend/zookeeper/release.rs",
         from: "            && delete(&entry.session, &node.path).await?\n        {\n            return Ok(true);",

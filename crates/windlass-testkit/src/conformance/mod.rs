@@ -287,7 +287,8 @@ macro_rules! coordination_conformance {
         $crate::majority_conformance! { $stage }
         $crate::conformance_cases! { $stage;
             semaphore: at_most_so_many_at_once, the_answer_comes_at_once, the_heavy_are_not_starved,
-                barging_overtakes, those_who_fit_are_woken_at_once, another_size_is_refused,
+                barging_overtakes, those_who_fit_are_woken_at_once,
+                those_of_other_clients_who_fit_are_woken_too, another_size_is_refused,
                 growing_wakes, shrinking_revokes_nothing, the_dead_make_room, a_permit_is_a_lease,
                 only_the_owner_releases, the_same_owner_renews, inspection_tells_all,
                 detached_permits_can_be_taken_over, bad_input_is_refused,

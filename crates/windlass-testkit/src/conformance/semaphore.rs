@@ -170,6 +170,35 @@ pub async fn those_who_fit_are_woken_at_once(stage: &Stage) {
     is_free(&a, 4).await;
 }
 
+/// The same for waiters of different clients, none of whom could wake another.
+pub async fn those_of_other_clients_who_fit_are_woken_too(stage: &Stage) {
+    let a = stage.connect().await;
+    let all = a.semaphore("jobs", 4).acquire_many(4).await.unwrap();
+    let mut waiting = Vec::new();
+    for i in 0..4 {
+        let own = stage.connect().await;
+        waiting.push(tokio::spawn(async move {
+            let jobs = own.semaphore("jobs", 4).ttl(Duration::from_secs(60));
+            jobs.acquire().await.unwrap()
+        }));
+        has_waiters(&a, i + 1).await;
+    }
+    let released = Instant::now();
+    assert!(all.release().await.unwrap().was_held());
+    let mut served = Vec::new();
+    for task in waiting {
+        served.push(task.await.unwrap());
+    }
+    assert!(
+        released.elapsed() < SOON,
+        "woken after {:?}",
+        released.elapsed()
+    );
+    assert!(served.is_sorted_by_key(|permit| permit.fence()));
+    drop(served);
+    is_free(&a, 4).await;
+}
+
 /// Everybody must mean the same semaphore.
 pub async fn another_size_is_refused(stage: &Stage) {
     let (a, b) = (stage.connect().await, stage.connect().await);

@@ -224,15 +224,15 @@ impl Store {
         }
     }
 
-    /// It holds, though others may have gone ahead of it since it came.
+    /// It holds, though others may have gone ahead of it since it came, and others may have seen it wait
+    /// before it looked itself.
     async fn let_in_at_once(
         &self,
         ask: &Ask,
         view: &View,
         index: usize,
     ) -> Result<Option<Acquired>> {
-        let entry = self.table.get(ask.wake.claim);
-        if let Some(entry) = entry.filter(|entry| view.was_overtaken(entry))
+        if let Some(entry) = self.table.get(ask.wake.claim)
             && self.promote(&entry, view, index).await?.is_none()
         {
             self.table.change(entry.claim, |entry| entry.node = None);

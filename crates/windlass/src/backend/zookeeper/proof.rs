@@ -7,7 +7,7 @@ use std::time::Duration;
 use windlass_testkit::ZooKeeperServers;
 use zookeeper_client::CreateMode;
 
-use super::data::RoomData;
+use super::data::{ClaimData, RoomData};
 use super::gate::GateDocument;
 use super::line::View;
 use super::node::{self, Mark};
@@ -233,6 +233,26 @@ async fn fences_grow_though_one_was_overtaken_before_it_looked() {
     bed.leaves(&waits).await;
     let slow = bed.granted(slow).await;
     assert!(slow > barged, "{slow:?} was let in after {barged:?}");
+}
+
+/// Whoever saw it wait watches what its node says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_finds_itself_let_in_tells_the_next() {
+    let server = server();
+    let bed = Bed::new(&server, "told", 2).await;
+    let holder = bed.comes(2).await;
+    let ask = bed.ask(1, Order::Fifo);
+    bed.placed(&ask).await;
+    bed.comes(1).await;
+    let own = bed.store.table.get(ask.wake.claim).unwrap().node.unwrap();
+    let said = || async {
+        let seen = bed.session.client().get_data(&own.path).await.unwrap();
+        ClaimData::read(&seen.0).unwrap().held
+    };
+    assert!(!said().await);
+    bed.leaves(&holder).await;
+    bed.granted(ask).await;
+    assert!(said().await, "the next one would wait for its heartbeat");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

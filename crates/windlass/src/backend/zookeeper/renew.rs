@@ -160,7 +160,10 @@ impl Store {
                 }
                 return Ok(Renewed::Waiting { held_for: None });
             }
-            self.promote(entry, &view, index).await?;
+            if self.promote(entry, &view, index).await?.is_none() {
+                self.give_up(entry);
+                return Ok(Renewed::Gone);
+            }
         }
         let note = renewal.note.as_deref();
         if renewal.write_anew || entry.data.note.as_deref() != note {

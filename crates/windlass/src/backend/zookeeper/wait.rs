@@ -80,21 +80,25 @@ impl Store {
         let mut fence = node.fence;
         let several = matches!(entry.kind, Kind::Semaphore | Kind::Barrier);
         let overtaken = view.was_overtaken(entry);
-        let next = view.nodes.get(index + 1).zip(view.held.get(index + 1));
-        let ours = |mark| self.table.has_waiting(entry.kind, &entry.name, mark);
-        let is_awaited = next.is_some_and(|(n, held)| !held && !n.mark.is_some_and(ours));
+        // Whoever comes next may be let in by what let this one in, and not know of it yet: unless both are
+        // in the line of this client, which is looked through as a whole.
+        let in_line = entry.state == State::Waiting;
+        let ours = |mark| in_line && self.table.has_waiting(entry.kind, &entry.name, mark);
+        let is_awaited = view
+            .nodes
+            .get(index + 1)
+            .is_some_and(|next| !next.mark.is_some_and(ours));
         if several && (overtaken || is_awaited) {
             let mut data = ClaimData {
                 held: true,
                 ..entry.data.clone()
             };
             let client = entry.session.client();
-            let told = client.set_data(&node.path, &data.bytes(), None).await;
+            let mut told = client.set_data(&node.path, &data.bytes(), None).await;
             if overtaken && let Ok(stat) = &told {
                 fence = Fence::new(stat.mzxid as u64);
                 data.fence = Some(fence.get());
-                let told = client.set_data(&node.path, &data.bytes(), None).await;
-                told.map_err(translate)?;
+                told = client.set_data(&node.path, &data.bytes(), None).await;
             }
             match told {
                 Ok(_) => {}
