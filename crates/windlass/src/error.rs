@@ -130,7 +130,7 @@ impl Error {
     }
 
     /// Part of what was asked for may have been done.
-    #[cfg(any(feature = "redis", feature = "etcd"))]
+    #[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
     pub(crate) fn with_part_done(mut self, partly: bool) -> Error {
         self.inner.partly = partly;
         self

@@ -11,7 +11,7 @@ use super::line::{View, size};
 use super::node::{self, Sequence};
 use super::session::Session;
 use super::table::{Entry, Placed, State};
-use super::translate::{is_lost, translate};
+use super::translate::{after_writing, is_lost, translate};
 use super::{KIND, Store, paths};
 use crate::backend::refused::unsupported;
 use crate::backend::{Acquired, Ask, Holder, IfHeld, IfOtherSize, Kind, Order, Refusal};
@@ -28,6 +28,16 @@ impl Store {
             ));
         }
         let claim = ask.wake.claim;
+        let answer = self.come(ask).await;
+        answer.map_err(|error| match self.table.get(claim) {
+            Some(entry) if entry.tried => after_writing(error),
+            // Nothing was written, or it was taken back.
+            _ => error,
+        })
+    }
+
+    async fn come(self: &Arc<Store>, ask: Ask) -> Result<Acquired> {
+        let claim = ask.wake.claim;
         let session = match self.table.get(claim).filter(|e| !e.session.has_ended()) {
             // Asked before: what came of that is found through the same session.
             Some(known) => known.session,
@@ -35,7 +45,7 @@ impl Store {
                 let session = self.session(ask.ttl).await?;
                 session.check_ttl(ask.ttl)?;
                 let entry = Entry::new(&ask, Arc::clone(&session));
-                self.table.insert(&self, entry);
+                self.table.insert(self, entry);
                 session
             }
         };
@@ -73,6 +83,12 @@ impl Store {
         let options = CreateMode::EphemeralSequential.with_acls(self.acls());
         let data = entry.data.bytes();
         let mut maybe_there = entry.tried;
+        let mut was_lost = entry.tried;
+        // Refused, it is not there, unless an earlier one comes late.
+        let refused = |was_lost: bool| {
+            self.table
+                .change(entry.claim, |entry| entry.tried = was_lost)
+        };
         loop {
             session.ready().await?;
             if maybe_there && self.find_again(session, ask).await? {
@@ -99,6 +115,7 @@ impl Store {
                 }
                 Err(ZkError::NoNode) => {
                     maybe_there = false;
+                    refused(was_lost);
                     let room = match ask.kind {
                         Kind::Semaphore | Kind::Barrier => {
                             RoomData::of_size(ask.share.size).bytes()
@@ -108,8 +125,12 @@ impl Store {
                     self.make_parents(session, &parent, &room).await?;
                 }
                 // It may have happened: looked for by its mark, after the connection is back.
-                Err(error) if is_lost(&error) => {}
-                Err(error) => return Err(translate(error)),
+                Err(error) if is_lost(&error) => was_lost = true,
+                Err(error) => {
+                    let error = translate(error);
+                    refused(was_lost || error.may_have_happened());
+                    return Err(error);
+                }
             }
         }
     }

@@ -9,7 +9,7 @@ use super::node;
 use super::session::Session;
 use super::table::{Entry, Placed, State};
 use super::takeover::OPERATION;
-use super::translate::translate;
+use super::translate::{after_writing, translate};
 use super::{LARGEST, Store, paths};
 use crate::backend::{
     Acquired, AcquiredAll, Ask, ClaimStore, Holder, Kind, Occupancy, Pending, Released, Renewal,
@@ -90,11 +90,26 @@ impl Store {
             entry.tried = true;
             self.table.insert(&self, entry);
         }
-        let paths = self.create_all(&session, &asks).await?;
-        let looks = asks.iter().zip(&paths).map(|(ask, path)| {
+        let mut paths = Vec::with_capacity(asks.len());
+        let answer = self.come_together(&session, &asks, &mut paths).await;
+        answer.map_err(|error| match paths.is_empty() {
+            true => error,
+            false => after_writing(error),
+        })
+    }
+
+    /// Whatever comes of it, `paths` says what was created.
+    async fn come_together(
+        &self,
+        session: &Session,
+        asks: &[Ask],
+        paths: &mut Vec<String>,
+    ) -> Result<AcquiredAll> {
+        self.create_all(session, asks, paths).await?;
+        let looks = asks.iter().zip(&*paths).map(|(ask, path)| {
             Box::pin(async {
                 let stat = session.client().check_stat(path);
-                let view = self.view(&session, ask.kind, &ask.name).await?;
+                let view = self.view(session, ask.kind, &ask.name).await?;
                 Ok::<_, Error>((stat.await.map_err(translate)?, view))
             })
         });
@@ -127,15 +142,15 @@ impl Store {
             }
         }
         let Some(which) = busy else {
-            for ask in &asks {
+            for ask in asks {
                 self.table
                     .change(ask.wake.claim, |entry| entry.state = State::Held);
             }
             return Ok(AcquiredAll::Granted(fences));
         };
         let seen = self.look(Kind::Lock, &asks[which].name, 1).await?;
-        self.delete_all(&session, &paths).await?;
-        for ask in &asks {
+        self.delete_all(session, paths).await?;
+        for ask in asks {
             self.table.remove(ask.wake.claim);
         }
         let holder = seen.holders.into_iter().next();
@@ -144,7 +159,12 @@ impl Store {
 
     /// In as few transactions as servers accept: usually in one. If there are several, others may come in
     /// between; then not all are the first, and all are withdrawn.
-    async fn create_all(&self, session: &Session, asks: &[Ask]) -> Result<Vec<String>> {
+    async fn create_all(
+        &self,
+        session: &Session,
+        asks: &[Ask],
+        made: &mut Vec<String>,
+    ) -> Result<()> {
         let mut wanted = Vec::with_capacity(asks.len());
         for ask in asks {
             let mark = node::Mark::new(&ask.owner, ask.wake);
@@ -153,7 +173,7 @@ impl Store {
             let data = ClaimData::new(&ask.owner, ask.ttl, ask.note.as_deref());
             wanted.push((ask, path, data.bytes()));
         }
-        let (mut made, mut rest) = (Vec::with_capacity(asks.len()), wanted.as_slice());
+        let mut rest = wanted.as_slice();
         while !rest.is_empty() {
             let mut length = 0;
             let fits = |(_, path, data): &&(&Ask, String, Vec<u8>)| {
@@ -165,7 +185,7 @@ impl Store {
             made.extend(self.create_together(session, now).await?);
             rest = later;
         }
-        Ok(made)
+        Ok(())
     }
 
     async fn create_together(

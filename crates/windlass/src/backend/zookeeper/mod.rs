@@ -18,6 +18,8 @@ mod paths;
 mod probe;
 #[cfg(test)]
 mod proof;
+#[cfg(test)]
+mod proof_faults;
 mod release;
 mod renew;
 mod resize;
@@ -32,7 +34,7 @@ mod wait;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
@@ -68,12 +70,15 @@ struct Store {
     address: Address,
     call_timeout: Duration,
     wakeups: Weak<dyn WakeUps>,
-    /// By the timeout that was asked for.
-    sessions: AsyncMutex<HashMap<Duration, Arc<Session>>>,
+    /// By the timeout that was asked for. While one is opened, others are to be had.
+    sessions: Mutex<HashMap<Duration, Arc<Opened>>>,
     table: Table,
     views: Views,
     clock: documents::ServerClock,
 }
+
+/// The session of one timeout, if there is one. Whoever opens it keeps this locked.
+type Opened = AsyncMutex<Option<Arc<Session>>>;
 
 impl ZooKeeper {
     /// Connects, and opens the session for claims of the usual ttl.
@@ -89,7 +94,7 @@ impl ZooKeeper {
             address,
             call_timeout,
             wakeups,
-            sessions: AsyncMutex::default(),
+            sessions: Mutex::default(),
             table: Table::default(),
             views: Views::default(),
             clock: documents::ServerClock::default(),
@@ -117,16 +122,28 @@ impl Store {
     /// The session for claims of this ttl, opened if there is none that lives.
     async fn session(&self, ttl: Duration) -> Result<Arc<Session>> {
         let class = session::class(session::needed(ttl));
-        let mut sessions = self.sessions.lock().await;
-        if let Some(known) = sessions.get(&class).filter(|s| !s.has_ended()) {
+        let slot = self.slot(class);
+        let mut slot = slot.lock().await;
+        if let Some(known) = slot.as_ref().filter(|s| !s.has_ended()) {
             return Ok(Arc::clone(known));
         }
         let session = Session::open(&self.address, class, self.call_timeout).await?;
         session.monitor(self.wakeups.clone());
         let session = Arc::new(session);
-        sessions.retain(|_, known| !known.has_ended());
-        sessions.insert(class, Arc::clone(&session));
+        *slot = Some(Arc::clone(&session));
         Ok(session)
+    }
+
+    fn slot(&self, class: Duration) -> Arc<Opened> {
+        let sessions = self.sessions.lock();
+        let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
+        for slot in sessions.values() {
+            // One that has ended is of no use to anybody; its slot may be, just now.
+            if let Ok(mut slot) = slot.try_lock() {
+                slot.take_if(|session| session.has_ended());
+            }
+        }
+        Arc::clone(sessions.entry(class).or_default())
     }
 
     /// A session for asking, whichever there is.

@@ -235,6 +235,21 @@ async fn fences_grow_though_one_was_overtaken_before_it_looked() {
     assert!(slow > barged, "{slow:?} was let in after {barged:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_barged_in_holds_also_with_a_smaller_share() {
+    let server = server();
+    let bed = Bed::new(&server, "smaller", 5).await;
+    bed.comes(3).await;
+    bed.comes(3).await;
+    let ask = bed.ask(2, Order::Barging);
+    let claim = ask.wake.claim;
+    bed.granted(ask).await;
+    assert!(bed.store.shrink_share(claim, 1).await.unwrap());
+    let view = bed.view().await;
+    assert_eq!(view.held, [true, false, true]);
+    assert_eq!(view.used, 4);
+}
+
 /// Whoever saw it wait watches what its node says.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_who_finds_itself_let_in_tells_the_next() {

@@ -262,7 +262,12 @@ impl Store {
         if entry.weight == weight {
             return entry.session.confirm(&node.path).await;
         }
-        let front = node::prefix(self.address.layout, entry.kind, entry.mark, weight, false);
+        let layout = self.address.layout;
+        let name = node.path.rsplit('/').next().unwrap_or_default();
+        // One that has barged in holds by saying so.
+        let read = node::read(layout, entry.kind, name);
+        let barged = matches!(read, node::Child::Claim(known) if known.barged);
+        let front = node::prefix(layout, entry.kind, entry.mark, weight, barged);
         let place = node.sequence.text();
         let new = paths::child(entry.kind, &entry.name, &format!("{front}{place}"));
         let data = in_place(&entry.data, node.fence, entry.data.held);

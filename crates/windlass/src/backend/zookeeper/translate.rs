@@ -48,3 +48,15 @@ pub(super) fn translate(error: ZkError) -> Error {
         other => new(ErrorKind::Store, &other.to_string()),
     }
 }
+
+/// What failed came after something had been written: whoever asked must undo that, though the failure
+/// itself would say that nothing was done.
+pub(super) fn after_writing(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Unreachable => {
+            let message = "it was begun, and what became of it is not known";
+            Error::new(ErrorKind::OutcomeUnknown, "use the store", message).with_source(error)
+        }
+        _ => error.with_part_done(true),
+    }
+}
