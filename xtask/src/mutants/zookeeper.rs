@@ -46,6 +46,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &["--lib", "zookeeper::proof::one_who_finds_itself_let_in"],
     },
     Mutant {
+        breaks: "what was written before a step failed is undone (ZooKeeper)",
+        file: "backend/zookeeper/acquire.rs",
+        from: "Some(entry) if entry.tried => after_writing(error),",
+        to: "Some(entry) if entry.tried && entry.weight == 0 => after_writing(error),",
+        caught_by: &["--lib", "zookeeper::proof_faults::a_claim_that_was_written"],
+    },
+    Mutant {
+        breaks: "what was written of several is undone (ZooKeeper)",
+        file: "backend/zookeeper/claims.rs",
+        from: "match paths.is_empty() {",
+        to: "match paths.len() < usize::MAX {",
+        caught_by: &["--lib", "zookeeper::proof_faults::of_several"],
+    },
+    Mutant {
         breaks: "a move that went unanswered is found again (ZooKeeper)",
         file: "backend/zookeeper/release.rs",
         from: "            && delete(&entry.session, &node.path).await?\n        {\n            return Ok(true);",
