@@ -93,7 +93,6 @@ async fn a_claim_that_was_written_is_undone_if_the_servers_are_gone_then() {
     let error = store.acquire(ask.clone()).await.unwrap_err();
     assert!(error.may_have_happened(), "{error:?}");
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
-    assert!(error.to_string().contains("can be reached"), "{error}");
     proxy.refuse(false);
     let undone = eventually(Duration::from_secs(60), || async {
         released(&store, &ask).await.is_ok()
