@@ -3,7 +3,7 @@
 use std::io;
 use std::process::Command;
 
-use windlass_testkit::{EtcdCluster, RedisServer, ZooKeeperServers};
+use windlass_testkit::{EtcdCluster, Flavor, RedisServer, RedlockNodes, ZooKeeperServers};
 
 use crate::kit::{Kit, home, sources};
 use crate::ours::By;
@@ -22,6 +22,9 @@ pub(crate) struct Neighbour {
     pub(crate) program: fn() -> Command,
 }
 
+/// Servers of a quorum.
+const NODES: usize = 3;
+
 /// Processes of each side.
 pub(crate) const PROCESSES: u64 = 2;
 
@@ -35,6 +38,7 @@ pub(crate) const NEIGHBOURS: &[Neighbour] = &[
     redis("rslock", Kit::Rust, || {
         Command::new(home().join("rust/debug/rslock-neighbour"))
     }),
+    quorum("redsync-quorum", Kit::Go, || built("redsync")),
     etcd("etcdctl-lock", By::Lock, || etcdctl("lock")),
     etcd("etcdctl-elect", By::Election, || etcdctl("elect")),
     zookeeper("kazoo", Kit::Python, Layout::Kazoo, || {
@@ -52,6 +56,15 @@ const fn redis(name: &'static str, kit: Kit, program: fn() -> Command) -> Neighb
         theirs: 500,
         ours: 500,
         program,
+    }
+}
+
+/// The same program, with several servers. (node-redlock is not among them: between two tries it keeps what a minority
+/// gave it, and so two of its own clients keep each other out until that has expired.)
+const fn quorum(name: &'static str, kit: Kit, program: fn() -> Command) -> Neighbour {
+    Neighbour {
+        store: Store::Quorum,
+        ..redis(name, kit, program)
     }
 }
 
@@ -116,6 +129,8 @@ fn built(program: &str) -> Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     Redis,
+    /// Several, of which a majority has to agree.
+    Quorum,
     Etcd,
     ZooKeeper(Layout),
 }
@@ -144,6 +159,16 @@ impl Store {
                     for_us: server.url(),
                     for_them: server.url(),
                     _keep: Box::new(server),
+                })
+            }
+            Store::Quorum => {
+                // Durable, or they would have no vote for a minute.
+                let nodes = RedlockNodes::durable(NODES, Flavor::Redis)?;
+                let each: Vec<String> = nodes.iter().map(RedisServer::url).collect();
+                Ok(Running {
+                    for_us: nodes.url(""),
+                    for_them: each.join(","),
+                    _keep: Box::new(nodes),
                 })
             }
             Store::ZooKeeper(layout) => {

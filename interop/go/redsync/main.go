@@ -1,10 +1,12 @@
-// Program redsync counts under redsync's mutex, on one server.
+// Program redsync counts under redsync's mutex, on one server or on several, whose URLs have commas in between.
 package main
 
 import (
+	"strings"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
+	syncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 
@@ -13,9 +15,13 @@ import (
 
 func main() {
 	work := section.FromArguments()
-	options, err := redis.ParseURL(work.URL)
-	section.Must(err)
-	mutexes := redsync.New(goredis.NewPool(redis.NewClient(options)))
+	var pools []syncredis.Pool
+	for _, url := range strings.Split(work.URL, ",") {
+		options, err := redis.ParseURL(url)
+		section.Must(err)
+		pools = append(pools, goredis.NewPool(redis.NewClient(options)))
+	}
+	mutexes := redsync.New(pools...)
 	work.Run("github.com/go-redsync/redsync/v4", func(count func()) {
 		mutex := mutexes.NewMutex(work.Name,
 			redsync.WithExpiry(30*time.Second),
