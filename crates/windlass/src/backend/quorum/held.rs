@@ -163,7 +163,7 @@ fn as_renewed(acquired: Acquired) -> Renewed {
     }
 }
 
-/// What asks for a held claim on one more node, if it is free there.
+/// What asks for a held claim on one more node: at once if it is free there, or in its turn.
 pub(super) fn ask_again(claim: &Renewal, share: Share) -> Ask {
     Ask {
         kind: claim.kind,

@@ -150,9 +150,14 @@ fn usual(mut counts: Vec<u64>) -> u64 {
     counts.get(counts.len() / 2).copied().unwrap_or(0)
 }
 
+/// What a node notes in the place of a number for one who stands in line (`PLACE` in scripts/vote/fences.lua), and
+/// keeps when it hands over to one that has its fence from the others.
+const PLACE: u64 = 1;
+
 /// What several nodes know of one holder.
 fn one_view(views: Vec<Holder>, majority: usize) -> Holder {
-    let fences: Vec<u64> = views.iter().filter_map(|h| Some(h.fence?.get())).collect();
+    let fences = views.iter().filter_map(|h| Some(h.fence?.get()));
+    let fences: Vec<u64> = fences.filter(|fence| *fence != PLACE).collect();
     // Only what a majority gave is a fence: others may get any other number, and whoever takes the claim
     // over would go on with it.
     let fence = crate::backend::rules::vote::agreed(&fences, majority);
@@ -193,6 +198,7 @@ mod tests {
         assert_eq!(fence(&[7, 7, 8]), Some(7));
         assert_eq!(fence(&[7, 8]), None);
         assert_eq!(fence(&[8, 8]), Some(8));
+        assert_eq!(fence(&[1, 1, 8]), None, "a place in line is none");
     }
 
     #[test]
