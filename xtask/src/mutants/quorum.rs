@@ -191,4 +191,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         to: "late.for_each(drop);",
         caught_by: &["--lib", "who_does_not_answer_is_waited_for_once"],
     },
+    Mutant {
+        breaks: "whoever has lost its majority leaves the other nodes (quorum)",
+        file: "backend/quorum/held.rs",
+        from: "                self.leave_behind(claim);\n",
+        to: "",
+        caught_by: &[
+            "--lib",
+            "who_has_lost_its_majority_leaves_the_other_nodes_too",
+        ],
+    },
+    Mutant {
+        breaks: "what is left of a lost claim was not waiting (quorum)",
+        file: "backend/quorum/release.rs",
+        from: "_ if claim.is_some() && !waited => Released::WasGone,",
+        to: "_ if claim.is_some() && !waited => Released::WasWaiting,",
+        caught_by: &["--lib", "what_is_left_of_a_lost_claim_was_not_waiting"],
+    },
 ];

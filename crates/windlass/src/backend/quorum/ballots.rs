@@ -114,26 +114,32 @@ impl Ballots {
     /// The owner gives up what it has of that name: it waits no more, and no renewal that is under way
     /// brings it back.
     ///
-    /// With a `claim`, only what is no later than that one.
-    pub(super) fn forget(&self, kind: Kind, name: &Name, owner: &Owner, claim: Option<u64>) {
+    /// With a `claim`, only what is no later than that one. Tells whether it was waiting, as far as is known
+    /// here.
+    pub(super) fn forget(
+        &self,
+        kind: Kind,
+        name: &Name,
+        owner: &Owner,
+        claim: Option<u64>,
+    ) -> bool {
         let mut table = self.table();
         if table.released.len() == MOST_RELEASED {
             table.released.pop_front();
         }
         table.released.push_back((owner.clone(), claim));
         if table.by_claim.is_empty() {
-            return;
+            return false;
         }
         // Another claim of the same owner may stand in its place.
-        if let Some(claim) = claim {
-            table.remove(claim);
-        }
+        let mut waited = claim.is_some_and(|claim| table.remove(claim));
         let key = (kind, name.clone(), owner.clone());
         if let Some(&waiting) = table.by_key.get(&key)
             && claim.is_none_or(|claim| waiting <= claim)
         {
-            table.remove(waiting);
+            waited |= table.remove(waiting);
         }
+        waited
     }
 
     /// Asks some nodes for the claim if it waits, and tells which of them were not asked before. It cannot
@@ -170,13 +176,16 @@ impl Ballots {
 }
 
 impl Table {
-    fn remove(&mut self, claim: u64) {
-        if let Some(Ballot { ask, .. }) = self.by_claim.remove(&claim) {
-            let key = (ask.kind, ask.name, ask.owner);
-            if self.by_key.get(&key) == Some(&claim) {
-                self.by_key.remove(&key);
-            }
+    /// Tells whether it was waiting: not if a look has found that it holds.
+    fn remove(&mut self, claim: u64) -> bool {
+        let Some(Ballot { ask, fences, .. }) = self.by_claim.remove(&claim) else {
+            return false;
+        };
+        let key = (ask.kind, ask.name, ask.owner);
+        if self.by_key.get(&key) == Some(&claim) {
+            self.by_key.remove(&key);
         }
+        fences.is_empty()
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use super::nodes::NodeSet;
 use super::young::Young;
-use super::{Failures, Over, Round, Shared, Voter};
+use super::{Failures, Over, Quorum, Round, Shared, Voter};
 use crate::backend::{Acquired, Ask, IfHeld, Pending, Renewal, Renewed, Share};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Fence, Moment};
@@ -112,12 +113,30 @@ impl Shared {
                 return Ok(Renewed::Held { fence: claim.fence });
             }
             if tally.not > nodes - majority {
+                self.leave_behind(claim);
                 return Ok(Renewed::Gone);
             }
             tally.failures.silent(silent.iter().copied());
             Err(tally.failures.error(self, tally.held.len()))
         })
         .collect()
+    }
+
+    /// A claim that has lost its majority may be left on some nodes, or have been asked for there just now:
+    /// whoever comes next needs them, and should not wait for its ttl.
+    fn leave_behind(self: &Arc<Shared>, claim: &Renewal) {
+        let (name, owner) = (claim.name.clone(), claim.owner.clone());
+        let claimed = Some(claim.wake);
+        let give_up = Quorum::give_up(Arc::clone(self), claim.kind, name, owner, claimed);
+        let mut give_up = Box::pin(give_up);
+        // Begun here and not when the task gets its turn: the same claim may be asked for anew after this.
+        let begun = give_up.as_mut();
+        if begun
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+        {
+            self.runtime.spawn(give_up);
+        }
     }
 
     /// Has one node keep claims alive, and asks it for those that it was not asked for yet: all together.

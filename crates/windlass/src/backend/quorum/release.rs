@@ -40,9 +40,8 @@ impl Quorum {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> Result<Released> {
-        shared
-            .ballots
-            .forget(kind, &name, &owner, claim.map(|claim| claim.claim));
+        let id = claim.map(|claim| claim.claim);
+        let waited = shared.ballots.forget(kind, &name, &owner, id);
         let young = match kind {
             Kind::Lock => shared.young.take(&name, &owner),
             _ => None,
@@ -125,6 +124,8 @@ impl Quorum {
         Ok(match (held, waiting) {
             (held, _) if held >= majority => Released::WasHeld,
             (0, 0) => Released::WasGone,
+            // One that was held, and has a minority left: of what it asked for again, or never lost.
+            _ if claim.is_some() && !waited => Released::WasGone,
             _ => Released::WasWaiting,
         })
     }

@@ -28,7 +28,7 @@ pub(super) struct Claimant {
     pub(super) store: Arc<dyn ClaimStore>,
     kind: Kind,
     pub(super) owner: Owner,
-    wake: WakeAddress,
+    pub(super) wake: WakeAddress,
     record_now: bool,
 }
 

@@ -169,3 +169,44 @@ async fn a_release_does_not_wait_for_a_node_that_is_gone() {
     bed.proxies.iter().for_each(FaultProxy::heal);
     bed.is_nowhere().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_lost_its_majority_leaves_the_other_nodes_too() {
+    let bed = Bed::patient().await;
+    let holder = bed.young("holder", 1);
+    let fence = holder.is_granted().await;
+    let name = Claimant::name();
+    for node in bed.preferred().iter() {
+        bed.nodes
+            .node(node)
+            .command(&["DEL", name.as_str()])
+            .unwrap();
+    }
+    // The one that was not asked before is asked now, and is free.
+    assert_eq!(holder.renews(fence).await, Renewed::Gone);
+    // Whoever comes next need not wait for its ttl.
+    bed.is_nowhere().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_left_of_a_lost_claim_was_not_waiting() {
+    let bed = Bed::patient().await;
+    let holder = bed.claimant(Kind::Lock, "holder", 1);
+    holder.is_granted().await;
+    bed.is_everywhere().await;
+    let name = Claimant::name();
+    for node in bed.preferred().iter() {
+        bed.nodes
+            .node(node)
+            .command(&["DEL", name.as_str()])
+            .unwrap();
+    }
+    // So that the one who has it answers first.
+    bed.preferred().iter().for_each(|node| {
+        bed.proxies[node].delay(Direction::ToClient, Duration::from_millis(100));
+    });
+    let (owner, wake) = (holder.owner.clone(), holder.wake);
+    let released = holder.store.release(Kind::Lock, name, owner, Some(wake));
+    assert_eq!(released.await.unwrap(), Released::WasGone);
+    bed.is_nowhere().await;
+}
