@@ -106,7 +106,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a lost answer does not count a latch down twice (quorum)",
         file: "backend/quorum/latch.rs",
-        from: "counted.extend(operation);",
+        from: "counted.extend(operation.map(|operation| (operation, state.remaining)));",
         to: "let _ = operation; counted.clear();",
         caught_by: &["--lib", "a_latch_over_a_quorum_decides_as_the_rules_do"],
     },
@@ -207,5 +207,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         from: "_ if claim.is_some() && !waited => Released::WasGone,",
         to: "_ if claim.is_some() && !waited => Released::WasWaiting,",
         caught_by: &["--lib", "what_is_left_of_a_lost_claim_was_not_waiting"],
+    },
+    Mutant {
+        breaks: "a count that others took up hears its own remainder (quorum)",
+        file: "backend/quorum/latch.rs",
+        from: "                    *remaining = own;\n",
+        to: "                    let _ = (remaining, own);\n",
+        caught_by: &[
+            "--lib",
+            "a_count_that_others_took_up_hears_its_own_remainder",
+        ],
     },
 ];

@@ -21,6 +21,9 @@ use crate::name::Name;
 /// The highest count: all that was counted travels with every change.
 const HIGHEST_COUNT: u32 = 4096;
 
+/// How long what is kept of one operation is: its number, and what remained after it.
+const COUNTED: usize = 32 + 8;
+
 /// The latches that this client changes at the moment, and what is asked of them next.
 #[derive(Default)]
 pub(super) struct Latches(Mutex<HashMap<Name, Vec<Asked>>>);
@@ -139,7 +142,8 @@ impl Shared {
             if asked.is_empty() {
                 continue;
             }
-            let decide = |value: Option<&[u8]>| decide(value, &asked);
+            let mut before = None;
+            let decide = |value: Option<&[u8]>| decide(value, &asked, &mut before);
             match self.change(&name, decide).await {
                 Ok(answers) => {
                     for (asked, answer) in asked.into_iter().zip(answers) {
@@ -177,12 +181,25 @@ impl Latches {
 /// What a quorum keeps of a latch.
 struct Stored {
     state: LatchState,
-    counted: HashSet<u128>,
+    /// What was counted in this generation, and what remained after each.
+    counted: HashMap<u128, u32>,
 }
 
 /// Decides on all that is asked, one after the other, as the rules say.
-fn decide(value: Option<&[u8]>, asked: &[Asked]) -> Result<(Vec<Answer>, Next)> {
+///
+/// A change that others got in the way of is decided on again, and they may have taken it up: then what it
+/// counted is no news, but each still hears what remained after its own count. `before` is what had been
+/// counted before the first try.
+fn decide(
+    value: Option<&[u8]>,
+    asked: &[Asked],
+    before: &mut Option<HashSet<u128>>,
+) -> Result<(Vec<Answer>, Next)> {
     let mut stored = read(value)?;
+    let known_before = before.get_or_insert_with(|| {
+        let counted = stored.iter().flat_map(|stored| stored.counted.keys());
+        counted.copied().collect()
+    });
     let mut answers = Vec::with_capacity(asked.len());
     let (mut keep, mut news): (Option<Duration>, bool) = (None, false);
     for Asked { wanted, .. } in asked {
@@ -193,9 +210,14 @@ fn decide(value: Option<&[u8]>, asked: &[Asked]) -> Result<(Vec<Answer>, Next)> 
                 (Answer::Reset(reset), change, terms, None)
             }
             Wanted::CountDown(terms, by, operation) => {
-                let known = |stored: &Stored| stored.counted.contains(operation);
-                let known = stored.as_ref().is_some_and(known);
-                let (counted, change) = rules::count_down(state, terms, *by, known);
+                let counted_to = |stored: &Stored| stored.counted.get(operation).copied();
+                let known = stored.as_ref().and_then(counted_to);
+                let (mut counted, change) = rules::count_down(state, terms, *by, known.is_some());
+                if let (CountedDown::To { remaining }, Some(own)) = (&mut counted, known)
+                    && !known_before.contains(operation)
+                {
+                    *remaining = own;
+                }
                 (Answer::CountDown(counted), change, terms, Some(*operation))
             }
             Wanted::Look => {
@@ -208,12 +230,12 @@ fn decide(value: Option<&[u8]>, asked: &[Asked]) -> Result<(Vec<Answer>, Next)> 
         match change {
             Change::None => continue,
             Change::Begin(state) => {
-                let counted = HashSet::new();
+                let counted = HashMap::new();
                 stored = Some(Stored { state, counted });
             }
             Change::Count(state) => {
                 let mut counted = stored.take().map(|s| s.counted).unwrap_or_default();
-                counted.extend(operation);
+                counted.extend(operation.map(|operation| (operation, state.remaining)));
                 stored = Some(Stored { state, counted });
             }
         }
@@ -230,7 +252,7 @@ fn decide(value: Option<&[u8]>, asked: &[Asked]) -> Result<(Vec<Answer>, Next)> 
     Ok((answers, next))
 }
 
-/// As the nodes keep it: the form, the count and what remains; the generation; what was counted; and a
+/// As the nodes keep it: the form, the count and what remains; the generation; what was counted, each with what remained; and a
 /// line for each generation before.
 fn write(stored: &Stored) -> String {
     let state = &stored.state;
@@ -238,8 +260,8 @@ fn write(stored: &Stored) -> String {
         "1 {} {}\n{}\n",
         state.count, state.remaining, state.generation
     );
-    for operation in &stored.counted {
-        text.push_str(&format!("{operation:032x}"));
+    for (operation, remaining) in &stored.counted {
+        text.push_str(&format!("{operation:032x}{remaining:08x}"));
     }
     text.push('\n');
     text.push_str(&write_past(&state.past));
@@ -264,12 +286,15 @@ fn parse(text: &str) -> Option<Stored> {
     let mut numbers = numbers.strip_prefix("1 ")?.split(' ');
     let count = numbers.next()?.parse().ok()?;
     let remaining = numbers.next()?.parse().ok()?;
-    if counted.len() % 32 != 0 || !counted.is_ascii() {
+    if counted.len() % COUNTED != 0 || !counted.is_ascii() {
         return None;
     }
-    let operations = (0..counted.len() / 32).map(|i| &counted[i * 32..][..32]);
-    let counted = operations
-        .map(|hex| u128::from_str_radix(hex, 16).ok())
+    let each = (0..counted.len() / COUNTED).map(|i| counted[i * COUNTED..][..COUNTED].split_at(32));
+    let counted = each
+        .map(|(operation, remaining)| {
+            let operation = u128::from_str_radix(operation, 16).ok()?;
+            Some((operation, u32::from_str_radix(remaining, 16).ok()?))
+        })
         .collect::<Option<_>>()?;
     Some(Stored {
         state: LatchState::new(generation.to_owned(), count, remaining, read_past(past)),
@@ -291,7 +316,7 @@ mod tests {
         for (counted, past) in [
             (vec![], vec![]),
             (
-                vec![1, u128::MAX],
+                vec![(1, 4), (u128::MAX, u32::MAX)],
                 vec![past("a b", true), past("c", false)],
             ),
         ] {
@@ -308,5 +333,40 @@ mod tests {
             assert_eq!(e.kind(), ErrorKind::WrongType, "{foreign:?}");
         }
         assert!(read(None).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_count_that_others_took_up_hears_its_own_remainder() {
+        let name = Name::new("test", None, "ready").unwrap();
+        let terms = LatchTerms {
+            name,
+            generation: "g".into(),
+            keep: Duration::from_secs(60),
+        };
+        let asked = |wanted: Wanted| {
+            let (answer, _) = oneshot::channel();
+            vec![Asked { wanted, answer }]
+        };
+        let change = |value: Option<&[u8]>, asked: &[Asked], before: &mut _| {
+            let (answers, next) = decide(value, asked, before).unwrap();
+            let value = match next {
+                Next::Becomes { value, .. } => value,
+                Next::Same => value.unwrap().to_vec(),
+            };
+            (format!("{answers:?}"), value)
+        };
+        let count = |operation| asked(Wanted::CountDown(terms.clone(), 1, operation));
+        let (_, begun) = change(None, &asked(Wanted::Reset(terms.clone(), 9)), &mut None);
+        let (ours, mut before) = (count(1), None);
+        let (first, counted) = change(Some(&begun), &ours, &mut before);
+        assert!(first.contains("remaining: 8"), "{first}");
+        // Nobody accepted it, it seemed; but somebody else had heard of it.
+        let (theirs, after) = change(Some(&counted), &count(2), &mut None);
+        assert!(theirs.contains("remaining: 7"), "{theirs}");
+        let (again, unchanged) = change(Some(&after), &ours, &mut before);
+        assert_eq!((again, unchanged), (first, after.clone()));
+        // Whoever comes again later hears what remains by then, as everywhere.
+        let (late, _) = change(Some(&after), &ours, &mut None);
+        assert!(late.contains("remaining: 7"), "{late}");
     }
 }
