@@ -161,3 +161,30 @@ pub async fn a_place_is_given_up_by_owner(stage: &Stage) {
     b.unwrap();
     has_inside(&w, 2, 0, 0).await;
 }
+
+/// Whoever looks at all that is held sees those who are in and those in line; and nothing when all have gone.
+pub async fn it_is_listed_while_somebody_is_there(stage: &Stage) {
+    let w = stage.connect().await;
+    let barrier = w.barrier("phase", 2);
+    let (a, b) = tokio::join!(barrier.enter(), barrier.enter());
+    let (a, b) = (a.unwrap(), b.unwrap());
+    let early = tokio::spawn({
+        let barrier = barrier.clone();
+        async move { barrier.enter().await.map(drop) }
+    });
+    has_inside(&w, 2, 2, 1).await;
+    for (pattern, found) in [("*", 1), ("pha?e", 1), ("other*", 0)] {
+        let seen = w.survey(pattern, 10).await.unwrap();
+        assert_eq!(seen.len(), found, "{pattern}: {seen:?}");
+        for seen in seen {
+            assert_eq!((seen.kind.word(), &*seen.name), ("barrier", "phase"));
+            assert_eq!((seen.size, seen.used, seen.waiters), (2, 2, 1), "{seen:?}");
+            assert_eq!(seen.open, Some(a.round()), "{seen:?}");
+            assert_eq!(seen.holders.len(), 2, "{seen:?}");
+        }
+    }
+    early.abort();
+    drop((a, b));
+    has_inside(&w, 2, 0, 0).await;
+    assert_eq!(w.survey("*", 10).await.unwrap(), vec![]);
+}

@@ -196,16 +196,11 @@ impl Shared {
 /// What is sound over majorities, and why the rest is not.
 pub(super) fn supported(kind: Kind) -> Result<()> {
     let (what, reason) = match kind {
-        Kind::Lock | Kind::ReadWrite | Kind::Election => return Ok(()),
+        Kind::Lock | Kind::ReadWrite | Kind::Election | Kind::Barrier => return Ok(()),
         Kind::Semaphore => (
             "semaphores",
             "each node counts for itself, and holders that meet on no common node are counted by \
              none: more than the permits could be out",
-        ),
-        Kind::Barrier => (
-            "barriers",
-            "parties that meet on no common node are counted by none, so a majority could not tell \
-             when all have come",
         ),
         Kind::Once => (
             "results of what is done once",

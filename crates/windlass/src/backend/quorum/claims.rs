@@ -15,6 +15,9 @@ use crate::name::Name;
 
 impl ClaimStore for Quorum {
     fn acquire(&self, ask: Ask) -> Pending<'_, Acquired> {
+        if ask.kind == Kind::Barrier {
+            return Box::pin(self.shared.enter_barrier(ask));
+        }
         Box::pin(Quorum::ask_for(Arc::clone(&self.shared), ask))
     }
 
@@ -33,6 +36,9 @@ impl ClaimStore for Quorum {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> Pending<'static, Released> {
+        if kind == Kind::Barrier {
+            return self.shared.leave_barrier(name, owner, claim);
+        }
         let shared = Arc::clone(&self.shared);
         Box::pin(Quorum::give_up(shared, kind, name, owner, claim))
     }
@@ -60,6 +66,9 @@ impl ClaimStore for Quorum {
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy> {
         Box::pin(async move {
             supported(kind)?;
+            if kind == Kind::Barrier {
+                return self.shared.inspect_barrier(name, most).await;
+            }
             self.shared.inspect(kind, name, most).await
         })
     }

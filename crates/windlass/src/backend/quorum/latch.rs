@@ -1,19 +1,14 @@
 //! Latches over a quorum: one value that a majority agrees on, changed as the rules of a latch say.
-//!
-//! What this client asks for while a change of the same latch is under way goes into the next one, all of it
-//! at once: so its own callers do not get in each other's way.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
-use super::register::{LONGEST_KEEP, Next};
+use super::register::{Found, LONGEST_KEEP, Next};
+use super::together::{Together, Wanted};
 use super::{KIND, Quorum, Shared};
 use crate::backend::latch::{read_past, write_past};
 use crate::backend::rules::latch::{self as rules, Change};
-use crate::backend::{CountedDown, LatchState, LatchStore, LatchTerms, Pending, Reset};
+use crate::backend::{Channel, CountedDown, LatchState, LatchStore, LatchTerms, Pending, Reset};
 use crate::error::{Error, ErrorKind, Result};
 use crate::latch::NEWS;
 use crate::name::Name;
@@ -24,24 +19,21 @@ const HIGHEST_COUNT: u32 = 4096;
 /// How long what is kept of one operation is: its number, and what remained after it.
 const COUNTED: usize = 32 + 8;
 
-/// The latches that this client changes at the moment, and what is asked of them next.
-#[derive(Default)]
-pub(super) struct Latches(Mutex<HashMap<Name, Vec<Asked>>>);
-
-struct Asked {
-    wanted: Wanted,
-    answer: oneshot::Sender<Result<Answer>>,
-}
-
 #[derive(Debug)]
-enum Wanted {
+pub(super) enum Ask {
     Reset(LatchTerms, u32),
-    CountDown(LatchTerms, u32, u128),
+    CountDown {
+        terms: LatchTerms,
+        by: u32,
+        operation: u128,
+        /// Whether it had been counted before the first try of this change, once that is known.
+        was_known: Option<bool>,
+    },
     Look,
 }
 
 #[derive(Debug)]
-enum Answer {
+pub(super) enum Answer {
     Reset(Reset),
     CountDown(CountedDown),
     Look(Option<LatchState>),
@@ -52,11 +44,7 @@ impl LatchStore for Quorum {
         Box::pin(async move {
             check(&terms, count)?;
             let name = terms.name.clone();
-            match self
-                .shared
-                .ask_latch(name, Wanted::Reset(terms, count))
-                .await?
-            {
+            match self.shared.ask_of(name, Ask::Reset(terms, count)).await? {
                 Answer::Reset(reset) => Ok(reset),
                 other => unreachable!("a reset was answered with {other:?}"),
             }
@@ -67,8 +55,13 @@ impl LatchStore for Quorum {
         Box::pin(async move {
             check(&terms, 0)?;
             let name = terms.name.clone();
-            let wanted = Wanted::CountDown(terms, by, operation);
-            match self.shared.ask_latch(name, wanted).await? {
+            let wanted = Ask::CountDown {
+                terms,
+                by,
+                operation,
+                was_known: None,
+            };
+            match self.shared.ask_of(name, wanted).await? {
                 Answer::CountDown(counted) => Ok(counted),
                 other => unreachable!("a count was answered with {other:?}"),
             }
@@ -77,9 +70,10 @@ impl LatchStore for Quorum {
 
     fn look(&self, name: Name) -> Pending<'_, Option<LatchState>> {
         Box::pin(async move {
-            match self.shared.settled(&name).await? {
-                Some(value) => Ok(read(value.as_deref())?.map(|stored| stored.state)),
-                None => match self.shared.ask_latch(name, Wanted::Look).await? {
+            let of = Channel { kind: NEWS, name };
+            match self.shared.settled(&of).await? {
+                Some(found) => Ok(read(found.as_ref())?.map(|stored| stored.state)),
+                None => match self.shared.ask_of(of.name, Ask::Look).await? {
                     Answer::Look(state) => Ok(state),
                     other => unreachable!("a look was answered with {other:?}"),
                 },
@@ -111,70 +105,21 @@ fn check(terms: &LatchTerms, count: u32) -> Result<()> {
     Ok(())
 }
 
-impl Shared {
-    async fn ask_latch(self: &Arc<Shared>, name: Name, wanted: Wanted) -> Result<Answer> {
-        let (answer, told) = oneshot::channel();
-        let first = {
-            let mut table = self.latches.table();
-            let first = !table.contains_key(&name);
-            let asked = table.entry(name.clone()).or_default();
-            asked.push(Asked { wanted, answer });
-            first
-        };
-        if first {
-            // In a task of its own: whoever asked may not wait for the end, and others have joined in.
-            let shared = Arc::clone(self);
-            self.runtime
-                .spawn(async move { shared.serve_latch(name).await });
-        }
-        told.await.unwrap_or_else(|_| {
-            let message = "the runtime is shutting down";
-            Err(Error::new(ErrorKind::OutcomeUnknown, "call", message))
-        })
+impl Wanted for Ask {
+    const KIND: &'static str = NEWS;
+    type Answer = Answer;
+
+    fn all(shared: &Shared) -> &Together<Ask> {
+        &shared.latches
     }
 
-    /// Does what is asked of a latch, until nobody asks any more.
-    async fn serve_latch(self: Arc<Shared>, name: Name) {
-        while let Some(asked) = self.latches.next(&name) {
-            // Those who have given up: they will ask again, if they do, under the same number.
-            let mut asked: Vec<Asked> = asked;
-            asked.retain(|asked| !asked.answer.is_closed());
-            if asked.is_empty() {
-                continue;
-            }
-            let mut before = None;
-            let decide = |value: Option<&[u8]>| decide(value, &asked, &mut before);
-            match self.change(&name, decide).await {
-                Ok(answers) => {
-                    for (asked, answer) in asked.into_iter().zip(answers) {
-                        let _ = asked.answer.send(Ok(answer));
-                    }
-                }
-                Err(e) => {
-                    for asked in asked {
-                        let _ = asked.answer.send(Err(e.again()));
-                    }
-                }
-            }
-        }
-    }
-}
-
-impl Latches {
-    /// All that is asked of a latch by now; nothing, and nobody serves it any more, if nothing is.
-    fn next(&self, name: &Name) -> Option<Vec<Asked>> {
-        let mut table = self.table();
-        let asked = std::mem::take(table.get_mut(name)?);
-        if asked.is_empty() {
-            table.remove(name);
-            return None;
-        }
-        Some(asked)
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<Name, Vec<Asked>>> {
-        // Each change is a single insertion or removal: a panic leaves nothing half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn decide(
+        _: &Shared,
+        found: Option<&Found>,
+        number: u64,
+        asked: &mut [Ask],
+    ) -> Result<(Vec<Answer>, Next)> {
+        decide(found, number, asked)
     }
 }
 
@@ -188,39 +133,36 @@ struct Stored {
 /// Decides on all that is asked, one after the other, as the rules say.
 ///
 /// A change that others got in the way of is decided on again, and they may have taken it up: then what it
-/// counted is no news, but each still hears what remained after its own count. `before` is what had been
-/// counted before the first try.
-fn decide(
-    value: Option<&[u8]>,
-    asked: &[Asked],
-    before: &mut Option<HashSet<u128>>,
-) -> Result<(Vec<Answer>, Next)> {
-    let mut stored = read(value)?;
-    let known_before = before.get_or_insert_with(|| {
-        let counted = stored.iter().flat_map(|stored| stored.counted.keys());
-        counted.copied().collect()
-    });
+/// counted is no news, but each still hears what remained after its own count.
+fn decide(found: Option<&Found>, number: u64, asked: &mut [Ask]) -> Result<(Vec<Answer>, Next)> {
+    let mut stored = read(found)?;
     let mut answers = Vec::with_capacity(asked.len());
     let (mut keep, mut news): (Option<Duration>, bool) = (None, false);
-    for Asked { wanted, .. } in asked {
+    for wanted in asked {
         let state = stored.as_ref().map(|stored| &stored.state);
         let (answer, change, terms, operation) = match wanted {
-            Wanted::Reset(terms, count) => {
+            Ask::Reset(terms, count) => {
                 let (reset, change) = rules::reset(state, terms, *count);
                 (Answer::Reset(reset), change, terms, None)
             }
-            Wanted::CountDown(terms, by, operation) => {
+            Ask::CountDown {
+                terms,
+                by,
+                operation,
+                was_known,
+            } => {
                 let counted_to = |stored: &Stored| stored.counted.get(operation).copied();
                 let known = stored.as_ref().and_then(counted_to);
                 let (mut counted, change) = rules::count_down(state, terms, *by, known.is_some());
+                let is_from_before = *was_known.get_or_insert(known.is_some());
                 if let (CountedDown::To { remaining }, Some(own)) = (&mut counted, known)
-                    && !known_before.contains(operation)
+                    && !is_from_before
                 {
                     *remaining = own;
                 }
                 (Answer::CountDown(counted), change, terms, Some(*operation))
             }
-            Wanted::Look => {
+            Ask::Look => {
                 answers.push(Answer::Look(state.cloned()));
                 continue;
             }
@@ -245,7 +187,8 @@ fn decide(
         (Some(stored), Some(keep)) => Next::Becomes {
             value: write(&stored).into_bytes(),
             keep,
-            news: news.then_some(NEWS),
+            news,
+            highest: number,
         },
         _ => Next::Same,
     };
@@ -269,9 +212,9 @@ fn write(stored: &Stored) -> String {
 }
 
 /// The reverse.
-fn read(value: Option<&[u8]>) -> Result<Option<Stored>> {
-    let Some(value) = value else { return Ok(None) };
-    let stored = std::str::from_utf8(value).ok().and_then(parse);
+fn read(found: Option<&Found>) -> Result<Option<Stored>> {
+    let Some(found) = found else { return Ok(None) };
+    let stored = std::str::from_utf8(&found.value).ok().and_then(parse);
     stored.map(Some).ok_or_else(|| {
         let message = "the nodes keep something under this name that is no latch, or that a later version \
                        wrote";
@@ -307,6 +250,13 @@ mod tests {
     use super::*;
     use crate::backend::Past;
 
+    fn found(text: &str) -> Found {
+        Found {
+            value: text.as_bytes().into(),
+            left: Duration::ZERO,
+        }
+    }
+
     #[test]
     fn what_is_written_can_be_read() {
         let past = |generation: &str, opened| Past {
@@ -324,12 +274,12 @@ mod tests {
                 state: LatchState::new("deploy 17 ☃".into(), 7, 3, past),
                 counted: counted.into_iter().collect(),
             };
-            let again = read(Some(write(&stored).as_bytes())).unwrap().unwrap();
+            let again = read(Some(&found(&write(&stored)))).unwrap().unwrap();
             assert_eq!(again.state, stored.state);
             assert_eq!(again.counted, stored.counted);
         }
         for foreign in ["", "2 7 3\ng\n\n", "1 7\ng\n\n", "1 7 3\ng\nff\n", "hello"] {
-            let e = read(Some(foreign.as_bytes())).map(drop).unwrap_err();
+            let e = read(Some(&found(foreign))).map(drop).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::WrongType, "{foreign:?}");
         }
         assert!(read(None).unwrap().is_none());
@@ -343,30 +293,37 @@ mod tests {
             generation: "g".into(),
             keep: Duration::from_secs(60),
         };
-        let asked = |wanted: Wanted| {
-            let (answer, _) = oneshot::channel();
-            vec![Asked { wanted, answer }]
-        };
-        let change = |value: Option<&[u8]>, asked: &[Asked], before: &mut _| {
-            let (answers, next) = decide(value, asked, before).unwrap();
+        let change = |value: Option<&[u8]>, asked: &mut [Ask]| {
+            let found = value.map(|value| Found {
+                value: value.into(),
+                left: terms.keep,
+            });
+            let (answers, next) = decide(found.as_ref(), 1, asked).unwrap();
             let value = match next {
                 Next::Becomes { value, .. } => value,
                 Next::Same => value.unwrap().to_vec(),
             };
             (format!("{answers:?}"), value)
         };
-        let count = |operation| asked(Wanted::CountDown(terms.clone(), 1, operation));
-        let (_, begun) = change(None, &asked(Wanted::Reset(terms.clone(), 9)), &mut None);
-        let (ours, mut before) = (count(1), None);
-        let (first, counted) = change(Some(&begun), &ours, &mut before);
+        let count = |operation| {
+            [Ask::CountDown {
+                terms: terms.clone(),
+                by: 1,
+                operation,
+                was_known: None,
+            }]
+        };
+        let (_, begun) = change(None, &mut [Ask::Reset(terms.clone(), 9)]);
+        let mut ours = count(1);
+        let (first, counted) = change(Some(&begun), &mut ours);
         assert!(first.contains("remaining: 8"), "{first}");
         // Nobody accepted it, it seemed; but somebody else had heard of it.
-        let (theirs, after) = change(Some(&counted), &count(2), &mut None);
+        let (theirs, after) = change(Some(&counted), &mut count(2));
         assert!(theirs.contains("remaining: 7"), "{theirs}");
-        let (again, unchanged) = change(Some(&after), &ours, &mut before);
+        let (again, unchanged) = change(Some(&after), &mut ours);
         assert_eq!((again, unchanged), (first, after.clone()));
         // Whoever comes again later hears what remains by then, as everywhere.
-        let (late, _) = change(Some(&after), &ours, &mut None);
+        let (late, _) = change(Some(&after), &mut count(1));
         assert!(late.contains("remaining: 7"), "{late}");
     }
 }

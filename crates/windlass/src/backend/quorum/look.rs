@@ -60,14 +60,23 @@ impl Shared {
             Box::pin(async move { store.list(kinds, pattern, usize::MAX).await })
         };
         let mut by_name: BTreeMap<(String, Kind), Vec<Occupancy>> = BTreeMap::new();
-        for seen in self.ask_all(question).await?.into_iter().flatten() {
+        // Barriers are not counted node by node.
+        let theirs = |seen: &Occupancy| seen.kind != Kind::Barrier;
+        let seen = self.ask_all(question).await?.into_iter().flatten();
+        for seen in seen.filter(theirs) {
             let same = by_name.entry((seen.name.clone(), seen.kind)).or_default();
             same.push(seen);
         }
         let merged = by_name
             .into_iter()
             .map(|((name, kind), seen)| self.merge(kind, &name, &seen, most));
-        Ok(merged.filter(|o| o.used > 0 || o.waiters > 0).collect())
+        let in_use = |o: &Occupancy| o.used > 0 || o.waiters > 0;
+        let mut all: Vec<Occupancy> = merged.filter(in_use).collect();
+        if kinds.contains(&Kind::Barrier) {
+            all.extend(self.list_barriers(pattern, most).await?);
+            all.sort_by(|a, b| (&a.name, a.kind).cmp(&(&b.name, b.kind)));
+        }
+        Ok(all)
     }
 
     /// What a majority agrees on. Whoever is ahead on a few nodes only, waits.

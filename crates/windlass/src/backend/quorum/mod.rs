@@ -10,6 +10,7 @@
 mod acquire;
 mod address;
 mod ballots;
+mod barrier;
 mod claims;
 mod come_back;
 mod examine;
@@ -34,6 +35,7 @@ mod tally;
 mod tests;
 #[cfg(test)]
 mod tests_of_few;
+mod together;
 mod turnout;
 mod voter;
 mod voting;
@@ -54,6 +56,7 @@ use self::failure::Failures;
 use self::node::Node;
 use self::nodes::NodeSet;
 use self::round::{Over, Round};
+use self::together::Together;
 use self::turnout::Pace;
 pub(crate) use self::voter::{Accept, Confirmed, Kept, Promise, Standing, Voter};
 use self::young::Nursery;
@@ -91,7 +94,9 @@ pub(super) struct Shared {
     /// Held while a request is sent to all nodes, so that all get requests in one order.
     order: Mutex<()>,
     ballots: Ballots,
-    latches: latch::Latches,
+    latches: Together<latch::Ask>,
+    barriers: Together<barrier::Ask>,
+    turns: barrier::Turns,
     /// Those who are asked first.
     preferred: NodeSet,
     pace: Pace,
@@ -152,7 +157,9 @@ impl Quorum {
             highest: AtomicU64::new(0),
             order: Mutex::new(()),
             ballots: Ballots::default(),
-            latches: latch::Latches::default(),
+            latches: Together::default(),
+            barriers: Together::default(),
+            turns: barrier::Turns::default(),
             preferred,
             pace: Pace::default(),
             young: Nursery::default(),

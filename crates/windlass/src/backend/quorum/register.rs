@@ -8,18 +8,19 @@ use std::time::Duration;
 use super::node::Node;
 use super::voter::{Accept, Kept, Promise};
 use super::{Failures, Over, Round, Shared};
-use crate::backend::Pending;
 use crate::backend::rules::register::{ballot, latest};
 use crate::backend::rules::vote::next_proposal;
+use crate::backend::{Channel, Pending};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Moment;
-use crate::name::Name;
 
 /// The longest that a value is kept. A node without durable storage does not know what it kept until it
 /// has been up for as long.
 pub(super) const LONGEST_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long the others are waited for when a majority gave the same number.
 const GRACE: Duration = Duration::from_millis(20);
+/// How long whoever reads waits for what is half written.
+const UNSETTLED: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(5)];
 /// How often somebody tries whom others get in the way of.
 const TRIES: u32 = 60;
 
@@ -31,9 +32,20 @@ pub(super) enum Next {
     Becomes {
         value: Vec<u8>,
         keep: Duration,
-        /// The kind of channel on which that is announced, if it is.
-        news: Option<&'static str>,
+        /// Whether that is announced.
+        news: bool,
+        /// The highest number that the value uses; its own is always.
+        highest: u64,
     },
+}
+
+/// What a majority keeps.
+#[derive(Clone)]
+pub(super) struct Found {
+    pub(super) value: Arc<[u8]>,
+    /// How much longer: the longest that anybody says of those who have it, so that a node whose clock
+    /// has jumped ahead makes nothing older than it is by itself.
+    pub(super) left: Duration,
 }
 
 /// What the nodes said in one round.
@@ -47,15 +59,23 @@ struct Heard {
 }
 
 impl Shared {
-    /// Reads a value if it is settled; otherwise, somebody has to settle it: [`Shared::change`].
-    pub(super) async fn settled(
-        self: &Arc<Shared>,
-        name: &Name,
-    ) -> Result<Option<Option<Arc<[u8]>>>> {
+    /// Reads a value if it is settled, or is soon; otherwise, somebody has to settle it: [`Shared::change`].
+    pub(super) async fn settled(self: &Arc<Shared>, of: &Channel) -> Result<Option<Option<Found>>> {
+        for pause in UNSETTLED {
+            if let Some(found) = self.settled_now(of).await? {
+                return Ok(Some(found));
+            }
+            // Most often whoever writes it is about to be done, and would be thrown back by a change.
+            self.clock.sleep(pause).await;
+        }
+        self.settled_now(of).await
+    }
+
+    async fn settled_now(self: &Arc<Shared>, of: &Channel) -> Result<Option<Option<Found>>> {
         let over = Over::default();
         let question = |node: &Arc<Node>| -> Pending<'static, Option<Kept>> {
-            let name = name.clone();
-            node.ask(self, &over, move |voter| voter.kept(name))
+            let of = of.clone();
+            node.ask(self, &over, move |voter| voter.kept(of))
         };
         let mut round = Round::new(self.nodes.iter().map(question));
         let mut heard = Heard::nothing();
@@ -78,17 +98,17 @@ impl Shared {
         }
         Ok(match latest(&heard.kept, self.majority) {
             None => Some(None),
-            Some((kept, true)) => Some(Some(Arc::clone(&kept.value))),
+            Some((kept, true)) => Some(Some(heard.found(kept))),
             Some((_, false)) => None,
         })
     }
 
-    /// Changes a value as `decide` says, which is asked again if others change it first. What it answers
-    /// is settled.
+    /// Changes a value as `decide` says, which is told the number under which it does, and is asked again
+    /// if others change it first. What it answers is settled.
     pub(super) async fn change<T>(
         self: &Arc<Shared>,
-        name: &Name,
-        mut decide: impl FnMut(Option<&[u8]>) -> Result<(T, Next)>,
+        of: &Channel,
+        mut decide: impl FnMut(Option<&Found>, u64) -> Result<(T, Next)>,
     ) -> Result<T> {
         let mut at_least = 0;
         let mut maybe = false;
@@ -99,7 +119,7 @@ impl Shared {
                 let part = rand::random_range(0.0..=1.0);
                 self.clock.sleep(pause.mul_f64(part)).await;
             }
-            let heard = self.promises(name, at_least).await;
+            let heard = self.promises(of, at_least).await;
             heard.drawn.iter().for_each(|number| self.saw(*number));
             if heard.numbers.len() < self.majority {
                 return Err(heard.failures.error(self, usize::from(maybe)));
@@ -115,24 +135,36 @@ impl Shared {
                 continue;
             }
             let found = latest(&heard.kept, self.majority);
-            let (answer, next) = decide(found.map(|(kept, _)| &*kept.value))?;
+            let seen = found.map(|(kept, _)| heard.found(kept));
+            // Whoever decides may be called in vain: what an earlier try wrote may have come through.
+            let (answer, next) = decide(seen.as_ref(), number)
+                .map_err(|e| if maybe { e.with_part_done(true) } else { e })?;
+            let becomes = |value, keep, news, highest: u64| Accept {
+                number,
+                value,
+                keep,
+                news,
+                floor: highest.max(number),
+            };
             let accept = match (next, found) {
-                (Next::Becomes { value, keep, news }, _) => Accept {
-                    number,
-                    value: value.into(),
-                    keep,
-                    news,
-                },
+                (
+                    Next::Becomes {
+                        value,
+                        keep,
+                        news,
+                        highest,
+                    },
+                    _,
+                ) => becomes(value.into(), keep, news, highest),
                 (Next::Same, None | Some((_, true))) => return Ok(answer),
                 // Whoever wrote it may have died half-way: what is answered must not vanish again.
-                (Next::Same, Some((kept, false))) => Accept {
-                    number,
-                    value: Arc::clone(&kept.value),
-                    keep: kept.left.max(Duration::from_millis(1)),
-                    news: None,
-                },
+                (Next::Same, Some((kept, false))) => {
+                    let Found { value, left } = heard.found(kept);
+                    becomes(value, left.max(Duration::from_millis(1)), false, number)
+                }
             };
-            let accepted = self.accepted(name, accept).await;
+            self.saw(accept.floor);
+            let accepted = self.accepted(of, accept).await;
             // Others may have taken up what an earlier try wrote.
             match accepted.map_err(|e| if maybe { e.with_part_done(true) } else { e })? {
                 true => return Ok(answer),
@@ -147,13 +179,13 @@ impl Shared {
     }
 
     /// Draws a number from each node, and hears what it keeps.
-    async fn promises(self: &Arc<Shared>, name: &Name, at_least: u64) -> Heard {
+    async fn promises(self: &Arc<Shared>, of: &Channel, at_least: u64) -> Heard {
         let proposal = crate::lease::Fence::new(self.propose(at_least));
         let limit = self.register_limit();
         let over = Over::default();
         let question = |node: &Arc<Node>| -> Pending<'static, Promise> {
-            let name = name.clone();
-            node.ask(self, &over, move |voter| voter.promise(name, proposal))
+            let of = of.clone();
+            node.ask(self, &over, move |voter| voter.promise(of, proposal))
         };
         let mut round = Round::new(self.nodes.iter().map(question));
         let mut heard = Heard::nothing();
@@ -184,13 +216,13 @@ impl Shared {
     }
 
     /// Whether a majority accepts it; not if somebody else has drawn a number since.
-    async fn accepted(self: &Arc<Shared>, name: &Name, accept: Accept) -> Result<bool> {
+    async fn accepted(self: &Arc<Shared>, of: &Channel, accept: Accept) -> Result<bool> {
         let limit = self.register_limit();
         let over = Over::default();
         // Also those that may have forgotten: from now on, they know.
         let question = |node: &Arc<Node>| -> Pending<'static, bool> {
-            let (name, accept) = (name.clone(), accept.clone());
-            node.ask(self, &over, move |voter| voter.accept(name, accept))
+            let (of, accept) = (of.clone(), accept.clone());
+            node.ask(self, &over, move |voter| voter.accept(of, accept))
         };
         let mut round = Round::new(self.nodes.iter().map(question));
         let (mut done, mut refused, mut failures) = (0, 0, Failures::default());
@@ -232,6 +264,17 @@ impl Heard {
             numbers: Vec::new(),
             kept: Vec::new(),
             failures: Failures::default(),
+        }
+    }
+
+    /// One of those that are kept, as all who keep the same say.
+    fn found(&self, kept: &Kept) -> Found {
+        let same = self.kept.iter().flatten();
+        let same = same.filter(|(ballot, _)| *ballot == kept.ballot);
+        let left = same.map(|(_, same)| same.left).max();
+        Found {
+            value: Arc::clone(&kept.value),
+            left: left.unwrap_or(kept.left),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Acquired, Ask, Backend, Holder, Kind, Pending, Released, Renewal, Renewed, WakeAddress,
+    Acquired, Ask, Backend, Channel, Holder, Kind, Pending, Released, Renewal, Renewed, WakeAddress,
 };
 use crate::error::Result;
 use crate::lease::{Fence, Owner};
@@ -64,15 +64,18 @@ pub(crate) trait Voter: Send + Sync + fmt::Debug {
     /// Takes a lock from whoever has it here.
     fn break_lock(&self, name: Name) -> Pending<'static, Option<Holder>>;
 
-    /// Draws a number for a register, and promises to accept nothing under another one until somebody
+    /// Draws a number for a register (which goes by the kind of primitive and its name, as its news do), and promises to accept nothing under another one until somebody
     /// draws again.
-    fn promise(&self, name: Name, proposal: Fence) -> Pending<'static, Promise>;
+    fn promise(&self, of: Channel, proposal: Fence) -> Pending<'static, Promise>;
 
     /// Keeps a value under the number that was promised last; false if that is another.
-    fn accept(&self, name: Name, accept: Accept) -> Pending<'static, bool>;
+    fn accept(&self, of: Channel, accept: Accept) -> Pending<'static, bool>;
 
     /// What a register keeps here.
-    fn kept(&self, name: Name) -> Pending<'static, Option<Kept>>;
+    fn kept(&self, of: Channel) -> Pending<'static, Option<Kept>>;
+
+    /// The names of all registers of a kind that are kept here and match the pattern.
+    fn registers(&self, kind: &'static str, pattern: String) -> Pending<'static, Vec<String>>;
 }
 
 /// What a node promised.
@@ -102,10 +105,12 @@ pub(crate) struct Accept {
     /// The number that was promised.
     pub(crate) number: u64,
     pub(crate) value: Arc<[u8]>,
-    /// For how long.
+    /// For how long, from when the number was promised.
     pub(crate) keep: Duration,
-    /// The kind of channel on which the change is announced, if it is.
-    pub(crate) news: Option<&'static str>,
+    /// Whether the change is announced, on the channel of the same kind and name.
+    pub(crate) news: bool,
+    /// No number up to this one is given any more: the value uses them.
+    pub(crate) floor: u64,
 }
 
 /// What a node says of itself.

@@ -12,7 +12,7 @@ use crate::lease::Owner;
 use crate::name::Name;
 
 /// Keys looked at in one step of a listing.
-const SCAN_STEP: usize = 500;
+pub(super) const SCAN_STEP: usize = 500;
 
 impl Redis {
     async fn look(&self, kind: Kind, name: &Name, most: usize) -> Result<Occupancy> {

@@ -54,7 +54,7 @@ const LIMIT: &str = "windlass:limit:";
 const COUNTER: &str = "windlass:counter:";
 const COUNTER_OP: &str = "windlass:counter:op:";
 const COUNTED: &str = "windlass:latch:counted:";
-const REGISTER: &str = "windlass:quorum:latch:";
+const REGISTER: &str = "windlass:quorum:";
 
 /// What `SCAN` looks for to find all claims.
 pub(super) const ALL: &str = "windlass:*";
@@ -172,9 +172,20 @@ pub(super) fn latch(name: &Name) -> [String; 2] {
     [LATCH, COUNTED].map(|prefix| tagged(prefix, name))
 }
 
-/// What a node of a quorum keeps of a latch.
-pub(super) fn register(name: &Name) -> String {
-    tagged(REGISTER, name)
+/// What a node of a quorum keeps of a latch or a barrier.
+pub(super) fn register(of: &Channel) -> String {
+    tagged(&format!("{REGISTER}{}:", of.kind), &of.name)
+}
+
+/// What `SCAN` looks for to find all registers of a kind.
+pub(super) fn all_registers(kind: &str) -> String {
+    format!("{REGISTER}{kind}:*")
+}
+
+/// Whose register of that kind the key is.
+pub(super) fn registered<'a>(kind: &str, key: &'a str) -> Option<&'a str> {
+    let rest = key.strip_prefix(REGISTER)?.strip_prefix(kind)?;
+    untagged(rest.strip_prefix(':')?)
 }
 
 /// Where there is news of a change.
@@ -327,7 +338,10 @@ mod tests {
                 seen(&n) + " item",
                 once(&n),
                 wait(&n),
-                register(&n),
+                register(&Channel {
+                    kind: "latch",
+                    name: n.clone(),
+                }),
             ];
             let keys = keys.into_iter().chain(latch(&n)).chain(rooms);
             let keys = keys.chain(permission_schema(&n));

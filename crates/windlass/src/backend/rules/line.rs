@@ -92,7 +92,7 @@ pub trait Line {
 }
 
 /// A line in memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct MemoryLine {
     room: Room,
     holders: Holders,
@@ -112,6 +112,43 @@ impl Default for MemoryLine {
 }
 
 impl MemoryLine {
+    /// One that is made of what was written down.
+    #[cfg(feature = "redis")]
+    pub(crate) fn restored(
+        room: Room,
+        held: impl IntoIterator<Item = Record>,
+        in_line: impl IntoIterator<Item = Record>,
+    ) -> MemoryLine {
+        let mut line = MemoryLine {
+            room,
+            ..MemoryLine::default()
+        };
+        held.into_iter().for_each(|record| line.holders.set(record));
+        for record in in_line {
+            line.places.insert(record.owner.clone(), record.fence);
+            line.waiting.insert(record.fence, record);
+        }
+        line
+    }
+
+    /// What is known of the room.
+    #[cfg(feature = "redis")]
+    pub(crate) fn room(&self) -> Room {
+        self.room
+    }
+
+    /// Those who hold, dead or alive, in the order in which their claims end.
+    #[cfg(feature = "redis")]
+    pub(crate) fn held(&self) -> impl Iterator<Item = &Record> {
+        self.holders.in_order()
+    }
+
+    /// Those who wait, dead or alive, in order.
+    #[cfg(feature = "redis")]
+    pub(crate) fn in_line(&self) -> impl Iterator<Item = &Record> {
+        self.waiting.values()
+    }
+
     /// Whether nobody holds or waits.
     pub fn is_empty(&self) -> bool {
         self.holders.is_empty() && self.waiting.is_empty()
@@ -152,13 +189,13 @@ impl MemoryLine {
 }
 
 /// Those who hold. Most often it is one, and then it costs no more than that.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Holders {
     One(Option<Record>),
     Many(Box<Many>),
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Many {
     by_owner: HashMap<Owner, Record>,
     by_end: BTreeSet<(Moment, Fence, Owner)>,

@@ -25,7 +25,8 @@ use super::{CAPABILITIES, Redis, bytes, client, keys, script, time_left};
 use crate::backend::quorum::{Accept, Confirmed, Kept, Promise, Standing, Voter};
 use crate::backend::url::redact;
 use crate::backend::{
-    Acquired, Ask, Backend, Holder, Kind, Pending, Released, Renewal, Renewed, WakeAddress, WakeUps,
+    Acquired, Ask, Backend, Channel, Holder, Kind, Pending, Released, Renewal, Renewed,
+    WakeAddress, WakeUps,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Fence, Owner};
@@ -291,16 +292,20 @@ impl Voter for RedisVoter {
         })
     }
 
-    fn promise(&self, name: Name, proposal: Fence) -> Pending<'static, Promise> {
-        Box::pin(register::promise(self.redis.clone(), name, proposal))
+    fn promise(&self, of: Channel, proposal: Fence) -> Pending<'static, Promise> {
+        Box::pin(register::promise(self.redis.clone(), of, proposal))
     }
 
-    fn accept(&self, name: Name, accept: Accept) -> Pending<'static, bool> {
-        Box::pin(register::accept(self.redis.clone(), name, accept))
+    fn accept(&self, of: Channel, accept: Accept) -> Pending<'static, bool> {
+        Box::pin(register::accept(self.redis.clone(), of, accept))
     }
 
-    fn kept(&self, name: Name) -> Pending<'static, Option<Kept>> {
-        Box::pin(register::kept(self.redis.clone(), name))
+    fn kept(&self, of: Channel) -> Pending<'static, Option<Kept>> {
+        Box::pin(register::kept(self.redis.clone(), of))
+    }
+
+    fn registers(&self, kind: &'static str, pattern: String) -> Pending<'static, Vec<String>> {
+        Box::pin(register::names(self.redis.clone(), kind, pattern))
     }
 }
 

@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use windlass_testkit::RedisServer;
 
 use super::RedisVoter;
-use crate::backend::WakeUps;
 use crate::backend::quorum::{Accept, Voter};
 use crate::backend::rules::register::Register;
+use crate::backend::{Channel, WakeUps};
 use crate::lease::Fence;
 use crate::name::Name;
 
@@ -34,6 +34,13 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..30)
 }
 
+fn of(name: &str) -> Channel {
+    Channel {
+        kind: "latch",
+        name: Name::new("test", None, name).unwrap(),
+    }
+}
+
 struct Deaf;
 
 impl WakeUps for Deaf {
@@ -50,7 +57,7 @@ proptest! {
         static SERVER: OnceLock<RedisServer> = OnceLock::new();
         let server = SERVER.get_or_init(|| RedisServer::start().expect("a server to test on"));
         let name = format!("register-{:x}", rand::random::<u128>());
-        let name = Name::new("test", None, &name).unwrap();
+        let name = of(&name);
         server.command(&["SET", "windlass:fence", &START.to_string()]).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -72,7 +79,8 @@ proptest! {
                             number,
                             value: [value].into(),
                             keep: Duration::from_secs(600),
-                            news: None,
+                            news: false,
+                            floor: 0,
                         };
                         let expected = rules.accept(number, value);
                         let done = voter.accept(name.clone(), accept).await.unwrap();
@@ -94,7 +102,7 @@ proptest! {
 #[tokio::test]
 async fn a_promise_of_another_run_is_void() {
     let server = RedisServer::start().unwrap();
-    let name = Name::new("test", None, "register").unwrap();
+    let name = of("register");
     let voter = RedisVoter::new(
         &server.url(),
         Duration::from_secs(5),
@@ -106,7 +114,8 @@ async fn a_promise_of_another_run_is_void() {
         number,
         value: [1].into(),
         keep: Duration::from_secs(600),
-        news: None,
+        news: false,
+        floor: 0,
     };
     let joined = |run: &str| {
         server

@@ -3,20 +3,26 @@
 --   KEYS: the register (hash), the fence counter, the mark of the run that has joined
 --   ARGV: "kept"; or
 --         "promise", the number proposed; or
---         "accept", the number promised, the value, how long to keep it in ms, a channel for news or ''
+--         "accept", the number promised, the value, how long to keep it in ms, a channel for news or '',
+--         a number up to which none is given any more
 --   returns: of "promise", the number drawn, and then what is kept;
 --            of "kept", what is kept: {} if nothing, {ballot, value, ms left, 1 if this run wrote it};
---            of "accept", 1, or 0 if another number was promised since, or none
+--            of "accept", 1, or 0 if another number was promised since, or none, or too long ago
 --
--- Fields: "promised", "ballot" and "value" (what was accepted last), "run" (which run of the server wrote
--- it: one that forgot may have old things on its disk).
+-- Fields: "promised" and "asked" (when that was), "ballot" and "value" (what was accepted last), "run" (which
+-- run of the server wrote it: one that forgot may have old things on its disk).
+--
+-- A value is kept from when its number was promised. Whoever reads it hears how much longer, and so how long ago
+-- that was; and as it hears that with the next promise, no moment is lost from one value to the next, and
+-- none counted twice, however long a request travels.
 -- Atomic because nobody may come between the look at the promise and the value that it allows.
 
 local register = KEYS[1]
 -- A promise is of one run of the server: one that comes from an old copy on its disk was given before what the
 -- server has forgotten, and is void.
 local run = call('GET', KEYS[3]) or ''
--- A promise is worth nothing without its value soon; until then it is all there is.
+-- A promise is worth nothing without its value soon; until then it is all there is. A value that comes later
+-- is refused: what it says of time was true when it was asked for.
 local PROMISE_MS = 60000
 
 local function kept(answer)
@@ -39,7 +45,7 @@ end
 if ARGV[1] == 'promise' then
   proposal = tonumber(ARGV[2])
   local number = draw()
-  call('HSET', register, 'promised', digits(number) .. ' ' .. run)
+  call('HSET', register, 'promised', digits(number) .. ' ' .. run, 'asked', digits(server_ms()))
   if call('PTTL', register) < 0 then
     call('PEXPIRE', register, PROMISE_MS)
   end
@@ -49,8 +55,17 @@ end
 if call('HGET', register, 'promised') ~= ARGV[2] .. ' ' .. run then
   return 0
 end
+local asked = tonumber(call('HGET', register, 'asked') or server_ms())
+local ago = math.max(0, server_ms() - asked)
+if ago >= PROMISE_MS then
+  return 0
+end
 call('HSET', register, 'ballot', ARGV[2], 'value', ARGV[3], 'run', run)
-call('PEXPIRE', register, ARGV[4])
+call('PEXPIRE', register, digits(math.max(1, tonumber(ARGV[4]) - ago)))
+local floor = tonumber(ARGV[6])
+if floor > tonumber(call('GET', fence_key) or 0) then
+  call('SET', fence_key, digits(floor))
+end
 if ARGV[5] ~= '' then
   redis.pcall('PUBLISH', ARGV[5], '')
 end
