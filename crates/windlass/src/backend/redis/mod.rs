@@ -22,7 +22,7 @@ mod news;
 mod once;
 mod permissions;
 #[cfg(test)]
-mod proof;
+pub(crate) mod proof;
 #[cfg(test)]
 mod proof_bed;
 #[cfg(test)]

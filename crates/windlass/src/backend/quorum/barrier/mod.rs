@@ -5,6 +5,8 @@
 //! [value](super::register), and whoever comes, renews or leaves changes it by the rules that `memory:` and
 //! `file:` go by. How time passes in it is in [`value`]; how those in line hear of their turn, in [`turns`].
 
+#[cfg(test)]
+mod proof;
 mod turns;
 mod value;
 

@@ -1,8 +1,8 @@
 //! The scripts decide exactly as the rules do: the same random operations, against the rules and
 //! against a real Redis, give the same outcomes, the same wake-ups, the same news and the same state.
 
-mod model;
-mod ops;
+pub(crate) mod model;
+pub(crate) mod ops;
 mod real;
 
 use std::collections::BTreeMap;
@@ -24,10 +24,10 @@ use crate::name::Name;
 
 /// Which fence of Redis is which fence of the model: their order must be the same.
 #[derive(Default)]
-struct Fences(BTreeMap<Fence, Fence>);
+pub(crate) struct Fences(BTreeMap<Fence, Fence>);
 
 impl Fences {
-    fn pair(&mut self, model: Fence, real: Fence) -> TestCaseResult {
+    pub(crate) fn pair(&mut self, model: Fence, real: Fence) -> TestCaseResult {
         if let Some(known) = self.0.get(&model) {
             prop_assert_eq!(*known, real, "the fence of a claim has changed");
             return Ok(());
@@ -40,7 +40,7 @@ impl Fences {
         Ok(())
     }
 
-    fn same(&mut self, kind: Kind, model: &Seen, real: &Seen) -> TestCaseResult {
+    pub(crate) fn same(&mut self, kind: Kind, model: &Seen, real: &Seen) -> TestCaseResult {
         match (model, real) {
             (Seen::Granted(m), Seen::Granted(r))
             | (Seen::Queued(m), Seen::Queued(r))
@@ -134,7 +134,7 @@ async fn same_state(
 }
 
 /// The model's time stands still, and Redis's does not.
-fn close(model: Option<Duration>, real: Option<Duration>) -> TestCaseResult {
+pub(crate) fn close(model: Option<Duration>, real: Option<Duration>) -> TestCaseResult {
     match (model, real) {
         (Some(model), Some(real)) => {
             let apart = model.abs_diff(real);

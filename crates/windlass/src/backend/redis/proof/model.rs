@@ -11,7 +11,7 @@ use crate::name::Name;
 
 /// What must be equal on both sides. Fences are compared by their order.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Seen {
+pub(crate) enum Seen {
     Granted(Fence),
     Queued(Fence),
     Busy(String, Option<Fence>),
@@ -27,22 +27,22 @@ pub(super) enum Seen {
 }
 
 /// An outcome, those woken, whether there was news, and the time left to whoever is in the way.
-pub(super) struct Told {
-    pub(super) seen: Seen,
-    pub(super) wakes: Vec<(u64, Fence)>,
-    pub(super) news: bool,
-    pub(super) left: Option<Duration>,
+pub(crate) struct Told {
+    pub(crate) seen: Seen,
+    pub(crate) wakes: Vec<(u64, Fence)>,
+    pub(crate) news: bool,
+    pub(crate) left: Option<Duration>,
 }
 
 /// The rules' side.
-pub(super) struct Model {
-    pub(super) line: MemoryLine,
-    pub(super) fence: u64,
-    pub(super) now: Moment,
+pub(crate) struct Model {
+    pub(crate) line: MemoryLine,
+    pub(crate) fence: u64,
+    pub(crate) now: Moment,
 }
 
 impl Model {
-    pub(super) fn apply(&mut self, kind: Kind, name: &Name, op: &Op) -> Told {
+    pub(crate) fn apply(&mut self, kind: Kind, name: &Name, op: &Op) -> Told {
         let mut fence = self.fence;
         let mut draw = || {
             fence += 1;
@@ -109,7 +109,7 @@ impl Model {
     }
 }
 
-pub(super) fn acquired(outcome: Acquired) -> (Seen, Option<Duration>) {
+pub(crate) fn acquired(outcome: Acquired) -> (Seen, Option<Duration>) {
     match outcome {
         Acquired::Granted { fence, .. } => (Seen::Granted(fence), None),
         Acquired::Queued { place, held_for } => (Seen::Queued(place), held_for),
@@ -118,7 +118,7 @@ pub(super) fn acquired(outcome: Acquired) -> (Seen, Option<Duration>) {
     }
 }
 
-pub(super) fn renewed(outcome: Renewed) -> (Seen, Option<Duration>) {
+pub(crate) fn renewed(outcome: Renewed) -> (Seen, Option<Duration>) {
     match outcome {
         Renewed::Held { fence } => (Seen::Held(fence), None),
         Renewed::Waiting { held_for } => (Seen::Waiting, held_for),
@@ -126,6 +126,6 @@ pub(super) fn renewed(outcome: Renewed) -> (Seen, Option<Duration>) {
     }
 }
 
-pub(super) fn broken(holder: Option<Holder>) -> Seen {
+pub(crate) fn broken(holder: Option<Holder>) -> Seen {
     Seen::Broken(holder.map(|h| (h.owner, h.fence)))
 }

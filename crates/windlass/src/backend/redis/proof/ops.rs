@@ -10,10 +10,10 @@ use crate::backend::{
 use crate::lease::{Fence, Owner};
 use crate::name::Name;
 
-pub(super) const OWNERS: u64 = 5;
+pub(crate) const OWNERS: u64 = 5;
 
 #[derive(Clone, Debug)]
-pub(super) enum Op {
+pub(crate) enum Op {
     Acquire {
         owner: u64,
         claim: u64,
@@ -55,9 +55,9 @@ pub(super) enum Op {
 }
 
 /// What is left of a claim that has aged: less than any ttl, by more than counts as close.
-pub(super) const LITTLE: Duration = Duration::from_secs(30);
+pub(crate) const LITTLE: Duration = Duration::from_secs(30);
 
-pub(super) fn shares(kind: Kind, usual: u32) -> BoxedStrategy<Share> {
+pub(crate) fn shares(kind: Kind, usual: u32) -> BoxedStrategy<Share> {
     let share = |weight, size| Share {
         weight,
         size,
@@ -90,7 +90,7 @@ pub(super) fn shares(kind: Kind, usual: u32) -> BoxedStrategy<Share> {
     }
 }
 
-pub(super) fn ops(kind: Kind, usual: u32) -> impl Strategy<Value = Vec<Op>> {
+pub(crate) fn ops(kind: Kind, usual: u32) -> impl Strategy<Value = Vec<Op>> {
     let owner = 0..OWNERS;
     // Two claims may come as one owner.
     let claim = 0..2u64;
@@ -129,7 +129,7 @@ pub(super) fn ops(kind: Kind, usual: u32) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..50)
 }
 
-pub(super) fn cases() -> impl Strategy<Value = (Kind, Vec<Op>)> {
+pub(crate) fn cases() -> impl Strategy<Value = (Kind, Vec<Op>)> {
     prop::sample::select(Kind::ALL.to_vec())
         // A semaphore of one is often full, with others in line.
         .prop_flat_map(|kind| (Just(kind), prop::sample::select(vec![1, 3])))
@@ -138,18 +138,18 @@ pub(super) fn cases() -> impl Strategy<Value = (Kind, Vec<Op>)> {
 
 /// As owners are drawn: others, without a record, pass for another library's, of which the rules know
 /// nothing.
-pub(super) fn name_owner(owner: u64) -> Owner {
+pub(crate) fn name_owner(owner: u64) -> Owner {
     Owner::new(&format!("host:1:{owner:032x}")).unwrap()
 }
 
-pub(super) fn wake(owner: u64, claim: u64) -> WakeAddress {
+pub(crate) fn wake(owner: u64, claim: u64) -> WakeAddress {
     WakeAddress {
         client: 0,
         claim: owner * 2 + claim,
     }
 }
 
-pub(super) fn ask(kind: Kind, name: &Name, op: &Op) -> Ask {
+pub(crate) fn ask(kind: Kind, name: &Name, op: &Op) -> Ask {
     let Op::Acquire {
         owner,
         claim,
@@ -181,7 +181,7 @@ pub(super) fn ask(kind: Kind, name: &Name, op: &Op) -> Ask {
     }
 }
 
-pub(super) fn renewal(kind: Kind, name: &Name, op: &Op, fence: Option<Fence>) -> Renewal {
+pub(crate) fn renewal(kind: Kind, name: &Name, op: &Op, fence: Option<Fence>) -> Renewal {
     let Op::Renew {
         owner,
         claim,
