@@ -197,3 +197,48 @@ pub(super) fn has_room(line: &mut MemoryLine, now: Moment, owner: &Owner, most: 
     }
     known || !dead.is_empty()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn party(owner: usize, left: u64) -> Record {
+        Record {
+            owner: Owner::new(&format!("owner-{owner}")).unwrap(),
+            fence: Fence::new(owner as u64),
+            weight: 1,
+            ttl: Duration::from_secs(60),
+            expires: WRITTEN + Duration::from_secs(left),
+            since: WRITTEN,
+            note: None,
+            wake: WakeAddress {
+                client: 1,
+                claim: owner as u64,
+            },
+        }
+    }
+
+    #[test]
+    fn the_dead_in_line_give_way_when_there_are_too_many() {
+        let line = || {
+            let in_line = [party(3, 60), party(4, 10), party(5, 60)];
+            MemoryLine::restored(Room::UNKNOWN, [party(1, 60), party(2, 60)], in_line)
+        };
+        let now = WRITTEN + Duration::from_secs(20);
+        let newcomer = Owner::new("newcomer").unwrap();
+        let count = |line: &MemoryLine| line.held().count() + line.in_line().count();
+        let mut some = line();
+        assert!(has_room(&mut some, now, &newcomer, 6));
+        assert_eq!(count(&some), 5);
+        assert!(has_room(&mut some, now, &newcomer, 5), "one is dead");
+        assert_eq!(count(&some), 4);
+        assert!(!has_room(&mut some, now, &newcomer, 4));
+        let known = party(3, 60).owner;
+        assert!(has_room(&mut some, now, &known, 4), "it is there");
+        assert_eq!(count(&some), 4);
+        assert!(
+            !has_room(&mut line(), WRITTEN, &newcomer, 5),
+            "not dead yet"
+        );
+    }
+}

@@ -145,3 +145,41 @@ async fn a_promise_of_another_run_is_void() {
             .unwrap()
     );
 }
+
+/// What a value uses, nobody else is given; and how old it is, counts from when its number was promised.
+#[tokio::test]
+async fn a_value_takes_its_numbers_and_its_time_from_the_promise() {
+    let server = RedisServer::start().unwrap();
+    let deaf: Weak<Deaf> = Weak::new();
+    let voter = RedisVoter::new(&server.url(), Duration::from_secs(5), 7, deaf).unwrap();
+    let (name, key) = (of("register"), "windlass:quorum:latch:{register}");
+    let promise = || voter.promise(name.clone(), Fence::new(START));
+    let accept = |number| {
+        let accept = Accept {
+            number,
+            value: [1].into(),
+            keep: Duration::from_secs(600),
+            news: false,
+            floor: number + 40,
+        };
+        voter.accept(name.clone(), accept)
+    };
+    let asked = |ago: u64| {
+        let now = server.command(&["TIME"]).unwrap();
+        let seconds: u64 = now.lines().next().unwrap().parse().unwrap();
+        let then = ((seconds - ago) * 1000).to_string();
+        server.command(&["HSET", key, "asked", &then]).unwrap();
+    };
+    let first = promise().await.unwrap();
+    asked(30);
+    assert!(accept(first.number).await.unwrap());
+    let second = promise().await.unwrap();
+    assert_eq!(second.number, first.number + 41);
+    let left = second.kept.unwrap().left;
+    assert!(left <= Duration::from_secs(570), "{left:?}");
+    // What it says of time was true so long ago.
+    asked(90);
+    assert!(!accept(second.number).await.unwrap());
+    let kept = voter.kept(name.clone()).await.unwrap().unwrap();
+    assert_eq!(kept.ballot, first.number);
+}

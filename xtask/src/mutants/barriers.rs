@@ -1,0 +1,87 @@
+//! Barriers over a quorum: one value, and how time passes in it.
+
+use super::Mutant;
+
+const FAULTS: &str = "redlock_barrier";
+const RULES: &str = "a_barrier_over_a_quorum_decides_as_the_rules_do";
+const NODE: &str = "a_value_takes_its_numbers_and_its_time_from_the_promise";
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        breaks: "a node whose clock jumps ends nobody's place at a barrier by itself",
+        file: "backend/quorum/register.rs",
+        from: "let left = same.map(|(_, same)| same.left).max();",
+        to: "let left = same.map(|(_, same)| same.left).min();",
+        caught_by: &["--test", FAULTS, "a_clock_that_jumps_ends_nobody"],
+    },
+    Mutant {
+        breaks: "what was given up is not taken up again by whoever hears of it later",
+        file: "backend/quorum/barrier/mod.rs",
+        from: "                changed = true;",
+        to: "                changed |= decided.news;",
+        caught_by: &["--test", FAULTS, "what_was_given_up_stays_away"],
+    },
+    Mutant {
+        breaks: "those in line for a barrier are told of their turn (quorum)",
+        file: "backend/quorum/barrier/turns.rs",
+        from: "Some(fence) => keeper.granted(wake.claim, Some(fence)),",
+        to: "Some(_) => {}",
+        caught_by: &["--test", FAULTS, "those_in_line_are_told_of_their_turn"],
+    },
+    Mutant {
+        breaks: "a party of a quorum's barrier that died is taken off after its ttl",
+        file: "backend/quorum/barrier/value.rs",
+        from: "now: WRITTEN + Duration::from_millis(self.keep).saturating_sub(left),",
+        to: "now: WRITTEN + 0 * left,",
+        caught_by: &["--test", FAULTS, "a_party_that_dies_is_taken_off"],
+    },
+    Mutant {
+        breaks: "a party of a quorum's barrier does not end before its ttl",
+        file: "backend/quorum/barrier/value.rs",
+        from: "expires: WRITTEN + Duration::from_micros(self.left),",
+        to: "expires: WRITTEN + Duration::from_micros(self.left / 2),",
+        caught_by: &["--test", FAULTS, "a_party_that_dies_is_taken_off"],
+    },
+    Mutant {
+        breaks: "a release that came through unheard is told as what it was (quorum's barrier)",
+        file: "backend/quorum/barrier/mod.rs",
+        from: "(Released::WasGone, Some(earlier)) => earlier,",
+        to: "(Released::WasGone, Some(_)) => Released::WasGone,",
+        caught_by: &["--lib", RULES],
+    },
+    Mutant {
+        breaks: "a quorum's barrier keeps which round has begun",
+        file: "backend/quorum/barrier/value.rs",
+        from: "open: self.open.map(Fence::new),",
+        to: "open: None,",
+        caught_by: &["--lib", RULES],
+    },
+    Mutant {
+        breaks: "numbers that a value of a quorum uses are given to nobody else",
+        file: "backend/redis/scripts/vote/register.lua",
+        from: "if floor > tonumber(call('GET', fence_key) or 0) then",
+        to: "if false then",
+        caught_by: &["--lib", NODE],
+    },
+    Mutant {
+        breaks: "how old a value of a quorum is counts from when its number was promised",
+        file: "backend/redis/scripts/vote/register.lua",
+        from: "math.max(1, tonumber(ARGV[4]) - ago)",
+        to: "math.max(1, tonumber(ARGV[4]))",
+        caught_by: &["--lib", NODE],
+    },
+    Mutant {
+        breaks: "a node accepts no value whose number it promised long ago",
+        file: "backend/redis/scripts/vote/register.lua",
+        from: "if ago >= PROMISE_MS then",
+        to: "if false then",
+        caught_by: &["--lib", NODE],
+    },
+    Mutant {
+        breaks: "whoever is at a quorum's barrier already has room there",
+        file: "backend/quorum/barrier/value.rs",
+        from: "known || !dead.is_empty()",
+        to: "!dead.is_empty()",
+        caught_by: &["--lib", "the_dead_in_line_give_way_when_there_are_too_many"],
+    },
+];
