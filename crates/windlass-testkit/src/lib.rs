@@ -25,6 +25,7 @@ pub mod history;
 mod late_lane;
 mod load;
 mod owned_child;
+pub mod partition;
 mod process;
 mod proxy;
 mod register;

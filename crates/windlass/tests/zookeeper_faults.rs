@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use windlass::{Coordinator, Options, connect};
 use windlass_testkit::conformance::{has_waiters, is_free};
+use windlass_testkit::partition::a_leader_that_is_cut_off;
 use windlass_testkit::{Direction, FaultProxy, NumberedZooKeeper, ZooKeeperServers, eventually};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -236,6 +237,12 @@ async fn a_server_that_is_cut_off_confirms_nothing() {
         tried.is_ok_and(|attempt| attempt.acquired().is_some())
     });
     assert!(again.await, "it never came back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_cut_off_grants_nothing_and_its_clients_are_told_in_time() {
+    let servers = ZooKeeperServers::divisible(&[]).expect("servers to test on");
+    a_leader_that_is_cut_off(&servers).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::peers::PeerNetwork;
 use super::port::ReservedPort;
 use super::tls::TlsFiles;
 use crate::owned_child::OwnedChild;
@@ -73,6 +74,7 @@ fn on_path(program: &str) -> Option<PathBuf> {
 pub struct EtcdClusterBuilder {
     version: EtcdVersion,
     members: usize,
+    divisible: bool,
     tls: bool,
     flags: Vec<String>,
 }
@@ -93,6 +95,12 @@ impl EtcdClusterBuilder {
     /// So many members, each a process of its own.
     pub fn members(mut self, members: usize) -> Self {
         self.members = members;
+        self
+    }
+
+    /// Members that can be [cut off](EtcdCluster::cut_off) from each other.
+    pub fn divisible(mut self) -> Self {
+        self.divisible = true;
         self
     }
 
@@ -120,6 +128,8 @@ pub struct EtcdCluster {
     program: PathBuf,
     etcdctl: PathBuf,
     members: Vec<Member>,
+    /// What they reach each other by, if they can be cut off.
+    network: Option<PeerNetwork>,
     tls: Option<TlsFiles>,
     flags: Vec<String>,
     folder: TempDir,
@@ -131,6 +141,13 @@ struct Member {
     client: ReservedPort,
     peer: ReservedPort,
     process: Mutex<Option<OwnedChild>>,
+}
+
+impl Member {
+    /// Where it listens for the others.
+    fn peer_addr(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.peer.number()))
+    }
 }
 
 impl EtcdCluster {
@@ -148,6 +165,7 @@ impl EtcdCluster {
         EtcdClusterBuilder {
             version: EtcdVersion::default(),
             members: 1,
+            divisible: false,
             tls: false,
             flags: Vec::new(),
         }
@@ -172,16 +190,24 @@ impl EtcdCluster {
                 })
             })
             .collect::<io::Result<Vec<Member>>>()?;
+        let network = match wishes.divisible {
+            true => {
+                let listening: Vec<SocketAddr> = members.iter().map(Member::peer_addr).collect();
+                Some(PeerNetwork::between(&listening)?)
+            }
+            false => None,
+        };
         let cluster = EtcdCluster {
             program,
             etcdctl,
             members,
+            network,
             tls,
             flags: wishes.flags,
             folder,
         };
-        for member in &cluster.members {
-            *cluster.process(member) = Some(cluster.spawn(member)?);
+        for (at, member) in cluster.members.iter().enumerate() {
+            *cluster.process(member) = Some(cluster.spawn(at)?);
         }
         for at in 0..cluster.members.len() {
             cluster.wait_until_ready(at)?;
@@ -279,7 +305,7 @@ impl EtcdCluster {
     /// If it does not answer.
     pub fn restart(&self, member: usize) -> io::Result<()> {
         self.kill(member)?;
-        let process = self.spawn(&self.members[member])?;
+        let process = self.spawn(member)?;
         *self.process(&self.members[member]) = Some(process);
         self.wait_until_ready(member)
     }
@@ -300,6 +326,30 @@ impl EtcdCluster {
     /// If it is not running.
     pub fn resume(&self, member: usize) -> io::Result<()> {
         self.with_process(member, OwnedChild::resume)
+    }
+
+    /// Cuts a member off from the others, which none of them notices at once: nothing is refused, but nothing
+    /// arrives. Clients reach all of them as before.
+    ///
+    /// # Panics
+    ///
+    /// If the cluster was not built [divisible](EtcdClusterBuilder::divisible).
+    pub fn cut_off(&self, member: usize) {
+        self.network().cut_off(member);
+    }
+
+    /// Ends [`cut_off`](Self::cut_off).
+    ///
+    /// # Panics
+    ///
+    /// As that does.
+    pub fn rejoin(&self, member: usize) {
+        self.network().rejoin(member);
+    }
+
+    fn network(&self) -> &PeerNetwork {
+        let network = self.network.as_ref();
+        network.expect("a cluster that was built divisible")
     }
 
     /// A command for `etcdctl`, on all members.
@@ -331,15 +381,16 @@ impl EtcdCluster {
         }
     }
 
-    fn spawn(&self, member: &Member) -> io::Result<OwnedChild> {
-        let folder = self.folder.path();
+    fn spawn(&self, at: usize) -> io::Result<OwnedChild> {
+        let (member, folder) = (&self.members[at], self.folder.path());
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let client = format!("{scheme}://127.0.0.1:{}", member.client.number());
-        let peer = |member: &Member| format!("http://127.0.0.1:{}", member.peer.number());
-        let all = self
-            .members
-            .iter()
-            .map(|member| format!("{}={}", member.name, peer(member)));
+        let told = |at: usize| match &self.network {
+            Some(network) => format!("http://{}", network.addr(at)),
+            None => format!("http://{}", self.members[at].peer_addr()),
+        };
+        let all = self.members.iter().enumerate();
+        let all = all.map(|(at, member)| format!("{}={}", member.name, told(at)));
         let all: Vec<String> = all.collect();
         let log = File::create(self.log_file(member))?;
         let mut command = Command::new("sh");
@@ -358,8 +409,9 @@ impl EtcdCluster {
                 "--advertise-client-urls",
                 &client,
             ])
-            .args(["--listen-peer-urls", &peer(member)])
-            .args(["--initial-advertise-peer-urls", &peer(member)])
+            .arg("--listen-peer-urls")
+            .arg(format!("http://{}", member.peer_addr()))
+            .args(["--initial-advertise-peer-urls", &told(at)])
             .args(["--initial-cluster", &all.join(",")])
             // Short, so that leases may be short and failures are noticed soon.
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
@@ -393,6 +445,9 @@ impl EtcdCluster {
                 .arg("--client-cert-auth");
         }
         let mut process = OwnedChild::spawn_in(&mut command, Some(folder))?;
+        if let Some(network) = &self.network {
+            network.is(at, process.pid());
+        }
         if let Some(mut stdin) = process.pipes().stdin.take() {
             stdin.write_all(b"go\n")?;
         }

@@ -4,6 +4,7 @@ mod binary;
 mod cluster;
 mod config;
 mod etcd;
+mod peers;
 mod port;
 mod redis;
 mod redlock;

@@ -3,6 +3,7 @@
 mod costs;
 mod leases;
 mod members;
+mod partition;
 mod rooms;
 mod told;
 mod waiting;
