@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use windlass::{Coordinator, connect};
 use windlass_testkit::conformance::{Stage, has_waiters};
-use windlass_testkit::{FencedRegister, Flavor, RegisterClient, TestProcess, Written, eventually};
+use windlass_testkit::history::boot_nanos;
+use windlass_testkit::{
+    EtcdVersion, FencedRegister, Flavor, RegisterClient, TestProcess, Written, eventually,
+};
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 50;
@@ -55,12 +58,27 @@ fn worker() {
     });
 }
 
-/// Holds the lock, and says what becomes of it; after a line on stdin, tries a fenced write.
+/// Holds the lock, and says what becomes of it: until when it was certainly held, by a clock that all
+/// processes share; and whether a fenced write comes too late.
 async fn hold(w: &Coordinator) {
     let guard = w.lock("stock").ttl(TTL).acquire().await.unwrap();
     println!("held {}", guard.fence());
-    guard.lost().await;
-    println!("lost held={}", guard.is_held());
+    let mut until = 0;
+    let watching = async {
+        loop {
+            // The clock before the question: it was held at that moment.
+            let now = boot_nanos();
+            if guard.is_held() {
+                until = now;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await; // a moment later
+        }
+    };
+    tokio::select! {
+        () = watching => {}
+        () = guard.lost() => {}
+    }
+    println!("lost held={} until {until}", guard.is_held());
     let admitted = w.gate("stock").admit(guard.fence()).await.unwrap();
     println!("gate {}", admitted.is_admitted());
     std::future::pending::<()>().await;
@@ -186,6 +204,7 @@ async fn a_frozen_holder_is_fenced_off(stage: &Stage) {
     let w = connect(stage.url()).await.unwrap();
     let since = Instant::now();
     let guard = w.lock("stock").acquire().await.unwrap();
+    let granted = boot_nanos();
     assert!(
         since.elapsed() < stage.lingers(TTL) + Duration::from_secs(1),
         "{:?}",
@@ -201,7 +220,13 @@ async fn a_frozen_holder_is_fenced_off(stage: &Stage) {
     );
     holder.resume().unwrap();
     let lost = holder.wait_for_line(|line| line.starts_with("lost"), SOON);
-    assert_eq!(lost.expect("told on waking"), "lost held=false");
+    let lost = lost.expect("told on waking");
+    let until = lost.strip_prefix("lost held=false until ").expect(&lost);
+    let until: u64 = until.parse().unwrap();
+    assert!(
+        until < granted,
+        "two held it: {until} is not before {granted}"
+    );
     let gate = holder.wait_for_line(|line| line.starts_with("gate"), SOON);
     assert_eq!(gate.expect("it tries"), "gate false");
     assert!(guard.is_held(), "undisturbed");
@@ -220,6 +245,11 @@ async fn a_frozen_holder_is_fenced_off_on_redis() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_holder_is_fenced_off_on_zookeeper() {
     a_frozen_holder_is_fenced_off(&Stage::zookeeper()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_holder_is_fenced_off_on_etcd() {
+    a_frozen_holder_is_fenced_off(&Stage::etcd(EtcdVersion::V3_4)).await;
 }
 
 /// A killed holder and a killed waiter hold up nobody for longer than a ttl.
@@ -264,4 +294,9 @@ async fn the_killed_are_passed_over_on_redis() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_killed_are_passed_over_on_zookeeper() {
     the_killed_are_passed_over(&Stage::zookeeper()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_killed_are_passed_over_on_etcd() {
+    the_killed_are_passed_over(&Stage::etcd(EtcdVersion::V3_4)).await;
 }

@@ -118,6 +118,8 @@ impl Stage {
             // Whole seconds, and it looks for ended leases twice a second.
             shortest_ttl: Duration::from_secs(1),
             lateness: Duration::from_millis(1500),
+            // A lease outlives the claims on it by half a second at least.
+            lingers: |ttl| Duration::from_secs((ttl + Duration::from_millis(500)).as_secs() + 2),
             // A consensus about each, on a busy machine, within the call timeout.
             largest_crowd: 500,
             ..Stage::new(format!("{}/stage-{n}/", cluster.url()), ())

@@ -7,7 +7,7 @@ use windlass_testkit::EtcdCluster;
 
 use super::{Engine, Fault};
 
-/// Three members.
+/// Three members that can be cut off from each other.
 pub(crate) struct Etcd {
     cluster: EtcdCluster,
     victim: Cell<usize>,
@@ -15,7 +15,7 @@ pub(crate) struct Etcd {
 
 impl Etcd {
     pub(crate) fn new() -> Etcd {
-        let cluster = EtcdCluster::builder().members(3).start();
+        let cluster = EtcdCluster::builder().members(3).divisible().start();
         Etcd {
             cluster: cluster.expect("members to test on"),
             victim: Cell::new(0),
@@ -51,6 +51,12 @@ impl Engine for Etcd {
                 lasts,
                 || cluster.pause(self.pick()).unwrap(),
                 || cluster.resume(self.victim.get()).unwrap(),
+            ),
+            Fault::new(
+                ("cut off from the others", "the leader"),
+                lasts,
+                || cluster.cut_off(self.pick()),
+                || cluster.rejoin(self.victim.get()),
             ),
         ]
     }
