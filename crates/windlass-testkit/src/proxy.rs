@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::runtime::{self, Handle};
 use tokio::sync::mpsc;
 
+use connection::Upstream;
 use faults::{Change, Order};
 use tally::Tally;
 
@@ -64,6 +65,14 @@ impl FaultProxy {
     /// The server need not be up: each client that connects is connected to it anew, and is reset if
     /// that fails.
     pub fn start(upstream: SocketAddr) -> io::Result<Self> {
+        Self::start_patient(upstream, Duration::ZERO)
+    }
+
+    /// The same for a server that may not listen yet: for so long, clients are not reset because of that.
+    ///
+    /// A client that is refused comes again soon; one that is accepted, and reset then, may draw other
+    /// conclusions.
+    pub fn start_patient(upstream: SocketAddr, patience: Duration) -> io::Result<Self> {
         let backlog = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         backlog.set_nonblocking(true)?;
         let addr = backlog.local_addr()?;
@@ -77,7 +86,11 @@ impl FaultProxy {
         };
         let tally = Arc::new(Tally::default());
         let (orders, inbox) = mpsc::unbounded_channel();
-        let serving = listener::serve(listener, backlog, upstream, inbox, Arc::clone(&tally));
+        let server = Upstream {
+            addr: upstream,
+            patience,
+        };
+        let serving = listener::serve(listener, backlog, server, inbox, Arc::clone(&tally));
         let thread = thread::Builder::new()
             .name(format!("fault proxy {}", addr.port()))
             .spawn(move || runtime.block_on(serving))?;

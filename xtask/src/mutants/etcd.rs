@@ -133,4 +133,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
         to: "before.filter(|before| before.wake.claim == 0)",
         caught_by: &["--test", "etcd_access", "a_try_as_the_same_owner"],
     },
+    Mutant {
+        breaks: "a member that is cut off is not believed even when one only looks (etcd)",
+        file: "backend/etcd/wire.rs",
+        from: "        keys_only: bool = [bool, tag = \"8\"],\n",
+        to: "        serializable: bool = [bool, required, tag = \"7\", default = \"true\"],\n        \
+             keys_only: bool = [bool, tag = \"8\"],\n",
+        caught_by: &["--test", "etcd_faults", "a_leader_that_is_cut_off"],
+    },
+    Mutant {
+        breaks: "one who waits leaves a member that is cut off, and hears of its turn (etcd)",
+        file: "backend/etcd/link.rs",
+        from: "insert(\"hasleader\", yes)",
+        to: "insert(\"has-leader\", yes)",
+        caught_by: &["--test", "etcd_faults", "a_leader_that_is_cut_off"],
+    },
+    Mutant {
+        breaks: "the client of a leader that is cut off is told before another is let in (etcd)",
+        file: "lease/validity.rs",
+        from: "sent + ttl.saturating_sub(self.over(ttl))",
+        to: "sent + ttl.saturating_sub(self.over(ttl)) * 100",
+        caught_by: &["--test", "etcd_faults", "a_leader_that_is_cut_off"],
+    },
 ];

@@ -122,4 +122,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
         to: "self.changed < node.created",
         caught_by: &["--lib", "zookeeper::proof::fences_grow_though"],
     },
+    Mutant {
+        breaks: "a gate admits nothing by a reading alone (ZooKeeper)",
+        file: "backend/zookeeper/documents.rs",
+        from: "if self.write(&session, &path, &document, version).await? {",
+        to: "if version.is_some() || self.write(&session, &path, &document, version).await? {",
+        caught_by: &["--test", "zookeeper_faults", "a_leader_that_is_cut_off"],
+    },
+    Mutant {
+        breaks: "the client of a leader that is cut off is told before another is let in (ZooKeeper)",
+        file: "lease/validity.rs",
+        from: "sent + ttl.saturating_sub(self.over(ttl))",
+        to: "sent + ttl.saturating_sub(self.over(ttl)) * 100",
+        caught_by: &["--test", "zookeeper_faults", "a_leader_that_is_cut_off"],
+    },
 ];

@@ -1,16 +1,37 @@
 //! One client, its connection to the server, and the two lanes between them.
 
 use std::future::pending;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::faults::{Change, EachWay, LaneFaults, Order};
 use super::lane::{Delivery, Lane, is_temporary};
 use super::tally::Tally;
+
+/// Where the server is, and for how long it is looked for there if it refuses.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Upstream {
+    pub(super) addr: SocketAddr,
+    pub(super) patience: Duration,
+}
+
+impl Upstream {
+    async fn connect(self) -> io::Result<TcpStream> {
+        let give_up = Instant::now() + self.patience;
+        loop {
+            match TcpStream::connect(self.addr).await {
+                Err(_) if Instant::now() < give_up => sleep(Duration::from_millis(10)).await,
+                connected => return connected,
+            }
+        }
+    }
+}
 
 pub(super) struct Connection {
     lanes: EachWay<Lane>,
@@ -63,7 +84,7 @@ impl Connection {
     }
 
     /// Serves `client` until either side has had enough.
-    pub(super) async fn run(mut self, mut client: TcpStream, upstream: SocketAddr) {
+    pub(super) async fn run(mut self, mut client: TcpStream, upstream: Upstream) {
         let next = match self.connect(upstream).await {
             Ok(server) => self.forward(&mut client, server).await,
             Err(next) => next,
@@ -77,8 +98,8 @@ impl Connection {
     }
 
     /// Obeys orders while the connection to the server comes about.
-    async fn connect(&mut self, upstream: SocketAddr) -> Result<TcpStream, Next> {
-        let connecting = TcpStream::connect(upstream);
+    async fn connect(&mut self, upstream: Upstream) -> Result<TcpStream, Next> {
+        let connecting = upstream.connect();
         tokio::pin!(connecting);
         loop {
             tokio::select! {

@@ -1,13 +1,13 @@
 //! Accepts clients, and passes orders on to their connections.
 
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::TcpListener as StdListener;
 use std::sync::Arc;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::connection::Connection;
+use super::connection::{Connection, Upstream};
 use super::faults::{Change, EachWay, LaneFaults, Order};
 use super::tally::Tally;
 
@@ -17,7 +17,7 @@ use super::tally::Tally;
 pub(super) async fn serve(
     listener: TcpListener,
     backlog: StdListener,
-    upstream: SocketAddr,
+    upstream: Upstream,
     mut orders: mpsc::UnboundedReceiver<Order>,
     tally: Arc<Tally>,
 ) {
@@ -47,7 +47,7 @@ pub(super) async fn serve(
 }
 
 struct Clients {
-    upstream: SocketAddr,
+    upstream: Upstream,
     tally: Arc<Tally>,
     faults: EachWay<LaneFaults>,
     refuse: bool,

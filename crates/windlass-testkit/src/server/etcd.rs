@@ -328,8 +328,8 @@ impl EtcdCluster {
         self.with_process(member, OwnedChild::resume)
     }
 
-    /// Cuts a member off from the others, which none of them notices at once: nothing is refused, but nothing
-    /// arrives. Clients reach all of them as before.
+    /// Cuts a member off from the others, which none of them notices at once: nothing arrives over the connections
+    /// that there are. New ones come to nothing. Clients reach all of them as before.
     ///
     /// # Panics
     ///

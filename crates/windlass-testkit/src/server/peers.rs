@@ -83,9 +83,11 @@ impl PeerNetwork {
         members.insert(pid, member);
     }
 
-    /// Nothing arrives any more between a member and the others, and nothing is refused either.
+    /// Nothing arrives any more between a member and the others, over connections that there are; new ones come
+    /// to nothing.
     pub(super) fn cut_off(&self, member: usize) {
         for way in self.ways_of(member) {
+            way.proxy.refuse(true);
             way.proxy.blackhole(Direction::Both);
         }
     }

@@ -98,7 +98,10 @@ impl ZooKeeperServers {
         for (from, to) in (0..count).flat_map(|from| (0..count).map(move |to| (from, to))) {
             if divisible && from != to {
                 let to_port = |port: &ReservedPort| {
-                    FaultProxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port.number())))
+                    let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()));
+                    // Whoever has just been elected listens a moment later. Accepted and then reset, the others
+                    // would elect again.
+                    FaultProxy::start_patient(addr, Duration::from_secs(1))
                 };
                 links.push(Link {
                     from,
@@ -178,13 +181,14 @@ impl ZooKeeperServers {
         })
     }
 
-    /// Cuts a server off from the others, which it does not notice at once: nothing is refused, but
-    /// nothing arrives. Clients reach it as before.
+    /// Cuts a server off from the others, which none of them notices at once: nothing arrives over the connections
+    /// that there are. New ones come to nothing. Clients reach it as before.
     pub fn cut_off(&self, index: usize) {
         for link in self.links_of(index) {
-            for direction in [Direction::ToServer, Direction::ToClient] {
-                link.quorum.blackhole(direction);
-                link.election.blackhole(direction);
+            for proxy in [&link.quorum, &link.election] {
+                // First: one that came to the other side, and then said nothing, would hold it up there.
+                proxy.refuse(true);
+                proxy.blackhole(Direction::Both);
             }
         }
     }
@@ -246,6 +250,9 @@ impl ZooKeeperServers {
                 .args(["-XX:ActiveProcessorCount=2", "-Xshare:auto"])
                 .arg("-Dzookeeper.forceSync=no")
                 .arg("-Dznode.container.checkIntervalMs=500")
+                // Servers that look for a leader ask again ever more rarely, once a minute in the end.
+                .arg("-Dzookeeper.fastleader.minNotificationInterval=100")
+                .arg("-Dzookeeper.fastleader.maxNotificationInterval=400")
                 .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
                 .args(["-cp", &JARS.join(":")])
                 .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
