@@ -65,7 +65,7 @@ fn a_repeat_while_it_runs_waits_or_says_busy() {
 fn what_did_not_come_to_its_end_is_run_again() {
     for bed in Bed::each() {
         let script = "echo x >> runs; [ -e second ] && echo fine && exit; echo ready $$; sleep 60";
-        let args = ["once", "k", "--ttl", "1s", "--", "sh", "-c", script];
+        let args = ["once", "k", "--ttl", "3s", "--", "sh", "-c", script];
         // Ended by a signal.
         let first = bed.start(&args);
         let pid = wait_for(&first, "ready");

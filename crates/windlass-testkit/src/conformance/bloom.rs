@@ -14,7 +14,10 @@ fn small(w: &Coordinator, name: &str) -> Bloom {
 
 /// Known is what was inserted, by anybody.
 pub async fn knows_what_was_inserted(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+    let (a, b) = (
+        stage.connect_patiently().await,
+        stage.connect_patiently().await,
+    );
     let (mine, yours) = (
         small(&a, "f").create().await.unwrap(),
         small(&b, "f").create().await.unwrap(),
@@ -52,7 +55,7 @@ pub async fn one_of_many_is_told_it_was_new(stage: &Stage) {
         let name = format!("f{n}");
         let mut tasks = Vec::new();
         for _ in 0..4 {
-            let w = stage.connect().await;
+            let w = stage.connect_patiently().await;
             let filter = kind(w.bloom(&name).capacity(100_000).error_rate(1e-6));
             let filter = Arc::new(filter.create().await.unwrap());
             tasks.push(tokio::spawn(async move {
@@ -77,7 +80,7 @@ pub async fn one_of_many_is_told_it_was_new(stage: &Stage) {
 
 /// Any bytes, any number of them, any number of items.
 pub async fn any_item_and_any_batch_will_do(stage: &Stage) {
-    let w = stage.connect().await;
+    let w = stage.connect_patiently().await;
     let filter = w.bloom("f").capacity(200_000).create().await.unwrap();
     assert!(filter.insert("").await.unwrap());
     assert!(!filter.insert([]).await.unwrap());
@@ -103,7 +106,7 @@ pub async fn any_item_and_any_batch_will_do(stage: &Stage) {
 
 /// Errors are as rare as asked for, and the filter knows how full it is.
 pub async fn errors_and_estimates_are_as_promised(stage: &Stage) {
-    let w = stage.connect().await;
+    let w = stage.connect_patiently().await;
     let capacity = 20_000;
     let filter = w.bloom("f").capacity(capacity).error_rate(0.02);
     let filter = filter.create().await.unwrap();
@@ -129,7 +132,10 @@ pub async fn errors_and_estimates_are_as_promised(stage: &Stage) {
 
 /// Who comes with other parameters is refused, and changes nothing.
 pub async fn other_parameters_are_refused(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+    let (a, b) = (
+        stage.connect_patiently().await,
+        stage.connect_patiently().await,
+    );
     let filter = small(&a, "f").create().await.unwrap();
     filter.insert("x").await.unwrap();
     let before = filter.info().await.unwrap();
@@ -171,7 +177,7 @@ pub async fn other_parameters_are_refused(stage: &Stage) {
 
 /// One clear error each.
 pub async fn bad_input_is_refused(stage: &Stage) {
-    let w = stage.connect().await;
+    let w = stage.connect_patiently().await;
     let f = |name: &str| w.bloom(name);
     for bad in [
         f("f"),
@@ -216,7 +222,10 @@ pub async fn bad_input_is_refused(stage: &Stage) {
 
 /// Past its capacity, a growing filter opens a new generation and keeps its promise.
 pub async fn a_growing_filter_outgrows_its_capacity(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+    let (a, b) = (
+        stage.connect_patiently().await,
+        stage.connect_patiently().await,
+    );
     let filter = small(&a, "f").growing().create().await.unwrap();
     let other = b.bloom("f").open().await.unwrap();
     let items: Vec<String> = (0..10_000).map(|n| n.to_string()).collect();
@@ -249,7 +258,7 @@ pub async fn a_growing_filter_outgrows_its_capacity(stage: &Stage) {
 
 /// A rotating filter remembers for its window, and forgets after two.
 pub async fn a_rotating_filter_forgets(stage: &Stage) {
-    let w = stage.connect().await;
+    let w = stage.connect_patiently().await;
     let window = Duration::from_millis(400);
     let filter = small(&w, "f").rotating(window).create().await.unwrap();
     let start = std::time::Instant::now();
@@ -268,7 +277,10 @@ pub async fn a_rotating_filter_forgets(stage: &Stage) {
 
 /// Two filters become one.
 pub async fn a_union_knows_what_both_knew(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+    let (a, b) = (
+        stage.connect_patiently().await,
+        stage.connect_patiently().await,
+    );
     let (left, right) = (
         small(&a, "left").create().await.unwrap(),
         small(&b, "right").create().await.unwrap(),
@@ -299,7 +311,7 @@ pub async fn a_union_knows_what_both_knew(stage: &Stage) {
 
 /// A filter larger than a string of Redis may be.
 pub async fn larger_than_512_mib(stage: &Stage) {
-    let w = stage.connect().await;
+    let w = stage.connect_patiently().await;
     let filter = w.bloom("f").capacity(500_000_000).create().await.unwrap();
     assert!(filter.plan().shape.bytes() > 512 << 20);
     assert!(filter.plan().shape.shards > 1);

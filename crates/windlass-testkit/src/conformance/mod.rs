@@ -231,6 +231,12 @@ impl Stage {
         self.connect_with(Options::new()).await
     }
 
+    /// A new client that asks for so much at once that a busy machine takes its time.
+    pub async fn connect_patiently(&self) -> Coordinator {
+        self.connect_with(Options::new().call_timeout(FOREVER / 4))
+            .await
+    }
+
     /// A new client with options of its own.
     pub async fn connect_with(&self, options: Options) -> Coordinator {
         let options = self.within(options);
