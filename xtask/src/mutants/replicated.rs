@@ -12,7 +12,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "fences grow over a failover that lost grants (cluster)",
-        file: "backend/redis/cluster.rs",
+        file: "backend/redis/cluster/mod.rs",
         from: "(false, Draws::Surely | Draws::Perhaps) => {",
         to: "(false, Draws::Surely | Draws::Perhaps) if slot > 20000 => {",
         caught_by: &["--test", "redis_cluster", "fences_grow_over_a_failover"],
@@ -79,7 +79,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "somebody looks after the connection that wake-ups come over (cluster)",
-        file: "backend/redis/cluster.rs",
+        file: "backend/redis/cluster/mod.rs",
         from: "        tokio::spawn(look_after(Arc::downgrade(&cluster)));\n",
         to: "        let _ = look_after;\n",
         caught_by: &["--test", "redis_cluster", "the_node_that_we_listen_at_dies"],

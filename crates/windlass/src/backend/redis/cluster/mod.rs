@@ -5,6 +5,8 @@
 //! cluster answers; so is "try again", which a node says of a slot that is being moved. In both cases
 //! nothing was done. Whatever else goes wrong is the caller's to know.
 
+mod table;
+
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
@@ -12,15 +14,15 @@ use std::time::{Duration, Instant};
 
 use redis::{Arg, Cmd, Value};
 
+use self::table::{Table, look_after};
 use super::access::{Access, Address, Hosts};
 use super::dialler::Dialler;
-use super::gather::first_until;
 use super::keys;
 use super::link::{Link, pipeline};
 use super::reign::Draws;
 use super::replicas;
 use super::script::{self, Script};
-use super::slots::{self, SLOTS};
+use super::slots;
 use super::topology::{Layout, Redirection};
 use super::translate::{Failure, Refused};
 use crate::backend::{Replicas, WakeUps};
@@ -29,18 +31,11 @@ use crate::error::{Error, ErrorKind, Result as Outcome};
 const EXAMPLE: &str =
     "for example redis+cluster://10.0.0.1,10.0.0.2,10.0.0.3, with ports if not 6379";
 const PORT: u16 = 6379;
-/// Nodes asked about slots at once.
-const ASKED: usize = 8;
 /// Redirections followed for one command: a slot that is sent back and forth ends somewhere.
 const TURNS: u32 = 64;
 /// Before a command is sent again that a node could not answer yet.
 pub(super) const PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// How often the listening connection is looked after.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
-/// How often slots are asked about when nothing seems wrong: in so many looks.
-const LOOKS_A_REFRESH: u32 = 10;
-
 pub(super) struct Cluster {
     access: Access,
     seeds: Vec<Address>,
@@ -54,15 +49,6 @@ pub(super) struct Cluster {
     /// When that was begun last: what was answered then may not be true any more of what happened later.
     refreshed: Mutex<Option<Instant>>,
     ear: OnceLock<Arc<Link>>,
-}
-
-/// Who has which slot.
-#[derive(Default)]
-struct Table {
-    layout: Layout,
-    /// For each slot, the number of its master in the layout.
-    owners: Vec<Option<u16>>,
-    masters: Vec<Arc<Link>>,
 }
 
 impl Cluster {
@@ -310,116 +296,6 @@ impl Cluster {
         })
     }
 
-    /// Asks the nodes who has which slot.
-    pub(super) async fn refresh(self: &Arc<Cluster>) -> Result<(), Failure> {
-        let wanted = Instant::now();
-        let _one_at_a_time = self.refreshing.lock().await;
-        let done = *self
-            .refreshed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if done.is_some_and(|done| done > wanted) {
-            return Ok(()); // asked since we wanted to know
-        }
-        let begun = Instant::now();
-        // Not always the same ones first: those may all be gone.
-        let known = self.shuffled();
-        let mut answers = Vec::new();
-        for some in known.chunks(ASKED) {
-            answers.extend(self.ask_about_slots(some).await);
-            if answers.iter().any(|(_, layout)| layout.is_ok()) {
-                break;
-            }
-        }
-        let best = answers
-            .iter()
-            .filter_map(|(_, answer)| answer.as_ref().ok());
-        // Who is cut off from the others knows that the cluster is down, or has not heard of the
-        // newest epoch.
-        let Some(best) = best.max_by_key(|layout| (layout.is_ok, layout.epoch)) else {
-            return Err(nobody_answers(&answers));
-        };
-        self.adopt(best.clone())?;
-        *self
-            .refreshed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(begun);
-        Ok(())
-    }
-
-    /// What each of these says, until most of them have said something.
-    async fn ask_about_slots(&self, nodes: &[Address]) -> Vec<(Address, Result<Layout, Failure>)> {
-        let most = nodes.len() / 2 + 1;
-        let ask = |address: Address| {
-            let link = self.link(&address);
-            Box::pin(async move {
-                let questions = [["CLUSTER", "INFO"], ["CLUSTER", "SLOTS"]].map(|[verb, what]| {
-                    let mut question = redis::cmd(verb);
-                    question.arg(what);
-                    question
-                });
-                let answers = match link {
-                    Ok(link) => link.send_all(&pipeline(questions)).await,
-                    Err(failure) => Err(failure),
-                };
-                let answers = answers.and_then(|answers| answers.into_iter().collect());
-                let layout = answers.and_then(|answers: Vec<Value>| {
-                    Layout::read(&answers, &address.host).ok_or_else(not_understood)
-                });
-                (address, layout)
-            })
-        };
-        let asked = nodes.iter().cloned().map(ask).collect();
-        let enough = |got: &[(Address, Result<Layout, Failure>)]| {
-            got.iter().filter(|(_, layout)| layout.is_ok()).count() >= most
-        };
-        first_until(asked, self.call_timeout / 2, Duration::ZERO, enough).await
-    }
-
-    fn refresh_soon(self: &Arc<Cluster>) {
-        let cluster = Arc::clone(self);
-        tokio::spawn(async move { cluster.refresh().await });
-    }
-
-    fn adopt(&self, layout: Layout) -> Result<(), Failure> {
-        let masters: Result<Vec<_>, _> = layout.masters.iter().map(|at| self.link(at)).collect();
-        let masters = masters?;
-        let mut owners = vec![None; usize::from(SLOTS)];
-        for (range, master) in &layout.ranges {
-            for slot in range.clone() {
-                owners[usize::from(slot)] = Some(*master);
-            }
-        }
-        let table = Arc::new(Table {
-            layout,
-            owners,
-            masters,
-        });
-        let before = {
-            let mut known = self.table.write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *known, Arc::clone(&table))
-        };
-        // Whoever has a slot again may have it from somebody who began from an old copy.
-        for slot in 0..SLOTS {
-            let (was, is) = (before.owner_of(slot), table.owner_of(slot));
-            if let (Some(was), Some(is)) = (was, is)
-                && !Arc::ptr_eq(was, is)
-            {
-                was.slot_moved(slot);
-                is.slot_moved(slot);
-            }
-        }
-        let known = self.known();
-        self.links().retain(|address, link| {
-            // One that is no master any more may become one again, under another reign.
-            if !table.layout.masters.contains(address) {
-                link.drop_connection();
-            }
-            known.contains(address)
-        });
-        Ok(())
-    }
-
     /// The masters, and whoever the URL names.
     fn known(&self) -> BTreeSet<Address> {
         let table = self.table();
@@ -472,17 +348,6 @@ impl Cluster {
     }
 }
 
-impl Table {
-    fn owner(&self, slot: u16) -> Option<Arc<Link>> {
-        self.owner_of(slot).cloned()
-    }
-
-    fn owner_of(&self, slot: u16) -> Option<&Arc<Link>> {
-        let owner = (*self.owners.get(usize::from(slot))?)?;
-        self.masters.get(usize::from(owner))
-    }
-}
-
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let masters = self.table().layout.masters.len();
@@ -498,71 +363,5 @@ fn script_of(command: &Cmd) -> Option<&'static Script> {
     match (words.next()?, words.next()?) {
         (Arg::Simple(b"EVALSHA"), Arg::Simple(digest)) => script::by_digest(digest),
         _ => None,
-    }
-}
-
-fn not_understood() -> Failure {
-    Failure::Sent((redis::ErrorKind::Parse, "CLUSTER SLOTS was not understood").into())
-}
-
-/// Why nobody could be asked: the reason that most needs to be known, or each node's.
-fn nobody_answers(answers: &[(Address, Result<Layout, Failure>)]) -> Failure {
-    let failures = || {
-        answers
-            .iter()
-            .filter_map(|(_, answer)| answer.as_ref().err())
-    };
-    let telling = failures().find(|failure| {
-        let kind = Error::from((*failure).clone()).kind();
-        matches!(kind, ErrorKind::InvalidInput | ErrorKind::AccessDenied)
-    });
-    // "This instance has cluster support disabled".
-    let telling = telling.or_else(|| failures().find(|failure| failure.code().is_some()));
-    if let Some(failure) = telling {
-        return failure.clone();
-    }
-    let each = answers.iter().map(|(address, answer)| match answer {
-        Err(Failure::Unsent(e) | Failure::Sent(e)) => format!("{address}: {e}"),
-        Err(Failure::Refused(refused)) => format!("{address}: {}", refused.message),
-        Ok(_) => address.to_string(),
-    });
-    let each: Vec<String> = each.collect();
-    Failure::Refused(Refused {
-        kind: ErrorKind::Unreachable,
-        message: match each.is_empty() {
-            true => "no node of the cluster answers".to_owned(),
-            false => format!("no node of the cluster answers ({})", each.join("; ")),
-        },
-        hint: "are they running, and are hosts, ports and TLS right?",
-    })
-}
-
-/// Looks after the listening connection, which nothing else is sent over that would notice its end; and
-/// asks about slots now and then, as one that is not used would not hear of a change.
-async fn look_after(cluster: Weak<Cluster>) {
-    for look in 1u32.. {
-        tokio::time::sleep(LOOK_AFTER).await;
-        let Some(cluster) = cluster.upgrade() else {
-            return;
-        };
-        let mut question = redis::cmd("CLUSTER");
-        question.arg("INFO");
-        match cluster.ear().query::<String>(&question).await {
-            // A node that is cut off hears nothing from the others.
-            Ok(info) if !info.contains("cluster_state:ok") => {
-                let _ = cluster.refresh().await;
-                if cluster.layout().is_ok {
-                    cluster.ear().leave();
-                }
-            }
-            Ok(_) => {}
-            Err(_) => {
-                let _ = cluster.refresh().await;
-                let _ = cluster.ear().dial().await;
-            }
-        }
-        if look % LOOKS_A_REFRESH == 0 {
-            let _ = cluster.refresh().await;
-        }
     }
 }

@@ -1,0 +1,220 @@
+//! Who has which slot: asked of the nodes, and asked again.
+
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use redis::Value;
+
+use super::Cluster;
+use crate::backend::redis::access::Address;
+use crate::backend::redis::gather::first_until;
+use crate::backend::redis::link::{Link, pipeline};
+use crate::backend::redis::slots::SLOTS;
+use crate::backend::redis::topology::Layout;
+use crate::backend::redis::translate::{Failure, Refused};
+use crate::error::{Error, ErrorKind};
+
+/// Nodes asked about slots at once.
+const ASKED: usize = 8;
+/// How often the listening connection is looked after.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// How often slots are asked about when nothing seems wrong: in so many looks.
+const LOOKS_A_REFRESH: u32 = 10;
+
+/// Who has which slot.
+#[derive(Default)]
+pub(super) struct Table {
+    pub(super) layout: Layout,
+    /// For each slot, the number of its master in the layout.
+    owners: Vec<Option<u16>>,
+    pub(super) masters: Vec<Arc<Link>>,
+}
+
+impl Table {
+    pub(super) fn owner(&self, slot: u16) -> Option<Arc<Link>> {
+        self.owner_of(slot).cloned()
+    }
+
+    fn owner_of(&self, slot: u16) -> Option<&Arc<Link>> {
+        let owner = (*self.owners.get(usize::from(slot))?)?;
+        self.masters.get(usize::from(owner))
+    }
+}
+
+impl Cluster {
+    /// Asks the nodes who has which slot.
+    pub(in crate::backend::redis) async fn refresh(self: &Arc<Cluster>) -> Result<(), Failure> {
+        let wanted = Instant::now();
+        let _one_at_a_time = self.refreshing.lock().await;
+        let done = *self
+            .refreshed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if done.is_some_and(|done| done > wanted) {
+            return Ok(()); // asked since we wanted to know
+        }
+        let begun = Instant::now();
+        // Not always the same ones first: those may all be gone.
+        let known = self.shuffled();
+        let mut answers = Vec::new();
+        for some in known.chunks(ASKED) {
+            answers.extend(self.ask_about_slots(some).await);
+            if answers.iter().any(|(_, layout)| layout.is_ok()) {
+                break;
+            }
+        }
+        let best = answers
+            .iter()
+            .filter_map(|(_, answer)| answer.as_ref().ok());
+        // Who is cut off from the others knows that the cluster is down, or has not heard of the
+        // newest epoch.
+        let Some(best) = best.max_by_key(|layout| (layout.is_ok, layout.epoch)) else {
+            return Err(nobody_answers(&answers));
+        };
+        self.adopt(best.clone())?;
+        *self
+            .refreshed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(begun);
+        Ok(())
+    }
+
+    /// What each of these says, until most of them have said something.
+    async fn ask_about_slots(&self, nodes: &[Address]) -> Vec<(Address, Result<Layout, Failure>)> {
+        let most = nodes.len() / 2 + 1;
+        let ask = |address: Address| {
+            let link = self.link(&address);
+            Box::pin(async move {
+                let questions = [["CLUSTER", "INFO"], ["CLUSTER", "SLOTS"]].map(|[verb, what]| {
+                    let mut question = redis::cmd(verb);
+                    question.arg(what);
+                    question
+                });
+                let answers = match link {
+                    Ok(link) => link.send_all(&pipeline(questions)).await,
+                    Err(failure) => Err(failure),
+                };
+                let answers = answers.and_then(|answers| answers.into_iter().collect());
+                let layout = answers.and_then(|answers: Vec<Value>| {
+                    Layout::read(&answers, &address.host).ok_or_else(not_understood)
+                });
+                (address, layout)
+            })
+        };
+        let asked = nodes.iter().cloned().map(ask).collect();
+        let enough = |got: &[(Address, Result<Layout, Failure>)]| {
+            got.iter().filter(|(_, layout)| layout.is_ok()).count() >= most
+        };
+        first_until(asked, self.call_timeout / 2, Duration::ZERO, enough).await
+    }
+
+    pub(super) fn refresh_soon(self: &Arc<Cluster>) {
+        let cluster = Arc::clone(self);
+        tokio::spawn(async move { cluster.refresh().await });
+    }
+
+    fn adopt(&self, layout: Layout) -> Result<(), Failure> {
+        let masters: Result<Vec<_>, _> = layout.masters.iter().map(|at| self.link(at)).collect();
+        let masters = masters?;
+        let mut owners = vec![None; usize::from(SLOTS)];
+        for (range, master) in &layout.ranges {
+            for slot in range.clone() {
+                owners[usize::from(slot)] = Some(*master);
+            }
+        }
+        let table = Arc::new(Table {
+            layout,
+            owners,
+            masters,
+        });
+        let before = {
+            let mut known = self.table.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *known, Arc::clone(&table))
+        };
+        // Whoever has a slot again may have it from somebody who began from an old copy.
+        for slot in 0..SLOTS {
+            let (was, is) = (before.owner_of(slot), table.owner_of(slot));
+            if let (Some(was), Some(is)) = (was, is)
+                && !Arc::ptr_eq(was, is)
+            {
+                was.slot_moved(slot);
+                is.slot_moved(slot);
+            }
+        }
+        let known = self.known();
+        self.links().retain(|address, link| {
+            // One that is no master any more may become one again, under another reign.
+            if !table.layout.masters.contains(address) {
+                link.drop_connection();
+            }
+            known.contains(address)
+        });
+        Ok(())
+    }
+}
+
+fn not_understood() -> Failure {
+    Failure::Sent((redis::ErrorKind::Parse, "CLUSTER SLOTS was not understood").into())
+}
+
+/// Why nobody could be asked: the reason that most needs to be known, or each node's.
+fn nobody_answers(answers: &[(Address, Result<Layout, Failure>)]) -> Failure {
+    let failures = || {
+        answers
+            .iter()
+            .filter_map(|(_, answer)| answer.as_ref().err())
+    };
+    let telling = failures().find(|failure| {
+        let kind = Error::from((*failure).clone()).kind();
+        matches!(kind, ErrorKind::InvalidInput | ErrorKind::AccessDenied)
+    });
+    // "This instance has cluster support disabled".
+    let telling = telling.or_else(|| failures().find(|failure| failure.code().is_some()));
+    if let Some(failure) = telling {
+        return failure.clone();
+    }
+    let each = answers.iter().map(|(address, answer)| match answer {
+        Err(Failure::Unsent(e) | Failure::Sent(e)) => format!("{address}: {e}"),
+        Err(Failure::Refused(refused)) => format!("{address}: {}", refused.message),
+        Ok(_) => address.to_string(),
+    });
+    let each: Vec<String> = each.collect();
+    Failure::Refused(Refused {
+        kind: ErrorKind::Unreachable,
+        message: match each.is_empty() {
+            true => "no node of the cluster answers".to_owned(),
+            false => format!("no node of the cluster answers ({})", each.join("; ")),
+        },
+        hint: "are they running, and are hosts, ports and TLS right?",
+    })
+}
+
+/// Looks after the listening connection, which nothing else is sent over that would notice its end; and
+/// asks about slots now and then, as one that is not used would not hear of a change.
+pub(super) async fn look_after(cluster: Weak<Cluster>) {
+    for look in 1u32.. {
+        tokio::time::sleep(LOOK_AFTER).await;
+        let Some(cluster) = cluster.upgrade() else {
+            return;
+        };
+        let mut question = redis::cmd("CLUSTER");
+        question.arg("INFO");
+        match cluster.ear().query::<String>(&question).await {
+            // A node that is cut off hears nothing from the others.
+            Ok(info) if !info.contains("cluster_state:ok") => {
+                let _ = cluster.refresh().await;
+                if cluster.layout().is_ok {
+                    cluster.ear().leave();
+                }
+            }
+            Ok(_) => {}
+            Err(_) => {
+                let _ = cluster.refresh().await;
+                let _ = cluster.ear().dial().await;
+            }
+        }
+        if look % LOOKS_A_REFRESH == 0 {
+            let _ = cluster.refresh().await;
+        }
+    }
+}
