@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use windlass::Coordinator;
-use windlass_testkit::{Flavor, RedisServer, eventually};
+use windlass::{Coordinator, Options};
+use windlass_testkit::{Direction, FaultProxy, Flavor, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 /// A few looks at the sentinels, on a busy machine.
@@ -38,29 +38,51 @@ impl Says {
 /// A sentinel that announces nothing, and says what it is told to.
 struct Sentinel {
     addr: SocketAddr,
-    says: Arc<Mutex<Says>>,
+    mind: Arc<Mutex<Mind>>,
+}
+
+struct Mind {
+    says: Says,
+    /// What it says from the next question on but one.
+    then: Option<Says>,
+    /// How often it was asked for the master.
+    asked: u64,
 }
 
 impl Sentinel {
     async fn start(says: Says) -> Sentinel {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let says = Arc::new(Mutex::new(says));
-        let shared = Arc::clone(&says);
+        let mind = Mind {
+            says,
+            then: None,
+            asked: 0,
+        };
+        let mind = Arc::new(Mutex::new(mind));
+        let shared = Arc::clone(&mind);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(answer_all(stream, Arc::clone(&shared)));
             }
         });
-        Sentinel { addr, says }
+        Sentinel { addr, mind }
     }
 
     fn now(&self, says: Says) {
-        *self.says.lock().unwrap() = says;
+        self.mind.lock().unwrap().says = says;
+    }
+
+    /// Answers one more question as before.
+    fn then(&self, says: Says) {
+        self.mind.lock().unwrap().then = Some(says);
+    }
+
+    fn asked(&self) -> u64 {
+        self.mind.lock().unwrap().asked
     }
 }
 
-async fn answer_all(stream: TcpStream, says: Arc<Mutex<Says>>) -> std::io::Result<()> {
+async fn answer_all(stream: TcpStream, mind: Arc<Mutex<Mind>>) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     loop {
@@ -78,7 +100,15 @@ async fn answer_all(stream: TcpStream, says: Arc<Mutex<Says>>) -> std::io::Resul
             stream.read_exact(&mut word).await?;
             words.push(String::from_utf8_lossy(&word[..length]).to_ascii_uppercase());
         }
-        let now = *says.lock().unwrap();
+        let now = {
+            let mut mind = mind.lock().unwrap();
+            let now = mind.says;
+            if words.first().is_some_and(|word| word == "SENTINEL") {
+                mind.says = mind.then.take().unwrap_or(now);
+                mind.asked += 1;
+            }
+            now
+        };
         let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let answer = match words.as_slice() {
@@ -171,6 +201,74 @@ async fn whoever_leads_a_failover_is_asked_for_the_new_address() {
     let sentinels = three(leading).await;
     let w = connect(&sentinels).await;
     assert!(locks_at(&w, &new).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_between_two_questions_leads_to_the_new_master() {
+    let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    let sentinels = three(Says::plainly(&old, 1)).await;
+    for sentinel in &sentinels {
+        sentinel.then(Says::plainly(&new, 2));
+    }
+    let w = connect(&sentinels).await;
+    for _ in 0..10 {
+        assert!(locks_at(&w, &new).await);
+        tokio::time::sleep(100 * MS).await;
+    }
+}
+
+/// The old one goes on as if nothing had happened: what it grants must not count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_was_replaced_while_it_was_dialled_is_not_asked() {
+    let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    let proxy = FaultProxy::start(old.addr()).unwrap();
+    let sentinels = three(Says {
+        field: proxy.port(),
+        address: proxy.port(),
+        epoch: 1,
+    })
+    .await;
+    let patient = Options::new().call_timeout(3 * SOON);
+    let w = patient.connect(&url(&sentinels)).await.unwrap();
+    assert!(locks_at(&w, &old).await);
+    proxy.hold(Direction::ToServer);
+    proxy.reset_all();
+    let asking = tokio::spawn(async move { w.lock("where").acquire().await.unwrap() });
+    let dialled = eventually(SOON, || async { proxy.held(Direction::ToServer) > 0 });
+    assert!(dialled.await);
+    let before: Vec<u64> = sentinels.iter().map(Sentinel::asked).collect();
+    for sentinel in &sentinels {
+        sentinel.now(Says::plainly(&new, 2));
+    }
+    // Whoever looks now hears of the new one: two questions a look, and one may have been begun before.
+    let heard = eventually(SOON, || async {
+        let each = sentinels.iter().zip(&before);
+        each.into_iter().all(|(s, before)| s.asked() >= before + 6)
+    });
+    assert!(heard.await);
+    proxy.release_held();
+    let guard = asking.await.unwrap();
+    let owner = new.command(&["GET", "where"]).unwrap();
+    assert_eq!(owner, guard.owner().as_str());
+    assert_eq!(old.command(&["EXISTS", "where"]).unwrap(), "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_was_made_so_anew_is_dialled_anew() {
+    let server = RedisServer::start().unwrap();
+    let sentinels = three(Says::plainly(&server, 1)).await;
+    let w = connect(&sentinels).await;
+    assert!(locks_at(&w, &server).await);
+    // Somebody else was the master in between, and whoever slept has not heard of it.
+    for sentinel in &sentinels {
+        sentinel.now(Says::plainly(&server, 3));
+    }
+    let raised = eventually(SOON, || async {
+        let there = locks_at(&w, &server).await;
+        let reign = server.command(&["GET", "windlass:reign"]).unwrap();
+        there && reign.ends_with(" 3")
+    });
+    assert!(raised.await, "its counter is raised for the new decision");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

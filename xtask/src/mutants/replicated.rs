@@ -13,8 +13,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "fences grow over a failover that lost grants (cluster)",
         file: "backend/redis/cluster/mod.rs",
-        from: "(false, Draws::Surely | Draws::Perhaps) => {",
-        to: "(false, Draws::Surely | Draws::Perhaps) if slot > 20000 => {",
+        from: "(None, Draws::Surely | Draws::Perhaps) => {",
+        to: "(None, Draws::Surely | Draws::Perhaps) if slot > 20000 => {",
         caught_by: &["--test", "redis_cluster", "fences_grow_over_a_failover"],
     },
     Mutant {
@@ -40,9 +40,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a cluster numbers its masters, and each number counts",
-        file: "backend/redis/dialler.rs",
-        from: "field(2, \"cluster_my_epoch:\")",
-        to: "field(2, \"cluster_no_epoch:\")",
+        file: "backend/redis/scripts/reign.lua",
+        from: "epoch = own and math.max(own, epoch or 0) or epoch",
+        to: "epoch = nil",
         caught_by: &["--test", "redis_cluster", "fences_grow_over_a_failover"],
     },
     Mutant {
@@ -55,8 +55,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "one sentinel that has heard of a failover is enough",
         file: "backend/redis/sentinel.rs",
-        from: "now.age > ours.age && now.address",
-        to: "now.age > ours.age && now.age < ours.age && now.address",
+        from: "self.epoch() > ours.epoch()",
+        to: "self.epoch() > ours.epoch() + 1000",
         caught_by: &["--test", "redis_sentinels", "one_sentinel_that_knows"],
     },
     Mutant {
@@ -139,5 +139,148 @@ pub(super) const MUTANTS: &[Mutant] = &[
         from: "if self.armed {",
         to: "if false {",
         caught_by: &["--test", "redis_failover", "what_is_released"],
+    },
+    Mutant {
+        breaks: "a slot that comes back to its node has its counter raised anew (cluster)",
+        file: "backend/redis/cluster/table.rs",
+        from: "if table.layout.epoch != before.layout.epoch {",
+        to: "if false && table.layout.epoch != before.layout.epoch {",
+        caught_by: &[
+            "--lib",
+            "a_slot_that_comes_back_has_its_counter_raised_anew",
+        ],
+    },
+    Mutant {
+        breaks: "a node's number is what it is when its counter is raised (cluster)",
+        file: "backend/redis/scripts/reign.lua",
+        from: "if ARGV[5] == '1' then",
+        to: "if ARGV[5] == '2' then",
+        caught_by: &[
+            "--lib",
+            "a_slot_that_comes_back_has_its_counter_raised_anew",
+        ],
+    },
+    Mutant {
+        breaks: "whoever was out of touch has counters raised anew (cluster)",
+        file: "backend/redis/cluster/table.rs",
+        from: "> OUT_OF_TOUCH {",
+        to: "> OUT_OF_TOUCH * 1000 {",
+        caught_by: &["--lib", "whoever_was_out_of_touch_has_counters_raised_anew"],
+    },
+    Mutant {
+        breaks: "slots that moved are noticed without a redirection (cluster)",
+        file: "backend/redis/cluster/table.rs",
+        from: "epoch > cluster.layout().epoch",
+        to: "epoch > cluster.layout().epoch + 1000",
+        caught_by: &[
+            "--lib",
+            "a_change_is_noticed_although_nobody_was_redirected",
+        ],
+    },
+    Mutant {
+        breaks: "a counter on its way is raised before anything is drawn from it (cluster)",
+        file: "backend/redis/link.rs",
+        from: "match self.send_asking(&reign.raise(&fences, &mark)).await {",
+        to: "match self.send_asking(&redis::cmd(\"PING\").arg((reign.is_node, fences, mark).1).to_owned()).await {",
+        caught_by: &[
+            "--lib",
+            "a_counter_on_its_way_is_raised_for_whom_it_comes_from",
+        ],
+    },
+    Mutant {
+        breaks: "a counter on its way is raised for whom it comes from (cluster)",
+        file: "backend/redis/reign.rs",
+        from: "epoch: self.epoch.max(epoch),",
+        to: "epoch: self.epoch.or(epoch),",
+        caught_by: &[
+            "--lib",
+            "a_counter_on_its_way_is_raised_for_whom_it_comes_from",
+        ],
+    },
+    Mutant {
+        breaks: "whoever of a batch gave up is not sent again (cluster)",
+        file: "backend/redis/cluster/mod.rs",
+        from: "if turn > 0 && !is_wanted() {",
+        to: "if turn > TURNS && !is_wanted() {",
+        caught_by: &[
+            "--lib",
+            "whoever_gave_up_is_not_sent_again_and_the_others_are",
+        ],
+    },
+    Mutant {
+        breaks: "whoever of a batch still waits is sent again (cluster)",
+        file: "backend/redis/batch.rs",
+        from: "Err(Failure::Unsent(_)) if !all_wait() => {}",
+        to: "Err(Failure::Unsent(_)) if !all_wait() && loads > RELOADS => {}",
+        caught_by: &[
+            "--lib",
+            "whoever_gave_up_is_not_sent_again_and_the_others_are",
+        ],
+    },
+    Mutant {
+        breaks: "a master that was made so anew has its counter raised anew (sentinels)",
+        file: "backend/redis/sentinel.rs",
+        from: "self.epoch() > ours.epoch()",
+        to: "self.epoch() > ours.epoch() && self.address != ours.address",
+        caught_by: &[
+            "--test",
+            "redis_sentinels",
+            "a_master_that_was_made_so_anew_is_dialled_anew",
+        ],
+    },
+    Mutant {
+        breaks: "of a failover between two questions, the new address is heard (sentinels)",
+        file: "backend/redis/sentinel.rs",
+        from: "    for question in [\"MASTER\", \"GET-MASTER-ADDR-BY-NAME\"] {\n        questions.cmd(\"SENTINEL\").arg(question).arg(service);\n    }\n    let answers = connection.send_packed_commands(&questions, 0, 2).await?;\n",
+        to: "    for question in [\"GET-MASTER-ADDR-BY-NAME\", \"MASTER\"] {\n        questions.cmd(\"SENTINEL\").arg(question).arg(service);\n    }\n    let mut answers = connection.send_packed_commands(&questions, 0, 2).await?;\n    answers.reverse();\n",
+        caught_by: &[
+            "--test",
+            "redis_sentinels",
+            "a_failover_between_two_questions_leads_to_the_new_master",
+        ],
+    },
+    Mutant {
+        breaks: "a master that was replaced while it was dialled is not asked (sentinels)",
+        file: "backend/redis/link.rs",
+        from: "if self.was_replaced(&greeting) {",
+        to: "if false && self.was_replaced(&greeting) {",
+        caught_by: &[
+            "--test",
+            "redis_sentinels",
+            "a_master_that_was_replaced_while_it_was_dialled_is_not_asked",
+        ],
+    },
+    Mutant {
+        breaks: "whoever leads a failover is asked for the new address (sentinels)",
+        file: "backend/redis/sentinel.rs",
+        from: "let named = answers.get(1)",
+        to: "let named = answers.get(2)",
+        caught_by: &[
+            "--test",
+            "redis_sentinels",
+            "whoever_leads_a_failover_is_asked_for_the_new_address",
+        ],
+    },
+    Mutant {
+        breaks: "replicas are asked about where the lock is (sentinels)",
+        file: "backend/redis/witness.rs",
+        from: "if was_open && is_doubtful(&answers) {",
+        to: "if false && was_open && is_doubtful(&answers) {",
+        caught_by: &[
+            "--test",
+            "redis_sentinels",
+            "replicas_are_asked_about_where_the_lock_is",
+        ],
+    },
+    Mutant {
+        breaks: "a demoted server is hung up on, whatever was asked",
+        file: "backend/redis/batch.rs",
+        from: "self.link.is_no_master(first.name());",
+        to: "let _ = first.name();",
+        caught_by: &[
+            "--test",
+            "redis_sentinels",
+            "a_demoted_server_is_hung_up_on_whatever_was_asked",
+        ],
     },
 ];

@@ -465,3 +465,6 @@ fn answer_of(replies: &mut Result<std::vec::IntoIter<Value>, Failure>) -> Result
         Err(failure) => Err(failure.clone().into()),
     }
 }
+
+#[cfg(test)]
+mod tests;

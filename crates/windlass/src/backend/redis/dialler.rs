@@ -182,21 +182,29 @@ async fn greet(
         greeting.mode = fields.remove("mode");
         greeting.role = fields.remove("role");
     }
-    let field = |answer: usize, name: &str| {
-        let text = match answers.get(answer)? {
-            Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            Value::VerbatimString { text, .. } => text.clone(),
-            _ => return None,
-        };
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        Some(line.trim().to_owned())
+    let text = |answer: usize| match answers.get(answer)? {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::VerbatimString { text, .. } => Some(text.clone()),
+        _ => None,
     };
+    let field = |answer: usize, name: &str| field(&text(answer)?, name);
     greeting.role = greeting.role.or_else(|| field(1, "role:"));
     greeting.reign = field(1, "master_replid:").map(|id| Reign {
         id: Arc::from(id),
-        epoch: field(2, "cluster_my_epoch:").and_then(|epoch| epoch.parse().ok()),
+        is_node,
+        epoch: text(2).as_deref().and_then(epoch_of),
     });
     Ok(greeting)
+}
+
+/// By which decision a node has its slots, in what it says to `CLUSTER INFO`.
+pub(super) fn epoch_of(info: &str) -> Option<u64> {
+    field(info, "cluster_my_epoch:")?.parse().ok()
+}
+
+fn field(info: &str, name: &str) -> Option<String> {
+    let line = info.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim().to_owned())
 }
 
 /// The fields of a map (or of a list that stands for one) whose values are text.

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, Value};
 
-use super::dialler::Dialler;
-use super::keys;
+use super::dialler::{Dialler, Greeting};
 use super::reign::{Assured, Draws, Reign};
-use super::sentinel::{Appointed, Sentinels};
+use super::sentinel::{Appointed, Hearsay, Sentinels};
 use super::translate::{Failure, Refused};
 use super::witness::Witness;
+use super::{dialler, keys};
 use crate::backend::WakeUps;
 use crate::backend::news::Listeners;
 use crate::error::ErrorKind;
@@ -41,6 +41,7 @@ pub(super) struct Link {
     subscribing: tokio::sync::Mutex<()>,
     /// Calls that were sent and are not answered yet.
     unanswered: AtomicUsize,
+    hearsay: Hearsay,
 }
 
 #[derive(Clone)]
@@ -79,6 +80,7 @@ impl Link {
             listeners: Listeners::default(),
             subscribing: tokio::sync::Mutex::new(()),
             unanswered: AtomicUsize::new(0),
+            hearsay: Hearsay::default(),
         })
     }
 
@@ -154,14 +156,17 @@ impl Link {
         answers.pop().unwrap_or(Ok(Value::Nil))
     }
 
-    /// The same, if the command draws fences: not before the counter that has come was raised.
+    /// The same, if the command draws fences: not before the counter that has come was raised, for whoever it
+    /// comes from was appointed by the decision of that `epoch`.
     pub(super) async fn send_asking_drawing(
         self: &Arc<Link>,
+        epoch: Option<u64>,
         [fences, mark]: [String; 2],
         command: &Cmd,
         draws: Draws,
     ) -> Result<Value, Failure> {
         if let Some(reign) = self.live().await?.reign {
+            let reign = reign.taking_over_from(epoch);
             match self.send_asking(&reign.raise(&fences, &mark)).await {
                 Ok(_) => {}
                 Err(failure) if failure.code() == Some("NOPERM") => {}
@@ -259,10 +264,18 @@ impl Link {
         Ok(())
     }
 
-    /// The slot has left this server, and may come back.
-    pub(super) fn slot_moved(&self, slot: u16) {
+    /// By which decision this node of a cluster has its slots now.
+    pub(super) async fn epoch(self: &Arc<Link>) -> Option<u64> {
+        let mut question = redis::cmd("CLUSTER");
+        question.arg("INFO");
+        let info: String = self.query(&question).await.ok()?;
+        dialler::epoch_of(&info)
+    }
+
+    /// Slots may have left this server and come back, unseen.
+    pub(super) fn slots_may_have_moved(&self) {
         if let Some(live) = self.current() {
-            live.assured.clear(slot);
+            live.assured.clear_all();
         }
     }
 
@@ -304,7 +317,13 @@ impl Link {
                 link: Arc::downgrade(self),
                 number,
             });
-        let (mut connection, greeting) = self.dialler.connect(&config).await?;
+        self.hearsay.begin();
+        let (mut connection, mut greeting) = self.dialler.connect(&config).await?;
+        if self.was_replaced(&greeting) {
+            // Sentinels name the next one now. Once: if they go on changing their minds, they are watched.
+            self.hearsay.begin();
+            (connection, greeting) = self.dialler.connect(&config).await?;
+        }
         if self.listens {
             let channels = self.listeners.channels();
             let mine = std::iter::once(&*self.channel);
@@ -329,6 +348,12 @@ impl Link {
         Ok(live)
     }
 
+    /// Whether another master was heard of while this one was dialled.
+    fn was_replaced(&self, greeting: &Greeting) -> bool {
+        let appointed = greeting.appointed.as_ref();
+        appointed.is_some_and(|ours| self.hearsay.contradicts(ours))
+    }
+
     fn current(&self) -> Option<Live> {
         self.current
             .read()
@@ -346,6 +371,11 @@ impl Link {
     /// Which master the other end is, if sentinels have named it and there is a connection.
     pub(super) fn appointed(&self) -> Option<Appointed> {
         self.current().and_then(|live| live.appointed)
+    }
+
+    /// What was heard of masters while there is no connection.
+    pub(super) fn hearsay(&self) -> &Hearsay {
+        &self.hearsay
     }
 
     /// The sentinels that name the server, if any do.

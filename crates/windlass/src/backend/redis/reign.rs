@@ -36,6 +36,9 @@ pub(super) struct Reign {
     /// By which decision it is the master, where those are counted: a master that was appointed later has
     /// a higher one.
     pub(super) epoch: Option<u64>,
+    /// Whether the server is a node of a cluster. Its epoch changes with the slots that it is given, without
+    /// another reign: so it is asked for when a counter is raised, and `epoch` is what it is at least.
+    pub(super) is_node: bool,
 }
 
 impl Reign {
@@ -48,8 +51,17 @@ impl Reign {
             Some(epoch) => raise.arg(epoch),
             None => raise.arg(""),
         };
-        raise.arg(STEP);
+        raise.arg(STEP).arg(u8::from(self.is_node));
         raise
+    }
+
+    /// The same on a node that a slot is on its way to, which has no epoch for it yet: it begins from the copy of
+    /// one that was appointed by this decision.
+    pub(super) fn taking_over_from(&self, epoch: Option<u64>) -> Reign {
+        Reign {
+            epoch: self.epoch.max(epoch),
+            ..self.clone()
+        }
     }
 }
 
@@ -83,10 +95,10 @@ impl Assured {
         self.0[word].fetch_or(bit, Ordering::AcqRel);
     }
 
-    /// The slot is elsewhere, and may come back.
-    pub(super) fn clear(&self, slot: u16) {
-        let (word, bit) = place(slot);
-        self.0[word].fetch_and(!bit, Ordering::AcqRel);
+    /// Any of them may have been elsewhere, and come back.
+    pub(super) fn clear_all(&self) {
+        let words = self.0.iter();
+        words.for_each(|word| word.store(0, Ordering::Release));
     }
 }
 
@@ -116,7 +128,12 @@ mod tests {
             self.command(&["SET", "f", counter]);
             self.command(&["SET", "m", mark]);
             let id = Arc::from(format!("{id:040x}"));
-            let raise = Reign { id, epoch }.raise("f", "m");
+            let raise = Reign {
+                id,
+                epoch,
+                is_node: false,
+            }
+            .raise("f", "m");
             let words = raise.args_iter().map(|word| match word {
                 redis::Arg::Simple(word) => std::str::from_utf8(word).unwrap(),
                 _ => unreachable!("all words are plain"),
@@ -206,6 +223,7 @@ mod tests {
         let raise = Reign {
             id: Arc::from(format!("{:040x}", 2)),
             epoch: Some(2),
+            is_node: false,
         }
         .raise("f", "m");
         let words = raise.args_iter().map(|word| match word {
@@ -237,7 +255,7 @@ mod tests {
             assert!(assured.has(slot));
         }
         assert!(!assured.has(1) && !assured.has(65));
-        assured.clear(64);
-        assert!(!assured.has(64) && assured.has(63));
+        assured.clear_all();
+        assert!(!assured.has(63) && !assured.has(SLOTS - 1));
     }
 }

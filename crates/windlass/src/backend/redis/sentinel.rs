@@ -8,7 +8,7 @@
 //!
 //! All are listened to as well: the one that was chosen to listen to might be the one that is cut off.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
@@ -51,6 +51,41 @@ impl Appointed {
     /// The number of the decision.
     pub(super) fn epoch(&self) -> u64 {
         self.age.0
+    }
+
+    /// Whether it was appointed later: another master, or the same made so anew, which is another reign.
+    fn replaces(&self, ours: &Appointed) -> bool {
+        self.epoch() > ours.epoch()
+    }
+}
+
+/// What was heard of masters since a dial was begun: by its end, whom it reached may have been replaced.
+#[derive(Debug, Default)]
+pub(super) struct Hearsay(Mutex<Vec<Heard>>);
+
+/// Who is the master, and by which decision, if that was said.
+type Heard = (Address, Option<(u64, bool)>);
+
+impl Hearsay {
+    /// A dial begins.
+    pub(super) fn begin(&self) {
+        self.heard().clear();
+    }
+
+    fn add(&self, address: Address, age: Option<(u64, bool)>) {
+        self.heard().push((address, age));
+    }
+
+    /// Whether somebody else has been made the master since that one.
+    pub(super) fn contradicts(&self, ours: &Appointed) -> bool {
+        let is_other = |(address, age): &Heard| {
+            *address != ours.address && age.is_none_or(|age| age > ours.age)
+        };
+        self.heard().iter().any(is_other)
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Vec<Heard>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -249,6 +284,8 @@ impl Sentinels {
 
 async fn look(connection: &mut MultiplexedConnection, service: &str) -> redis::RedisResult<Known> {
     let mut questions = redis::Pipeline::new();
+    // In this order: of a failover between the two answers, the new address must be heard, if with an old number.
+    // The other way round, the old address would be believed by the new number, and by no later one be left.
     for question in ["MASTER", "GET-MASTER-ADDR-BY-NAME"] {
         questions.cmd("SENTINEL").arg(question).arg(service);
     }
@@ -305,9 +342,12 @@ impl AsyncPushSender for Ear {
         if info.kind == PushKind::Message
             && let Some(Value::BulkString(text)) = info.data.get(1)
             && let Some(new) = switched_to(&String::from_utf8_lossy(text), &self.1)
-            && link.appointed().is_some_and(|ours| ours.address != new)
         {
-            link.leave();
+            match link.appointed() {
+                Some(ours) if ours.address != new => link.leave(),
+                Some(_) => {}
+                None => link.hearsay().add(new, None),
+            }
         }
         Ok(())
     }
@@ -365,11 +405,12 @@ async fn watch_one(sentinels: Arc<Sentinels>, which: usize, link: Weak<Link>) {
             while link.strong_count() > 0 {
                 let known = look(&mut connection, &sentinels.service).await?;
                 let now = known.appointed();
-                let replaced = |ours: Appointed| now.age > ours.age && now.address != ours.address;
-                if let Some(link) = link.upgrade()
-                    && link.appointed().is_some_and(replaced)
-                {
-                    link.leave();
+                if let Some(link) = link.upgrade() {
+                    match link.appointed() {
+                        Some(ours) if now.replaces(&ours) => link.leave(),
+                        Some(_) => {}
+                        None => link.hearsay().add(now.address, Some(now.age)),
+                    }
                 }
                 tokio::time::sleep(PAUSE).await;
             }

@@ -35,7 +35,7 @@ impl Layout {
         };
         let mut layout = Layout {
             is_ok: field("cluster_state:") == Some("ok"),
-            epoch: field("cluster_current_epoch:")?.parse().ok()?,
+            epoch: newest_epoch(&info)?,
             ..Layout::default()
         };
         let Value::Array(slots) = slots else {
@@ -66,6 +66,13 @@ impl Layout {
     pub(super) fn covered(&self) -> usize {
         self.ranges.iter().map(|(range, _)| range.len()).sum()
     }
+}
+
+/// The newest change that a node has heard of, in what it says to `CLUSTER INFO`.
+pub(super) fn newest_epoch(info: &str) -> Option<u64> {
+    let mut lines = info.lines();
+    let number = lines.find_map(|line| line.strip_prefix("cluster_current_epoch:"))?;
+    number.trim().parse().ok()
 }
 
 /// `[host or nil, port, …]`.

@@ -6,6 +6,8 @@
 //! nothing was done. Whatever else goes wrong is the caller's to know.
 
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -27,6 +29,7 @@ use super::topology::{Layout, Redirection};
 use super::translate::{Failure, Refused};
 use crate::backend::{Replicas, WakeUps};
 use crate::error::{Error, ErrorKind, Result as Outcome};
+use crate::lease::{Clock, Moment};
 
 const EXAMPLE: &str =
     "for example redis+cluster://10.0.0.1,10.0.0.2,10.0.0.3, with ports if not 6379";
@@ -48,6 +51,9 @@ pub(super) struct Cluster {
     refreshing: tokio::sync::Mutex<()>,
     /// When that was begun last: what was answered then may not be true any more of what happened later.
     refreshed: Mutex<Option<Instant>>,
+    /// When somebody was asked last whether anything has changed.
+    in_touch: Mutex<Moment>,
+    clock: Clock,
     ear: OnceLock<Arc<Link>>,
 }
 
@@ -72,6 +78,8 @@ impl Cluster {
         let ca = hosts.take_ca()?;
         let replicas = replicas::take(&mut hosts)?;
         hosts.nothing_left()?;
+        // Goes on while the machine sleeps.
+        let clock = Clock::system();
         let cluster = Arc::new(Cluster {
             access: Access {
                 user: hosts.user.clone(),
@@ -88,6 +96,8 @@ impl Cluster {
             links: Mutex::default(),
             refreshing: tokio::sync::Mutex::new(()),
             refreshed: Mutex::new(None),
+            in_touch: Mutex::new(clock.now()),
+            clock,
             ear: OnceLock::new(),
         });
         cluster.refresh().await?;
@@ -151,7 +161,7 @@ impl Cluster {
     ) -> Result<Value, Failure> {
         let begun = Instant::now();
         let mut link = self.owner(slot).await?;
-        let mut asking = false;
+        let mut asking = None;
         let mut looked_again = false;
         let mut pause = PAUSE;
         for turn in 0..TURNS {
@@ -163,16 +173,17 @@ impl Cluster {
             let answer = match (asking, draws) {
                 // Answered there only if all its keys have come: nothing is lost on that way. But the
                 // one that they come from may have begun from an old copy.
-                (true, Draws::Never) => link.send_asking(command).await,
-                (true, _) => {
+                (Some(_), Draws::Never) => link.send_asking(command).await,
+                (Some(epoch), _) => {
                     let keys = keys::fences(slot);
-                    link.send_asking_drawing(keys, command, draws).await
+                    link.send_asking_drawing(epoch, keys, command, draws).await
                 }
-                (false, Draws::Surely | Draws::Perhaps) => {
+                (None, Draws::Surely | Draws::Perhaps) => {
+                    self.doubt_if_out_of_touch();
                     let keys = || keys::fences(slot);
                     link.send_drawing(slot, keys, command, draws).await
                 }
-                (false, Draws::Never) => link.send(command).await,
+                (None, Draws::Never) => link.send(command).await,
             };
             let failure = match answer {
                 Ok(value) => return Ok(value),
@@ -194,17 +205,20 @@ impl Cluster {
             let reaches_further = script_of(command).is_some_and(Script::reaches_further);
             match Redirection::of(&failure, &same_host) {
                 Redirection::Moved(to) => {
-                    link.slot_moved(slot);
                     self.refresh_soon();
-                    (link, asking) = (self.link(&to)?, false);
+                    (link, asking) = (self.link(&to)?, None);
                 }
                 Redirection::Ask(to) if !reaches_further => {
-                    (link, asking) = (self.link(&to)?, true);
+                    let epoch = match draws {
+                        Draws::Never => None,
+                        _ => link.epoch().await,
+                    };
+                    (link, asking) = (self.link(&to)?, Some(epoch));
                 }
                 Redirection::Ask(_) | Redirection::TryAgain => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
-                    (link, asking) = (self.owner(slot).await?, false);
+                    (link, asking) = (self.owner(slot).await?, None);
                 }
                 Redirection::Unsent if !looked_again => {
                     looked_again = true;
@@ -214,7 +228,7 @@ impl Cluster {
                     if Arc::ptr_eq(&now, &link) {
                         return Err(failure);
                     }
-                    (link, asking) = (now, false);
+                    (link, asking) = (now, None);
                 }
                 Redirection::Doubt => {
                     self.refresh_soon();

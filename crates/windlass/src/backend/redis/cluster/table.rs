@@ -10,16 +10,19 @@ use crate::backend::redis::access::Address;
 use crate::backend::redis::gather::first_until;
 use crate::backend::redis::link::{Link, pipeline};
 use crate::backend::redis::slots::SLOTS;
-use crate::backend::redis::topology::Layout;
+use crate::backend::redis::topology::{Layout, newest_epoch};
 use crate::backend::redis::translate::{Failure, Refused};
 use crate::error::{Error, ErrorKind};
+use crate::lease::Moment;
 
 /// Nodes asked about slots at once.
 const ASKED: usize = 8;
 /// How often the listening connection is looked after.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// After so long without such a look, nothing is sure any more that depends on who had which slot.
+const OUT_OF_TOUCH: Duration = Duration::from_secs(5);
 /// How often slots are asked about when nothing seems wrong: in so many looks.
-const LOOKS_A_REFRESH: u32 = 10;
+const LOOKS_A_REFRESH: u32 = 30;
 
 /// Who has which slot.
 #[derive(Default)]
@@ -32,12 +35,8 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn owner(&self, slot: u16) -> Option<Arc<Link>> {
-        self.owner_of(slot).cloned()
-    }
-
-    fn owner_of(&self, slot: u16) -> Option<&Arc<Link>> {
         let owner = (*self.owners.get(usize::from(slot))?)?;
-        self.masters.get(usize::from(owner))
+        self.masters.get(usize::from(owner)).cloned()
     }
 }
 
@@ -53,7 +52,7 @@ impl Cluster {
         if done.is_some_and(|done| done > wanted) {
             return Ok(()); // asked since we wanted to know
         }
-        let begun = Instant::now();
+        let (begun, asked) = (Instant::now(), self.clock.now());
         // Not always the same ones first: those may all be gone.
         let known = self.shuffled();
         let mut answers = Vec::new();
@@ -72,6 +71,9 @@ impl Cluster {
             return Err(nobody_answers(&answers));
         };
         self.adopt(best.clone())?;
+        if best.is_ok {
+            self.is_in_touch(asked);
+        }
         *self
             .refreshed
             .lock()
@@ -108,6 +110,24 @@ impl Cluster {
         first_until(asked, self.call_timeout / 2, Duration::ZERO, enough).await
     }
 
+    /// Somebody was asked whether anything has changed, beginning at that moment.
+    fn is_in_touch(&self, begun: Moment) {
+        let mut in_touch = self.in_touch.lock().unwrap_or_else(PoisonError::into_inner);
+        *in_touch = begun.max(*in_touch);
+    }
+
+    /// If nobody has asked for some time whether anything has changed, anything may have: we were put to sleep, or
+    /// nobody answered.
+    pub(super) fn doubt_if_out_of_touch(&self) {
+        let now = self.clock.now();
+        let mut in_touch = self.in_touch.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.since(*in_touch) > OUT_OF_TOUCH {
+            *in_touch = now;
+            let links = self.links();
+            links.values().for_each(|link| link.slots_may_have_moved());
+        }
+    }
+
     pub(super) fn refresh_soon(self: &Arc<Cluster>) {
         let cluster = Arc::clone(self);
         tokio::spawn(async move { cluster.refresh().await });
@@ -131,15 +151,11 @@ impl Cluster {
             let mut known = self.table.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *known, Arc::clone(&table))
         };
-        // Whoever has a slot again may have it from somebody who began from an old copy.
-        for slot in 0..SLOTS {
-            let (was, is) = (before.owner_of(slot), table.owner_of(slot));
-            if let (Some(was), Some(is)) = (was, is)
-                && !Arc::ptr_eq(was, is)
-            {
-                was.slot_moved(slot);
-                is.slot_moved(slot);
-            }
+        // Whoever has a slot again may have it from somebody who began from an old copy. Between two looks it
+        // may have been elsewhere and come back; but not without a new decision.
+        if table.layout.epoch != before.layout.epoch {
+            let links = table.masters.iter();
+            links.for_each(|link| link.slots_may_have_moved());
         }
         let known = self.known();
         self.links().retain(|address, link| {
@@ -199,6 +215,7 @@ pub(super) async fn look_after(cluster: Weak<Cluster>) {
         };
         let mut question = redis::cmd("CLUSTER");
         question.arg("INFO");
+        let begun = cluster.clock.now();
         match cluster.ear().query::<String>(&question).await {
             // A node that is cut off hears nothing from the others.
             Ok(info) if !info.contains("cluster_state:ok") => {
@@ -207,7 +224,10 @@ pub(super) async fn look_after(cluster: Weak<Cluster>) {
                     cluster.ear().leave();
                 }
             }
-            Ok(_) => {}
+            Ok(info) => match newest_epoch(&info) {
+                Some(epoch) if epoch > cluster.layout().epoch => drop(cluster.refresh().await),
+                _ => cluster.is_in_touch(begun),
+            },
             Err(_) => {
                 let _ = cluster.refresh().await;
                 let _ = cluster.ear().dial().await;

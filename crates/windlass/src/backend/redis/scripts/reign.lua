@@ -2,7 +2,8 @@
 --
 --   KEYS: the fence counter, under whose reign it was used last
 --   ARGV: the replication id of this reign, how much a start is worth,
---         the epoch of this reign (empty if nobody counts them), how much an epoch is worth
+--         the epoch of this reign (empty if nobody counts them), how much an epoch is worth,
+--         whether the server knows its epoch itself, as the nodes of a cluster do ("1")
 --   returns: 1 if it was raised, else 0
 --
 -- What a master granted last may never have reached the replica that took its place, nor the disk from
@@ -17,6 +18,13 @@ local call = redis.call
 local reign, noted = string.match(call('GET', KEYS[2]) or '', '^(%S+) ?(%d*)$')
 noted = tonumber(noted or '')
 local epoch = tonumber(ARGV[3])
+if ARGV[5] == '1' then
+  -- A node that is given a slot has a higher one from then on, of which its old connections know nothing. Whoever
+  -- may not ask goes by what it was told.
+  local info = redis.pcall('CLUSTER', 'INFO')
+  local own = type(info) == 'string' and tonumber(string.match(info, 'cluster_my_epoch:(%d+)'))
+  epoch = own and math.max(own, epoch or 0) or epoch
+end
 local is_same = reign == ARGV[1]
 -- Without a note nobody knows for which number it was raised last: for none, unless it was for this reign.
 local newer = epoch and math.max(epoch - (noted or is_same and epoch or 0), 0) or 0
