@@ -218,4 +218,94 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "a_count_that_others_took_up_hears_its_own_remainder",
         ],
     },
+    Mutant {
+        breaks: "a holder lines up where somebody waits ahead of it (quorum)",
+        file: "backend/quorum/held.rs",
+        from: "if_held: IfHeld::LineUp,",
+        to: "if_held: IfHeld::Answer,",
+        caught_by: &[
+            "--lib",
+            "a_holder_comes_to_a_node_where_somebody_waits_ahead_of_it",
+        ],
+    },
+    Mutant {
+        breaks: "whoever waits gives way to a holder where it is ahead (quorum)",
+        file: "backend/quorum/renew.rs",
+        from: "(has_it || self.is_split(majority)",
+        to: "(has_it && mine > majority || self.is_split(majority)",
+        caught_by: &[
+            "--lib",
+            "a_holder_comes_to_a_node_where_somebody_waits_ahead_of_it",
+        ],
+    },
+    Mutant {
+        breaks: "a release by an earlier claim does not forget a later one (quorum)",
+        file: "backend/quorum/ballots.rs",
+        from: "&& claim.is_none_or(|claim| waiting <= claim)",
+        to: "&& claim.is_none_or(|claim| waiting <= claim || waiting > 0)",
+        caught_by: &[
+            "--lib",
+            "a_release_by_an_earlier_claim_does_not_forget_a_later_one",
+        ],
+    },
+    Mutant {
+        breaks: "a claim is forgotten although a later one took its place (quorum)",
+        file: "backend/quorum/ballots.rs",
+        from: "if table.by_claim.is_empty() {",
+        to: "if table.by_key.is_empty() {",
+        caught_by: &[
+            "--lib",
+            "a_claim_is_forgotten_although_a_later_one_took_its_place",
+        ],
+    },
+    Mutant {
+        breaks: "what was released is not brought back, however much is released (quorum)",
+        file: "backend/quorum/ballots.rs",
+        from: "const MOST_RELEASED: usize = 4096;",
+        to: "const MOST_RELEASED: usize = 64;",
+        caught_by: &[
+            "--lib",
+            "no_renewal_that_is_under_way_brings_back_what_was_released",
+        ],
+    },
+    Mutant {
+        breaks: "no renewal under way brings back what was released (quorum)",
+        file: "backend/quorum/ballots.rs",
+        from: "claim.wake.claim <= which",
+        to: "claim.wake.claim < which",
+        caught_by: &[
+            "--lib",
+            "no_renewal_that_is_under_way_brings_back_what_was_released",
+        ],
+    },
+    Mutant {
+        breaks: "what an owner released does not keep its other claims from coming back (quorum)",
+        file: "backend/quorum/ballots.rs",
+        from: "(*kind, name, owner) == (claim.kind, &claim.name, &claim.owner)",
+        to: "(*kind, name == name, owner) == (claim.kind, true, &claim.owner)",
+        caught_by: &[
+            "--lib",
+            "no_renewal_that_is_under_way_brings_back_what_was_released",
+        ],
+    },
+    Mutant {
+        breaks: "a release by an earlier claim reaches all of it (quorum)",
+        file: "backend/quorum/young.rs",
+        from: "claim.is_none_or(|claim| young.claim <= claim)",
+        to: "claim.is_none_or(|claim| young.claim <= claim || young.claim > 0)",
+        caught_by: &[
+            "--lib",
+            "a_release_by_an_earlier_claim_reaches_all_of_it_and_nothing_of_a_later_one",
+        ],
+    },
+    Mutant {
+        breaks: "a claim is forgotten where a later one of the same owner waits (quorum)",
+        file: "backend/quorum/ballots.rs",
+        from: "claim.is_some_and(|claim| table.remove(claim))",
+        to: "claim.is_some_and(|_| false)",
+        caught_by: &[
+            "--lib",
+            "a_claim_is_forgotten_although_a_later_one_took_its_place",
+        ],
+    },
 ];

@@ -27,7 +27,7 @@ impl Quorum {
         let mut votes = 0;
         if ask.again {
             // From now on it may be anywhere.
-            shared.young.take(&ask.name, &ask.owner);
+            shared.young.take(&ask.name, &ask.owner, None);
         }
         loop {
             let sent = shared.clock.now();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::Shared;
 use super::nodes::NodeSet;
-use crate::backend::{Ask, Kind, WakeUps};
+use crate::backend::{Ask, Kind, Renewal, WakeUps};
 use crate::lease::{Fence, Owner};
 use crate::name::Name;
 
@@ -33,8 +33,8 @@ pub(super) struct Ballots {
 struct Table {
     by_claim: HashMap<u64, Ballot>,
     by_key: HashMap<Key, u64>,
-    /// Who released something lately, the latest last; and which claim, if only that one.
-    released: VecDeque<(Owner, Option<u64>)>,
+    /// What was released lately, the latest last; and which claim to it, if only that one.
+    released: VecDeque<(Key, Option<u64>)>,
     /// How many claims have waited so far.
     count: u64,
 }
@@ -127,13 +127,13 @@ impl Ballots {
         if table.released.len() == MOST_RELEASED {
             table.released.pop_front();
         }
-        table.released.push_back((owner.clone(), claim));
+        let key = (kind, name.clone(), owner.clone());
+        table.released.push_back((key.clone(), claim));
         if table.by_claim.is_empty() {
             return false;
         }
         // Another claim of the same owner may stand in its place.
         let mut waited = claim.is_some_and(|claim| table.remove(claim));
-        let key = (kind, name.clone(), owner.clone());
         if let Some(&waiting) = table.by_key.get(&key)
             && claim.is_none_or(|claim| waiting <= claim)
         {
@@ -150,12 +150,13 @@ impl Ballots {
         }
     }
 
-    /// Does something unless the owner released that claim lately. It cannot do so meanwhile.
-    pub(super) fn unless_released(&self, owner: &Owner, claim: u64, act: impl FnOnce()) {
+    /// Does something unless that claim was released lately. It cannot be released meanwhile.
+    pub(super) fn unless_released(&self, claim: &Renewal, act: impl FnOnce()) {
         let table = self.table();
         // Whoever comes as the same owner again has a later claim.
-        let is_it = |(who, which): &(Owner, Option<u64>)| {
-            who == owner && which.is_none_or(|which| claim <= which)
+        let is_it = |((kind, name, owner), which): &(Key, Option<u64>)| {
+            (*kind, name, owner) == (claim.kind, &claim.name, &claim.owner)
+                && which.is_none_or(|which| claim.wake.claim <= which)
         };
         if !table.released.iter().any(is_it) {
             act();

@@ -49,8 +49,7 @@ impl Shared {
     fn vote_again(self: &Arc<Shared>, claim: &Renewal, nodes: &[usize], share: Share) {
         let ask = ask_again(claim, share);
         for node in nodes {
-            let id = claim.wake.claim;
-            self.ballots.unless_released(&claim.owner, id, || {
+            self.ballots.unless_released(claim, || {
                 let answer = self.nodes[*node]
                     .voter
                     .vote(&ask, Fence::new(self.propose(0)));

@@ -105,10 +105,11 @@ impl Shared {
         let now = self.clock.now();
         let each = claims.iter().zip(tallies);
         each.map(|(claim, mut tally)| {
-            let young = self.young.get(&claim.name, &claim.owner);
+            let young = self.young.get(claim);
             if tally.is_held(majority, young, now) {
                 // From now on it may be anywhere, as any other.
-                self.young.take(&claim.name, &claim.owner);
+                let id = Some(claim.wake.claim);
+                self.young.take(&claim.name, &claim.owner, id);
                 self.come_back(claim, tally.gone);
                 return Ok(Renewed::Held { fence: claim.fence });
             }
@@ -210,6 +211,7 @@ mod tests {
         let (now, later) = (Moment::from_nanos(5), Moment::from_nanos(9));
         let first = NodeSet::first(3);
         let young = |until| Young {
+            claim: 1,
             granted: first,
             asked: NodeSet::first(5),
             until,

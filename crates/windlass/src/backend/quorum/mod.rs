@@ -35,6 +35,8 @@ mod tally;
 mod tests;
 #[cfg(test)]
 mod tests_of_few;
+#[cfg(test)]
+mod tests_of_owners;
 mod together;
 mod turnout;
 mod voter;

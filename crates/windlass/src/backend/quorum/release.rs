@@ -43,7 +43,7 @@ impl Quorum {
         let id = claim.map(|claim| claim.claim);
         let waited = shared.ballots.forget(kind, &name, &owner, id);
         let young = match kind {
-            Kind::Lock => shared.young.take(&name, &owner),
+            Kind::Lock => shared.young.take(&name, &owner, id),
             _ => None,
         };
         let asked = young.map_or(shared.everybody(), |young| young.asked);

@@ -12,7 +12,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 impl Bed {
     /// One where nobody is late, however busy the machine is.
-    async fn patient() -> Bed {
+    pub(super) async fn patient() -> Bed {
         let bed = Bed::with("?node_timeout=5s").await;
         bed.usually_takes(Duration::from_secs(5));
         bed
@@ -27,7 +27,7 @@ impl Bed {
     }
 
     /// The one that is not asked at first.
-    fn spare(&self) -> usize {
+    pub(super) fn spare(&self) -> usize {
         let all = self.quorum.shared.everybody();
         all.without(self.preferred()).iter().next().unwrap()
     }
@@ -41,12 +41,12 @@ impl Bed {
         (0..3).filter(|node| self.has_it(*node)).collect()
     }
 
-    async fn is_everywhere(&self) {
+    pub(super) async fn is_everywhere(&self) {
         let everywhere = eventually(SOON, || async { self.is_on().len() == 3 });
         assert!(everywhere.await, "on {:?} alone", self.is_on());
     }
 
-    async fn is_nowhere(&self) {
+    pub(super) async fn is_nowhere(&self) {
         let nowhere = eventually(SOON, || async { self.is_on().len() == 0 });
         assert!(nowhere.await, "still on {:?}", self.is_on());
     }

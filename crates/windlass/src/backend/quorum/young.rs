@@ -16,6 +16,8 @@ const FEW: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Young {
+    /// Which claim: another one of the same owner may come before this one is given up.
+    pub(super) claim: u64,
     /// The nodes that were asked for it when it was granted.
     pub(super) granted: NodeSet,
     /// The nodes that were asked for it up to now.
@@ -39,6 +41,7 @@ impl Nursery {
     /// It was granted by those who were asked, and is valid until then.
     pub(super) fn insert(&self, ask: &Ask, asked: NodeSet, until: Moment, now: Moment) {
         let young = Young {
+            claim: ask.wake.claim,
             granted: asked,
             asked,
             until,
@@ -52,21 +55,29 @@ impl Nursery {
         table.claims.insert(key, young);
     }
 
-    /// From now on it may be anywhere, or nowhere.
-    pub(super) fn take(&self, name: &Name, owner: &Owner) -> Option<Young> {
+    /// From now on it may be anywhere, or nowhere. With a `claim`, only if it is no later than that one.
+    pub(super) fn take(&self, name: &Name, owner: &Owner, claim: Option<u64>) -> Option<Young> {
         let mut table = self.table();
         if table.claims.is_empty() {
             return None;
         }
-        table.claims.remove(&(name.clone(), owner.clone()))
+        let key = (name.clone(), owner.clone());
+        let young = table.claims.get(&key)?;
+        match claim.is_none_or(|claim| young.claim <= claim) {
+            true => table.claims.remove(&key),
+            false => None,
+        }
     }
 
-    pub(super) fn get(&self, name: &Name, owner: &Owner) -> Option<Young> {
+    pub(super) fn get(&self, claim: &Renewal) -> Option<Young> {
         let table = self.table();
         if table.claims.is_empty() {
             return None;
         }
-        table.claims.get(&(name.clone(), owner.clone())).copied()
+        let young = table.claims.get(&(claim.name.clone(), claim.owner.clone()));
+        young
+            .filter(|young| young.claim == claim.wake.claim)
+            .copied()
     }
 
     /// Asks a node for each of these claims that it was not asked for yet, and was not released. It
@@ -86,7 +97,9 @@ impl Nursery {
         let mut is_new = |claim: &Renewal| {
             let key = (claim.name.clone(), claim.owner.clone());
             let young = table.claims.get_mut(&key);
-            claim.kind == Kind::Lock && young.is_some_and(|young| young.asked.add(node))
+            let is_it =
+                |young: &mut Young| young.claim == claim.wake.claim && young.asked.add(node);
+            claim.kind == Kind::Lock && young.is_some_and(is_it)
         };
         let new: Vec<bool> = claims.iter().map(&mut is_new).collect();
         ask(&|claim| new[claim])
