@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -21,7 +21,25 @@ pub struct LateLane {
 #[derive(Debug, Default)]
 struct State {
     holding: AtomicBool,
+    /// Begins to hold when this is sent.
+    holds_from: Mutex<Option<String>>,
     delivered: AtomicBool,
+}
+
+impl State {
+    fn hold_if_told(&self, bytes: &[u8]) {
+        let mut from = self.holds_from();
+        let sent = String::from_utf8_lossy(bytes);
+        if from.as_ref().is_some_and(|text| sent.contains(text)) {
+            self.holding.store(true, Ordering::SeqCst);
+            *from = None;
+        }
+    }
+
+    fn holds_from(&self) -> MutexGuard<'_, Option<String>> {
+        let from = self.holds_from.lock();
+        from.unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl LateLane {
@@ -58,6 +76,16 @@ impl LateLane {
         self.state.holding.store(hold, Ordering::SeqCst);
     }
 
+    /// Keeps back what the first connection sends from when it sends that text on.
+    pub fn hold_from(&self, text: &str) {
+        *self.state.holds_from() = Some(text.to_owned());
+    }
+
+    /// Whether anything is kept back, or would be.
+    pub fn is_holding(&self) -> bool {
+        self.state.holding.load(Ordering::SeqCst)
+    }
+
     /// Whether anything that was kept back has been delivered.
     pub fn delivered(&self) -> bool {
         self.state.delivered.load(Ordering::SeqCst)
@@ -69,6 +97,7 @@ async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, slow: Option<A
     while let Ok(n @ 1..) = from.read(&mut bytes).await {
         let mut late = false;
         if let Some(state) = &slow {
+            state.hold_if_told(&bytes[..n]);
             while state.holding.load(Ordering::SeqCst) {
                 late = true;
                 tokio::time::sleep(Duration::from_millis(1)).await;

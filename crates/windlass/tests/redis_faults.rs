@@ -372,3 +372,61 @@ async fn a_withdrawal_outlasts_a_server_without_replicas() {
         .unwrap();
     is_free(&w, "stock").await;
 }
+
+/// Somebody who takes a claim over gives up, and the request arrives after the withdrawal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attach_that_arrives_after_it_was_given_up_is_undone() {
+    let server = RedisServer::start().unwrap();
+    let direct = connect(&server).await;
+    let job = direct.lock("stock").owner("job").ttl(120_000 * MS);
+    let detached = job.acquire().await.unwrap().detach().await.unwrap();
+    // From now on the server knows the scripts.
+    assert!(job.inspect().await.unwrap().holder.is_some());
+    let late = LateLane::start(server.addr()).await.unwrap();
+    let options = Options::new().call_timeout(1500 * MS);
+    let url = format!("redis://{}", late.addr());
+    let w = options.connect(&url).await.unwrap();
+    let decisions = || {
+        let stats = server.command(&["INFO", "commandstats"]).unwrap();
+        let calls = stats.lines().find_map(|line| {
+            let rest = line.strip_prefix("cmdstat_evalsha:calls=")?;
+            rest.split(',').next()?.parse::<u64>().ok()
+        });
+        calls.unwrap_or(0)
+    };
+    let before = decisions();
+    late.hold_from("a-note-of-its-own");
+    let lock = w.lock("stock").ttl(120_000 * MS).note("a-note-of-its-own");
+    let e = lock.attach(detached.owner.as_str()).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::OutcomeUnknown, "{e}");
+    assert!(late.is_holding());
+    // A look at who holds it, and the withdrawal: there is nothing to withdraw yet.
+    let withdrawn = eventually(SOON, || async { decisions() >= before + 2 });
+    assert!(withdrawn.await);
+    late.hold_first_connection(false);
+    let arrived = eventually(SOON, || async { late.delivered() }).await;
+    assert!(arrived);
+    is_free(&direct, "stock").await;
+}
+
+/// A release that is late does not release what the same owner has acquired since.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_arrives_late_spares_the_successor() {
+    let server = RedisServer::start().unwrap();
+    let proxy = FaultProxy::start(server.addr()).unwrap();
+    let w = through(&proxy, Duration::from_secs(30)).await;
+    let direct = connect(&server).await;
+    let first = w.lock("stock").owner("job").acquire().await.unwrap();
+    tokio::time::sleep(200 * MS).await; // the first, early renewal is over
+    proxy.hold(Direction::ToServer);
+    drop(first);
+    let sent = eventually(SOON, || async { proxy.held(Direction::ToServer) > 0 });
+    assert!(sent.await, "the release is on its way");
+    let next = direct.lock("stock").owner("job").acquire().await.unwrap();
+    proxy.release_held();
+    // What is asked for after it is answered after it.
+    assert!(w.lock("stock").inspect().await.unwrap().holder.is_some());
+    assert!(next.verify().await.unwrap(), "still there");
+    next.renew().await.unwrap();
+    assert!(next.release().await.unwrap().was_held());
+}

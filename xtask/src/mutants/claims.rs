@@ -356,4 +356,43 @@ pub(super) const MUTANTS: &[Mutant] = &[
         to: "call('ZADD', held, string.format('%.0f', now + ttl), head)",
         caught_by: &["--lib", "whoever_is_handed_something"],
     },
+    Mutant {
+        breaks: "an attach that was given up is undone although it arrives later",
+        file: "asking.rs",
+        from: "        claim.set_unanswered();\n",
+        to: "",
+        caught_by: &[
+            "--test",
+            "redis_faults",
+            "an_attach_that_arrives_after_it_was_given_up_is_undone",
+        ],
+    },
+    Mutant {
+        breaks: "what was once not held is not held again",
+        file: "lease/claim.rs",
+        from: "&& now >= end {",
+        to: "&& now >= end + self.terms.ttl * 1000 {",
+        caught_by: &[
+            "--lib",
+            "a_renewal_that_is_answered_after_the_end_does_not_bring_the_hold_back",
+        ],
+    },
+    Mutant {
+        breaks: "what is taken over is held",
+        file: "lease/claim.rs",
+        from: "end.as_nanos() != 0 && ",
+        to: "",
+        caught_by: &["--lib", "what_is_taken_over_is_held_from_then_on"],
+    },
+    Mutant {
+        breaks: "a late release spares what the same owner has acquired since",
+        file: "lease/withdrawal.rs",
+        from: ".then_some(claim.wake)",
+        to: ".then_some(claim.wake).filter(|_| false)",
+        caught_by: &[
+            "--test",
+            "redis_faults",
+            "a_release_that_arrives_late_spares_the_successor",
+        ],
+    },
 ];

@@ -305,3 +305,61 @@ impl fmt::Debug for Claim {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::memory::World;
+    use crate::lease::Clock;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn claim() -> Arc<Claim> {
+        let terms = Terms {
+            store: World::private(Clock::manual()),
+            kind: Kind::Lock,
+            name: Name::new("test", None, "stock").unwrap(),
+            owner: Owner::random(),
+            random_owner: true,
+            ttl: TTL,
+            note: None,
+            renews: true,
+            hold_cap: None,
+        };
+        let wake = WakeAddress {
+            client: 1,
+            claim: 1,
+        };
+        Claim::new(terms, wake, Drift::default())
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(1_000_000_000 * seconds)
+    }
+
+    #[test]
+    fn a_renewal_that_is_answered_after_the_end_does_not_bring_the_hold_back() {
+        let claim = claim();
+        let lost = claim.lost_token();
+        claim.now_held(&mut claim.state(), at(1), at(2));
+        // Sent in time, and answered in time: it goes on.
+        claim.now_held(&mut claim.state(), at(5), at(9));
+        let end = claim.held_until();
+        assert!(end > at(11) && !lost.is_cancelled());
+        // Sent in time. But somebody may have looked at the clock since the end, and seen that it is over.
+        claim.now_held(&mut claim.state(), at(14), at(16));
+        assert_eq!(claim.state().phase, Phase::Lost);
+        assert!(claim.held_until() < end && lost.is_cancelled());
+        claim.now_held(&mut claim.state(), at(17), at(17));
+        assert_eq!(claim.state().phase, Phase::Lost, "for good");
+    }
+
+    #[test]
+    fn what_is_taken_over_is_held_from_then_on() {
+        let claim = claim();
+        claim.held_since(Fence::new(7), at(1));
+        claim.now_held(&mut claim.state(), at(100), at(101));
+        assert_eq!(claim.state().phase, Phase::Held);
+        assert!(claim.held_until() > at(109));
+    }
+}

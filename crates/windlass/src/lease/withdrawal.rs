@@ -14,7 +14,10 @@ impl Keeper {
         let mut unsure = claim.is_unsure();
         self.forget(claim);
         let (keeper, claim) = (Arc::clone(self), Arc::clone(claim));
-        // Asked for at once, not when the task gets its turn: the program may be about to end.
+        // What decides at once (memory), or begins without being awaited (etcd, ZooKeeper), has begun when this
+        // returns; on the others it begins when the task gets its turn. What the same program asks for next may
+        // come first, and loses nothing: under an owner that comes again, only this very claim is given up. A
+        // program that ends before that leaves the rest to the ttl.
         let mut answer = keeper.ask_release(&claim);
         self.runtime.spawn(async move {
             let give_up = keeper.clock.now() + claim.terms.ttl + keeper.call_timeout;
