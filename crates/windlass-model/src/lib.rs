@@ -3,7 +3,8 @@
 //! Three nodes, and clients that each acquire one lock. Anything that can happen may happen at any moment:
 //! a message may be delayed for as long as it likes, overtake another or never arrive; a
 //! node may let a claim expire whenever it likes (so no clock is trusted); a node may be started
-//! anew, with or without its memory; a holder may write long after it lost the lock.
+//! anew, with or without its memory; a holder may write long after it lost the lock. A client that gives up or dies is one
+//! that does nothing more, and a release is a claim that expires.
 //!
 //! What the nodes and clients decide is decided by the functions of [`windlass::backend::rules::vote`], which the
 //! library itself uses, and which its scripts are proven to agree with.
@@ -15,17 +16,22 @@
 //! - **gated**: a gate never admits a write from an acquisition that was over before another one began
 //!   that has written already.
 //!
-//! The search is complete within the bounds of [`Quorum`]; which those are, is in `tests/quorum.rs` and in
+//! [`Quorum`] has a step for each thing that can happen; [`Folded`] has the same in fewer steps, and comes further.
+//! Each search is complete within their bounds; which those are, is in `tests/quorum.rs` and in
 //! `docs/redlock.md`. Clients are alike and nodes are alike, so of all states that differ only in who is
 //! who, one is searched.
 //!
 //! The [`Variant`]s leave something out, and the search must find what goes wrong then.
 
+pub mod folded;
+pub mod search;
 mod state;
 
 use stateright::{Model, Property};
 use windlass::backend::rules::vote::{agreed, majority, next_proposal};
 
+pub use folded::Folded;
+pub(crate) use state::ORDERS;
 pub use state::{Attempt, Client, Node, Phase, Reply, Request, State};
 
 /// So many nodes.
@@ -44,6 +50,9 @@ pub enum Variant {
     /// A node without memory votes again when nobody counts on it any more, but does not hear the
     /// others' counters.
     WithoutCounters,
+    /// Clients count their time from what they heard last, and not from before they first asked: an
+    /// acquisition goes on that began before a quarantine was over.
+    ValidFromReply,
 }
 
 /// The model, with its bounds.
@@ -57,6 +66,8 @@ pub struct Quorum {
     pub rounds: u8,
     /// How often a node may lose its memory.
     pub losses: u8,
+    /// How often a node may be started anew with its memory.
+    pub restarts: u8,
     /// How many claims may expire, at any moment each; any number if it says nothing.
     pub expiries: Option<u8>,
     /// Whether holders write. What a gate does follows from the order of fences: a search without it comes
@@ -77,6 +88,8 @@ pub enum Action {
     Raise(usize),
     /// A node lets its holder's claim expire.
     Expire(usize),
+    /// A node is started anew with its memory: what was on its way to it or from it is lost.
+    Restart(usize),
     /// A node is started anew without its memory.
     Lose(usize),
     /// So much time has passed since, that nobody counts any more on what the node granted before.
@@ -132,6 +145,9 @@ impl Model for Quorum {
             if node.holder.is_some() && may_expire {
                 actions.push(Action::Expire(n));
             }
+            if state.restarts < self.restarts {
+                actions.push(Action::Restart(n));
+            }
             match node.phase {
                 Phase::Votes if state.losses < self.losses => actions.push(Action::Lose(n)),
                 Phase::Votes => {}
@@ -172,6 +188,7 @@ impl Model for Quorum {
                 // Counted only where there is a bound: otherwise it would tell states apart that are alike.
                 state.expiries += u8::from(self.expiries.is_some());
             }
+            Action::Restart(n) => state.restart(n),
             Action::Lose(n) => {
                 state.losses += 1;
                 state.lose(n);
@@ -179,7 +196,9 @@ impl Model for Quorum {
                     state.nodes[n].phase = Phase::Joins { heard: 0 };
                 }
             }
-            Action::Quarantined(n) => state.quarantined(n),
+            Action::Quarantined(n) => {
+                state.quarantined(n, self.variant == Variant::ValidFromReply);
+            }
             Action::Learn(n, other) => state.learn(n, other),
             Action::Join(n) => state.nodes[n].phase = Phase::Votes,
             Action::Write(i) => state.write(i),

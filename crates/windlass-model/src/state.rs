@@ -24,6 +24,8 @@ pub struct State {
     pub stale_write: bool,
     /// How many claims have expired.
     pub expiries: u8,
+    /// How often a node was started anew with its memory.
+    pub restarts: u8,
     /// How many memories were lost.
     pub losses: u8,
 }
@@ -135,6 +137,7 @@ impl State {
             refused: false,
             stale_write: false,
             expiries: 0,
+            restarts: 0,
             losses: 0,
         }
     }
@@ -227,6 +230,12 @@ impl State {
         }
     }
 
+    pub(crate) fn restart(&mut self, n: usize) {
+        self.restarts += 1;
+        self.requests.retain(|request| request.node != n);
+        self.replies.retain(|reply| reply.node != n);
+    }
+
     pub(crate) fn lose(&mut self, n: usize) {
         self.nodes[n] = Node {
             counter: 0,
@@ -243,12 +252,12 @@ impl State {
     }
 
     /// The longest ttl has passed since the node was started: whatever was begun before is over, complete
-    /// or not.
-    pub(crate) fn quarantined(&mut self, n: usize) {
+    /// or not; unless clients count their time from later on.
+    pub(crate) fn quarantined(&mut self, n: usize, they_go_on: bool) {
         self.nodes[n].phase = Phase::Joins { heard: 0 };
         for (i, client) in self.clients.iter_mut().enumerate() {
             let asking = matches!(client.attempt, Attempt::Asking { .. });
-            if asking && client.forgotten & (1 << n) != 0 {
+            if asking && client.forgotten & (1 << n) != 0 && !they_go_on {
                 client.attempt = Attempt::Over;
                 self.replies.retain(|reply| reply.client != i);
             }
@@ -315,7 +324,7 @@ impl Representative for State {
 }
 
 /// Every order of the nodes.
-const ORDERS: [[usize; NODES]; 6] = [
+pub(crate) const ORDERS: [[usize; NODES]; 6] = [
     [0, 1, 2],
     [0, 2, 1],
     [1, 0, 2],

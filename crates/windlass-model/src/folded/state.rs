@@ -1,0 +1,267 @@
+//! What there is at one moment, and how it changes.
+
+use std::time::Duration;
+
+use windlass::backend::rules::gate::{self, Seen};
+use windlass::backend::rules::vote::draw;
+use windlass::{Clock, Fence};
+
+use crate::NODES;
+
+/// So many clients at most.
+pub const CLIENTS: usize = 3;
+/// So many drawings of one client at most.
+pub const ROUNDS: usize = 3;
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct State {
+    /// The nodes.
+    pub nodes: [Node; NODES],
+    /// The clients, with all that nodes have for them.
+    pub clients: [Client; CLIENTS],
+    /// Two acquisitions have the same fence.
+    pub shared: bool,
+    /// An acquisition that began after another was complete has no higher fence.
+    pub went_back: bool,
+    /// A gate would have admitted what it should not.
+    pub stale_write: bool,
+    /// How many memories were lost.
+    pub losses: u8,
+}
+
+/// One node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Node {
+    /// It votes.
+    Votes {
+        /// The highest number it has given.
+        counter: u8,
+    },
+    /// It has lost its memory, and somebody may count on what it has forgotten.
+    Quarantine,
+    /// Nobody does any more; it hears the others' counters.
+    Joins {
+        /// The highest that it heard.
+        counter: u8,
+        /// Whose, one bit each.
+        heard: u8,
+    },
+}
+
+/// One client, with one acquisition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Client {
+    /// How far it has come.
+    pub attempt: Attempt,
+    /// The highest fence of all acquisitions that were complete when it began; 0 if there were none, or if
+    /// it has not begun.
+    pub after: u8,
+    /// The nodes that have lost their memory since it began, one bit each: it may count on what they
+    /// have forgotten.
+    pub forgotten: u8,
+    /// The nodes that granted it something, and nobody else since, one bit each.
+    pub holds: u8,
+    /// What became of what it asked, by round and node.
+    pub tickets: [[Ticket; NODES]; ROUNDS],
+}
+
+/// An acquisition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Attempt {
+    /// There is no such client.
+    Absent,
+    /// Not yet.
+    NotBegun,
+    /// It waits for replies.
+    Asking {
+        /// In which round.
+        round: usize,
+    },
+    /// It holds, or has held.
+    Held {
+        /// Its fence.
+        fence: u8,
+    },
+    /// Its time was over before it was complete.
+    Over,
+}
+
+/// One question of a client to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Ticket {
+    /// Not asked, or of no consequence any more.
+    Gone,
+    /// On its way to the node, with this proposal.
+    Asked(u8),
+    /// Granted with this number, which the client has heard or may hear.
+    Given(u8),
+}
+
+impl State {
+    pub(super) fn new(clients: usize) -> State {
+        assert!(clients <= CLIENTS, "{CLIENTS} clients at most");
+        let client = |i| Client {
+            attempt: match i < clients {
+                true => Attempt::NotBegun,
+                false => Attempt::Absent,
+            },
+            after: 0,
+            forgotten: 0,
+            holds: 0,
+            tickets: [[Ticket::Gone; NODES]; ROUNDS],
+        };
+        State {
+            nodes: [Node::Votes { counter: 0 }; NODES],
+            clients: std::array::from_fn(client),
+            shared: false,
+            went_back: false,
+            stale_write: false,
+            losses: 0,
+        }
+    }
+
+    /// The fences of acquisitions that are complete.
+    pub fn fences(&self) -> impl Iterator<Item = u8> {
+        let fence = |client: &Client| match client.attempt {
+            Attempt::Held { fence } => Some(fence),
+            _ => None,
+        };
+        self.clients.iter().filter_map(fence)
+    }
+
+    pub(super) fn begin(&mut self, i: usize) {
+        self.clients[i].after = self.fences().max().unwrap_or(0);
+        self.ask(i, 0, 1);
+    }
+
+    fn ask(&mut self, i: usize, round: usize, proposal: u8) {
+        let client = &mut self.clients[i];
+        client.attempt = Attempt::Asking { round };
+        client.tickets[round] = [Ticket::Asked(proposal); NODES];
+    }
+
+    /// Whether the node grants what this client asked for. Nobody else is in the way: its claim has expired.
+    pub(super) fn would_grant(&self, i: usize, round: usize, node: usize) -> bool {
+        let client = &self.clients[i];
+        // Only whoever holds is given another number.
+        let may = round == 0 || client.holds & (1 << node) != 0;
+        let asked = matches!(client.tickets[round][node], Ticket::Asked(_));
+        may && asked && matches!(self.nodes[node], Node::Votes { .. })
+    }
+
+    pub(super) fn grant(&mut self, i: usize, round: usize, node: usize) {
+        let Node::Votes { counter } = &mut self.nodes[node] else {
+            return;
+        };
+        let Ticket::Asked(proposal) = self.clients[i].tickets[round][node] else {
+            return;
+        };
+        let mut count = u64::from(*counter);
+        let number = draw(&mut count, proposal.into()) as u8;
+        *counter = count as u8;
+        for client in &mut self.clients {
+            client.holds &= !(1 << node);
+        }
+        let client = &mut self.clients[i];
+        client.holds |= 1 << node;
+        client.tickets[round][node] = match client.attempt == (Attempt::Asking { round }) {
+            true => Ticket::Given(number),
+            // Nobody hears it who has gone on since.
+            false => Ticket::Gone,
+        };
+    }
+
+    pub(super) fn raise(&mut self, i: usize, proposal: u8) {
+        if let Attempt::Asking { round } = self.clients[i].attempt {
+            self.drop_given(i);
+            self.ask(i, round + 1, proposal);
+        }
+    }
+
+    pub(super) fn complete(&mut self, i: usize, fence: u8) {
+        let shared = self.fences().any(|other| other == fence);
+        self.shared |= shared;
+        let after = self.clients[i].after;
+        if after > 0 {
+            self.went_back |= fence <= after;
+            self.stale_write |= admits_in_turn([fence, after]);
+        }
+        self.end(i, Attempt::Held { fence });
+    }
+
+    fn end(&mut self, i: usize, attempt: Attempt) {
+        self.clients[i].attempt = attempt;
+        self.drop_given(i);
+    }
+
+    fn drop_given(&mut self, i: usize) {
+        for ticket in self.clients[i].tickets.as_flattened_mut() {
+            if let Ticket::Given(_) = ticket {
+                *ticket = Ticket::Gone;
+            }
+        }
+    }
+
+    pub(super) fn lose(&mut self, n: usize) {
+        self.losses += 1;
+        self.nodes[n] = Node::Quarantine;
+        for client in &mut self.clients {
+            client.holds &= !(1 << n);
+            if let Attempt::Asking { .. } = client.attempt {
+                client.forgotten |= 1 << n;
+            }
+            // What was on its way there is lost with the connections.
+            for round in &mut client.tickets {
+                if let Ticket::Asked(_) = round[n] {
+                    round[n] = Ticket::Gone;
+                }
+            }
+        }
+    }
+
+    /// The longest ttl has passed since the node was started: whatever was begun before is over, complete
+    /// or not; unless clients count their time from later on.
+    pub(super) fn quarantined(&mut self, n: usize, they_go_on: bool) {
+        self.nodes[n] = Node::Joins {
+            counter: 0,
+            heard: 0,
+        };
+        for i in 0..CLIENTS {
+            let client = &self.clients[i];
+            let asking = matches!(client.attempt, Attempt::Asking { .. });
+            if asking && client.forgotten & (1 << n) != 0 && !they_go_on {
+                self.end(i, Attempt::Over);
+            }
+        }
+    }
+
+    pub(super) fn learn(&mut self, n: usize, other: usize) {
+        let Node::Votes { counter: told } = self.nodes[other] else {
+            return;
+        };
+        if let Node::Joins { counter, heard } = &mut self.nodes[n] {
+            *counter = told.max(*counter);
+            *heard |= 1 << other;
+        }
+    }
+
+    pub(super) fn join(&mut self, n: usize) {
+        if let Node::Joins { counter, .. } = self.nodes[n] {
+            self.nodes[n] = Node::Votes { counter };
+        }
+    }
+}
+
+/// Whether a gate admits these writes, one after the other.
+fn admits_in_turn(fences: [u8; 2]) -> bool {
+    // A clock that stands still: nothing is forgotten.
+    let now = Clock::manual().now();
+    let until = now + Duration::from_secs(1);
+    let mut seen: Option<Seen> = None;
+    fences.into_iter().all(|fence| {
+        let (admission, after) = gate::admit(seen, now, Fence::new(fence.into()), until);
+        seen = Some(after);
+        admission.is_admitted()
+    })
+}
