@@ -41,6 +41,14 @@ impl Bed {
         (0..3).filter(|node| self.has_it(*node)).collect()
     }
 
+    fn preferred_nodes_lose_it(&self) {
+        let name = Claimant::name();
+        for node in self.preferred().iter() {
+            let node = self.nodes.node(node);
+            node.command(&["DEL", name.as_str()]).unwrap();
+        }
+    }
+
     pub(super) async fn is_everywhere(&self) {
         let everywhere = eventually(SOON, || async { self.is_on().len() == 3 });
         assert!(everywhere.await, "on {:?} alone", self.is_on());
@@ -175,13 +183,7 @@ async fn who_has_lost_its_majority_leaves_the_other_nodes_too() {
     let bed = Bed::patient().await;
     let holder = bed.young("holder", 1);
     let fence = holder.is_granted().await;
-    let name = Claimant::name();
-    for node in bed.preferred().iter() {
-        bed.nodes
-            .node(node)
-            .command(&["DEL", name.as_str()])
-            .unwrap();
-    }
+    bed.preferred_nodes_lose_it();
     // The one that was not asked before is asked now, and is free.
     assert_eq!(holder.renews(fence).await, Renewed::Gone);
     // Whoever comes next need not wait for its ttl.
@@ -195,12 +197,7 @@ async fn what_is_left_of_a_lost_claim_was_not_waiting() {
     holder.is_granted().await;
     bed.is_everywhere().await;
     let name = Claimant::name();
-    for node in bed.preferred().iter() {
-        bed.nodes
-            .node(node)
-            .command(&["DEL", name.as_str()])
-            .unwrap();
-    }
+    bed.preferred_nodes_lose_it();
     // So that the one who has it answers first.
     bed.preferred().iter().for_each(|node| {
         bed.proxies[node].delay(Direction::ToClient, Duration::from_millis(100));
