@@ -60,6 +60,16 @@ async fn what_a_url_cannot_mean_is_refused_unsent() {
         ("redis+cluster://a/1", "one database"),
         ("redis+cluster://a?replicas_timeout=1s", "not for how many"),
         ("redis://h?replicas=1&replicas_timeout=5", "not a duration"),
+        ("redis://h?replica=1", "means nothing"),
+        ("redis://h?replicas=1&replicas=2", "twice"),
+        ("redlock://:s3cret@a,:s3cret@b,:s3cret@c", "more than once"),
+        (
+            "redis+sentinel://:s3cret@a,:s3cret@b/main",
+            "more than once",
+        ),
+        ("redis+cluster://:s3cret@a,:s3cret@b", "more than once"),
+        ("redlock://a", "one node is no quorum"),
+        ("redlock://a,b", "survive the loss of no more"),
     ] {
         is_refused(url, invalid, words).await;
     }
@@ -83,6 +93,32 @@ async fn hosts_that_are_not_there_are_named() {
             );
         }
     }
+}
+
+/// The hint says what to do, not only how such a URL looks.
+#[tokio::test]
+async fn a_quorum_of_the_wrong_size_is_told_which_would_do() {
+    let hint = |error: Error| error.hint().unwrap_or_default().to_owned();
+    assert!(hint(refused("redlock://a").await).contains("redis:// for one server"));
+    assert!(hint(refused("redlock://a,b").await).contains("odd number"));
+}
+
+#[tokio::test]
+async fn another_protocol_is_told_from_a_dead_server() {
+    let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = port.local_addr().unwrap();
+    let web = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = port.accept().await.unwrap();
+            let answer = b"HTTP/1.1 400 Bad Request\r\n\r\n";
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, answer).await;
+        }
+    });
+    let error = refused(&format!("redis://{at}")).await;
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert!(error.to_string().contains("another protocol"), "{error}");
+    assert_eq!(error.to_string().lines().count(), 1, "{error}");
+    web.abort();
 }
 
 #[tokio::test]

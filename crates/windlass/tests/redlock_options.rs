@@ -128,3 +128,26 @@ async fn what_to_do_fits_what_is_wrong() {
         "{hint}"
     );
 }
+
+#[tokio::test]
+async fn a_server_under_two_names_has_one_vote() {
+    let nodes = RedlockNodes::durable(2, Flavor::Valkey).unwrap();
+    let (one, other) = (nodes.node(0), nodes.node(1));
+    let again = FaultProxy::start(one.addr()).unwrap();
+    let url = format!("redlock://{},{},{}", one.addr(), again.addr(), other.addr());
+    let e = windlass::connect(&url).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+    assert!(e.to_string().contains("the same server"), "{e}");
+
+    // Nobody can tell as long as one of the names leads nowhere.
+    again.refuse(true);
+    let w = windlass::connect(&url).await.unwrap();
+    let guard = w.lock("stock").acquire().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+    other.kill().unwrap();
+    again.heal();
+    let lock = w.lock("stock").retry(RetryPolicy::tries(1));
+    let e = lock.acquire().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+    assert!(e.to_string().contains("the same server"), "{e}");
+}

@@ -308,4 +308,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "a_claim_is_forgotten_although_a_later_one_took_its_place",
         ],
     },
+    Mutant {
+        breaks: "a server under two names has one vote (quorum)",
+        file: "backend/quorum/node.rs",
+        from: "other.run().as_ref() == Some(&run)",
+        to: "other.run().as_ref() == Some(&run) && run.is_empty()",
+        caught_by: &[
+            "--test",
+            "redlock_options",
+            "a_server_under_two_names_has_one_vote",
+        ],
+    },
 ];

@@ -69,6 +69,11 @@ impl Address {
         }
         let mut tls = (scheme == "etcds").then(Tls::default);
         for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+            if !["ca", "cert", "key", "name"].contains(&name) {
+                return invalid(format!(
+                    "{name}= means nothing here: ca=, cert=, key= and name= do, with etcds://"
+                ));
+            }
             let Some(tls) = &mut tls else {
                 return invalid(format!("{name}= is for TLS: write etcds:// instead"));
             };
@@ -77,12 +82,7 @@ impl Address {
                 "ca" => tls.ca = Some(value.into()),
                 "cert" => tls.certificate = Some(value.into()),
                 "key" => tls.key = Some(value.into()),
-                "name" => tls.server_name = Some(value),
-                _ => {
-                    return invalid(format!(
-                        "{name}= means nothing here: ca=, cert=, key= and name= do"
-                    ));
-                }
+                _ => tls.server_name = Some(value),
             }
         }
         if let Some(tls) = &tls

@@ -177,6 +177,13 @@ fn check_place(path: &Path) -> Result<()> {
             Error::invalid("connect", "the path is a folder").with_hint("name a file in it")
         );
     }
+    if path.exists() && !path.is_file() {
+        return Err(Error::invalid(
+            "connect",
+            "the path is no regular file, but a device or the like",
+        )
+        .with_hint("name a file of its own"));
+    }
     if !folder.is_dir() {
         return Err(Error::new(
             ErrorKind::Unreachable,
@@ -252,7 +259,12 @@ fn explain(e: rusqlite::Error, path: &Path) -> Error {
 
 /// What a failed transaction means: nothing of it happened.
 pub(super) fn translate(e: rusqlite::Error) -> Error {
-    let (kind, message) = match e.sqlite_error_code() {
+    let (kind, message) = meaning(&e);
+    Error::new(kind, "call", message).with_source(e)
+}
+
+pub(super) fn meaning(e: &rusqlite::Error) -> (ErrorKind, &'static str) {
+    match e.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
             ErrorKind::Unreachable,
             "the database is kept locked by another process",
@@ -260,6 +272,30 @@ pub(super) fn translate(e: rusqlite::Error) -> Error {
         Some(ErrorCode::DiskFull) => (ErrorKind::Store, "the disk is full"),
         Some(ErrorCode::ReadOnly) => (ErrorKind::AccessDenied, "the database cannot be written"),
         _ => (ErrorKind::Store, "the database failed"),
-    };
-    Error::new(kind, "call", message).with_source(e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_is_refused_access() {
+        let failed = |code| {
+            let cause = rusqlite::ffi::Error::new(code);
+            meaning(&rusqlite::Error::SqliteFailure(cause, None)).0
+        };
+        let denied = ErrorKind::AccessDenied;
+        assert_eq!(failed(rusqlite::ffi::SQLITE_READONLY), denied);
+        assert_eq!(failed(rusqlite::ffi::SQLITE_FULL), ErrorKind::Store);
+        assert_eq!(failed(rusqlite::ffi::SQLITE_BUSY), ErrorKind::Unreachable);
+    }
+
+    #[test]
+    fn a_device_is_no_store() {
+        for path in ["/dev/null", "/dev/full", "/"] {
+            let error = check_place(Path::new(path)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{path}: {error}");
+        }
+    }
 }

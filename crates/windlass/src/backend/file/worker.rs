@@ -213,7 +213,9 @@ fn take(database: &mut Connection, jobs: Vec<Job>, clock: &Clock, mouth: &Mouth)
                     answers.push(answer);
                 }
                 Err(e) => {
-                    (job.failed)(Error::new(ErrorKind::Store, "call", e.to_string()));
+                    // `rusqlite::Error` cannot be cloned, and the others are to hear of it, too.
+                    let (kind, meaning) = open::meaning(&e);
+                    (job.failed)(Error::new(kind, "call", format!("{meaning}: {e}")));
                     return Err(e);
                 }
             }

@@ -34,9 +34,10 @@ pub(crate) struct Address {
 
 impl Address {
     pub(crate) fn parse(url: &str) -> Result<Address> {
+        let refused =
+            |message: String| Error::invalid("connect", message).with_backend(redact(url));
         let invalid = |message: String| {
-            Error::invalid("connect", message)
-                .with_backend(redact(url))
+            refused(message)
                 .with_hint("for example redlock://10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379")
         };
         let (scheme, rest) = url
@@ -51,6 +52,12 @@ impl Address {
             Some((credentials, rest)) => (format!("{credentials}@"), rest),
             None => (String::new(), rest),
         };
+        if credentials.trim_end_matches('@').contains('@') {
+            return Err(refused("user and password are named more than once".into()).with_hint(
+                "name them once, before the first host: all nodes have the same; an @ in a password \
+                 is written %40",
+            ));
+        }
         let (hosts, database) = match rest.split_once('/') {
             Some((hosts, database)) => (hosts, format!("/{database}")),
             None => (rest, String::new()),
@@ -110,9 +117,9 @@ impl Address {
                 .push(format!("{scheme}://{credentials}{host}{database}{query}"));
         }
         match address.members.len() {
-            1 => Err(invalid("one node is no quorum".into())
+            1 => Err(refused("one node is no quorum".into())
                 .with_hint("use redis:// for one server, or name three or five")),
-            n if n % 2 == 0 => Err(invalid(format!(
+            n if n % 2 == 0 => Err(refused(format!(
                 "{n} nodes survive the loss of no more of them than {} do, and ask more of them",
                 n - 1
             ))

@@ -207,6 +207,15 @@ impl Shared {
         });
         self.clock.within(2 * self.node_timeout, heard).await;
         failures.silent(round.silent());
+        for node in &self.nodes {
+            if let Some(other) = self.same_server(node) {
+                let twice = format!(
+                    "{} and {other} are the same server: a node has one vote",
+                    node.name
+                );
+                return Err(Error::invalid("connect", twice).with_hint(node::SAME_SERVER));
+            }
+        }
         match met >= self.majority {
             true => Ok(()),
             false => Err(failures.error(self, 0).with_operation("connect")),

@@ -18,6 +18,7 @@ use crate::name::Name;
 const ROUNDING: Duration = Duration::from_secs(1);
 /// What is owed to a node that does not answer is remembered up to here; the rest ends by its ttl.
 const MOST_DEBTS: usize = 10_000;
+pub(super) const SAME_SERVER: &str = "name each server once, and as many servers as nodes";
 /// Between two tries to pay a debt.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -31,6 +32,8 @@ pub(super) struct Node {
     checking: tokio::sync::Mutex<Option<Barred>>,
     /// Whether it is durable, and how long it had been up at that moment, when it was last asked.
     memory: Mutex<Option<(bool, Duration, Moment)>>,
+    /// Which run of which server it was when it was last asked: no other has the same.
+    run: Mutex<Option<String>>,
     debts: Mutex<VecDeque<Debt>>,
     /// It failed or was late, and has not answered in time since.
     doubted: AtomicBool,
@@ -60,6 +63,7 @@ impl Node {
             cleared: AtomicU64::new(0),
             checking: tokio::sync::Mutex::new(None),
             memory: Mutex::new(None),
+            run: Mutex::new(None),
             debts: Mutex::new(VecDeque::new()),
             doubted: AtomicBool::new(false),
         }
@@ -176,6 +180,12 @@ impl Node {
         let now = shared.clock.now();
         *self.memory.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((standing.durable, up, now));
+        // Written down before the others' are looked at: of two that ask at once, one at least sees the other.
+        *self.run() = Some(standing.run.clone());
+        if let Some(other) = shared.same_server(self) {
+            let twice = format!("it is the same server as {other}, and a server has one vote");
+            return Err(no_vote(&twice).with_hint(SAME_SERVER));
+        }
         let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         if !may_vote(standing.durable, millis(up), millis(shared.max_ttl)) {
             let left = shared.max_ttl.saturating_sub(up) + ROUNDING;
@@ -195,6 +205,10 @@ impl Node {
         *barred = None;
         self.cleared.store(connection, Ordering::Release);
         Ok(connection)
+    }
+
+    fn run(&self) -> MutexGuard<'_, Option<String>> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// It may have forgotten what it granted, until then.
@@ -260,6 +274,16 @@ impl Node {
     fn debts(&self) -> MutexGuard<'_, VecDeque<Debt>> {
         // Each change is a single insertion or removal: a panic leaves nothing half done.
         self.debts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Another member that is the same server, under another name.
+    pub(super) fn same_server(&self, node: &Node) -> Option<&str> {
+        let run = node.run().clone()?;
+        let others = self.nodes.iter().filter(|other| other.name != node.name);
+        let mut same = others.filter(|other| other.run().as_ref() == Some(&run));
+        same.next().map(|other| other.name.as_str())
     }
 }
 

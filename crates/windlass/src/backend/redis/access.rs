@@ -103,6 +103,12 @@ impl Hosts {
             Some((credentials, front)) => (Some(credentials), front),
             None => (None, front),
         };
+        if credentials.is_some_and(|credentials| credentials.contains('@')) {
+            let twice = "user and password are named more than once";
+            return Err(Error::invalid("connect", twice).with_hint(
+                "name them once, before the first host; an @ in a password is written %40",
+            ));
+        }
         let (hosts, path) = front.split_once('/').unwrap_or((front, ""));
         let (user, password) = match credentials.map(|c| c.split_once(':').unwrap_or((c, ""))) {
             Some((user, password)) => (text(user), text(password)),

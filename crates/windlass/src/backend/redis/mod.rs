@@ -259,13 +259,21 @@ fn client(url: &str) -> Result<(redis::Client, Option<Replicas>)> {
     let (url, timeout) = take_parameter(&url, "replicas_timeout");
     let (url, on_disk) = take_parameter(&url, "replicas_on_disk");
     let replicas = replicas::from_parameters(count, timeout, on_disk)?;
+    nothing_else(&url)?;
+    let tls = url.starts_with("rediss:");
+    if ca.is_some() && !tls {
+        return Err(
+            Error::invalid("connect", "tls_ca is for TLS, and this URL asks for none")
+                .with_hint("write rediss:// for TLS"),
+        );
+    }
     let info: ConnectionInfo = url.as_str().into_connection_info().map_err(malformed)?;
     let settings = info
         .redis_settings()
         .clone()
         .set_protocol(ProtocolVersion::RESP3);
     let info = info.set_redis_settings(settings);
-    if !url.starts_with("rediss:") {
+    if !tls {
         let client = redis::Client::open(info).map_err(malformed)?;
         return Ok((client, replicas));
     }
@@ -288,6 +296,39 @@ fn client(url: &str) -> Result<(redis::Client, Option<Replicas>)> {
     Ok((client, replicas))
 }
 
+/// Refuses what is left of the query: a misspelt parameter must not be ignored.
+fn nothing_else(url: &str) -> Result<()> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let query = query.split_once('#').map_or(query, |(query, _)| query);
+    // Of a socket, that is where the driver looks for them.
+    let known: &[&str] = match url.starts_with("redis+unix:") || url.starts_with("unix:") {
+        true => &["db", "user", "pass"],
+        false => &[],
+    };
+    let mut seen = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let key = pair.split('=').next().unwrap_or(pair);
+        if !known.contains(&key) || seen.contains(&key) {
+            let what = match seen.contains(&key) || OWN_PARAMETERS.contains(&key) {
+                true => "the URL says it twice",
+                false => "the URL has a parameter that means nothing here",
+            };
+            let database = "a database is named in the path: redis://HOST/3";
+            return Err(
+                Error::invalid("connect", format!("{what}: {key:?}")).with_hint(match key {
+                    "db" => database,
+                    _ => "tls_ca, replicas, replicas_timeout and replicas_on_disk mean something, once each",
+                }),
+            );
+        }
+        seen.push(key);
+    }
+    Ok(())
+}
+
+/// Those that are ours and not the driver's.
+const OWN_PARAMETERS: [&str; 4] = ["tls_ca", "replicas", "replicas_timeout", "replicas_on_disk"];
+
 /// Takes one parameter of the query out of a URL.
 fn take_parameter(url: &str, wanted: &str) -> (String, Option<String>) {
     let Some((front, query)) = url.split_once('?') else {
@@ -297,7 +338,8 @@ fn take_parameter(url: &str, wanted: &str) -> (String, Option<String>) {
     let rest: Vec<&str> = query
         .split('&')
         .filter(|pair| match pair.split_once('=') {
-            Some((key, value)) if key == wanted => {
+            // A second one is left, and refused with what nobody took.
+            Some((key, value)) if key == wanted && found.is_none() => {
                 found = Some(value.to_owned());
                 false
             }
@@ -314,6 +356,35 @@ fn take_parameter(url: &str, wanted: &str) -> (String, Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_parameter_that_nobody_takes_is_refused() {
+        for url in [
+            "redis://h?replica=1",
+            "redis://h?db=3",
+            "redis://h/3?foo",
+            "redis://h?replicas=1&replicas=2",
+            "redis://h?tls_ca=/etc/ca.pem",
+            "redis+unix:///run/redis.sock?databse=3",
+            "redis+unix:///run/redis.sock?db=3&db=4",
+        ] {
+            let error = client(url).map(drop).expect_err(url);
+            assert_eq!(
+                error.kind(),
+                crate::error::ErrorKind::InvalidInput,
+                "{url}: {error}"
+            );
+            assert!(error.hint().is_some(), "{url}: {error}");
+        }
+        for url in [
+            "redis://h",
+            "redis://h/3?",
+            "redis://u:p@h:1/3?replicas=1&replicas_timeout=1s",
+            "redis+unix:///run/redis.sock?db=3&user=u&pass=p",
+        ] {
+            client(url).map(drop).expect(url);
+        }
+    }
 
     #[test]
     fn parameters_of_our_own_do_not_reach_the_driver() {

@@ -94,6 +94,14 @@ fn unsent(e: RedisError) -> Error {
     if let Some(error) = refusal(&e) {
         return error.with_operation("connect").with_source(e);
     }
+    if e.kind() == Kind::Parse {
+        return Error::new(
+            ErrorKind::Unreachable,
+            "connect",
+            "what answers there speaks another protocol than Redis",
+        )
+        .with_hint("are host and port right, and is TLS as the server has it?");
+    }
     if e.kind() == Kind::RESP3NotSupported {
         return Error::new(
             ErrorKind::Unsupported,
@@ -136,8 +144,17 @@ fn refusal(e: &RedisError) -> Option<Error> {
     let code = e.code()?;
     refusal_by_code(code).or_else(|| {
         let text = format!("{code} {}", e.detail()?);
-        refusal_by_code(code_in_script(&text)?)
+        refusal_in_script(&text)
     })
+}
+
+/// What a command in a script met, and what that means.
+fn refusal_in_script(text: &str) -> Option<Error> {
+    // Valkey, and Redis since 7, have no code for this one.
+    match text.contains("ACL failure in script") {
+        true => Some(access_denied()),
+        false => refusal_by_code(code_in_script(text)?),
+    }
 }
 
 /// The code of an error that a command in a script met. Redis 6.2 says before it where that was.
@@ -184,7 +201,8 @@ pub(super) fn decision_code(text: &str) -> &str {
 
 /// An error that one decision of a batch was answered with: a code, then words.
 pub(super) fn decision_error(text: &str) -> Error {
-    refusal_by_code(decision_code(text)).unwrap_or_else(|| {
+    let refusal = refusal_by_code(decision_code(text)).or_else(|| refusal_in_script(text));
+    refusal.unwrap_or_else(|| {
         Error::new(
             ErrorKind::Store,
             "call",
@@ -216,4 +234,28 @@ fn access_denied() -> Error {
         "check user and password in the URL (redis://USER:PASSWORD@HOST), and that the user \
          may use the keys, the channels windlass:wake:* and windlass:news:*, and the commands",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_not_is_told_so_also_from_within_a_script() {
+        let answers = [
+            "NOPERM this user has no permissions to run the 'incrby' command",
+            "ERR ACL failure in script: User ro has no permissions to run the 'incrby' command",
+            "ERR Error running script (call to f_1): @user_script:3: @user_script: 3: -NOPERM this user \
+             has no permissions",
+        ];
+        for answer in answers {
+            assert_eq!(
+                decision_error(answer).kind(),
+                ErrorKind::AccessDenied,
+                "{answer}"
+            );
+        }
+        let other = decision_error("ERR ACL is a word");
+        assert_eq!(other.kind(), ErrorKind::Store);
+    }
 }
