@@ -66,9 +66,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         from: "if heard.should_give_way(claim.owner.as_str(), self.majority) {",
         to: "if false && heard.should_give_way(claim.owner.as_str(), self.majority) {",
         caught_by: &[
-            "--test",
-            "redlock_faults",
-            "many_who_want_the_same_all_get_it",
+            "--lib",
+            "claims_that_are_each_ahead_on_one_node_give_way_to_one",
         ],
     },
     Mutant {
@@ -108,7 +107,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "backend/quorum/latch.rs",
         from: "counted.extend(operation.map(|operation| (operation, state.remaining)));",
         to: "let _ = operation; counted.clear();",
-        caught_by: &["--lib", "a_latch_over_a_quorum_decides_as_the_rules_do"],
+        caught_by: &[
+            "--lib",
+            "a_count_that_others_took_up_hears_its_own_remainder",
+        ],
     },
     Mutant {
         breaks: "the drift that is allowed for shortens validity",

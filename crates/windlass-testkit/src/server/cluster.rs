@@ -232,12 +232,15 @@ impl SlotMove<'_> {
             .from
             .command(&["CLUSTER", "GETKEYSINSLOT", &self.slot, &most])?;
         let keys: Vec<&str> = found.lines().collect();
-        for key in &keys {
-            let port = self.to.port().to_string();
-            self.from
-                .command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"])?;
-        }
+        keys.iter().try_for_each(|key| self.move_key(key))?;
         Ok(keys.len())
+    }
+
+    /// Moves that key.
+    pub fn move_key(&self, key: &str) -> io::Result<()> {
+        let port = self.to.port().to_string();
+        let migrate = ["MIGRATE", "127.0.0.1", &port, key, "0", "5000"];
+        self.from.command(&migrate).map(drop)
     }
 
     /// Moves what is left, and tells all nodes that the slot is elsewhere.

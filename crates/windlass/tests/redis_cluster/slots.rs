@@ -175,30 +175,50 @@ async fn a_crowd_in_line_is_served_in_turn_although_its_slot_moves() {
     let mut last = held.fence();
     let second = patient().connect(&cluster.url()).await.unwrap();
     let (served, mut turns) = tokio::sync::mpsc::unbounded_channel();
+    let mut crowd = Vec::new();
     for number in 0..CROWD {
         let (w, served) = ([&w, &second][(number % 2) as usize].clone(), served.clone());
-        tokio::spawn(async move {
+        crowd.push(tokio::spawn(async move {
             let guard = w.lock("stock").ttl(ttl).acquire().await.unwrap();
             served.send((number, guard.fence())).unwrap();
             assert!(guard.release().await.unwrap().was_held());
-        });
+        }));
         // One after the other, so that their order is known.
         has_waiters(&second, "stock", number + 1).await;
     }
-    // Some are served before it is on its way, some while, some after.
+    // The records of some who are further behind go ahead: whoever is before them cannot hand over to them until
+    // all is there.
+    let (have_gone, gone) = tokio::sync::oneshot::channel();
+    let (on_its_way, go_on) = tokio::sync::oneshot::channel();
     let moved = blocking(&cluster, |cluster| {
+        let from = cluster.master_of("stock").unwrap();
+        let line = ["ZRANGE", "windlass:lock:line:{stock}", "10", "19"];
+        let behind = from.command(&line).unwrap();
         let moving = cluster.begin_move("stock").unwrap();
-        moving.move_keys(10).unwrap();
+        for owner in behind.lines() {
+            let record = format!("windlass:lock:claim:{{stock}} {owner}");
+            moving.move_key(&record).unwrap();
+        }
+        have_gone.send(()).unwrap();
+        go_on.blocking_recv().unwrap();
         std::thread::sleep(100 * MS);
         moving.finish().unwrap();
     });
+    gone.await.unwrap();
     assert!(held.release().await.unwrap().was_held());
+    let mut on_its_way = Some(on_its_way);
     for expected in 0..CROWD {
+        if expected == 10 {
+            on_its_way.take().unwrap().send(()).unwrap();
+        }
         let turn = tokio::time::timeout(12 * SOON, turns.recv()).await;
         let (number, fence) = turn.expect("everybody is served").unwrap();
         assert_eq!(number, expected, "in the order in which they came");
         assert!(fence > last, "{fence} after {last}");
         last = fence;
+    }
+    for one in crowd {
+        one.await.unwrap();
     }
     moved.await.unwrap();
 }

@@ -25,10 +25,14 @@ fn job() -> Owner {
 }
 
 fn ask(claim: u64) -> Ask {
+    ask_of(job(), claim)
+}
+
+fn ask_of(owner: Owner, claim: u64) -> Ask {
     Ask {
         kind: Kind::Lock,
         name: name("stock"),
-        owner: job(),
+        owner,
         share: Share::ONLY,
         ttl: SOON,
         if_held: IfHeld::LineUp,
@@ -187,4 +191,38 @@ async fn a_release_by_an_earlier_claim_reaches_all_of_it_and_nothing_of_a_later_
     bed.is_everywhere().await;
     again.releases().await;
     bed.is_nowhere().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_that_are_each_ahead_on_one_node_give_way_to_one() {
+    let bed = Bed::patient().await;
+    let holder = bed.claimant(Kind::Lock, "holder", 1);
+    holder.is_granted().await;
+    bed.is_everywhere().await;
+    // Each node has heard of them in another order.
+    let others: Vec<Claimant> = (2..5)
+        .map(|claim| bed.claimant(Kind::Lock, &format!("job-{claim}"), claim))
+        .collect();
+    for (i, node) in bed.quorum.shared.nodes.iter().enumerate() {
+        for turn in 0..3 {
+            let which = (i + turn) % 3;
+            let ask = ask_of(others[which].owner.clone(), which as u64 + 2);
+            node.voter.vote(&ask, Fence::new(0)).await.unwrap();
+        }
+    }
+    let mut places = Vec::new();
+    for other in &others {
+        places.push(other.lines_up().await);
+    }
+    holder.releases().await;
+    let one_holds = eventually(SOON, || async {
+        let mut held = 0;
+        for (other, place) in others.iter().zip(&places) {
+            let renewed = other.renews(*place).await;
+            held += usize::from(matches!(renewed, Renewed::Held { .. }));
+        }
+        assert!(held < 2, "two holders");
+        held == 1
+    });
+    assert!(one_holds.await, "nobody gives way");
 }
