@@ -143,7 +143,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a dead waiter is skipped (rules: memory and file)",
-        file: "backend/rules/claims.rs",
+        file: "backend/rules/sitting.rs",
         from: "} else if waiter.expires <= self.now {",
         to: "} else if waiter.expires == self.now {",
         caught_by: &[
@@ -199,7 +199,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "each claim ends by itself: no ttl that all share (rules)",
-        file: "backend/rules/claims.rs",
+        file: "backend/rules/sitting.rs",
         from: "            if holder.expires > self.now {\n                break;",
         to: "            if !self.line.holders(self.now, 1)?.is_empty() {\n                break;",
         caught_by: &["--test", "conformance_file", "the_dead_make_room"],
@@ -237,14 +237,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "fences grow even where somebody barges in",
-        file: "backend/rules/claims.rs",
+        file: "backend/rules/sitting.rs",
         from: "match waiter.fence > self.room.overtook {",
         to: "match waiter.fence.get() > 0 {",
         caught_by: &["--test", "conformance_memory", "barging_overtakes"],
     },
     Mutant {
         breaks: "a round of a barrier is over before the next begins",
-        file: "backend/rules/claims.rs",
+        file: "backend/rules/sitting.rs",
         from: "self.room.open.is_none() && self.room.used",
         to: "self.room.used",
         caught_by: &["--test", "conformance_memory", "rounds_follow_each_other"],
@@ -330,7 +330,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "who died in line holds no longer than it would have waited",
-        file: "backend/rules/claims.rs",
+        file: "backend/rules/sitting.rs",
         from: "                    fence,\n                    since: self.now,",
         to: "                    fence,\n                    expires: self.now + waiter.ttl,\n                    since: self.now,",
         caught_by: &["--lib", "who_died_in_line"],

@@ -15,4 +15,5 @@ pub mod operation;
 pub mod permissions;
 pub mod register;
 pub mod seen;
+mod sitting;
 pub mod vote;
