@@ -83,7 +83,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a lost wake-up is repaired by a timer",
-        file: "lease/keeper.rs",
+        file: "lease/rounds.rs",
         from: "let beat = round_down(state.confirmed + third, batching_grid(third));",
         to: "let beat = round_down(state.confirmed + third * 1000, batching_grid(third));",
         caught_by: &[
@@ -122,7 +122,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "\"not yours any more\" is loss at once",
-        file: "lease/keeper.rs",
+        file: "lease/rounds.rs",
         from: "                claim.now_lost(&mut state);\n                return;",
         to: "                return;",
         caught_by: &["--test", "conformance_memory", "a_broken_lock_is_lost"],

@@ -11,6 +11,7 @@ mod keeper;
 mod owner;
 mod request;
 mod retry;
+mod rounds;
 mod schedule;
 mod undo;
 mod validity;
