@@ -26,12 +26,18 @@ async fn says(w: &Coordinator, topic: &str, severity: Severity, words: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_sentinels() {
-    let redis = RedisReplicated::start().unwrap();
+    let redis = RedisReplicated::with_movable_clocks().unwrap();
     let w = windlass::connect(&redis.url()).await.unwrap();
     says(&w, "role", Severity::Fine, "takes writes").await;
     says(&w, "sentinels", Severity::Fine, "3 of the 3 named answer").await;
     says(&w, "replicas", Severity::Warning, "2 connected").await;
     says(&w, "lag", Severity::Fine, "2 in step").await;
+    says(&w, "clock skew", Severity::Fine, "3 nodes").await;
+    let wrong = &redis.servers()[2];
+    wrong.shift_clock(60).unwrap();
+    let words = format!("{} is at least 5", wrong.addr()); // 59 s and some
+    says(&w, "clock skew", Severity::Warning, &words).await;
+    wrong.shift_clock(0).unwrap();
     says(&w, "clock skew", Severity::Fine, "3 nodes").await;
     says(&w, "eviction", Severity::Fine, "never evicted").await;
     says(&w, "persistence", Severity::Warning, "no append-only file").await;

@@ -432,7 +432,10 @@ async fn bad_members_are_named() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_hears_of_each_node() {
-    let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
+    let durable = RedisServer::builder()
+        .binary(Flavor::Valkey)
+        .append_only(true);
+    let nodes = RedlockNodes::start(3, durable.movable_clock()).unwrap();
     let w = connect(&nodes, "").await;
     let told = |findings: &[windlass::Finding], topic: &str, word: &str| {
         let found = |f: &&windlass::Finding| f.topic == topic && f.message.contains(word);
@@ -449,6 +452,22 @@ async fn an_operator_hears_of_each_node() {
         for topic in ["version", "role", "persistence", "eviction", "clock"] {
             assert_eq!(told(&findings, topic, &name), Severity::Fine);
         }
+    }
+    assert_eq!(told(&findings, "clock skew", "3 nodes"), Severity::Fine);
+    // One of them against the others, whatever this machine's clock says: ahead of them, and behind.
+    let one = nodes.node(1).addr();
+    for (shifts, words) in [
+        ([0, 60, 0], format!("{one} is at least 5")), // 59 s and some
+        ([60, 0, 60], format!("ahead of {one}")),
+    ] {
+        for (node, seconds) in (&nodes).into_iter().zip(shifts) {
+            node.shift_clock(seconds).unwrap();
+        }
+        let findings = w.examine().await.unwrap();
+        assert_eq!(told(&findings, "clock skew", &words), Severity::Warning);
+    }
+    for node in &nodes {
+        node.shift_clock(0).unwrap();
     }
     nodes.node(0).kill().unwrap();
     nodes

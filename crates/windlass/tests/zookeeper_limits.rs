@@ -1,10 +1,11 @@
 //! What a ZooKeeper server does not allow, or not any more: said, and no reason to break a connection
 //! that others use.
 
+use std::process::Command;
 use std::time::Duration;
 
-use windlass::{Attempt, ErrorKind, Options, connect};
-use windlass_testkit::{ZooKeeperServers, eventually};
+use windlass::{Attempt, ErrorKind, Options, Severity, connect};
+use windlass_testkit::{TestProcess, ZooKeeperServers, eventually};
 use zookeeper_client::{Acls, Client, CreateMode};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -93,7 +94,52 @@ async fn a_server_that_tells_little_of_itself_is_fine() {
     let told = |word: &str| findings.iter().any(|f| f.message.contains(word));
     // There is one word that every server answers.
     assert!(told("ZooKeeper 3.") && told("standalone"), "{findings:?}");
+    let skew = findings.iter().find(|f| f.topic == "clock skew").unwrap();
+    assert_eq!(skew.severity, Severity::Fine, "{skew:?}");
+    assert!(skew.message.contains("ticks that no clock changes"));
     drop(w.lock("stock").acquire().await.unwrap());
+}
+
+/// Not a test: a program whose clock is wrong looks at its store. Without a role there is nothing to do.
+#[tokio::test]
+async fn worker() {
+    if std::env::var("WINDLASS_TEST_ROLE").as_deref() != Ok("examine") {
+        return;
+    }
+    let w = connect(&std::env::var("WINDLASS_TEST_URL").unwrap()).await;
+    for finding in w.unwrap().examine().await.unwrap() {
+        println!(
+            "{}: {:?}: {}",
+            finding.topic, finding.severity, finding.message
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_hears_of_clocks_that_differ() {
+    let server = ZooKeeperServers::single().expect("a server to test on");
+    let folders = std::fs::read_dir("/usr/lib").unwrap().flatten();
+    let mut libraries = folders.map(|folder| folder.path().join("faketime/libfaketime.so.1"));
+    let library = libraries.find(|library| library.is_file());
+    let library = library.expect("libfaketime is installed: apt-get install faketime");
+    for (shift, words) in [
+        ("+60", "this machine is at least 5"), // 59 s and some
+        ("-60", "the leader is at least 5"),
+    ] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "worker", "--nocapture"])
+            .env("WINDLASS_TEST_ROLE", "examine")
+            .env("WINDLASS_TEST_URL", server.url("app"))
+            .env("LD_PRELOAD", &library)
+            .env("FAKETIME", shift)
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        let worker = TestProcess::spawn(&mut command).unwrap();
+        let skew = worker.wait_for_line(|line| line.starts_with("clock skew: "), LONG);
+        let skew = skew.expect("it tells");
+        assert!(skew.contains("Warning") && skew.contains(words), "{skew}");
+        assert!(skew.contains("ticks that no clock changes"), "{skew}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -321,4 +321,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "a_server_under_two_names_has_one_vote",
         ],
     },
+    Mutant {
+        breaks: "the clocks of nodes are compared with each other (doctor)",
+        file: "backend/quorum/examine.rs",
+        from: "findings.extend(skew(&clocks));",
+        to: "findings.extend(skew(&clocks[..1]));",
+        caught_by: &["--test", "redlock_faults", "an_operator_hears_of_each_node"],
+    },
+    Mutant {
+        breaks: "a slow network is not taken for a wrong clock (doctor)",
+        file: "backend/skew.rs",
+        from: "most: told + micros(step) - asked,",
+        to: "most: told + micros(step) - answered,",
+        caught_by: &["--lib", "skew::tests::a_slow_network"],
+    },
 ];

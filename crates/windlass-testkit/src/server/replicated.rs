@@ -25,12 +25,27 @@ impl RedisReplicated {
         Self::start_with(Flavor::Redis, &[], Duration::from_secs(1))
     }
 
+    /// The same with servers whose clocks [can be moved](RedisServer::shift_clock): Valkey's, since Debian's Redis
+    /// does not go together with libfaketime.
+    pub fn with_movable_clocks() -> io::Result<RedisReplicated> {
+        Self::build(Flavor::Valkey, &[], Duration::from_secs(1), true)
+    }
+
     /// The same with servers of another make, lines for the configuration of each server (the
     /// sentinels excepted), and another time after which the sentinels give up a silent master.
     pub fn start_with(
         flavor: Flavor,
         config: &[(&str, &str)],
         silence: Duration,
+    ) -> io::Result<RedisReplicated> {
+        Self::build(flavor, config, silence, false)
+    }
+
+    fn build(
+        flavor: Flavor,
+        config: &[(&str, &str)],
+        silence: Duration,
+        movable_clocks: bool,
     ) -> io::Result<RedisReplicated> {
         let options: Vec<(String, String)> = config
             .iter()
@@ -47,6 +62,9 @@ impl RedisReplicated {
             }
             if let Some(port) = master {
                 builder = builder.config("replicaof", format!("127.0.0.1 {port}"));
+            }
+            if movable_clocks {
+                builder = builder.movable_clock();
             }
             builder.start()
         };

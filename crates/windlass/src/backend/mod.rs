@@ -24,6 +24,8 @@ pub(crate) mod refused;
 mod replicas;
 pub mod rules;
 mod seen;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+pub(crate) mod skew;
 pub(crate) mod topic;
 pub(crate) mod url;
 #[cfg(feature = "zookeeper")]

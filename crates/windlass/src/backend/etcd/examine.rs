@@ -34,8 +34,9 @@ pub(super) async fn examine(link: &Link) -> Result<Vec<Finding>> {
     findings.push(leader(&answered, &list));
     findings.push(alarms(link).await?);
     findings.extend(answered.first().map(|(_, status)| space(status)));
-    let word = "leases are timed by the leader, and revisions need no clock: skew between members does not matter";
-    findings.push(Finding::new(Fine, "clock", word));
+    let word = "members do not tell theirs; leases are timed by the leader's ticks, and revisions need no clock: skew \
+                between members matters to no lock";
+    findings.push(Finding::new(Fine, "clock skew", word));
     Ok(findings)
 }
 

@@ -1,22 +1,41 @@
 //! What an operator should know about the nodes of a quorum.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::node::Node;
 use super::{Failures, Round, Shared, Standing};
 use crate::backend::Severity::{Fine, Problem, Warning};
+use crate::backend::skew::{OurClock, Reading, Spread};
 use crate::backend::{Finding, Pending};
 use crate::error::Result;
 
+/// What a node has said of itself.
+struct Answer {
+    findings: Vec<Finding>,
+    standing: Standing,
+    votes: bool,
+    clock: Reading,
+}
+
 impl Shared {
     pub(super) async fn examine(self: &Arc<Shared>) -> Result<Vec<Finding>> {
-        let question = |node: &Arc<Node>| -> Pending<'static, (Vec<Finding>, Standing, bool)> {
+        let ours = OurClock::new();
+        let question = |node: &Arc<Node>| -> Pending<'static, Answer> {
             let (node, shared) = (Arc::clone(node), Arc::clone(self));
             Box::pin(async move {
                 let findings = node.voter.store().examine().await?;
                 let standing = node.voter.standing().await?;
                 let votes = node.clear(&shared).await.is_ok();
-                Ok((findings, standing, votes))
+                let asked = ours.now();
+                let told = node.voter.time().await?;
+                let between = (asked, ours.now());
+                Ok(Answer {
+                    findings,
+                    standing,
+                    votes,
+                    clock: Reading::new(&node.name, told, Duration::from_micros(1), between),
+                })
             })
         };
         let mut round = Round::new(self.nodes.iter().map(question));
@@ -31,15 +50,18 @@ impl Shared {
         });
         self.clock.within(2 * self.node_timeout, heard).await;
         failures.silent(round.silent());
-        let voters = answers.iter().flatten().filter(|(_, _, votes)| *votes);
+        let voters = answers.iter().flatten().filter(|answer| answer.votes);
         let mut findings = vec![self.quorum(voters.count())];
+        let clocks = answers.iter().flatten();
+        let clocks: Vec<Reading> = clocks.map(|answer| answer.clock.clone()).collect();
+        findings.extend(skew(&clocks));
         for (node, error) in failures.each(self) {
             let message = format!("{node}: {error}; one vote less");
             // Whether that is a problem is said above.
             findings.push(Finding::new(Warning, "node", message));
         }
         for (node, answer) in self.nodes.iter().zip(answers) {
-            let Some((own, standing, votes)) = answer else {
+            let Some(answer) = answer else {
                 continue;
             };
             let of = |finding: Finding| {
@@ -47,9 +69,16 @@ impl Shared {
                 Finding::new(finding.severity, finding.topic, message)
             };
             // What lost memory means here is said below.
-            let own = own.into_iter().filter(|f| f.topic != "persistence");
+            let own = answer
+                .findings
+                .into_iter()
+                .filter(|f| f.topic != "persistence");
             findings.extend(own.map(of));
-            findings.push(of(memory(&standing, votes, self.max_ttl.as_secs())));
+            findings.push(of(memory(
+                &answer.standing,
+                answer.votes,
+                self.max_ttl.as_secs(),
+            )));
         }
         Ok(findings)
     }
@@ -74,6 +103,37 @@ impl Shared {
         );
         Finding::new(severity, "quorum", message)
     }
+}
+
+/// How far the clocks of nodes are apart.
+fn skew(clocks: &[Reading]) -> Option<Finding> {
+    let spread = Spread::of(clocks)?;
+    let (count, possible) = (clocks.len(), spread.possible);
+    let Spread {
+        ahead,
+        behind,
+        certain,
+        ..
+    } = spread;
+    Some(match spread.matters() {
+        true => Finding::new(
+            Warning,
+            "clock skew",
+            format!(
+                "{ahead} is at least {certain} ms ahead of {behind}: claims live for so long, not until then, so \
+                 that alone ends none; but whoever sets one of these clocks right makes what that node has \
+                 granted longer or shorter by it; fences need no clock"
+            ),
+        ),
+        false => Finding::new(
+            Fine,
+            "clock skew",
+            format!(
+                "{count} nodes are at most {possible} ms apart: none of their clocks need be set, which could end \
+                 claims too early"
+            ),
+        ),
+    })
 }
 
 fn memory(standing: &Standing, votes: bool, max_ttl: u64) -> Finding {

@@ -26,6 +26,9 @@ pub(crate) trait Voter: Send + Sync + fmt::Debug {
     /// Connects if need be, and asks what a voter must be able to say of itself.
     fn standing(&self) -> Pending<'_, Standing>;
 
+    /// What its clock says, in microseconds since 1970.
+    fn time(&self) -> Pending<'_, i64>;
+
     /// Raises the counter to at least `floor`, and remembers that this run of the server has been
     /// told.
     fn join(&self, run: String, floor: Fence) -> Pending<'_, ()>;

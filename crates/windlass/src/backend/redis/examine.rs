@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::examine_many;
 use super::link::Link;
@@ -119,6 +119,14 @@ pub(super) fn eviction(info: &Info<'_>) -> Finding {
     };
     Finding::new(severity, "eviction", message)
 }
+
+/// What `TIME` answers, in microseconds.
+pub(super) fn micros((seconds, micros): (i64, i64)) -> i64 {
+    seconds.saturating_mul(1_000_000).saturating_add(micros)
+}
+
+/// In such steps.
+pub(super) const STEP: Duration = Duration::from_micros(1);
 
 async fn clock(link: &Arc<Link>) -> Result<Finding> {
     let before = SystemTime::now();

@@ -2,23 +2,22 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use redis::AsyncConnectionConfig;
 
 use super::access::{Access, Address};
 use super::cluster::Cluster;
-use super::examine::{Info, eviction, get, parse, persistence, version};
+use super::examine::{Info, STEP, eviction, get, micros, parse, persistence, version};
 use super::link::Link;
 use super::sentinel::Sentinels;
 use super::slots::SLOTS;
 use crate::backend::Finding;
 use crate::backend::Severity::{Fine, Problem, Warning};
+use crate::backend::skew::{OurClock, Reading, Spread};
 use crate::error::Result;
 use crate::together::join_all;
 
-/// More than that between two nodes is worth a word.
-const SKEW: Duration = Duration::from_millis(500);
 /// For a node that does not answer.
 const LIMIT: Duration = Duration::from_secs(1);
 
@@ -267,30 +266,41 @@ fn lag(masters: &[(&str, &Info<'_>)]) -> Finding {
 
 /// How far the clocks of nodes are apart.
 async fn skew(access: &Access, nodes: &[Address]) -> Finding {
-    let asked = nodes.iter().map(|node| Box::pin(offset(access, node)));
-    let offsets = join_all(asked.collect()).await.into_iter().flatten();
-    let offsets: Vec<i64> = offsets.collect();
-    let (Some(least), Some(most)) = (offsets.iter().min(), offsets.iter().max()) else {
+    let ours = OurClock::new();
+    let asked = nodes.iter().map(|node| Box::pin(clock(access, node, ours)));
+    let told = join_all(asked.collect()).await.into_iter().flatten();
+    let told: Vec<Reading> = told.collect();
+    let Some(spread) = Spread::of(&told) else {
         return Finding::new(Warning, "clock skew", "no node told its time");
     };
-    let apart = (most - least) / 1000;
-    let (severity, meaning) = match apart > SKEW.as_millis() as i64 {
-        true => (
+    let (count, possible) = (told.len(), spread.possible);
+    let Spread {
+        ahead,
+        behind,
+        certain,
+        ..
+    } = spread;
+    match spread.matters() {
+        true => Finding::new(
             Warning,
-            "a failover makes leases, limiters and windows longer or shorter by that; fences do not mind",
+            "clock skew",
+            format!(
+                "of {count} nodes, {ahead} is at least {certain} ms ahead of {behind}: a failover makes leases, \
+                 limiters and windows longer or shorter by that; fences do not mind"
+            ),
         ),
-        false => (
+        false => Finding::new(
             Fine,
-            "leases and limiters go on as they are over a failover",
+            "clock skew",
+            format!(
+                "{count} nodes are at most {possible} ms apart: leases and limiters go on as they are over a failover"
+            ),
         ),
-    };
-    let count = offsets.len();
-    let message = format!("{count} nodes are at most {apart} ms apart: {meaning}");
-    Finding::new(severity, "clock skew", message)
+    }
 }
 
-/// A node's clock against ours, in microseconds.
-async fn offset(access: &Access, node: &Address) -> Option<i64> {
+/// What a node's clock says.
+async fn clock(access: &Access, node: &Address, ours: OurClock) -> Option<Reading> {
     let ask = async {
         let config = AsyncConnectionConfig::new().set_connection_timeout(Some(LIMIT));
         let client = access.client(node).ok()?;
@@ -298,17 +308,10 @@ async fn offset(access: &Access, node: &Address) -> Option<i64> {
             .get_multiplexed_async_connection_with_config(&config)
             .await
             .ok()?;
-        let now = || {
-            SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default()
-                .as_micros()
-        };
-        let before = now();
-        let (seconds, micros): (i64, i64) =
-            redis::cmd("TIME").query_async(&mut connection).await.ok()?;
-        let between = i64::try_from((before + now()) / 2).ok()?;
-        Some(seconds * 1_000_000 + micros - between)
+        let asked = ours.now();
+        let told: (i64, i64) = redis::cmd("TIME").query_async(&mut connection).await.ok()?;
+        let between = (asked, ours.now());
+        Some(Reading::new(&node.to_string(), micros(told), STEP, between))
     };
     tokio::time::timeout(LIMIT, ask).await.ok().flatten()
 }

@@ -206,6 +206,11 @@ impl Store {
         if let Some(known) = self.clock.known() {
             return Ok(known);
         }
+        self.ask_time::<D>(session).await
+    }
+
+    /// What the clock of whoever leads says, in milliseconds since 1970: by writing, which it dates.
+    pub(super) async fn ask_time<D: Document>(&self, session: &Session) -> Result<i64> {
         let root = paths::family_root(D::FAMILY);
         loop {
             match session

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use super::gate::GateDocument;
+use super::session::Session;
 use super::{Store, dial, session};
 use crate::backend::Finding;
 use crate::backend::Severity::{Fine, Problem, Warning};
+use crate::backend::skew::{OurClock, Reading, Spread};
 use crate::error::Result;
 use crate::lease::DEFAULT_TTL;
 use crate::together::join_all;
@@ -40,6 +43,7 @@ pub(super) async fn examine(store: &Store) -> Result<Vec<Finding>> {
     }
     findings.push(ensemble(voters, answers.len(), &modes));
     findings.push(sessions(session.client().session_timeout()));
+    findings.push(clock(store, &session).await);
     findings.push(access(store.address.digest.is_some()));
     findings.push(encryption(store.address.tls.is_some()));
     Ok(findings)
@@ -136,6 +140,51 @@ fn sessions(timeout: Duration) -> Finding {
             ),
         ),
     }
+}
+
+/// The clock of whoever leads, against ours: servers tell theirs only by what they date, and only the leader
+/// dates anything.
+async fn clock(store: &Store, session: &Session) -> Finding {
+    let ours = OurClock::new();
+    let asked = ours.now();
+    match store.ask_time::<GateDocument>(session).await {
+        Ok(told) => {
+            let between = (asked, ours.now());
+            let step = Duration::from_millis(1);
+            let told = told.saturating_mul(1000);
+            skew(Reading::new("the leader", told, step, between))
+        }
+        Err(e) => Finding::new(
+            Warning,
+            "clock skew",
+            format!("the leader's clock is not known ({e}); {LOCKS}"),
+        ),
+    }
+}
+
+const LOCKS: &str = "sessions, and with them locks, are timed by ticks that no clock changes";
+
+fn skew(leader: Reading) -> Finding {
+    let clocks = [leader, Reading::ours()];
+    let Some(spread) = Spread::of(&clocks).filter(Spread::matters) else {
+        let apart = Spread::of(&clocks).map_or(0, |spread| spread.possible);
+        let told = format!(
+            "the leader's is within {apart} ms of this machine's, the others do not tell theirs; {LOCKS}; gates and \
+             latches are remembered for so long by the clock of whoever leads"
+        );
+        return Finding::new(Fine, "clock skew", told);
+    };
+    let Spread {
+        ahead,
+        behind,
+        certain,
+        ..
+    } = spread;
+    let told = format!(
+        "{ahead} is at least {certain} ms ahead of {behind}: {LOCKS}; but gates and latches are remembered by the \
+         clock of whoever leads, and if the other servers' are right, longer or shorter by that when another one does"
+    );
+    Finding::new(Warning, "clock skew", told)
 }
 
 fn access(digest: bool) -> Finding {

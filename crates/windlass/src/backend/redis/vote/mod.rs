@@ -138,6 +138,13 @@ impl Voter for RedisVoter {
         Box::pin(self.ask_standing())
     }
 
+    fn time(&self) -> Pending<'_, i64> {
+        Box::pin(async move {
+            let told: (i64, i64) = self.redis.link.query(&redis::cmd("TIME")).await?;
+            Ok(super::examine::micros(told))
+        })
+    }
+
     fn join(&self, run: String, floor: Fence) -> Pending<'_, ()> {
         Box::pin(async move {
             let mut command = redis::cmd("EVALSHA");
