@@ -155,4 +155,32 @@ pub(super) const MUTANTS: &[Mutant] = &[
         to: "sent + ttl.saturating_sub(self.over(ttl)) * 100",
         caught_by: &["--test", "etcd_faults", "a_leader_that_is_cut_off"],
     },
+    Mutant {
+        breaks: "one who leaves a room does not wake all who wait (etcd)",
+        file: "backend/etcd/rooms/view.rs",
+        from: "const MOST_WATCHED: usize = 64;",
+        to: "const MOST_WATCHED: usize = 1;",
+        caught_by: &["--test", "etcd_faults", "a_crowd_of_clients_is_not_woken"],
+    },
+    Mutant {
+        breaks: "one who waits in a room watches all that keeps it out (etcd)",
+        file: "backend/etcd/rooms/view.rs",
+        from: "            if taken > u64::from(size) {\n                return Some(out);",
+        to: "            if taken >= u64::from(size) {\n                return Some(out);",
+        caught_by: &["--test", "etcd_faults", "a_crowd_of_clients_is_not_woken"],
+    },
+    Mutant {
+        breaks: "one who gives up lets in those behind it, of its own client as well (etcd)",
+        file: "backend/etcd/rooms/wake.rs",
+        from: "[&chair.room, &chair.key]",
+        to: "[&chair.room, &chair.room]",
+        caught_by: &["--test", "etcd_faults", "one_who_gives_up_lets_in"],
+    },
+    Mutant {
+        breaks: "a connection that ended is no refusal of access (etcd)",
+        file: "backend/etcd/translate.rs",
+        from: "    if is_of_the_connection(status) {\n        return None;",
+        to: "    if is_of_the_connection(status) && status.message().is_empty() {\n        return None;",
+        caught_by: &["--lib", "a_connection_that_ended_with_the_code"],
+    },
 ];

@@ -129,11 +129,4 @@ pub(super) const MUTANTS: &[Mutant] = &[
         to: "if version.is_some() || self.write(&session, &path, &document, version).await? {",
         caught_by: &["--test", "zookeeper_faults", "a_leader_that_is_cut_off"],
     },
-    Mutant {
-        breaks: "the client of a leader that is cut off is told before another is let in (ZooKeeper)",
-        file: "lease/validity.rs",
-        from: "sent + ttl.saturating_sub(self.over(ttl))",
-        to: "sent + ttl.saturating_sub(self.over(ttl)) * 100",
-        caught_by: &["--test", "zookeeper_faults", "a_leader_that_is_cut_off"],
-    },
 ];

@@ -2,6 +2,7 @@
 
 use tokio::sync::mpsc;
 use windlass_testkit::conformance::{SOON, has_waiters, is_free};
+use windlass_testkit::eventually;
 
 use super::*;
 
@@ -57,6 +58,61 @@ async fn a_crowd_costs_one_event_for_each_hand_over() {
     );
 }
 
+/// Requests of one kind that the member has been sent.
+fn calls(cluster: &EtcdCluster, kind: &str) -> f64 {
+    let name = format!(
+        "grpc_server_started_total{{grpc_method=\"{kind}\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"}}"
+    );
+    cluster.metric(0, &name).unwrap_or(0.0)
+}
+
+/// A crowd, each in a client of its own, that waits for a share of two.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_of_clients_is_not_woken_by_each_who_leaves_a_room() {
+    const CROWD: u64 = 40;
+    let long = 120_000 * MS;
+    let cluster = EtcdCluster::start().unwrap();
+    let w = connect(&cluster).await;
+    let shares = move |w: &Coordinator| w.semaphore("jobs", 2).ttl(long);
+    let inside = [
+        shares(&w).acquire().await.unwrap(),
+        shares(&w).acquire().await.unwrap(),
+    ];
+    let (served, mut order) = mpsc::unbounded_channel();
+    for i in 0..CROWD {
+        let (client, served) = (connect(&cluster).await, served.clone());
+        tokio::spawn(async move {
+            let permit = shares(&client).acquire().await.unwrap();
+            served.send((i, permit.fence())).unwrap();
+            assert!(permit.release().await.unwrap().was_held());
+        });
+        let lined_up = eventually(SOON, || async {
+            w.semaphore("jobs", 2).inspect(0).await.unwrap().waiters == i + 1
+        });
+        assert!(lined_up.await);
+    }
+    tokio::time::sleep(200 * MS).await; // let the last ones watch
+    let (before, looks) = (events(&cluster), calls(&cluster, "Range"));
+    let [first, second] = inside;
+    assert!(first.release().await.unwrap().was_held());
+    // One by one through one share, and the other one stays taken until the last have come.
+    let mut last = second.fence();
+    for i in 0..CROWD {
+        let turn = tokio::time::timeout(4 * SOON, order.recv()).await;
+        let (who, fence) = turn.expect("served").unwrap();
+        assert_eq!(who, i, "first come, first served");
+        assert!(fence > last);
+        last = fence;
+    }
+    let (events, looks) = (events(&cluster) - before, calls(&cluster, "Range") - looks);
+    println!("{CROWD} of {CROWD} clients let in: {events} watch events, {looks} looks");
+    // Each who leaves is watched by two who come after it, and by its own client. All of the crowd, each time,
+    // would be half of its square.
+    assert!(events <= (5 * CROWD) as f64, "{events} watch events");
+    assert!(looks <= (5 * CROWD) as f64, "{looks} looks");
+    assert!(second.release().await.unwrap().was_held());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_uncontended_lock_costs_one_call_each_way() {
     let cluster = EtcdCluster::start().unwrap();
@@ -65,12 +121,7 @@ async fn an_uncontended_lock_costs_one_call_each_way() {
     is_free(&w, "warm").await;
     tokio::time::sleep(100 * MS).await;
     const CYCLES: u32 = 50;
-    let calls = |kind: &str| {
-        let name = format!(
-            "grpc_server_started_total{{grpc_method=\"{kind}\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"}}"
-        );
-        cluster.metric(0, &name).unwrap_or(0.0)
-    };
+    let calls = |kind: &str| calls(&cluster, kind);
     let before = calls("Txn") + calls("Range") + calls("Put") + calls("DeleteRange");
     for _ in 0..CYCLES {
         let guard = w.lock("stock").ttl(60_000 * MS).acquire().await.unwrap();

@@ -147,3 +147,25 @@ async fn a_busy_semaphore_is_resized_in_time() {
         println!("resized to {size} after {:?}", since.elapsed());
     }
 }
+
+/// Those behind one who gives up may come in at once, though nobody has left: it watched for all of its client.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_gives_up_lets_in_the_next_of_its_client() {
+    let cluster = EtcdCluster::start().unwrap();
+    let (a, b) = (connect(&cluster).await, connect(&cluster).await);
+    // The next sign of life of those who wait is 40 s away.
+    let jobs = |w: &Coordinator| w.semaphore("jobs", 3).ttl(120_000 * MS);
+    let inside = jobs(&a).acquire_many(2).await.unwrap();
+    for _ in 0..5 {
+        let heavy = lines_up(&jobs(&b), 2).await;
+        let light = jobs(&b);
+        let light = tokio::spawn(async move { light.acquire().await.unwrap() });
+        let lined_up = || async { jobs(&a).inspect(0).await.unwrap().waiters == 2 };
+        assert!(eventually(SOON, lined_up).await);
+        heavy.abort();
+        let let_in = tokio::time::timeout(2 * SOON, light).await;
+        let permit = let_in.expect("it fits now").unwrap();
+        assert!(permit.release().await.unwrap().was_held());
+    }
+    assert!(inside.release().await.unwrap().was_held());
+}

@@ -15,12 +15,14 @@ use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Status, Streaming};
+use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::address::{Address, Login};
 use super::endpoint::endpoint;
-use super::translate::{is_about_the_member, is_stale_login, refused, translate, unreachable};
+use super::translate::{
+    is_about_the_member, is_denied, is_stale_login, refused, translate, unreachable,
+};
 use super::txn::TXN;
 use super::wire::{
     Answer, AuthenticateRequest, AuthenticateResponse, StatusRequest, StatusResponse,
@@ -156,7 +158,7 @@ impl Link {
                     "connect",
                     "this member knows no leader",
                 )),
-                Err(e) if e.code() == Code::PermissionDenied => Ok(()),
+                Err(e) if is_denied(&e) => Ok(()),
                 Ok(_) => Ok(()),
                 Err(e) => Err(refused(&e).unwrap_or_else(|| {
                     let told = format!("{} ({})", e.message(), causes(&e));
@@ -434,6 +436,8 @@ impl fmt::Debug for Link {
 
 #[cfg(test)]
 mod tests {
+    use tonic::Code;
+
     use super::*;
 
     #[tokio::test]

@@ -41,6 +41,9 @@ pub(super) fn unreachable(why: String) -> Error {
 
 /// What the server's own words mean, where it refused before doing anything.
 pub(super) fn refused(status: &Status) -> Option<Error> {
+    if is_of_the_connection(status) {
+        return None;
+    }
     let told = status.message();
     let (kind, message, hint) = if told.contains("no leader")
         || told.contains("not ready")
@@ -131,6 +134,11 @@ pub(super) fn is_about_the_member(status: &Status) -> bool {
     by_code
         || is_of_the_connection(status)
         || status.message().contains("not supported for learner")
+}
+
+/// Whether a server has said that this user may not.
+pub(super) fn is_denied(status: &Status) -> bool {
+    status.code() == Code::PermissionDenied && !is_of_the_connection(status)
 }
 
 /// Whether the server has not said that, but what came of the connection: what a server says has no cause. A
@@ -263,6 +271,22 @@ mod tests {
             translate(status, Changes::Something).kind(),
             ErrorKind::Store
         );
+    }
+
+    #[test]
+    fn a_connection_that_ended_with_the_code_of_a_refusal_was_none() {
+        // What HTTP/2 calls "inadequate security" comes with this code.
+        for code in [Code::PermissionDenied, Code::Unauthenticated] {
+            let mut status = Status::new(code, "h2 protocol error: permission denied");
+            assert_eq!(is_denied(&status), code == Code::PermissionDenied);
+            assert!(refused(&status).is_some());
+            let cause = std::io::Error::other("inadequate security");
+            status.set_source(std::sync::Arc::new(cause));
+            assert!(is_about_the_member(&status) && !is_denied(&status));
+            assert!(refused(&status).is_none());
+            let e = translate(status, Changes::Something);
+            assert_eq!(e.kind(), ErrorKind::OutcomeUnknown, "{e}");
+        }
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl Watches {
     /// Watches all that happens from that revision on in a range of keys, or to one key if it has no end.
     pub(super) fn changes(
         self: &Arc<Watches>,
-        key: &str,
+        key: &[u8],
         range_end: Vec<u8>,
         from: i64,
         tell: Tell,

@@ -72,11 +72,11 @@ impl Store {
         renewal: &Renewal,
         view: Arc<View>,
     ) -> Result<Renewed> {
-        let revision = view.revision;
-        Ok(match self.standing(chair, renewal.wake, view).await? {
+        let standing = self.standing(chair, renewal.wake, Arc::clone(&view));
+        Ok(match standing.await? {
             Standing::Held(fence) => Renewed::Held { fence },
-            Standing::Waiting(_) => {
-                self.watch_room(chair, revision);
+            Standing::Waiting(_, wait) => {
+                self.watch_room(chair, wait, &view);
                 Renewed::Waiting { held_for: None }
             }
             Standing::Gone => Renewed::Gone,

@@ -8,7 +8,7 @@ use tokio::sync::MutexGuard as TurnGuard;
 use super::Chair;
 use super::remember::MEMORY;
 use super::stand::Standing;
-use super::view::{Seat, View, is_large};
+use super::view::{Seat, View, Wait, is_large};
 use crate::backend::etcd::leases::Lease;
 use crate::backend::etcd::record::{Record, Room};
 use crate::backend::etcd::store::Store;
@@ -159,7 +159,11 @@ impl Store {
         let view = view.map_err(after_a_write)?;
         if view.is_full_for(ask.share.size, ask.share.weight) {
             self.placed(&chair.key, ask.wake, revision, None);
-            self.watch_room(chair, revision);
+            let wait = Wait {
+                created: revision,
+                weight: ask.share.weight,
+            };
+            self.watch_room(chair, wait, &view);
             return Ok(Acquired::Queued {
                 place: Fence::new(revision as u64),
                 held_for: None,
@@ -244,15 +248,15 @@ impl Store {
         wake: WakeAddress,
         view: View,
     ) -> Result<Acquired> {
-        let revision = view.revision;
-        let standing = self.standing(chair, wake, Arc::new(view)).await;
+        let view = Arc::new(view);
+        let standing = self.standing(chair, wake, Arc::clone(&view)).await;
         match standing.map_err(after_a_write)? {
             Standing::Held(fence) => Ok(Acquired::Granted {
                 fence,
                 recorded: true,
             }),
-            Standing::Waiting(place) => {
-                self.watch_room(chair, revision);
+            Standing::Waiting(place, wait) => {
+                self.watch_room(chair, wait, &view);
                 Ok(Acquired::Queued {
                     place,
                     held_for: None,

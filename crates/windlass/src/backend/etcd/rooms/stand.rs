@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Chair;
 use super::remember::MEMORY;
-use super::view::{Seat, View};
+use super::view::{Seat, View, Wait};
 use crate::backend::etcd::record::{Record, Room};
 use crate::backend::etcd::store::Store;
 use crate::backend::etcd::txn::{Txn, delete, put};
@@ -15,7 +15,7 @@ use crate::lease::Fence;
 /// Where a claim stands.
 pub(super) enum Standing {
     Held(Fence),
-    Waiting(Fence),
+    Waiting(Fence, Wait),
     Gone,
 }
 
@@ -46,7 +46,7 @@ impl Store {
                     return Ok(Standing::Gone);
                 }
                 self.placed(&chair.key, wake, created, None);
-                return Ok(Standing::Waiting(seat.fence()));
+                return Ok(Standing::Waiting(seat.fence(), seat.wait()));
             }
             let known = {
                 let tracks = self.tracks();

@@ -25,6 +25,9 @@ use crate::lease::Fence;
 /// leaves some of [`MOST_OPS`](crate::backend::etcd::txn::MOST_OPS) for other conditions.
 const LARGE: u32 = 100;
 
+/// The most keys that are watched for one who waits; if it took more, all of the room is.
+const MOST_WATCHED: usize = 64;
+
 /// A room, as it was at one revision.
 #[derive(Clone, Debug, Default)]
 pub(in crate::backend::etcd) struct View {
@@ -47,7 +50,22 @@ pub(in crate::backend::etcd) struct Seat {
     pub(in crate::backend::etcd) kv: KeyValue,
 }
 
+/// One who waits.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::backend::etcd) struct Wait {
+    /// The revision at which its key was made.
+    pub(in crate::backend::etcd) created: i64,
+    pub(in crate::backend::etcd) weight: u32,
+}
+
 impl Seat {
+    pub(in crate::backend::etcd) fn wait(&self) -> Wait {
+        Wait {
+            created: self.created(),
+            weight: self.record.weight,
+        }
+    }
+
     pub(in crate::backend::etcd) fn created(&self) -> i64 {
         self.kv.create_revision
     }
@@ -131,9 +149,7 @@ impl View {
             Kind::Barrier => self.round().and(self.room).and_then(|room| room.through),
             _ => self.room.and_then(|room| room.through),
         };
-        let certain = |seat: &Seat| {
-            seat.record.admitted || through.is_some_and(|through| seat.created() <= through)
-        };
+        let certain = |seat: &Seat| is_certain(seat, through);
         let weight = |seat: &Seat| u64::from(seat.record.weight);
         let mut used: u64 = self
             .seats
@@ -266,6 +282,44 @@ impl View {
         needed
     }
 
+    /// Some who keep one out that waits, for as long as they stay as they are and the size does: those who came
+    /// before it either hold, or wait, and then nobody behind them is let in; those who hold whatever else is there
+    /// take room. The last who came before it are named first, since they are likely to stay the longest.
+    /// `None` if that would be many, or if something else keeps it out.
+    pub(in crate::backend::etcd) fn kept_out_by(
+        &self,
+        kind: Kind,
+        wait: Wait,
+    ) -> Option<Vec<&Seat>> {
+        if !matches!(kind, Kind::Semaphore | Kind::ReadWrite) {
+            return None; // a barrier opens and closes for all
+        }
+        let size = self.size(kind).filter(|size| wait.weight <= *size)?;
+        let through = self.room.and_then(|room| room.through);
+        let before = |seat: &&Seat| seat.created() < wait.created;
+        let ahead = self.seats.iter().rev().filter(before);
+        let behind = self
+            .seats
+            .iter()
+            .filter(|seat| seat.created() > wait.created);
+        let certain = behind.filter(|seat| is_certain(seat, through));
+        // One that can never fit does not stand in the way.
+        let ahead = ahead.filter(|seat| seat.record.weight <= size);
+        let mut taken = u64::from(wait.weight);
+        let mut out = Vec::new();
+        for seat in ahead.chain(certain) {
+            taken += u64::from(seat.record.weight);
+            out.push(seat);
+            if taken > u64::from(size) {
+                return Some(out);
+            }
+            if out.len() == MOST_WATCHED {
+                return None;
+            }
+        }
+        None
+    }
+
     /// Those who may not stay when the size changes. Some came no later than that and do not hold: they were
     /// too heavy, and in nobody's way. Others are too heavy now, so that whoever came after them may have been
     /// let in, and is gone: if they fitted again, their fences would be lower than that one's.
@@ -291,6 +345,11 @@ impl View {
             .filter(|(seat, held)| *held && !seat.record.admitted);
         held.map(|(seat, _)| seat.created()).max()
     }
+}
+
+/// Whether it holds whatever else is there: it was let in by writing that down, or held when the size changed.
+fn is_certain(seat: &Seat, through: Option<i64>) -> bool {
+    seat.record.admitted || through.is_some_and(|through| seat.created() <= through)
 }
 
 /// Whether a semaphore of that size is large.
@@ -377,6 +436,35 @@ mod tests {
         // As many as it can be: they fit into a transaction.
         let crowd: Vec<(i64, u32)> = (1..=100).map(|n| (n, 1)).collect();
         assert_eq!(kept(99, &crowd).len(), 100);
+    }
+
+    #[test]
+    fn one_who_waits_watches_no_more_than_keeps_it_out() {
+        let kept = |size, seats: &[(i64, u32)], at: usize| -> Option<Vec<i64>> {
+            let room = view(size, seats);
+            let kept = room.kept_out_by(SEM, room.seats[at].wait())?;
+            Some(kept.into_iter().map(Seat::created).collect())
+        };
+        // Of three who hold and many who wait: as many as there are shares, right before it.
+        let crowd: Vec<(i64, u32)> = (1..=50).map(|n| (n, 1)).collect();
+        assert_eq!(kept(3, &crowd, 49), Some(vec![49, 48, 47]));
+        assert_eq!(kept(3, &crowd, 3), Some(vec![3, 2, 1]));
+        // A writer is kept out by any reader, and a reader by any writer.
+        assert_eq!(kept(9, &[(1, 1), (2, 1), (3, 9)], 2), Some(vec![2]));
+        assert_eq!(kept(9, &[(1, 9), (2, 1), (3, 1)], 2), Some(vec![2, 1]));
+        // One that is too heavy is in nobody's way.
+        assert_eq!(kept(2, &[(1, 2), (2, 3), (3, 1)], 2), Some(vec![1]));
+        let crowd: Vec<(i64, u32)> = (1..=200).map(|n| (n, 1)).collect();
+        assert_eq!(kept(99, &crowd, 150), None, "too many to be watched");
+        // One who barged in takes room, though it came later.
+        let mut room = view(2, &[(2, 2), (3, 1)]);
+        room.seats[1].record.admitted = true;
+        let out = room.kept_out_by(SEM, room.seats[0].wait()).unwrap();
+        assert_eq!(out[0].created(), 3);
+        assert!(
+            room.kept_out_by(Kind::Barrier, room.seats[0].wait())
+                .is_none()
+        );
     }
 
     #[test]

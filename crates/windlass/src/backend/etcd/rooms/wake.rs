@@ -1,32 +1,102 @@
-//! Watching a room for those who wait in it, and telling them.
+//! Watching for those who wait in a room, and telling them.
+//!
+//! Whoever leaves hands on by that, and any of those inside may be the one. If all who wait watched all of the room,
+//! each departure would wake them all, to look at all the others. So a client watches for the first of its own who
+//! wait, since those behind cannot come in sooner; and of those ahead of it, no more than it takes to
+//! keep it out ([`View::kept_out_by`]): as long as these stay as they are, it has nothing to look for. Taken
+//! from the end of the line, they are the last to leave, so that one departure wakes about as
+//! many as there are shares, however many wait.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use super::Chair;
+use super::view::{View, Wait};
 use crate::backend::WakeAddress;
 use crate::backend::etcd::keys::end_of;
-use crate::backend::etcd::store::Store;
+use crate::backend::etcd::store::{Store, Track};
 use crate::backend::etcd::watch::{Heard, Watching};
 use crate::backend::etcd::wire::{Event, KeyValue};
 
 /// What is watched for those of this client who wait in a room.
 #[derive(Debug)]
 pub(in crate::backend::etcd) struct Waiting {
-    _watching: Watching,
+    /// The key of the one of them that it is watched for: the first in line.
+    first: String,
+    created: i64,
+    /// By key, or by the prefix if all is watched.
+    watching: HashMap<Vec<u8>, Watching>,
     /// Somebody is looking, and shall look again.
     looking: Arc<AtomicBool>,
     again: Arc<AtomicBool>,
 }
 
 impl Store {
-    /// Watches a room in which somebody waits, from the revision at which it was seen.
-    pub(super) fn watch_room(self: &Arc<Store>, chair: &Chair, seen: i64) {
+    /// Watches a room in which a claim waits, if nobody of this client waits there who comes in sooner. The view
+    /// need not show all who are ahead, if those that it shows keep the claim out.
+    pub(super) fn watch_room(self: &Arc<Store>, chair: &Chair, wait: Wait, view: &View) {
         let mut rooms = self.waiting();
-        if rooms.contains_key(&chair.prefix) {
-            return;
+        let before = rooms.get(&chair.prefix);
+        let before = before.filter(|before| before.first != chair.key);
+        let comes_sooner = |before: &Waiting| {
+            let waits = |track: &Track| track.fence.is_none();
+            before.created < wait.created && self.tracks().get(&before.first).is_some_and(waits)
+        };
+        if before.is_some_and(comes_sooner) {
+            return; // when that one comes in, it is looked who is next
         }
+        // If it waits no more, who is next was not looked for yet: it need not be this one.
+        let look = before.is_some();
+        let ended = self.watch_for(&mut rooms, chair, wait, view);
+        drop(rooms);
+        drop(ended);
+        if look {
+            self.look_around(chair);
+        }
+    }
+
+    /// Watches a room for that claim. What was watched, and is not any more, is to be dropped without the lock.
+    #[must_use]
+    fn watch_for(
+        self: &Arc<Store>,
+        rooms: &mut HashMap<String, Waiting>,
+        chair: &Chair,
+        wait: Wait,
+        view: &View,
+    ) -> HashMap<Vec<u8>, Watching> {
+        let wanted = match view.kept_out_by(chair.kind, wait) {
+            Some(seats) => {
+                let seats = seats.into_iter().map(|seat| seat.kv.key.clone());
+                // If it is given up, the next of this client is the first.
+                let more = [&chair.room, &chair.key].map(|key| key.clone().into_bytes());
+                seats.chain(more).collect()
+            }
+            None => vec![chair.prefix.clone().into_bytes()],
+        };
+        let (mut had, looking, again) = match rooms.remove(&chair.prefix) {
+            Some(before) => (before.watching, before.looking, before.again),
+            None => Default::default(),
+        };
+        let watching = wanted.into_iter().map(|key| {
+            let watching = had
+                .remove(&key)
+                .unwrap_or_else(|| self.watch_in_room(chair, &key, view.revision + 1));
+            (key, watching)
+        });
+        let waiting = Waiting {
+            first: chair.key.clone(),
+            created: wait.created,
+            watching: watching.collect(),
+            looking,
+            again,
+        };
+        rooms.insert(chair.prefix.clone(), waiting);
+        had
+    }
+
+    /// Watches one key in a room, or all if it is the prefix.
+    fn watch_in_room(self: &Arc<Store>, chair: &Chair, key: &[u8], from: i64) -> Watching {
         let weak: Weak<Store> = Arc::downgrade(self);
         let watched = chair.clone();
         let tell = move |heard: Heard<'_>| {
@@ -44,23 +114,17 @@ impl Store {
             };
             if let Some(store) = weak.upgrade().filter(|_| matters) {
                 if lost {
-                    store.waiting().remove(&watched.prefix);
+                    let before = store.waiting().remove(&watched.prefix);
+                    drop(before); // its watches end outside the lock
                 }
                 store.look_around(&watched);
             }
         };
-        let watching = self.watches.changes(
-            &chair.prefix,
-            end_of(&chair.prefix),
-            seen + 1,
-            Arc::new(tell),
-        );
-        let waiting = Waiting {
-            _watching: watching,
-            looking: Arc::default(),
-            again: Arc::default(),
+        let end = match key == chair.prefix.as_bytes() {
+            true => end_of(&chair.prefix),
+            false => Vec::new(),
         };
-        rooms.insert(chair.prefix.clone(), waiting);
+        self.watches.changes(key, end, from, Arc::new(tell))
     }
 
     /// Something has changed in a room: tells those of this client who hold now. Many changes at once are
@@ -78,7 +142,9 @@ impl Store {
         self.runtime.spawn(async move {
             loop {
                 while again.swap(false, Ordering::SeqCst) {
-                    store.look_around_once(&chair).await;
+                    if store.look_around_once(&chair).await {
+                        again.store(true, Ordering::SeqCst);
+                    }
                 }
                 looking.store(false, Ordering::SeqCst);
                 // One who came between the two found somebody looking.
@@ -89,9 +155,10 @@ impl Store {
         });
     }
 
-    async fn look_around_once(self: &Arc<Store>, chair: &Chair) {
+    /// Whether it is to be looked again.
+    async fn look_around_once(self: &Arc<Store>, chair: &Chair) -> bool {
         let Some(wakeups) = self.wakeups.upgrade() else {
-            return;
+            return false;
         };
         let waiting = self.waiting_in(chair);
         let view = match self.view(chair.kind, &chair.prefix).await {
@@ -106,7 +173,7 @@ impl Store {
             waiting
                 .iter()
                 .for_each(|(_, wake)| wakeups.granted(wake.claim, None));
-            return;
+            return false;
         };
         for (key, wake) in &waiting {
             match view.seat(key) {
@@ -124,9 +191,33 @@ impl Store {
                 None => wakeups.granted(wake.claim, None),
             }
         }
-        match self.waiting_in(chair).is_empty() {
-            true => self.stop_watching(chair),
-            false => self.watch_room(chair, view.revision),
+        self.watch_for_the_next(chair, &view)
+    }
+
+    /// Watches for the first who waits still. True if one has come since who may be watched for by nobody.
+    fn watch_for_the_next(self: &Arc<Store>, chair: &Chair, view: &View) -> bool {
+        let waiting = self.waiting_in(chair);
+        if waiting.is_empty() {
+            self.stop_watching(chair);
+            return false;
+        }
+        let seats = waiting.iter().filter_map(|(key, _)| view.seat(key));
+        let waits = seats.filter(|(at, _)| !view.holds(*at));
+        match waits.min_by_key(|(at, _)| *at) {
+            Some((_, seat)) => {
+                let first = Chair {
+                    key: String::from_utf8_lossy(&seat.kv.key).into_owned(),
+                    ..chair.clone()
+                };
+                let ended = self.watch_for(&mut self.waiting(), &first, seat.wait(), view);
+                drop(ended);
+                false
+            }
+            None => {
+                let tracks = self.tracks();
+                let created = |key: &String| tracks.get(key).map_or(0, |track| track.created);
+                waiting.iter().any(|(key, _)| created(key) > view.revision)
+            }
         }
     }
 
