@@ -1,8 +1,11 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask ci`.
 
 mod mutants;
+#[cfg(test)]
+mod named;
 mod run;
 mod servers;
+mod times;
 
 use std::process::ExitCode;
 
@@ -11,7 +14,8 @@ use run::{Step, cargo};
 const USAGE: &str = "\
 usage: cargo xtask <chore>
 
-  test   install what servers are missing, then run every test
+  test   install what servers are missing, then run every test, and tell how long they took:
+         models and history checker may take 15 minutes
   mutants [WORD]
          break each safety promise on purpose, and see its test fail
   interop [--only NAME] [--broken] [--list]
@@ -26,6 +30,8 @@ fn main() -> ExitCode {
         "mutants" => mutants(),
         "interop" => interop(&std::env::args().skip(2).collect::<Vec<_>>()),
         "ci" => ci(),
+        // For cargo, which runs test programs through it.
+        "timed" => return times::timed(&std::env::args().skip(2).collect::<Vec<_>>()),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);
@@ -42,9 +48,13 @@ fn main() -> ExitCode {
 
 /// Every test there is, on real servers.
 fn test() -> Result<(), String> {
-    let servers = servers::provide()?;
+    let mut variables = servers::provide()?;
+    let times = times::begin()?;
+    variables.extend(times.iter().cloned());
     // One after the other: the suites measure time, and start servers of their own.
-    cargo("test", &["--workspace", "--no-fail-fast"], &servers)
+    let tested = cargo("test", &["--workspace", "--no-fail-fast"], &variables);
+    let in_time = times::end(&times);
+    tested.and(in_time)
 }
 
 /// Every broken variant must be caught.

@@ -37,6 +37,8 @@ mod tests;
 mod tests_of_few;
 #[cfg(test)]
 mod tests_of_owners;
+#[cfg(test)]
+mod tests_of_promises;
 mod together;
 mod turnout;
 mod voter;

@@ -119,8 +119,13 @@ impl Shared {
                 let part = rand::random_range(0.0..=1.0);
                 self.clock.sleep(pause.mul_f64(part)).await;
             }
+            let began = self.clock.now();
             let heard = self.promises(of, at_least).await;
             heard.drawn.iter().for_each(|number| self.saw(*number));
+            if self.may_be_forgotten(began) {
+                at_least = next_proposal(&heard.drawn, tries.min(10));
+                continue;
+            }
             if heard.numbers.len() < self.majority {
                 return Err(heard.failures.error(self, usize::from(maybe)));
             }
@@ -249,6 +254,15 @@ impl Shared {
             true => Ok(false),
             false => Err(failures.error(self, done)),
         }
+    }
+
+    /// Whether a promise that was collected since then may come from a node that has forgotten it and votes
+    /// again: it could have given the same number to somebody else. That nobody waits so long for answers
+    /// is not enough: a process that was stopped finds all of them when it goes on. With what was collected in time, any
+    /// delay after that does no harm: a node that votes again has heard of the number from others.
+    fn may_be_forgotten(&self, began: Moment) -> bool {
+        let drift = self.drift.unwrap_or_default();
+        self.clock.now() >= drift.valid_until(began, self.max_ttl)
     }
 
     /// A node that has forgotten a promise has no vote before that promise is void everywhere.

@@ -15,7 +15,7 @@ use crate::name::Name;
 
 const TTL: Duration = Duration::from_secs(30);
 
-struct Deaf;
+pub(super) struct Deaf;
 
 impl WakeUps for Deaf {
     fn granted(&self, _: u64, _: Option<Fence>) {}

@@ -1,0 +1,289 @@
+//! Whatever a page names as the test that backs a promise is there.
+//!
+//! In a table whose last column is about tests, everything in code style in that column has to be a test, a program
+//! of tests, or a chore of `cargo xtask`:
+//!
+//! - `redis_faults::every_key_has_an_end`: a test of `crates/*/tests/redis_faults.rs`;
+//! - `etcd_faults::members::*`: at least one, in that module;
+//! - `conformance_etcd::lock::one_holder_at_a_time`: a case of the suite that this backend runs;
+//!   `conformance_*::…`: all backends do;
+//! - `backend::zookeeper::proof::*`: tests in the library's sources;
+//! - `windlass_model::quorum::three_clients`: tests of the models;
+//! - `a::{b, c}`: both.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// All Rust files below a folder, or that file alone.
+fn sources(path: &Path) -> Vec<PathBuf> {
+    if path.is_file() {
+        return vec![path.to_owned()];
+    }
+    let Ok(entries) = fs::read_dir(path) else {
+        return Vec::new();
+    };
+    let entries = entries.map(|entry| entry.expect("a folder that can be read").path());
+    let deeper = |path: PathBuf| match path.is_dir() {
+        true => sources(&path),
+        false if path.extension().is_some_and(|e| e == "rs") => vec![path],
+        false => Vec::new(),
+    };
+    entries.flat_map(deeper).collect()
+}
+
+/// The module that a file is, below a folder: `a/b.rs`, `a/b/mod.rs` and `a/b/main.rs` are `a::b::`.
+fn module_of(file: &Path, below: &Path) -> String {
+    let parts = file.strip_prefix(below).unwrap_or(file).with_extension("");
+    let parts = parts.iter().map(|part| part.to_string_lossy().into_owned());
+    let parts = parts.filter(|part| !["mod", "main", "lib"].contains(&part.as_str()));
+    parts.map(|part| part + "::").collect()
+}
+
+/// The functions of a file that are tests.
+fn tests_in(text: &str) -> impl Iterator<Item = String> {
+    let mut marked = false;
+    text.lines().filter_map(move |line| {
+        let line = line.trim_start();
+        marked |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+        let rest = line.strip_prefix("async ").unwrap_or(line);
+        let name = rest.strip_prefix("fn ").filter(|_| marked)?;
+        marked = false;
+        name.split(['(', '<']).next().map(str::to_owned)
+    })
+}
+
+/// Every test there is, by its full name.
+struct Tests {
+    names: BTreeSet<String>,
+    programs: BTreeSet<String>,
+}
+
+impl Tests {
+    fn find() -> Tests {
+        let (mut names, mut programs) = (BTreeSet::new(), BTreeSet::new());
+        let cases = suites();
+        for package in [
+            "windlass",
+            "windlass-cli",
+            "windlass-testkit",
+            "windlass-model",
+        ] {
+            let folder = root().join("crates").join(package).join("tests");
+            let prefix = match package {
+                "windlass-model" => "windlass_model::",
+                _ => "",
+            };
+            for file in sources(&folder) {
+                let module = prefix.to_owned() + &module_of(&file, &folder);
+                let text = read(&file);
+                programs.insert(module.trim_end_matches("::").to_owned());
+                names.extend(tests_in(&text).map(|test| format!("{module}{test}")));
+                let ran = cases.iter().filter(|(suite, _)| {
+                    let call = format!("windlass_testkit::{suite}!");
+                    text.contains(&call)
+                });
+                let cases = ran.flat_map(|(_, cases)| cases.iter().cloned());
+                let own = listed(&text);
+                names.extend(cases.chain(own).map(|case| format!("{module}{case}")));
+            }
+        }
+        let library = root().join("crates/windlass/src");
+        for file in sources(&library.join("backend")) {
+            let module = module_of(&file, &library);
+            names.extend(tests_in(&read(&file)).map(|test| format!("{module}{test}")));
+        }
+        Tests { names, programs }
+    }
+
+    /// What is wrong with a name, if anything is.
+    fn complaint(&self, named: &str) -> Option<String> {
+        if named.starts_with("cargo xtask ") {
+            return None;
+        }
+        let missing = |name: &String| {
+            let known = match name.contains('*') {
+                true => self.names.iter().any(|test| fits(name, test)),
+                false => self.names.contains(name) || self.programs.contains(name),
+            };
+            !known
+        };
+        let all = expand(named)
+            .into_iter()
+            .flat_map(|name| self.everywhere(name));
+        all.into_iter()
+            .find(missing)
+            .map(|name| format!("`{named}`: there is no test {name}"))
+    }
+
+    /// `conformance_*` is all of them.
+    fn everywhere(&self, name: String) -> Vec<String> {
+        let Some(rest) = name.strip_prefix("conformance_*") else {
+            return vec![name];
+        };
+        let suites = self.programs.iter();
+        let suites = suites.filter(|program| program.starts_with("conformance_"));
+        suites.map(|suite| format!("{suite}{rest}")).collect()
+    }
+}
+
+/// The cases of each macro that makes tests of the suite.
+fn suites() -> BTreeMap<String, BTreeSet<String>> {
+    let file = root().join("crates/windlass-testkit/src/conformance/mod.rs");
+    let text = read(&file);
+    let macros = text.split("macro_rules! ").skip(1);
+    let bodies: BTreeMap<&str, &str> = macros.filter_map(|body| body.split_once(" {")).collect();
+    fn cases_of(name: &str, bodies: &BTreeMap<&str, &str>) -> BTreeSet<String> {
+        let body = bodies[name];
+        let mut cases: BTreeSet<String> = listed(body).collect();
+        for other in bodies.keys().filter(|other| **other != name) {
+            if body.contains(&format!("$crate::{other}! {{")) {
+                cases.extend(cases_of(other, bodies));
+            }
+        }
+        cases
+    }
+    let suites = bodies.keys().filter(|name| **name != "conformance_cases");
+    suites
+        .map(|name| ((*name).to_owned(), cases_of(name, &bodies)))
+        .collect()
+}
+
+/// What `conformance_cases! { stage; topic: case, case; … }` lists.
+fn listed(text: &str) -> impl Iterator<Item = String> {
+    let calls = text.split("conformance_cases! {").skip(1);
+    let lists = calls.filter_map(|call| call.split('}').next()?.split_once(';'));
+    let topics = lists.flat_map(|(_, list)| list.split(';'));
+    topics
+        .filter_map(|topic| topic.split_once(':'))
+        .flat_map(|(topic, cases)| {
+            let cases = cases
+                .split(',')
+                .map(str::trim)
+                .filter(|case| !case.is_empty());
+            cases.map(move |case| format!("{}::{case}", topic.trim()))
+        })
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+/// `a{b, c}d` is `abd` and `acd`.
+fn expand(named: &str) -> Vec<String> {
+    let parts = named.split_once('{').and_then(|(before, rest)| {
+        let (inner, after) = rest.split_once('}')?;
+        Some((before, inner, after))
+    });
+    let Some((before, inner, after)) = parts else {
+        return vec![named.to_owned()];
+    };
+    let each = inner.split(',').map(str::trim);
+    each.flat_map(|one| expand(&format!("{before}{one}{after}")))
+        .collect()
+}
+
+/// Whether a name with stars fits.
+fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((before, after)) => name.strip_prefix(before).is_some_and(|rest| {
+            let ends = (0..=rest.len()).filter(|end| rest.is_char_boundary(*end));
+            ends.into_iter().any(|end| fits(after, &rest[end..]))
+        }),
+    }
+}
+
+/// What stands in code style.
+fn in_code(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The rows of tables whose last column names tests, each with that column.
+fn backed(page: &str) -> Vec<(&str, &str)> {
+    let mut rows = Vec::new();
+    let mut names_tests = None;
+    for line in page.lines() {
+        let cells = line
+            .strip_prefix('|')
+            .and_then(|line| line.strip_suffix('|'));
+        let Some(last) = cells.and_then(|cells| cells.rsplit('|').next()) else {
+            names_tests = None;
+            continue;
+        };
+        match names_tests {
+            None => {
+                let head = last.trim();
+                names_tests = Some(["test", "backed by", "the test that backs it"].contains(&head));
+            }
+            Some(true) if !line.starts_with("|---") => rows.push((line, last)),
+            Some(_) => {}
+        }
+    }
+    rows
+}
+
+#[test]
+fn every_test_that_backs_a_promise_is_there() {
+    let tests = Tests::find();
+    let page = read(&root().join("docs/choose-a-backend.md"));
+    let rows = backed(&page);
+    assert!(rows.len() >= 60, "only {} promises are found", rows.len());
+    let mut complaints = Vec::new();
+    for (row, named) in rows {
+        if in_code(named).next().is_none() {
+            complaints.push(format!("nothing backs this: {row}"));
+        }
+        complaints.extend(in_code(named).filter_map(|name| tests.complaint(name)));
+    }
+    // Those that are named in passing, too.
+    let elsewhere = in_code(&page).filter(|name| {
+        let program = name.split("::").next().unwrap_or_default();
+        name.contains("::") && tests.programs.contains(program)
+    });
+    complaints.extend(elsewhere.filter_map(|name| tests.complaint(name)));
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+#[test]
+fn what_is_not_there_is_missed() {
+    let tests = Tests::find();
+    let there = [
+        "redis_faults::every_key_has_an_end",
+        "redis_failover::fences::*",
+        "processes::*_on_zookeeper",
+        "conformance_etcd::lock::one_holder_at_a_time",
+        "conformance_*::latch::{opens_at_zero, may_begin_later}",
+        "conformance_redlock::what_is_not_sound_is_refused",
+        "conformance_{redlock,etcd}::refused::flow_and_data_are_refused",
+        "conformance_redlock",
+        "windlass_model::quorum::three_clients",
+        "cargo xtask interop",
+    ];
+    for name in there {
+        assert_eq!(tests.complaint(name), None);
+    }
+    let missing = [
+        "redis_faults::every_key_has_a_beginning",
+        "redis_failover::fence::*",
+        "redis_failover::fences_grow_over_a_failover_that_lost_grants",
+        "processes::*_on_paper",
+        // A quorum has no semaphores, and etcd no limiters.
+        "conformance_*::semaphore::at_most_so_many_at_once",
+        "conformance_etcd::limit::a_crowd_gets_no_more",
+        "conformance_*::latch::{opens_at_zero, opens_at_one}",
+        "conformance_paper",
+        "quorum::three_clients",
+        // It is a function there, but no test.
+        "histories::clients",
+    ];
+    for name in missing {
+        assert!(tests.complaint(name).is_some(), "{name}");
+    }
+}
