@@ -335,4 +335,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         to: "most: told + micros(step) - answered,",
         caught_by: &["--lib", "skew::tests::a_slow_network"],
     },
+    Mutant {
+        breaks: "promises that a node may have forgotten meanwhile are void (quorum)",
+        file: "backend/quorum/register.rs",
+        from: "self.clock.now() >= drift.valid_until(began, self.max_ttl)",
+        to: "self.clock.now() < began && drift.valid_until(began, self.max_ttl) < began",
+        caught_by: &[
+            "--lib",
+            "promises_that_took_too_long_to_collect_are_not_used",
+        ],
+    },
 ];

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use windlass_testkit::{Flavor, RedlockNodes};
 
-use super::register::Next;
+use super::register::{Found, Next};
 use super::tests::Deaf;
 use super::{Address, Quorum};
 use crate::backend::Channel;
@@ -19,8 +19,8 @@ use crate::name::Name;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn promises_that_took_too_long_to_collect_are_not_used() {
     let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
-    let address = Address::parse(&nodes.url("max_ttl=60s")).unwrap();
-    let (clock, timeout) = (Clock::manual(), Duration::from_secs(5));
+    let address = Address::parse(&nodes.url("max_ttl=60s&node_timeout=10s")).unwrap();
+    let (clock, timeout) = (Clock::manual(), Duration::from_secs(30));
     let deaf: Weak<Deaf> = Weak::new();
     let quorum = Quorum::meet(address, "test".into(), clock.clone(), timeout, 7, deaf);
     let quorum = quorum.await.unwrap();
@@ -30,7 +30,7 @@ async fn promises_that_took_too_long_to_collect_are_not_used() {
         name: Name::new("test", None, "promises").unwrap(),
     };
 
-    let change = shared.change(&of, |_, number| {
+    let decide = |_: Option<&Found>, number| {
         let becomes = Next::Becomes {
             value: b"changed".to_vec(),
             keep: Duration::from_secs(60),
@@ -38,8 +38,21 @@ async fn promises_that_took_too_long_to_collect_are_not_used() {
             highest: 0,
         };
         Ok((number, becomes))
-    });
-    let mut change = std::pin::pin!(change);
+    };
+    // Time goes on, for the pause before another try.
+    let ticks = || async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            clock.advance(Duration::from_millis(1));
+        }
+    };
+    // From now on all nodes have counted alike, and give the same number at the first try.
+    tokio::select! {
+        done = shared.change(&of, decide) => done.unwrap(),
+        () = ticks() => unreachable!("it ends never"),
+    };
+
+    let mut change = std::pin::pin!(shared.change(&of, decide));
     // It asks, and then nobody looks at it.
     let asked = poll_fn(|cx| Poll::Ready(change.as_mut().poll(cx).is_pending())).await;
     assert!(asked, "it cannot be done yet");
@@ -51,22 +64,15 @@ async fn promises_that_took_too_long_to_collect_are_not_used() {
     let counters = || {
         let counter = |node: &windlass_testkit::RedisServer| {
             let told = node.command(&["GET", "windlass:fence"]).unwrap();
-            told.trim().parse::<u64>().unwrap_or(0)
+            told.trim().parse::<u64>().unwrap()
         };
         nodes.iter().map(counter).collect::<Vec<_>>()
     };
     let before = counters();
 
-    // Time goes on, for the pause before the next try.
-    let ticks = async {
-        loop {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            clock.advance(Duration::from_millis(1));
-        }
-    };
     let number = tokio::select! {
         done = &mut change => done.unwrap(),
-        () = ticks => unreachable!("it ends never"),
+        () = ticks() => unreachable!("it ends never"),
     };
     assert!(
         before.iter().all(|drawn| *drawn < number),
