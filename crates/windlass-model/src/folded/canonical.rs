@@ -101,6 +101,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use stateright::Model;
 
     use super::*;
@@ -116,9 +118,22 @@ mod tests {
             rounds: 2,
             losses: 1,
         };
-        // A walk that comes by all that a state can have: drawing again, a node that forgets and joins.
+        let after = |state: &State| {
+            let mut actions = Vec::new();
+            model.actions(state, &mut actions);
+            let next = actions
+                .into_iter()
+                .filter_map(|action| model.next_state(state, action));
+            let next: BTreeSet<State> = next.map(|next| next.representative()).collect();
+            next
+        };
+        // Walks at random, each the same every time.
+        let (mut chance, mut raised, mut forgot) = (1u64, 0, 0);
         let mut state = model.init_states().remove(0);
-        for step in 0..40 {
+        for step in 0..2000 {
+            let raises = |client: &Client| client.attempt == Attempt::Asking { round: 1 };
+            raised += u32::from(state.clients.iter().any(raises));
+            forgot += u32::from(state.losses > 0);
             let form = state.representative();
             assert_eq!(form.representative(), form);
             for names in &ORDERS {
@@ -131,6 +146,10 @@ mod tests {
                     assert_eq!(renamed.representative(), form);
                 }
             }
+            // Whoever they are called, the same can happen next.
+            let mut renamed = state.with_nodes(&ORDERS[step % 6]);
+            renamed.clients.rotate_left(step % 3);
+            assert_eq!(after(&renamed), after(&state));
             let mut other = state.clone();
             other.losses += 1;
             assert_ne!(other.representative(), form);
@@ -146,12 +165,17 @@ mod tests {
             }
             let mut actions = Vec::new();
             model.actions(&state, &mut actions);
-            let Some(action) = actions.get(step * 7 % actions.len().max(1)) else {
-                break;
+            chance = chance
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let Some(action) = actions.get((chance >> 33) as usize % actions.len().max(1)) else {
+                state = model.init_states().remove(0);
+                continue;
             };
             state = model
                 .next_state(&state, action.clone())
                 .expect("it can happen");
         }
+        assert!(raised > 0 && forgot > 0, "the walks led nowhere");
     }
 }

@@ -173,6 +173,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use stateright::Model;
 
     use super::super::{Flaw, Synod};
@@ -188,9 +190,22 @@ mod tests {
             tries: 2,
             losses: 1,
         };
-        for walk in 1..20 {
+        let after = |state: &State| {
+            let mut actions = Vec::new();
+            model.actions(state, &mut actions);
+            let next = actions
+                .into_iter()
+                .filter_map(|action| model.next_state(state, action));
+            let next: BTreeSet<State> = next.map(|next| next.representative()).collect();
+            next
+        };
+        // Walks at random, each the same every time.
+        let (mut chance, mut accepted, mut forgot) = (1u64, 0, 0);
+        for _ in 0..30 {
             let mut state = model.init_states().remove(0);
-            for step in 0..40 {
+            for step in 0..60 {
+                accepted += u32::from(state.nodes.iter().any(|node| node.accepted.0 > 0));
+                forgot += u32::from(state.losses > 0);
                 let form = state.representative();
                 assert_eq!(form.representative(), form);
                 for names in &ORDERS {
@@ -199,6 +214,11 @@ mod tests {
                         assert_eq!(renamed.representative(), form);
                     }
                 }
+                // Whoever they are called, the same can happen next.
+                let renamed = state
+                    .with_nodes(&ORDERS[step % 6])
+                    .with_clients(&ORDERS[step / 6 % 6]);
+                assert_eq!(after(&renamed), after(&state));
                 let mut other = state.clone();
                 other.nodes[step % NODES].counter += 10;
                 assert_ne!(other.representative(), form);
@@ -207,7 +227,11 @@ mod tests {
                 assert_ne!(other.representative(), form);
                 let mut actions = Vec::new();
                 model.actions(&state, &mut actions);
-                let Some(action) = actions.get(step * walk % actions.len().max(1)) else {
+                chance = chance
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                let Some(action) = actions.get((chance >> 33) as usize % actions.len().max(1))
+                else {
                     break;
                 };
                 state = model
@@ -215,5 +239,6 @@ mod tests {
                     .expect("it can happen");
             }
         }
+        assert!(accepted > 0 && forgot > 0, "the walks led nowhere");
     }
 }
