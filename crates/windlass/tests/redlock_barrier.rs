@@ -265,6 +265,40 @@ async fn a_clock_that_jumps_ends_nobody() {
     comes_to(&a, (0, 0)).await;
 }
 
+/// What is forgotten of a barrier is over a minute after the longest ttl; that nodes have been up so long is what
+/// their clocks say.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_forgot_is_not_asked_until_all_it_may_have_known_is_over() {
+    let builder = RedisServer::builder().binary(Flavor::Valkey);
+    let nodes = RedlockNodes::start(3, builder.movable_clock()).unwrap();
+    let url = nodes.url("node_timeout=5s&max_ttl=10s");
+    let up = |seconds| {
+        for node in &nodes {
+            node.shift_clock(seconds).unwrap();
+        }
+    };
+    let ttl = Duration::from_secs(10);
+    // Long enough to vote on locks.
+    up(40);
+    let w = connect(&url).await;
+    let lock = w.lock("stock").ttl(ttl).try_acquire().await.unwrap();
+    assert!(lock.acquired().is_some());
+    let barrier = w.barrier("phase", 2).ttl(ttl);
+    let e = barrier.enter_within(SOON).await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+    assert!(e.to_string().contains("within the last 75 s"), "{e}");
+    assert!(e.hint().unwrap().contains("appendfsync always"), "{e}");
+    up(120);
+    let w = connect(&url).await;
+    let barrier = w.barrier("phase", 2).ttl(ttl);
+    let parties = [enters(&barrier), enters(&barrier)];
+    for party in parties {
+        drop(soon(party).await);
+    }
+    let e = w.latch("ready").reset(1).await.unwrap_err();
+    assert!(e.to_string().contains("within the last 24 h"), "{e}");
+}
+
 /// A request that reached one node only, and was given up, is not taken up by whoever hears of it later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_given_up_stays_away() {

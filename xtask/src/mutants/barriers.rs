@@ -78,6 +78,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &["--lib", NODE],
     },
     Mutant {
+        breaks: "a node that may have forgotten a party of a barrier is not asked",
+        file: "backend/quorum/barrier/mod.rs",
+        from: "(shared.max_ttl + LATE).min(LONGEST_KEEP)",
+        to: "Duration::from_secs(shared.max_ttl.as_secs() / 2)",
+        caught_by: &[
+            "--test",
+            FAULTS,
+            "a_node_that_forgot_is_not_asked_until_all_it_may_have_known_is_over",
+        ],
+    },
+    Mutant {
         breaks: "whoever is at a quorum's barrier already has room there",
         file: "backend/quorum/barrier/value.rs",
         from: "known || !dead.is_empty()",

@@ -87,8 +87,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a node that forgot a latch is not asked what it knew",
         file: "backend/quorum/register.rs",
-        from: "match durable || sure {",
-        to: "match durable || sure || !durable {",
+        from: "if durable || told_again || up > void_after {",
+        to: "if durable || told_again || up > void_after || !durable {",
         caught_by: &[
             "--test",
             "redlock_latch",

@@ -8,7 +8,7 @@ use super::together::{Together, Wanted};
 use super::{KIND, Quorum, Shared};
 use crate::backend::latch::{read_past, write_past};
 use crate::backend::rules::latch::{self as rules, Change};
-use crate::backend::{Channel, CountedDown, LatchState, LatchStore, LatchTerms, Pending, Reset};
+use crate::backend::{CountedDown, LatchState, LatchStore, LatchTerms, Pending, Reset};
 use crate::error::{Error, ErrorKind, Result};
 use crate::latch::NEWS;
 use crate::name::Name;
@@ -70,10 +70,10 @@ impl LatchStore for Quorum {
 
     fn look(&self, name: Name) -> Pending<'_, Option<LatchState>> {
         Box::pin(async move {
-            let of = Channel { kind: NEWS, name };
-            match self.shared.settled(&of).await? {
+            let register = self.shared.register::<Ask>(name);
+            match self.shared.settled(&register).await? {
                 Some(found) => Ok(read(found.as_ref())?.map(|stored| stored.state)),
-                None => match self.shared.ask_of(of.name, Ask::Look).await? {
+                None => match self.shared.ask_of(register.of.name, Ask::Look).await? {
                     Answer::Look(state) => Ok(state),
                     other => unreachable!("a look was answered with {other:?}"),
                 },

@@ -24,6 +24,14 @@ const UNSETTLED: [Duration; 2] = [Duration::from_millis(2), Duration::from_milli
 /// How often somebody tries whom others get in the way of.
 const TRIES: u32 = 60;
 
+/// The value of one primitive.
+#[derive(Clone)]
+pub(super) struct Register {
+    pub(super) of: Channel,
+    /// After so long, nothing matters any more of what a node that forgot may have been told.
+    pub(super) void_after: Duration,
+}
+
 /// What becomes of a value.
 pub(super) enum Next {
     /// It stays as it is.
@@ -50,6 +58,7 @@ pub(super) struct Found {
 
 /// What the nodes said in one round.
 struct Heard {
+    void_after: Duration,
     /// What anybody gave.
     drawn: Vec<u64>,
     /// Of those who remember: the number each gave, and what it keeps.
@@ -60,25 +69,28 @@ struct Heard {
 
 impl Shared {
     /// Reads a value if it is settled, or is soon; otherwise, somebody has to settle it: [`Shared::change`].
-    pub(super) async fn settled(self: &Arc<Shared>, of: &Channel) -> Result<Option<Option<Found>>> {
+    pub(super) async fn settled(
+        self: &Arc<Shared>,
+        register: &Register,
+    ) -> Result<Option<Option<Found>>> {
         for pause in UNSETTLED {
-            if let Some(found) = self.settled_now(of).await? {
+            if let Some(found) = self.settled_now(register).await? {
                 return Ok(Some(found));
             }
             // Most often whoever writes it is about to be done, and would be thrown back by a change.
             self.clock.sleep(pause).await;
         }
-        self.settled_now(of).await
+        self.settled_now(register).await
     }
 
-    async fn settled_now(self: &Arc<Shared>, of: &Channel) -> Result<Option<Option<Found>>> {
+    async fn settled_now(self: &Arc<Shared>, register: &Register) -> Result<Option<Option<Found>>> {
         let over = Over::default();
         let question = |node: &Arc<Node>| -> Pending<'static, Option<Kept>> {
-            let of = of.clone();
+            let of = register.of.clone();
             node.ask(self, &over, move |voter| voter.kept(of))
         };
         let mut round = Round::new(self.nodes.iter().map(question));
-        let mut heard = Heard::nothing();
+        let mut heard = Heard::nothing(register.void_after);
         let enough = round.hear(|node, answer| {
             match answer {
                 Ok(kept) => heard.take(self, node, 0, kept),
@@ -107,7 +119,7 @@ impl Shared {
     /// if others change it first. What it answers is settled.
     pub(super) async fn change<T>(
         self: &Arc<Shared>,
-        of: &Channel,
+        register: &Register,
         mut decide: impl FnMut(Option<&Found>, u64) -> Result<(T, Next)>,
     ) -> Result<T> {
         let mut at_least = 0;
@@ -120,7 +132,7 @@ impl Shared {
                 self.clock.sleep(pause.mul_f64(part)).await;
             }
             let began = self.clock.now();
-            let heard = self.promises(of, at_least).await;
+            let heard = self.promises(register, at_least).await;
             heard.drawn.iter().for_each(|number| self.saw(*number));
             if self.may_be_forgotten(began) {
                 at_least = next_proposal(&heard.drawn, tries.min(10));
@@ -169,7 +181,7 @@ impl Shared {
                 }
             };
             self.saw(accept.floor);
-            let accepted = self.accepted(of, accept).await;
+            let accepted = self.accepted(&register.of, accept).await;
             // Others may have taken up what an earlier try wrote.
             match accepted.map_err(|e| if maybe { e.with_part_done(true) } else { e })? {
                 true => return Ok(answer),
@@ -184,16 +196,16 @@ impl Shared {
     }
 
     /// Draws a number from each node, and hears what it keeps.
-    async fn promises(self: &Arc<Shared>, of: &Channel, at_least: u64) -> Heard {
+    async fn promises(self: &Arc<Shared>, register: &Register, at_least: u64) -> Heard {
         let proposal = crate::lease::Fence::new(self.propose(at_least));
         let limit = self.register_limit();
         let over = Over::default();
         let question = |node: &Arc<Node>| -> Pending<'static, Promise> {
-            let of = of.clone();
+            let of = register.of.clone();
             node.ask(self, &over, move |voter| voter.promise(of, proposal))
         };
         let mut round = Round::new(self.nodes.iter().map(question));
-        let mut heard = Heard::nothing();
+        let mut heard = Heard::nothing(register.void_after);
         let enough = round.hear(|node, answer| {
             match answer {
                 Ok(promise) => heard.take(self, node, promise.number, promise.kept),
@@ -272,8 +284,9 @@ impl Shared {
 }
 
 impl Heard {
-    fn nothing() -> Heard {
+    fn nothing(void_after: Duration) -> Heard {
         Heard {
+            void_after,
             drawn: Vec::new(),
             numbers: Vec::new(),
             kept: Vec::new(),
@@ -295,7 +308,7 @@ impl Heard {
     fn take(&mut self, shared: &Shared, node: usize, number: u64, kept: Option<Kept>) {
         let now = shared.clock.now();
         self.drawn.push(number);
-        match shared.nodes[node].knows(kept.as_ref(), now) {
+        match shared.nodes[node].knows(kept.as_ref(), self.void_after, now) {
             Ok(()) => {
                 self.numbers.push(number);
                 self.kept.push(kept.map(|kept| (kept.ballot, kept)));
@@ -306,29 +319,28 @@ impl Heard {
 }
 
 impl Node {
-    /// Whether what it keeps, or that it keeps nothing, is all it was ever told.
-    fn knows(&self, kept: Option<&Kept>, now: Moment) -> Result<()> {
+    /// Whether what it keeps, or that it keeps nothing, is all it was ever told that still matters.
+    fn knows(&self, kept: Option<&Kept>, void_after: Duration, now: Moment) -> Result<()> {
         let (durable, up) = self.memory(now).unwrap_or((false, Duration::ZERO));
-        let sure = match kept {
-            Some(kept) => kept.this_run,
-            None => up > LONGEST_KEEP,
-        };
-        match durable || sure {
-            true => Ok(()),
-            false => Err(Error::new(
-                ErrorKind::Unreachable,
-                "call",
-                format!(
-                    "it was started {} s ago without durable storage, and may have forgotten what it \
-                     was told within the last {} h",
-                    up.as_secs(),
-                    LONGEST_KEEP.as_secs() / 3600
-                ),
-            )
-            .with_hint(
-                "run the nodes with appendonly yes, appendfsync always and \
-                 no-appendfsync-on-rewrite no",
-            )),
+        let told_again = kept.is_some_and(|kept| kept.this_run);
+        if durable || told_again || up > void_after {
+            return Ok(());
         }
+        let time = match void_after.as_secs() {
+            seconds if seconds % 3600 == 0 => format!("{} h", seconds / 3600),
+            seconds => format!("{seconds} s"),
+        };
+        Err(Error::new(
+            ErrorKind::Unreachable,
+            "call",
+            format!(
+                "it was started {} s ago without durable storage, and may have forgotten what it was told \
+                 within the last {time}",
+                up.as_secs(),
+            ),
+        )
+        .with_hint(
+            "run the nodes with appendonly yes, appendfsync always and no-appendfsync-on-rewrite no",
+        ))
     }
 }

@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::Shared;
-use super::register::{Found, Next};
+use super::register::{Found, LONGEST_KEEP, Next, Register};
 use crate::backend::Channel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -19,6 +20,11 @@ pub(super) trait Wanted: Sized + Send + Sync + 'static {
     /// The word for the kind, in keys and for news.
     const KIND: &'static str;
     type Answer: Send + 'static;
+
+    /// After how long nothing matters any more of what a node was told.
+    fn void_after(_: &Shared) -> Duration {
+        LONGEST_KEEP
+    }
 
     /// What this client asks at the moment.
     fn all(shared: &Shared) -> &Together<Self>;
@@ -53,6 +59,14 @@ impl<W: Wanted> Default for Together<W> {
 }
 
 impl Shared {
+    pub(super) fn register<W: Wanted>(&self, name: Name) -> Register {
+        let kind = W::KIND;
+        Register {
+            of: Channel { kind, name },
+            void_after: W::void_after(self),
+        }
+    }
+
     /// Asks something of a value. It is asked when this returns, in the order of asking; what is awaited is
     /// the answer.
     pub(super) fn ask_of<W: Wanted>(
@@ -84,11 +98,8 @@ impl Shared {
 
     /// Does what is asked of a value, until nobody asks any more.
     async fn serve<W: Wanted>(self: Arc<Shared>, name: Name) {
-        let of = Channel {
-            kind: W::KIND,
-            name,
-        };
-        while let Some(mut asked) = W::all(&self).next(&of.name) {
+        let register = self.register::<W>(name);
+        while let Some(mut asked) = W::all(&self).next(&register.of.name) {
             // Those who have given up: they will ask again, if they do, as the same.
             asked.retain(|asked| !asked.answer.is_closed() || asked.wanted.is_done_unheard());
             if asked.is_empty() {
@@ -100,7 +111,7 @@ impl Shared {
                 .unzip();
             let decide =
                 |found: Option<&Found>, number| W::decide(&self, found, number, &mut wanted);
-            match self.change(&of, decide).await {
+            match self.change(&register, decide).await {
                 Ok(answers) => {
                     for (waiting, answer) in waiting.into_iter().zip(answers) {
                         let _ = waiting.send(Ok(answer));

@@ -21,7 +21,7 @@ use super::together::{Together, Wanted};
 use super::{KIND, Shared};
 use crate::backend::rules::claims as rules;
 use crate::backend::{
-    self, Acquired, Channel, Kind, Occupancy, Pending, Released, Renewal, Renewed, WakeAddress,
+    self, Acquired, Kind, Occupancy, Pending, Released, Renewal, Renewed, WakeAddress,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Fence, Owner};
@@ -33,6 +33,9 @@ const MOST_PARTIES: u32 = 1024;
 const MOST_CLAIMS: usize = 2048;
 /// The longest ttl: what is kept outlives it by as much again, whatever happens to a node's clock.
 const LONGEST_TTL: Duration = Duration::from_secs(LONGEST_KEEP.as_secs() / 2);
+/// A node accepts a value up to a minute after it was asked (`PROMISE_MS` in scripts/vote/register.lua), and says how
+/// long it has been up in whole seconds.
+const LATE: Duration = Duration::from_secs(65);
 /// A barrier that nobody is at is kept for so long at least.
 const KEEP_EMPTY: Duration = Duration::from_secs(600);
 
@@ -64,6 +67,11 @@ impl Wanted for Ask {
 
     fn all(shared: &Shared) -> &Together<Ask> {
         &shared.barriers
+    }
+
+    /// All who are in a value are dead by then, unless a later one says otherwise.
+    fn void_after(shared: &Shared) -> Duration {
+        (shared.max_ttl + LATE).min(LONGEST_KEEP)
     }
 
     /// Whoever leaves has left, whether it waits for the answer or not.
@@ -299,13 +307,10 @@ impl Shared {
 
     /// How it is now.
     async fn barrier(self: &Arc<Shared>, name: &Name) -> Result<State> {
-        let of = Channel {
-            kind: Ask::KIND,
-            name: name.clone(),
-        };
-        match self.settled(&of).await? {
+        let register = self.register::<Ask>(name.clone());
+        match self.settled(&register).await? {
             Some(found) => State::read(found.as_ref()),
-            None => match self.ask_of(of.name, Ask::Look).await? {
+            None => match self.ask_of(register.of.name, Ask::Look).await? {
                 Answer::Look(state) => Ok(state),
                 other => unreachable!("a look was answered with {other:?}"),
             },
