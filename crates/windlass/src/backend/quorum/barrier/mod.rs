@@ -35,7 +35,7 @@ const MOST_CLAIMS: usize = 2048;
 const LONGEST_TTL: Duration = Duration::from_secs(LONGEST_KEEP.as_secs() / 2);
 /// A node accepts a value up to a minute after it was asked (`PROMISE_MS` in scripts/vote/register.lua), and says how
 /// long it has been up in whole seconds.
-const LATE: Duration = Duration::from_secs(65);
+pub(super) const LATE: Duration = Duration::from_secs(65);
 /// A barrier that nobody is at is kept for so long at least.
 const KEEP_EMPTY: Duration = Duration::from_secs(600);
 
