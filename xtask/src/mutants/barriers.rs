@@ -78,6 +78,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &["--lib", NODE],
     },
     Mutant {
+        breaks: "whoever was promised a number of a quorum is let write for a moment",
+        file: "backend/redis/scripts/vote/register.lua",
+        from: "if ago >= 0 and ago < TURN_MS then",
+        to: "if false then",
+        caught_by: &["--lib", "others_do_not_get_in_the_way_for_a_moment"],
+    },
+    Mutant {
         breaks: "a node that may have forgotten a party of a barrier is not asked",
         file: "backend/quorum/barrier/mod.rs",
         from: "(shared.max_ttl + LATE).min(LONGEST_KEEP)",

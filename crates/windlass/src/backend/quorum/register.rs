@@ -21,6 +21,8 @@ pub(super) const LONGEST_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 const GRACE: Duration = Duration::from_millis(20);
 /// How long whoever reads waits for what is half written.
 const UNSETTLED: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(5)];
+/// How long somebody waits for all others who change the same.
+const LONGEST_CROWD: Duration = Duration::from_secs(20);
 /// How often somebody tries whom others get in the way of.
 const TRIES: u32 = 60;
 
@@ -63,6 +65,8 @@ struct Heard {
     drawn: Vec<u64>,
     /// Of those who remember: the number each gave, and what it keeps.
     numbers: Vec<u64>,
+    /// Those where somebody else is about to write.
+    taken: usize,
     kept: Vec<Option<(u64, Kept)>>,
     failures: Failures,
 }
@@ -124,7 +128,10 @@ impl Shared {
     ) -> Result<T> {
         let mut at_least = 0;
         let mut maybe = false;
-        for tries in 0..TRIES {
+        let who = rand::random();
+        let (mut tries, mut turned_away) = (0, 0);
+        let end = self.clock.now() + LONGEST_CROWD;
+        while tries < TRIES && self.clock.now() < end {
             if tries > 0 {
                 // Longer each time, and by chance, so that one of two gets through.
                 let pause = Duration::from_millis(1 << tries.min(6));
@@ -132,20 +139,34 @@ impl Shared {
                 self.clock.sleep(pause.mul_f64(part)).await;
             }
             let began = self.clock.now();
-            let heard = self.promises(register, at_least).await;
+            let heard = self.promises(register, at_least, who).await;
             heard.drawn.iter().for_each(|number| self.saw(*number));
             if self.may_be_forgotten(began) {
+                tries += 1;
                 at_least = next_proposal(&heard.drawn, tries.min(10));
                 continue;
             }
             if heard.numbers.len() < self.majority {
-                return Err(heard.failures.error(self, usize::from(maybe)));
+                // Others wait for those that have promised something.
+                if !heard.drawn.is_empty() {
+                    self.let_go(register, who);
+                }
+                if heard.numbers.len() + heard.taken < self.majority {
+                    return Err(heard.failures.error(self, usize::from(maybe)));
+                }
+                // Somebody else is about to write: that is done in a moment, and asking costs little.
+                let moment = Duration::from_millis(4 << (turned_away / 4).min(3));
+                turned_away += 1;
+                let part = rand::random_range(0.2..=1.0);
+                self.clock.sleep(moment.mul_f64(part)).await;
+                continue;
             }
+            tries += 1;
             let Some(number) = ballot(&heard.numbers, self.majority) else {
                 at_least = next_proposal(&heard.drawn, tries.min(10));
                 continue;
             };
-            if tries == 0 && heard.drawn.iter().any(|drawn| *drawn != number) {
+            if tries == 1 && heard.drawn.iter().any(|drawn| *drawn != number) {
                 // Whoever gave another number accepts nothing under this one, and would miss the change.
                 // Enough do; but the more that have it, the more may be lost later.
                 at_least = next_proposal(&heard.drawn, 0);
@@ -173,7 +194,10 @@ impl Shared {
                     },
                     _,
                 ) => becomes(value.into(), keep, news, highest),
-                (Next::Same, None | Some((_, true))) => return Ok(answer),
+                (Next::Same, None | Some((_, true))) => {
+                    self.let_go(register, who);
+                    return Ok(answer);
+                }
                 // Whoever wrote it may have died half-way: what is answered must not vanish again.
                 (Next::Same, Some((kept, false))) => {
                     let Found { value, left } = heard.found(kept);
@@ -196,33 +220,29 @@ impl Shared {
     }
 
     /// Draws a number from each node, and hears what it keeps.
-    async fn promises(self: &Arc<Shared>, register: &Register, at_least: u64) -> Heard {
+    async fn promises(self: &Arc<Shared>, register: &Register, at_least: u64, who: u64) -> Heard {
         let proposal = crate::lease::Fence::new(self.propose(at_least));
         let limit = self.register_limit();
         let over = Over::default();
-        let question = |node: &Arc<Node>| -> Pending<'static, Promise> {
+        let question = |node: &Arc<Node>| -> Pending<'static, Option<Promise>> {
             let of = register.of.clone();
-            node.ask(self, &over, move |voter| voter.promise(of, proposal))
+            node.ask(self, &over, move |voter| voter.promise(of, proposal, who))
         };
         let mut round = Round::new(self.nodes.iter().map(question));
         let mut heard = Heard::nothing(register.void_after);
         let enough = round.hear(|node, answer| {
-            match answer {
-                Ok(promise) => heard.take(self, node, promise.number, promise.kept),
-                Err(e) => heard.failures.add(node, e),
-            }
-            match ballot(&heard.numbers, self.majority) {
-                Some(_) => ControlFlow::Break(()),
-                None => ControlFlow::Continue(()),
+            heard.hear(self, node, answer);
+            // As soon as a majority gave the same; or too many are taken.
+            let taken = heard.taken > self.nodes.len() - self.majority;
+            match taken || ballot(&heard.numbers, self.majority).is_some() {
+                true => ControlFlow::Break(!taken),
+                false => ControlFlow::Continue(()),
             }
         });
         let enough = self.clock.within(limit, enough).await.flatten();
-        if enough.is_some() {
+        if enough == Some(true) {
             let rest = round.hear(|node, answer| {
-                match answer {
-                    Ok(promise) => heard.take(self, node, promise.number, promise.kept),
-                    Err(e) => heard.failures.add(node, e),
-                }
+                heard.hear(self, node, answer);
                 ControlFlow::<()>::Continue(())
             });
             self.clock.within(GRACE.min(limit), rest).await;
@@ -230,6 +250,13 @@ impl Shared {
         heard.failures.silent(round.silent());
         self.finish(round, &over, limit);
         heard
+    }
+
+    /// Tells all nodes that nothing will be written, so that others need not wait for it.
+    fn let_go(self: &Arc<Shared>, register: &Register, who: u64) {
+        let tell = |node: &Arc<Node>| node.voter.let_go(register.of.clone(), who);
+        let round = Round::new(self.nodes.iter().map(tell));
+        self.finish(round, &Over::default(), self.register_limit());
     }
 
     /// Whether a majority accepts it; not if somebody else has drawn a number since.
@@ -289,6 +316,7 @@ impl Heard {
             void_after,
             drawn: Vec::new(),
             numbers: Vec::new(),
+            taken: 0,
             kept: Vec::new(),
             failures: Failures::default(),
         }
@@ -302,6 +330,14 @@ impl Heard {
         Found {
             value: Arc::clone(&kept.value),
             left: left.unwrap_or(kept.left),
+        }
+    }
+
+    fn hear(&mut self, shared: &Shared, node: usize, answer: Result<Option<Promise>>) {
+        match answer {
+            Ok(Some(promise)) => self.take(shared, node, promise.number, promise.kept),
+            Ok(None) => self.taken += 1,
+            Err(e) => self.failures.add(node, e),
         }
     }
 

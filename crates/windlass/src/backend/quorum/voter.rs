@@ -69,7 +69,13 @@ pub(crate) trait Voter: Send + Sync + fmt::Debug {
 
     /// Draws a number for a register (which goes by the kind of primitive and its name, as its news do), and promises to accept nothing under another one until somebody
     /// draws again.
-    fn promise(&self, of: Channel, proposal: Fence) -> Pending<'static, Promise>;
+    ///
+    /// `None` if somebody else was promised one just now, and is about to write: see `TURN_MS` in
+    /// scripts/vote/register.lua. `who` is a number of the change that asks, the same each time that it does.
+    fn promise(&self, of: Channel, proposal: Fence, who: u64) -> Pending<'static, Option<Promise>>;
+
+    /// The change that asked has no need of the promise any more.
+    fn let_go(&self, of: Channel, who: u64) -> Pending<'static, ()>;
 
     /// Keeps a value under the number that was promised last; false if that is another.
     fn accept(&self, of: Channel, accept: Accept) -> Pending<'static, bool>;

@@ -299,8 +299,12 @@ impl Voter for RedisVoter {
         })
     }
 
-    fn promise(&self, of: Channel, proposal: Fence) -> Pending<'static, Promise> {
-        Box::pin(register::promise(self.redis.clone(), of, proposal))
+    fn promise(&self, of: Channel, proposal: Fence, who: u64) -> Pending<'static, Option<Promise>> {
+        Box::pin(register::promise(self.redis.clone(), of, proposal, who))
+    }
+
+    fn let_go(&self, of: Channel, who: u64) -> Pending<'static, ()> {
+        Box::pin(register::let_go(self.redis.clone(), of, who))
     }
 
     fn accept(&self, of: Channel, accept: Accept) -> Pending<'static, bool> {

@@ -69,7 +69,7 @@ proptest! {
                     Op::Promise(proposal) => {
                         let expected = rules.promise(&mut counter, START + proposal);
                         let proposal = Fence::new(START + proposal);
-                        let promise = voter.promise(name.clone(), proposal).await.unwrap();
+                        let promise = voter.promise(name.clone(), proposal, 1).await.unwrap().unwrap();
                         let kept = promise.kept.map(|kept| (kept.ballot, kept.value[0]));
                         prop_assert_eq!((promise.number, kept), expected, "{} of {:?}", step, ops);
                     }
@@ -124,8 +124,9 @@ async fn a_promise_of_another_run_is_void() {
     };
     joined("one");
     let old = voter
-        .promise(name.clone(), Fence::new(START))
+        .promise(name.clone(), Fence::new(START), 1)
         .await
+        .unwrap()
         .unwrap();
     joined("two");
     assert!(
@@ -135,8 +136,9 @@ async fn a_promise_of_another_run_is_void() {
             .unwrap()
     );
     let new = voter
-        .promise(name.clone(), Fence::new(START))
+        .promise(name.clone(), Fence::new(START), 1)
         .await
+        .unwrap()
         .unwrap();
     assert!(
         voter
@@ -153,7 +155,10 @@ async fn a_value_takes_its_numbers_and_its_time_from_the_promise() {
     let deaf: Weak<Deaf> = Weak::new();
     let voter = RedisVoter::new(&server.url(), Duration::from_secs(5), 7, deaf).unwrap();
     let (name, key) = (of("register"), "windlass:quorum:latch:{register}");
-    let promise = || voter.promise(name.clone(), Fence::new(START));
+    let promise = || async {
+        let promise = voter.promise(name.clone(), Fence::new(START), 1);
+        promise.await.unwrap().expect("nobody else asks")
+    };
     let accept = |number| {
         let accept = Accept {
             number,
@@ -170,10 +175,10 @@ async fn a_value_takes_its_numbers_and_its_time_from_the_promise() {
         let then = ((seconds - ago) * 1000).to_string();
         server.command(&["HSET", key, "asked", &then]).unwrap();
     };
-    let first = promise().await.unwrap();
+    let first = promise().await;
     asked(30);
     assert!(accept(first.number).await.unwrap());
-    let second = promise().await.unwrap();
+    let second = promise().await;
     assert_eq!(second.number, first.number + 41);
     let left = second.kept.unwrap().left;
     assert!(left <= Duration::from_secs(570), "{left:?}");
@@ -182,4 +187,39 @@ async fn a_value_takes_its_numbers_and_its_time_from_the_promise() {
     assert!(!accept(second.number).await.unwrap());
     let kept = voter.kept(name.clone()).await.unwrap().unwrap();
     assert_eq!(kept.ballot, first.number);
+}
+
+/// Whoever was promised a number is let write for a moment, or until it says that it need not.
+#[tokio::test]
+async fn others_do_not_get_in_the_way_for_a_moment() {
+    let server = RedisServer::start().unwrap();
+    let deaf: Weak<Deaf> = Weak::new();
+    let voter = RedisVoter::new(&server.url(), Duration::from_secs(5), 7, deaf).unwrap();
+    let (name, key) = (of("register"), "windlass:quorum:latch:{register}");
+    let asks = |who| {
+        let promise = voter.promise(name.clone(), Fence::new(START), who);
+        async { promise.await.unwrap().map(|promise| promise.number) }
+    };
+    let first = asks(1).await.expect("nobody is there");
+    assert!(asks(1).await.is_some(), "it may ask again");
+    let mut turned_away = false;
+    for _ in 0..100 {
+        // On a machine that is slow enough, the moment is over before the other asks.
+        turned_away = asks(2).await.is_none();
+        if turned_away {
+            break;
+        }
+        voter.let_go(name.clone(), 2).await.unwrap();
+        assert!(asks(1).await.is_some(), "the other has let go");
+    }
+    assert!(turned_away);
+    voter.let_go(name.clone(), 2).await.unwrap();
+    voter.let_go(name.clone(), 1).await.unwrap();
+    let second = asks(2).await.expect("the other has let go");
+    assert!(second > first);
+    let time = server.command(&["TIME"]).unwrap();
+    let seconds: u64 = time.lines().next().unwrap().parse().unwrap();
+    let before = ((seconds - 1) * 1000).to_string();
+    server.command(&["HSET", key, "asked", &before]).unwrap();
+    assert!(asks(3).await.is_some(), "its moment is over");
 }

@@ -22,20 +22,32 @@ async fn run(redis: &Redis, command: &Cmd) -> Result<Value> {
     Ok(redis.link.run(&script::VOTE_REGISTER, command).await?)
 }
 
-pub(super) async fn promise(redis: Redis, of: Channel, proposal: Fence) -> Result<Promise> {
+pub(super) async fn promise(
+    redis: Redis,
+    of: Channel,
+    proposal: Fence,
+    who: u64,
+) -> Result<Option<Promise>> {
     let mut command = command(&of);
-    command.arg("promise").arg(proposal.get());
+    command.arg("promise").arg(proposal.get()).arg(who);
     let answer = run(&redis, &command).await?;
     match &answer {
         Value::Array(parts) => match parts.as_slice() {
-            [Value::Int(number), rest @ ..] => Ok(Promise {
+            [] => Ok(None),
+            [Value::Int(number), rest @ ..] => Ok(Some(Promise {
                 number: *number as u64,
                 kept: read(rest).ok_or_else(|| strange_answer(&answer))?,
-            }),
+            })),
             _ => Err(strange_answer(&answer)),
         },
         _ => Err(strange_answer(&answer)),
     }
+}
+
+pub(super) async fn let_go(redis: Redis, of: Channel, who: u64) -> Result<()> {
+    let mut command = command(&of);
+    command.arg("let_go").arg(who);
+    run(&redis, &command).await.map(drop)
 }
 
 pub(super) async fn accept(redis: Redis, of: Channel, accept: Accept) -> Result<bool> {
