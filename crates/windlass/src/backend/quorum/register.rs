@@ -131,7 +131,7 @@ impl Shared {
         let who = rand::random();
         let (mut tries, mut turned_away) = (0, 0);
         let end = self.clock.now() + LONGEST_CROWD;
-        while tries < TRIES && self.clock.now() < end {
+        while tries < TRIES {
             if tries > 0 {
                 // Longer each time, and by chance, so that one of two gets through.
                 let pause = Duration::from_millis(1 << tries.min(6));
@@ -153,6 +153,9 @@ impl Shared {
                 }
                 if heard.numbers.len() + heard.taken < self.majority {
                     return Err(heard.failures.error(self, usize::from(maybe)));
+                }
+                if self.clock.now() >= end {
+                    break;
                 }
                 // Somebody else is about to write: that is done in a moment, and asking costs little.
                 let moment = Duration::from_millis(4 << (turned_away / 4).min(3));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use windlass_testkit::{Flavor, RedlockNodes};
 
-use super::register::{Found, Next};
+use super::register::{Found, LONGEST_KEEP, Next, Register};
 use super::tests::Deaf;
 use super::{Address, Quorum};
 use crate::backend::Channel;
@@ -29,6 +29,10 @@ async fn promises_that_took_too_long_to_collect_are_not_used() {
         kind: "latch",
         name: Name::new("test", None, "promises").unwrap(),
     };
+    let register = Register {
+        of: of.clone(),
+        void_after: LONGEST_KEEP,
+    };
 
     let decide = |_: Option<&Found>, number| {
         let becomes = Next::Becomes {
@@ -48,11 +52,11 @@ async fn promises_that_took_too_long_to_collect_are_not_used() {
     };
     // From now on all nodes have counted alike, and give the same number at the first try.
     tokio::select! {
-        done = shared.change(&of, decide) => done.unwrap(),
+        done = shared.change(&register, decide) => done.unwrap(),
         () = ticks() => unreachable!("it ends never"),
     };
 
-    let mut change = std::pin::pin!(shared.change(&of, decide));
+    let mut change = std::pin::pin!(shared.change(&register, decide));
     // It asks, and then nobody looks at it.
     let asked = poll_fn(|cx| Poll::Ready(change.as_mut().poll(cx).is_pending())).await;
     assert!(asked, "it cannot be done yet");
