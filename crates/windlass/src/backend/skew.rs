@@ -58,6 +58,7 @@ impl Reading {
     }
 
     /// Ours, of which we are certain.
+    #[cfg(feature = "zookeeper")]
     pub(crate) fn ours() -> Reading {
         Reading {
             of: "this machine".to_owned(),
