@@ -8,7 +8,8 @@
 //!
 //! Messages may be late for as long as they like, overtake each other, or never arrive; a client may stop half-way; a node may be
 //! started anew without its memory. With its memory, it is as if messages were lost. As in [`folded`](crate::folded), a
-//! reply is heard when it is acted upon, and what a node would refuse is not delivered.
+//! reply is heard when it is acted upon, and what a node would refuse is not delivered. A node that puts off a promise because somebody
+//! else is about to write is one to which the question comes later.
 //!
 //! What must hold whenever somebody is answered:
 //!
