@@ -345,4 +345,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "promises_that_took_too_long_to_collect_are_not_used",
         ],
     },
+    Mutant {
+        breaks: "what takes the place of a latch's value outlives it (quorum)",
+        file: "backend/quorum/latch.rs",
+        from: "keep: keep.max(left),",
+        to: "keep: keep.min(keep.max(left)),",
+        caught_by: &["--lib", "what_takes_the_place_of_a_value_outlives_it"],
+    },
 ];

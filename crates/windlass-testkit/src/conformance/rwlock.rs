@@ -74,7 +74,7 @@ pub async fn writers_do_not_starve(stage: &Stage) {
 pub async fn a_dead_reader_blocks_nobody_for_long(stage: &Stage) {
     let (a, b) = (stage.connect().await, stage.connect().await);
     let ttl = Duration::from_millis(800);
-    let alive = a.rwlock("config").ttl(ttl).read().await.unwrap();
+    let alive = a.rwlock("config").read().await.unwrap();
     let dead = a.rwlock("config").ttl(ttl).without_renewal();
     std::mem::forget(dead.read().await.unwrap());
     let writer = tokio::spawn(async move { b.rwlock("config").write().await.unwrap() });

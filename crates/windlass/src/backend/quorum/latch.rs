@@ -183,10 +183,12 @@ fn decide(found: Option<&Found>, number: u64, asked: &mut [Ask]) -> Result<(Vec<
         }
         keep = Some(terms.keep);
     }
+    // A node that misses this change keeps what it has: that must not outlive what took its place.
+    let left = found.map_or(Duration::ZERO, |found| found.left);
     let next = match (stored, keep) {
         (Some(stored), Some(keep)) => Next::Becomes {
             value: write(&stored).into_bytes(),
-            keep,
+            keep: keep.max(left),
             news,
             highest: number,
         },
@@ -325,5 +327,32 @@ mod tests {
         // Whoever comes again later hears what remains by then, as everywhere.
         let (late, _) = change(Some(&after), &mut count(1));
         assert!(late.contains("remaining: 7"), "{late}");
+    }
+
+    #[test]
+    fn what_takes_the_place_of_a_value_outlives_it() {
+        let terms = |keep| LatchTerms {
+            name: Name::new("test", None, "ready").unwrap(),
+            generation: "g".into(),
+            keep: Duration::from_secs(keep),
+        };
+        let kept = |found: Option<&Found>, ask: Ask| match decide(found, 1, &mut [ask]) {
+            Ok((_, Next::Becomes { value, keep, .. })) => (value, keep.as_secs()),
+            _ => panic!("it changes"),
+        };
+        let (value, keep) = kept(None, Ask::Reset(terms(100), 9));
+        assert_eq!(keep, 100);
+        let found = Found {
+            value: value.into(),
+            left: Duration::from_secs(70),
+        };
+        let count = |keep| Ask::CountDown {
+            terms: terms(keep),
+            by: 1,
+            operation: 1,
+            was_known: None,
+        };
+        assert_eq!(kept(Some(&found), count(10)).1, 70);
+        assert_eq!(kept(Some(&found), count(80)).1, 80);
     }
 }
