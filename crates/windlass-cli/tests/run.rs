@@ -3,6 +3,7 @@
 mod bed;
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt as _;
 use std::time::{Duration, Instant};
 
 use bed::{Bed, LONG, assert_dies, code, wait_for};
@@ -267,4 +268,42 @@ fn what_a_command_leaves_in_the_background_stays() {
     assert!(bed::is_alive(&pid));
     bed::signal(pid.parse().unwrap(), rustix::process::Signal::KILL);
     assert_dies(&pid);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn nothing_of_ours_is_left_for_others_to_collect() {
+    let bed = Bed::file();
+    // Whoever windlass leaves behind becomes ours, and stays a zombie, since we collect nobody either.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
+    for (args, code) in [
+        (&["run", "r", "--", "true"][..], 0),
+        (&["run", "r", "--", "./there-is-none"], 127),
+        (
+            &["run", "r", "--max-time", "100ms", "--", "sleep", "60"],
+            124,
+        ),
+        (&["once", "o", "--", "true"], 0),
+        (&["elect", "e", "--", "true"], 0),
+        (&["barrier", "b", "--parties", "1", "--", "true"], 0),
+    ] {
+        let mut windlass = bed.command(args).process_group(0).spawn().unwrap();
+        let group = windlass.id();
+        assert_eq!(windlass.wait().unwrap().code(), Some(code), "{args:?}");
+        assert_eq!(members(group), Vec::<String>::new(), "{args:?}");
+    }
+}
+
+/// What there is of a process group, zombies included.
+#[cfg(target_os = "linux")]
+fn members(group: u32) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let stats =
+        processes.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+    stats
+        .filter(|stat| {
+            let after_name = stat.rsplit_once(')').unwrap().1;
+            after_name.split_whitespace().nth(2) == Some(&group.to_string())
+        })
+        .collect()
 }

@@ -13,7 +13,7 @@ use tokio::process::{Child, Command as Process};
 
 use super::handover;
 use super::protocol::{Channel, Order, Report, on_shared_clock};
-use super::running::Running;
+use super::running::{self, Running};
 use super::tree;
 use super::warden;
 
@@ -69,7 +69,10 @@ impl Command {
         let mut warden = self.start_warden(theirs).map_err(SpawnError::Other)?;
         match channel.receive().await {
             Ok(Some(Report::Started(pid))) => Ok(Running::new(channel, warden, pid, strangers)),
-            Ok(Some(Report::Refused(errno))) => Err(refused(errno)),
+            Ok(Some(Report::Refused(errno))) => {
+                running::collect(&mut warden, Instant::now()).await;
+                Err(refused(errno))
+            }
             Ok(Some(report)) => Err(SpawnError::Other(io::Error::other(format!(
                 "the warden began with {:?}",
                 report.to_string()

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tokio::process::Child;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout_at};
 
 use super::ended::Ended;
 use super::protocol::{Channel, Order, Report, on_shared_clock};
@@ -13,6 +13,10 @@ use super::tree;
 
 /// How long to wait for killed processes to die before looking again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// How long a warden that has nothing left to do may take to leave. It takes a millisecond; only one that somebody
+/// stopped takes longer, and nobody should wait for that one for ever.
+const LEAVING: Duration = Duration::from_secs(5);
 
 /// A command that runs below a warden.
 ///
@@ -26,7 +30,8 @@ pub(crate) struct Running {
     pid: Pid,
     /// Children that this process had before, and that must survive whatever happens to the command.
     strangers: Vec<Pid>,
-    ended: Option<Ended>,
+    /// How it ended, and when we heard of it.
+    ended: Option<(Ended, Instant)>,
 }
 
 impl Running {
@@ -128,7 +133,8 @@ impl Running {
     }
 
     async fn report(&mut self) -> io::Result<Outcome> {
-        if let Some(ended) = self.ended {
+        if let Some((ended, at)) = self.ended {
+            collect(&mut self.warden, at).await;
             return Ok(Outcome::Ended(ended));
         }
         let ended = loop {
@@ -139,7 +145,10 @@ impl Running {
                 None => break self.bury().await?,
             }
         };
-        self.ended = Some(ended);
+        // Before the next await: who cancels this must find the news when asking again.
+        let now = Instant::now();
+        self.ended = Some((ended, now));
+        collect(&mut self.warden, now).await;
         Ok(Outcome::Ended(ended))
     }
 
@@ -193,6 +202,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.ended.is_some() {
+            // Collects it, should it not have left in time before.
+            let _ = self.warden.try_wait();
             return;
         }
         // Closing the channel tells the warden, if there is one. It ends with success only when its work is done.
@@ -201,6 +212,18 @@ impl Drop for Running {
             _ => self.wake_warden(),
         }
     }
+}
+
+/// Collects the status of a warden that is about to leave, so that no zombie of it is left to whoever inherits our
+/// children: in a container that is often somebody who collects nothing.
+///
+/// `since` is when it had nothing left to do.
+///
+/// # Cancel safety
+///
+/// Cancelling loses nothing; call it again.
+pub(super) async fn collect(warden: &mut Child, since: Instant) {
+    let _ = timeout_at((since + LEAVING).into(), warden.wait()).await;
 }
 
 /// What came of waiting.
