@@ -43,5 +43,5 @@ fn main() -> ExitCode {
     };
     // Commands have awaited all that matters; a thread of a store must not keep us.
     runtime.shutdown_background();
-    exit.into()
+    printer.finish(exit).into()
 }

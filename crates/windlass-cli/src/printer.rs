@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 
@@ -17,6 +18,8 @@ pub(crate) struct Printer {
     verbose: bool,
     colour_out: bool,
     colour_err: bool,
+    /// Why an answer could not be written, once one could not.
+    unwritten: Arc<OnceLock<io::Error>>,
 }
 
 /// How a piece of text is meant, for terminals that can show it.
@@ -52,6 +55,7 @@ impl Printer {
             verbose: global.verbose > 0,
             colour_out: wants_colour(&io::stdout()),
             colour_err: wants_colour(&io::stderr()),
+            unwritten: Arc::default(),
         }
     }
 
@@ -70,11 +74,10 @@ impl Printer {
         self.out(self.line(json, text));
     }
 
-    /// One of many answers. False if nobody reads them any more.
+    /// One of many answers. False if nobody reads them any more, or they cannot be written.
     pub(crate) fn is_heard(&self, json: &impl Serialize, text: impl Display) -> bool {
-        let line = self.line(json, text);
-        let mut out = io::stdout().lock();
-        writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
+        let line = self.line(json, text) + "\n";
+        self.write(line.as_bytes())
     }
 
     fn line(&self, json: &impl Serialize, text: impl Display) -> String {
@@ -88,14 +91,43 @@ impl Printer {
 
     /// A line of data as it is: completions, manual pages, tables.
     pub(crate) fn out(&self, line: impl Display) {
-        // A reader that has gone away (`| head -1`) is no failure of ours.
-        let _ = writeln!(io::stdout().lock(), "{line}");
+        self.write(format!("{line}\n").as_bytes());
     }
 
     /// Bytes of data as they are.
     pub(crate) fn out_bytes(&self, bytes: &[u8]) {
+        self.write(bytes);
+    }
+
+    /// Writes data. Whether that worked; if not, [`finish`](Self::finish) will say why.
+    fn write(&self, bytes: &[u8]) -> bool {
         let mut out = io::stdout().lock();
-        let _ = out.write_all(bytes).and_then(|()| out.flush());
+        match out.write_all(bytes).and_then(|()| out.flush()) {
+            Ok(()) => true,
+            Err(error) => {
+                if is_trouble(&error) {
+                    // The first one tells most.
+                    let _ = self.unwritten.set(error);
+                }
+                false
+            }
+        }
+    }
+
+    /// Whether some answer did not get to where it should, for another reason than that nobody wanted it.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        self.unwritten.get().is_some()
+    }
+
+    /// The code to exit with when all is done that should end with `exit`: another one if an answer was lost.
+    pub(crate) fn finish(&self, exit: Exit) -> Exit {
+        match self.unwritten.get() {
+            Some(error) => {
+                self.error(unwritten(error));
+                Exit::FAILED
+            }
+            None => exit,
+        }
     }
 
     /// Good to know; silent with `-q`.
@@ -163,6 +195,16 @@ impl Printer {
     }
 }
 
+/// Whether a failure to write is one. A reader that has gone away (`| head -1`) is no failure of ours.
+pub(crate) fn is_trouble(error: &io::Error) -> bool {
+    error.kind() != io::ErrorKind::BrokenPipe
+}
+
+/// What to say of an answer that could not be written.
+pub(crate) fn unwritten(error: &io::Error) -> String {
+    format!("cannot write the answer: {error}")
+}
+
 fn paint(colour: bool, tone: Tone, text: &str) -> String {
     if colour {
         format!("\x1b[{}m{text}\x1b[0m", tone.code())
@@ -188,5 +230,7 @@ fn trace(verbose: u8) {
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_ansi(wants_colour(&io::stderr()))
+        // What cannot be written cannot be complained about either; trying would be a panic.
+        .log_internal_errors(false)
         .try_init();
 }

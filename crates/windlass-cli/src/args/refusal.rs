@@ -1,8 +1,11 @@
 //! A command line that was not understood, and what to say about it.
 
+use std::io::{self, Write as _};
+
 use clap::error::{ContextKind, ErrorKind};
 
 use crate::exit::Exit;
+use crate::printer;
 
 const HELLO: &str = "\
 windlass lets processes take turns. It needs a command, for example:
@@ -15,23 +18,34 @@ All commands: windlass --help";
 
 /// For somebody who typed the name alone.
 pub(super) fn say_hello() {
-    eprintln!("{HELLO}");
+    say(HELLO);
 }
 
 /// Prints what clap found, and what might have been meant.
 pub(super) fn explain(error: &clap::Error) -> Exit {
-    // Nobody can be told that nobody can be told.
-    let _ = error.print();
+    let printed = error.print().and_then(|()| io::stdout().flush());
     if matches!(
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     ) {
-        return Exit::SUCCESS;
+        return match printed {
+            // This is what was asked for: without it, nothing was done.
+            Err(error) if printer::is_trouble(&error) => {
+                say(&format!("windlass: error: {}", printer::unwritten(&error)));
+                Exit::FAILED
+            }
+            _ => Exit::SUCCESS,
+        };
     }
     if let Some(tip) = tip(error) {
-        eprintln!("  tip: {tip}");
+        say(&format!("  tip: {tip}"));
     }
     Exit::FAILED
+}
+
+/// A line on stderr. Nobody can be told that nobody can be told.
+fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// What clap cannot know: the usual slip with this program.

@@ -7,7 +7,7 @@
 //! The warden has adopted all orphans below it, so "nothing is left" is simply "I have no children".
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write as _};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -48,7 +48,11 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     match runtime.and_then(|runtime| runtime.block_on(run(args))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("windlass: the warden of a command failed: {error}");
+            // Where this cannot be written, the code has to do.
+            let _ = writeln!(
+                io::stderr(),
+                "windlass: the warden of a command failed: {error}"
+            );
             ExitCode::from(125)
         }
     }

@@ -143,6 +143,9 @@ async fn items(
                 exit = Exit::NO;
             }
         }
+        if printer.is_unwritten() {
+            break;
+        }
     }
     Ok(exit)
 }

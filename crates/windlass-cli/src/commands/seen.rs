@@ -35,6 +35,10 @@ pub(super) async fn seen(
                 exit = Exit::NO;
             }
         }
+        // The rest can still be told apart later: what is asked is also remembered.
+        if printer.is_unwritten() {
+            break;
+        }
     }
     Ok(exit)
 }

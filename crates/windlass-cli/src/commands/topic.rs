@@ -69,6 +69,9 @@ async fn subscribe(
                     message: &message,
                 };
                 printer.answer(&answer, &message);
+                if printer.is_unwritten() {
+                    break;
+                }
                 heard += 1;
             }
             Event::Gap { missed } => {

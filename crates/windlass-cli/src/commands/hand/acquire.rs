@@ -5,7 +5,7 @@ use windlass::{Coordinator, Holder, Owner};
 use super::{Held, Subject};
 use crate::args::{Global, HandArgs};
 use crate::child::Signals;
-use crate::commands::acquiring::{self, Patience, Taken, unless_interrupted};
+use crate::commands::acquiring::{self, Ask as _, Patience, Taken, unless_interrupted};
 use crate::commands::wanted::Wanted;
 use crate::commands::warn_of_memory;
 use crate::exit::Exit;
@@ -60,7 +60,9 @@ pub(in crate::commands) async fn acquire(
                     kept.fence
                 ),
             );
-            if printer.is_watched() {
+            if printer.is_unwritten() {
+                undo(name, &wanted, args, &owner, printer).await;
+            } else if printer.is_watched() {
                 printer.suggest(format_args!(
                     "windlass {} release {} --owner {}",
                     subject.group,
@@ -78,6 +80,20 @@ pub(in crate::commands) async fn acquire(
             Ok(Exit::NO)
         }
         Taken::Interrupted(signal) => Ok(Exit::by_signal(signal)),
+    }
+}
+
+/// Nobody was told that it is theirs, so it should not be. An owner that was named is another matter: whoever named it
+/// knows it, and may have held this before.
+async fn undo(name: &str, wanted: &Wanted, args: &HandArgs, owner: &str, printer: &Printer) {
+    if args.owner.is_some() {
+        printer.error(format_args!(
+            "{name} is held by {owner} all the same, until its ttl is over or it is released"
+        ));
+    } else if let Err(error) = wanted.release_as(owner).await {
+        printer.error(format_args!(
+            "{error}; {name} may stay held until its ttl is over"
+        ));
     }
 }
 
