@@ -9,12 +9,13 @@ use std::time::Instant;
 use redis::Pipeline;
 use redis::aio::MultiplexedConnection;
 use serde::Serialize;
-use windlass::BloomFilter;
 use windlass::bloom::{Digest, Shape};
+use windlass::{BloomFilter, ErrorKind};
 
 use super::latency::{Latencies, median, rounded};
 use super::server::Server;
 use super::show::{Progress, Table, bars, maybe, short};
+use super::traces::Traces;
 use super::turns::PAIRS;
 use super::{bare, unique_prefix};
 use crate::args::BloomArgs;
@@ -53,12 +54,27 @@ struct Answer {
 /// Items per second, and the server's time for one, in microseconds.
 struct Rate(f64, Option<f64>);
 
-pub(super) async fn bloom(args: &BloomArgs, url: &str, printer: &Printer) -> Result<(), Failure> {
+pub(super) async fn bloom(
+    args: &BloomArgs,
+    url: &str,
+    traces: &Traces,
+    printer: &Printer,
+) -> Result<(), Failure> {
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
     let prefix = unique_prefix();
     let filter = store.bloom(&prefix).capacity(args.items);
-    let filter = filter.error_rate(args.error_rate).create().await?;
+    let filter = filter.error_rate(args.error_rate);
+    let plan = filter.clone();
+    traces.remove(async move {
+        match plan.open().await {
+            Ok(filter) => Ok(filter.remove().await.map(|_| ())?),
+            // Never created.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    });
+    let filter = filter.create().await?;
     let redis = match kind {
         "redis" | "redis+sentinel" => Some((
             bare::connect(url).await?,
@@ -71,6 +87,10 @@ pub(super) async fn bloom(args: &BloomArgs, url: &str, printer: &Printer) -> Res
     };
     let server = redis.as_ref().map(|(_, server)| server);
     let key = format!("{prefix}:bare");
+    if let Some((connection, _)) = &redis {
+        let (connection, key) = (connection.clone(), key.clone());
+        traces.remove(async move { bare::remove(&connection, [key]).await });
+    }
     let (progress, mut latencies) = (Progress::new(printer), Latencies::new());
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for pair in 0..u64::from(PAIRS) {
@@ -99,10 +119,6 @@ pub(super) async fn bloom(args: &BloomArgs, url: &str, printer: &Printer) -> Res
         },
         ..answer
     };
-    if let Some((connection, _)) = &redis {
-        bare::remove(connection, [key]).await?;
-    }
-    filter.remove().await?;
     progress.clear();
     show(printer, &answer);
     Ok(())

@@ -12,6 +12,7 @@ use super::mutexes::{BareMutex, Mutexes};
 use super::server::Server;
 use super::several::Nodes;
 use super::show::{Progress, Table, bars, maybe, short};
+use super::traces::Traces;
 use super::turns::{Cycle, PAIRS, Round, Side, ratio, round};
 use super::{spoilt, unique_prefix};
 use crate::args::LockArgs;
@@ -56,8 +57,13 @@ enum Bare {
 }
 
 /// Locks.
-pub(super) async fn lock(args: &LockArgs, url: &str, printer: &Printer) -> Result<(), Failure> {
-    compare("lock", args, url, printer, |store, name| {
+pub(super) async fn lock(
+    args: &LockArgs,
+    url: &str,
+    traces: &Traces,
+    printer: &Printer,
+) -> Result<(), Failure> {
+    compare("lock", args, url, traces, printer, |store, name| {
         Ours(store.lock(&name))
     })
     .await
@@ -68,9 +74,10 @@ pub(super) async fn lock(args: &LockArgs, url: &str, printer: &Printer) -> Resul
 pub(super) async fn semaphore(
     args: &LockArgs,
     url: &str,
+    traces: &Traces,
     printer: &Printer,
 ) -> Result<(), Failure> {
-    compare("sem", args, url, printer, |store, name| {
+    compare("sem", args, url, traces, printer, |store, name| {
         Permits(store.semaphore(&name, PERMITS))
     })
     .await
@@ -80,6 +87,7 @@ async fn compare<C: Cycle>(
     workload: &'static str,
     args: &LockArgs,
     url: &str,
+    traces: &Traces,
     printer: &Printer,
     ours: impl Fn(&Coordinator, String) -> C,
 ) -> Result<(), Failure> {
@@ -123,6 +131,13 @@ async fn compare<C: Cycle>(
     );
     let length = args.seconds / PAIRS;
     let prefix = unique_prefix();
+    traces.await_leaving(std::slice::from_ref(&store), &prefix);
+    if let Bare::Redis(connection) = &bare {
+        let most = args.tasks.iter().max().copied().unwrap_or(0);
+        let names: Vec<String> = (0..most).map(|i| format!("{prefix}:{i}")).collect();
+        let connection = connection.clone();
+        traces.remove_if_cut_short(async move { bare::remove(&connection, names).await });
+    }
     let mut picture = Vec::new();
     for &tasks in &args.tasks {
         let names = || (0..tasks).map(|i| format!("{prefix}:{i}"));

@@ -17,6 +17,7 @@ use super::latency::{Latencies, median, rounded};
 use super::mutexes::Mutexes;
 use super::server::Server;
 use super::show::{Progress, Table, bars, maybe, short};
+use super::traces::Traces;
 use super::{broken, spoilt, unique_prefix, usage};
 use crate::args::{HandedOn, HandoffArgs};
 use crate::failure::Failure;
@@ -55,10 +56,12 @@ struct Answer {
 pub(super) async fn handoff(
     args: &HandoffArgs,
     url: &str,
+    traces: &Traces,
     printer: &Printer,
 ) -> Result<(), Failure> {
     let prefix = unique_prefix();
     let crowd = Crowd::gather(url, args, &prefix).await?;
+    traces.await_leaving(&crowd.stores, &prefix);
     let progress = Progress::new(printer);
     let table = Table::new(
         printer,

@@ -11,6 +11,7 @@ use super::cycles::Permits;
 use super::latency::rounded;
 use super::server::Server;
 use super::show::{Progress, Table, maybe, short};
+use super::traces::{Shelf, Traces};
 use super::turns::{PAIRS, Round, Side, round};
 use super::{broken, spoilt, unique_prefix};
 use crate::args::SemArgs;
@@ -38,7 +39,12 @@ struct Answer {
     server_bytes_per_permit: Option<f64>,
 }
 
-pub(super) async fn held(args: &SemArgs, url: &str, printer: &Printer) -> Result<(), Failure> {
+pub(super) async fn held(
+    args: &SemArgs,
+    url: &str,
+    traces: &Traces,
+    printer: &Printer,
+) -> Result<(), Failure> {
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
     let server = match kind {
@@ -49,7 +55,7 @@ pub(super) async fn held(args: &SemArgs, url: &str, printer: &Printer) -> Result
     let mut sets = Vec::new();
     for &held in &args.held {
         progress.now(format_args!("taking {held} permits"));
-        sets.push(Set::take(&store, held, server.as_ref()).await?);
+        sets.push(Set::take(&store, held, server.as_ref(), traces).await?);
     }
     // In turns, so that noise hits all of them.
     let length = args.cycles.seconds / PAIRS;
@@ -116,32 +122,36 @@ pub(super) async fn held(args: &SemArgs, url: &str, printer: &Printer) -> Result
 struct Set {
     held: u32,
     name: String,
-    permits: Vec<Permit>,
+    permits: Shelf<Permit>,
     bytes: Option<f64>,
     rounds: Vec<Round>,
 }
 
 impl Set {
-    async fn take(store: &Coordinator, held: u32, server: Option<&Server>) -> Result<Set, Failure> {
+    async fn take(
+        store: &Coordinator,
+        held: u32,
+        server: Option<&Server>,
+        traces: &Traces,
+    ) -> Result<Set, Failure> {
         let name = format!("{}:held", unique_prefix());
         let semaphore = store.semaphore(&name, held + SPARE);
         let semaphore = semaphore.ttl(HELD_FOR).without_renewal();
         let before = memory(server).await?;
+        let permits = Shelf::new(traces);
         let mut takers = JoinSet::new();
         for taker in 0..TAKERS {
             let share = held / TAKERS + u32::from(taker < held % TAKERS);
-            let semaphore = semaphore.clone();
+            let (semaphore, permits) = (semaphore.clone(), permits.clone());
             takers.spawn(async move {
-                let mut permits = Vec::new();
                 for _ in 0..share {
-                    permits.push(semaphore.acquire().await?);
+                    permits.put(semaphore.acquire().await?);
                 }
-                Ok::<_, windlass::Error>(permits)
+                Ok::<_, windlass::Error>(())
             });
         }
-        let mut permits = Vec::new();
         while let Some(taken) = takers.join_next().await {
-            permits.extend(taken.map_err(broken)??);
+            taken.map_err(broken)??;
         }
         let grown = memory(server).await?.zip(before);
         let bytes = grown.map(|(after, before)| after.saturating_sub(before) as f64);
@@ -156,7 +166,7 @@ impl Set {
 
     async fn give_back(self) -> Result<(), Failure> {
         let mut tasks = JoinSet::new();
-        for permit in self.permits {
+        for permit in self.permits.take() {
             if tasks.len() >= TAKERS as usize {
                 check(tasks.join_next().await)?;
             }

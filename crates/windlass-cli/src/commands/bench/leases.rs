@@ -12,6 +12,7 @@ use super::bare::{self, BareRenewals};
 use super::latency::{Latencies, rounded};
 use super::server::Server;
 use super::show::{Progress, Table, maybe, short};
+use super::traces::{Shelf, Traces};
 use super::turns::{Side, round};
 use super::{broken, unique_prefix, usage};
 use crate::args::LeasesArgs;
@@ -52,7 +53,12 @@ struct Answer {
     server_bytes_per_lease: Option<f64>,
 }
 
-pub(super) async fn leases(args: &LeasesArgs, url: &str, printer: &Printer) -> Result<(), Failure> {
+pub(super) async fn leases(
+    args: &LeasesArgs,
+    url: &str,
+    traces: &Traces,
+    printer: &Printer,
+) -> Result<(), Failure> {
     let &LeasesArgs {
         count,
         tasks,
@@ -71,14 +77,14 @@ pub(super) async fn leases(args: &LeasesArgs, url: &str, printer: &Printer) -> R
     let prefix = unique_prefix();
 
     // As many as work at once, so that what the tasks themselves need is not taken for leases.
-    let (warm, _) = acquire(&store, &format!("{prefix}:warm"), tasks, tasks).await?;
+    let (warm, _) = acquire(&store, &format!("{prefix}:warm"), tasks, tasks, traces).await?;
     release(warm).await?;
 
     progress.now(format_args!("acquiring {count} leases"));
     let rss_before = usage::own_rss();
     let memory_before = server_memory(server.as_ref()).await?;
     let start = Instant::now();
-    let (held, latencies) = acquire(&store, &prefix, count, tasks).await?;
+    let (held, latencies) = acquire(&store, &prefix, count, tasks, traces).await?;
     let acquired_per_s = f64::from(count) / start.elapsed().as_secs_f64();
     tokio::time::sleep(SETTLING).await;
     let rss_settled = usage::own_rss();
@@ -109,14 +115,14 @@ pub(super) async fn leases(args: &LeasesArgs, url: &str, printer: &Printer) -> R
             progress.now(format_args!("bare renewals"));
             let prefix = &prefix;
             let names = |task| (0..BARE_LOCKS).map(move |i| format!("{prefix}:bare:{task}:{i}"));
+            let all: Vec<String> = (0..tasks).flat_map(names).collect();
+            let removing = connection.clone();
+            traces.remove(async move { bare::remove(&removing, all).await });
             let mut cycles = Vec::new();
             for task in 0..tasks {
                 cycles.push(BareRenewals::of(connection, names(task)).await?);
             }
             let measured = round(cycles, BARE, server.as_ref()).await?;
-            for task in 0..tasks {
-                bare::remove(connection, names(task)).await?;
-            }
             Some(Side::of(&[measured]))
         }
         None => None,
@@ -192,29 +198,30 @@ async fn acquire(
     prefix: &str,
     count: u32,
     tasks: u32,
-) -> Result<(Vec<Vec<LockGuard>>, Latencies), Failure> {
+    traces: &Traces,
+) -> Result<(Vec<Shelf<LockGuard>>, Latencies), Failure> {
     let next = Arc::new(AtomicU32::new(0));
     let mut running = JoinSet::new();
     for _ in 0..tasks.min(count) {
         let (store, next, prefix) = (store.clone(), Arc::clone(&next), prefix.to_owned());
+        let held = Shelf::new(traces);
         running.spawn(async move {
-            let (mut held, mut latencies) = (Vec::new(), Latencies::new());
+            let mut latencies = Latencies::new();
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= count {
-                    held.shrink_to_fit();
                     return Ok((held, latencies));
                 }
                 let lock = store.lock(&format!("{prefix}:{number}")).ttl(DEFAULT_TTL);
                 let start = Instant::now();
-                held.push(lock.acquire().await?);
+                held.put(lock.acquire().await?);
                 latencies.record(start.elapsed());
             }
         });
     }
     let (mut held, mut latencies) = (Vec::new(), Latencies::new());
     while let Some(ended) = running.join_next().await {
-        let (guards, seen): (Vec<LockGuard>, Latencies) =
+        let (guards, seen): (Shelf<LockGuard>, Latencies) =
             ended.map_err(broken)?.map_err(|e: windlass::Error| e)?;
         held.push(guards);
         latencies.merge(&seen);
@@ -223,12 +230,12 @@ async fn acquire(
 }
 
 /// Releases all, and counts those that had been lost at any time before.
-async fn release(held: Vec<Vec<LockGuard>>) -> Result<u32, Failure> {
+async fn release(held: Vec<Shelf<LockGuard>>) -> Result<u32, Failure> {
     let mut running = JoinSet::new();
     for guards in held {
         running.spawn(async move {
             let mut lost = 0;
-            for guard in guards {
+            for guard in guards.take() {
                 // Made only now, and cancelled from the start if the lease was ever lost.
                 let told = guard.lost_token().is_cancelled();
                 let sure = guard.is_held();

@@ -10,6 +10,7 @@ use super::bare;
 use super::latency::rounded;
 use super::server::Server;
 use super::show::{Progress, Table, bars, maybe, short};
+use super::traces::Traces;
 use super::turns::{Cycle, PAIRS, Round, Side, ratio, round};
 use super::{spoilt, unique_prefix};
 use crate::args::LimitArgs;
@@ -45,7 +46,12 @@ struct Answer {
     bare_server_cpu_us_per_op: Option<f64>,
 }
 
-pub(super) async fn limit(args: &LimitArgs, url: &str, printer: &Printer) -> Result<(), Failure> {
+pub(super) async fn limit(
+    args: &LimitArgs,
+    url: &str,
+    traces: &Traces,
+    printer: &Printer,
+) -> Result<(), Failure> {
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
     let (bare, server) = match kind {
@@ -73,6 +79,12 @@ pub(super) async fn limit(args: &LimitArgs, url: &str, printer: &Printer) -> Res
     );
     let length = args.seconds / PAIRS;
     let prefix = unique_prefix();
+    // Limiters end by themselves; the bare counters do not.
+    if let Some(connection) = bare.clone() {
+        let most = args.tasks.iter().max().copied().unwrap_or(0);
+        let names: Vec<String> = (0..most).map(|i| format!("{prefix}:{i}")).collect();
+        traces.remove(async move { bare::remove(&connection, names).await });
+    }
     let limiter = store.limiter(&prefix, QUOTA);
     let mut picture = Vec::new();
     for &tasks in &args.tasks {
@@ -129,12 +141,6 @@ pub(super) async fn limit(args: &LimitArgs, url: &str, printer: &Printer) -> Res
         );
         picture.push((format!("{tasks} windlass"), answer.ops_per_s));
         picture.extend(answer.bare_ops_per_s.map(|rate| ("bare".to_owned(), rate)));
-    }
-    // Limiters end by themselves; the bare counters do not.
-    if let Some(connection) = &bare {
-        let most = args.tasks.iter().max().copied().unwrap_or(0);
-        let names = (0..most).map(|i| format!("{prefix}:{i}"));
-        bare::remove(connection, names).await?;
     }
     bars(printer, "checks a second", &picture);
     Ok(())

@@ -1,12 +1,16 @@
 //! `bench perm`: what permissions take, and how fast they are checked, beside the bare command.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use redis::aio::MultiplexedConnection;
 use serde::Serialize;
-use windlass::{Coordinator, PermissionSpace};
+use windlass::{Coordinator, ErrorKind, PermissionSpace, Permissions};
 
 use super::latency::rounded;
 use super::server::Server;
 use super::show::{Progress, Table, maybe, short};
+use super::traces::Traces;
 use super::turns::{Cycle, PAIRS, Round, Side, ratio, round};
 use super::{bare, spoilt};
 use crate::args::PermArgs;
@@ -36,7 +40,12 @@ struct Answer {
     commands_per_check: Option<f64>,
 }
 
-pub(super) async fn perm(args: &PermArgs, url: &str, printer: &Printer) -> Result<(), Failure> {
+pub(super) async fn perm(
+    args: &PermArgs,
+    url: &str,
+    traces: &Traces,
+    printer: &Printer,
+) -> Result<(), Failure> {
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
     let redis = match kind {
@@ -56,9 +65,19 @@ pub(super) async fn perm(args: &PermArgs, url: &str, printer: &Printer) -> Resul
     let space = store
         .permissions(&name)
         .levels(["no", "read", "write", "own"]);
-    let space = space.resources(&resources).define().await?;
+    let definition = space.resources(&resources);
+    let taken = || spoilt(format!("a space {name} is in use"));
+    match definition.open().await {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) if error.kind() != ErrorKind::Mismatch => return Err(error.into()),
+        _ => return Err(taken()),
+    }
+    let ours = remove_space(traces, definition.clone());
+    let space = definition.define().await?;
     if space.schema().version != 1 || !space.scan().next().await?.unwrap_or_default().is_empty() {
-        return Err(spoilt(format!("a space {name} is in use")));
+        // So short a name may have become somebody's in that moment.
+        ours.store(false, Ordering::Relaxed);
+        return Err(taken());
     }
     let memory = async || match &redis {
         Some((_, server)) => server.memory().await,
@@ -80,11 +99,9 @@ pub(super) async fn perm(args: &PermArgs, url: &str, printer: &Printer) -> Resul
         .map(|(after, before)| after.saturating_sub(before));
     let rounds = check_rounds(args, &space, &resources, redis.as_ref(), &progress).await?;
     let commands = match &redis {
-        Some((_, server)) => Some(commands_of_a_check(&store, server).await?),
+        Some((_, server)) => Some(commands_of_a_check(&store, server, traces).await?),
         None => None,
     };
-    progress.now(format_args!("removing what was written"));
-    space.remove().await?;
     progress.clear();
     let side = Side::of(&rounds.0);
     let bare_side = (!rounds.1.is_empty()).then(|| Side::of(&rounds.1));
@@ -105,6 +122,19 @@ pub(super) async fn perm(args: &PermArgs, url: &str, printer: &Printer) -> Resul
     };
     show(printer, &answer);
     Ok(())
+}
+
+/// Removes it at the end, unless it turns out to be somebody else's.
+fn remove_space(traces: &Traces, space: Permissions) -> Arc<AtomicBool> {
+    let ours = Arc::new(AtomicBool::new(true));
+    let still = Arc::clone(&ours);
+    traces.remove(async move {
+        if still.load(Ordering::Relaxed) {
+            space.remove().await?;
+        }
+        Ok(())
+    });
+    ours
 }
 
 async fn fill(
@@ -152,19 +182,24 @@ async fn check_rounds(
 }
 
 /// What a check of 100 resources costs.
-async fn commands_of_a_check(store: &Coordinator, server: &Server) -> Result<f64, Failure> {
+async fn commands_of_a_check(
+    store: &Coordinator,
+    server: &Server,
+    traces: &Traces,
+) -> Result<f64, Failure> {
     let names: Vec<String> = (0..100).map(|n| format!("r{n}")).collect();
     let space = store
         .permissions(&super::unique_prefix())
         .levels(["no", "read"]);
-    let space = space.resources(&names).define().await?;
+    let space = space.resources(&names);
+    remove_space(traces, space.clone());
+    let space = space.define().await?;
     let before = server.commands().await?.all();
     for _ in 0..10 {
         let asked = names.iter().map(|name| ("somebody", name.as_str(), "read"));
         space.check_all(asked).await?;
     }
     let after = server.commands().await?.all();
-    space.remove().await?;
     Ok((after - before) as f64 / 10.0)
 }
 

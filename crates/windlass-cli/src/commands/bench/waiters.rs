@@ -12,6 +12,7 @@ use windlass::Lock;
 
 use super::latency::rounded;
 use super::show::{Progress, Table, short};
+use super::traces::Traces;
 use super::usage::Threads;
 use super::{spoilt, unique_prefix};
 use crate::args::WaitersArgs;
@@ -40,6 +41,7 @@ struct Answer {
 pub(super) async fn waiters(
     args: &WaitersArgs,
     url: &str,
+    traces: &Traces,
     printer: &Printer,
 ) -> Result<(), Failure> {
     let store = windlass::connect(url).await?;
@@ -49,6 +51,16 @@ pub(super) async fn waiters(
     }
     let progress = Progress::new(printer);
     let lock = store.lock(&unique_prefix()).note("bench");
+    let line = lock.clone();
+    traces.remove(async move {
+        let deadline = Instant::now() + ENDING;
+        while line.inspect().await?.waiters > 0 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        // Whoever was woken has it, and has gone.
+        line.break_lock().await?;
+        Ok(())
+    });
     let guard = lock.acquire().await?;
 
     progress.now(format_args!("starting {} processes", args.processes));
@@ -74,12 +86,12 @@ pub(super) async fn waiters(
         .map(|(now, then)| now.since(then))
         .sum();
 
-    let mut waiting: HashSet<u32> = children.iter().filter_map(Child::id).collect();
+    let mut waiting: HashSet<u32> = children.iter().filter_map(|child| child.0.id()).collect();
     let mut ends = JoinSet::new();
     for mut child in children {
         ends.spawn(async move {
-            let id = child.id().unwrap_or_default();
-            let _ = child.wait().await;
+            let id = child.0.id().unwrap_or_default();
+            let _ = child.0.wait().await;
             id
         });
     }
@@ -118,8 +130,20 @@ pub(super) async fn waiters(
     Ok(())
 }
 
+/// A process that waits in line. Dropping this asks it to leave: killed, it would leave its place behind.
+struct Waiting(Child);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Not reaped yet, or there would be no number, so it cannot be anybody else's.
+        if let Some(pid) = self.0.id().and_then(|id| Pid::from_raw(id as i32)) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
 /// This program again, as a user would have it wait.
-fn waiting_process(url: &str, name: &str) -> Result<Child, Failure> {
+fn waiting_process(url: &str, name: &str) -> Result<Waiting, Failure> {
     let failed = |e| Failure::internal(format!("cannot start a process of this program: {e}"));
     Command::new(std::env::current_exe().map_err(failed)?)
         .args(["lock", "acquire", name, "--wait", "1h"])
@@ -128,8 +152,8 @@ fn waiting_process(url: &str, name: &str) -> Result<Child, Failure> {
         .env_remove("WINDLASS_NAMESPACE")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .kill_on_drop(true)
         .spawn()
+        .map(Waiting)
         .map_err(failed)
 }
 
@@ -147,16 +171,16 @@ async fn all_in_line(lock: &Lock, processes: u32) -> Result<(), Failure> {
     Ok(())
 }
 
-fn look(children: &[Child]) -> Result<Vec<Threads>, Failure> {
-    let one = |child: &Child| {
+fn look(children: &[Waiting]) -> Result<Vec<Threads>, Failure> {
+    let one = |child: &Waiting| {
         let gone = || spoilt("a process ended while it should have waited");
-        Threads::of(child.id().ok_or_else(gone)?)
+        Threads::of(child.0.id().ok_or_else(gone)?)
             .map_err(|e| spoilt(format!("cannot see what a process uses: {e}")))
     };
     children.iter().map(one).collect()
 }
 
-/// Asks those who still wait to leave the line; who does not is killed as its handle goes.
+/// Asks those who still wait to leave the line.
 async fn end(waiting: HashSet<u32>, mut ends: JoinSet<u32>) {
     for id in waiting {
         // Not reaped yet, so the number cannot be anybody else's.
