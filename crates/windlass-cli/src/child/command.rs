@@ -17,13 +17,24 @@ use super::running::{self, Running};
 use super::tree;
 use super::warden;
 
+/// What commands are told in their environment. Each kind is told only some of it, and what another windlass further
+/// out has said under the other names does not belong to it: a fence beside somebody else's lock is worse than none.
+const SAID: [&str; 6] = [
+    "WINDLASS_LOCK",
+    "WINDLASS_OWNER",
+    "WINDLASS_FENCE",
+    "WINDLASS_STORE_KIND",
+    "WINDLASS_ROUND",
+    "WINDLASS_ONCE",
+];
+
 /// A command to run below a warden.
 #[derive(Debug)]
 pub(crate) struct Command {
     /// Looked up in `PATH` unless it contains a slash.
     pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
-    /// Added to the environment, replacing what was inherited under these names.
+    /// Added to the environment, replacing whatever of [this kind](SAID) was inherited.
     pub(crate) env: Vec<(String, String)>,
     /// Hand program and arguments, joined by spaces, to `sh -c`.
     pub(crate) shell: bool,
@@ -98,7 +109,11 @@ impl Command {
         };
         let mut process = Process::new(own_file()?);
         process.arg0(warden::ALIAS);
-        process.arg(warden::NAME).args(line).envs(self.env);
+        process.arg(warden::NAME).args(line);
+        for name in SAID {
+            process.env_remove(name);
+        }
+        process.envs(self.env);
         process.stdin(channel);
         if let Some(stdout) = self.stdout {
             process.stdout(stdout);
