@@ -39,6 +39,56 @@ fn a_repeat_prints_the_same_and_runs_nothing() {
 }
 
 #[test]
+fn an_output_too_long_to_be_kept_is_missed_aloud() {
+    let bed = Bed::file();
+    let most = (16 << 20) - 64;
+    for (key, length, kept) in [("most", most, true), ("more", most + 1, false)] {
+        let script = format!("head -c {length} /dev/zero");
+        let args = ["-q", "once", key, "--", "sh", "-c", &script];
+        assert_eq!(bed.run(&args).out.len(), length);
+        let again = bed.run(&args);
+        assert_eq!(again.code, 0, "{}", again.err);
+        assert_eq!(again.out.len(), if kept { length } else { 0 });
+        let missed = again.err.contains("cannot be repeated");
+        assert_eq!(missed, !kept, "{}", again.err);
+    }
+}
+
+#[test]
+fn a_command_is_not_told_what_was_said_to_another() {
+    let bed = Bed::file();
+    let names = ["LOCK", "OWNER", "FENCE", "ROUND", "ONCE"];
+    for (args, own) in [
+        (&["run", "r"][..], &["LOCK", "OWNER", "FENCE"][..]),
+        (&["elect", "e"], &["LOCK", "OWNER", "FENCE"]),
+        (&["once", "o"], &["FENCE", "ONCE"]),
+        (
+            &["barrier", "b", "--parties", "1"],
+            &["LOCK", "OWNER", "FENCE", "ROUND"],
+        ),
+    ] {
+        let mut command = bed.command(&[args, &["--", "env"]].concat());
+        for name in names {
+            command.env(format!("WINDLASS_{name}"), "inherited");
+        }
+        command.env("WINDLASS_NAMESPACE", "ns");
+        let done = bed::Done::of(&mut command);
+        assert_eq!(done.code, 0, "{done:?}");
+        for name in names {
+            let start = format!("WINDLASS_{name}=");
+            let line = done.out.lines().find(|line| line.starts_with(&start));
+            assert_eq!(line.is_some(), own.contains(&name), "{args:?}: {line:?}");
+            assert!(
+                !line.is_some_and(|line| line.ends_with("inherited")),
+                "{line:?}"
+            );
+        }
+        assert!(done.out.contains("WINDLASS_NAMESPACE=ns"), "{done:?}");
+        assert!(done.out.contains(&bed.store), "{done:?}");
+    }
+}
+
+#[test]
 fn a_repeat_while_it_runs_waits_or_says_busy() {
     for bed in Bed::each() {
         let script = "echo x >> runs; echo ready $$; read line < go; echo done";

@@ -206,8 +206,9 @@ fn repeat(args: &OnceArgs, finished: Finished, printer: &Printer) -> Result<Exit
     };
     match output {
         Some(output) => printer.out_bytes(output),
-        None => printer.warn(format_args!(
-            "{} was done; what it printed was too long to be kept, or did not end with it",
+        // Not a mere warning: a program that reads this must not take it for an output that was empty.
+        None => printer.error(format_args!(
+            "{} was done before, and what it printed cannot be repeated: it was too long to be kept, or did not end with the command",
             args.key
         )),
     }
