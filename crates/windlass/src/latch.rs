@@ -244,6 +244,12 @@ impl Latch {
             let message = "a generation has 1 to 256 bytes, and no control characters";
             return Err(Error::invalid(operation, message).with_name(&self.name));
         }
+        if self.keep.is_zero() {
+            let message = "a latch that is kept for no time would be gone at once";
+            return Err(Error::invalid(operation, message)
+                .with_name(&self.name)
+                .with_hint("keep it for longer than its parties take"));
+        }
         Ok(LatchTerms {
             name,
             generation: Arc::clone(generation),

@@ -48,6 +48,14 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
     Ok(total)
 }
 
+/// The same where nothing at all makes no sense.
+pub(super) fn parse_some(text: &str) -> Result<Duration, String> {
+    match parse(text)? {
+        Duration::ZERO => Err("must be more than nothing".into()),
+        some => Ok(some),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

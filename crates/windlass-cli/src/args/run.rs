@@ -69,7 +69,7 @@ pub(crate) struct RunArgs {
     pub(crate) at_least: Option<Duration>,
 
     /// End the command after this long, and exit 124
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_some)]
     pub(crate) max_time: Option<Duration>,
 
     /// If the lock is lost: kill the command before anybody else can have it, or only warn

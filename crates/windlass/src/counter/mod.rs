@@ -175,6 +175,13 @@ impl Counter {
                 .with_name(&self.name)
                 .with_hint("leave the expiry out"));
         }
+        if self.min > self.max {
+            let (min, max) = (self.min, self.max);
+            let message = format!("nothing is at least {min} and at most {max}");
+            return Err(Error::invalid(verb, message)
+                .with_name(&self.name)
+                .with_hint("the lower bound must not be above the upper one"));
+        }
         let ask = CounterAsk {
             name,
             addition: Addition {
