@@ -183,3 +183,66 @@ fn the_default_store_is_a_private_file_in_the_state_directory() {
     let mode = folder.metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
 }
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let bed = Bed::file();
+    for (args, said) in [
+        (
+            &["run", "x", "--max-time", "0s", "--", "touch", "ran"][..],
+            "more than nothing",
+        ),
+        (
+            &["counter", "add", "c", "1", "--min", "5", "--max", "3"],
+            "at least 5 and at most 3",
+        ),
+        (
+            &["latch", "reset", "l", "3", "--keep", "0s"],
+            "kept for no time",
+        ),
+    ] {
+        let done = bed.run(args);
+        assert_eq!(done.code, 125, "{args:?}: {done:?}");
+        assert!(done.err.contains(said), "{args:?}: {done:?}");
+    }
+    assert!(!bed.path("ran").exists());
+}
+
+#[test]
+fn advice_fits_what_went_wrong() {
+    use std::os::unix::ffi::OsStringExt as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let bed = Bed::file();
+    std::fs::write(bed.path("noshebang"), [0x7f, 0, 0, 0]).unwrap();
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(bed.path("noshebang"), executable).unwrap();
+    std::fs::create_dir(bed.path("folder")).unwrap();
+    for (program, said) in [("./noshebang", "interpreter"), ("./folder", "a folder")] {
+        let done = bed.run(&["run", "e", "--", program]);
+        assert_eq!(done.code, 126, "{done:?}");
+        assert!(!done.err.contains("chmod"), "{done:?}");
+        assert!(done.err.contains(said), "{done:?}");
+    }
+    // Through a file, because without a PATH there is no finding env, which starts the others.
+    let mut shell = std::process::Command::new(env!("CARGO_BIN_EXE_windlass"));
+    shell.args([
+        "--store", &bed.store, "run", "e", "--shell", "--", "echo a b",
+    ]);
+    let done = Done::of(shell.env("PATH", "/nowhere"));
+    assert_eq!(done.code, 127, "{done:?}");
+    assert!(!done.err.contains("only with --shell"), "{done:?}");
+    assert!(done.err.contains("needs sh"), "{done:?}");
+
+    let mut command = bed.command(&["lock", "ls"]);
+    command.env(
+        "WINDLASS_STORE",
+        std::ffi::OsString::from_vec(vec![b'f', 0xff]),
+    );
+    let done = Done::of(&mut command);
+    assert_eq!(done.code, 125, "{done:?}");
+    assert!(
+        done.err.contains("WINDLASS_STORE is not in UTF-8"),
+        "{done:?}"
+    );
+}

@@ -37,6 +37,13 @@ pub(super) fn explain(error: &clap::Error) -> Exit {
             _ => Exit::SUCCESS,
         };
     }
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        for name in ["WINDLASS_STORE", "WINDLASS_NAMESPACE"] {
+            if std::env::var_os(name).is_some_and(|value| value.to_str().is_none()) {
+                say(&format!("  tip: the variable {name} is not in UTF-8"));
+            }
+        }
+    }
     if let Some(tip) = tip(error) {
         say(&format!("  tip: {tip}"));
     }

@@ -74,7 +74,14 @@ pub(in crate::commands) async fn acquire(
         }
         Taken::Busy(holder) => {
             acquiring::report_busy(&wanted, name, holder.as_ref(), printer);
-            if !printer.is_json() && args.wait.is_none() {
+            let endless = holder.is_some_and(|holder| holder.remaining.is_none());
+            if endless && !printer.is_json() && matches!(wanted, Wanted::Lock(_)) {
+                // Waiting would not help: it has no end to wait for.
+                printer.suggest(format_args!(
+                    "windlass run {} --heal -- COMMAND",
+                    quoted(name)
+                ));
+            } else if !printer.is_json() && args.wait.is_none() {
                 printer.suggest(format_args!("windlass {} --wait 30s", subject.acquire));
             }
             Ok(Exit::NO)

@@ -13,6 +13,7 @@ mod status;
 mod watch;
 
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
@@ -26,7 +27,7 @@ use self::watch::{CutShort, Watch};
 use crate::args::{JobArgs, OnLost};
 use crate::child::{self, Signals, SpawnError};
 use crate::exit::Exit;
-use crate::failure::{Advice, Failure};
+use crate::failure::{Advice, Failure, quoted};
 use crate::printer::Printer;
 
 /// How long giving back what is lost anyway may hold us up.
@@ -73,7 +74,7 @@ impl Job<'_> {
         }
         let running = match command.spawn().await {
             Ok(running) => running,
-            Err(error) => return Err(not_started(self.command, &error)),
+            Err(error) => return Err(not_started(self.command, self.args.shell, &error)),
         };
         status.tell(&Event::Started { pid: running.pid() });
         let watch = Watch {
@@ -172,17 +173,21 @@ impl Job<'_> {
 }
 
 /// Says why a command could not be run.
-fn not_started(command: &[OsString], error: &SpawnError) -> Failure {
+fn not_started(command: &[OsString], shell: bool, error: &SpawnError) -> Failure {
     let program = command.first().map(|word| word.to_string_lossy());
-    let program = program.unwrap_or_default();
+    let program = match shell {
+        true => "sh".into(),
+        false => program.unwrap_or_default(),
+    };
     let advice = match error {
+        SpawnError::NotFound if shell => {
+            Advice::Hint("--shell needs sh, which is looked for in PATH".into())
+        }
         SpawnError::NotFound if program.contains(' ') => {
             Advice::Hint("one text with spaces in it is run by a shell only with --shell".into())
         }
         SpawnError::NotFound => Advice::Hint("check the spelling, and PATH".into()),
-        SpawnError::NotExecutable(_) => Advice::Try(format!(
-            "chmod +x {program}, or put its interpreter in front of it"
-        )),
+        SpawnError::NotExecutable(_) => not_executable(&program),
         SpawnError::Interrupted(_) => Advice::Hint("nothing was run".into()),
         SpawnError::Other(_) => Advice::Hint("run it again with -v to see more".into()),
     };
@@ -190,6 +195,24 @@ fn not_started(command: &[OsString], error: &SpawnError) -> Failure {
         message: format!("cannot run {program}: {error}"),
         advice,
         exit: Exit::from(error),
+    }
+}
+
+/// What helps depends on what the file is.
+fn not_executable(program: &str) -> Advice {
+    let file = std::fs::metadata(program).ok();
+    match file {
+        Some(file) if file.is_dir() => {
+            Advice::Hint("this is a folder; name a program in it".into())
+        }
+        Some(file) if file.permissions().mode() & 0o111 == 0 => Advice::Try(format!(
+            "chmod +x {}, or put its interpreter in front of it",
+            quoted(program)
+        )),
+        _ => Advice::Hint(
+            "if it is a script, put its interpreter in front of it; if not, it may be for another machine"
+                .into(),
+        ),
     }
 }
 

@@ -107,7 +107,7 @@ async fn run(
         Err(error) => {
             // Nothing was run, so nothing was done.
             guard.forget().await?;
-            return Err(not_started(&args.command, &error));
+            return Err(not_started(&args.command, args.shell, &error));
         }
     };
     let output = copy_out(reader, printer.clone());
