@@ -19,6 +19,8 @@ pub(crate) enum Advice {
     Hint(String),
     /// Something to type.
     Try(String),
+    /// To have a look at the store.
+    Doctor,
 }
 
 impl Failure {
@@ -41,6 +43,19 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// The same, as the doctor has to say it: one does not send a patient to oneself.
+    pub(crate) fn of_doctor(self) -> Failure {
+        match self.advice {
+            Advice::Doctor => Failure {
+                advice: Advice::Hint("check the URL of the store, and that the store runs".into()),
+                ..self
+            },
+            _ => self,
+        }
+    }
+}
+
 impl From<windlass::Error> for Failure {
     fn from(error: windlass::Error) -> Failure {
         let advice = match error.hint() {
@@ -59,7 +74,7 @@ impl From<windlass::Error> for Failure {
 fn fallback(error: &windlass::Error) -> Advice {
     match (error.kind(), error.name()) {
         (ErrorKind::Unreachable | ErrorKind::OutcomeUnknown | ErrorKind::Store, _) => {
-            Advice::Try("windlass doctor".into())
+            Advice::Doctor
         }
         (ErrorKind::WaitElapsed | ErrorKind::Lost, Some(name)) => {
             Advice::Try(format!("windlass lock ls {}", quoted(name)))

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::args::Global;
 use crate::exit::Exit;
 use crate::failure::{Advice, Failure};
+use crate::store;
 
 /// Writes for people or for programs, as asked.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct Printer {
     verbose: bool,
     colour_out: bool,
     colour_err: bool,
+    /// How to have a look at the store that was meant.
+    doctor: String,
     /// Why an answer could not be written, once one could not.
     unwritten: Arc<OnceLock<io::Error>>,
 }
@@ -55,6 +58,7 @@ impl Printer {
             verbose: global.verbose > 0,
             colour_out: wants_colour(&io::stdout()),
             colour_err: wants_colour(&io::stderr()),
+            doctor: store::doctor(global),
             unwritten: Arc::default(),
         }
     }
@@ -172,6 +176,7 @@ impl Printer {
         let (label, text) = match &failure.advice {
             Advice::Hint(text) => ("  hint:", text),
             Advice::Try(text) => ("  try:", text),
+            Advice::Doctor => ("  try:", &self.doctor),
         };
         let label = paint(self.colour_err, Tone::Faint, label);
         self.err(format_args!("{label} {text}"));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use windlass::{Coordinator, DEFAULT_CALL_TIMEOUT, Options};
 
 use crate::args::Global;
-use crate::failure::{Advice, Failure};
+use crate::failure::{Advice, Failure, quoted};
 
 /// No shorter: a busy disk or a connection over some distance needs that long at times.
 const SHORTEST_CALL: Duration = Duration::from_millis(250);
@@ -41,6 +41,17 @@ pub(crate) fn url(global: &Global) -> Result<String, Failure> {
     match given(&global.store) {
         Some(url) => Ok(url.to_owned()),
         None => default_url(),
+    }
+}
+
+/// What to type to have a look at the store that is meant. A URL that may hold a password is not repeated.
+pub(crate) fn doctor(global: &Global) -> String {
+    let inherited = std::env::var("WINDLASS_STORE").ok();
+    match given(&global.store) {
+        Some(url) if inherited.as_deref() == Some(url) => "windlass doctor".into(),
+        Some(url) if url.contains(['@', '?']) => "windlass doctor, with the same --store".into(),
+        Some(url) => format!("windlass doctor --store {}", quoted(url)),
+        None => "windlass doctor".into(),
     }
 }
 

@@ -236,7 +236,9 @@ fn the_doctor_looks_at_the_store() {
         let topic = |name: &str| findings.iter().find(|f| f["topic"] == name).unwrap();
         assert_eq!(topic("kind")["message"], kind);
         assert_eq!(topic("kind")["severity"], "ok");
+        assert_eq!(topic("locking")["severity"], "ok");
         assert!(bed.run(&["doctor"]).out.contains(kind));
+        assert_eq!(bed.json(&["lock", "ls"]).out, "", "it was given back");
     }
 }
 
@@ -256,6 +258,64 @@ fn a_store_that_locks_cannot_rely_on_is_a_problem() {
         .collect();
     assert_eq!(problems.len(), 1);
     assert_eq!(problems[0]["topic"], "eviction");
+}
+
+#[test]
+fn a_store_where_no_lock_can_be_taken_is_a_problem() {
+    let bed = Bed::redis();
+    let server = bed.server();
+    for (before, after, why) in [
+        (
+            &["CONFIG", "SET", "maxmemory", "1"][..],
+            &["CONFIG", "SET", "maxmemory", "0"][..],
+            "out of memory",
+        ),
+        (
+            &["ACL", "SETUSER", "default", "-eval", "-evalsha"],
+            &["ACL", "SETUSER", "default", "+@all"],
+            "no permission",
+        ),
+    ] {
+        server.command(before).unwrap();
+        let done = bed.json(&["doctor"]);
+        server.command(after).unwrap();
+        assert_eq!(done.code, 75, "{done:?}");
+        let findings = done.objects();
+        let locking = findings.iter().find(|f| f["topic"] == "locking").unwrap();
+        assert_eq!(locking["severity"], "problem");
+        let message = locking["message"].as_str().unwrap();
+        assert!(message.starts_with("no lock can be taken: "), "{message}");
+        assert!(
+            message.to_lowercase().contains(&why.to_lowercase()),
+            "{message}"
+        );
+    }
+    assert_eq!(bed.run(&["doctor"]).code, 0);
+}
+
+#[test]
+fn nobody_is_sent_to_the_doctor_by_the_doctor() {
+    let bed = Bed::file();
+    assert_eq!(bed.run(&["lock", "show", "x"]).code, 0);
+    // What is left of a database is damage that has no advice of its own.
+    let torn = std::fs::read(bed.path("locks.db")).unwrap()[..100].to_vec();
+    std::fs::write(bed.path("torn.db"), torn).unwrap();
+    let store = format!("file:{}", bed.path("torn.db").display());
+    let doctor = bed.run(&["doctor", "--store", &store]);
+    assert_eq!(doctor.code, 125, "{doctor:?}");
+    assert!(doctor.err.contains("hint:"), "{doctor:?}");
+    assert!(!doctor.err.contains("try: windlass doctor"), "{doctor:?}");
+    let other = bed.run(&["lock", "show", "x", "--store", &store]);
+    let advice = format!("try: windlass doctor --store {store}");
+    assert!(other.err.contains(&advice), "{other:?}");
+    let by_variable = Done::of(
+        bed.command(&["lock", "show", "x"])
+            .env("WINDLASS_STORE", &store),
+    );
+    assert!(
+        by_variable.err.ends_with("try: windlass doctor\n"),
+        "{by_variable:?}"
+    );
 }
 
 #[test]
@@ -314,6 +374,9 @@ fn a_key_of_another_kind_is_left_alone() {
 fn a_foreign_lock_without_an_end_can_be_healed() {
     let bed = Bed::redis();
     bed.server().command(&["SET", "old", "crashed"]).unwrap();
+    let told = bed.run(&["lock", "acquire", "old"]);
+    assert!(told.err.contains("--heal"), "{told:?}");
+    assert!(!told.err.contains("--wait"), "{told:?}");
     let busy = bed.json(&["lock", "acquire", "old"]);
     assert_eq!(busy.code, 75);
     assert!(busy.object()["remaining_ms"].is_null());

@@ -54,7 +54,9 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
         Command::Once(args) => holding::once(args, global, printer).await,
         Command::Seen(args) => seen::seen(args, global, printer).await,
         Command::Topic(command) => topic::topic(command, global, printer).await,
-        Command::Doctor => doctor::doctor(global, printer).await,
+        Command::Doctor => doctor::doctor(global, printer)
+            .await
+            .map_err(Failure::of_doctor),
         Command::Bench(args) => bench::bench(&args, &store::url(global)?, printer).await,
         Command::Demo(command) => demo::demo(command, global, printer).await,
         Command::Completions(args) => Ok(completions::completions(&args, printer)),

@@ -101,7 +101,7 @@ fn client(url: &str) -> Result<redis::Client, Failure> {
 pub(in crate::commands) fn failure(error: redis::RedisError) -> Failure {
     Failure {
         message: format!("the bare client failed: {error}"),
-        advice: Advice::Try("windlass doctor".into()),
+        advice: Advice::Doctor,
         exit: Exit::UNREACHABLE,
     }
 }
