@@ -88,3 +88,16 @@ fn those_who_wait_leave_the_line() {
     let left = bed.json(&["lock", "ls", "windlass-bench:*"]);
     assert_eq!(left.out, "", "{left:?}");
 }
+
+#[test]
+fn a_filter_is_filled_by_as_many_tasks_as_asked() {
+    for bed in Bed::each() {
+        let done = bed.json(&[
+            "-q", "bench", "bloom", "--items", "2000", "--batch", "100", "--tasks", "3",
+        ]);
+        assert_eq!(done.code, 0, "{done:?}");
+        let answer = done.object();
+        assert_eq!(answer["tasks"], 3);
+        assert!(answer["ops_per_s"].as_f64().unwrap() > 0.0);
+    }
+}

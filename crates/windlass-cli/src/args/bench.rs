@@ -123,7 +123,7 @@ pub(crate) struct LimitArgs {
 #[derive(Args, Debug)]
 pub(crate) struct WaitersArgs {
     /// How many processes wait
-    #[arg(long, value_name = "N", default_value_t = 50,
+    #[arg(long, visible_alias = "tasks", value_name = "N", default_value_t = 50,
           value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) processes: u32,
 
@@ -143,6 +143,11 @@ pub(crate) struct BloomArgs {
     #[arg(long, value_name = "N", default_value_t = 10_000,
           value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) batch: u64,
+
+    /// How many tasks insert at once
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) tasks: u32,
 
     /// The error rate asked for
     #[arg(long, value_name = "P", default_value_t = 0.01)]

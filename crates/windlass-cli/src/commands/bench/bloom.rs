@@ -3,12 +3,13 @@
 //! The other side is a script that sets one bit after the other, called once for each item; as many items
 //! travel at once as in our batches. It hashes as we do, and tells nothing of what was new.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
 use redis::Pipeline;
 use redis::aio::MultiplexedConnection;
 use serde::Serialize;
+use tokio::task::JoinSet;
 use windlass::bloom::{Digest, Shape};
 use windlass::{BloomFilter, ErrorKind};
 
@@ -17,7 +18,7 @@ use super::server::Server;
 use super::show::{Progress, Table, bars, maybe, short};
 use super::traces::Traces;
 use super::turns::PAIRS;
-use super::{bare, unique_prefix};
+use super::{bare, broken, unique_prefix};
 use crate::args::BloomArgs;
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -101,11 +102,11 @@ pub(super) async fn bloom(
             progress.now(format_args!("{side}: from item {}", range.start));
             let batches = batches(range.clone(), args.batch);
             if our_turn {
-                let insert = insert(&filter, batches, &mut latencies);
+                let insert = insert(&filter, batches, args.tasks, &mut latencies);
                 ours.push(measured(server, &range, insert).await?);
             } else if let Some((connection, server)) = &redis {
-                let shape = &filter.plan().shape;
-                let set = set_bits(connection, &key, shape, batches);
+                let shape = filter.plan().shape;
+                let set = set_bits(connection, &key, shape, batches, args.tasks);
                 theirs.push(measured(Some(server), &range, set).await?);
             }
         }
@@ -157,13 +158,26 @@ async fn measured(
 
 async fn insert(
     filter: &BloomFilter,
-    batches: impl Iterator<Item = Vec<String>>,
+    batches: impl Iterator<Item = Vec<String>> + Send + 'static,
+    tasks: u32,
     latencies: &mut Latencies,
 ) -> Result<(), Failure> {
-    for batch in batches {
-        let start = Instant::now();
-        filter.insert_all(&batch).await?;
-        latencies.record(start.elapsed());
+    let batches = Arc::new(Mutex::new(batches));
+    let mut running = JoinSet::new();
+    for _ in 0..tasks {
+        let (filter, batches) = (filter.clone(), Arc::clone(&batches));
+        running.spawn(async move {
+            let mut latencies = Latencies::new();
+            while let Some(batch) = next(&batches) {
+                let start = Instant::now();
+                filter.insert_all(&batch).await?;
+                latencies.record(start.elapsed());
+            }
+            Ok::<_, Failure>(latencies)
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        latencies.merge(&ended.map_err(broken)??);
     }
     Ok(())
 }
@@ -171,30 +185,54 @@ async fn insert(
 async fn set_bits(
     connection: &MultiplexedConnection,
     key: &str,
-    shape: &Shape,
-    batches: impl Iterator<Item = Vec<String>>,
+    shape: Shape,
+    batches: impl Iterator<Item = Vec<String>> + Send + 'static,
+    tasks: u32,
 ) -> Result<(), Failure> {
     let mut connection = connection.clone();
     let load = SET_BITS.prepare_invoke();
     load.load_async(&mut connection)
         .await
         .map_err(bare::failure)?;
-    for batch in batches {
-        let mut pipeline = Pipeline::new();
-        for item in &batch {
-            let command = pipeline.cmd("EVALSHA");
-            command.arg(SET_BITS.get_hash()).arg(1).arg(key);
-            for offset in Digest::of(item.as_bytes()).offsets(shape) {
-                command.arg(offset);
+    let batches = Arc::new(Mutex::new(batches));
+    let mut running = JoinSet::new();
+    for _ in 0..tasks {
+        let (mut connection, key) = (connection.clone(), key.to_owned());
+        let batches = Arc::clone(&batches);
+        running.spawn(async move {
+            while let Some(batch) = next(&batches) {
+                let pipeline = bits_of(&batch, &key, &shape);
+                let set = pipeline.query_async::<()>(&mut connection).await;
+                set.map_err(bare::failure)?;
             }
-            command.ignore();
-        }
-        pipeline
-            .query_async::<()>(&mut connection)
-            .await
-            .map_err(bare::failure)?;
+            Ok::<_, Failure>(())
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        ended.map_err(broken)??;
     }
     Ok(())
+}
+
+fn bits_of(batch: &[String], key: &str, shape: &Shape) -> Pipeline {
+    let mut pipeline = Pipeline::new();
+    for item in batch {
+        let command = pipeline.cmd("EVALSHA");
+        command.arg(SET_BITS.get_hash()).arg(1).arg(key);
+        for offset in Digest::of(item.as_bytes()).offsets(shape) {
+            command.arg(offset);
+        }
+        command.ignore();
+    }
+    pipeline
+}
+
+/// The next batch that no other task has taken.
+fn next<T>(batches: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
+    batches
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .next()
 }
 
 async fn sum_up(
@@ -219,7 +257,7 @@ async fn sum_up(
     Ok(Answer {
         workload: "bloom",
         store,
-        tasks: 1,
+        tasks: args.tasks,
         items: args.items,
         batch: args.batch,
         ops_per_s: middle(ours, |rate| Some(rate.0)).unwrap_or_default(),
