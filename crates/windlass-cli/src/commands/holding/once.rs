@@ -138,6 +138,12 @@ async fn run(
                 return Ok(Exit::from(ended));
             }
             guard.finish(&pack(ended, output.as_deref())).await?;
+            if output.is_none() {
+                printer.warn(format_args!(
+                    "what {} printed cannot be kept: a repeat will not print it",
+                    args.key
+                ));
+            }
             Ok(Exit::from(ended))
         }
         // It did not come to its own end: the next one runs it again.
