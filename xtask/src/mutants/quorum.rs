@@ -313,8 +313,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a server under two names has one vote (quorum)",
         file: "backend/quorum/node.rs",
-        from: "other.run().as_ref() == Some(&run)",
-        to: "other.run().as_ref() == Some(&run) && run.is_empty()",
+        from: "its == run && over",
+        to: "its == run && run.is_empty() && over",
         caught_by: &[
             "--test",
             "redlock_options",
@@ -351,5 +351,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         from: "keep: keep.max(left),",
         to: "keep: keep.min(keep.max(left)),",
         caught_by: &["--lib", "what_takes_the_place_of_a_value_outlives_it"],
+    },
+    Mutant {
+        breaks: "what gives several locks back comes after what asked for them (quorum)",
+        file: "backend/redis/vote/mod.rs",
+        from: "redis.acquire_all_locks(asks, Draws::Never)",
+        to: "redis.acquire_all_locks(asks, Draws::Surely)",
+        caught_by: &[
+            "--lib",
+            "several_locks_are_asked_for_at_once_by_whoever_has_done_much_already",
+        ],
     },
 ];

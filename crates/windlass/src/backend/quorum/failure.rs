@@ -34,6 +34,13 @@ impl Failures {
         self.0.iter().map(told)
     }
 
+    /// One to which this advice applies, and why.
+    pub(super) fn advised(&self, hint: &str) -> Option<(usize, String)> {
+        let mut each = self.0.iter();
+        let (node, error) = each.find(|(_, error)| error.hint() == Some(hint))?;
+        Some((*node, error.reason()))
+    }
+
     /// Whether one of them may have done what was asked all the same.
     fn any_unsure(&self) -> bool {
         self.0.iter().any(|(_, error)| error.may_have_happened())

@@ -189,9 +189,11 @@ impl Shared {
             let (node, shared) = (Arc::clone(node), Arc::clone(self));
             Box::pin(async move {
                 node.voter.standing().await?;
-                // A node without a vote is named when it is asked to vote.
-                let _ = node.clear(&shared).await;
-                Ok(())
+                // A node without a vote is named when it is asked to vote, unless it can never have one.
+                match node.clear(&shared).await {
+                    Err(e) if e.hint() == Some(node::SAME_SERVER) => Err(e),
+                    _ => Ok(()),
+                }
             })
         };
         let mut round = Round::new(self.nodes.iter().map(greet));
@@ -209,14 +211,9 @@ impl Shared {
         });
         self.clock.within(2 * self.node_timeout, heard).await;
         failures.silent(round.silent());
-        for node in &self.nodes {
-            if let Some(other) = self.same_server(node) {
-                let twice = format!(
-                    "{} and {other} are the same server: a node has one vote",
-                    node.name
-                );
-                return Err(Error::invalid("connect", twice).with_hint(node::SAME_SERVER));
-            }
+        if let Some((node, why)) = failures.advised(node::SAME_SERVER) {
+            let message = format!("{}: {why}", self.nodes[node].name);
+            return Err(Error::invalid("connect", message).with_hint(node::SAME_SERVER));
         }
         match met >= self.majority {
             true => Ok(()),

@@ -32,8 +32,8 @@ pub(super) struct Node {
     checking: tokio::sync::Mutex<Option<Barred>>,
     /// Whether it is durable, and how long it had been up at that moment, when it was last asked.
     memory: Mutex<Option<(bool, Duration, Moment)>>,
-    /// Which run of which server it was when it was last asked: no other has the same.
-    run: Mutex<Option<String>>,
+    /// Which run of which server it was over which connection, when it was last asked: no other has the same.
+    run: Mutex<Option<(String, u64)>>,
     debts: Mutex<VecDeque<Debt>>,
     /// It failed or was late, and has not answered in time since.
     doubted: AtomicBool,
@@ -181,8 +181,10 @@ impl Node {
         *self.memory.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((standing.durable, up, now));
         // Written down before the others' are looked at: of two that ask at once, one at least sees the other.
-        *self.run() = Some(standing.run.clone());
+        *self.run() = Some((standing.run.clone(), connection));
         if let Some(other) = shared.same_server(self) {
+            // Under the other name it has a vote.
+            *self.run() = None;
             let twice = format!("it is the same server as {other}, and a server has one vote");
             return Err(no_vote(&twice).with_hint(SAME_SERVER));
         }
@@ -207,7 +209,7 @@ impl Node {
         Ok(connection)
     }
 
-    fn run(&self) -> MutexGuard<'_, Option<String>> {
+    fn run(&self) -> MutexGuard<'_, Option<(String, u64)>> {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -280,9 +282,14 @@ impl Node {
 impl Shared {
     /// Another member that is the same server, under another name.
     pub(super) fn same_server(&self, node: &Node) -> Option<&str> {
-        let run = node.run().clone()?;
+        let (run, _) = node.run().clone()?;
         let others = self.nodes.iter().filter(|other| other.name != node.name);
-        let mut same = others.filter(|other| other.run().as_ref() == Some(&run));
+        // Over an earlier connection it may have been another server's name.
+        let is_same = |other: &&Arc<Node>| {
+            let known = other.run().clone();
+            known.is_some_and(|(its, over)| its == run && over == other.voter.connection())
+        };
+        let mut same = others.filter(is_same);
         same.next().map(|other| other.name.as_str())
     }
 }

@@ -187,6 +187,8 @@ impl Shared {
                 news,
                 floor: highest.max(number),
             };
+            // Of what was half written, some may have heard and looked too early.
+            let unheard = maybe || matches!(found, Some((_, false)));
             let accept = match (next, found) {
                 (
                     Next::Becomes {
@@ -196,7 +198,7 @@ impl Shared {
                         highest,
                     },
                     _,
-                ) => becomes(value.into(), keep, news, highest),
+                ) => becomes(value.into(), keep, news || unheard, highest),
                 (Next::Same, None | Some((_, true))) => {
                     self.let_go(register, who);
                     return Ok(answer);
@@ -204,7 +206,7 @@ impl Shared {
                 // Whoever wrote it may have died half-way: what is answered must not vanish again.
                 (Next::Same, Some((kept, false))) => {
                     let Found { value, left } = heard.found(kept);
-                    becomes(value, left.max(Duration::from_millis(1)), false, number)
+                    becomes(value, left.max(Duration::from_millis(1)), true, number)
                 }
             };
             self.saw(accept.floor);

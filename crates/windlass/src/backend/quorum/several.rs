@@ -1,7 +1,9 @@
 //! Several locks at once.
 
+use std::future::poll_fn;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::task::Poll;
 
 use super::node::Node;
 use super::{Failures, Over, Quorum, Round, Shared};
@@ -22,16 +24,13 @@ impl Quorum {
         let over = Over::default();
         let question = |node: &Arc<Node>| -> Pending<'static, AcquiredAll> {
             let asks = asks.clone();
-            node.ask(&shared, &over, move |voter| {
-                let store = voter.store().claims();
-                Box::pin(async move { store.acquire_all(asks).await })
-            })
+            node.ask(&shared, &over, move |voter| voter.vote_for_all(asks))
         };
         let mut round = Round::new(shared.nodes.iter().map(question));
         let mut granted: Vec<Vec<Fence>> = Vec::new();
         let (mut busy, mut failures) = (Vec::new(), Failures::default());
         let majority = shared.majority;
-        let heard = round.hear(|node, answer| {
+        let mut take = |node, answer| {
             match answer {
                 Ok(AcquiredAll::Granted(numbers)) => granted.push(numbers),
                 Ok(AcquiredAll::Busy { which, holder }) => busy.push((which, holder)),
@@ -48,8 +47,14 @@ impl Quorum {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
-        });
-        shared.clock.within(limit, heard).await;
+        };
+        // All of it on its way before anything else is waited for.
+        poll_fn(|cx| {
+            round.begin(cx, |node, answer| drop(take(node, answer)));
+            Poll::Ready(())
+        })
+        .await;
+        shared.clock.within(limit, round.hear(&mut take)).await;
         failures.silent(round.silent());
         shared.finish(round, &over, limit);
         let give_back = || {

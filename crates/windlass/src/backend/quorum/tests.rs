@@ -38,7 +38,11 @@ impl Claimant {
     }
 
     pub(super) async fn ask(&self, if_held: IfHeld) -> Acquired {
-        let ask = Ask {
+        self.store.acquire(self.asks(if_held)).await.unwrap()
+    }
+
+    fn asks(&self, if_held: IfHeld) -> Ask {
+        Ask {
             kind: self.kind,
             name: Claimant::name(),
             owner: self.owner.clone(),
@@ -51,8 +55,7 @@ impl Claimant {
             again: false,
             renewed: true,
             wake: self.wake,
-        };
-        self.store.acquire(ask).await.unwrap()
+        }
     }
 
     pub(super) async fn is_granted(&self) -> Fence {
@@ -232,4 +235,28 @@ async fn what_a_cancelled_release_did_not_reach_is_given_back_later() {
     bed.proxies.iter().for_each(FaultProxy::heal);
     let gone = eventually(Duration::from_secs(20), || async { !(0..3).any(has_it) });
     assert!(gone.await, "long before the ttl of {TTL:?} is over");
+}
+
+/// What gives it back comes after it, so it must be on its way as soon as it is asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_locks_are_asked_for_at_once_by_whoever_has_done_much_already() {
+    let bed = Bed::open().await;
+    let store = bed.quorum.claims();
+    let claimant = bed.claimant(Kind::Lock, "all", 1);
+    let mut all = store.acquire_all(vec![claimant.asks(IfHeld::Answer)]);
+    std::future::poll_fn(|cx| {
+        // All that a task may do at a stretch.
+        while std::pin::pin!(tokio::task::consume_budget())
+            .poll(cx)
+            .is_ready()
+        {}
+        assert!(all.as_mut().poll(cx).is_pending());
+        std::task::Poll::Ready(())
+    })
+    .await;
+    // Nobody looks at it any more.
+    let has_it = |node: usize| bed.has_it(node);
+    let asked = eventually(Duration::from_secs(20), || async { (0..3).all(has_it) });
+    assert!(asked.await, "it never left");
+    drop(all);
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Acquired, Ask, Backend, Channel, Holder, Kind, Pending, Released, Renewal, Renewed, WakeAddress,
+    Acquired, AcquiredAll, Ask, Backend, Channel, Holder, Kind, Pending, Released, Renewal,
+    Renewed, WakeAddress,
 };
 use crate::error::Result;
 use crate::lease::{Fence, Owner};
@@ -39,6 +40,10 @@ pub(crate) trait Voter: Send + Sync + fmt::Debug {
     /// The same for several locks, each by itself; they travel together. Each is on its way when this returns. One
     /// answer for each, in order.
     fn vote_together(&self, asks: Vec<(Ask, Fence)>) -> Pending<'static, Vec<Result<Acquired>>>;
+
+    /// Grants several locks at once, or none of them. Sent by the first poll, so that what gives it back comes
+    /// after it.
+    fn vote_for_all(&self, asks: Vec<Ask>) -> Pending<'static, AcquiredAll>;
 
     /// Keeps a claim alive, and draws a number for it if it is held here.
     fn confirm(&self, claim: &Renewal, proposal: Fence) -> Pending<'static, Confirmed>;

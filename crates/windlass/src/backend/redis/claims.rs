@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::reign::Draws;
 use super::{Redis, keys};
 use crate::backend::{
     Acknowledged, Acquired, AcquiredAll, Ask, ClaimStore, Holder, Kind, Occupancy, Pending,
@@ -32,7 +33,7 @@ impl ClaimStore for Redis {
     }
 
     fn acquire_all(&self, asks: Vec<Ask>) -> Pending<'_, AcquiredAll> {
-        Box::pin(self.acquire_all_locks(asks))
+        Box::pin(self.acquire_all_locks(asks, Draws::Surely))
     }
 
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>> {

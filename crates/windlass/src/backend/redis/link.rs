@@ -251,6 +251,7 @@ impl Link {
                 hint: "connect to the primary",
             }));
         }
+        let generation = live.assured.generation();
         if let Some(reign) = &live.reign {
             let raise = reign.raise(fences, mark);
             match self.send_over(live.clone(), &raise).await {
@@ -260,7 +261,7 @@ impl Link {
                 Err(failure) => return Err(failure),
             }
         }
-        live.assured.set(slot);
+        live.assured.set(slot, generation);
         Ok(())
     }
 
@@ -270,6 +271,13 @@ impl Link {
         question.arg("INFO");
         let info: String = self.query(&question).await.ok()?;
         dialler::epoch_of(&info)
+    }
+
+    /// The slot has left this server or has come to it.
+    pub(super) fn slot_moved(&self, slot: u16) {
+        if let Some(live) = self.current() {
+            live.assured.clear(slot);
+        }
     }
 
     /// Slots may have left this server and come back, unseen.
@@ -309,38 +317,15 @@ impl Link {
         if let Some(live) = self.current() {
             return Ok(live);
         }
-        let number = self.dialled.fetch_add(1, Ordering::Relaxed) + 1;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.call_timeout))
-            .set_response_timeout(Some(self.call_timeout))
-            .set_push_sender(Ear {
-                link: Arc::downgrade(self),
-                number,
-            });
-        self.hearsay.begin();
-        let (mut connection, mut greeting) = self.dialler.connect(&config).await?;
-        if self.was_replaced(&greeting) {
-            // Sentinels name the next one now. Once: if they go on changing their minds, they are watched.
-            self.hearsay.begin();
-            (connection, greeting) = self.dialler.connect(&config).await?;
-        }
-        if self.listens {
-            let channels = self.listeners.channels();
-            let mine = std::iter::once(&*self.channel);
-            for channel in mine.chain(channels.iter().map(|c| &**c)) {
-                let subscribed = connection.subscribe(channel).await;
-                subscribed.map_err(Failure::Unsent)?;
-            }
-        }
-        let live = Live {
-            connection,
-            number,
-            was_replica: greeting.is_replica(),
-            reign: greeting.reign,
-            assured: Arc::new(Assured::new()),
-            appointed: greeting.appointed,
+        // Sentinels may name another one meanwhile. Once: if they go on changing their minds, they are watched.
+        let live = match self.dial_anew(false).await? {
+            Some(live) => live,
+            None => match self.dial_anew(true).await? {
+                Some(live) => live,
+                None => return Err(Failure::Unsent((redis::ErrorKind::Io, "shut down").into())),
+            },
         };
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(live.clone());
+        let number = live.number;
         if number > 1 && self.listens {
             // Whatever was published while nobody listened is gone.
             self.has_missed();
@@ -352,6 +337,44 @@ impl Link {
     fn was_replaced(&self, greeting: &Greeting) -> bool {
         let appointed = greeting.appointed.as_ref();
         appointed.is_some_and(|ours| self.hearsay.contradicts(ours))
+    }
+
+    /// Makes a connection the present one; `None` if it is to a master that was replaced while it was dialled,
+    /// unless it is taken `anyway`.
+    async fn dial_anew(self: &Arc<Link>, anyway: bool) -> Result<Option<Live>, Failure> {
+        let number = self.dialled.fetch_add(1, Ordering::Relaxed) + 1;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.call_timeout))
+            .set_response_timeout(Some(self.call_timeout))
+            .set_push_sender(Ear {
+                link: Arc::downgrade(self),
+                number,
+            });
+        self.hearsay.begin();
+        let (mut connection, greeting) = self.dialler.connect(&config).await?;
+        if self.listens {
+            let channels = self.listeners.channels();
+            let mine = std::iter::once(&*self.channel);
+            for channel in mine.chain(channels.iter().map(|c| &**c)) {
+                let subscribed = connection.subscribe(channel).await;
+                subscribed.map_err(Failure::Unsent)?;
+            }
+        }
+        // What is heard from now on finds this connection, and what was heard before is looked at here.
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if !anyway && self.was_replaced(&greeting) {
+            return Ok(None);
+        }
+        let live = Live {
+            connection,
+            number,
+            was_replica: greeting.is_replica(),
+            reign: greeting.reign,
+            assured: Arc::new(Assured::new()),
+            appointed: greeting.appointed,
+        };
+        *current = Some(live.clone());
+        Ok(Some(live))
     }
 
     fn current(&self) -> Option<Live> {

@@ -131,7 +131,11 @@ impl Redis {
         }
     }
 
-    pub(super) async fn acquire_all_locks(&self, asks: Vec<Ask>) -> Result<AcquiredAll> {
+    pub(super) async fn acquire_all_locks(
+        &self,
+        asks: Vec<Ask>,
+        draws: Draws,
+    ) -> Result<AcquiredAll> {
         let Some(first) = asks.first() else {
             return Ok(AcquiredAll::Granted(Vec::new()));
         };
@@ -153,7 +157,7 @@ impl Redis {
         }
         let decide = async || {
             self.link
-                .decide(&first.name, &command, Draws::Surely, &|| true)
+                .decide(&first.name, &command, draws, &|| true)
                 .await
         };
         let answer = match decide().await {

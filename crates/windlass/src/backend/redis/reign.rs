@@ -77,28 +77,53 @@ pub(super) enum Draws {
 
 /// For which counters that was made sure, over one connection.
 #[derive(Debug)]
-pub(super) struct Assured(Box<[AtomicU64]>);
+pub(super) struct Assured {
+    slots: Box<[AtomicU64]>,
+    /// How often something was taken back: what was being made sure of at that time is not.
+    generation: AtomicU64,
+}
 
 impl Assured {
     pub(super) fn new() -> Assured {
         let words = usize::from(SLOTS) / 64;
-        Assured((0..words).map(|_| AtomicU64::new(0)).collect())
+        Assured {
+            slots: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            generation: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn has(&self, slot: u16) -> bool {
         let (word, bit) = place(slot);
-        self.0[word].load(Ordering::Acquire) & bit != 0
+        self.slots[word].load(Ordering::Acquire) & bit != 0
     }
 
-    pub(super) fn set(&self, slot: u16) {
+    /// To be asked for before it is made sure.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    /// It was made sure, unless something was taken back since.
+    pub(super) fn set(&self, slot: u16, since: u64) {
         let (word, bit) = place(slot);
-        self.0[word].fetch_or(bit, Ordering::AcqRel);
+        self.slots[word].fetch_or(bit, Ordering::SeqCst);
+        // Looked at afterwards: whoever takes it back later finds it, whoever did before is seen here.
+        if self.generation() != since {
+            self.slots[word].fetch_and(!bit, Ordering::SeqCst);
+        }
+    }
+
+    /// It is elsewhere, or has come from there.
+    pub(super) fn clear(&self, slot: u16) {
+        let (word, bit) = place(slot);
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        self.slots[word].fetch_and(!bit, Ordering::SeqCst);
     }
 
     /// Any of them may have been elsewhere, and come back.
     pub(super) fn clear_all(&self) {
-        let words = self.0.iter();
-        words.for_each(|word| word.store(0, Ordering::Release));
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        let words = self.slots.iter();
+        words.for_each(|word| word.store(0, Ordering::SeqCst));
     }
 }
 
@@ -111,6 +136,25 @@ mod tests {
     use windlass_testkit::RedisServer;
 
     use super::*;
+
+    #[test]
+    fn what_was_taken_back_while_it_was_made_sure_is_not_sure() {
+        let assured = Assured::new();
+        let since = assured.generation();
+        assured.set(7, since);
+        assert!(assured.has(7) && !assured.has(8));
+        assured.clear(8);
+        assert!(assured.has(7));
+        // The answer to a raise of before arrives late.
+        for take_back in [|a: &Assured| a.clear(7), Assured::clear_all] {
+            let since = assured.generation();
+            take_back(&assured);
+            assured.set(7, since);
+            assert!(!assured.has(7));
+        }
+        assured.set(7, assured.generation());
+        assert!(assured.has(7));
+    }
 
     /// What a copy of the data has: the counter, and whose it was.
     type Copy = (String, String);
@@ -251,7 +295,7 @@ mod tests {
         let assured = Assured::new();
         for slot in [0, 63, 64, SLOTS - 1] {
             assert!(!assured.has(slot));
-            assured.set(slot);
+            assured.set(slot, assured.generation());
             assert!(assured.has(slot));
         }
         assert!(!assured.has(1) && !assured.has(65));

@@ -73,7 +73,11 @@ impl Hearsay {
     }
 
     fn add(&self, address: Address, age: Option<(u64, bool)>) {
-        self.heard().push((address, age));
+        let mut heard = self.heard();
+        // Nobody may dial for a long time, and the same is said again and again.
+        if !heard.contains(&(address.clone(), age)) {
+            heard.push((address, age));
+        }
     }
 
     /// Whether somebody else has been made the master since that one.
@@ -343,10 +347,10 @@ impl AsyncPushSender for Ear {
             && let Some(Value::BulkString(text)) = info.data.get(1)
             && let Some(new) = switched_to(&String::from_utf8_lossy(text), &self.1)
         {
-            match link.appointed() {
-                Some(ours) if ours.address != new => link.leave(),
-                Some(_) => {}
-                None => link.hearsay().add(new, None),
+            // Before the look at whom we have: whoever is about to be taken is compared with it.
+            link.hearsay().add(new.clone(), None);
+            if link.appointed().is_some_and(|ours| ours.address != new) {
+                link.leave();
             }
         }
         Ok(())
@@ -406,10 +410,9 @@ async fn watch_one(sentinels: Arc<Sentinels>, which: usize, link: Weak<Link>) {
                 let known = look(&mut connection, &sentinels.service).await?;
                 let now = known.appointed();
                 if let Some(link) = link.upgrade() {
-                    match link.appointed() {
-                        Some(ours) if now.replaces(&ours) => link.leave(),
-                        Some(_) => {}
-                        None => link.hearsay().add(now.address, Some(now.age)),
+                    link.hearsay().add(now.address.clone(), Some(now.age));
+                    if link.appointed().is_some_and(|ours| now.replaces(&ours)) {
+                        link.leave();
                     }
                 }
                 tokio::time::sleep(PAUSE).await;

@@ -25,6 +25,8 @@ pub(in crate::backend::etcd) struct Waiting {
     /// The key of the one of them that it is watched for: the first in line.
     first: String,
     created: i64,
+    /// The latest view that it was chosen by.
+    seen: i64,
     /// By key, or by the prefix if all is watched.
     watching: HashMap<Vec<u8>, Watching>,
     /// Somebody is looking, and shall look again.
@@ -38,10 +40,14 @@ impl Store {
     pub(super) fn watch_room(self: &Arc<Store>, chair: &Chair, wait: Wait, view: &View) {
         let mut rooms = self.waiting();
         let before = rooms.get(&chair.prefix);
-        let before = before.filter(|before| before.first != chair.key);
+        // One that has come anew under the same key is another.
+        let is_it = |b: &&Waiting| b.first == chair.key && b.created == wait.created;
+        let before = before.filter(|before| !is_it(before));
         let comes_sooner = |before: &Waiting| {
             let waits = |track: &Track| track.fence.is_none();
-            before.created < wait.created && self.tracks().get(&before.first).is_some_and(waits)
+            before.first != chair.key
+                && before.created < wait.created
+                && self.tracks().get(&before.first).is_some_and(waits)
         };
         if before.is_some_and(comes_sooner) {
             return; // when that one comes in, it is looked who is next
@@ -74,19 +80,22 @@ impl Store {
             }
             None => vec![chair.prefix.clone().into_bytes()],
         };
-        let (mut had, looking, again) = match rooms.remove(&chair.prefix) {
-            Some(before) => (before.watching, before.looking, before.again),
+        let (mut had, looking, again, seen) = match rooms.remove(&chair.prefix) {
+            Some(before) => (before.watching, before.looking, before.again, before.seen),
             None => Default::default(),
         };
+        // By an older view other keys are watched, and what happened to them since is to be heard again.
+        let is_older = view.revision < seen;
         let watching = wanted.into_iter().map(|key| {
-            let watching = had
-                .remove(&key)
-                .unwrap_or_else(|| self.watch_in_room(chair, &key, view.revision + 1));
+            let running = had.remove(&key).filter(|_| !is_older);
+            let watching =
+                running.unwrap_or_else(|| self.watch_in_room(chair, &key, view.revision + 1));
             (key, watching)
         });
         let waiting = Waiting {
             first: chair.key.clone(),
             created: wait.created,
+            seen: view.revision.max(seen),
             watching: watching.collect(),
             looking,
             again,
@@ -214,6 +223,9 @@ impl Store {
                 false
             }
             None => {
+                // Nobody is watched for: whoever comes next is.
+                let before = self.waiting().remove(&chair.prefix);
+                drop(before);
                 let tracks = self.tracks();
                 let created = |key: &String| tracks.get(key).map_or(0, |track| track.created);
                 waiting.iter().any(|(key, _)| created(key) > view.revision)

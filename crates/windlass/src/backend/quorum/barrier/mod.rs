@@ -297,7 +297,11 @@ impl Shared {
             let Ok(name) = Name::new("list", None, &name) else {
                 continue;
             };
-            let seen = self.inspect_barrier(name, most).await?;
+            let seen = match self.inspect_barrier(name, most).await {
+                // Of a later version.
+                Err(e) if e.kind() == ErrorKind::WrongType => continue,
+                seen => seen?,
+            };
             if seen.used > 0 || seen.waiters > 0 {
                 all.push(seen);
             }

@@ -78,13 +78,20 @@ impl Shared {
             news: News::Unheard,
             look: Look::None,
         });
-        if !line.waiting.iter().any(|(_, known)| *known == wake) {
+        let is_new = !line.waiting.iter().any(|(_, known)| *known == wake);
+        if is_new {
             line.waiting.push((owner, wake));
         }
-        if matches!(line.news, News::Unheard) {
+        let is_heard = !matches!(line.news, News::Unheard);
+        if !is_heard {
             line.news = News::Soon;
             let (shared, ear) = (Arc::clone(self), Arc::clone(&line.ear));
             self.runtime.spawn(async move { shared.hear(ear).await });
+        }
+        drop(table);
+        if is_new && is_heard {
+            // Its turn may have been told of before it was here to be told.
+            self.look_for_turns(&name);
         }
     }
 
@@ -179,7 +186,11 @@ impl Shared {
             match state.holds(&owner, wake) {
                 Some(fence) => keeper.granted(wake.claim, Some(fence)),
                 None if state.waits(&owner, wake) => {}
-                None => keeper.granted(wake.claim, None),
+                None => {
+                    // If it has given up, nobody else takes it off; if not, it says so again.
+                    self.waits_no_more(name, &owner, Some(wake));
+                    keeper.granted(wake.claim, None);
+                }
             }
         }
     }

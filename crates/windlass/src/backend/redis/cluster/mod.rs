@@ -181,7 +181,19 @@ impl Cluster {
                 (None, Draws::Surely | Draws::Perhaps) => {
                     self.doubt_if_out_of_touch();
                     let keys = || keys::fences(slot);
-                    link.send_drawing(slot, keys, command, draws).await
+                    let asked = self.clock.now();
+                    let answer = link.send_drawing(slot, keys, command, draws).await;
+                    match self.clock.now().since(asked) > table::OUT_OF_TOUCH {
+                        // Stopped in between: it may be of a time when the counter had not been raised.
+                        true => answer.and(Err(Failure::Sent(
+                            (
+                                redis::ErrorKind::Io,
+                                "the answer came too late to be relied upon",
+                            )
+                                .into(),
+                        ))),
+                        false => answer,
+                    }
                 }
                 (None, Draws::Never) => link.send(command).await,
             };
@@ -206,7 +218,11 @@ impl Cluster {
             match Redirection::of(&failure, &same_host) {
                 Redirection::Moved(to) => {
                     self.refresh_soon();
-                    (link, asking) = (self.link(&to)?, None);
+                    let to = self.link(&to)?;
+                    // Not every move is a new decision.
+                    link.slot_moved(slot);
+                    to.slot_moved(slot);
+                    (link, asking) = (to, None);
                 }
                 Redirection::Ask(to) if !reaches_further => {
                     let epoch = match draws {

@@ -20,7 +20,7 @@ const ASKED: usize = 8;
 /// How often the listening connection is looked after.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// After so long without such a look, nothing is sure any more that depends on who had which slot.
-const OUT_OF_TOUCH: Duration = Duration::from_secs(5);
+pub(super) const OUT_OF_TOUCH: Duration = Duration::from_secs(5);
 /// How often slots are asked about when nothing seems wrong: in so many looks.
 const LOOKS_A_REFRESH: u32 = 30;
 
@@ -35,8 +35,12 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn owner(&self, slot: u16) -> Option<Arc<Link>> {
+        self.master_of(slot).cloned()
+    }
+
+    fn master_of(&self, slot: u16) -> Option<&Arc<Link>> {
         let owner = (*self.owners.get(usize::from(slot))?)?;
-        self.masters.get(usize::from(owner)).cloned()
+        self.masters.get(usize::from(owner))
     }
 }
 
@@ -156,6 +160,13 @@ impl Cluster {
         if table.layout.epoch != before.layout.epoch {
             let links = table.masters.iter();
             links.for_each(|link| link.slots_may_have_moved());
+        }
+        // A move to one who decided last is no new decision.
+        for slot in 0..SLOTS {
+            let (was, is) = (before.master_of(slot), table.master_of(slot));
+            let moved = was.map(Arc::as_ptr) != is.map(Arc::as_ptr);
+            let ends = was.into_iter().chain(is).filter(|_| moved);
+            ends.for_each(|link| link.slot_moved(slot));
         }
         let known = self.known();
         self.links().retain(|address, link| {

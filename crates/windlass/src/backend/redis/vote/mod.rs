@@ -19,14 +19,15 @@ use self::room::RoomVote;
 use super::batch::Batcher;
 use super::dialler::Dialler;
 use super::link::Link;
+use super::reign::Draws;
 use super::translate::strange_answer;
 use super::wire::Wire;
 use super::{CAPABILITIES, Redis, bytes, client, keys, script, time_left};
 use crate::backend::quorum::{Accept, Confirmed, Kept, Promise, Standing, Voter};
 use crate::backend::url::redact;
 use crate::backend::{
-    Acquired, Ask, Backend, Channel, Holder, Kind, Pending, Released, Renewal, Renewed,
-    WakeAddress, WakeUps,
+    Acquired, AcquiredAll, Ask, Backend, Channel, Holder, Kind, Pending, Released, Renewal,
+    Renewed, WakeAddress, WakeUps,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Fence, Owner};
@@ -189,6 +190,14 @@ impl Voter for RedisVoter {
             }
             Ok(outcomes)
         })
+    }
+
+    fn vote_for_all(&self, asks: Vec<Ask>) -> Pending<'static, AcquiredAll> {
+        let redis = self.redis.clone();
+        // No counter is raised first (see [`LockVote::draws`]): that would take an answer before it is sent.
+        let ask = async move { redis.acquire_all_locks(asks, Draws::Never).await };
+        // Unconstrained: a spent budget must not make the first poll stop short of the wire.
+        Box::pin(tokio::task::unconstrained(ask))
     }
 
     fn confirm(&self, claim: &Renewal, proposal: Fence) -> Pending<'static, Confirmed> {
