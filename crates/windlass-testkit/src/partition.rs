@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(40);
 /// Of those who ask the member that is alone.
 const CALL_TIMEOUT: Duration = Duration::from_millis(500);
 /// That plus what a busy machine adds, and less than any server takes to give up by itself.
-const IN_TIME: Duration = Duration::from_secs(5);
+const IN_TIME: Duration = Duration::from_secs(15);
 /// One who waits so patiently first shows a sign of life long after its turn has come: it must be told.
 const PATIENT: Duration = Duration::from_secs(240);
 const WAITERS: usize = 3;
@@ -72,7 +72,7 @@ impl Divisible for EtcdCluster {
     }
 
     fn short_ttl(&self) -> Duration {
-        Duration::from_millis(1400) // on a lease of 2 s
+        Duration::from_millis(2400) // on a lease of 3 s
     }
 
     fn looks_are_current(&self) -> bool {
@@ -102,7 +102,7 @@ impl Divisible for ZooKeeperServers {
     }
 
     fn short_ttl(&self) -> Duration {
-        Duration::from_millis(800)
+        Duration::from_millis(2400)
     }
 
     /// A server answers readings by itself. Nothing is granted, denied or admitted by a reading alone.

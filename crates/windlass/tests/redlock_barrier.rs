@@ -239,7 +239,7 @@ async fn all_have_the_same(nodes: &RedlockNodes) {
 async fn a_clock_that_jumps_ends_nobody() {
     let builder = RedisServer::builder().binary(Flavor::Valkey);
     let nodes = RedlockNodes::start(3, builder.append_only(true).movable_clock()).unwrap();
-    let url = nodes.url("node_timeout=5s");
+    let url = nodes.url("node_timeout=20s");
     let (a, b) = (connect(&url).await, connect(&url).await);
     let one = enters(&phase(&a, 2));
     comes_to(&b, (1, 0)).await;
@@ -303,7 +303,7 @@ async fn a_node_that_forgot_is_not_asked_until_all_it_may_have_known_is_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_given_up_stays_away() {
     let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
-    let w = connect(&nodes.url("node_timeout=1s")).await;
+    let w = connect(&nodes.url("node_timeout=20s")).await;
     let ann = enters(&phase(&w, 2).owner("ann"));
     comes_to(&w, (1, 0)).await;
     all_have_the_same(&nodes).await;

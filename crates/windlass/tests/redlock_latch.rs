@@ -171,8 +171,8 @@ async fn what_was_seen_once_stays() {
     let first = nodes.node(0);
     let number = first.command(&["INCR", "windlass:fence"]).unwrap();
     let value = first.command(&["HGET", key, "value"]).unwrap();
-    let value = value.replacen("1 2 1\n", "1 2 0\n", 1);
-    assert!(value.starts_with("1 2 0\n"), "{value:?}");
+    let value = value.replacen("1 2 1 ", "1 2 0 ", 1);
+    assert!(value.starts_with("1 2 0 "), "{value:?}");
     let number = number.trim();
     let fields = ["promised", number, "ballot", number, "value", &value];
     let written = first.command(&[&["HSET", key], &fields[..]].concat());
@@ -218,7 +218,7 @@ async fn a_lost_answer_is_counted_once() {
     assert!(50 - seen.remaining <= 20, "counted twice: {seen:?}");
 }
 
-/// Kept for as long as was said after the last change, as elsewhere, and then gone everywhere.
+/// Known for as long as was said after the last change, as elsewhere; and kept for no more than a day.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_ends_in_time() {
     let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
@@ -228,7 +228,8 @@ async fn it_ends_in_time() {
     for node in &nodes {
         let left = node.command(&["PTTL", "windlass:quorum:latch:{ready}"]);
         let left: i64 = left.unwrap().trim().parse().unwrap();
-        assert!((-2..=2000).contains(&left) && left != -1, "{left}");
+        let day = 24 * 60 * 60 * 1000;
+        assert!((-2..=day).contains(&left) && left != -1, "{left}");
     }
     let gone = eventually(SOON, || async { latch.inspect().await.unwrap().is_none() });
     assert!(gone.await);

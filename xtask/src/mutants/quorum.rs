@@ -348,8 +348,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "what takes the place of a latch's value outlives it (quorum)",
         file: "backend/quorum/latch.rs",
-        from: "keep: keep.max(left),",
-        to: "keep: keep.min(keep.max(left)),",
+        from: "keep: LONGEST_KEEP,",
+        to: "keep: life,",
         caught_by: &["--lib", "what_takes_the_place_of_a_value_outlives_it"],
     },
     Mutant {

@@ -185,7 +185,7 @@ fn who_is(end: SocketAddr, other: SocketAddr, members: &HashMap<u32, usize>) -> 
 fn inode_of(end: SocketAddr, other: SocketAddr) -> Option<u64> {
     let (end, other) = (shown(end)?, shown(other)?);
     // A table that changes while it is read may leave something out.
-    (0..3).find_map(|_| {
+    (0..50).find_map(|_| {
         let table = fs::read_to_string("/proc/net/tcp").ok()?;
         table.lines().find_map(|line| {
             let mut words = line.split_whitespace().skip(1);

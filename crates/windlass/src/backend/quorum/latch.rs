@@ -183,12 +183,11 @@ fn decide(found: Option<&Found>, number: u64, asked: &mut [Ask]) -> Result<(Vec<
         }
         keep = Some(terms.keep);
     }
-    // A node that misses this change keeps what it has: that must not outlive what took its place.
-    let left = found.map_or(Duration::ZERO, |found| found.left);
     let next = match (stored, keep) {
-        (Some(stored), Some(keep)) => Next::Becomes {
-            value: write(&stored).into_bytes(),
-            keep: keep.max(left),
+        (Some(stored), Some(life)) => Next::Becomes {
+            value: write(&stored, life).into_bytes(),
+            // All alike: what a node has that misses this change must not outlive what took its place.
+            keep: LONGEST_KEEP,
             news,
             highest: number,
         },
@@ -197,13 +196,16 @@ fn decide(found: Option<&Found>, number: u64, asked: &mut [Ask]) -> Result<(Vec<
     Ok((answers, next))
 }
 
-/// As the nodes keep it: the form, the count and what remains; the generation; what was counted, each with what remained; and a
+/// As the nodes keep it: the form, the count, what remains, and how many ms it is to live; the generation; what was counted, each with what remained; and a
 /// line for each generation before.
-fn write(stored: &Stored) -> String {
+fn write(stored: &Stored, life: Duration) -> String {
     let state = &stored.state;
     let mut text = format!(
-        "1 {} {}\n{}\n",
-        state.count, state.remaining, state.generation
+        "1 {} {} {}\n{}\n",
+        state.count,
+        state.remaining,
+        life.as_millis(),
+        state.generation
     );
     for (operation, remaining) in &stored.counted {
         text.push_str(&format!("{operation:032x}{remaining:08x}"));
@@ -217,20 +219,24 @@ fn write(stored: &Stored) -> String {
 fn read(found: Option<&Found>) -> Result<Option<Stored>> {
     let Some(found) = found else { return Ok(None) };
     let stored = std::str::from_utf8(&found.value).ok().and_then(parse);
-    stored.map(Some).ok_or_else(|| {
+    let age = LONGEST_KEEP.saturating_sub(found.left);
+    // What has had its time is as good as gone; but it still outranks what came before it.
+    let alive = |(stored, life)| (age < life).then_some(stored);
+    stored.map(alive).ok_or_else(|| {
         let message = "the nodes keep something under this name that is no latch, or that a later version \
                        wrote";
         Error::new(ErrorKind::WrongType, "call", message)
     })
 }
 
-fn parse(text: &str) -> Option<Stored> {
+fn parse(text: &str) -> Option<(Stored, Duration)> {
     let (numbers, rest) = text.split_once('\n')?;
     let (generation, rest) = rest.split_once('\n')?;
     let (counted, past) = rest.split_once('\n')?;
     let mut numbers = numbers.strip_prefix("1 ")?.split(' ');
     let count = numbers.next()?.parse().ok()?;
     let remaining = numbers.next()?.parse().ok()?;
+    let life = Duration::from_millis(numbers.next()?.parse().ok()?);
     if counted.len() % COUNTED != 0 || !counted.is_ascii() {
         return None;
     }
@@ -241,10 +247,11 @@ fn parse(text: &str) -> Option<Stored> {
             Some((operation, u32::from_str_radix(remaining, 16).ok()?))
         })
         .collect::<Option<_>>()?;
-    Some(Stored {
+    let stored = Stored {
         state: LatchState::new(generation.to_owned(), count, remaining, read_past(past)),
         counted,
-    })
+    };
+    Some((stored, life))
 }
 
 #[cfg(test)]
@@ -255,7 +262,7 @@ mod tests {
     fn found(text: &str) -> Found {
         Found {
             value: text.as_bytes().into(),
-            left: Duration::ZERO,
+            left: LONGEST_KEEP,
         }
     }
 
@@ -276,11 +283,18 @@ mod tests {
                 state: LatchState::new("deploy 17 ☃".into(), 7, 3, past),
                 counted: counted.into_iter().collect(),
             };
-            let again = read(Some(&found(&write(&stored)))).unwrap().unwrap();
+            let again = read(Some(&found(&write(&stored, LONGEST_KEEP))));
+            let again = again.unwrap().unwrap();
             assert_eq!(again.state, stored.state);
             assert_eq!(again.counted, stored.counted);
         }
-        for foreign in ["", "2 7 3\ng\n\n", "1 7\ng\n\n", "1 7 3\ng\nff\n", "hello"] {
+        for foreign in [
+            "",
+            "2 7 3 9\ng\n\n",
+            "1 7 3\ng\n\n",
+            "1 7 3 9\ng\nff\n",
+            "hello",
+        ] {
             let e = read(Some(&found(foreign))).map(drop).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::WrongType, "{foreign:?}");
         }
@@ -298,7 +312,7 @@ mod tests {
         let change = |value: Option<&[u8]>, asked: &mut [Ask]| {
             let found = value.map(|value| Found {
                 value: value.into(),
-                left: terms.keep,
+                left: LONGEST_KEEP,
             });
             let (answers, next) = decide(found.as_ref(), 1, asked).unwrap();
             let value = match next {
@@ -337,22 +351,25 @@ mod tests {
             keep: Duration::from_secs(keep),
         };
         let kept = |found: Option<&Found>, ask: Ask| match decide(found, 1, &mut [ask]) {
-            Ok((_, Next::Becomes { value, keep, .. })) => (value, keep.as_secs()),
+            Ok((_, Next::Becomes { value, keep, .. })) => (value, keep),
             _ => panic!("it changes"),
         };
+        // By the nodes all are kept for as long, however long they are to live.
         let (value, keep) = kept(None, Ask::Reset(terms(100), 9));
-        assert_eq!(keep, 100);
-        let found = Found {
-            value: value.into(),
-            left: Duration::from_secs(70),
+        assert_eq!(keep, LONGEST_KEEP);
+        let after = |seconds| Found {
+            value: value.clone().into(),
+            left: LONGEST_KEEP - Duration::from_secs(seconds),
         };
-        let count = |keep| Ask::CountDown {
-            terms: terms(keep),
+        let state = |found: &Found| read(Some(found)).unwrap().map(|stored| stored.state);
+        assert_eq!(state(&after(99)).unwrap().remaining, 9);
+        assert!(state(&after(100)).is_none(), "it has had its time");
+        let count = Ask::CountDown {
+            terms: terms(10),
             by: 1,
             operation: 1,
             was_known: None,
         };
-        assert_eq!(kept(Some(&found), count(10)).1, 70);
-        assert_eq!(kept(Some(&found), count(80)).1, 80);
+        assert_eq!(kept(Some(&after(99)), count).1, LONGEST_KEEP);
     }
 }

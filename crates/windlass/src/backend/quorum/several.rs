@@ -50,7 +50,9 @@ impl Quorum {
         };
         // All of it on its way before anything else is waited for.
         poll_fn(|cx| {
-            round.begin(cx, |node, answer| drop(take(node, answer)));
+            round.begin(cx, |node, answer| {
+                let _ = take(node, answer);
+            });
             Poll::Ready(())
         })
         .await;
