@@ -51,6 +51,8 @@ pub async fn one_of_many_is_told_it_was_new(stage: &Stage) {
         |bloom| bloom.growing(),
         |bloom| bloom.rotating(Duration::from_secs(3600)),
     ];
+    // What is in memory lasts as long as somebody is connected, and each of these may be done before the next comes.
+    let _somebody = stage.connect_patiently().await;
     for (n, kind) in kinds.into_iter().enumerate() {
         let name = format!("f{n}");
         let mut tasks = Vec::new();

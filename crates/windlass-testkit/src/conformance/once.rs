@@ -46,6 +46,8 @@ pub async fn done_once_and_given_again(stage: &Stage) {
 
 /// Those who come while it is being done wait, and get the result.
 pub async fn many_at_once_do_it_once(stage: &Stage) {
+    // What is in memory lasts as long as somebody is connected.
+    let _somebody = stage.connect().await;
     let done = Arc::new(AtomicU32::new(0));
     let mut tasks = Vec::new();
     for n in 0..12 {

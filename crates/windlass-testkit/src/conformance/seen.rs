@@ -37,6 +37,8 @@ pub async fn new_once_within_the_window(stage: &Stage) {
 
 /// Of many who see the same at once, one is told that it is new.
 pub async fn one_of_many_is_told_it_was_new(stage: &Stage) {
+    // What is in memory lasts as long as somebody is connected.
+    let _somebody = stage.connect().await;
     let mut tasks = Vec::new();
     for _ in 0..4 {
         let seen = stage.connect().await.seen("s");
