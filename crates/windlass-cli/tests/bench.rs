@@ -57,9 +57,13 @@ fn what_was_held_is_free_again() {
         "--seconds",
         "600",
     ];
-    let bench = start(&bed, &args, || held().split_whitespace().count() >= 200);
-    // The server has granted the last one; the bench is to know it, too.
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    // A claim is written down by its first renewal: by then the bench knows that it was granted.
+    let known = || {
+        let claims = ["KEYS", "windlass:lock:claim:{windlass-bench:*"];
+        let claims = bed.server().command(&claims).unwrap();
+        claims.lines().count() >= 200
+    };
+    let bench = start(&bed, &args, known);
     signal(bench.pid(), Signal::TERM);
     assert_eq!(code(&bench), 143, "{}", bed.stderr());
     assert_eq!(held().trim(), "");
