@@ -432,6 +432,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_sentinels_say_again_and_again_is_kept_once() {
+        let hearsay = Hearsay::default();
+        let master = |port| Address {
+            host: "10.0.0.1".to_owned(),
+            port,
+        };
+        // Nobody dials all the while.
+        for _ in 0..1000 {
+            hearsay.add(master(1), Some((7, false)));
+            hearsay.add(master(2), None);
+        }
+        assert_eq!(hearsay.heard().len(), 2);
+        let ours = Appointed {
+            address: master(1),
+            age: (7, false),
+        };
+        assert!(hearsay.contradicts(&ours));
+        hearsay.begin();
+        assert!(!hearsay.contradicts(&ours));
+    }
+
+    #[test]
     fn announcements_are_understood() {
         let to = |text, service| switched_to(text, service).map(|a| a.to_string());
         let text = "main one 10.0.0.1 6379 10.0.0.2 6380";
