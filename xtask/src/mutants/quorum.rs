@@ -33,6 +33,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        breaks: "a node that nobody needed has its vote again before it is needed",
+        file: "backend/quorum/voting.rs",
+        from: "spared.iter().for_each(|node| self.nodes[node].invite(self));",
+        to: "let _ = spared;",
+        caught_by: &["--test", "redlock_faults", "a_node_that_nobody_needed"],
+    },
+    Mutant {
         breaks: "whoever counts on a node is not undone by an earlier giving way",
         file: "backend/redis/scripts/vote/lock_more.lua",
         from: "string.match(call('GET', claim) or '', '^%d+') ~= number then",

@@ -49,3 +49,29 @@ async fn what_is_held_for_a_moment_is_on_all_nodes_and_leaves_them_all() {
     let nowhere = || async { nodes_that_have(&nodes, "stock").is_empty() };
     assert!(eventually(SOON, nowhere).await, "nobody");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_nobody_needed_has_its_vote_again_before_it_is_needed() {
+    let nodes = super::forgetful(3).await;
+    let w = connect(&nodes, "max_ttl=2s").await;
+    let mut by_name: Vec<usize> = (0..3).collect();
+    by_name.sort_by_key(|node| nodes.node(*node).addr().to_string());
+    let (asked_first, spared) = (by_name[0], by_name[2]);
+    let knows_its_number = || {
+        let told = nodes.node(spared).command(&["GET", "windlass:fence"]);
+        told.is_ok_and(|number| number.trim().parse::<u64>().is_ok())
+    };
+    nodes.node(spared).restart().unwrap();
+    assert!(!knows_its_number());
+    // Held for a moment only, so that it never comes to all nodes.
+    let served = || async {
+        let lock = w.lock("stock").ttl(500 * MS).try_acquire().await;
+        let guard = lock.unwrap().acquired().expect("nobody else wants it");
+        assert!(guard.release().await.unwrap().was_held());
+        knows_its_number()
+    };
+    assert!(eventually(SOON, served).await, "it was forgotten");
+    nodes.node(asked_first).kill().unwrap();
+    let guard = w.lock("stock").ttl(500 * MS).acquire_within(SOON).await;
+    assert!(guard.unwrap().acquired().is_some());
+}

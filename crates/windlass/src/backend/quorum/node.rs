@@ -21,6 +21,8 @@ const MOST_DEBTS: usize = 10_000;
 pub(super) const SAME_SERVER: &str = "name each server once, and as many servers as nodes";
 /// Between two tries to pay a debt.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Between two tries to let a node in again that nobody needs now.
+const BETWEEN_INVITATIONS: Duration = Duration::from_millis(500);
 
 pub(super) struct Node {
     /// Host and port.
@@ -37,6 +39,8 @@ pub(super) struct Node {
     debts: Mutex<VecDeque<Debt>>,
     /// It failed or was late, and has not answered in time since.
     doubted: AtomicBool,
+    /// When it was last tried to let it in again though nobody needed it.
+    invited: Mutex<Option<Moment>>,
 }
 
 /// Has no vote yet.
@@ -66,6 +70,7 @@ impl Node {
             run: Mutex::new(None),
             debts: Mutex::new(VecDeque::new()),
             doubted: AtomicBool::new(false),
+            invited: Mutex::new(None),
         }
     }
 
@@ -207,6 +212,29 @@ impl Node {
         *barred = None;
         self.cleared.store(connection, Ordering::Release);
         Ok(connection)
+    }
+
+    /// Nobody asks it now. If it was started anew meanwhile, it is let in again in the background: by the time that
+    /// it is needed, those whose counters it must hear may be gone.
+    pub(super) fn invite(self: &Arc<Node>, shared: &Arc<Shared>) {
+        if self.cleared().is_some() && self.voter.is_connected() {
+            return;
+        }
+        let now = shared.clock.now();
+        let mut invited = self.invited.lock().unwrap_or_else(PoisonError::into_inner);
+        if invited.is_some_and(|then| now.since(then) < BETWEEN_INVITATIONS) {
+            return;
+        }
+        *invited = Some(now);
+        let (node, shared) = (Arc::clone(self), Arc::clone(shared));
+        let runtime = shared.runtime.clone();
+        runtime.spawn(async move {
+            // Over a new connection, if the last one broke.
+            if node.voter.standing().await.is_ok() {
+                // Whoever needs it later asks again, and is told why not.
+                let _ = node.clear(&shared).await;
+            }
+        });
     }
 
     fn run(&self) -> MutexGuard<'_, Option<(String, u64)>> {

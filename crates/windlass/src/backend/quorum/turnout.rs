@@ -9,6 +9,8 @@
 //! - If one of them is known to be in trouble, **all** are asked at once. If one turns out to be (an
 //!   error, or no answer in a few times the usual time), the others are asked right then, and from then
 //!   on all at once until it answers in time again. So nobody waits twice for the same trouble.
+//! - Those who are **spared** are looked after all the same: one that was started anew, and has lost what it
+//!   knew, is let in again while the others are there to be heard.
 //! - What is held for longer than a moment is on **all** nodes: the keeper renews such a claim early, and
 //!   that renewal asks for it where it was not asked for yet. Therefore only claims of which that is
 //!   certain begin on a majority.

@@ -24,6 +24,9 @@ pub(crate) trait Voter: Send + Sync + fmt::Debug {
     /// anew is never spoken to over an old one.
     fn connection(&self) -> u64;
 
+    /// Whether that connection stands, as far as is known. It breaks by itself when the node goes away.
+    fn is_connected(&self) -> bool;
+
     /// Connects if need be, and asks what a voter must be able to say of itself.
     fn standing(&self) -> Pending<'_, Standing>;
 

@@ -47,6 +47,8 @@ impl Shared {
             late: false,
         };
         self.send(ask, first, &mut voting, tally).await;
+        let spared = self.everybody().without(first);
+        spared.iter().for_each(|node| self.nodes[node].invite(self));
         let mut verdict = tally.verdict();
         if verdict.is_none() && voting.asked != self.everybody() {
             verdict = self.hear_the_first(limit, &mut voting, tally).await;

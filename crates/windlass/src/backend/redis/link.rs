@@ -384,6 +384,12 @@ impl Link {
             .clone()
     }
 
+    /// Whether there is a connection that nobody knows to be broken.
+    pub(super) fn is_connected(&self) -> bool {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.is_some()
+    }
+
     /// Whether a decision that draws so from the counter of `slot` would be sent at once.
     pub(super) fn is_ready(&self, slot: u16, draws: Draws) -> bool {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);

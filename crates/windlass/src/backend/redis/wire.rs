@@ -46,6 +46,11 @@ impl Wire {
         self.ear().dialled()
     }
 
+    /// Whether there is a connection that nobody knows to be broken.
+    pub(super) fn is_connected(&self) -> bool {
+        self.ear().is_connected()
+    }
+
     fn ear(&self) -> &Arc<Link> {
         match self {
             Wire::One(link) => link,

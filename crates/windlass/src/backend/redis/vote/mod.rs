@@ -135,6 +135,10 @@ impl Voter for RedisVoter {
         self.redis.link.dialled()
     }
 
+    fn is_connected(&self) -> bool {
+        self.redis.link.is_connected()
+    }
+
     fn standing(&self) -> Pending<'_, Standing> {
         Box::pin(self.ask_standing())
     }
