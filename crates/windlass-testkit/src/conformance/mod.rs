@@ -52,6 +52,8 @@ pub struct Stage {
     largest_crowd: u32,
     /// Where the store is shared with other tests.
     namespace: Option<String>,
+    /// What became of the server, should it not answer.
+    last_words: fn() -> String,
     _keep: Box<dyn Any + Send + Sync>,
 }
 
@@ -108,6 +110,10 @@ impl Stage {
     /// A folder of its own in an etcd that all stages of the test program share.
     pub fn etcd(version: EtcdVersion) -> Stage {
         static SHARED: [OnceLock<EtcdCluster>; 2] = [OnceLock::new(), OnceLock::new()];
+        let last_words = || -> String {
+            let started = SHARED.iter().filter_map(OnceLock::get);
+            started.map(EtcdCluster::last_words).collect()
+        };
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let cluster = SHARED[version as usize].get_or_init(|| {
             let cluster = EtcdCluster::builder().version(version).start();
@@ -122,6 +128,7 @@ impl Stage {
             lingers: |ttl| Duration::from_secs((ttl + Duration::from_millis(500)).as_secs() + 2),
             // A consensus about each, on a busy machine, within the call timeout.
             largest_crowd: 500,
+            last_words,
             ..Stage::new(format!("{}/stage-{n}/", cluster.url()), ())
         }
     }
@@ -136,6 +143,7 @@ impl Stage {
             lateness: Duration::ZERO,
             largest_crowd: u32::MAX,
             namespace: None,
+            last_words: String::new,
             _keep: Box::new(keep),
         }
     }
@@ -239,8 +247,8 @@ impl Stage {
 
     /// A new client with options of its own.
     pub async fn connect_with(&self, options: Options) -> Coordinator {
-        let options = self.within(options);
-        options.connect(&self.url).await.expect("the store answers")
+        let connected = self.within(options).connect(&self.url).await;
+        connected.unwrap_or_else(|e| panic!("no answer: {e:?}; {}", (self.last_words)()))
     }
 }
 

@@ -482,6 +482,26 @@ impl EtcdCluster {
         }
     }
 
+    /// What became of each member, in words: for a test that gets no answer.
+    pub fn last_words(&self) -> String {
+        let of = |member: &Member| {
+            let name = &member.name;
+            let status = match self.process(member).as_mut() {
+                None => return format!("{name} was killed by the test"),
+                Some(process) => process.try_wait(),
+            };
+            match status {
+                Ok(None) => format!("{name} is running"),
+                Ok(Some(status)) => self
+                    .failure(member, &format!("ended ({status})"))
+                    .to_string(),
+                Err(e) => format!("{name}: {e}"),
+            }
+        };
+        let all: Vec<String> = self.members.iter().map(of).collect();
+        all.join("; ")
+    }
+
     fn failure(&self, member: &Member, what: &str) -> io::Error {
         let log = fs::read_to_string(self.log_file(member)).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
