@@ -698,6 +698,7 @@ async fn the_doctor_knows_it() {
     assert!(told("leader").contains("leads"), "{findings:?}");
     assert_eq!(told("alarms"), "none");
     assert!(told("space").contains("MiB"));
+    assert!(told("history").starts_with("fewer than"), "{findings:?}");
     cluster.kill(0).unwrap();
     let host = cluster.addr(0).to_string();
     // Once the others have agreed on a leader again.

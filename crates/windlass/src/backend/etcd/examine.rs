@@ -2,7 +2,8 @@
 
 use super::link::{Changes, Link};
 use super::wire::{
-    AlarmRequest, AlarmResponse, MemberListRequest, MemberListResponse, StatusResponse,
+    AlarmRequest, AlarmResponse, MemberListRequest, MemberListResponse, RangeRequest,
+    StatusResponse,
 };
 use crate::backend::Finding;
 use crate::backend::Severity::{Fine, Problem, Warning};
@@ -12,8 +13,11 @@ const MEMBERS: &str = "/etcdserverpb.Cluster/MemberList";
 const ALARM: &str = "/etcdserverpb.Maintenance/Alarm";
 /// How large etcd lets its database grow unless told otherwise.
 const USUAL_QUOTA: i64 = 2 * 1024 * 1024 * 1024;
+/// So many changes are more than a compaction every few minutes leaves, also where many programs write.
+const LONG_HISTORY: i64 = 1_000_000;
 
-pub(super) async fn examine(link: &Link) -> Result<Vec<Finding>> {
+/// `key` is one that whoever asks may read, if anything.
+pub(super) async fn examine(link: &Link, key: &str) -> Result<Vec<Finding>> {
     let list: MemberListResponse = link
         .call(MEMBERS, MemberListRequest {}, Changes::Nothing)
         .await?;
@@ -34,6 +38,7 @@ pub(super) async fn examine(link: &Link) -> Result<Vec<Finding>> {
     findings.push(leader(&answered, &list));
     findings.push(alarms(link).await?);
     findings.extend(answered.first().map(|(_, status)| space(status)));
+    findings.push(history(keeps_more_than(link, key, LONG_HISTORY).await));
     let word = "members do not tell theirs; leases are timed by the leader's ticks, and revisions need no clock: skew \
                 between members matters to no lock";
     findings.push(Finding::new(Fine, "clock skew", word));
@@ -129,6 +134,47 @@ async fn alarms(link: &Link) -> Result<Finding> {
     })
 }
 
+/// Whether so many of the last changes can still be read.
+async fn keeps_more_than(link: &Link, key: &str, changes: i64) -> Result<bool> {
+    let look = |revision: i64| RangeRequest {
+        key: key.as_bytes().to_vec(),
+        revision,
+        keys_only: true,
+        ..RangeRequest::default()
+    };
+    let now = link.range(look(0)).await?.header.unwrap_or_default();
+    let then = now.revision - changes;
+    if then <= 0 {
+        return Ok(false);
+    }
+    match link.range(look(then)).await {
+        Ok(_) => Ok(true),
+        Err(e) if e.to_string().contains("compacted") => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// What was deleted is passed over whenever somebody looks who holds, until etcd compacts it.
+fn history(keeps_much: Result<bool>) -> Finding {
+    let (severity, told) = match keeps_much {
+        Ok(false) => (
+            Fine,
+            "fewer than a million changes are kept: what was released slows down nobody much".to_owned(),
+        ),
+        Ok(true) => (
+            Warning,
+            "more than a million changes are kept: whoever takes a lock passes over all that was released under its \
+             name since the last compaction, so see to that (--auto-compaction-retention)"
+                .to_owned(),
+        ),
+        Err(e) => (
+            Warning,
+            format!("no word on how much of it is kept ({e}): see to compaction"),
+        ),
+    };
+    Finding::new(severity, "history", told)
+}
+
 fn space(status: &StatusResponse) -> Finding {
     let quota = match status.db_size_quota {
         0 => USUAL_QUOTA, // before 3.6, etcd does not tell
@@ -150,5 +196,18 @@ fn space(status: &StatusResponse) -> Finding {
             "space",
             format!("{told}: at the limit no lock can be taken; compact and defragment"),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_history_is_a_reason_to_compact() {
+        assert_eq!(history(Ok(false)).severity, Fine);
+        let long = history(Ok(true));
+        assert_eq!(long.severity, Warning);
+        assert!(long.message.contains("--auto-compaction-retention"));
     }
 }

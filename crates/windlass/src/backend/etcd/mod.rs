@@ -126,7 +126,8 @@ impl Backend for Etcd {
     }
 
     fn examine(&self) -> Pending<'_, Vec<Finding>> {
-        Box::pin(examine::examine(&self.store.link))
+        let key = self.store.keys.front().to_owned() + "windlass:";
+        Box::pin(async move { examine::examine(&self.store.link, &key).await })
     }
 }
 
