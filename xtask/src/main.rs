@@ -48,7 +48,11 @@ fn main() -> ExitCode {
 
 /// Every test there is, on real servers.
 fn test() -> Result<(), String> {
-    let mut variables = servers::provide()?;
+    test_on(servers::provide()?)
+}
+
+/// The same, with variables that say where the servers are.
+fn test_on(mut variables: Vec<(String, String)>) -> Result<(), String> {
     let times = times::begin()?;
     variables.extend(times.iter().cloned());
     // One after the other: the suites measure time, and start servers of their own.
@@ -78,6 +82,19 @@ fn interop(args: &[String]) -> Result<(), String> {
 
 /// All that must hold before a change lands.
 fn ci() -> Result<(), String> {
+    let servers = std::thread::scope(|scope| {
+        // Meanwhile, as much of it is downloading.
+        let servers = scope.spawn(servers::provide);
+        let linted = lint();
+        let servers = servers.join().map_err(|_| "providing servers panicked")?;
+        linted.and(servers)
+    })?;
+    test_on(servers)?;
+    interop(&[])
+}
+
+/// Formatting, lints, documentation, each feature alone.
+fn lint() -> Result<(), String> {
     let steps: [Step; 3] = [
         ("fmt", &["--all", "--check"]),
         (
@@ -95,6 +112,5 @@ fn ci() -> Result<(), String> {
         let alone = ["-p", "windlass", "--no-default-features", "--features"];
         cargo("check", &[&alone[..], &[features]].concat(), &[])?;
     }
-    test()?;
-    interop(&[])
+    Ok(())
 }
