@@ -215,7 +215,12 @@ impl Leases {
             }
             let term = open.term();
             let sent = self.clock.now();
-            let (ttl, by) = self.lane.keep_alive(&self.link, lease.id).await?;
+            let (ttl, by) = match self.lane.keep_alive(&self.link, lease.id).await {
+                Ok(answer) => answer,
+                // Newer servers look at the token with each renewal, and it may have ended.
+                Err(_) if self.link.must_log_in_again(open.generation) => continue,
+                Err(e) => return Err(e),
+            };
             if ttl <= 0 {
                 self.has_ended(lease);
             }

@@ -311,6 +311,11 @@ impl Link {
         }
     }
 
+    /// Whether that connection was given up, and there is a login to be renewed with the next one.
+    pub(super) fn must_log_in_again(&self, generation: u64) -> bool {
+        self.login.is_some() && *self.generation.borrow() > generation
+    }
+
     /// An answer is overdue: try another member, and do not wait for this one.
     pub(super) fn give_up(&self) {
         let generation = self.wire().open.as_ref().map(|open| open.generation);
