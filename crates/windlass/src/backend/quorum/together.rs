@@ -90,7 +90,7 @@ impl Shared {
         }
         async move {
             told.await.unwrap_or_else(|_| {
-                let message = "the runtime is shutting down";
+                let message = "it ended early, by a defect or because the runtime is shutting down";
                 Err(Error::new(ErrorKind::OutcomeUnknown, "call", message))
             })
         }
@@ -98,29 +98,36 @@ impl Shared {
 
     /// Does what is asked of a value, until nobody asks any more.
     async fn serve<W: Wanted>(self: Arc<Shared>, name: Name) {
-        let register = self.register::<W>(name);
-        while let Some(mut asked) = W::all(&self).next(&register.of.name) {
+        while let Some(mut asked) = W::all(&self).next(&name) {
             // Those who have given up: they will ask again, if they do, as the same.
             asked.retain(|asked| !asked.answer.is_closed() || asked.wanted.is_done_unheard());
             if asked.is_empty() {
                 continue;
             }
-            let (mut wanted, waiting): (Vec<W>, Vec<_>) = asked
-                .into_iter()
-                .map(|asked| (asked.wanted, asked.answer))
-                .unzip();
-            let decide =
-                |found: Option<&Found>, number| W::decide(&self, found, number, &mut wanted);
-            match self.change(&register, decide).await {
-                Ok(answers) => {
-                    for (waiting, answer) in waiting.into_iter().zip(answers) {
-                        let _ = waiting.send(Ok(answer));
-                    }
+            // In a task of its own: should it panic, those who come later are served all the same.
+            let once = Arc::clone(&self).serve_once(name.clone(), asked);
+            if let Err(e) = self.runtime.spawn(once).await {
+                tracing::error!(kind = W::KIND, name = name.as_str(), error = %e, "a change failed");
+            }
+        }
+    }
+
+    async fn serve_once<W: Wanted>(self: Arc<Shared>, name: Name, asked: Vec<Asked<W>>) {
+        let register = self.register::<W>(name);
+        let (mut wanted, waiting): (Vec<W>, Vec<_>) = asked
+            .into_iter()
+            .map(|asked| (asked.wanted, asked.answer))
+            .unzip();
+        let decide = |found: Option<&Found>, number| W::decide(&self, found, number, &mut wanted);
+        match self.change(&register, decide).await {
+            Ok(answers) => {
+                for (waiting, answer) in waiting.into_iter().zip(answers) {
+                    let _ = waiting.send(Ok(answer));
                 }
-                Err(e) => {
-                    for waiting in waiting {
-                        let _ = waiting.send(Err(e.again()));
-                    }
+            }
+            Err(e) => {
+                for waiting in waiting {
+                    let _ = waiting.send(Err(e.again()));
                 }
             }
         }
