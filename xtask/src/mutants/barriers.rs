@@ -102,4 +102,58 @@ pub(super) const MUTANTS: &[Mutant] = &[
         to: "!dead.is_empty()",
         caught_by: &["--lib", "the_dead_in_line_give_way_when_there_are_too_many"],
     },
+    Mutant {
+        breaks: "a turn at a barrier that comes before its claim is known to wait is told (quorum)",
+        file: "backend/quorum/barrier/turns.rs",
+        from: "if is_new && is_heard {",
+        to: "if is_new && is_heard && is_new != is_heard {",
+        caught_by: &[
+            "--lib",
+            "a_turn_that_comes_before_the_claim_is_known_to_wait_is_told",
+        ],
+    },
+    Mutant {
+        breaks: "who has given up waiting for a barrier is told of no turn (quorum)",
+        file: "backend/quorum/barrier/mod.rs",
+        from: "        self.waits_no_more(&name, &owner, claim);\n",
+        to: "",
+        caught_by: &["--lib", "who_has_given_up_is_told_of_no_turn"],
+    },
+    Mutant {
+        breaks: "who has given up waiting for a barrier is forgotten (quorum)",
+        file: "backend/quorum/barrier/turns.rs",
+        from: "                    self.waits_no_more(name, &owner, Some(wake));\n",
+        to: "",
+        caught_by: &[
+            "--lib",
+            "who_has_given_up_is_forgotten_though_its_renewal_comes_late",
+        ],
+    },
+    Mutant {
+        breaks: "an earlier claim that is given up leaves its turn at a barrier to a later one (quorum)",
+        file: "backend/quorum/barrier/turns.rs",
+        from: "wake.is_none_or(|wake| wake == *which)",
+        to: "wake.is_none_or(|wake| wake == *which || wake != *which)",
+        caught_by: &[
+            "--lib",
+            "an_earlier_claim_that_is_given_up_leaves_the_turn_to_the_later_one",
+        ],
+    },
+    Mutant {
+        breaks: "a barrier that was half written keeps its numbers (quorum)",
+        file: "backend/quorum/register.rs",
+        from: "becomes(value, left.max(Duration::from_millis(1)), true, highest)",
+        to: "becomes(value, left.max(Duration::from_millis(1)), true, 0 * highest)",
+        caught_by: &[
+            "--lib",
+            "what_was_half_written_keeps_its_numbers_when_it_is_settled",
+        ],
+    },
+    Mutant {
+        breaks: "a slow barrier holds up no renewal of a lock",
+        file: "lease/rounds.rs",
+        from: ".partition(|(claim, _)| claim.terms.kind == Kind::Barrier);",
+        to: ".partition(|(claim, _)| claim.terms.kind == Kind::Barrier && false);",
+        caught_by: &["--lib", "a_slow_barrier_holds_up_no_renewal_of_a_lock"],
+    },
 ];

@@ -369,4 +369,41 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "several_locks_are_asked_for_at_once_by_whoever_has_done_much_already",
         ],
     },
+    Mutant {
+        breaks: "what others left half written is announced by whoever settles it (quorum)",
+        file: "backend/quorum/register.rs",
+        from: "let unheard = maybe || matches!(found, Some((_, false)));",
+        to: "let unheard = maybe;",
+        caught_by: &[
+            "--lib",
+            "what_was_half_written_is_announced_by_whoever_settles_it",
+        ],
+    },
+    Mutant {
+        breaks: "what an earlier try may have written is announced (quorum)",
+        file: "backend/quorum/register.rs",
+        from: "let unheard = maybe || matches!(found, Some((_, false)));",
+        to: "let unheard = matches!(found, Some((_, false)));",
+        caught_by: &[
+            "--lib",
+            "what_was_half_written_is_announced_by_whoever_settles_it",
+        ],
+    },
+    Mutant {
+        breaks: "a server that went over to another name has its vote there (quorum)",
+        file: "backend/quorum/node.rs",
+        from: "its == run && over == other.voter.connection()",
+        to: "its == run && over <= other.voter.connection()",
+        caught_by: &[
+            "--lib",
+            "a_server_that_went_over_to_another_name_has_its_vote_there",
+        ],
+    },
+    Mutant {
+        breaks: "a change that panics holds up nobody else (quorum)",
+        file: "backend/quorum/together.rs",
+        from: "if let Err(e) = self.runtime.spawn(once).await {",
+        to: "if let Err(e) = Ok::<(), tokio::task::JoinError>(once.await) {",
+        caught_by: &["--lib", "a_change_that_panics_holds_up_nobody_else"],
+    },
 ];

@@ -7,7 +7,7 @@ use super::World;
 use crate::backend::{Channel, Hears, Listening, NewsStore, Pending};
 
 impl World {
-    pub(super) fn announce(&self, channel: &Channel, news: &[u8]) {
+    pub(in crate::backend) fn announce(&self, channel: &Channel, news: &[u8]) {
         self.listeners.heard(&key(channel), news);
     }
 }

@@ -191,7 +191,8 @@ fn decide(found: Option<&Found>, number: u64, asked: &mut [Ask]) -> Result<(Vec<
             news,
             highest: number,
         },
-        _ => Next::Same,
+        // A latch has no numbers.
+        _ => Next::Same { highest: 0 },
     };
     Ok((answers, next))
 }
@@ -317,7 +318,7 @@ mod tests {
             let (answers, next) = decide(found.as_ref(), 1, asked).unwrap();
             let value = match next {
                 Next::Becomes { value, .. } => value,
-                Next::Same => value.unwrap().to_vec(),
+                Next::Same { .. } => value.unwrap().to_vec(),
             };
             (format!("{answers:?}"), value)
         };

@@ -29,6 +29,8 @@ mod register;
 mod release;
 mod renew;
 mod round;
+#[cfg(test)]
+mod seat;
 mod several;
 mod tally;
 #[cfg(test)]
@@ -39,6 +41,10 @@ mod tests_of_few;
 mod tests_of_owners;
 #[cfg(test)]
 mod tests_of_promises;
+#[cfg(test)]
+mod tests_of_registers;
+#[cfg(test)]
+mod tests_of_servers;
 mod together;
 mod turnout;
 mod voter;
@@ -107,7 +113,7 @@ pub(super) struct Shared {
     young: Nursery,
     wakeups: Weak<dyn WakeUps>,
     /// They live as long as the nodes that talk to them.
-    _ears: Vec<Arc<Ear>>,
+    ears: Vec<Arc<Ear>>,
 }
 
 impl Quorum {
@@ -124,7 +130,7 @@ impl Quorum {
     }
 
     async fn meet(
-        address: Address,
+        mut address: Address,
         shown: String,
         clock: Clock,
         call_timeout: Duration,
@@ -132,7 +138,7 @@ impl Quorum {
         wakeups: Weak<dyn WakeUps>,
     ) -> Result<Quorum> {
         let in_words = |e: Error| e.with_backend(shown.clone());
-        let node_timeout = address.node_timeout.min(call_timeout);
+        address.node_timeout = address.node_timeout.min(call_timeout);
         let (mut nodes, mut ears) = (Vec::new(), Vec::new());
         for (node, url) in address.members.iter().enumerate() {
             let ear = Arc::new(Ear {
@@ -140,10 +146,27 @@ impl Quorum {
                 shared: OnceLock::new(),
             });
             let weak: Weak<Ear> = Arc::downgrade(&ear);
-            let voter = RedisVoter::new(url, node_timeout, id, weak).map_err(in_words)?;
-            nodes.push(Arc::new(Node::new(host_of(url), Arc::new(voter))));
+            let voter = RedisVoter::new(url, address.node_timeout, id, weak).map_err(in_words)?;
+            nodes.push(Node::new(host_of(url), Arc::new(voter)));
             ears.push(ear);
         }
+        let shared = Shared::new(&address, nodes, ears, clock, wakeups);
+        shared.meet().await.map_err(in_words)?;
+        Ok(Quorum {
+            address: shown.into(),
+            shared,
+        })
+    }
+}
+
+impl Shared {
+    fn new(
+        address: &Address,
+        nodes: Vec<Node>,
+        ears: Vec<Arc<Ear>>,
+        clock: Clock,
+        wakeups: Weak<dyn WakeUps>,
+    ) -> Arc<Shared> {
         let majority = vote::majority(nodes.len());
         // By their names, so that clients that list them in another order ask the same ones.
         let mut by_name: Vec<usize> = (0..nodes.len()).collect();
@@ -151,9 +174,9 @@ impl Quorum {
         let preferred = by_name.into_iter().take(majority).collect();
         let shared = Arc::new(Shared {
             majority,
-            nodes,
+            nodes: nodes.into_iter().map(Arc::new).collect(),
             max_ttl: address.max_ttl,
-            node_timeout,
+            node_timeout: address.node_timeout,
             timeout_percent: address.timeout_percent,
             drift: address.drift,
             clock,
@@ -168,20 +191,14 @@ impl Quorum {
             pace: Pace::default(),
             young: Nursery::default(),
             wakeups,
-            _ears: ears.clone(),
+            ears,
         });
-        for ear in &ears {
+        for ear in &shared.ears {
             let _ = ear.shared.set(Arc::downgrade(&shared));
         }
-        shared.meet().await.map_err(in_words)?;
-        Ok(Quorum {
-            address: shown.into(),
-            shared,
-        })
+        shared
     }
-}
 
-impl Shared {
     /// Finds out who can be reached: fewer than a majority is no store. Whether they have a vote yet is
     /// another matter.
     async fn meet(self: &Arc<Shared>) -> Result<()> {

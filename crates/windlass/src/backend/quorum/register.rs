@@ -37,14 +37,17 @@ pub(super) struct Register {
 /// What becomes of a value.
 pub(super) enum Next {
     /// It stays as it is.
-    Same,
+    Same {
+        /// The highest number that it uses, other than its own.
+        highest: u64,
+    },
     /// It changes.
     Becomes {
         value: Vec<u8>,
         keep: Duration,
         /// Whether that is announced.
         news: bool,
-        /// The highest number that the value uses; its own is always.
+        /// The highest number that the value uses, other than its own.
         highest: u64,
     },
 }
@@ -199,14 +202,15 @@ impl Shared {
                     },
                     _,
                 ) => becomes(value.into(), keep, news || unheard, highest),
-                (Next::Same, None | Some((_, true))) => {
+                (Next::Same { .. }, None | Some((_, true))) => {
                     self.let_go(register, who);
                     return Ok(answer);
                 }
                 // Whoever wrote it may have died half-way: what is answered must not vanish again.
-                (Next::Same, Some((kept, false))) => {
+                (Next::Same { highest }, Some((kept, false))) => {
                     let Found { value, left } = heard.found(kept);
-                    becomes(value, left.max(Duration::from_millis(1)), true, number)
+                    // Only a few nodes know how far its numbers go.
+                    becomes(value, left.max(Duration::from_millis(1)), true, highest)
                 }
             };
             self.saw(accept.floor);

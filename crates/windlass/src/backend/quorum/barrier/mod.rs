@@ -7,6 +7,8 @@
 
 #[cfg(test)]
 mod proof;
+#[cfg(test)]
+mod tests;
 mod turns;
 mod value;
 
@@ -173,7 +175,7 @@ fn decide(
                 highest: last,
             }
         }
-        false => Next::Same,
+        false => Next::Same { highest: last },
     };
     Ok((answers, next))
 }

@@ -195,3 +195,19 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+impl Shared {
+    /// Nobody is about to listen to a barrier, or to look at it.
+    pub(super) fn is_quiet(&self, name: &Name) -> bool {
+        let table = self.turns.table();
+        let quiet = |line: &Line| matches!(line.news, News::Heard(_)) && line.look == Look::None;
+        table.get(name).is_none_or(quiet)
+    }
+
+    pub(super) fn is_known_to_wait(&self, name: &Name, wake: WakeAddress) -> bool {
+        let table = self.turns.table();
+        let line = table.get(name);
+        line.is_some_and(|line| line.waiting.iter().any(|(_, known)| *known == wake))
+    }
+}
