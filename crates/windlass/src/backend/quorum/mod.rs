@@ -68,7 +68,7 @@ use self::nodes::NodeSet;
 use self::round::{Over, Round};
 use self::together::Together;
 use self::turnout::Pace;
-pub(crate) use self::voter::{Accept, Confirmed, Kept, Promise, Standing, Voter};
+pub(crate) use self::voter::{Accept, Confirmed, Kept, Promise, Standing, Voter, Writer};
 use self::young::Nursery;
 use super::redis::RedisVoter;
 use super::refused::Refused;

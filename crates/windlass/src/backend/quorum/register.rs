@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::node::Node;
-use super::voter::{Accept, Kept, Promise};
+use super::voter::{Accept, Kept, Promise, Writer};
 use super::{Failures, Over, Round, Shared};
 use crate::backend::rules::register::{ballot, latest};
 use crate::backend::rules::vote::next_proposal;
@@ -232,10 +232,14 @@ impl Shared {
     async fn promises(self: &Arc<Shared>, register: &Register, at_least: u64, who: u64) -> Heard {
         let proposal = crate::lease::Fence::new(self.propose(at_least));
         let limit = self.register_limit();
+        let turn = self.pace.turn(limit);
+        let (writer, began) = (Writer { who, turn }, self.clock.now());
         let over = Over::default();
         let question = |node: &Arc<Node>| -> Pending<'static, Option<Promise>> {
             let of = register.of.clone();
-            node.ask(self, &over, move |voter| voter.promise(of, proposal, who))
+            node.ask(self, &over, move |voter| {
+                voter.promise(of, proposal, writer)
+            })
         };
         let mut round = Round::new(self.nodes.iter().map(question));
         let mut heard = Heard::nothing(register.void_after);
@@ -250,6 +254,7 @@ impl Shared {
         });
         let enough = self.clock.within(limit, enough).await.flatten();
         if enough == Some(true) {
+            self.pace.decided_after(self.clock.now().since(began));
             let rest = round.hear(|node, answer| {
                 heard.hear(self, node, answer);
                 ControlFlow::<()>::Continue(())

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use super::node::Node;
-use super::{Accept, Address, Confirmed, Kept, Promise, Shared, Standing, Voter};
+use super::{Accept, Address, Confirmed, Kept, Promise, Shared, Standing, Voter, Writer};
 use crate::backend::memory::{Memory, World};
 use crate::backend::rules::register::Register;
 use crate::backend::{
@@ -18,9 +18,6 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Clock, Fence, Moment, Owner};
 use crate::name::Name;
-
-/// As in scripts/vote/register.lua.
-const TURN: Duration = Duration::from_millis(100);
 
 /// A node. All copies are the same one.
 #[derive(Clone)]
@@ -48,8 +45,8 @@ pub(super) struct Desk {
 
 struct Value {
     rules: Register<(Arc<[u8]>, Moment)>,
-    /// Who is about to write, since when.
-    turn: Option<(u64, Moment)>,
+    /// Who is about to write, and since when.
+    turn: Option<(Writer, Moment)>,
 }
 
 impl Default for Value {
@@ -148,13 +145,16 @@ impl Seat {
 }
 
 impl Desk {
-    fn promise(&mut self, of: Channel, number: u64, who: u64, now: Moment) -> Option<Promise> {
+    /// As scripts/vote/register.lua does.
+    fn promise(&mut self, of: Channel, number: u64, by: Writer, now: Moment) -> Option<Promise> {
         let value = self.values.entry(of).or_default();
-        let taken = |(other, since): (u64, Moment)| other != who && now.since(since) < TURN;
-        if value.turn.is_some_and(taken) {
+        if let Some((other, since)) = value.turn
+            && other.who != by.who
+            && now.since(since) < other.turn
+        {
             return None;
         }
-        value.turn = Some((who, now));
+        value.turn = Some((by, now));
         self.draws += 1;
         let (number, accepted) = value.rules.promise(&mut self.counter, number);
         let kept = accepted.and_then(|accepted| kept(accepted, now));
@@ -224,14 +224,19 @@ impl Voter for Seat {
         Box::pin(std::future::ready(Ok(standing)))
     }
 
-    fn promise(&self, of: Channel, proposal: Fence, who: u64) -> Pending<'static, Option<Promise>> {
-        self.ask(move |desk, now| desk.promise(of, proposal.get(), who, now))
+    fn promise(
+        &self,
+        of: Channel,
+        proposal: Fence,
+        writer: Writer,
+    ) -> Pending<'static, Option<Promise>> {
+        self.ask(move |desk, now| desk.promise(of, proposal.get(), writer, now))
     }
 
     fn let_go(&self, of: Channel, who: u64) -> Pending<'static, ()> {
         self.ask(move |desk, _| {
             let value = desk.values.entry(of).or_default();
-            value.turn = value.turn.filter(|(other, _)| *other != who);
+            value.turn = value.turn.filter(|(other, _)| other.who != who);
         })
     }
 

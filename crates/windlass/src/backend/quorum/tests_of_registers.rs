@@ -157,3 +157,52 @@ async fn a_change_that_panics_holds_up_nobody_else() {
     waiting.await.unwrap();
     ask(false).await.unwrap();
 }
+
+/// However far away the nodes are, those who change the same value let each other write: in turn, and with little that
+/// was asked in vain.
+#[tokio::test]
+async fn writers_that_are_far_away_do_not_throw_each_other_back_for_ever() {
+    const WRITERS: u32 = 6;
+    const CHANGES: u32 = 2;
+    let clock = Clock::manual();
+    let seats = seats(&clock);
+    let mut clients = Vec::new();
+    for _ in 0..WRITERS {
+        let deaf: Weak<Deaf> = Weak::new();
+        clients.push(client(&seats, deaf).await);
+    }
+    for seat in &seats {
+        seat.desk().travel = Duration::from_millis(100);
+    }
+    let count = |(nth, shared): (u32, Arc<Shared>)| async move {
+        // Not in step: each comes while others are about to write.
+        shared.clock.sleep(nth * Duration::from_millis(35)).await;
+        for _ in 0..CHANGES {
+            let one_more = |found: Option<&Found>, _| {
+                let count = found.map_or(0, |found| found.value[0]);
+                Ok(((), becomes(&[count + 1])))
+            };
+            shared.change(&register(), one_more).await.unwrap();
+        }
+    };
+    let began = clock.now();
+    let all = (0..).zip(clients).map(count).map(tokio::spawn);
+    let all: Vec<_> = all.collect();
+    while !all.iter().all(tokio::task::JoinHandle::is_finished) {
+        // All that can be done is done before time goes on.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        clock.advance(Duration::from_millis(1));
+    }
+    for done in all {
+        done.await.unwrap();
+    }
+    let (took, draws) = (clock.now().since(began), seats[0].desk().draws);
+    // Until each has learnt how far away they are, some are thrown back.
+    let (changes, bound) = (WRITERS * CHANGES, 4 * WRITERS * CHANGES);
+    assert!(
+        draws <= bound,
+        "{draws} draws for {changes} changes, in {took:?}"
+    );
+}

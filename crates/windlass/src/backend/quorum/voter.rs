@@ -78,11 +78,15 @@ pub(crate) trait Voter: Send + Sync + fmt::Debug {
     /// Draws a number for a register (which goes by the kind of primitive and its name, as its news do), and promises to accept nothing under another one until somebody
     /// draws again.
     ///
-    /// `None` if somebody else was promised one just now, and is about to write: see `TURN_MS` in
-    /// scripts/vote/register.lua. `who` is a number of the change that asks, the same each time that it does.
-    fn promise(&self, of: Channel, proposal: Fence, who: u64) -> Pending<'static, Option<Promise>>;
+    /// `None` if somebody else was promised one just now, and is about to write.
+    fn promise(
+        &self,
+        of: Channel,
+        proposal: Fence,
+        writer: Writer,
+    ) -> Pending<'static, Option<Promise>>;
 
-    /// The change that asked has no need of the promise any more.
+    /// The change that asked ([`Writer::who`]) has no need of the promise any more.
     fn let_go(&self, of: Channel, who: u64) -> Pending<'static, ()>;
 
     /// Keeps a value under the number that was promised last; false if that is another.
@@ -93,6 +97,16 @@ pub(crate) trait Voter: Send + Sync + fmt::Debug {
 
     /// The names of all registers of a kind that are kept here and match the pattern.
     fn registers(&self, kind: &'static str, pattern: String) -> Pending<'static, Vec<String>>;
+}
+
+/// A change of a register that is under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writer {
+    /// A number of this change alone, the same each time that it asks.
+    pub(crate) who: u64,
+    /// For so long after a promise nobody else is promised anything, unless it has written or let go. It is a
+    /// courtesy: those who come meanwhile would only throw it back, and each other.
+    pub(crate) turn: Duration,
 }
 
 /// What a node promised.

@@ -23,7 +23,7 @@ use super::reign::Draws;
 use super::translate::strange_answer;
 use super::wire::Wire;
 use super::{CAPABILITIES, Redis, bytes, client, keys, script, time_left};
-use crate::backend::quorum::{Accept, Confirmed, Kept, Promise, Standing, Voter};
+use crate::backend::quorum::{Accept, Confirmed, Kept, Promise, Standing, Voter, Writer};
 use crate::backend::url::redact;
 use crate::backend::{
     Acquired, AcquiredAll, Ask, Backend, Channel, Holder, Kind, Pending, Released, Renewal,
@@ -312,8 +312,13 @@ impl Voter for RedisVoter {
         })
     }
 
-    fn promise(&self, of: Channel, proposal: Fence, who: u64) -> Pending<'static, Option<Promise>> {
-        Box::pin(register::promise(self.redis.clone(), of, proposal, who))
+    fn promise(
+        &self,
+        of: Channel,
+        proposal: Fence,
+        writer: Writer,
+    ) -> Pending<'static, Option<Promise>> {
+        Box::pin(register::promise(self.redis.clone(), of, proposal, writer))
     }
 
     fn let_go(&self, of: Channel, who: u64) -> Pending<'static, ()> {

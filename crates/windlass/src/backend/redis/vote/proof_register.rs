@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use windlass_testkit::RedisServer;
 
 use super::RedisVoter;
-use crate::backend::quorum::{Accept, Voter};
+use crate::backend::quorum::{Accept, Voter, Writer};
 use crate::backend::rules::register::Register;
 use crate::backend::{Channel, WakeUps};
 use crate::lease::Fence;
@@ -15,6 +15,11 @@ use crate::name::Name;
 
 /// What the node has counted to when a sequence begins.
 const START: u64 = 1000;
+
+const WRITER: Writer = Writer {
+    who: 1,
+    turn: Duration::from_millis(100),
+};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -69,7 +74,7 @@ proptest! {
                     Op::Promise(proposal) => {
                         let expected = rules.promise(&mut counter, START + proposal);
                         let proposal = Fence::new(START + proposal);
-                        let promise = voter.promise(name.clone(), proposal, 1).await.unwrap().unwrap();
+                        let promise = voter.promise(name.clone(), proposal, WRITER).await.unwrap().unwrap();
                         let kept = promise.kept.map(|kept| (kept.ballot, kept.value[0]));
                         prop_assert_eq!((promise.number, kept), expected, "{} of {:?}", step, ops);
                     }
@@ -124,7 +129,7 @@ async fn a_promise_of_another_run_is_void() {
     };
     joined("one");
     let old = voter
-        .promise(name.clone(), Fence::new(START), 1)
+        .promise(name.clone(), Fence::new(START), WRITER)
         .await
         .unwrap()
         .unwrap();
@@ -136,7 +141,7 @@ async fn a_promise_of_another_run_is_void() {
             .unwrap()
     );
     let new = voter
-        .promise(name.clone(), Fence::new(START), 1)
+        .promise(name.clone(), Fence::new(START), WRITER)
         .await
         .unwrap()
         .unwrap();
@@ -156,7 +161,7 @@ async fn a_value_takes_its_numbers_and_its_time_from_the_promise() {
     let voter = RedisVoter::new(&server.url(), Duration::from_secs(5), 7, deaf).unwrap();
     let (name, key) = (of("register"), "windlass:quorum:latch:{register}");
     let promise = || async {
-        let promise = voter.promise(name.clone(), Fence::new(START), 1);
+        let promise = voter.promise(name.clone(), Fence::new(START), WRITER);
         promise.await.unwrap().expect("nobody else asks")
     };
     let accept = |number| {
@@ -196,30 +201,34 @@ async fn others_do_not_get_in_the_way_for_a_moment() {
     let deaf: Weak<Deaf> = Weak::new();
     let voter = RedisVoter::new(&server.url(), Duration::from_secs(5), 7, deaf).unwrap();
     let (name, key) = (of("register"), "windlass:quorum:latch:{register}");
-    let asks = |who| {
-        let promise = voter.promise(name.clone(), Fence::new(START), who);
+    let asks = |who, seconds| {
+        let turn = Duration::from_secs(seconds);
+        let promise = voter.promise(name.clone(), Fence::new(START), Writer { who, turn });
         async { promise.await.unwrap().map(|promise| promise.number) }
     };
-    let first = asks(1).await.expect("nobody is there");
-    assert!(asks(1).await.is_some(), "it may ask again");
-    let mut turned_away = false;
-    for _ in 0..100 {
-        // On a machine that is slow enough, the moment is over before the other asks.
-        turned_away = asks(2).await.is_none();
-        if turned_away {
-            break;
-        }
-        voter.let_go(name.clone(), 2).await.unwrap();
-        assert!(asks(1).await.is_some(), "the other has let go");
-    }
-    assert!(turned_away);
+    let asked_before = |seconds: u64| {
+        let time = server.command(&["TIME"]).unwrap();
+        let now: u64 = time.lines().next().unwrap().parse().unwrap();
+        let before = ((now - seconds) * 1000).to_string();
+        server.command(&["HSET", key, "asked", &before]).unwrap();
+    };
+    // Longer than this takes, on any machine.
+    let first = asks(1, 50).await.expect("nobody is there");
+    assert!(asks(1, 50).await.is_some(), "it may ask again");
+    assert!(asks(2, 1).await.is_none(), "the other is about to write");
     voter.let_go(name.clone(), 2).await.unwrap();
+    assert!(asks(2, 1).await.is_none(), "it cannot let go of another's");
     voter.let_go(name.clone(), 1).await.unwrap();
-    let second = asks(2).await.expect("the other has let go");
+    let second = asks(2, 50).await.expect("the other has let go");
     assert!(second > first);
-    let time = server.command(&["TIME"]).unwrap();
-    let seconds: u64 = time.lines().next().unwrap().parse().unwrap();
-    let before = ((seconds - 1) * 1000).to_string();
-    server.command(&["HSET", key, "asked", &before]).unwrap();
-    assert!(asks(3).await.is_some(), "its moment is over");
+    // How long it takes is for the one to say who writes.
+    asked_before(40);
+    assert!(asks(3, 1).await.is_none(), "it is still its turn");
+    asked_before(51);
+    assert!(asks(3, 1000).await.is_some(), "its moment is over");
+    // Whatever it says, by then no node accepts it any more.
+    asked_before(59);
+    assert!(asks(4, 1).await.is_none());
+    asked_before(61);
+    assert!(asks(4, 1).await.is_some());
 }

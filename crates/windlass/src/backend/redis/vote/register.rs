@@ -5,7 +5,7 @@ use redis::{Cmd, Value};
 use super::super::claims::SCAN_STEP;
 use super::super::translate::strange_answer;
 use super::super::{Redis, bytes, keys, millis, script, time_left};
-use crate::backend::quorum::{Accept, Kept, Promise};
+use crate::backend::quorum::{Accept, Kept, Promise, Writer};
 use crate::backend::{Channel, matches};
 use crate::error::Result;
 use crate::lease::Fence;
@@ -26,10 +26,11 @@ pub(super) async fn promise(
     redis: Redis,
     of: Channel,
     proposal: Fence,
-    who: u64,
+    writer: Writer,
 ) -> Result<Option<Promise>> {
     let mut command = command(&of);
-    command.arg("promise").arg(proposal.get()).arg(who);
+    command.arg("promise").arg(proposal.get());
+    command.arg(writer.who).arg(millis(writer.turn));
     let answer = run(&redis, &command).await?;
     match &answer {
         Value::Array(parts) => match parts.as_slice() {

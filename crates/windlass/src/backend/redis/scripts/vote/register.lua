@@ -2,7 +2,8 @@
 --
 --   KEYS: the register (hash), the fence counter, the mark of the run that has joined
 --   ARGV: "kept"; or
---         "promise", the number proposed, who asks (a number of this change alone); or
+--         "promise", the number proposed, who asks (a number of this change alone), for how long it is let write in
+--         ms; or
 --         "let_go", who asked and has no need of the promise any more; or
 --         "accept", the number promised, the value, how long to keep it in ms, a channel for news or '',
 --         a number up to which none is given any more
@@ -11,7 +12,8 @@
 --            of "let_go", 1;
 --            of "accept", 1, or 0 if another number was promised since, or none, or too long ago
 --
--- Fields: "promised", "asked" (when that was) and "who" (to whom, as long as that one is about to write), "ballot" and "value" (what was accepted last), "run" (which
+-- Fields: "promised", "asked" (when that was), "who" (to whom, as long as that one is about to write) and "turn" (for how
+-- long that one is let write), "ballot" and "value" (what was accepted last), "run" (which
 -- run of the server wrote it: one that forgot may have old things on its disk).
 --
 -- A value is kept from when its number was promised. Whoever reads it hears how much longer, and so how long ago
@@ -26,9 +28,6 @@ local run = call('GET', KEYS[3]) or ''
 -- A promise is worth nothing without its value soon; until then it is all there is. A value that comes later
 -- is refused: what it says of time was true when it was asked for.
 local PROMISE_MS = 60000
--- So long, whoever was promised a number is let write: those who come meanwhile would only throw it back, and
--- each other. It is a courtesy, and nothing depends on it: nobody is heard less who could not be reached.
-local TURN_MS = 100
 
 local function kept(answer)
   local seen = call('HMGET', register, 'ballot', 'value', 'run')
@@ -48,16 +47,20 @@ if ARGV[1] == 'kept' then
 end
 
 if ARGV[1] == 'promise' then
-  local before = call('HMGET', register, 'who', 'asked')
+  -- Whoever was promised a number is let write for as long as it says that takes: those who come meanwhile would only
+  -- throw it back, and each other. It is a courtesy, and nothing depends on it: nobody is heard less who could
+  -- not be reached.
+  local before = call('HMGET', register, 'who', 'asked', 'turn')
   if before[1] and before[1] ~= '' and before[1] ~= ARGV[3] then
     local ago = server_ms() - tonumber(before[2])
-    if ago >= 0 and ago < TURN_MS then
+    if ago >= 0 and ago < math.min(tonumber(before[3]), PROMISE_MS) then
       return {}
     end
   end
   proposal = tonumber(ARGV[2])
   local number = draw()
-  call('HSET', register, 'promised', digits(number) .. ' ' .. run, 'asked', digits(server_ms()), 'who', ARGV[3])
+  call('HSET', register, 'promised', digits(number) .. ' ' .. run, 'asked', digits(server_ms()), 'who', ARGV[3],
+    'turn', ARGV[4])
   if call('PTTL', register) < 0 then
     call('PEXPIRE', register, PROMISE_MS)
   end
