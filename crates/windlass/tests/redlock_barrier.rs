@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use windlass::{Barrier, Coordinator, ErrorKind, Fence, Options, Party, Released};
 use windlass_testkit::{FaultProxy, Flavor, RedisServer, RedlockNodes, eventually};
 
-/// Long enough for anything that should happen at once, on a busy machine.
-const SOON: Duration = Duration::from_secs(20);
+/// Long enough for anything that should happen at once, on a busy machine; and for the next heartbeat of those who
+/// missed some news, which is 20 s away at most.
+const SOON: Duration = Duration::from_secs(60);
 const KEY: &str = "windlass:quorum:barrier:{phase}";
 
 /// A patient client: what is slow on a busy machine is not taken for lost.
@@ -19,7 +20,6 @@ async fn connect(url: &str) -> Coordinator {
 }
 
 fn phase(w: &Coordinator, parties: u32) -> Barrier {
-    // All that is renewed is renewed after 20 s: until then, only news tell anybody anything.
     w.barrier("phase", parties).ttl(Duration::from_secs(60))
 }
 
@@ -189,23 +189,22 @@ async fn a_party_that_dies_is_taken_off_after_its_ttl_and_another_comes_in_its_p
     }
 }
 
-/// Those in line hear of their turn from the change itself: their next heartbeat is 20 s away.
+/// Those in line hear of their turn from the change itself: their next heartbeat is 20 minutes away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_in_line_are_told_of_their_turn() {
     let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
-    let url = nodes.url("node_timeout=5s");
+    let url = nodes.url("node_timeout=5s&max_ttl=1h");
     let (a, b, c) = (
         connect(&url).await,
         connect(&url).await,
         connect(&url).await,
     );
-    let (one, two) = (enters(&phase(&a, 2)), enters(&phase(&b, 2)));
+    let enters = |w: &Coordinator| enters(&w.barrier("phase", 2).ttl(Duration::from_secs(3600)));
+    let (one, two) = (enters(&a), enters(&b));
     let (one, two) = (soon(one).await, soon(two).await);
-    let next = [enters(&phase(&b, 2)), enters(&phase(&c, 2))];
+    let next = [enters(&b), enters(&c)];
     comes_to(&a, (2, 2)).await;
-    let since = Instant::now();
-    let left = [leaves(one), leaves(two)];
-    for task in left {
+    for task in [leaves(one), leaves(two)] {
         soon(task).await;
     }
     let mut rounds = Vec::new();
@@ -213,10 +212,6 @@ async fn those_in_line_are_told_of_their_turn() {
         rounds.push(soon(party).await.round());
     }
     assert_eq!(rounds[0], rounds[1]);
-    assert!(
-        since.elapsed() < Duration::from_secs(15),
-        "told, not asked for"
-    );
 }
 
 /// The number under which a node keeps what it has.
