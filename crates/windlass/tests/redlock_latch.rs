@@ -202,7 +202,7 @@ async fn a_lost_answer_is_counted_once() {
     let (w, direct) = (connect(&url).await, connect(&nodes.url("")).await);
     direct.latch("ready").reset(9).await.unwrap();
     // So that what is written is seen before the answer arrives.
-    let late = Duration::from_millis(500);
+    let late = Duration::from_millis(300);
     for left in [8, 7] {
         proxies
             .iter()
