@@ -258,6 +258,50 @@ async fn what_was_counted_stays_counted_while_connections_break() {
     assert!(50 - seen.remaining <= 20, "counted twice: {seen:?}");
 }
 
+/// How often a node wrote something down: a number that it gave, or a value.
+fn writes(node: &RedisServer) -> u32 {
+    let told = node.command(&["INFO", "commandstats"]).unwrap();
+    let its = told
+        .lines()
+        .find_map(|l| l.strip_prefix("cmdstat_hset:calls="));
+    its.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+}
+
+/// A tenth of a second away, each way: whoever is about to write is let write for as long as that takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_that_are_far_away_take_turns() {
+    let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
+    let (proxies, url) = behind_proxies(&nodes, "5s");
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(connect(&url).await);
+    }
+    clients[0].latch("ready").reset(8).await.unwrap();
+    let before = writes(nodes.node(0));
+    for proxy in &proxies {
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            proxy.delay(direction, Duration::from_millis(100));
+        }
+    }
+    let counts = |(nth, w): (u32, Coordinator)| async move {
+        // Not in step: each comes while others are about to write.
+        tokio::time::sleep(nth * Duration::from_millis(45)).await;
+        for _ in 0..2 {
+            w.latch("ready").count_down().await.unwrap();
+        }
+    };
+    let all = (0..).zip(clients).map(counts).map(tokio::spawn);
+    for done in all.collect::<Vec<_>>() {
+        done.await.unwrap();
+    }
+    let direct = connect(&nodes.url("")).await;
+    assert_eq!(remaining(&direct).await, 0, "each was counted once");
+    // Two for each change, and as many for each that was thrown back before it knew how far away they are.
+    let writes = writes(nodes.node(0)) - before;
+    println!("{writes} writes for 8 changes");
+    assert!(writes <= 64, "{writes} for 8 changes");
+}
+
 /// Known for as long as was said after the last change, as elsewhere; and kept for no more than a day.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_ends_in_time() {

@@ -199,7 +199,10 @@ async fn writers_that_are_far_away_do_not_throw_each_other_back_for_ever() {
         done.await.unwrap();
     }
     let (took, draws) = (clock.now().since(began), seats[0].desk().draws);
-    println!("{draws} draws for {} changes, in {took:?}", WRITERS * CHANGES);
+    println!(
+        "{draws} draws for {} changes, in {took:?}",
+        WRITERS * CHANGES
+    );
     // Until each has learnt how far away they are, some are thrown back.
     let (changes, bound) = (WRITERS * CHANGES, 4 * WRITERS * CHANGES);
     assert!(
