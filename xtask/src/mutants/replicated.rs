@@ -179,7 +179,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a counter on its way is raised before anything is drawn from it (cluster)",
-        file: "backend/redis/link.rs",
+        file: "backend/redis/link/draw.rs",
         from: "match self.send_asking(&reign.raise(&fences, &mark)).await {",
         to: "match self.send_asking(&redis::cmd(\"PING\").arg((reign.is_node, fences, mark).1).to_owned()).await {",
         caught_by: &[

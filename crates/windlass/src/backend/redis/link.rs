@@ -7,24 +7,28 @@
 //! A server that takes no writes any more was a master: its connection is dropped as well, so that the
 //! next call finds the master that took its place.
 
+mod draw;
+mod ear;
+mod unanswered;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
-use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Value};
 
+use self::ear::Ear;
+use self::unanswered::Unanswered;
 use super::dialler::{Dialler, Greeting};
-use super::reign::{Assured, Draws, Reign};
+use super::keys;
+use super::reign::{Assured, Reign};
 use super::sentinel::{Appointed, Hearsay, Sentinels};
-use super::translate::{Failure, Refused};
+use super::translate::Failure;
 use super::witness::Witness;
-use super::{dialler, keys};
 use crate::backend::WakeUps;
 use crate::backend::news::Listeners;
-use crate::error::ErrorKind;
-use crate::lease::Fence;
 
 pub(super) struct Link {
     dialler: Arc<Dialler>,
@@ -133,12 +137,12 @@ impl Link {
             return Ok(Vec::new());
         }
         let mut live = self.live().await?;
-        let mut unanswered = Unanswered::new(self, live.number);
+        let unanswered = Unanswered::new(self, live.number);
         let answer = live
             .connection
             .send_packed_commands(commands, 0, count)
             .await;
-        unanswered.waiting = false;
+        unanswered.done();
         let answers = answer.map_err(|e| {
             if e.is_unrecoverable_error() || e.is_io_error() {
                 self.hang_up(live.number);
@@ -154,27 +158,6 @@ impl Link {
         let both = pipeline([redis::cmd("ASKING"), command.clone()]);
         let mut answers = self.send_all(&both).await?;
         answers.pop().unwrap_or(Ok(Value::Nil))
-    }
-
-    /// The same, if the command draws fences: not before the counter that has come was raised, for whoever it
-    /// comes from was appointed by the decision of that `epoch`.
-    pub(super) async fn send_asking_drawing(
-        self: &Arc<Link>,
-        epoch: Option<u64>,
-        [fences, mark]: [String; 2],
-        command: &Cmd,
-        draws: Draws,
-    ) -> Result<Value, Failure> {
-        if let Some(reign) = self.live().await?.reign {
-            let reign = reign.taking_over_from(epoch);
-            match self.send_asking(&reign.raise(&fences, &mark)).await {
-                Ok(_) => {}
-                Err(failure) if failure.code() == Some("NOPERM") => {}
-                Err(failure) if draws == Draws::Perhaps && failure.is_refusal() => {}
-                Err(failure) => return Err(failure),
-            }
-        }
-        self.send_asking(command).await
     }
 
     /// What the server said. If it says that it is no master, the connection is given up.
@@ -196,106 +179,15 @@ impl Link {
         self.live().await.map(drop)
     }
 
-    /// Makes sure that fences drawn from the counter of `slot` are higher than any of an earlier reign.
-    pub(super) async fn assure(
-        self: &Arc<Link>,
-        slot: u16,
-        fences: &str,
-        mark: &str,
-    ) -> Result<(), Failure> {
-        let live = self.live().await?;
-        self.assure_over(&live, slot, fences, mark).await
-    }
-
-    /// Sends a command that draws fences from the counter of `slot`, over a connection for which that
-    /// was made sure. `keys` are the counter's, which is hardly ever asked.
-    pub(super) async fn send_drawing(
-        self: &Arc<Link>,
-        slot: u16,
-        keys: impl FnOnce() -> [String; 2],
-        command: &Cmd,
-        draws: Draws,
-    ) -> Result<Value, Failure> {
-        let mut live = self.live().await?;
-        if live.was_replica {
-            // It may have become a master since, whose reign we do not know.
-            self.hang_up(live.number);
-            live = self.live().await?;
-        }
-        if !live.assured.has(slot) {
-            let [fences, mark] = keys();
-            // Boxed, as it is rare.
-            match Box::pin(self.assure_over(&live, slot, &fences, &mark)).await {
-                Err(failure) if draws == Draws::Perhaps && failure.is_refusal() => {}
-                other => other?,
-            }
-        }
-        self.send_over(live, command).await
-    }
-
-    async fn assure_over(
-        self: &Arc<Link>,
-        live: &Live,
-        slot: u16,
-        fences: &str,
-        mark: &str,
-    ) -> Result<(), Failure> {
-        if live.assured.has(slot) {
-            return Ok(());
-        }
-        if live.was_replica {
-            self.hang_up(live.number);
-            return Err(Failure::Refused(Refused {
-                kind: ErrorKind::Unreachable,
-                message: "the server is a read-only replica".to_owned(),
-                hint: "connect to the primary",
-            }));
-        }
-        let generation = live.assured.generation();
-        if let Some(reign) = &live.reign {
-            let raise = reign.raise(fences, mark);
-            match self.send_over(live.clone(), &raise).await {
-                Ok(_) => {}
-                // Not ours to do: an operator has decided what we may use.
-                Err(failure) if failure.code() == Some("NOPERM") => {}
-                Err(failure) => return Err(failure),
-            }
-        }
-        live.assured.set(slot, generation);
-        Ok(())
-    }
-
-    /// By which decision this node of a cluster has its slots now.
-    pub(super) async fn epoch(self: &Arc<Link>) -> Option<u64> {
-        let mut question = redis::cmd("CLUSTER");
-        question.arg("INFO");
-        let info: String = self.query(&question).await.ok()?;
-        dialler::epoch_of(&info)
-    }
-
-    /// The slot has left this server or has come to it.
-    pub(super) fn slot_moved(&self, slot: u16) {
-        if let Some(live) = self.current() {
-            live.assured.clear(slot);
-        }
-    }
-
-    /// Slots may have left this server and come back, unseen.
-    pub(super) fn slots_may_have_moved(&self) {
-        if let Some(live) = self.current() {
-            live.assured.clear_all();
-        }
-    }
-
     pub(super) async fn send(self: &Arc<Link>, command: &Cmd) -> Result<Value, Failure> {
         let live = self.live().await?;
         self.send_over(live, command).await
     }
 
     async fn send_over(self: &Arc<Link>, mut live: Live, command: &Cmd) -> Result<Value, Failure> {
-        let mut unanswered = Unanswered::new(self, live.number);
+        let unanswered = Unanswered::new(self, live.number);
         let answer = live.connection.send_packed_command(command).await;
-        unanswered.waiting = false;
+        unanswered.done();
         if let Err(e) = &answer {
             // Without an answer the connection may be half open: the next call must not wait
             // for it too.
@@ -390,13 +282,6 @@ impl Link {
         current.is_some()
     }
 
-    /// Whether a decision that draws so from the counter of `slot` would be sent at once.
-    pub(super) fn is_ready(&self, slot: u16, draws: Draws) -> bool {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        let ready = |live: &Live| draws == Draws::Never || live.assured.has(slot);
-        current.as_ref().is_some_and(ready)
-    }
-
     /// Which master the other end is, if sentinels have named it and there is a connection.
     pub(super) fn appointed(&self) -> Option<Appointed> {
         self.current().and_then(|live| live.appointed)
@@ -462,76 +347,6 @@ impl fmt::Debug for Link {
     }
 }
 
-/// A call on its way. A caller that gives up after waiting for some time takes the connection with
-/// it, or nobody might ever notice that the other end is gone.
-struct Unanswered<'a> {
-    link: &'a Link,
-    number: u64,
-    since: Instant,
-    waiting: bool,
-}
-
-impl Unanswered<'_> {
-    fn new(link: &Link, number: u64) -> Unanswered<'_> {
-        link.unanswered.fetch_add(1, Ordering::Relaxed);
-        Unanswered {
-            link,
-            number,
-            since: Instant::now(),
-            waiting: true,
-        }
-    }
-}
-
-impl Drop for Unanswered<'_> {
-    fn drop(&mut self) {
-        self.link.unanswered.fetch_sub(1, Ordering::Relaxed);
-        if self.waiting && self.since.elapsed() > self.link.call_timeout / 4 {
-            self.link.hang_up(self.number);
-        }
-    }
-}
-
-/// Hears what the server says unasked. Called by the driver as it reads, so that a wake-up
-/// costs no detour through another task.
-struct Ear {
-    link: Weak<Link>,
-    number: u64,
-}
-
-impl AsyncPushSender for Ear {
-    fn send(&self, info: PushInfo) -> Result<(), SendError> {
-        let Some(link) = self.link.upgrade() else {
-            return Ok(());
-        };
-        match info.kind {
-            PushKind::Message => {
-                let [Value::BulkString(channel), payload, ..] = info.data.as_slice() else {
-                    return Ok(());
-                };
-                if *channel != link.channel.as_bytes() {
-                    if let (Ok(channel), Value::BulkString(news)) =
-                        (std::str::from_utf8(channel), payload)
-                    {
-                        link.listeners.heard(channel, news);
-                    }
-                } else if let Some((claim, fence)) = parse_wakeup(payload) {
-                    link.tell(|wakeups| wakeups.granted(claim, Some(fence)));
-                }
-            }
-            PushKind::Disconnection => {
-                link.hang_up(self.number);
-                if link.listens {
-                    // The waiters' next heartbeat dials, and hears what was missed.
-                    link.has_missed();
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
 pub(super) fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> redis::Pipeline {
     let mut pipeline = redis::Pipeline::new();
     for command in commands {
@@ -542,13 +357,4 @@ pub(super) fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> redis::Pipeli
 
 pub(super) fn read<T: FromRedisValue>(value: Value) -> Result<T, Failure> {
     redis::from_redis_value(value).map_err(|e| Failure::Sent(e.into()))
-}
-
-/// A wake-up is "<claim> <fence>".
-fn parse_wakeup(payload: &Value) -> Option<(u64, Fence)> {
-    let Value::BulkString(bytes) = payload else {
-        return None;
-    };
-    let (claim, fence) = std::str::from_utf8(bytes).ok()?.split_once(' ')?;
-    Some((claim.parse().ok()?, fence.parse().ok()?))
 }

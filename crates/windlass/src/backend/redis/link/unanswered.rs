@@ -1,0 +1,41 @@
+//! Calls that nobody has answered yet.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::Link;
+
+/// A call on its way. A caller that gives up after waiting for some time takes the connection with
+/// it, or nobody might ever notice that the other end is gone.
+pub(super) struct Unanswered<'a> {
+    link: &'a Link,
+    number: u64,
+    since: Instant,
+    waiting: bool,
+}
+
+impl Unanswered<'_> {
+    pub(super) fn new(link: &Link, number: u64) -> Unanswered<'_> {
+        link.unanswered.fetch_add(1, Ordering::Relaxed);
+        Unanswered {
+            link,
+            number,
+            since: Instant::now(),
+            waiting: true,
+        }
+    }
+
+    /// It is over: answered, or failed.
+    pub(super) fn done(mut self) {
+        self.waiting = false;
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.link.unanswered.fetch_sub(1, Ordering::Relaxed);
+        if self.waiting && self.since.elapsed() > self.link.call_timeout / 4 {
+            self.link.hang_up(self.number);
+        }
+    }
+}
