@@ -3,11 +3,13 @@
 //! The sentinels are played, so that they say exactly what is wanted; the servers are real.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use windlass::{Coordinator, Options};
 use windlass_testkit::{Direction, FaultProxy, Flavor, RedisServer, eventually};
 
@@ -47,6 +49,8 @@ struct Mind {
     then: Option<Says>,
     /// How often it was asked for the master.
     asked: u64,
+    /// Whoever comes from now on is kept waiting.
+    receives_nobody: bool,
 }
 
 impl Sentinel {
@@ -57,15 +61,25 @@ impl Sentinel {
             says,
             then: None,
             asked: 0,
+            receives_nobody: false,
         };
         let mind = Arc::new(Mutex::new(mind));
         let shared = Arc::clone(&mind);
         tokio::spawn(async move {
+            let mut kept_waiting = Vec::new();
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(answer_all(stream, Arc::clone(&shared)));
+                match shared.lock().unwrap().receives_nobody {
+                    true => kept_waiting.push(stream),
+                    false => drop(tokio::spawn(answer_all(stream, Arc::clone(&shared)))),
+                }
             }
         });
         Sentinel { addr, mind }
+    }
+
+    /// Goes on talking to those who are connected, and to nobody else.
+    fn receive_nobody(&self) {
+        self.mind.lock().unwrap().receives_nobody = true;
     }
 
     fn now(&self, says: Says) {
@@ -82,24 +96,39 @@ impl Sentinel {
     }
 }
 
+/// The next command that somebody sends, in capitals.
+async fn command(stream: &mut BufReader<TcpStream>) -> std::io::Result<Vec<String>> {
+    let mut line = String::new();
+    let number = async |stream: &mut BufReader<TcpStream>, line: &mut String| {
+        line.clear();
+        stream.read_line(line).await?;
+        let digits = line.trim_end().get(1..).unwrap_or("");
+        digits.parse().map_err(std::io::Error::other)
+    };
+    let count: usize = number(stream, &mut line).await?;
+    let mut words = Vec::new();
+    for _ in 0..count {
+        let length: usize = number(stream, &mut line).await?;
+        let mut word = vec![0; length + 2];
+        stream.read_exact(&mut word).await?;
+        words.push(String::from_utf8_lossy(&word[..length]).to_ascii_uppercase());
+    }
+    Ok(words)
+}
+
+fn bulk(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
+fn subscribed(channel: &str) -> String {
+    let channel = channel.to_ascii_lowercase();
+    format!(">3\r\n{}{}:1\r\n", bulk("subscribe"), bulk(&channel))
+}
+
 async fn answer_all(stream: TcpStream, mind: Arc<Mutex<Mind>>) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
-    let mut line = String::new();
     loop {
-        let number = async |stream: &mut BufReader<TcpStream>, line: &mut String| {
-            line.clear();
-            stream.read_line(line).await?;
-            let digits = line.trim_end().get(1..).unwrap_or("");
-            digits.parse().map_err(std::io::Error::other)
-        };
-        let count: usize = number(&mut stream, &mut line).await?;
-        let mut words = Vec::new();
-        for _ in 0..count {
-            let length: usize = number(&mut stream, &mut line).await?;
-            let mut word = vec![0; length + 2];
-            stream.read_exact(&mut word).await?;
-            words.push(String::from_utf8_lossy(&word[..length]).to_ascii_uppercase());
-        }
+        let words = command(&mut stream).await?;
         let now = {
             let mut mind = mind.lock().unwrap();
             let now = mind.says;
@@ -109,7 +138,6 @@ async fn answer_all(stream: TcpStream, mind: Arc<Mutex<Mind>>) -> std::io::Resul
             }
             now
         };
-        let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let answer = match words.as_slice() {
             ["HELLO", ..] => format!("%1\r\n{}{}", bulk("mode"), bulk("sentinel")),
@@ -126,14 +154,83 @@ async fn answer_all(stream: TcpStream, mind: Arc<Mutex<Mind>>) -> std::io::Resul
                 let port = now.address.to_string();
                 format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(&port))
             }
-            ["SUBSCRIBE", channel] => {
-                let channel = channel.to_ascii_lowercase();
-                format!(">3\r\n{}{}:1\r\n", bulk("subscribe"), bulk(&channel))
-            }
+            ["SUBSCRIBE", channel] => subscribed(channel),
             _ => "+OK\r\n".to_owned(),
         };
         stream.get_mut().write_all(answer.as_bytes()).await?;
     }
+}
+
+/// A master that greets at once, and lets nobody listen before it is told to.
+struct Master {
+    addr: SocketAddr,
+    /// How many wait to listen.
+    waiting: Arc<AtomicUsize>,
+    goes_on: Arc<Semaphore>,
+    /// What else it was asked.
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Master {
+    async fn start() -> Master {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let master = Master {
+            addr: listener.local_addr().unwrap(),
+            waiting: Arc::default(),
+            goes_on: Arc::new(Semaphore::new(0)),
+            asked: Arc::default(),
+        };
+        let (waiting, goes_on) = (Arc::clone(&master.waiting), Arc::clone(&master.goes_on));
+        let asked = Arc::clone(&master.asked);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (waiting, goes_on) = (Arc::clone(&waiting), Arc::clone(&goes_on));
+                let asked = Arc::clone(&asked);
+                tokio::spawn(async move {
+                    let mut stream = BufReader::new(stream);
+                    while let Ok(words) = command(&mut stream).await {
+                        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                        let answer = match words.as_slice() {
+                            ["HELLO", ..] => {
+                                let fields = [("mode", "standalone"), ("role", "master")];
+                                let fields = fields.map(|(key, value)| bulk(key) + &bulk(value));
+                                format!("%2\r\n{}", fields.concat())
+                            }
+                            ["INFO", ..] => {
+                                let id = "0".repeat(40);
+                                bulk(&format!("role:master\r\nmaster_replid:{id}\r\n"))
+                            }
+                            ["SUBSCRIBE", channel] => {
+                                waiting.fetch_add(1, Ordering::SeqCst);
+                                drop(goes_on.acquire().await);
+                                subscribed(channel)
+                            }
+                            ["CLIENT", ..] => "+OK\r\n".to_owned(),
+                            other => {
+                                asked.lock().unwrap().push(other.join(" "));
+                                "-ERR not the master any more\r\n".to_owned()
+                            }
+                        };
+                        if stream.get_mut().write_all(answer.as_bytes()).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        master
+    }
+}
+
+/// Waits until all have said it to whoever listens to them.
+async fn all_have_said_it(sentinels: &[Sentinel]) {
+    let before: Vec<u64> = sentinels.iter().map(Sentinel::asked).collect();
+    // Two questions a look, and one may have been begun before.
+    let heard = eventually(SOON, || async {
+        let mut each = sentinels.iter().zip(&before);
+        each.all(|(s, before)| s.asked() >= before + 6)
+    });
+    assert!(heard.await);
 }
 
 async fn three(says: Says) -> Vec<Sentinel> {
@@ -236,21 +333,61 @@ async fn a_master_that_was_replaced_while_it_was_dialled_is_not_asked() {
     let asking = tokio::spawn(async move { w.lock("where").acquire().await.unwrap() });
     let dialled = eventually(SOON, || async { proxy.held(Direction::ToServer) > 0 });
     assert!(dialled.await);
-    let before: Vec<u64> = sentinels.iter().map(Sentinel::asked).collect();
     for sentinel in &sentinels {
         sentinel.now(Says::plainly(&new, 2));
     }
-    // Whoever looks now hears of the new one: two questions a look, and one may have been begun before.
-    let heard = eventually(SOON, || async {
-        let each = sentinels.iter().zip(&before);
-        each.into_iter().all(|(s, before)| s.asked() >= before + 6)
-    });
-    assert!(heard.await);
+    all_have_said_it(&sentinels).await;
     proxy.release_held();
     let guard = asking.await.unwrap();
     let owner = new.command(&["GET", "where"]).unwrap();
     assert_eq!(owner, guard.owner().as_str());
     assert_eq!(old.command(&["EXISTS", "where"]).unwrap(), "0");
+}
+
+/// It has greeted, and is about to be taken; by then it is too late to hear of another one only now and then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_was_replaced_at_the_last_moment_is_not_asked() {
+    let (old, new) = (Master::start().await, RedisServer::start().unwrap());
+    let sentinels = three(Says {
+        field: old.addr.port(),
+        address: old.addr.port(),
+        epoch: 1,
+    })
+    .await;
+    let url = url(&sentinels);
+    let connecting = tokio::spawn(async move {
+        let patient = Options::new().call_timeout(3 * SOON);
+        patient.connect(&url).await.unwrap()
+    });
+    let greeted = || async { old.waiting.load(Ordering::SeqCst) > 0 };
+    assert!(eventually(SOON, greeted).await);
+    for sentinel in &sentinels {
+        sentinel.now(Says::plainly(&new, 2));
+    }
+    all_have_said_it(&sentinels).await;
+    old.goes_on.add_permits(1);
+    let w = connecting.await.unwrap();
+    assert!(locks_at(&w, &new).await);
+    let asked = old.asked.lock().unwrap().clone();
+    assert!(asked.is_empty(), "{asked:?}");
+}
+
+/// One that knows better than the others says so to those who listen, and answers nobody else in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_slow_sentinel_has_said_counts() {
+    let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
+    let sentinels = three(Says::plainly(&old, 1)).await;
+    let patient = Options::new().call_timeout(SOON);
+    let w = patient.connect(&url(&sentinels)).await.unwrap();
+    assert!(locks_at(&w, &old).await);
+    all_have_said_it(&sentinels).await; // they are listened to
+    sentinels[1].receive_nobody();
+    sentinels[1].now(Says::plainly(&new, 2));
+    assert!(eventually(SOON, || locks_at(&w, &new)).await);
+    for _ in 0..10 {
+        assert!(locks_at(&w, &new).await, "nobody goes back");
+        tokio::time::sleep(100 * MS).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

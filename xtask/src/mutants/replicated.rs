@@ -283,4 +283,78 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "a_demoted_server_is_hung_up_on_whatever_was_asked",
         ],
     },
+    Mutant {
+        breaks: "a master that was replaced at the last moment is not asked (sentinels)",
+        file: "backend/redis/link.rs",
+        from: "= self.dialler.connect(&config).await?;\n",
+        to: "= self.dialler.connect(&config).await?;\n        let anyway = anyway || !self.was_replaced(&greeting);\n",
+        caught_by: &[
+            "--test",
+            "redis_sentinels",
+            "a_master_that_was_replaced_at_the_last_moment_is_not_asked",
+        ],
+    },
+    Mutant {
+        breaks: "the first master that is dialled may be replaced meanwhile, too (sentinels)",
+        file: "backend/redis/mod.rs",
+        from: "            sentinel::watch(&sentinels, &link);\n",
+        to: "            link.dial().await?;\n            sentinel::watch(&sentinels, &link);\n",
+        caught_by: &[
+            "--test",
+            "redis_sentinels",
+            "a_master_that_was_replaced_at_the_last_moment_is_not_asked",
+        ],
+    },
+    Mutant {
+        breaks: "what a slow sentinel has said counts (sentinels)",
+        file: "backend/redis/sentinel.rs",
+        from: "answer_of(who).or(said)",
+        to: "answer_of(who).or(said.filter(|_| false))",
+        caught_by: &[
+            "--test",
+            "redis_sentinels",
+            "what_a_slow_sentinel_has_said_counts",
+        ],
+    },
+    Mutant {
+        breaks: "one that sent us away has its counter raised when it has the slot again (cluster)",
+        file: "backend/redis/cluster/mod.rs",
+        from: "                    link.slot_moved(slot);\n",
+        to: "",
+        caught_by: &["--lib", "whoever_was_redirected_has_counters_raised_anew"],
+    },
+    Mutant {
+        breaks: "one that we are sent to has its counter raised, however often (cluster)",
+        file: "backend/redis/cluster/mod.rs",
+        from: "                    to.slot_moved(slot);\n",
+        to: "",
+        caught_by: &["--lib", "whoever_was_redirected_has_counters_raised_anew"],
+    },
+    Mutant {
+        breaks: "a slot that moves without a new decision has its counter raised anew (cluster)",
+        file: "backend/redis/cluster/table.rs",
+        from: "ends.for_each(|link| link.slot_moved(slot));",
+        to: "ends.for_each(drop);",
+        caught_by: &[
+            "--lib",
+            "whoever_had_a_slot_by_the_table_has_its_counter_raised_anew",
+        ],
+    },
+    Mutant {
+        breaks: "an answer that comes too late is no grant (cluster)",
+        file: "backend/redis/cluster/mod.rs",
+        from: "since(asked) > table::OUT_OF_TOUCH {",
+        to: "since(asked) > table::OUT_OF_TOUCH * 1000 {",
+        caught_by: &["--lib", "an_answer_that_comes_too_late_is_no_grant"],
+    },
+    Mutant {
+        breaks: "a node that has not heard of the last change keeps nobody in touch (cluster)",
+        file: "backend/redis/cluster/table.rs",
+        from: "Some(epoch) if epoch == known => Told::NothingNew,",
+        to: "Some(epoch) if epoch <= known => Told::NothingNew,",
+        caught_by: &[
+            "--lib",
+            "only_a_node_that_knows_what_is_known_tells_that_nothing_has_changed",
+        ],
+    },
 ];

@@ -137,10 +137,11 @@ impl Redis {
             _ => None,
         };
         let link = Link::new(dialler, call_timeout, id, wakeups);
-        link.dial().await?;
+        // Before the first dial: whom it reaches may be replaced meanwhile.
         if let Some(sentinels) = sentinels {
             sentinel::watch(&sentinels, &link);
         }
+        link.dial().await?;
         Ok((Wire::One(link), capabilities, replicas))
     }
 }

@@ -6,7 +6,9 @@
 //! itself a master. So all are waited for, but when most have answered, the others only for a moment. If
 //! fewer answer, what they say has to do.
 //!
-//! All are listened to as well: the one that was chosen to listen to might be the one that is cut off.
+//! All are listened to as well: the one that was chosen to listen to might be the one that is cut off. What
+//! one of them has said there lately stands for its answer, if that is late: it may be the only one that knows, and
+//! whoever dialled by the word of the others would be told by it to leave again, over and over.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -35,6 +37,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Sentinels {
     service: String,
     sentinels: Vec<(Address, redis::Client)>,
+    /// What each of them said last over the connection on which it is listened to, while that lasts.
+    said: Mutex<Vec<Option<Appointed>>>,
     servers: Access,
     call_timeout: Duration,
 }
@@ -159,10 +163,12 @@ impl Sentinels {
             Ok(client) => Ok((address.clone(), client)),
             Err(e) => Err(Error::invalid("connect", format!("{address}: {e}"))),
         };
-        let sentinels: Result<_> = hosts.hosts.iter().map(client).collect();
+        let sentinels: Result<Vec<_>> = hosts.hosts.iter().map(client).collect();
+        let sentinels: Vec<_> = sentinels?;
         let found = Sentinels {
             service,
-            sentinels: sentinels?,
+            said: Mutex::new(vec![None; sentinels.len()]),
+            sentinels,
             servers,
             call_timeout,
         };
@@ -191,10 +197,17 @@ impl Sentinels {
     /// Who is the master.
     pub(super) async fn master(&self) -> Result<(Appointed, redis::Client), Failure> {
         let answers = self.ask_all(GRACE).await;
-        let known = answers
-            .iter()
-            .filter_map(|(_, answer)| answer.as_ref().ok());
-        let Some(best) = known.map(Known::appointed).max_by_key(|known| known.age) else {
+        let answer_of = |sentinel: &Address| {
+            let theirs = |(who, answer): &(Address, redis::RedisResult<Known>)| {
+                let known = answer.as_ref().ok().filter(|_| who == sentinel)?;
+                Some(known.appointed())
+            };
+            answers.iter().find_map(theirs)
+        };
+        let said = self.said().clone();
+        let known = self.sentinels.iter().zip(said);
+        let known = known.filter_map(|((who, _), said)| answer_of(who).or(said));
+        let Some(best) = known.max_by_key(|known| known.age) else {
             return Err(self.nobody_knows(answers));
         };
         let client = self
@@ -229,6 +242,10 @@ impl Sentinels {
         };
         // Those who do not answer must not take all the time that the caller has.
         first_until(asked, self.call_timeout / 2, grace, known).await
+    }
+
+    fn said(&self) -> MutexGuard<'_, Vec<Option<Appointed>>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn nobody_knows(&self, answers: Vec<(Address, redis::RedisResult<Known>)>) -> Failure {
@@ -409,6 +426,8 @@ async fn watch_one(sentinels: Arc<Sentinels>, which: usize, link: Weak<Link>) {
             while link.strong_count() > 0 {
                 let known = look(&mut connection, &sentinels.service).await?;
                 let now = known.appointed();
+                // Before anybody leaves for it, and so asks.
+                sentinels.said()[which] = Some(now.clone());
                 if let Some(link) = link.upgrade() {
                     link.hearsay().add(now.address.clone(), Some(now.age));
                     if link.appointed().is_some_and(|ours| now.replaces(&ours)) {
@@ -421,6 +440,7 @@ async fn watch_one(sentinels: Arc<Sentinels>, which: usize, link: Weak<Link>) {
         };
         if let Err(e) = listening.await {
             tracing::debug!(error = %e, "a sentinel was lost");
+            sentinels.said()[which] = None;
             was_lost = true;
         }
         tokio::time::sleep(PAUSE).await;

@@ -65,6 +65,17 @@ impl Cluster {
         id: u64,
         wakeups: Weak<dyn WakeUps>,
     ) -> Outcome<(Arc<Cluster>, Option<Replicas>)> {
+        // Goes on while the machine sleeps.
+        Self::open_by(Clock::system(), url, call_timeout, id, wakeups).await
+    }
+
+    async fn open_by(
+        clock: Clock,
+        url: &str,
+        call_timeout: Duration,
+        id: u64,
+        wakeups: Weak<dyn WakeUps>,
+    ) -> Outcome<(Arc<Cluster>, Option<Replicas>)> {
         let mut hosts = Hosts::parse(url, PORT, EXAMPLE)?;
         match hosts.path.as_slice() {
             [] => {}
@@ -78,8 +89,6 @@ impl Cluster {
         let ca = hosts.take_ca()?;
         let replicas = replicas::take(&mut hosts)?;
         hosts.nothing_left()?;
-        // Goes on while the machine sleeps.
-        let clock = Clock::system();
         let cluster = Arc::new(Cluster {
             access: Access {
                 user: hosts.user.clone(),

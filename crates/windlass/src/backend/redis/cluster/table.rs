@@ -216,6 +216,28 @@ fn nobody_answers(answers: &[(Address, Result<Layout, Failure>)]) -> Failure {
     })
 }
 
+/// What a node's word means for what is known of slots.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    /// All is as it was.
+    NothingNew,
+    /// It knows of a change, or has not heard of the last one, and so would not know of another.
+    Otherwise,
+    /// It hears nothing from the others.
+    CutOff,
+}
+
+/// What it means that a node says that to `CLUSTER INFO`, for one who knows of the changes up to `known`.
+fn told(info: &str, known: u64) -> Told {
+    if !info.contains("cluster_state:ok") {
+        return Told::CutOff;
+    }
+    match newest_epoch(info) {
+        Some(epoch) if epoch == known => Told::NothingNew,
+        _ => Told::Otherwise,
+    }
+}
+
 /// Looks after the listening connection, which nothing else is sent over that would notice its end; and
 /// asks about slots now and then, as one that is not used would not hear of a change.
 pub(super) async fn look_after(cluster: Weak<Cluster>) {
@@ -228,16 +250,15 @@ pub(super) async fn look_after(cluster: Weak<Cluster>) {
         question.arg("INFO");
         let begun = cluster.clock.now();
         match cluster.ear().query::<String>(&question).await {
-            // A node that is cut off hears nothing from the others.
-            Ok(info) if !info.contains("cluster_state:ok") => {
-                let _ = cluster.refresh().await;
-                if cluster.layout().is_ok {
-                    cluster.ear().leave();
+            Ok(info) => match told(&info, cluster.layout().epoch) {
+                Told::NothingNew => cluster.is_in_touch(begun),
+                Told::Otherwise => drop(cluster.refresh().await),
+                Told::CutOff => {
+                    let _ = cluster.refresh().await;
+                    if cluster.layout().is_ok {
+                        cluster.ear().leave();
+                    }
                 }
-            }
-            Ok(info) => match newest_epoch(&info) {
-                Some(epoch) if epoch > cluster.layout().epoch => drop(cluster.refresh().await),
-                _ => cluster.is_in_touch(begun),
             },
             Err(_) => {
                 let _ = cluster.refresh().await;
@@ -247,5 +268,28 @@ pub(super) async fn look_after(cluster: Weak<Cluster>) {
         if look % LOOKS_A_REFRESH == 0 {
             let _ = cluster.refresh().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_node_that_knows_what_is_known_tells_that_nothing_has_changed() {
+        let says = |info: &str| told(info, 7);
+        let ok = |epoch| format!("cluster_state:ok\r\ncluster_current_epoch:{epoch}\r\n");
+        assert_eq!(says(&ok(7)), Told::NothingNew);
+        assert_eq!(says(&ok(8)), Told::Otherwise);
+        assert_eq!(
+            says(&ok(6)),
+            Told::Otherwise,
+            "it has not heard of the last change"
+        );
+        assert_eq!(says("cluster_state:ok\r\n"), Told::Otherwise);
+        assert_eq!(
+            says("cluster_state:fail\r\ncluster_current_epoch:7\r\n"),
+            Told::CutOff
+        );
     }
 }

@@ -15,7 +15,8 @@ use crate::backend::redis::keys;
 use crate::backend::redis::reign::Draws;
 use crate::backend::redis::slots;
 use crate::backend::redis::topology::newest_epoch;
-use crate::lease::Fence;
+use crate::backend::redis::translate::Failure;
+use crate::lease::{Clock, Fence};
 
 const SOON: Duration = Duration::from_secs(20);
 /// Far ahead of any clock, which so is of no help.
@@ -39,9 +40,13 @@ struct Bed {
 
 impl Bed {
     async fn start() -> Bed {
+        Bed::by(Clock::system()).await
+    }
+
+    async fn by(clock: Clock) -> Bed {
         let nodes = RedisCluster::start().unwrap();
         let (url, nobody): (_, Weak<Deaf>) = (nodes.url(), Weak::new());
-        let client = Cluster::open(&url, Duration::from_secs(5), 7, nobody).await;
+        let client = Cluster::open_by(clock, &url, Duration::from_secs(5), 7, nobody).await;
         let slot = slots::of_key(b"stock");
         let [fences, mark] = keys::fences(slot);
         Bed {
@@ -87,6 +92,11 @@ impl Bed {
     fn moves(&self) {
         let before = self.master().port();
         self.nodes.begin_move("stock").unwrap().finish().unwrap();
+        self.has_left(before);
+    }
+
+    /// All nodes know that the slot has another master than that one, and agree on the rest.
+    fn has_left(&self, before: u16) {
         let moved = || {
             let knows = |node: &RedisServer| {
                 let info = node.command(&["CLUSTER", "INFO"]).unwrap();
@@ -210,4 +220,118 @@ async fn a_counter_on_its_way_is_raised_for_whom_it_comes_from() {
     assert_eq!(bed.draws().await, next + 1, "raised once");
     moving.finish().unwrap();
     assert!(bed.draws().await > next + 1);
+}
+
+/// The highest decision that anybody knows of.
+fn newest(nodes: &RedisCluster) -> u64 {
+    let knows = |node: &RedisServer| newest_epoch(&node.command(&["CLUSTER", "INFO"]).unwrap());
+    nodes.nodes().iter().filter_map(knows).max().unwrap()
+}
+
+impl Bed {
+    /// Has the master to which the slot goes next decide last: then its move there is no new decision.
+    fn decide_about_the_next(&self) -> u64 {
+        let (masters, from) = (&self.nodes.nodes()[..3], self.master().port());
+        let to = masters.iter().find(|node| node.port() != from).unwrap();
+        let others = masters.iter().filter(|node| node.port() != to.port());
+        let number = bump(to, &others.collect::<Vec<_>>());
+        let all_know = || {
+            let knows = |node: &RedisServer| {
+                let info = node.command(&["CLUSTER", "INFO"]).unwrap();
+                newest_epoch(&info) == Some(number)
+            };
+            self.nodes.nodes().iter().all(knows)
+        };
+        assert!(eventually_blocking(SOON, all_know));
+        number
+    }
+
+    /// Nobody asks who has which slot from now on, and nobody minds.
+    async fn nobody_looks(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        let unseen = self.client.refreshing.lock().await;
+        *self.client.in_touch.lock().unwrap() = self.client.clock.now() + 10 * SOON;
+        unseen
+    }
+}
+
+/// Where it was is known from the redirection alone, both of the one who sends away and of the one sent to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_was_redirected_has_counters_raised_anew() {
+    let bed = Bed::start().await;
+    bed.set(AHEAD, "");
+    let first = bed.draws().await;
+    let _unseen = bed.nobody_looks().await;
+    let home = bed.master().port();
+    let number = bed.decide_about_the_next();
+    bed.moves();
+    assert_eq!(newest(&bed.nodes), number, "no new decision");
+    // Sent away by the one that was asked so far.
+    let elsewhere = bed.draws().await;
+    assert!(elsewhere > first, "{elsewhere} after {first}");
+    let sent_to = bed.master().port();
+    assert_ne!(sent_to, home);
+    // The one that we were sent to gives it away, and has it back. We are sent there again.
+    let highest = bed.is_elsewhere_and_comes_back().await;
+    assert_eq!(bed.master().port(), sent_to);
+    let next = bed.draws().await;
+    assert!(next > highest, "{next} after {highest}");
+    // And so has the one that we ask all the while.
+    let [counter, mark] = bed.copy();
+    let highest = (bed.draws().await..).nth(20).unwrap();
+    while bed.master().port() != home {
+        bed.moves();
+    }
+    bed.set(&counter, &mark);
+    let next = bed.draws().await;
+    assert!(next > highest, "{next} after {highest}");
+    assert_eq!(bed.draws().await, next + 1, "raised once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_had_a_slot_by_the_table_has_its_counter_raised_anew() {
+    let bed = Bed::start().await;
+    bed.set(AHEAD, "");
+    let number = bed.decide_about_the_next();
+    let knows = || bed.client.layout().epoch == number;
+    assert!(eventually_blocking(SOON, knows));
+    bed.draws().await;
+    let was = bed.client.owner(bed.slot).await.unwrap();
+    assert!(was.is_ready(bed.slot, Draws::Surely));
+    bed.moves();
+    bed.client.refresh().await.unwrap();
+    assert_eq!(bed.client.layout().epoch, number, "no new decision");
+    let now = bed.client.owner(bed.slot).await.unwrap();
+    assert!(!Arc::ptr_eq(&was, &now), "the table knows");
+    assert!(!was.is_ready(bed.slot, Draws::Surely), "it may come back");
+    assert!(!now.is_ready(bed.slot, Draws::Surely), "not raised yet");
+    bed.draws().await;
+    assert!(now.is_ready(bed.slot, Draws::Surely));
+}
+
+/// As if put to sleep while a node had its say: by now, the slot may be elsewhere and its counter be raised.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_comes_too_late_is_no_grant() {
+    let clock = Clock::manual();
+    let bed = Bed::by(clock.clone()).await;
+    bed.set(AHEAD, "");
+    bed.draws().await;
+    let master = bed.master();
+    master
+        .command(&["CLIENT", "PAUSE", "60000", "WRITE"])
+        .unwrap();
+    let drawing = {
+        let (client, slot, draw) = (Arc::clone(&bed.client), bed.slot, bed.draw());
+        tokio::spawn(async move { client.send_to(slot, &draw, Draws::Surely, &|| true).await })
+    };
+    let asked = || {
+        let info = master.command(&["INFO", "clients"]).unwrap();
+        !info.contains("blocked_clients:0")
+    };
+    assert!(eventually_blocking(SOON, asked));
+    clock.advance(Duration::from_secs(6));
+    master.command(&["CLIENT", "UNPAUSE"]).unwrap();
+    let drawn = drawing.await.unwrap();
+    assert!(matches!(drawn, Err(Failure::Sent(_))), "{drawn:?}");
+    // What comes in time does count.
+    bed.draws().await;
 }
