@@ -121,7 +121,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "one that was passed over as too heavy asks again when the size changes (etcd)",
-        file: "backend/etcd/rooms/view.rs",
+        file: "backend/etcd/rooms/view/out.rs",
         from: "seat.record.weight > size || through",
         to: "seat.record.weight == 0 || through",
         caught_by: &["--test", "etcd_access", "one_who_was_passed_over"],
@@ -164,7 +164,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "one who waits in a room watches all that keeps it out (etcd)",
-        file: "backend/etcd/rooms/view.rs",
+        file: "backend/etcd/rooms/view/out.rs",
         from: "            if taken > u64::from(size) {\n                return Some(out);",
         to: "            if taken >= u64::from(size) {\n                return Some(out);",
         caught_by: &["--test", "etcd_faults", "a_crowd_of_clients_is_not_woken"],

@@ -12,6 +12,10 @@
 //! look at. There, whoever has waited is let in by writing it down, as one who barges in is: so nobody was let in
 //! if nothing was written.
 
+mod out;
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 
 use crate::backend::etcd::record::{Record, Room};
@@ -214,14 +218,6 @@ impl View {
         seat.record.fence.is_none() && overtook.is_some_and(|at| seat.created() <= at)
     }
 
-    /// Of a room of which only a few claims were read: whether they alone leave no room for one who came
-    /// after them.
-    pub(in crate::backend::etcd) fn is_full_for(&self, size: u32, weight: u32) -> bool {
-        let ahead = self.seats.iter().map(|seat| seat.record.weight);
-        let ahead: u64 = ahead.filter(|weight| *weight <= size).map(u64::from).sum();
-        ahead + u64::from(weight) > u64::from(size)
-    }
-
     /// Why a request cannot be granted now or later.
     pub(in crate::backend::etcd) fn refuses(&self, ask: &Ask, key: &str) -> Option<Refusal> {
         use crate::backend::IfOtherSize;
@@ -255,89 +251,6 @@ impl View {
         self.was_overtaken(seat) || (self.is_large(kind) && waited && !is_certain)
     }
 
-    /// Those who must stay for nobody who waits to be let in: the first who waits, since those after it
-    /// wait for that one, and holders enough to leave it no room. Nothing is written when they go, so what
-    /// is decided while somebody waits must make sure of them. In a large room, nobody need be looked at.
-    pub(in crate::backend::etcd) fn keeps_out(&self, kind: Kind) -> Vec<&Seat> {
-        let size = self.size(kind).unwrap_or(0);
-        let waits = |(seat, held): &(&Seat, bool)| !held && seat.record.weight <= size;
-        let first = self.standing().find(waits);
-        let Some((first, _)) = first.filter(|_| !self.is_large(kind)) else {
-            return Vec::new();
-        };
-        let mut holders: Vec<&Seat> = self
-            .standing()
-            .filter_map(|(seat, held)| held.then_some(seat))
-            .collect();
-        holders.sort_by_key(|seat| std::cmp::Reverse(seat.record.weight));
-        let mut taken = u64::from(first.record.weight);
-        let mut needed = vec![first];
-        for holder in holders {
-            if taken > u64::from(size) {
-                break;
-            }
-            taken += u64::from(holder.record.weight);
-            needed.push(holder);
-        }
-        needed
-    }
-
-    /// Some who keep one out that waits, for as long as they stay as they are and the size does: those who came
-    /// before it either hold, or wait, and then nobody behind them is let in; those who hold whatever else is there
-    /// take room. The last who came before it are named first, since they are likely to stay the longest.
-    /// `None` if that would be many, or if something else keeps it out.
-    pub(in crate::backend::etcd) fn kept_out_by(
-        &self,
-        kind: Kind,
-        wait: Wait,
-    ) -> Option<Vec<&Seat>> {
-        if !matches!(kind, Kind::Semaphore | Kind::ReadWrite) {
-            return None; // a barrier opens and closes for all
-        }
-        let size = self.size(kind).filter(|size| wait.weight <= *size)?;
-        let through = self.room.and_then(|room| room.through);
-        let before = |seat: &&Seat| seat.created() < wait.created;
-        let ahead = self.seats.iter().rev().filter(before);
-        let behind = self
-            .seats
-            .iter()
-            .filter(|seat| seat.created() > wait.created);
-        let certain = behind.filter(|seat| is_certain(seat, through));
-        // One that can never fit does not stand in the way.
-        let ahead = ahead.filter(|seat| seat.record.weight <= size);
-        let mut taken = u64::from(wait.weight);
-        let mut out = Vec::new();
-        for seat in ahead.chain(certain) {
-            taken += u64::from(seat.record.weight);
-            out.push(seat);
-            if taken > u64::from(size) {
-                return Some(out);
-            }
-            if out.len() == MOST_WATCHED {
-                return None;
-            }
-        }
-        None
-    }
-
-    /// Those who may not stay when the size changes. Some came no later than that and do not hold: they were
-    /// too heavy, and in nobody's way. Others are too heavy now, so that whoever came after them may have been
-    /// let in, and is gone: if they fitted again, their fences would be lower than that one's.
-    pub(in crate::backend::etcd) fn left_out(
-        &self,
-        kind: Kind,
-        through: Option<i64>,
-    ) -> impl Iterator<Item = &Seat> {
-        let size = self.size(kind).unwrap_or(0);
-        let passed_over = move |seat: &Seat| {
-            seat.record.weight > size || through.is_some_and(|through| seat.created() <= through)
-        };
-        let seats = self
-            .standing()
-            .filter(move |(seat, held)| !held && passed_over(seat));
-        seats.map(|(seat, _)| seat)
-    }
-
     /// The last of those that hold and were not written down, for [`Room::through`].
     pub(in crate::backend::etcd) fn held_through(&self) -> Option<i64> {
         let held = self
@@ -355,166 +268,4 @@ fn is_certain(seat: &Seat, through: Option<i64>) -> bool {
 /// Whether a semaphore of that size is large.
 pub(in crate::backend::etcd) fn is_large(size: u32) -> bool {
     size >= LARGE
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn view(size: u32, seats: &[(i64, u32)]) -> View {
-        let seat = |&(created, weight): &(i64, u32)| Seat {
-            owner: created.to_string(),
-            record: Record {
-                weight,
-                size,
-                ..Record::default()
-            },
-            kv: KeyValue {
-                create_revision: created,
-                ..KeyValue::default()
-            },
-        };
-        let mut view = View {
-            seats: seats.iter().map(seat).collect(),
-            room: Some(Room::of_size(size)),
-            ..View::default()
-        };
-        view.held = view.who_holds(SEM);
-        view
-    }
-
-    const SEM: Kind = Kind::Semaphore;
-
-    #[test]
-    fn the_oldest_hold_as_many_as_fit_and_nobody_overtakes() {
-        let room = view(3, &[(1, 1), (2, 1), (3, 2), (4, 1)]);
-        assert_eq!(room.who_holds(SEM), [true, true, false, false]);
-    }
-
-    #[test]
-    fn one_that_can_never_fit_is_in_nobodys_way() {
-        let room = view(3, &[(1, 4), (2, 3)]);
-        assert_eq!(room.who_holds(SEM), [false, true]);
-    }
-
-    #[test]
-    fn those_who_held_when_it_shrank_hold_on() {
-        let mut room = view(2, &[(1, 1), (2, 1), (3, 1), (4, 1)]);
-        room.room = Some(Room {
-            through: Some(3),
-            ..Room::of_size(2)
-        });
-        assert_eq!(room.who_holds(SEM), [true, true, true, false]);
-        room.seats.remove(0);
-        assert_eq!(room.who_holds(SEM), [true, true, false]);
-        room.seats.remove(0);
-        assert_eq!(room.who_holds(SEM), [true, true]);
-    }
-
-    #[test]
-    fn one_who_barged_in_takes_room() {
-        let mut room = view(3, &[(1, 2), (2, 2), (3, 1)]);
-        room.seats[2].record.admitted = true;
-        assert_eq!(room.who_holds(SEM), [true, false, true]);
-        room.seats.remove(0);
-        assert_eq!(room.who_holds(SEM), [true, true]);
-    }
-
-    #[test]
-    fn who_keeps_the_first_out_is_known() {
-        let kept = |size, seats: &[(i64, u32)]| -> Vec<i64> {
-            let room = view(size, seats);
-            let kept = room.keeps_out(SEM);
-            kept.into_iter().map(Seat::created).collect()
-        };
-        assert!(kept(4, &[(1, 1), (2, 3)]).is_empty());
-        // 3 waits for as long as 2 is there, whatever becomes of 1; and 4 for as long as 3 is.
-        assert_eq!(kept(4, &[(1, 1), (2, 2), (3, 3), (4, 1)]), [3, 2]);
-        assert_eq!(kept(4, &[(1, 1), (2, 2), (3, 2), (4, 1)]), [3, 2, 1]);
-        let crowd: Vec<(i64, u32)> = (1..=99).map(|n| (n, 1)).chain([(100, 99)]).collect();
-        assert_eq!(kept(99, &crowd), [100, 1]);
-        // As many as it can be: they fit into a transaction.
-        let crowd: Vec<(i64, u32)> = (1..=100).map(|n| (n, 1)).collect();
-        assert_eq!(kept(99, &crowd).len(), 100);
-    }
-
-    #[test]
-    fn one_who_waits_watches_no_more_than_keeps_it_out() {
-        let kept = |size, seats: &[(i64, u32)], at: usize| -> Option<Vec<i64>> {
-            let room = view(size, seats);
-            let kept = room.kept_out_by(SEM, room.seats[at].wait())?;
-            Some(kept.into_iter().map(Seat::created).collect())
-        };
-        // Of three who hold and many who wait: as many as there are shares, right before it.
-        let crowd: Vec<(i64, u32)> = (1..=50).map(|n| (n, 1)).collect();
-        assert_eq!(kept(3, &crowd, 49), Some(vec![49, 48, 47]));
-        assert_eq!(kept(3, &crowd, 3), Some(vec![3, 2, 1]));
-        // A writer is kept out by any reader, and a reader by any writer.
-        assert_eq!(kept(9, &[(1, 1), (2, 1), (3, 9)], 2), Some(vec![2]));
-        assert_eq!(kept(9, &[(1, 9), (2, 1), (3, 1)], 2), Some(vec![2, 1]));
-        // One that is too heavy is in nobody's way.
-        assert_eq!(kept(2, &[(1, 2), (2, 3), (3, 1)], 2), Some(vec![1]));
-        let crowd: Vec<(i64, u32)> = (1..=200).map(|n| (n, 1)).collect();
-        assert_eq!(kept(99, &crowd, 150), None, "too many to be watched");
-        // One who barged in takes room, though it came later.
-        let mut room = view(2, &[(2, 2), (3, 1)]);
-        room.seats[1].record.admitted = true;
-        let out = room.kept_out_by(SEM, room.seats[0].wait()).unwrap();
-        assert_eq!(out[0].created(), 3);
-        assert!(
-            room.kept_out_by(Kind::Barrier, room.seats[0].wait())
-                .is_none()
-        );
-    }
-
-    #[test]
-    fn into_a_large_room_whoever_waited_is_let_in_by_writing() {
-        let must = |size, revision, kind| {
-            let mut room = view(size, &[(1, 1), (2, 1)]);
-            room.revision = revision;
-            room.must_be_written(kind, &room.seats[1])
-        };
-        assert!(must(100, 3, SEM));
-        assert!(!must(99, 3, SEM));
-        assert!(!must(100, 2, SEM), "it fits as it comes");
-        assert!(!must(100, 3, Kind::ReadWrite));
-        let mut room = view(100, &[(1, 1), (2, 1)]);
-        room.revision = 3;
-        room.room = Some(Room {
-            through: Some(1),
-            ..Room::of_size(100)
-        });
-        assert!(!room.must_be_written(SEM, &room.seats[0]), "certain anyway");
-        assert!(room.must_be_written(SEM, &room.seats[1]));
-        room.seats[1].record.admitted = true;
-        assert!(!room.must_be_written(SEM, &room.seats[1]));
-    }
-
-    #[test]
-    fn one_that_was_too_heavy_does_not_come_to_hold_by_a_resize() {
-        let room = view(3, &[(1, 2), (2, 4), (3, 1)]);
-        assert_eq!(room.held, [true, false, true]);
-        let out: Vec<i64> = room
-            .left_out(SEM, room.held_through())
-            .map(Seat::created)
-            .collect();
-        assert_eq!(out, [2]);
-    }
-
-    #[test]
-    fn an_open_barrier_lets_nobody_in_until_all_have_gone() {
-        let mut room = view(2, &[(1, 1), (2, 1), (3, 1), (4, 1)]);
-        room.room = Some(Room {
-            through: Some(2),
-            open: Some(9),
-            ..Room::of_size(2)
-        });
-        assert_eq!(room.who_holds(Kind::Barrier), [true, true, false, false]);
-        room.seats.remove(0);
-        assert_eq!(room.who_holds(Kind::Barrier), [true, false, false]);
-        assert!(room.round().is_some());
-        room.seats.remove(0);
-        assert!(room.round().is_none());
-        assert_eq!(room.who_holds(Kind::Barrier), [true, true]);
-    }
 }
