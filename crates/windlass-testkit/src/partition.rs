@@ -191,6 +191,7 @@ pub async fn a_leader_that_is_cut_off(cluster: &impl Divisible) {
     assert!(kept.is_held());
     assert!(!admits(&majority, old).await, "of somebody who lost it");
     let asked = asking.stop().await;
+    assert!(asked > 0, "nobody has asked the member that was alone");
     println!("{asked} questions to the member that was alone");
 
     cluster.rejoin(leader);
@@ -271,7 +272,8 @@ impl Asking {
         let stopped = Arc::clone(&stop);
         let task = tokio::spawn(async move {
             let mut asked = 0;
-            while !stopped.load(Ordering::SeqCst) {
+            // Once at least, however little time there was.
+            loop {
                 // Nobody has the first. The others had the second when this member last heard of them.
                 for name in ["lonely", "kept"] {
                     let since = Instant::now();
@@ -288,9 +290,11 @@ impl Asking {
                 }
                 assert!(since.elapsed() < IN_TIME, "{:?}", since.elapsed());
                 asked += 3;
+                if stopped.load(Ordering::SeqCst) {
+                    return asked;
+                }
                 tokio::time::sleep(Duration::from_millis(20)).await; // it may say no at once
             }
-            asked
         });
         Asking { stop, task }
     }

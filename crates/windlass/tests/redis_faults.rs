@@ -383,7 +383,8 @@ async fn an_attach_that_arrives_after_it_was_given_up_is_undone() {
     // From now on the server knows the scripts.
     assert!(job.inspect().await.unwrap().holder.is_some());
     let late = LateLane::start(server.addr()).await.unwrap();
-    let options = Options::new().call_timeout(1500 * MS);
+    // What is not held back is answered by then on a slow machine too.
+    let options = Options::new().call_timeout(5000 * MS);
     let url = format!("redis://{}", late.addr());
     let w = options.connect(&url).await.unwrap();
     let decisions = || {

@@ -157,16 +157,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "one who leaves a room does not wake all who wait (etcd)",
-        file: "backend/etcd/rooms/view.rs",
-        from: "const MOST_WATCHED: usize = 64;",
-        to: "const MOST_WATCHED: usize = 1;",
+        file: "backend/etcd/rooms/view/out.rs",
+        from: "seats.iter().take(MOST_WATCHED)",
+        to: "seats.iter().take(MOST_WATCHED.min(1))",
         caught_by: &["--test", "etcd_faults", "a_crowd_of_clients_is_not_woken"],
     },
     Mutant {
         breaks: "one who waits in a room watches all that keeps it out (etcd)",
         file: "backend/etcd/rooms/view/out.rs",
-        from: "            if taken > u64::from(size) {\n                return Some(out);",
-        to: "            if taken >= u64::from(size) {\n                return Some(out);",
+        from: "taken > u64::from(size)\n            };",
+        to: "taken >= u64::from(size)\n            };",
         caught_by: &["--test", "etcd_faults", "a_crowd_of_clients_is_not_woken"],
     },
     Mutant {
@@ -182,5 +182,43 @@ pub(super) const MUTANTS: &[Mutant] = &[
         from: "    if is_of_the_connection(status) {\n        return None;",
         to: "    if is_of_the_connection(status) && status.message().is_empty() {\n        return None;",
         caught_by: &["--lib", "a_connection_that_ended_with_the_code"],
+    },
+    Mutant {
+        breaks: "a view of a room that comes late is caught up with (etcd)",
+        file: "backend/etcd/rooms/wake.rs",
+        from: "had.remove(&key).filter(|_| !is_older)",
+        to: "had.remove(&key).filter(|_| !is_older || true)",
+        caught_by: &["--lib", "a_view_that_comes_late_is_caught_up_with"],
+    },
+    Mutant {
+        breaks: "when the first in line comes anew, the next is watched for (etcd)",
+        file: "backend/etcd/rooms/wake.rs",
+        from: "b.first == chair.key && b.created == wait.created",
+        to: "b.first == chair.key",
+        caught_by: &[
+            "--lib",
+            "when_the_first_in_line_comes_anew_the_next_is_watched_for",
+        ],
+    },
+    Mutant {
+        breaks: "whoever comes to a long line watches those right before it (etcd)",
+        file: "backend/etcd/rooms/sit.rs",
+        from: "last_before(&chair.prefix, wait.created, FEW)",
+        to: "some(&chair.prefix, last_before(&chair.prefix, wait.created, FEW).limit)",
+        caught_by: &[
+            "--lib",
+            "whoever_comes_to_a_long_line_watches_those_right_before_it",
+        ],
+    },
+    Mutant {
+        breaks: "one who leaves a large room wakes few, however many wait (etcd)",
+        file: "backend/etcd/rooms/view/out.rs",
+        from: "(self.is_large(kind) && rest.len() == FEW_AHEAD)",
+        to: "(self.is_large(kind) && rest.len() > FEW_AHEAD)",
+        caught_by: &[
+            "--test",
+            "etcd_faults",
+            "one_who_leaves_a_large_room_wakes_few",
+        ],
     },
 ];

@@ -4,7 +4,11 @@ use tokio::sync::mpsc;
 use windlass_testkit::conformance::{SOON, has_waiters, is_free};
 use windlass_testkit::eventually;
 
+use super::rooms::many;
 use super::*;
+
+/// Of all claims here: nobody shows a sign of life, and so looks, before a slow machine is done.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// The writes that the leader has been asked for, and the watch events that were sent.
 fn events(cluster: &EtcdCluster) -> f64 {
@@ -18,13 +22,13 @@ async fn a_crowd_costs_one_event_for_each_hand_over() {
     const CROWD: u64 = 200;
     let cluster = EtcdCluster::start().unwrap();
     let (a, b) = (connect(&cluster).await, connect(&cluster).await);
-    let holder = a.lock("stock").ttl(120_000 * MS).acquire().await.unwrap();
+    let holder = a.lock("stock").ttl(LONG).acquire().await.unwrap();
     let (served, mut order) = mpsc::unbounded_channel();
     for i in 0..CROWD {
         let w = if i % 2 == 0 { a.clone() } else { b.clone() };
         let served = served.clone();
         tokio::spawn(async move {
-            let guard = w.lock("stock").ttl(120_000 * MS).acquire().await.unwrap();
+            let guard = w.lock("stock").ttl(LONG).acquire().await.unwrap();
             served.send(i).unwrap();
             let _ = guard.release().await.unwrap();
         });
@@ -70,10 +74,9 @@ fn calls(cluster: &EtcdCluster, kind: &str) -> f64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_of_clients_is_not_woken_by_each_who_leaves_a_room() {
     const CROWD: u64 = 40;
-    let long = 120_000 * MS;
     let cluster = EtcdCluster::start().unwrap();
     let w = connect(&cluster).await;
-    let shares = move |w: &Coordinator| w.semaphore("jobs", 2).ttl(long);
+    let shares = |w: &Coordinator| w.semaphore("jobs", 2).ttl(LONG);
     let inside = [
         shares(&w).acquire().await.unwrap(),
         shares(&w).acquire().await.unwrap(),
@@ -113,18 +116,61 @@ async fn a_crowd_of_clients_is_not_woken_by_each_who_leaves_a_room() {
     assert!(second.release().await.unwrap().was_held());
 }
 
+/// More hold than anybody watches.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_leaves_a_large_room_wakes_few_however_many_wait() {
+    const SHARES: u32 = 100;
+    const CROWD: u64 = 200;
+    const TURNS: u64 = 20;
+    let cluster = EtcdCluster::start().unwrap();
+    let w = connect(&cluster).await;
+    let shares = |w: &Coordinator| w.semaphore("jobs", SHARES).ttl(LONG);
+    let mut inside = many(&shares(&w), SHARES).await;
+    let (served, mut order) = mpsc::unbounded_channel();
+    for _ in 0..CROWD {
+        let (client, served) = (connect(&cluster).await, served.clone());
+        tokio::spawn(async move {
+            let permit = shares(&client).acquire().await.unwrap();
+            let _ = served.send(permit); // unless all is over
+        });
+    }
+    let lined_up = eventually(2 * SOON, || async {
+        w.semaphore("jobs", SHARES)
+            .inspect(0)
+            .await
+            .unwrap()
+            .waiters
+            == CROWD
+    });
+    assert!(lined_up.await);
+    tokio::time::sleep(200 * MS).await; // let the last ones watch
+    let before = events(&cluster);
+    let mut let_in = Vec::new();
+    for _ in 0..TURNS {
+        let permit = inside.pop().unwrap();
+        assert!(permit.release().await.unwrap().was_held());
+        let turn = tokio::time::timeout(4 * SOON, order.recv()).await;
+        let_in.push(turn.expect("served").unwrap());
+    }
+    let events = events(&cluster) - before;
+    println!("{TURNS} of {CROWD} let in: {events} watch events");
+    // The two that come in next watch all that happens, and the two behind each of them that one. All of the crowd
+    // would be woken twice each time: when one leaves, and when the next writes down that it came in.
+    assert!(events <= (25 * TURNS) as f64, "{events} watch events");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_uncontended_lock_costs_one_call_each_way() {
     let cluster = EtcdCluster::start().unwrap();
     let w = connect(&cluster).await;
-    drop(w.lock("warm").ttl(60_000 * MS).acquire().await.unwrap());
+    drop(w.lock("warm").ttl(LONG).acquire().await.unwrap());
     is_free(&w, "warm").await;
     tokio::time::sleep(100 * MS).await;
     const CYCLES: u32 = 50;
     let calls = |kind: &str| calls(&cluster, kind);
     let before = calls("Txn") + calls("Range") + calls("Put") + calls("DeleteRange");
     for _ in 0..CYCLES {
-        let guard = w.lock("stock").ttl(60_000 * MS).acquire().await.unwrap();
+        let guard = w.lock("stock").ttl(LONG).acquire().await.unwrap();
         assert!(guard.release().await.unwrap().was_held());
     }
     let made = calls("Txn") + calls("Range") + calls("Put") + calls("DeleteRange") - before;

@@ -7,7 +7,7 @@ use windlass_testkit::{Direction, eventually};
 use super::*;
 
 /// So many permits, each a claim of its own.
-async fn many(semaphore: &Semaphore, count: u32) -> Vec<Permit> {
+pub(super) async fn many(semaphore: &Semaphore, count: u32) -> Vec<Permit> {
     let asked: Vec<_> = (0..count)
         .map(|_| {
             let semaphore = semaphore.clone();

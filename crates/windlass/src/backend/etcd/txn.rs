@@ -180,11 +180,11 @@ pub(super) fn last(prefix: &str, limit: i64) -> RangeRequest {
     }
 }
 
-/// What was made last before that revision.
-pub(super) fn last_before(prefix: &str, created: i64) -> RangeRequest {
+/// The last few under the prefix that were made before that revision, the last one first.
+pub(super) fn last_before(prefix: &str, created: i64, limit: i64) -> RangeRequest {
     RangeRequest {
         max_create_revision: created - 1,
-        ..last(prefix, 1)
+        ..last(prefix, limit)
     }
 }
 

@@ -28,7 +28,7 @@ impl Store {
             true => place.gets(),
         };
         if !held {
-            let before = last_before(&place.prefix, renewal.fence.get() as i64);
+            let before = last_before(&place.prefix, renewal.fence.get() as i64, 1);
             ops.push(Op::Range(before));
         }
         ops

@@ -79,9 +79,11 @@ impl Store {
             return;
         };
         let look = async {
-            let txn = Txn::new()
-                .then(get(&place.key))
-                .then(Op::Range(last_before(&place.prefix, created)));
+            let txn = Txn::new().then(get(&place.key)).then(Op::Range(last_before(
+                &place.prefix,
+                created,
+                1,
+            )));
             let mut done = self.link.txn(txn).await?;
             let ours = done.found()?.pop();
             if ours.is_none_or(|kv| kv.create_revision != created) {

@@ -13,7 +13,7 @@ use crate::backend::etcd::leases::Lease;
 use crate::backend::etcd::record::{Record, Room};
 use crate::backend::etcd::store::Store;
 use crate::backend::etcd::translate::{after_a_write, strange_answer, unreachable};
-use crate::backend::etcd::txn::{Done, Txn, get, put, some};
+use crate::backend::etcd::txn::{Done, Txn, get, last_before, put, some};
 use crate::backend::etcd::wire::{KeyValue, Op};
 use crate::backend::{Acquired, Ask, IfHeld, IfOtherSize, Kind, Order, WakeAddress};
 use crate::error::Result;
@@ -163,15 +163,36 @@ impl Store {
                 created: revision,
                 weight: ask.share.weight,
             };
-            self.watch_room(chair, wait, &view);
-            return Ok(Acquired::Queued {
+            let queued = Acquired::Queued {
                 place: Fence::new(revision as u64),
                 held_for: None,
-            });
+            };
+            if self.is_watched_for_another(chair, wait) {
+                return Ok(queued);
+            }
+            // Any few tell that it must wait. But if all who come watched the same few, these would wake them all.
+            let view = self.view_before(chair, wait).await;
+            let view = view.map_err(after_a_write)?;
+            if view.is_full_for(ask.share.size, ask.share.weight) {
+                self.watch_room(chair, wait, &view);
+                return Ok(queued);
+            }
         }
         let view = self.view(chair.kind, &chair.prefix).await;
         let view = view.map_err(after_a_write)?;
         self.seated(chair, ask.wake, view).await
+    }
+
+    /// What is stored about the room, and the last few who came before one who waits.
+    async fn view_before(&self, chair: &Chair, wait: Wait) -> Result<View> {
+        let before = last_before(&chair.prefix, wait.created, FEW);
+        // What is stored may be among them, and must be seen at any rate.
+        let txn = Txn::new().then(get(&chair.room)).then(Op::Range(before));
+        let mut done = self.link.txn(txn).await?;
+        let (room, mut few) = (done.found()?, done.found()?);
+        few.retain(|kv| kv.key != chair.room.as_bytes());
+        few.extend(room);
+        View::read(chair.kind, &chair.prefix, done.revision, few)
     }
 
     /// The same owner again: it keeps what it has. `None` if it has not any more.

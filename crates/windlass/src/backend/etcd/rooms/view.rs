@@ -25,12 +25,13 @@ use crate::backend::{Ask, Kind, Refusal};
 use crate::error::Result;
 use crate::lease::Fence;
 
-/// A semaphore of this size is large. One that is smaller has fewer holders than that to make sure of, which
-/// leaves some of [`MOST_OPS`](crate::backend::etcd::txn::MOST_OPS) for other conditions.
-const LARGE: u32 = 100;
-
-/// The most keys that are watched for one who waits; if it took more, all of the room is.
+/// The most keys that are watched for one who waits, unless all of the room is.
 const MOST_WATCHED: usize = 64;
+
+/// A semaphore of this size is large: those who keep one out of it may be too many to be watched. One that is
+/// smaller has fewer holders to make sure of, too, which leaves some of
+/// [`MOST_OPS`](crate::backend::etcd::txn::MOST_OPS) for other conditions.
+const LARGE: u32 = MOST_WATCHED as u32 + 1;
 
 /// A room, as it was at one revision.
 #[derive(Clone, Debug, Default)]

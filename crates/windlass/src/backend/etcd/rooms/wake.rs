@@ -5,7 +5,10 @@
 //! wait, since those behind cannot come in sooner; and of those ahead of it, no more than it takes to
 //! keep it out ([`View::kept_out_by`]): as long as these stay as they are, it has nothing to look for. Taken
 //! from the end of the line, they are the last to leave, so that one departure wakes about as
-//! many as there are shares, however many wait.
+//! many as there are shares, however many wait; and where the shares are many, a handful.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,13 +46,7 @@ impl Store {
         // One that has come anew under the same key is another.
         let is_it = |b: &&Waiting| b.first == chair.key && b.created == wait.created;
         let before = before.filter(|before| !is_it(before));
-        let comes_sooner = |before: &Waiting| {
-            let waits = |track: &Track| track.fence.is_none();
-            before.first != chair.key
-                && before.created < wait.created
-                && self.tracks().get(&before.first).is_some_and(waits)
-        };
-        if before.is_some_and(comes_sooner) {
+        if before.is_some_and(|before| self.comes_sooner(before, chair, wait)) {
             return; // when that one comes in, it is looked who is next
         }
         // If it waits no more, who is next was not looked for yet: it need not be this one.
@@ -60,6 +57,20 @@ impl Store {
         if look {
             self.look_around(chair);
         }
+    }
+
+    /// Whether a room is watched already for one of this client who comes in sooner.
+    pub(super) fn is_watched_for_another(&self, chair: &Chair, wait: Wait) -> bool {
+        let rooms = self.waiting();
+        let before = rooms.get(&chair.prefix);
+        before.is_some_and(|before| self.comes_sooner(before, chair, wait))
+    }
+
+    fn comes_sooner(&self, before: &Waiting, chair: &Chair, wait: Wait) -> bool {
+        let waits = |track: &Track| track.fence.is_none();
+        before.first != chair.key
+            && before.created < wait.created
+            && self.tracks().get(&before.first).is_some_and(waits)
     }
 
     /// Watches a room for that claim. What was watched, and is not any more, is to be dropped without the lock.

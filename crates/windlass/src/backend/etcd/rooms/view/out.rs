@@ -3,6 +3,9 @@
 use super::{MOST_WATCHED, Seat, View, Wait, is_certain};
 use crate::backend::Kind;
 
+/// How many of those right before it one watches who waits in a large room.
+const FEW_AHEAD: usize = 2;
+
 impl View {
     /// Those who must stay for nobody who waits to be let in: the first who waits, since those after it
     /// wait for that one, and holders enough to leave it no room. Nothing is written when they go, so what
@@ -33,7 +36,12 @@ impl View {
 
     /// Some who keep one out that waits, for as long as they stay as they are and the size does: those who came
     /// before it either hold, or wait, and then nobody behind them is let in; those who hold whatever else is there
-    /// take room. The last who came before it are named first, since they are likely to stay the longest.
+    /// take room. The last who came before it are named first, since they are likely to stay the longest; or the
+    /// heaviest, if these would be many.
+    ///
+    /// Of a large room, those who wait right before it, if there are some: they are let in by writing it down, and
+    /// it cannot come in before them. More than one, so that those behind one that has died hear of room for two.
+    ///
     /// `None` if that would be many, or if something else keeps it out.
     pub(in crate::backend::etcd) fn kept_out_by(
         &self,
@@ -54,19 +62,34 @@ impl View {
         let certain = behind.filter(|seat| is_certain(seat, through));
         // One that can never fit does not stand in the way.
         let ahead = ahead.filter(|seat| seat.record.weight <= size);
-        let mut taken = u64::from(wait.weight);
-        let mut out = Vec::new();
-        for seat in ahead.chain(certain) {
-            taken += u64::from(seat.record.weight);
-            out.push(seat);
-            if taken > u64::from(size) {
-                return Some(out);
-            }
-            if out.len() == MOST_WATCHED {
-                return None;
-            }
+        let mut all: Vec<&Seat> = ahead.chain(certain).collect();
+        let few = |seats: &[&'_ Seat]| {
+            let mut taken = u64::from(wait.weight);
+            let enough = |seat: &&Seat| {
+                taken += u64::from(seat.record.weight);
+                taken > u64::from(size)
+            };
+            let last = seats.iter().take(MOST_WATCHED).position(enough)?;
+            Some(last + 1)
+        };
+        let mut count = few(&all);
+        if count.is_none() {
+            all.sort_by_key(|seat| std::cmp::Reverse(seat.record.weight));
+            count = few(&all);
         }
-        None
+        if let Some(count) = count {
+            all.truncate(count);
+            return Some(all);
+        }
+        let waits =
+            |(seat, held): &(&Seat, bool)| !held && before(seat) && seat.record.weight <= size;
+        let mut line: Vec<&Seat> = self
+            .standing()
+            .filter(waits)
+            .map(|(seat, _)| seat)
+            .collect();
+        let rest = line.split_off(line.len().saturating_sub(FEW_AHEAD));
+        (self.is_large(kind) && rest.len() == FEW_AHEAD).then_some(rest)
     }
 
     /// Those who may not stay when the size changes. Some came no later than that and do not hold: they were

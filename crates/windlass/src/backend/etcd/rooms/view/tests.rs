@@ -70,11 +70,11 @@ fn who_keeps_the_first_out_is_known() {
     // 3 waits for as long as 2 is there, whatever becomes of 1; and 4 for as long as 3 is.
     assert_eq!(kept(4, &[(1, 1), (2, 2), (3, 3), (4, 1)]), [3, 2]);
     assert_eq!(kept(4, &[(1, 1), (2, 2), (3, 2), (4, 1)]), [3, 2, 1]);
-    let crowd: Vec<(i64, u32)> = (1..=99).map(|n| (n, 1)).chain([(100, 99)]).collect();
-    assert_eq!(kept(99, &crowd), [100, 1]);
+    let crowd: Vec<(i64, u32)> = (1..=64).map(|n| (n, 1)).chain([(65, 64)]).collect();
+    assert_eq!(kept(64, &crowd), [65, 1]);
     // As many as it can be: they fit into a transaction.
-    let crowd: Vec<(i64, u32)> = (1..=100).map(|n| (n, 1)).collect();
-    assert_eq!(kept(99, &crowd).len(), 100);
+    let crowd: Vec<(i64, u32)> = (1..=65).map(|n| (n, 1)).collect();
+    assert_eq!(kept(64, &crowd).len(), 65);
 }
 
 #[test]
@@ -93,8 +93,13 @@ fn one_who_waits_watches_no_more_than_keeps_it_out() {
     assert_eq!(kept(9, &[(1, 9), (2, 1), (3, 1)], 2), Some(vec![2, 1]));
     // One that is too heavy is in nobody's way.
     assert_eq!(kept(2, &[(1, 2), (2, 3), (3, 1)], 2), Some(vec![1]));
+    // As many as can be watched.
     let crowd: Vec<(i64, u32)> = (1..=200).map(|n| (n, 1)).collect();
-    assert_eq!(kept(99, &crowd, 150), None, "too many to be watched");
+    assert_eq!(kept(64, &crowd, 150).unwrap().len(), 64);
+    // Many readers behind a writer need not watch each other.
+    let writer = [(1, 1), (2, 1000)].into_iter();
+    let readers: Vec<(i64, u32)> = writer.chain((3..=200).map(|n| (n, 1))).collect();
+    assert_eq!(kept(1000, &readers, 150), Some(vec![2]));
     // One who barged in takes room, though it came later.
     let mut room = view(2, &[(2, 2), (3, 1)]);
     room.seats[1].record.admitted = true;
@@ -107,14 +112,35 @@ fn one_who_waits_watches_no_more_than_keeps_it_out() {
 }
 
 #[test]
+fn one_who_waits_for_a_large_room_watches_those_right_before_it() {
+    let kept = |room: &View, at: usize| -> Option<Vec<i64>> {
+        let kept = room.kept_out_by(SEM, room.seats[at].wait())?;
+        Some(kept.into_iter().map(Seat::created).collect())
+    };
+    let crowd: Vec<(i64, u32)> = (1..=300).map(|n| (n, 1)).collect();
+    let mut room = view(65, &crowd);
+    assert_eq!(kept(&room, 299), Some(vec![298, 299]));
+    assert_eq!(kept(&room, 67), Some(vec![66, 67]));
+    // Who comes in next, and one more, watch all that happens.
+    assert_eq!(kept(&room, 66), None);
+    assert_eq!(kept(&room, 65), None);
+    // One that can never fit does not stand in the way, nor does one who was let in.
+    room.seats[298].record.weight = 66;
+    assert_eq!(kept(&room, 299), Some(vec![297, 298]));
+    room.seats[297].record.admitted = true;
+    room.held = room.who_holds(SEM);
+    assert_eq!(kept(&room, 299), Some(vec![296, 297]));
+}
+
+#[test]
 fn into_a_large_room_whoever_waited_is_let_in_by_writing() {
     let must = |size, revision, kind| {
         let mut room = view(size, &[(1, 1), (2, 1)]);
         room.revision = revision;
         room.must_be_written(kind, &room.seats[1])
     };
-    assert!(must(100, 3, SEM));
-    assert!(!must(99, 3, SEM));
+    assert!(must(65, 3, SEM));
+    assert!(!must(64, 3, SEM));
     assert!(!must(100, 2, SEM), "it fits as it comes");
     assert!(!must(100, 3, Kind::ReadWrite));
     let mut room = view(100, &[(1, 1), (2, 1)]);
