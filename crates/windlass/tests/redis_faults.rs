@@ -384,7 +384,7 @@ async fn an_attach_that_arrives_after_it_was_given_up_is_undone() {
     assert!(job.inspect().await.unwrap().holder.is_some());
     let late = LateLane::start(server.addr()).await.unwrap();
     // What is not held back is answered by then on a slow machine too.
-    let options = Options::new().call_timeout(5000 * MS);
+    let options = Options::new().call_timeout(3000 * MS);
     let url = format!("redis://{}", late.addr());
     let w = options.connect(&url).await.unwrap();
     let decisions = || {
@@ -402,12 +402,16 @@ async fn an_attach_that_arrives_after_it_was_given_up_is_undone() {
     assert_eq!(e.kind(), ErrorKind::OutcomeUnknown, "{e}");
     assert!(late.is_holding());
     // A look at who holds it, and the withdrawal: there is nothing to withdraw yet.
-    let withdrawn = eventually(SOON, || async { decisions() >= before + 2 });
+    let withdrawn = eventually(8 * SOON, || async { decisions() >= before + 2 });
     assert!(withdrawn.await);
     late.hold_first_connection(false);
-    let arrived = eventually(SOON, || async { late.delivered() }).await;
+    let arrived = eventually(8 * SOON, || async { late.delivered() }).await;
     assert!(arrived);
-    is_free(&direct, "stock").await;
+    let free = eventually(8 * SOON, || async {
+        let state = direct.lock("stock").inspect().await.unwrap();
+        state.holder.is_none() && state.waiters == 0
+    });
+    assert!(free.await, "undone once more");
 }
 
 /// A release that is late does not release what the same owner has acquired since.
