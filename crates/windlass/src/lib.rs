@@ -61,8 +61,8 @@ pub use lease::{
     MAX_OWNER_BYTES, MAX_TTL, MIN_TTL, Moment, Owner, RetryPolicy,
 };
 pub use limit::{
-    Algorithm, Basis, DEFAULT_LIMITER_TIMEOUT, Decision, Leased, LeasedKey, Limiter, MAX_UNITS,
-    OnStoreError, Quota, Quotas, Reservation, Reserve,
+    Algorithm, Basis, DEFAULT_LIMITER_TIMEOUT, Decision, Leased, LeasedKey, Limiter, LimiterState,
+    LimiterSurvey, MAX_UNITS, OnStoreError, Quota, QuotaState, Quotas, Reservation, Reserve,
 };
 pub use lock::{Attempt, Lock, LockGuard, LockState};
 pub use locks::{Locks, LocksGuard, MAX_LOCKS};

@@ -210,6 +210,11 @@ async fn what_others_wrote_is_left_alone() {
             assert_eq!(held(), before, "{name}");
             assert_eq!(server.command(&["PTTL", &key]).unwrap(), "-1", "{name}");
         }
+        let fine = w.limiter("odd", Quota::per_day(1));
+        assert!(fine.check("seen").await.unwrap().is_allowed());
+        let seen = w.survey_limiters("*", 100).await.unwrap();
+        let names: Vec<&str> = seen.limiters.iter().map(|l| l.name.as_str()).collect();
+        assert_eq!(names, ["odd/seen"], "no more than that is a limiter");
     }
 }
 
@@ -231,7 +236,28 @@ async fn a_hundred_thousand_keys_at_once() {
             let expected = if round == 0 { keys.len() } else { 0 };
             assert_eq!(allowed.count(), expected, "{}", stage.url());
         }
+        let some = w.survey_limiters("many/*", 50).await.unwrap();
+        assert!(some.limiters.len() == 50 && some.more, "{}", stage.url());
     }
+}
+
+/// A survey walks over so many keys, whosever they are, and no further.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_survey_does_not_walk_for_ever() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let fill = "for i = 1, 150000 do redis.call('SET', 'other:' .. i, '') end";
+    server.command(&["EVAL", fill, "0"]).unwrap();
+    let seen = w.survey_limiters("*", 10).await.unwrap();
+    assert!(
+        seen.more,
+        "there may be some among those that were not looked at"
+    );
+    let count = "local stats = redis.call('INFO', 'commandstats')
+                 return string.match(stats, 'cmdstat_scan:calls=(%d+)')";
+    let scans = server.command(&["EVAL", count, "0"]).unwrap();
+    let scans: u32 = scans.parse().unwrap();
+    assert!((1..=200).contains(&scans), "{scans}");
 }
 
 /// Every key ends by itself, as soon as it is as if it had never been.

@@ -17,6 +17,7 @@ pub mod latch;
 pub mod lease;
 pub mod leased;
 pub mod limit;
+pub mod limit_survey;
 pub mod line;
 pub mod lock;
 pub mod locks;
@@ -359,6 +360,8 @@ macro_rules! flow_and_data_conformance {
                 several_quotas_are_one_decision, many_keys_at_once, reserving, acquiring, resetting,
                 the_quota_can_change, algorithms_do_not_mix, bad_input, limiters_are_apart,
                 a_crowd_gets_no_more, a_policy_costs_nothing, no_key_reaches_another_limiter;
+            limit_survey: it_is_as_callers_are_told, it_ends_when_all_is_there_again, found_by_name,
+                no_more_than_was_asked_for;
             quotas: the_order_does_not_matter, a_window_of_another_length,
                 a_reset_forgets_reservations, a_reset_forgets_loans;
             counter: operations_are_apart, nothing_is_lost, bounds_refuse, it_does_not_wrap_around, it_ends, a_window,

@@ -23,6 +23,7 @@ pub async fn flow_and_data_are_refused(stage: &Stage) {
     let second = Duration::from_secs(1);
     let limiter = w.limiter("flow", Quota::per_second(1));
     is_refused(limiter.check("key").await, stage, "limiter");
+    is_refused(w.survey_limiters("*", 1).await, stage, "limiters");
     is_refused(w.counter("flow").add(1).await, stage, "counter");
     let filter = w.bloom("data").capacity(100).error_rate(0.01);
     is_refused(filter.create().await, stage, "bloom");

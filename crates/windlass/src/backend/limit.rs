@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Pending;
-use super::rules::limit::{Mismatch, Rule, States, Want};
+use super::rules::limit::{Mismatch, Rule, Seen, States, Want};
+use super::{Pending, matches};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limit::Decision;
 use crate::name::{MAX_NAME_BYTES, Name};
@@ -37,6 +37,12 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
 
     /// Forgets all that was used. Says whether there was anything.
     fn reset(&self, name: Name) -> Pending<'_, bool>;
+
+    /// The limiters of which anything is used, in the order of their names. Looks, and changes nothing.
+    ///
+    /// There may be millions, one for each address that ever called. So no more are given than were asked for, nor is
+    /// more looked at than a store can look at in passing.
+    fn list(&self, search: Search) -> Pending<'_, Found>;
 }
 
 /// What is asked of a limiter.
@@ -59,6 +65,47 @@ pub struct Verdict {
     pub now: u64,
     /// The state afterwards, as of now.
     pub states: States,
+}
+
+/// Which limiters are looked for.
+#[derive(Clone, Debug)]
+pub struct Search {
+    /// What all names begin with: the namespace and a colon, or nothing.
+    pub prefix: String,
+    /// What the rest of the name is like, as people write it, where `*` stands for any text and `?` for one
+    /// character.
+    pub pattern: String,
+    /// How many at most.
+    pub most: usize,
+}
+
+impl Search {
+    /// What people call the limiter of this stored name, if it is looked for.
+    pub(crate) fn wanted(&self, stored: &str) -> Option<String> {
+        let name = readable(stored.strip_prefix(&self.prefix)?);
+        matches(&self.pattern, &name).then_some(name)
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Names as people know them, and what is seen of each.
+    pub limiters: Vec<(String, Vec<Seen>)>,
+    /// Whether there are more, or may be.
+    pub more: bool,
+}
+
+/// A limiter's name as it stands before the slash and the key: without a slash of its own, so that no
+/// key, which may come from anybody, reaches another limiter.
+pub(crate) fn escaped(limiter: &str) -> String {
+    limiter.replace('%', "%25").replace('/', "%2F")
+}
+
+/// `LIMITER` or `LIMITER/KEY`, as people know it, of a name without its namespace.
+fn readable(stored: &str) -> String {
+    let (limiter, key) = stored.split_at(stored.find('/').unwrap_or(stored.len()));
+    limiter.replace("%2F", "/").replace("%25", "%") + key
 }
 
 /// The name `LIMITER/KEY`, or `LIMITER` if the key is empty, before anybody has put it together or looked
@@ -145,6 +192,33 @@ mod tests {
             assert!(parts.is_valid());
             assert_eq!(parts.to_name(), whole);
             parts.bytes(|bytes| assert_eq!(bytes, whole.as_str().as_bytes()));
+        }
+    }
+
+    #[test]
+    fn limiters_are_found_by_the_names_that_people_know() {
+        for (limiter, key, shown) in [
+            ("api", "", "api"),
+            ("api", "/ann", "api/ann"),
+            ("mail/ann", "", "mail/ann"),
+            ("50% off", "/a%2Fb", "50% off/a%2Fb"),
+            ("%2F", "/", "%2F/"),
+        ] {
+            let stored = format!("shop/1:{}{key}", escaped(limiter));
+            let search = |prefix: &str, pattern: &str| {
+                let (prefix, pattern) = (prefix.to_owned(), pattern.to_owned());
+                let most = 1;
+                Search {
+                    prefix,
+                    pattern,
+                    most,
+                }
+                .wanted(&stored)
+            };
+            assert_eq!(search("shop/1:", "*").as_deref(), Some(shown));
+            assert_eq!(search("shop/1:", shown).as_deref(), Some(shown));
+            assert_eq!(search("shop/1:", "other"), None);
+            assert_eq!(search("shop/2:", "*"), None);
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::counter::{Counted, CounterAsk, CounterStore};
-use super::limit::{LimitAsk, LimitStore, Verdict};
+use super::limit::{Found, LimitAsk, LimitStore, Search, Verdict};
 use super::news::{Hears, Listening};
 use super::{
     BloomStore, Change, Cursor, Filled, Kept, OnceStore, Page, Pending, PermissionStore, Record,
@@ -64,6 +64,10 @@ impl LimitStore for Refused {
     }
 
     fn reset(&self, _: Name) -> Pending<'_, bool> {
+        self.answer("limiters")
+    }
+
+    fn list(&self, _: Search) -> Pending<'_, Found> {
         self.answer("limiters")
     }
 }

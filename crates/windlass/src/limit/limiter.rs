@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::ask::{Answer, OnStoreError};
 use super::decision::{Basis, Decision};
 use super::quota::Quotas;
-use crate::backend::limit::{KeyName, LimitAsk};
+use crate::backend::limit::{KeyName, LimitAsk, escaped};
 use crate::backend::rules::limit::{MOST_UNITS, Rule, Want};
 use crate::coordinator::Coordinator;
 use crate::error::{Error, Result};
@@ -313,10 +313,4 @@ impl fmt::Debug for Limiter {
             .field("rules", &self.rules)
             .finish_non_exhaustive()
     }
-}
-
-/// A limiter's name as it stands before the slash and the key: without a slash of its own, so that no
-/// key, which may come from anybody, reaches another limiter.
-fn escaped(name: &str) -> String {
-    name.replace('%', "%25").replace('/', "%2F")
 }

@@ -41,8 +41,8 @@ pub struct Reservation {
     units: u64,
     ready: Moment,
     decision: Decision,
-    /// What the charge left, if the store made one.
-    after: Option<States>,
+    /// What the charge left, if the store made one; apart, since who was denied has none to carry.
+    after: Option<Box<States>>,
 }
 
 impl Limiter {
@@ -74,7 +74,7 @@ impl Reservation {
             units,
             ready: limiter.clock().now() + delay,
             decision,
-            after,
+            after: after.map(Box::new),
         }
     }
 
@@ -103,7 +103,7 @@ impl Reservation {
         let Some(after) = self.after else {
             return Ok(false);
         };
-        let want = Want::Cancel(self.units, after);
+        let want = Want::Cancel(self.units, *after);
         let answer = self.limiter.ask("cancel", self.name, want).await?;
         Ok(match answer {
             super::ask::Answer::Decided(verdict, _) => verdict.granted.is_some(),

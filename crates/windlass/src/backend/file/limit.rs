@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension};
 use super::File;
 use super::worker::Scope;
 use crate::backend::Pending;
-use crate::backend::limit::{LimitAsk, LimitStore, Verdict, mismatch};
+use crate::backend::limit::{Found, LimitAsk, LimitStore, Search, Verdict, mismatch};
 use crate::backend::rules::limit::{self as rules, States};
 use crate::error::Result;
 use crate::name::Name;
@@ -26,6 +26,9 @@ pub(super) const BEGIN_ANEW: &str = "DELETE FROM limits;";
 
 /// Decisions in one transaction: bounds how long other processes are kept out.
 const AT_ONCE: usize = 500;
+
+/// Rows that a listing looks at: as many as are read in some 10 ms, for which other processes are kept out.
+const LOOKED_AT: i64 = 10_000;
 
 /// Removes what is as if it had never been.
 pub(super) const SWEEP: &str = "DELETE FROM limits WHERE ends < ?1";
@@ -105,6 +108,44 @@ fn decide(scope: &Scope<'_>, ask: &LimitAsk) -> rusqlite::Result<Result<Verdict>
     }))
 }
 
+fn list(scope: &Scope<'_>, search: &Search) -> rusqlite::Result<Found> {
+    let now = scope.now.as_nanos() / 1_000;
+    let mut found = Found::default();
+    let mut query = scope.database.prepare_cached(
+        "SELECT name, state, ends FROM limits WHERE name >= ?1 ORDER BY name LIMIT ?2",
+    )?;
+    let mut rows = query.query((&search.prefix, LOOKED_AT + 1))?;
+    let mut looked_at = 0;
+    while let Some(row) = rows.next()? {
+        let (name, state, ends): (String, String, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        if !name.starts_with(&search.prefix) {
+            break;
+        }
+        looked_at += 1;
+        if looked_at > LOOKED_AT {
+            found.more = true;
+            break;
+        }
+        // An empty state is that of a limiter that was just reset.
+        if ends as u64 <= now || state.is_empty() {
+            continue;
+        }
+        let Some(name) = search.wanted(&name) else {
+            continue;
+        };
+        if found.limiters.len() == search.most {
+            found.more = true;
+            break;
+        }
+        let seen = rules::look(&states(&state)?, now);
+        if !seen.is_empty() {
+            found.limiters.push((name, seen));
+        }
+    }
+    found.limiters.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(found)
+}
+
 impl LimitStore for File {
     fn decide(&self, ask: LimitAsk) -> Pending<'static, Verdict> {
         let answer = self
@@ -147,5 +188,12 @@ impl LimitStore for File {
             let was = reset.execute((name.as_str(), now))? > 0;
             Ok((was, Default::default()))
         }))
+    }
+
+    fn list(&self, search: Search) -> Pending<'_, Found> {
+        Box::pin(
+            self.worker
+                .decide(move |scope| Ok((list(scope, &search)?, Default::default()))),
+        )
     }
 }

@@ -1,14 +1,14 @@
 //! Limiters in memory.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::ready;
 use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::sync::{Mutex, MutexGuard};
 
 use super::{SHARDS, World, guard};
 use crate::backend::Pending;
-use crate::backend::limit::{KeyName, LimitAsk, LimitStore, Verdict, mismatch};
+use crate::backend::limit::{Found, KeyName, LimitAsk, LimitStore, Search, Verdict, mismatch};
 use crate::backend::rules::limit::{self as rules, Rule, Standing, States, Want};
 use crate::error::Result;
 use crate::lease::Clock;
@@ -281,5 +281,32 @@ impl LimitStore for World {
         piece.not_before = now + 1;
         let gone = piece.map.remove(&asked as &dyn Hashed);
         Box::pin(ready(Ok(gone.is_some_and(|limit| limit.ends > now))))
+    }
+
+    fn list(&self, search: Search) -> Pending<'_, Found> {
+        let mut first = BTreeMap::new();
+        let mut more = false;
+        for piece in &self.limits.pieces {
+            let piece = guard(piece);
+            let now = piece.now(&self.clock);
+            for (stored, limit) in piece.map.iter().filter(|(_, limit)| limit.ends > now) {
+                let Some(name) = search.wanted(stored.name.as_str()) else {
+                    continue;
+                };
+                let seen = rules::look(&limit.states, now);
+                if seen.is_empty() {
+                    continue;
+                }
+                // A key may make two limiters look alike.
+                first.insert((name, stored.name.clone()), seen);
+                if first.len() > search.most {
+                    first.pop_last();
+                    more = true;
+                }
+            }
+        }
+        let named = first.into_iter().map(|((name, _), seen)| (name, seen));
+        let limiters = named.collect();
+        Box::pin(ready(Ok(Found { limiters, more })))
     }
 }

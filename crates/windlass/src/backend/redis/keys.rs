@@ -188,6 +188,16 @@ pub(super) fn registered<'a>(kind: &str, key: &'a str) -> Option<&'a str> {
     untagged(rest.strip_prefix(':')?)
 }
 
+/// What `SCAN` looks for to find all limiters.
+pub(super) fn all_limits() -> String {
+    pattern(LIMIT)
+}
+
+/// Whose limiter's state the key is.
+pub(super) fn limited(key: &str) -> Option<&str> {
+    untagged(key.strip_prefix(LIMIT)?)
+}
+
 /// Where there is news of a change.
 pub(super) fn news(channel: &Channel) -> String {
     let name = &channel.name;
@@ -363,6 +373,7 @@ mod tests {
                 assert_eq!(claimed(&room), Some((*kind, text)));
                 assert_eq!((claimed(&held), claimed(&line)), (None, None));
             }
+            assert_eq!(limited(&limit(&name(text))), Some(text));
             assert!(seen.insert(line(&name(text))));
         }
     }

@@ -8,7 +8,7 @@ use super::script::Script;
 use super::translate::strange_answer;
 use super::{Redis, keys, script};
 use crate::backend::Pending;
-use crate::backend::limit::{LimitAsk, LimitStore, Verdict, mismatch};
+use crate::backend::limit::{Found, LimitAsk, LimitStore, Search, Verdict, mismatch};
 use crate::backend::rules::limit::{Rule, Span, State, States, Want, bring_up};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -89,7 +89,11 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &Want, decisions: usize) 
             Rule::Sliding { limit, period } => ("s", 0, *period, Span::whole(*limit), 0),
         };
         command.arg(kind).arg(amount).arg(period);
-        command.arg(full.us).arg(full.part).arg(lend);
+        command
+            .arg(full.us)
+            .arg(full.part)
+            .arg(lend)
+            .arg(rule.limit());
     }
     let takes = !matches!(want, Want::Return(..) | Want::Cancel(..));
     for &units in costs {
@@ -197,5 +201,9 @@ impl LimitStore for Redis {
             let gone: u64 = self.link.query(&command).await?;
             Ok(gone > 0)
         })
+    }
+
+    fn list(&self, search: Search) -> Pending<'_, Found> {
+        Box::pin(self.list_limits(search))
     }
 }

@@ -16,6 +16,7 @@ mod gather;
 mod keys;
 mod latch;
 mod limit;
+mod limit_list;
 mod link;
 mod lock;
 mod news;

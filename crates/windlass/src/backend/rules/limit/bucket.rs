@@ -16,12 +16,14 @@ pub(super) fn bring_up(rule: &Rule, state: State, now: u64) -> Option<State> {
         (
             Rule::Bucket(b),
             State::Bucket {
+                limit,
                 amount,
                 period,
                 tat,
                 lent,
             },
         ) if (amount, period) == (b.amount, b.period) => Some(State::Bucket {
+            limit,
             amount,
             period,
             tat: tat.max(Span::whole(now)),
@@ -42,7 +44,8 @@ pub(super) fn bring_up(rule: &Rule, state: State, now: u64) -> Option<State> {
             Some(changed)
         }
         (Rule::Allowance { .. }, State::Allowance { .. }) => Some(state),
-        (Rule::Allowance { .. }, State::Bucket { .. }) => Some(State::Allowance {
+        (Rule::Allowance { burst }, State::Bucket { .. }) => Some(State::Allowance {
+            limit: *burst,
             used: used(state, now).ceil().min(EXACT) as u64,
         }),
         _ => None,
@@ -62,7 +65,7 @@ fn used(state: State, now: u64) -> f64 {
             let parts = tat.part as f64 / amount as f64;
             ((tat.us - now) as f64 + parts) * amount as f64 / period as f64
         }
-        State::Allowance { used } => used as f64,
+        State::Allowance { used, .. } => used as f64,
         _ => 0.0,
     }
 }
@@ -73,6 +76,7 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64, wait: u64) 
         (
             Rule::Bucket(b),
             State::Bucket {
+                limit,
                 amount,
                 period,
                 tat,
@@ -82,15 +86,16 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64, wait: u64) 
             let tat = tat.plus(b.time_for(cost), b.amount);
             let latest = b.full.plus(Span::whole(now + wait), b.amount);
             (cost <= b.burst && tat <= latest).then_some(State::Bucket {
+                limit,
                 amount,
                 period,
                 tat,
                 lent,
             })
         }
-        (Rule::Allowance { burst }, State::Allowance { used }) => {
+        (Rule::Allowance { burst }, State::Allowance { limit, used }) => {
             let used = used + cost;
-            (used <= *burst).then_some(State::Allowance { used })
+            (used <= *burst).then_some(State::Allowance { limit, used })
         }
         _ => None,
     }
@@ -101,6 +106,7 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64, wait: u64) 
 #[inline(always)]
 pub(super) fn take_in_place(b: &Bucket, state: &mut State, now: u64, cost: u64) -> Option<bool> {
     let State::Bucket {
+        limit,
         amount,
         period,
         tat,
@@ -117,6 +123,7 @@ pub(super) fn take_in_place(b: &Bucket, state: &mut State, now: u64, cost: u64) 
     let fits = cost <= b.burst && next <= b.full.plus(Span::whole(now), b.amount);
     if fits {
         *tat = next;
+        *limit = b.burst;
     }
     Some(fits)
 }
@@ -133,6 +140,7 @@ pub(super) fn cancel(
     let (
         Rule::Bucket(b),
         State::Bucket {
+            limit,
             amount,
             period,
             tat,
@@ -156,6 +164,7 @@ pub(super) fn cancel(
     let later = tat.minus(then, b.amount);
     let back = b.time_for(cost).minus(later, b.amount);
     (back > Span::whole(0)).then(|| State::Bucket {
+        limit,
         amount,
         period,
         tat: tat.minus(back, b.amount).max(Span::whole(now)),
@@ -182,7 +191,7 @@ pub(super) fn standing(
             });
             (remaining, retry, Some(tat.ceil().saturating_sub(now)))
         }
-        (Rule::Allowance { burst }, State::Allowance { used }) => {
+        (Rule::Allowance { burst }, State::Allowance { used, .. }) => {
             let left = burst.saturating_sub(used);
             let retry = (cost <= left).then_some(0);
             (left, retry, (used == 0).then_some(0))

@@ -76,6 +76,7 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<S
     let (
         Rule::Bucket(b),
         State::Bucket {
+            limit,
             amount,
             period,
             tat,
@@ -92,6 +93,7 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<S
     let mut lent = turn(lent, now, b.lend_time());
     lent.now += time.ceil();
     (cost <= b.burst && tat <= latest).then_some(State::Bucket {
+        limit,
         amount,
         period,
         tat,
@@ -130,6 +132,7 @@ pub(super) fn give_back(
         (
             Rule::Bucket(b),
             State::Bucket {
+                limit,
                 amount,
                 period,
                 tat,
@@ -149,25 +152,29 @@ pub(super) fn give_back(
             let needed = Span::whole(now + b.lend_time() + lent.before + lent.now);
             let lower = tat.minus(time, b.amount).max(needed);
             (lower < tat).then_some(State::Bucket {
+                limit,
                 amount,
                 period,
                 tat: lower,
                 lent,
             })
         }
-        (Rule::Allowance { .. }, State::Allowance { used }) => Some(State::Allowance {
+        (Rule::Allowance { .. }, State::Allowance { limit, used }) => Some(State::Allowance {
+            limit,
             used: used.checked_sub(cost)?,
         }),
         // Another window's units are no longer good.
         (
             Rule::Fixed { .. },
             State::Fixed {
+                limit,
                 period,
                 start,
                 count,
                 end,
             },
         ) if lent_at >= start => Some(State::Fixed {
+            limit,
             period,
             start,
             count: count.checked_sub(cost)?,
@@ -176,12 +183,14 @@ pub(super) fn give_back(
         (
             Rule::Sliding { .. },
             State::Sliding {
+                limit,
                 period,
                 start,
                 before,
                 count,
             },
         ) if lent_at >= start => Some(State::Sliding {
+            limit,
             period,
             start,
             before,

@@ -6,6 +6,7 @@
 
 mod bucket;
 mod lend;
+mod look;
 mod matching;
 mod rule;
 mod span;
@@ -16,6 +17,7 @@ mod tests;
 mod tests_change;
 mod window;
 
+pub use look::{Seen, look};
 pub use rule::{Rule, Unfit};
 pub use span::Span;
 pub use state::{State, States};

@@ -114,14 +114,19 @@ impl Rule {
     pub(super) fn fresh(&self, now: u64) -> State {
         match self {
             Rule::Bucket(b) => State::bucket(b, Span::whole(now)),
-            Rule::Allowance { .. } => State::Allowance { used: 0 },
-            Rule::Fixed { period, .. } => State::Fixed {
+            Rule::Allowance { burst } => State::Allowance {
+                limit: *burst,
+                used: 0,
+            },
+            Rule::Fixed { limit, period } => State::Fixed {
+                limit: *limit,
                 period: *period,
                 start: now,
                 count: 0,
                 end: now + period,
             },
-            Rule::Sliding { period, .. } => State::Sliding {
+            Rule::Sliding { limit, period } => State::Sliding {
+                limit: *limit,
                 period: *period,
                 start: now,
                 before: 0,
@@ -136,7 +141,8 @@ impl Rule {
             Rule::Bucket(_) | Rule::Allowance { .. } => bucket::bring_up(self, state, now),
             Rule::Fixed { .. } | Rule::Sliding { .. } => window::bring_up(self, state, now),
         };
-        state.unwrap_or_else(|| self.fresh(now))
+        let state = state.unwrap_or_else(|| self.fresh(now));
+        state.with_limit(self.limit())
     }
 
     /// Whether the state is of a rule like this: it need not be reckoned anew.

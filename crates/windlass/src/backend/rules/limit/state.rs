@@ -7,10 +7,15 @@ use super::Span;
 use super::rule::Bucket;
 
 /// What is kept for one rule. Times are in microseconds of the store's clock.
+///
+/// `limit` is that of the rule by which it was last changed, or 0 if nobody knows. Nothing is decided by it, since
+/// whoever asks brings a rule; it is there for those who look without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// A bucket is known by the time at which it will be full again.
     Bucket {
+        /// Units that can be saved.
+        limit: u64,
         /// Whose `amount` and `period` the time was reckoned by.
         amount: u64,
         /// See `amount`.
@@ -22,11 +27,15 @@ pub enum State {
     },
     /// A bucket into which nothing comes in.
     Allowance {
+        /// Units in all.
+        limit: u64,
         /// Units used.
         used: u64,
     },
     /// A window.
     Fixed {
+        /// Units in a window.
+        limit: u64,
         /// How long windows are.
         period: u64,
         /// When it began.
@@ -38,6 +47,8 @@ pub enum State {
     },
     /// Two windows.
     Sliding {
+        /// Units in a window.
+        limit: u64,
         /// How long they are.
         period: u64,
         /// When the present one began.
@@ -64,6 +75,7 @@ pub struct Lent {
 impl State {
     pub(super) fn bucket(bucket: &Bucket, tat: Span) -> State {
         State::Bucket {
+            limit: bucket.burst,
             amount: bucket.amount,
             period: bucket.period,
             tat,
@@ -77,6 +89,25 @@ impl State {
             State::Fixed { .. } => "fixed-window",
             State::Sliding { .. } => "sliding-window",
         }
+    }
+
+    /// The limit of the rule by which it was last changed; `None` if nobody knows.
+    pub(super) fn limit(&self) -> Option<u64> {
+        let (State::Bucket { limit, .. }
+        | State::Allowance { limit, .. }
+        | State::Fixed { limit, .. }
+        | State::Sliding { limit, .. }) = *self;
+        (limit > 0).then_some(limit)
+    }
+
+    /// The same, changed by a rule of this limit.
+    pub(super) fn with_limit(mut self, by: u64) -> State {
+        let (State::Bucket { limit, .. }
+        | State::Allowance { limit, .. }
+        | State::Fixed { limit, .. }
+        | State::Sliding { limit, .. }) = &mut self;
+        *limit = by;
+        self
     }
 
     /// When it is as if it had never been.
@@ -96,6 +127,7 @@ impl State {
         let moved = |time: u64| (time + to).saturating_sub(from);
         match self {
             State::Bucket {
+                limit,
                 amount,
                 period,
                 tat,
@@ -106,6 +138,7 @@ impl State {
                     lent.since = moved(lent.since).max(1);
                 }
                 State::Bucket {
+                    limit,
                     amount,
                     period,
                     tat: Span {
@@ -115,8 +148,9 @@ impl State {
                     lent,
                 }
             }
-            State::Allowance { used } => State::Allowance { used },
+            State::Allowance { .. } => self,
             State::Fixed {
+                limit,
                 period,
                 start,
                 count,
@@ -125,6 +159,7 @@ impl State {
                 // What began before the other clock did began with it.
                 let began = moved(start);
                 State::Fixed {
+                    limit,
                     period,
                     start: began,
                     count,
@@ -135,11 +170,13 @@ impl State {
                 }
             }
             State::Sliding {
+                limit,
                 period,
                 start,
                 before,
                 count,
             } => State::Sliding {
+                limit,
                 period,
                 start: moved(start),
                 before,
@@ -149,29 +186,41 @@ impl State {
     }
 }
 
+/// The letter of the algorithm and the limit, then what else is known: `t20 1 100000 …`.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            State::Bucket { .. } => "t",
+            State::Allowance { .. } => "z",
+            State::Fixed { .. } => "f",
+            State::Sliding { .. } => "s",
+        })?;
+        if let Some(limit) = self.limit() {
+            write!(f, "{limit}")?;
+        }
         match self {
             State::Bucket {
                 amount,
                 period,
                 tat,
                 lent,
+                ..
             } => {
-                write!(f, "t {amount} {period} {} {}", tat.us, tat.part)?;
+                write!(f, " {amount} {period} {} {}", tat.us, tat.part)?;
                 if *lent != Lent::default() {
                     write!(f, " {} {} {}", lent.since, lent.before, lent.now)?;
                 }
                 Ok(())
             }
-            State::Allowance { used } => write!(f, "z {used}"),
+            State::Allowance { used, .. } => write!(f, " {used}"),
             State::Fixed {
                 period,
                 start,
                 count,
                 end,
+                ..
             } => {
-                write!(f, "f {period} {start} {count}")?;
+                write!(f, " {period} {start} {count}")?;
                 if *end != start + period {
                     write!(f, " {end}")?;
                 }
@@ -182,7 +231,8 @@ impl fmt::Display for State {
                 start,
                 before,
                 count,
-            } => write!(f, "s {period} {start} {before} {count}"),
+                ..
+            } => write!(f, " {period} {start} {before} {count}"),
         }
     }
 }
@@ -192,6 +242,12 @@ impl FromStr for State {
 
     fn from_str(text: &str) -> Result<State, ()> {
         let (kind, rest) = text.split_once(' ').ok_or(())?;
+        let (kind, limit) = kind.split_at_checked(1).ok_or(())?;
+        // What was written before limits were is still read.
+        let limit = match limit {
+            "" => 0,
+            limit => limit.parse().map_err(|_| ())?,
+        };
         let mut numbers = [0u64; 7];
         let mut count = 0;
         for word in rest.split(' ') {
@@ -201,6 +257,7 @@ impl FromStr for State {
         let [a, b, c, d, e, f, g] = numbers;
         match (kind, count) {
             ("t", 4 | 7) if a > 0 && b > 0 => Ok(State::Bucket {
+                limit,
                 amount: a,
                 period: b,
                 tat: Span { us: c, part: d },
@@ -210,14 +267,16 @@ impl FromStr for State {
                     now: g,
                 },
             }),
-            ("z", 1) => Ok(State::Allowance { used: a }),
+            ("z", 1) => Ok(State::Allowance { limit, used: a }),
             ("f", 3 | 4) if a > 0 => Ok(State::Fixed {
+                limit,
                 period: a,
                 start: b,
                 count: c,
                 end: if count == 4 { d } else { b + a },
             }),
             ("s", 4) if a > 0 => Ok(State::Sliding {
+                limit,
                 period: a,
                 start: b,
                 before: c,

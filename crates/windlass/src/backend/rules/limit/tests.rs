@@ -422,6 +422,7 @@ fn a_year_of_traffic_does_not_drift() {
             assert!(take(&rules, &mut states, now, 1), "call {call}");
             states = match states.get(0) {
                 Some(State::Bucket {
+                    limit,
                     amount,
                     period,
                     tat,
@@ -430,6 +431,7 @@ fn a_year_of_traffic_does_not_drift() {
                     let b = bucket_of(&rules[0]);
                     let tat = tat.plus(b.time_for(399), b.amount);
                     [State::Bucket {
+                        limit,
                         amount,
                         period,
                         tat,

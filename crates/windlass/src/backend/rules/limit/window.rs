@@ -18,15 +18,18 @@ pub(super) fn bring_up(rule: &Rule, state: State, now: u64) -> Option<State> {
         (Rule::Fixed { .. }, State::Fixed { end, .. }) if now >= end => Some(rule.fresh(now)),
         (
             Rule::Fixed {
-                period: another, ..
+                limit,
+                period: another,
             },
             State::Fixed {
                 period,
                 start,
                 count,
                 end,
+                ..
             },
         ) if period != *another => Some(State::Fixed {
+            limit: *limit,
             period: *another,
             start,
             count,
@@ -38,13 +41,15 @@ pub(super) fn bring_up(rule: &Rule, state: State, now: u64) -> Option<State> {
         (Rule::Fixed { .. }, State::Fixed { .. }) => Some(state),
         (
             Rule::Sliding {
-                period: another, ..
+                limit,
+                period: another,
             },
             State::Sliding { .. },
         ) => {
             let (start, before, count) = turned(state, now)?;
             let over = now >= start + another;
             Some(State::Sliding {
+                limit: *limit,
                 period: *another,
                 start: if over { now } else { start },
                 before: if over { count } else { before },
@@ -62,6 +67,7 @@ fn turned(state: State, now: u64) -> Option<(u64, u64, u64)> {
         start,
         before,
         count,
+        ..
     } = state
     else {
         return None;
@@ -85,6 +91,7 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<S
                 start,
                 count,
                 end,
+                ..
             },
         ) => {
             let count = count + cost;
@@ -93,6 +100,7 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<S
                 start,
                 count,
                 end,
+                limit: *limit,
             })
         }
         (
@@ -109,6 +117,7 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<S
             let left = u128::from(period - now.saturating_sub(start));
             let fits = u128::from(before) * left <= u128::from(room) * u128::from(*period);
             fits.then_some(State::Sliding {
+                limit: *limit,
                 period: *period,
                 start,
                 before,

@@ -6,9 +6,10 @@
 --                 wait: for T how many microseconds the caller would wait; for R when it was lent
 --                 q, k: how many quotas, how many amounts
 --                 how many decisions
---                 q times: kind, amount, period, full (2 numbers), lend time
+--                 q times: kind, amount, period, full (2 numbers), lend time, limit
 --                   kind t token bucket, z one into which nothing comes in, f fixed, s sliding window
 --                   full: how long an empty bucket takes to fill (us, parts); else the limit, 0
+--                   limit: what is written down for those who look without a quota
 --                 k times, in the order in which they are tried: for each quota the amount's cost
 --                   (2 numbers: us and parts for t; else units, 0)
 --                 for R and C: the mark of the state that the units came from
@@ -18,9 +19,10 @@
 --               in microseconds; and what is stored for the limiter ("" for nothing)
 --
 -- A state has for each quota, separated by commas,
---   t <amount> <period> <tat us> <tat parts> [<lent since> <lent before> <lent now>]
---   z <used>  |  f <period> <start> <count> [<end>]  |  s <period> <start> <count before> <count>
--- and then, if anything was ever lent or reserved, its mark: m <when that first was>. It expires when it is as if it had never been. See "rules/limit" for what they mean; a part is one
+--   t<limit> <amount> <period> <tat us> <tat parts> [<lent since> <lent before> <lent now>]
+--   z<limit> <used>  |  f<limit> <period> <start> <count> [<end>]
+--   s<limit> <period> <start> <count before> <count>
+-- where the limit is that of whoever changed it last (none, if that is not known); and then, if anything was ever lent or reserved, its mark: m <when that first was>. It expires when it is as if it had never been. See "rules/limit" for what they mean; a part is one
 -- amount-th of a microsecond. All numbers stay below 2^53, where Lua counts exactly.
 --
 -- Atomic because "is there room" and "now there is less" must not be parted, for any of the quotas.
@@ -45,17 +47,17 @@ local arg = 2
 for _ = 1, ARGV[1] do
   local verb, q, k, count = ARGV[arg], ARGV[arg + 2], ARGV[arg + 3], tonumber(ARGV[arg + 4])
   local at = arg + 5
-  arg = at + 6 * q + 2 * q * k
+  arg = at + 7 * q + 2 * q * k
   if verb == 'C' then
     arg = arg + 2 * q + 1
   elseif verb == 'R' then
     arg = arg + 1
   end
-  local cost, cost_part = ARGV[at + 6], ARGV[at + 7]
+  local cost, cost_part = ARGV[at + 7], ARGV[at + 8]
   local plan, amount, period, front, last, last_part, parts, reserves
   if verb == 'T' and q == '1' and k == '1' and ARGV[at] == 't' and (cost ~= '0' or cost_part ~= '0') then
     amount, period = ARGV[at + 1], ARGV[at + 2]
-    front, parts = 't ' .. amount .. ' ' .. period .. ' ', tonumber(amount)
+    front, parts = 't' .. ARGV[at + 6] .. ' ' .. amount .. ' ' .. period .. ' ', tonumber(amount)
     last, last_part = now + ARGV[at - 4] + ARGV[at + 3], tonumber(ARGV[at + 4])
     cost, cost_part = tonumber(cost), tonumber(cost_part)
     reserves = ARGV[at - 4] ~= '0'
@@ -70,7 +72,7 @@ for _ = 1, ARGV[1] do
       state, tat, part, rest = '', now, 0, ''
     elseif front then
       local a, p
-      a, p, tat, part, rest = match(state, '^t (%d+) (%d+) (%d+) (%d+)([ %d]*,?m?[ %d]*)$')
+      a, p, tat, part, rest = match(state, '^t%d* (%d+) (%d+) (%d+) (%d+)([ %d]*,?m?[ %d]*)$')
       if a == amount and p == period then
         tat, part = tonumber(tat), tonumber(part)
         if tat < now then

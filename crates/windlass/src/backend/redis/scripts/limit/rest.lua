@@ -137,9 +137,10 @@ end
 local function read_rules(plan)
   local rules = {}
   for i = 1, plan.q do
-    local at = plan.at + 6 * (i - 1)
+    local at = plan.at + 7 * (i - 1)
     rules[i] = {kind = ARGV[at], amount = tonumber(ARGV[at + 1]), period = tonumber(ARGV[at + 2]),
-      full = tonumber(ARGV[at + 3]), full_part = tonumber(ARGV[at + 4]), lend = tonumber(ARGV[at + 5])}
+      full = tonumber(ARGV[at + 3]), full_part = tonumber(ARGV[at + 4]), lend = tonumber(ARGV[at + 5]),
+      limit = ARGV[at + 6]}
   end
   return rules
 end
@@ -164,7 +165,7 @@ local function decide(key, plan)
     end
   end
 
-  local verb, costs = plan.verb, plan.at + 6 * q
+  local verb, costs = plan.verb, plan.at + 7 * q
   local which, changed = 0, nil
   local function cost_of(k, i)
     local at = costs + 2 * (q * (k - 1) + i - 1)
@@ -214,7 +215,7 @@ local function decide(key, plan)
   end
 
   if changed then
-    stored = render(states, mark)
+    stored = render(states, mark, rules)
     local last = now
     for _, state in ipairs(states) do
       last = max(last, ends(state))

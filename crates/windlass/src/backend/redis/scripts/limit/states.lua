@@ -6,7 +6,7 @@ local YEAR = 31536000000000
 
 -- What is stored, and how these quotas see it.
 --
--- As tables: the letter, then the numbers. A fixed window always has its end.
+-- As tables: the letter, then the numbers, and the limit by that name. A fixed window always has its end.
 
 local function digits(number)
   return format('%.0f', number)
@@ -19,7 +19,7 @@ local LENGTHS = {t = '47', z = '1', f = '34', s = '4', m = '1'}
 local function parse(text)
   local states, mark = {}, 0
   for record in string.gmatch(text, '[^,]+') do
-    local state = {sub(record, 1, 1)}
+    local state = {sub(record, 1, 1), limit = match(record, '^%a(%d*)')}
     for number in string.gmatch(record, ' (%d+)') do
       state[#state + 1] = tonumber(number)
     end
@@ -43,10 +43,12 @@ local function parse(text)
   return states, mark
 end
 
-local function render(states, mark)
+-- Those of these quotas are written with their limits; what only others have keeps its own.
+local function render(states, mark, rules)
   local texts = {}
   for i, state in ipairs(states) do
-    local words, last = {state[1]}, #state
+    local limit = rules[i] and rules[i].limit or state.limit
+    local words, last = {state[1] .. limit}, #state
     if state[1] == 'f' and state[5] == state[2] + state[3] then
       last = 4
     end
