@@ -2,9 +2,6 @@
 
 mod bed;
 
-use std::thread;
-use std::time::Duration;
-
 use bed::pty::Pty;
 use bed::{Bed, LONG, code, keys, signal};
 use rustix::process::Signal;
@@ -72,11 +69,21 @@ fn it_follows_the_size_of_the_terminal_and_scrolls() {
     signal(top.pid(), Signal::WINCH);
     pty.wait_for("job-36");
     assert!(!pty.screen().contains("job-37"));
-    // Too small to be of use, but no reason to fall over.
-    pty.resize(20, 4);
-    signal(top.pid(), Signal::WINCH);
-    thread::sleep(Duration::from_millis(200)); // what it draws now cannot be waited for
-    assert!(top.is_alive());
+    // Too small to be of use, but no reason to fall over: names are shown for as long as there is room.
+    for (width, height, shown, not) in [
+        (20, 3, "job-02", "job-03"),
+        (1, 1, "…", "j"),
+        (60, 8, "job-04", "job-05"),
+    ] {
+        pty.resize(width, height);
+        signal(top.pid(), Signal::WINCH);
+        let met = || {
+            let screen = pty.screen();
+            screen.contains(shown) && !screen.contains(not)
+        };
+        assert!(eventually_blocking(LONG, met), "{}", pty.screen());
+        assert!(top.is_alive());
+    }
     pty.type_in("q");
     assert_eq!(code(&top), 0);
     assert!(!pty.is_raw());
@@ -135,6 +142,92 @@ fn colours_are_left_out_on_request() {
         // Green, as the bar of a fresh lock is.
         let found = pty.written().contains("\x1b[38;5;2;49m");
         assert_eq!(found, coloured, "{:?}", pty.written());
+    }
+}
+
+#[test]
+fn limiters_in_use_are_shown_with_what_is_left() {
+    for bed in Bed::each() {
+        let take = |name: &str, rest: &[&str]| {
+            let taken = bed.run(&[&["limit", "take", name], rest].concat());
+            assert_eq!(taken.code, 0, "{taken:?}");
+        };
+        take(
+            "mail/ann",
+            &["--rate", "10/d", "--burst", "20", "--cost", "3"],
+        );
+        take(
+            "api",
+            &[
+                "--rate",
+                "5/d",
+                "--rate",
+                "100/d",
+                "--algorithm",
+                "fixed-window",
+            ],
+        );
+        let seen = bed.json(&["top", "*a*"]).objects();
+        let names: Vec<_> = seen.iter().map(|seen| &seen["name"]).collect();
+        assert_eq!(names, ["api", "mail/ann"]);
+        for object in &seen {
+            assert_eq!(keys(object), ["kind", "name", "quotas"]);
+            assert_eq!(object["kind"], "limit");
+        }
+        let quotas = [
+            &seen[0]["quotas"][0],
+            &seen[0]["quotas"][1],
+            &seen[1]["quotas"][0],
+        ];
+        let expected = ["algorithm", "limit", "rate", "remaining", "reset_after_ms"];
+        for (quota, (rate, limit, left)) in
+            quotas
+                .into_iter()
+                .zip([("5/d", 5, 4), ("100/d", 100, 99), ("10/d", 20, 17)])
+        {
+            assert_eq!(keys(quota), expected);
+            assert_eq!(
+                (&quota["rate"], &quota["limit"]),
+                (&rate.into(), &limit.into())
+            );
+            assert_eq!(quota["remaining"], left);
+            assert!(
+                quota["reset_after_ms"].as_u64().unwrap() <= 86_400_000,
+                "{quota}"
+            );
+        }
+        let table = bed.run(&["top"]).out;
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines.len(), 4, "{table}");
+        assert!(lines[0].starts_with("LIMITER   QUOTA"), "{table}");
+        assert!(
+            lines[1].starts_with("api       5/d fixed-window    4 of 5"),
+            "{table}"
+        );
+        assert!(
+            lines[3].starts_with("mail/ann  10/d, burst 20      17 of 20"),
+            "{table}"
+        );
+        // Below what is held.
+        bed.run(&["lock", "acquire", "ledger"]);
+        let both = bed.run(&["top"]).out;
+        assert!(
+            both.starts_with("NAME") && both.contains("\n\nLIMITER"),
+            "{both}"
+        );
+        let mut pty = Pty::new(80, 24);
+        let top = pty.top(&bed, &[], &[]);
+        for text in [
+            "ledger",
+            "LIMITER",
+            "10/d, burst 20",
+            "17 of 20",
+            "100/d fixed-window",
+        ] {
+            pty.wait_for(text);
+        }
+        pty.type_in("q");
+        assert_eq!(code(&top), 0);
     }
 }
 

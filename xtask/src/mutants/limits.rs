@@ -51,6 +51,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &["--lib", "the_limit_script_decides_a_batch_as_the_rules_do"],
     },
     Mutant {
+        breaks: "a limiter in use is seen with the limit of its quota (Redis)",
+        file: "backend/redis/scripts/limit/common.lua",
+        from: "front, parts = 't' .. ARGV[at + 6] .. ' ' ..",
+        to: "front, parts = 't' .. amount .. ' ' ..",
+        caught_by: &["--lib", "the_limit_script"],
+    },
+    Mutant {
+        breaks: "a limiter in use is seen with the limit of the last call that was allowed (memory)",
+        file: "backend/rules/limit/bucket.rs",
+        from: "        *limit = b.burst;\n",
+        to: "        let _ = limit;\n",
+        caught_by: &["--test", "conformance_memory", "it_is_as_callers_are_told"],
+    },
+    Mutant {
+        breaks: "looking for limiters in use is bounded (Redis)",
+        file: "backend/redis/limit_list.rs",
+        from: "step >= steps || wanted.len() > search.most",
+        to: "wanted.len() > search.most",
+        caught_by: &["--test", "limit_faults", "a_survey_does_not_walk_for_ever"],
+    },
+    Mutant {
         breaks: "retry-after is exact",
         file: "backend/rules/limit/bucket.rs",
         from: "                next.minus(latest, amount).ceil()\n",

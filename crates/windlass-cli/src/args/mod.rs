@@ -154,7 +154,7 @@ pub(crate) enum Command {
     /// Count, for all to see
     #[command(subcommand)]
     Counter(CounterCommand),
-    /// Watch what is held and waited for, live
+    /// Watch what is held and waited for, and limiters in use, live
     Top(TopArgs),
     /// Tell whether items were here before, in a few bits each
     #[command(subcommand)]

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use futures_core::Stream;
 use tokio::time::sleep;
-use windlass::{Coordinator, Occupancy};
+use windlass::Coordinator;
 
+use super::limits::limit_rows;
 use super::rows::{Scale, rows};
 use super::screen::{Scroll, View};
 use super::terminal::Screen;
-use super::{MOST_HOLDERS, look};
+use super::{Found, MOST_HOLDERS, look};
 use crate::args::TopArgs;
 use crate::child::{Signal, Signals};
 use crate::exit::Exit;
@@ -93,11 +94,14 @@ pub(super) async fn live(
     }
 }
 
-fn show(view: &mut View, found: &[Occupancy], scale: &mut Scale) {
+fn show(view: &mut View, found: &Found, scale: &mut Scale) {
+    let held = &found.held;
     view.problem = None;
-    view.held = found.iter().filter(|seen| seen.used > 0).count();
-    view.waiting = found.iter().map(|seen| seen.waiters).sum();
-    view.rows = Some(rows(found, scale));
+    view.held = held.iter().filter(|seen| seen.used > 0).count();
+    view.waiting = held.iter().map(|seen| seen.waiters).sum();
+    view.rows = Some(rows(held, scale));
+    view.limits = limit_rows(&found.limiters);
+    view.more_limits = found.more;
 }
 
 fn wish(event: &Event) -> Option<Wish> {

@@ -7,6 +7,9 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
+use super::MORE_LIMITERS;
+use super::columns::{Columns, LimitColumns, bar, fit, width};
+use super::limits::LimitRow;
 use super::rows::{Left, Row};
 use crate::words;
 
@@ -17,6 +20,9 @@ pub(super) struct View {
     address: String,
     /// `None` until something was seen.
     pub(super) rows: Option<Vec<Row>>,
+    pub(super) limits: Vec<LimitRow>,
+    /// Whether there may be more limiters than these.
+    pub(super) more_limits: bool,
     pub(super) held: usize,
     pub(super) waiting: u64,
     /// How long ago that was.
@@ -64,19 +70,35 @@ impl View {
     }
 
     fn keep_in_sight(&mut self) {
-        let lines = self.rows.as_ref().map_or(0, Vec::len);
-        self.top = self.top.min(lines.saturating_sub(self.room));
+        self.top = self.top.min(self.lines().saturating_sub(self.room));
+    }
+
+    /// How many lines there are below the headings.
+    fn lines(&self) -> usize {
+        let rows = self.rows.as_ref().map_or(0, Vec::len);
+        match self.limits.len() {
+            0 => rows,
+            limits => rows + self.above_limits() + limits + usize::from(self.more_limits),
+        }
+    }
+
+    /// How many lines come before limiters, behind what is held: some space if need be, and headings.
+    fn above_limits(&self) -> usize {
+        match &self.rows {
+            Some(rows) if !rows.is_empty() => 2,
+            _ => 1,
+        }
     }
 
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
-        let problem = u16::from(self.problem.is_some());
-        let areas = Layout::vertical([
-            Constraint::Length(1),
-            Constraint::Length(problem),
-            Constraint::Length(1),
-            Constraint::Fill(1),
-            Constraint::Length(1),
-        ]);
+        // Where there is hardly any room, it is for what was seen.
+        let height = frame.area().height;
+        let from = |least: u16| Constraint::Length(u16::from(height >= least));
+        let problem = match self.problem {
+            Some(_) => from(2),
+            None => Constraint::Length(0),
+        };
+        let areas = Layout::vertical([from(5), problem, from(4), Constraint::Fill(1), from(6)]);
         let [title, trouble, headings, body, footer] = areas.areas(frame.area());
         self.room = usize::from(body.height);
         self.keep_in_sight();
@@ -86,28 +108,60 @@ impl View {
             frame.render_widget(Line::styled(text, self.paint(Color::Red).bold()), trouble);
         }
         let columns = Columns::within(headings.width);
-        let style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
-        frame.render_widget(columns.headings().style(style), headings);
+        frame.render_widget(columns.headings(), headings);
         self.draw_rows(&columns, body, frame);
         frame.render_widget(self.footer(footer), footer);
     }
 
     fn draw_rows(&self, columns: &Columns, body: Rect, frame: &mut Frame<'_>) {
-        let rows = match &self.rows {
-            Some(rows) if rows.is_empty() => {
-                return frame.render_widget("nothing is held or waited for", body);
-            }
-            Some(rows) => rows,
-            None => return frame.render_widget("looking …", body),
-        };
-        for (row, y) in rows.iter().skip(self.top).zip(body.y..body.bottom()) {
+        if self.rows.is_none() {
+            return frame.render_widget("looking …", body);
+        } else if self.lines() == 0 {
+            return frame.render_widget("nothing is held or waited for", body);
+        }
+        for (line, y) in (self.top..self.lines()).zip(body.y..body.bottom()) {
             let area = Rect {
                 y,
                 height: 1,
                 ..body
             };
-            frame.render_widget(self.line(columns, row), area);
+            frame.render_widget(self.nth(line, columns, body.width), area);
         }
+    }
+
+    /// Any line below the headings.
+    fn nth(&self, line: usize, columns: &Columns, width: u16) -> Line<'_> {
+        let rows = self.rows.as_deref().unwrap_or_default();
+        if let Some(row) = rows.get(line) {
+            return self.line(columns, row);
+        }
+        let columns = LimitColumns::within(width);
+        let line = line - rows.len();
+        let above = self.above_limits();
+        match line.checked_sub(above) {
+            None if line + 1 == above => columns.headings(),
+            None => Line::default(),
+            Some(which) => match self.limits.get(which) {
+                Some(row) => self.limit_line(&columns, row),
+                None => Line::raw(fit(MORE_LIMITERS, usize::from(width))),
+            },
+        }
+    }
+
+    fn limit_line<'a>(&self, columns: &LimitColumns, row: &LimitRow) -> Line<'a> {
+        let scarcity = match row.part {
+            Some(part) if part < 0.2 => Color::Red,
+            Some(part) if part < 0.5 => Color::Yellow,
+            _ => Color::Green,
+        };
+        let plain = Style::new();
+        columns.0.line([
+            (row.name.clone(), plain.bold()),
+            (row.quota.clone(), plain),
+            (row.left.clone(), plain),
+            (bar(row.part), self.paint(scarcity)),
+            (row.full_in(self.since), plain),
+        ])
     }
 
     fn line<'a>(&self, columns: &Columns, row: &'a Row) -> Line<'a> {
@@ -123,7 +177,7 @@ impl View {
             _ => "-".to_owned(),
         };
         let plain = Style::new();
-        columns.line([
+        columns.0.line([
             (row.kind.to_owned(), self.paint(Color::Cyan)),
             (row.name.clone(), plain.bold()),
             (row.holder.clone(), plain),
@@ -141,6 +195,9 @@ impl View {
     fn title(&self, area: Rect) -> Line<'_> {
         let counts = format!("{} held, {} waiting", self.held, self.waiting);
         let name = "windlass top";
+        if usize::from(area.width) < name.len() + counts.len() + 4 {
+            return Line::raw(fit(&counts, usize::from(area.width)));
+        }
         let room = usize::from(area.width).saturating_sub(name.len() + counts.len() + 4);
         let address = fit(&self.address, room);
         let gap = room.saturating_sub(width(&address)) + 2;
@@ -152,15 +209,19 @@ impl View {
     }
 
     fn footer(&self, area: Rect) -> Line<'static> {
-        let lines = self.rows.as_ref().map_or(0, Vec::len);
+        let lines = self.lines();
         let place = if lines > self.room {
             let last = (self.top + self.room).min(lines);
             format!("{}–{last} of {lines}", self.top + 1)
         } else {
             String::new()
         };
-        let keys = "q quit   ↑ ↓ PgUp PgDn Home End scroll";
-        let gap = usize::from(area.width).saturating_sub(width(keys) + width(&place));
+        let all = usize::from(area.width);
+        let keys = ["q quit   ↑ ↓ PgUp PgDn Home End scroll", "q quit", ""];
+        let fits =
+            |keys: &&str| width(keys) + usize::from(!place.is_empty()) + width(&place) <= all;
+        let keys = keys.into_iter().find(fits).unwrap_or_default();
+        let gap = all.saturating_sub(width(keys) + width(&place));
         let style = Style::new().add_modifier(Modifier::DIM);
         Line::styled(format!("{keys}{:gap$}{place}", ""), style)
     }
@@ -172,74 +233,6 @@ impl View {
             false => Style::new(),
         }
     }
-}
-
-/// How wide each column is.
-struct Columns([usize; 8]);
-
-const HEADINGS: [&str; 8] = ["KIND", "NAME", "HOLDER", "HELD", "LEFT", "", "USED", "WAIT"];
-
-/// How wide the bar is.
-const BAR: usize = 8;
-
-impl Columns {
-    /// Names and holders share what the others leave.
-    fn within(width: u16) -> Columns {
-        let fixed = [7, 7, 8, BAR, 10, 4];
-        let gaps = HEADINGS.len() - 1;
-        let rest = usize::from(width).saturating_sub(fixed.iter().sum::<usize>() + gaps);
-        let name = rest * 11 / 20;
-        let [kind, held, left, bar, used, wait] = fixed;
-        Columns([kind, name, rest - name, held, left, bar, used, wait])
-    }
-
-    fn headings(&self) -> Line<'static> {
-        self.line(HEADINGS.map(|heading| (heading.to_owned(), Style::new())))
-    }
-
-    fn line<'a>(&self, cells: [(String, Style); 8]) -> Line<'a> {
-        let mut spans = Vec::with_capacity(2 * cells.len());
-        for ((text, style), wide) in cells.into_iter().zip(self.0) {
-            let text = fit(&text, wide);
-            let gap = wide - width(&text) + 1;
-            spans.push(Span::styled(text, style));
-            spans.push(Span::raw(" ".repeat(gap)));
-        }
-        Line::from(spans)
-    }
-}
-
-/// How much is left, to be seen at a glance.
-fn bar(part: Option<f64>) -> String {
-    let Some(part) = part else {
-        return String::new();
-    };
-    // Something is shown for as long as something is left.
-    let full = (part * BAR as f64).ceil() as usize;
-    "█".repeat(full) + &"·".repeat(BAR - full.min(BAR))
-}
-
-fn width(text: &str) -> usize {
-    Span::raw(text).width()
-}
-
-/// The text, or as much of it as there is room for.
-fn fit(text: &str, room: usize) -> String {
-    if width(text) <= room {
-        return text.to_owned();
-    }
-    let mut fitting = String::new();
-    for c in text.chars() {
-        let longer = format!("{fitting}{c}");
-        if width(&longer) + 1 > room {
-            break;
-        }
-        fitting = longer;
-    }
-    if room > 0 {
-        fitting.push('…');
-    }
-    fitting
 }
 
 #[cfg(test)]
@@ -304,6 +297,34 @@ mod tests {
         }
     }
 
+    fn limits() -> Vec<LimitRow> {
+        let limit = |name: &str, quota: &str, left: &str, part, full_in: Option<u64>| LimitRow {
+            name: name.to_owned(),
+            quota: quota.to_owned(),
+            left: left.to_owned(),
+            part,
+            full_in: full_in.map(seconds),
+        };
+        vec![
+            limit(
+                "api/10.0.0.7",
+                "10/s, burst 20",
+                "17 of 20",
+                Some(0.85),
+                Some(3),
+            ),
+            limit(
+                "login/ann",
+                "5/m fixed-window",
+                "0 of 5",
+                Some(0.0),
+                Some(42),
+            ),
+            limit("old", "1/h", "?", None, Some(3600)),
+            limit("trial", "0/s, burst 3", "1 of 3", Some(0.33), None),
+        ]
+    }
+
     fn drawn(view: &mut View, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| view.draw(frame)).unwrap();
@@ -331,14 +352,51 @@ mod tests {
         assert!(drawn(&mut view, 80, 24).contains("nothing is held or waited for"));
     }
 
+    /// However small it is, it shows what it is about, and nothing that is torn apart.
     #[test]
     fn no_screen_is_too_small() {
-        for (width, height) in [(1, 1), (10, 2), (40, 5), (3, 100), (300, 3), (0, 0)] {
+        for (width, height) in [(0, 0), (0, 5), (5, 0), (300, 3), (3, 100)] {
             let mut view = view();
             view.problem = Some("trouble".to_owned());
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
             terminal.draw(|frame| view.draw(frame)).unwrap();
         }
+        for (width, height) in
+            (1..=100).flat_map(|width| (1..=7).map(move |height| (width, height)))
+        {
+            let screen = drawn(&mut view(), width, height);
+            let shown = match width {
+                1..6 => fit("backup", usize::from(width)),
+                _ => "backup".to_owned(),
+            };
+            assert!(screen.contains(&shown), "{width}x{height}:\n{screen}");
+        }
+        insta::assert_snapshot!(drawn(&mut view(), 20, 3));
+        insta::assert_snapshot!(drawn(&mut view(), 40, 6));
+    }
+
+    #[test]
+    fn limiters_come_below() {
+        let mut view = view();
+        view.rows.as_mut().unwrap().truncate(2);
+        view.limits = limits();
+        view.since = seconds(1);
+        insta::assert_snapshot!(drawn(&mut view, 80, 12));
+        // All lines can be scrolled to, those between as well.
+        view.more_limits = true;
+        drawn(&mut view, 80, 7);
+        view.scroll(Scroll::End);
+        let end = drawn(&mut view, 80, 7);
+        assert!(
+            end.contains("there may be more") && end.contains("6–9 of 9"),
+            "{end}"
+        );
+        // Without anything held, there is no space above them.
+        view.scroll(Scroll::Home);
+        view.rows = Some(Vec::new());
+        let screen = drawn(&mut view, 80, 12);
+        let third = screen.lines().nth(2).unwrap();
+        assert!(third.contains("LIMITER"), "{screen}");
     }
 
     #[test]

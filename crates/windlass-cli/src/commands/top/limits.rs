@@ -1,0 +1,175 @@
+//! Limiters that are in use, as lines of a table.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use windlass::{Algorithm, LimiterState, QuotaState};
+
+use crate::words;
+
+/// One line: a quota of a limiter.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct LimitRow {
+    pub(super) name: String,
+    pub(super) quota: String,
+    /// "17 of 20"
+    pub(super) left: String,
+    /// The part of its units that is there.
+    pub(super) part: Option<f64>,
+    pub(super) full_in: Option<Duration>,
+}
+
+impl LimitRow {
+    /// When all units are there again, some time after it was seen.
+    pub(super) fn full_in(&self, since: Duration) -> String {
+        match self.full_in {
+            Some(time) => words::time(time.saturating_sub(since)),
+            None => "never".to_owned(),
+        }
+    }
+}
+
+pub(super) fn limit_rows(limiters: &[LimiterState]) -> Vec<LimitRow> {
+    let quotas = limiters
+        .iter()
+        .flat_map(|limiter| limiter.quotas.iter().map(move |quota| (limiter, quota)));
+    quotas
+        .map(|(limiter, quota)| LimitRow {
+            name: limiter.name.clone(),
+            quota: in_words(quota),
+            left: match (quota.remaining, quota.limit) {
+                (Some(left), Some(limit)) => format!("{left} of {limit}"),
+                _ => "?".to_owned(),
+            },
+            part: quota
+                .remaining
+                .zip(quota.limit)
+                .map(|(left, limit)| left as f64 / limit.max(1) as f64),
+            full_in: quota.reset_after,
+        })
+        .collect()
+}
+
+/// A limiter, as programs get to see it.
+#[derive(Serialize)]
+pub(super) struct SeenLimiter<'a> {
+    kind: &'static str,
+    name: &'a str,
+    quotas: Vec<SeenQuota>,
+}
+
+#[derive(Serialize)]
+struct SeenQuota {
+    algorithm: String,
+    rate: Option<String>,
+    limit: Option<u64>,
+    remaining: Option<u64>,
+    reset_after_ms: Option<u64>,
+}
+
+impl<'a> From<&'a LimiterState> for SeenLimiter<'a> {
+    fn from(limiter: &'a LimiterState) -> SeenLimiter<'a> {
+        let quota = |quota: &QuotaState| SeenQuota {
+            algorithm: quota.algorithm.to_string(),
+            rate: rate(quota),
+            limit: quota.limit,
+            remaining: quota.remaining,
+            reset_after_ms: quota.reset_after.map(words::millis_up),
+        };
+        SeenLimiter {
+            kind: "limit",
+            name: &limiter.name,
+            quotas: limiter.quotas.iter().map(quota).collect(),
+        }
+    }
+}
+
+/// `10/s, burst 20`, or `100/m fixed-window`.
+fn in_words(quota: &QuotaState) -> String {
+    let rate = rate(quota).unwrap_or_else(|| "?".to_owned());
+    match (quota.algorithm, quota.limit) {
+        (Algorithm::TokenBucket, Some(burst)) if !rate.starts_with(&format!("{burst}/")) => {
+            format!("{rate}, burst {burst}")
+        }
+        (Algorithm::TokenBucket, _) => rate,
+        (algorithm, _) => format!("{rate} {algorithm}"),
+    }
+}
+
+const UNITS: [(&str, u128); 4] = [
+    ("s", 1_000_000),
+    ("m", 60_000_000),
+    ("h", 3_600_000_000),
+    ("d", 86_400_000_000),
+];
+
+/// As `--rate` takes it: `10/s`. Stores keep a bucket's rate in lowest terms (one in 100 milliseconds), so it is
+/// given by the shortest unit in which it is a whole number. A window's length is what it is.
+fn rate(quota: &QuotaState) -> Option<String> {
+    let amount = quota.amount?;
+    let Some(period) = quota.period else {
+        return Some("0/s".to_owned());
+    };
+    let (units, micros) = (u128::from(amount), period.as_micros().max(1));
+    let whole = |(name, unit): &(&str, u128)| match quota.algorithm {
+        Algorithm::TokenBucket if (units * unit).is_multiple_of(micros) => {
+            Some(format!("{}/{name}", units * unit / micros))
+        }
+        Algorithm::TokenBucket => None,
+        _ => (*unit == micros).then(|| format!("{amount}/{name}")),
+    };
+    let found = UNITS.iter().find_map(whole);
+    Some(found.unwrap_or_else(|| match micros {
+        micros if micros.is_multiple_of(1_000_000) => format!("{amount}/{}s", micros / 1_000_000),
+        micros if micros.is_multiple_of(1_000) => format!("{amount}/{}ms", micros / 1_000),
+        micros => format!("{amount}/{micros}us"),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass::Quota;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn quotas_are_shown_as_they_are_given() {
+        let store = windlass::connect("memory:").await.unwrap();
+        let every = |millis| Quota::every(Duration::from_millis(millis));
+        for (quota, rate, shown) in [
+            (Quota::per_second(10), "10/s", "10/s"),
+            (Quota::per_second(10).burst(20), "10/s", "10/s, burst 20"),
+            (Quota::per_second(10).burst(1), "10/s", "10/s, burst 1"),
+            (Quota::per_minute(100), "100/m", "100/m"),
+            (Quota::per_hour(5_000), "5000/h", "5000/h"),
+            (Quota::per_day(1), "1/d", "1/d"),
+            (every(7_000), "1/7s", "1/7s"),
+            (every(1_001), "1/1001ms", "1/1001ms"),
+            (every(250).burst(5), "4/s", "4/s, burst 5"),
+            (Quota::per_second(2_000_000), "2000000/s", "2000000/s"),
+            (Quota::per_second(0).burst(3), "0/s", "0/s, burst 3"),
+            (
+                Quota::per_minute(100).fixed_window(),
+                "100/m",
+                "100/m fixed-window",
+            ),
+            (
+                Quota::new(10, Duration::from_millis(60_500)).sliding_window(),
+                "10/60500ms",
+                "10/60500ms sliding-window",
+            ),
+        ] {
+            let limiter = store.limiter("x", quota);
+            // All that can be had, so that it is not over before it was seen.
+            let all = limiter.peek("").await.unwrap().remaining();
+            let _ = limiter.check_n("", all).await.unwrap();
+            let seen = store.survey_limiters("x", 1).await.unwrap().limiters;
+            let json = serde_json::to_value(SeenLimiter::from(&seen[0])).unwrap();
+            assert_eq!(json["quotas"][0]["rate"], rate);
+            let rows = limit_rows(&seen);
+            assert_eq!(rows[0].quota, shown);
+            assert!(rows[0].left.ends_with(&format!("of {all}")), "{rows:?}");
+            limiter.reset("").await.unwrap();
+        }
+    }
+}
