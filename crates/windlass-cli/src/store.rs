@@ -44,6 +44,34 @@ pub(crate) fn url(global: &Global) -> Result<String, Failure> {
     }
 }
 
+/// What commands find in their environment, so that a windlass that they call means the same store: a fence says
+/// nothing to the gate of another one.
+///
+/// A password in the URL goes along. The command runs as the same user, who can read our environment, and anybody
+/// can read our command line: it learns nothing that was kept from it.
+pub(crate) fn for_commands(global: &Global) -> Result<Vec<(&'static str, String)>, Failure> {
+    let mut said = vec![("WINDLASS_STORE", anywhere(url(global)?))];
+    let namespace = given(&global.namespace).unwrap_or_default();
+    // An empty one stands in place of one that is inherited.
+    if !namespace.is_empty() || std::env::var_os("WINDLASS_NAMESPACE").is_some() {
+        said.push(("WINDLASS_NAMESPACE", namespace.to_owned()));
+    }
+    Ok(said)
+}
+
+/// The same store, for somebody in another folder.
+fn anywhere(url: String) -> String {
+    let Some(path) = url.strip_prefix("file:") else {
+        return url;
+    };
+    let path = path.strip_prefix("//").unwrap_or(path);
+    match std::path::absolute(path).as_deref().map(Path::to_str) {
+        Ok(Some(path)) => format!("file:{path}"),
+        // No way to say it better.
+        _ => url,
+    }
+}
+
 /// What to type to have a look at the store that is meant. A URL that may hold a password is not repeated.
 pub(crate) fn doctor(global: &Global) -> String {
     let inherited = std::env::var("WINDLASS_STORE").ok();

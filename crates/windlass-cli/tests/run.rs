@@ -32,6 +32,54 @@ fn the_command_has_its_streams_its_code_and_the_lock_in_its_environment() {
     }
 }
 
+/// A fence says nothing to the gate of another store, so a windlass within means the same one, wherever that was said.
+#[test]
+fn a_windlass_within_finds_the_same_store() {
+    let windlass = env!("CARGO_BIN_EXE_windlass");
+    let within =
+        format!("cd / && echo $WINDLASS_STORE $WINDLASS_NAMESPACE. && {windlass} gate admit g 7");
+    let redis = Bed::redis();
+    let bed = Bed::file();
+    let here = bed.path("here.db").display().to_string();
+    let with_password = redis.store.replace("redis://", "redis://default:anything@");
+    for (store, found) in [
+        (redis.store.as_str(), redis.store.clone()),
+        (&with_password, with_password.clone()),
+        ("file:here.db", format!("file:{here}")),
+        ("file:./here.db", format!("file:{here}")),
+    ] {
+        for (i, verb) in [
+            &["run", "r"][..],
+            &["elect", "e"],
+            &["barrier", "b", "--parties", "1"],
+            &["once", store],
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let namespace = format!("ns{i}");
+            let global = ["--store", store, "--namespace", &namespace];
+            let script = ["--", "sh", "-c", &within];
+            let done = bed.run(&[&global[..], verb, &script].concat());
+            assert_eq!(done.code, 0, "{done:?}");
+            let said = done.out.lines().find(|line| line.starts_with(&found));
+            assert_eq!(said, Some(&*format!("{found} {namespace}.")), "{done:?}");
+            // What was admitted within was admitted there.
+            let stale = bed.run(&[&global[..], &["gate", "admit", "g", "6"]].concat());
+            assert_eq!(stale.code, 75, "{stale:?}");
+        }
+    }
+    // Without a word about it, it is the default; and a namespace that was taken away stays away.
+    let mut plain = bed.command(&["--namespace", "", "run", "p", "--", "sh", "-c", &within]);
+    plain
+        .env_remove("WINDLASS_STORE")
+        .env("WINDLASS_NAMESPACE", "outer");
+    let done = bed::Done::of(&mut plain);
+    let file = bed.path("windlass/windlass.db");
+    let said = format!("file:{} .", file.display());
+    assert_eq!(done.out.lines().next(), Some(said.as_str()), "{done:?}");
+}
+
 #[test]
 fn exit_codes_are_those_of_the_table() {
     let bed = Bed::file();

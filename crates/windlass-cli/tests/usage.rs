@@ -200,12 +200,42 @@ fn what_makes_no_sense_is_refused() {
             &["latch", "reset", "l", "3", "--keep", "0s"],
             "kept for no time",
         ),
+        (&["bench", "bloom", "--seconds", "2"], "use --items N"),
+        (
+            &["lock", "acquire", "l", "--ttl", "1ms"],
+            "several calls of the store must fit",
+        ),
     ] {
         let done = bed.run(args);
         assert_eq!(done.code, 125, "{args:?}: {done:?}");
         assert!(done.err.contains(said), "{args:?}: {done:?}");
     }
     assert!(!bed.path("ran").exists());
+}
+
+/// It is not the server that is away.
+#[test]
+fn a_wrong_url_is_125() {
+    let bed = Bed::redis();
+    let tls = bed.store.replace("redis://", "rediss://");
+    for (store, said) in [
+        (format!("{}/99", bed.store), "no database of that number"),
+        (format!("{}/-1", bed.store), "no database of that number"),
+        (format!("{}#insecure", bed.store), "behind a #"),
+        (format!("{tls}#insecure"), "tls_ca"),
+        (format!("{}?db=3", bed.store), "in the path"),
+    ] {
+        for args in [
+            &["lock", "ls"][..],
+            &["doctor"],
+            &["run", "x", "--", "true"],
+        ] {
+            let done = bed.run(&[&["--store", store.as_str()], args].concat());
+            assert_eq!(done.code, 125, "{store} {args:?}: {done:?}");
+            assert!(done.err.contains(said), "{store}: {done:?}");
+            assert!(done.err.contains("hint: "), "{store}: {done:?}");
+        }
+    }
 }
 
 #[test]

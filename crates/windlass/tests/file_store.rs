@@ -51,6 +51,43 @@ async fn refuses_files_that_are_not_its_own() {
     assert!(e.to_string().contains("99"), "{e}");
 }
 
+/// Nothing is granted by a file that cannot be believed, and it is said what can be done.
+#[tokio::test]
+async fn a_damaged_file_is_said_to_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locks.db");
+    let w = connect(&url(&path)).await.unwrap();
+    let guard = w.lock("before").acquire().await.unwrap();
+    let fence = guard.fence();
+    assert!(guard.release().await.unwrap().was_held());
+    let database = Connection::open(&path).unwrap();
+    let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+    let busy = || database.query_row(sql, [], |row| row.get::<_, bool>(0));
+    assert!(eventually(SOON, async || !busy().unwrap()).await);
+    // All but the first page, which says that it is a database, and one of ours.
+    let mut bytes = fs::read(&path).unwrap();
+    assert!(bytes.len() > 8192);
+    bytes[4096..].fill(0xff);
+    let path = folder.path().join("damaged.db");
+    fs::write(&path, bytes).unwrap();
+    let e = match connect(&url(&path)).await {
+        Ok(w) => w.lock("after").acquire().await.unwrap_err(),
+        Err(e) => e,
+    };
+    assert_eq!(e.kind(), ErrorKind::Store, "{e}");
+    assert!(e.to_string().contains("the file is damaged"), "{e}");
+    assert!(e.hint().unwrap().contains("move it away"), "{e:?}");
+    // It helps.
+    for name in ["damaged.db", "damaged.db-wal", "damaged.db-shm"] {
+        let _ = fs::rename(
+            folder.path().join(name),
+            folder.path().join(name.to_owned() + ".old"),
+        );
+    }
+    let w = connect(&url(&path)).await.unwrap();
+    assert!(w.lock("after").acquire().await.unwrap().fence() > fence);
+}
+
 #[tokio::test]
 async fn explains_places_that_will_not_do() {
     let folder = tempfile::tempdir().unwrap();

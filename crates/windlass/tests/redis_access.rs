@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use windlass::{Attempt, ErrorKind, Severity, connect};
-use windlass_testkit::RedisServer;
 use windlass_testkit::conformance::{SOON, has_waiters};
+use windlass_testkit::{Flavor, RedisServer};
 
 async fn works(url: &str) {
     let w = connect(url).await.unwrap();
@@ -84,6 +84,29 @@ async fn databases_are_apart() {
         e.to_string().contains("99") || e.to_string().contains("index"),
         "{e}"
     );
+}
+
+/// The URL is wrong, and not the server away.
+#[tokio::test]
+async fn a_database_that_is_not_there_is_bad_input() {
+    for flavor in [Flavor::Redis, Flavor::Redis62, Flavor::Valkey] {
+        let server = RedisServer::builder().binary(flavor).start().unwrap();
+        for database in ["99", "-1", "16"] {
+            let url = format!("redis://{}/{database}", server.addr());
+            let e = connect(&url).await.unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+            assert!(e.to_string().contains("no database of that number"), "{e}");
+            assert!(e.hint().is_some() && !e.is_retryable(), "{e:?}");
+        }
+        works(&format!("redis://{}/15", server.addr())).await;
+        // Who may not choose one is another matter.
+        let rights = [
+            "ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", "-select",
+        ];
+        server.command(&rights).unwrap();
+        let e = connect(&format!("redis://ann:pw@{}/1", server.addr())).await;
+        assert_eq!(e.unwrap_err().kind(), ErrorKind::AccessDenied);
+    }
 }
 
 #[tokio::test]

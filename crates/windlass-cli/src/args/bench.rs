@@ -152,6 +152,18 @@ pub(crate) struct BloomArgs {
     /// The error rate asked for
     #[arg(long, value_name = "P", default_value_t = 0.01)]
     pub(crate) error_rate: f64,
+
+    /// What all other workloads have, refused with a reason.
+    #[arg(long, value_name = "S", hide = true, value_parser = items_decide)]
+    seconds: Option<Duration>,
+}
+
+/// A filter is measured full, so it is its items that say how long that takes.
+fn items_decide(_: &str) -> Result<Duration, String> {
+    Err(
+        "a filter is filled, however long that takes; use --items N to say with how many"
+            .to_owned(),
+    )
 }
 
 #[derive(Args, Debug)]

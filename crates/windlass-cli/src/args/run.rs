@@ -13,8 +13,9 @@ const EXAMPLES: &str = "\
 read-write lock NAME. These, and the lock of a plain run, are different things even under one name:
 they do not keep each other out.
 
-The command finds WINDLASS_LOCK, WINDLASS_OWNER, WINDLASS_FENCE and WINDLASS_STORE_KIND in its
-environment. Should windlass die, even by SIGKILL, the command dies with it (on Linux).
+The command finds WINDLASS_LOCK, WINDLASS_OWNER, WINDLASS_FENCE, WINDLASS_STORE_KIND and
+WINDLASS_STORE in its environment. Should windlass die, even by SIGKILL, the command dies with it
+(on Linux).
 
 Examples:
   windlass run backup -- rsync -a /home /mnt/backup

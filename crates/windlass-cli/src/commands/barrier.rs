@@ -79,6 +79,8 @@ pub(super) async fn barrier(
         printer.answer(&answer, text);
         return Ok(Exit::SUCCESS);
     }
+    let mut more_env = store::for_commands(global)?;
+    more_env.push(("WINDLASS_ROUND", round.to_string()));
     let job = Job {
         name,
         noun: "place",
@@ -87,7 +89,7 @@ pub(super) async fn barrier(
         on_lost: args.on_lost,
         max_time: None,
         at_least: None,
-        more_env: vec![("WINDLASS_ROUND", round.to_string())],
+        more_env,
         store: &store,
         printer,
     };

@@ -60,7 +60,7 @@ pub(super) async fn run(
         on_lost: args.on_lost,
         max_time: args.max_time,
         at_least: args.at_least,
-        more_env: Vec::new(),
+        more_env: store::for_commands(global)?,
         store: &store,
         printer,
     };

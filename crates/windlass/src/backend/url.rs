@@ -37,6 +37,10 @@ impl StoreUrl {
                     .with_hint(format!("for example {example}")),
             ),
         };
+        // Drivers read meanings of their own into it, such as not to look at certificates.
+        if scheme.starts_with("redis") || scheme.starts_with("redlock") || scheme == "unix" {
+            without_fragment(text)?;
+        }
         match scheme {
             "memory" => Ok(StoreUrl::Memory {
                 name: Some(rest.trim_start_matches('/'))
@@ -76,6 +80,25 @@ impl StoreUrl {
             .with_hint(format!("known URLs: {SCHEMES}"))),
         }
     }
+}
+
+/// What is behind a `#` is not repeated: it may be the end of a password.
+fn without_fragment(text: &str) -> Result<()> {
+    let Some((front, _)) = text.split_once('#') else {
+        return Ok(());
+    };
+    let front = match front.contains('@') {
+        true => redact(front),
+        // Nobody knows whether this is a host yet, or still a password.
+        false => front.split(':').next().unwrap_or("").to_owned() + ":…",
+    };
+    Err(Error::invalid(
+        "connect",
+        format!("the URL {front} has something behind a #, which means nothing here"),
+    )
+    .with_hint(
+        "leave it out, or write %23 for a # in a password; a CA of your own is named by ?tls_ca=FILE",
+    ))
 }
 
 /// The same URL without its password.
@@ -128,6 +151,28 @@ pub(crate) fn left_out(scheme: &str, feature: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_behind_a_hash_is_refused_and_not_repeated() {
+        for url in [
+            "redis://host:6379#insecure",
+            "rediss://host#insecure",
+            "rediss://ann:se#cret@host",
+            "rediss://ann:secret@host/0?tls_ca=x#insecure",
+            "rediss+sentinel://host/main#insecure",
+            "redis+cluster://host#",
+            "redlock+tls://a,b,c#insecure",
+            "redis+unix:///run/redis.sock#insecure",
+        ] {
+            let error = StoreUrl::parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
+            let said = format!("{error:?} {error}");
+            assert!(said.contains('#') && error.hint().is_some(), "{said}");
+            assert!(!said.contains("cret") && !said.contains(":se"), "{said}");
+        }
+        assert!(StoreUrl::parse("rediss://ann:se%23cret@host").is_ok());
+        assert!(StoreUrl::parse("file:/var/#1.db").is_ok());
+    }
 
     #[test]
     fn chooses_by_scheme() {

@@ -61,10 +61,9 @@ impl Request {
     ) -> Result<Terms> {
         let invalid = |m: String| Err(Error::invalid(operation, m).with_name(name.as_str()));
         if self.ttl < MIN_TTL || self.ttl > MAX_TTL {
-            return invalid(format!(
-                "a ttl of {:?} is outside 10 ms to 365 days",
-                self.ttl
-            ));
+            let message = format!("a ttl of {:?} is outside 10 ms to 365 days", self.ttl);
+            let hint = "several calls of the store must fit in it; 30 s suits most";
+            return invalid(message).map_err(|e| e.with_hint(hint));
         }
         if self.max_hold.is_some_and(|cap| cap < MIN_TTL) {
             return invalid("a cap on the hold under 10 ms leaves no time".into());

@@ -75,7 +75,7 @@ pub(super) async fn lead(
         on_lost: OnLost::Kill,
         max_time: None,
         at_least: None,
-        more_env: Vec::new(),
+        more_env: store::for_commands(global)?,
         store: &store,
         printer,
     };

@@ -1,6 +1,6 @@
 //! Acquiring by hand.
 
-use windlass::{Coordinator, Holder, Owner};
+use windlass::{Coordinator, ErrorKind, Holder, Owner};
 
 use super::{Held, Subject};
 use crate::args::{Global, HandArgs};
@@ -9,7 +9,7 @@ use crate::commands::acquiring::{self, Ask as _, Patience, Taken, unless_interru
 use crate::commands::wanted::Wanted;
 use crate::commands::warn_of_memory;
 use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
+use crate::failure::{Advice, Failure, quoted};
 use crate::printer::Printer;
 use crate::{store, words};
 
@@ -49,7 +49,11 @@ pub(in crate::commands) async fn acquire(
     };
     match acquiring::take(&wanted, &owner, patience, &mut signals, say_why).await? {
         Taken::Held(held) => {
-            let kept = held.detach().await?;
+            let kept = match held.detach().await {
+                Ok(kept) => kept,
+                Err(error) if error.kind() == ErrorKind::Lost => return Err(too_short(name, args)),
+                Err(error) => return Err(error.into()),
+            };
             printer.answer(
                 &Held::new(name, &kept),
                 format_args!(
@@ -87,6 +91,20 @@ pub(in crate::commands) async fn acquire(
             Ok(Exit::NO)
         }
         Taken::Interrupted(signal) => Ok(Exit::by_signal(signal)),
+    }
+}
+
+/// It was had, and was over before it could be handed out.
+fn too_short(name: &str, args: &HandArgs) -> Failure {
+    let ttl = words::time(args.ttl);
+    Failure {
+        message: format!(
+            "{name} was acquired for {ttl}, which were over before the store had confirmed it"
+        ),
+        advice: Advice::Hint(
+            "give it a longer --ttl: several calls of the store must fit in it".into(),
+        ),
+        exit: Exit::NO,
     }
 }
 

@@ -64,7 +64,10 @@ pub(in crate::commands) async fn once(
             acquiring::report_in_hand(&args.key, holder.as_ref(), printer);
             Ok(Exit::NO)
         }
-        Ok(Begun::Mine(guard)) => run(&args, &store, guard, &mut signals, printer).await,
+        Ok(Begun::Mine(guard)) => {
+            let more_env = store::for_commands(global)?;
+            run(&args, &store, more_env, guard, &mut signals, printer).await
+        }
     }
 }
 
@@ -81,6 +84,7 @@ fn payload(args: &OnceArgs) -> Vec<u8> {
 async fn run(
     args: &OnceArgs,
     store: &Coordinator,
+    more_env: Vec<(&'static str, String)>,
     guard: OnceGuard,
     signals: &mut Signals,
     printer: &Printer,
@@ -97,7 +101,11 @@ async fn run(
     let command = child::Command {
         program: words.next().unwrap_or_default(),
         args: words.collect(),
-        env: env.map(|(name, value)| (name.to_owned(), value)).into(),
+        env: env
+            .into_iter()
+            .chain(more_env)
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
         shell: args.shell,
         stdout: Some(writer.into()),
         deadline: Some(Instant::now() + danger.until_kill(guard.lease().remaining())),

@@ -250,7 +250,7 @@ fn explain(e: rusqlite::Error, path: &Path) -> Error {
             format!("{shown} was kept locked by another process for {PATIENCE:?}"),
             "does a tool have the database open in a transaction?",
         ),
-        _ => return translate(e),
+        _ => return translate(e).with_operation("connect"),
     };
     Error::new(kind, "connect", message)
         .with_hint(hint)
@@ -260,8 +260,24 @@ fn explain(e: rusqlite::Error, path: &Path) -> Error {
 /// What a failed transaction means: nothing of it happened.
 pub(super) fn translate(e: rusqlite::Error) -> Error {
     let (kind, message) = meaning(&e);
-    Error::new(kind, "call", message).with_source(e)
+    let error = Error::new(kind, "call", message);
+    match is_damaged(&e) {
+        true => error.with_hint(IF_DAMAGED).with_source(e),
+        false => error.with_source(e),
+    }
 }
+
+/// Once it was open, it was one of ours.
+fn is_damaged(e: &rusqlite::Error) -> bool {
+    let code = e.sqlite_error_code();
+    matches!(
+        code,
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+    )
+}
+
+const IF_DAMAGED: &str = "stop all who use it, and move it away together with its -wal and -shm: a new \
+                          one is made, with higher fences; what was held is free then, and what was kept is gone";
 
 pub(super) fn meaning(e: &rusqlite::Error) -> (ErrorKind, &'static str) {
     match e.sqlite_error_code() {
@@ -270,6 +286,7 @@ pub(super) fn meaning(e: &rusqlite::Error) -> (ErrorKind, &'static str) {
             "the database is kept locked by another process",
         ),
         Some(ErrorCode::DiskFull) => (ErrorKind::Store, "the disk is full"),
+        _ if is_damaged(e) => (ErrorKind::Store, "the file is damaged"),
         Some(ErrorCode::ReadOnly) => (ErrorKind::AccessDenied, "the database cannot be written"),
         _ => (ErrorKind::Store, "the database failed"),
     }

@@ -141,11 +141,29 @@ fn refusal(e: &RedisError) -> Option<Error> {
     if e.kind() == Kind::AuthenticationFailed {
         return Some(access_denied());
     }
+    if let Some(error) = no_such_database(e) {
+        return Some(error);
+    }
     let code = e.code()?;
     refusal_by_code(code).or_else(|| {
         let text = format!("{code} {}", e.detail()?);
         refusal_in_script(&text)
     })
+}
+
+/// The driver tells by words alone that the server did not take the database of the URL.
+fn no_such_database(e: &RedisError) -> Option<Error> {
+    if !e.to_string().contains("refused to switch database") {
+        return None;
+    }
+    if e.detail().is_some_and(|said| said.contains("permission")) {
+        return Some(access_denied());
+    }
+    let error = Error::invalid("connect", "the server has no database of that number");
+    Some(error.with_hint(
+        "databases go from 0 to one less than the server's setting \"databases\", 16 unless told \
+         otherwise; a cluster has 0 alone",
+    ))
 }
 
 /// What a command in a script met, and what that means.
