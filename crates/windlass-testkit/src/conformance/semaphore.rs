@@ -1,11 +1,14 @@
 //! At most so many at once.
 
+mod size;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use windlass::{Coordinator, ErrorKind, Options, Order, Released};
 
+pub use self::size::{another_size_is_refused, growing_wakes, shrinking_revokes_nothing};
 use super::{SOON, Stage};
 use crate::eventually;
 
@@ -143,45 +146,26 @@ pub async fn barging_overtakes(stage: &Stage) {
 /// A wake-up, not a poll: long before the next heartbeat, which would be 20 s away. And one release
 /// may make room for several.
 pub async fn those_who_fit_are_woken_at_once(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
-    let all = a.semaphore("jobs", 4).acquire_many(4).await.unwrap();
-    let mut waiting = Vec::new();
-    for i in 0..4 {
-        let b = b.clone();
-        waiting.push(tokio::spawn(async move {
-            let jobs = b.semaphore("jobs", 4).ttl(Duration::from_secs(60));
-            jobs.acquire().await.unwrap()
-        }));
-        has_waiters(&a, i + 1).await;
-    }
-    let released = Instant::now();
-    assert!(all.release().await.unwrap().was_held());
-    let mut served = Vec::new();
-    for task in waiting {
-        served.push(task.await.unwrap());
-    }
-    assert!(
-        released.elapsed() < SOON,
-        "woken after {:?}",
-        released.elapsed()
-    );
-    assert!(served.is_sorted_by_key(|permit| permit.fence()));
-    drop(served);
-    is_free(&a, 4).await;
+    let b = stage.connect().await;
+    are_woken_at_once(stage, [b.clone(), b.clone(), b.clone(), b]).await;
 }
 
 /// The same for waiters of different clients, none of whom could wake another.
 pub async fn those_of_other_clients_who_fit_are_woken_too(stage: &Stage) {
+    let [b, c, d, e] = [(); 4].map(|()| stage.connect());
+    are_woken_at_once(stage, [b.await, c.await, d.await, e.await]).await;
+}
+
+async fn are_woken_at_once(stage: &Stage, clients: [Coordinator; 4]) {
     let a = stage.connect().await;
     let all = a.semaphore("jobs", 4).acquire_many(4).await.unwrap();
     let mut waiting = Vec::new();
-    for i in 0..4 {
-        let own = stage.connect().await;
+    for (client, before) in clients.into_iter().zip(0..) {
         waiting.push(tokio::spawn(async move {
-            let jobs = own.semaphore("jobs", 4).ttl(Duration::from_secs(60));
+            let jobs = client.semaphore("jobs", 4).ttl(Duration::from_secs(60));
             jobs.acquire().await.unwrap()
         }));
-        has_waiters(&a, i + 1).await;
+        has_waiters(&a, before + 1).await;
     }
     let released = Instant::now();
     assert!(all.release().await.unwrap().was_held());
@@ -197,92 +181,6 @@ pub async fn those_of_other_clients_who_fit_are_woken_too(stage: &Stage) {
     assert!(served.is_sorted_by_key(|permit| permit.fence()));
     drop(served);
     is_free(&a, 4).await;
-}
-
-/// Everybody must mean the same semaphore.
-pub async fn another_size_is_refused(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
-    let permit = a.semaphore("jobs", 3).acquire().await.unwrap();
-    let e = b.semaphore("jobs", 4).try_acquire().await.unwrap_err();
-    assert_eq!(e.kind(), ErrorKind::Mismatch);
-    assert!(e.to_string().contains("size of 3, not 4"), "{e}");
-    let adopting = b.semaphore("jobs", 4).adopt_size();
-    let other = adopting
-        .try_acquire_many(2)
-        .await
-        .unwrap()
-        .acquired()
-        .unwrap();
-    assert!(adopting.try_acquire().await.unwrap().is_busy(), "of three");
-    let e = adopting.try_acquire_many(4).await.unwrap_err();
-    assert_eq!(e.kind(), ErrorKind::InvalidInput);
-    drop((permit, other));
-    is_free(&a, 3).await;
-    let e = b.semaphore("jobs", 4).acquire().await.unwrap_err();
-    assert_eq!(
-        e.kind(),
-        ErrorKind::Mismatch,
-        "remembered when nobody holds"
-    );
-}
-
-/// Growing serves those who wait.
-pub async fn growing_wakes(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
-    let first = a.semaphore("jobs", 1).acquire().await.unwrap();
-    let waiting =
-        tokio::spawn(async move { b.semaphore("jobs", 1).acquire_many(1).await.unwrap() });
-    has_waiters(&a, 1).await;
-    assert_eq!(a.semaphore("jobs", 1).resize(2).await.unwrap(), Some(1));
-    let second = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
-    assert!(first.is_held() && second.is_held());
-    assert!(
-        a.semaphore("jobs", 2)
-            .try_acquire()
-            .await
-            .unwrap()
-            .is_busy()
-    );
-    let e = a.semaphore("jobs", 1).try_acquire().await.unwrap_err();
-    assert_eq!(e.kind(), ErrorKind::Mismatch);
-    drop((first, second));
-    is_free(&a, 2).await;
-}
-
-/// Nobody loses what it holds; but there is no more until enough was given back. Who waits for more
-/// than there will be is told.
-pub async fn shrinking_revokes_nothing(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
-    let jobs = a.semaphore("jobs", 3);
-    let (one, two) = (
-        jobs.acquire().await.unwrap(),
-        jobs.acquire_many(2).await.unwrap(),
-    );
-    let heavy = tokio::spawn(async move { b.semaphore("jobs", 3).acquire_many(3).await });
-    has_waiters(&a, 1).await;
-    assert_eq!(jobs.resize(2).await.unwrap(), Some(3));
-    let refused = tokio::time::timeout(SOON, heavy).await.unwrap().unwrap();
-    let e = refused.unwrap_err();
-    assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}");
-    one.renew().await.unwrap();
-    two.renew().await.unwrap();
-    let smaller = a.semaphore("jobs", 2);
-    assert!(smaller.try_acquire().await.unwrap().is_busy());
-    assert!(one.release().await.unwrap().was_held());
-    assert!(
-        smaller.try_acquire().await.unwrap().is_busy(),
-        "two are held"
-    );
-    assert!(two.release().await.unwrap().was_held());
-    drop(
-        smaller
-            .try_acquire_many(2)
-            .await
-            .unwrap()
-            .acquired()
-            .unwrap(),
-    );
-    is_free(&a, 2).await;
 }
 
 /// A crash frees the permits after the ttl, once.

@@ -15,6 +15,8 @@ mod state;
 mod tests;
 #[cfg(test)]
 mod tests_change;
+#[cfg(test)]
+mod tests_lend;
 mod window;
 
 pub use look::{Seen, look};

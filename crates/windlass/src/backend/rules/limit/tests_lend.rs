@@ -1,0 +1,314 @@
+//! Nobody ever uses more than the quota: neither those who ask each time, nor those who reserve, borrow and give back.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+
+use super::tests::{START, bucket_of, retry};
+use super::*;
+
+const SECOND: u64 = 1_000_000;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// Whatever is taken, reserved and cancelled: what is used within any time never exceeds the burst
+    /// and what came in within that time.
+    #[test]
+    fn a_bucket_is_never_exceeded(
+        (amount, period, burst) in (1u64..40, 1u64..2_000, 1u64..60),
+        moves in prop::collection::vec((0u64..500, 1u64..20, 0u64..3, 0u64..2_000), 1..80),
+    ) {
+        let rule = Rule::bucket(amount, period, burst).unwrap();
+        let mut fleet = Fleet::new(rule);
+        // Whoever waits for a reservation acts at a whole microsecond, up to one late.
+        fleet.late = 1;
+        let mut open: VecDeque<(u64, States, usize)> = VecDeque::new();
+        for (wait, cost, kind, patience) in moves {
+            fleet.now += wait;
+            match kind {
+                0 => fleet.take(cost),
+                1 => {
+                    let outcome = fleet.ask(&Want::Reserve(cost, patience));
+                    if outcome.granted.is_some() {
+                        let b = bucket_of(&rule);
+                        let Some(State::Bucket { tat, .. }) = outcome.states.get(0) else {
+                            unreachable!()
+                        };
+                        let ready = tat.minus(b.full, b.amount).ceil().max(fleet.now);
+                        prop_assert!(ready <= fleet.now + patience, "a wait beyond patience");
+                        fleet.uses.push((ready, cost));
+                        open.push_back((cost, outcome.states, fleet.uses.len() - 1));
+                    }
+                }
+                _ => {
+                    // The last one or the first, so that later ones have built on it, or have not.
+                    let one = if patience % 2 == 0 { open.pop_back() } else { open.pop_front() };
+                    if let Some((cost, after, index)) = one
+                        && fleet.uses[index].0 > fleet.now
+                    {
+                        fleet.ask(&Want::Cancel(cost, after));
+                        fleet.uses[index].1 = 0;
+                    }
+                }
+            }
+        }
+        fleet.check()?;
+    }
+
+    /// The same, when several processes borrow units, use them late or never, give some back, or crash;
+    /// and others take units strictly.
+    #[test]
+    fn lending_never_exceeds_the_quota(
+        (amount, period, burst) in (1u64..40, 1u64..2_000, 4u64..200),
+        moves in moves_of_a_fleet(),
+    ) {
+        let rule = Rule::bucket(amount, period, burst).unwrap();
+        lending(rule, moves)?;
+    }
+
+    #[test]
+    fn lending_never_exceeds_a_window(
+        sliding in any::<bool>(),
+        (limit, period) in (1u64..100, 100u64..20_000),
+        moves in moves_of_a_fleet(),
+    ) {
+        let rule = match sliding {
+            true => Rule::sliding(limit, period).unwrap(),
+            false => Rule::fixed(limit, period).unwrap(),
+        };
+        lending(rule, moves)?;
+    }
+}
+
+/// Time in between, units, what to do, and who does it.
+type Moves = Vec<(u64, u64, u64, u64, usize)>;
+
+fn moves_of_a_fleet() -> impl Strategy<Value = Moves> {
+    let steps = prop_oneof![3 => 0u64..2, 3 => 2u64..14, 1 => 0u64..70];
+    // In sixteenths of all there can be.
+    let cost = prop_oneof![1u64..3, 1u64..14];
+    prop::collection::vec((0u64..2_000, steps, cost, 0u64..10, 0usize..3), 1..80)
+}
+
+fn lending(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
+    let mut fleet = Fleet::new(rule);
+    // For each process what it has: units, lent at, good until, by which state.
+    let mut loans: [Option<(u64, u64, u64, u64)>; 3] = [None; 3];
+    let pace = match rule {
+        Rule::Bucket(b) => (b.full.us / 64).max(1),
+        Rule::Fixed { period, .. } | Rule::Sliding { period, .. } => (period / 64).max(1),
+        Rule::Allowance { .. } => 1,
+    };
+    for (jitter, steps, cost, kind, who) in moves {
+        fleet.now += steps * pace + jitter % pace;
+        let cost = (rule.limit() * cost / 16).max(1);
+        match kind {
+            0..=2 if loans[who].is_none() => {
+                let outcome = fleet.ask(&Want::Lend(vec![cost, cost / 2 + 1, 1]));
+                if let Some(units) = outcome.granted {
+                    let good = rule.good_for(outcome.states.get(0).unwrap(), fleet.now);
+                    let mark = outcome.states.mark();
+                    loans[who] = Some((units, fleet.now, fleet.now + good, mark));
+                }
+            }
+            0..=3 => {
+                if let Some((units, _, until, _)) = &mut loans[who]
+                    && fleet.now < *until
+                {
+                    let used = cost.min(*units);
+                    *units -= used;
+                    fleet.uses.push((fleet.now, used));
+                }
+            }
+            4 | 5 => {
+                if let Some((units, at, _, mark)) = loans[who].take() {
+                    fleet.ask(&Want::Return(units, at, mark));
+                }
+            }
+            // A crash: nothing is given back.
+            6 => loans[who] = None,
+            7 => fleet.take(cost % rule.limit() + 1),
+            // All there is: whatever was promised twice shows now.
+            _ => {
+                let seen = bring_up(&fleet.rules, &fleet.states, fleet.now).unwrap();
+                fleet.take(standing(&fleet.rules, &seen, fleet.now, 1).remaining);
+            }
+        }
+    }
+    fleet.check()
+}
+
+/// All who use one limiter, and what they have used, when.
+struct Fleet {
+    rules: [Rule; 1],
+    states: States,
+    now: u64,
+    late: u64,
+    uses: Vec<(u64, u64)>,
+    /// When the windows began that were ever stored.
+    windows: BTreeSet<u64>,
+}
+
+impl Fleet {
+    fn new(rule: Rule) -> Fleet {
+        Fleet {
+            rules: [rule],
+            states: States::default(),
+            now: START,
+            late: 0,
+            uses: Vec::new(),
+            windows: BTreeSet::new(),
+        }
+    }
+
+    fn ask(&mut self, want: &Want) -> Outcome {
+        let outcome = decide(&self.rules, &self.states, self.now, want).unwrap();
+        if outcome.changed {
+            self.states = outcome.states.clone();
+            if let Some(State::Fixed { start, .. } | State::Sliding { start, .. }) =
+                outcome.states.get(0)
+            {
+                self.windows.insert(start);
+            }
+        }
+        outcome
+    }
+
+    fn used_within(&self, from: u64, to: u64) -> u64 {
+        let within = self.uses.iter().filter(|(at, _)| (from..to).contains(at));
+        within.map(|(_, units)| units).sum()
+    }
+
+    fn take(&mut self, cost: u64) {
+        if cost > 0 && self.ask(&Want::Take(cost)).granted.is_some() {
+            self.uses.push((self.now, cost));
+        }
+    }
+
+    /// Looks at all pairs of uses, with no algorithm of ours in between.
+    fn check(mut self) -> Result<(), TestCaseError> {
+        self.uses.sort_unstable();
+        match self.rules[0] {
+            Rule::Bucket(b) => {
+                for (i, (from, _)) in self.uses.iter().enumerate() {
+                    let mut sum = 0;
+                    for (to, units) in &self.uses[i..] {
+                        sum += units;
+                        // sum ≤ burst + (to - from) · amount / period
+                        let came = u128::from(to - from + self.late) * u128::from(b.amount);
+                        let most = u128::from(b.burst) * u128::from(b.period) + came;
+                        prop_assert!(
+                            u128::from(sum) * u128::from(b.period) <= most,
+                            "{} units within {} µs: {:?}",
+                            sum,
+                            to - from,
+                            self.uses
+                        );
+                    }
+                }
+            }
+            Rule::Fixed { limit, period } => {
+                for start in &self.windows {
+                    let sum = self.used_within(*start, start + period);
+                    prop_assert!(sum <= limit, "{} units in one window", sum);
+                }
+            }
+            Rule::Sliding { limit, period } => {
+                for (at, _) in &self.uses {
+                    let start = *self.windows.range(..=at).next_back().unwrap();
+                    prop_assert!(at - start < period, "used after the window");
+                    let before = self.used_within(start - period, start);
+                    let now = self.used_within(start, at + 1);
+                    let sum = u128::from(before) * u128::from(period - (at - start))
+                        + u128::from(now) * u128::from(period);
+                    prop_assert!(
+                        sum <= u128::from(limit) * u128::from(period),
+                        "{} and {} units",
+                        before,
+                        now
+                    );
+                }
+            }
+            Rule::Allowance { burst } => {
+                prop_assert!(self.uses.iter().map(|u| u.1).sum::<u64>() <= burst);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As Go's x/time/rate: what later reservations have built on is not given back.
+#[test]
+fn a_cancelled_reservation_gives_back_what_later_ones_have_not_used() {
+    let rules = [Rule::bucket(1, SECOND, 1).unwrap()];
+    let reserve = |states: &mut States, cost| {
+        let outcome = decide(&rules, states, START, &Want::Reserve(cost, 100 * SECOND)).unwrap();
+        *states = outcome.states.clone();
+        outcome.states
+    };
+    let wait = |states: &States| retry(&rules, states, START, 1).unwrap() / SECOND;
+    let mut states = States::default();
+    reserve(&mut states, 1);
+    let first = reserve(&mut states, 1);
+    assert_eq!(wait(&states), 2);
+    let second = reserve(&mut states, 1);
+    assert_eq!(wait(&states), 3);
+    let cancelled = decide(&rules, &states, START, &Want::Cancel(1, first.clone())).unwrap();
+    assert_eq!(cancelled.granted, None, "the second one builds on it");
+    let cancelled = decide(&rules, &states, START, &Want::Cancel(1, second)).unwrap();
+    assert_eq!(wait(&cancelled.states), 2);
+    let cancelled = decide(
+        &rules,
+        &cancelled.states,
+        START,
+        &Want::Cancel(1, first.clone()),
+    );
+    assert_eq!(wait(&cancelled.unwrap().states), 1);
+    let late = decide(&rules, &states, START + SECOND, &Want::Cancel(1, first)).unwrap();
+    assert_eq!(late.granted, None, "its time had come");
+}
+
+/// What one gives back must not be taken from what another was lent: it was charged before the other
+/// loan moved the bucket's time, and so it has been paid for already.
+#[test]
+fn giving_back_leaves_what_others_were_lent() {
+    let mut fleet = Fleet::new(Rule::bucket(1, 1, 100).unwrap());
+    assert_eq!(fleet.ask(&Want::Lend(vec![5])).granted, Some(5));
+    fleet.now += 10;
+    assert_eq!(fleet.ask(&Want::Lend(vec![60])).granted, Some(60));
+    fleet.now += 1;
+    let mark = fleet.states.mark();
+    fleet.ask(&Want::Return(5, START, mark));
+    fleet.now += 23;
+    let left = standing(&fleet.rules, &fleet.states, fleet.now, 1).remaining;
+    fleet.take(left);
+    fleet.uses.push((fleet.now, 60));
+    fleet.check().unwrap();
+}
+
+/// Unused units go back, and a lone borrower can use the whole rate.
+#[test]
+fn what_was_lent_and_not_used_goes_back() {
+    let rules = [Rule::bucket(1000, SECOND, 1000).unwrap()];
+    let lend = |states: &mut States, now, units| {
+        let outcome = decide(&rules, states, now, &Want::Lend(vec![units])).unwrap();
+        *states = outcome.states;
+        outcome.granted
+    };
+    let mut states = States::default();
+    assert_eq!(lend(&mut states, START, 750), Some(750), "three quarters");
+    assert_eq!(lend(&mut states, START, 1), None);
+    let give_back = Want::Return(700, START, states.mark());
+    let back = decide(&rules, &states, START + 1000, &give_back).unwrap();
+    assert_eq!(back.granted, Some(700));
+    states = back.states;
+    assert_eq!(lend(&mut states, START + 1000, 690), Some(690));
+    assert_eq!(lend(&mut states, START + 1000, 100), None);
+    // At the full rate, chunk after chunk.
+    let (mut states, mut used) = (States::default(), 0);
+    for i in 0..100 {
+        used += lend(&mut states, START + i * 100_000, 100).unwrap_or(0);
+    }
+    assert_eq!(used, 10_000);
+}
