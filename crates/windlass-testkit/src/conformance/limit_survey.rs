@@ -96,6 +96,20 @@ pub async fn it_is_as_callers_are_told(stage: &Stage) {
             .is_allowed()
     );
     assert_eq!(left(&survey(&w, "two").await), [some(3, 1), some(20, 18)]);
+    for (quota, seen) in [
+        (Quota::per_day(5), some(5, 4)),
+        (Quota::per_day(5).burst(3), some(3, 1)),
+        (Quota::per_day(5).burst(9), some(9, 6)),
+    ] {
+        assert!(
+            w.limiter("one", quota)
+                .check("")
+                .await
+                .unwrap()
+                .is_allowed()
+        );
+        assert_eq!(left(&survey(&w, "one").await), [seen]);
+    }
 }
 
 /// A limiter is in use until all of its units are there again.
