@@ -98,7 +98,15 @@ pub(crate) fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::quoted;
+    use super::{Advice, Failure, quoted};
+
+    #[test]
+    fn nobody_is_sent_to_the_doctor_by_the_doctor() {
+        let failure = |advice| Failure::usage("the database failed", advice).of_doctor();
+        assert!(matches!(failure(Advice::Doctor).advice, Advice::Hint(_)));
+        let known = failure(Advice::Try("windlass help".into())).advice;
+        assert!(matches!(known, Advice::Try(text) if text == "windlass help"));
+    }
 
     #[test]
     fn advice_can_be_pasted() {
