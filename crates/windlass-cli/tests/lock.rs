@@ -310,6 +310,30 @@ fn a_damaged_file_is_said_to_be_by_the_doctor_too() {
 }
 
 #[test]
+fn what_has_no_advice_of_its_own_is_for_the_doctor() {
+    let bed = Bed::file();
+    assert_eq!(bed.run(&["lock", "show", "x"]).code, 0);
+    let database = rusqlite::Connection::open(bed.path("locks.db")).unwrap();
+    database.execute_batch("DROP TABLE claims").unwrap();
+    drop(database);
+    let doctor = bed.run(&["doctor", "--store", &bed.store]);
+    assert_eq!(doctor.code, 125, "{doctor:?}");
+    assert!(doctor.err.contains("hint:"), "{doctor:?}");
+    assert!(!doctor.err.contains("try: windlass doctor"), "{doctor:?}");
+    let by_option = Done::of(
+        bed.command(&["lock", "show", "x", "--store", &bed.store])
+            .env_remove("WINDLASS_STORE"),
+    );
+    let advice = format!("try: windlass doctor --store {}", bed.store);
+    assert!(by_option.err.contains(&advice), "{by_option:?}");
+    let by_variable = bed.run(&["lock", "show", "x"]);
+    assert!(
+        by_variable.err.ends_with("try: windlass doctor\n"),
+        "{by_variable:?}"
+    );
+}
+
+#[test]
 fn an_unreachable_store_is_69_and_named_without_its_password() {
     let server = RedisServer::builder().password("s3cret").start().unwrap();
     let wrong = format!("redis://:s3cret-not@127.0.0.1:{}", server.port());
