@@ -82,6 +82,7 @@ fn interop(args: &[String]) -> Result<(), String> {
 
 /// All that must hold before a change lands.
 fn ci() -> Result<(), String> {
+    cargo("fmt", &["--all", "--check"], &[])?;
     let servers = std::thread::scope(|scope| {
         // Meanwhile, as much of it is downloading.
         let servers = scope.spawn(servers::provide);
@@ -93,10 +94,9 @@ fn ci() -> Result<(), String> {
     interop(&[])
 }
 
-/// Formatting, lints, documentation, each feature alone.
+/// Lints, documentation, each feature alone.
 fn lint() -> Result<(), String> {
-    let steps: [Step; 3] = [
-        ("fmt", &["--all", "--check"]),
+    let steps: [Step; 2] = [
         (
             "clippy",
             &["--workspace", "--all-targets", "--", "-D", "warnings"],

@@ -80,7 +80,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "whoever was promised a number of a quorum is let write for a moment",
         file: "backend/redis/scripts/vote/register.lua",
-        from: "if ago >= 0 and ago < math.min(tonumber(before[3]), PROMISE_MS) then",
+        from: "if ago >= 0 and ago < math.min(tonumber(before[3] or 0), PROMISE_MS) then",
         to: "if false then",
         caught_by: &["--lib", "others_do_not_get_in_the_way_for_a_moment"],
     },
@@ -159,15 +159,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a turn to write ends, whatever its writer says (quorum)",
         file: "backend/redis/scripts/vote/register.lua",
-        from: "math.min(tonumber(before[3]), PROMISE_MS)",
+        from: "math.min(tonumber(before[3] or 0), PROMISE_MS)",
         to: "tonumber(before[3])",
         caught_by: &["--lib", "others_do_not_get_in_the_way_for_a_moment"],
     },
     Mutant {
         breaks: "writers that are far away do not throw each other back for ever (quorum)",
         file: "backend/quorum/turnout.rs",
-        from: "(longest * TURN).min(2 * limit).max(SHORTEST_TURN)",
-        to: "(longest * 0).min(2 * limit).max(SHORTEST_TURN)",
+        from: "(longest * TURN).min(limit + limit / 4).max(SHORTEST_TURN)",
+        to: "(longest * 0).min(limit + limit / 4).max(SHORTEST_TURN)",
         caught_by: &[
             "--lib",
             "writers_that_are_far_away_do_not_throw_each_other_back_for_ever",

@@ -211,10 +211,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        breaks: "what happens before it is known whom to watch is heard of (etcd)",
+        file: "backend/etcd/rooms/sit.rs",
+        from: "View::read(chair.kind, &chair.prefix, wait.created, few)",
+        to: "View::read(chair.kind, &chair.prefix, done.revision, few)",
+        caught_by: &[
+            "--lib",
+            "what_happens_before_it_is_known_whom_to_watch_is_heard_of",
+        ],
+    },
+    Mutant {
         breaks: "one who leaves a large room wakes few, however many wait (etcd)",
         file: "backend/etcd/rooms/view/out.rs",
-        from: "(self.is_large(kind) && rest.len() == FEW_AHEAD)",
-        to: "(self.is_large(kind) && rest.len() > FEW_AHEAD)",
+        from: "if self.is_large(kind) && line.len() >= 2 {",
+        to: "if self.is_large(kind) && line.len() > 100_000 {",
         caught_by: &[
             "--test",
             "etcd_faults",

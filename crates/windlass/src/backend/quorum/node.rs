@@ -40,7 +40,15 @@ pub(super) struct Node {
     /// It failed or was late, and has not answered in time since.
     doubted: AtomicBool,
     /// When it was last tried to let it in again though nobody needed it.
-    invited: Mutex<Option<Moment>>,
+    invited: Mutex<Invited>,
+}
+
+/// Whether somebody tries to let a node in again that nobody needs.
+#[derive(Clone, Copy, Debug)]
+enum Invited {
+    Never,
+    Now,
+    Until(Moment),
 }
 
 /// Has no vote yet.
@@ -70,7 +78,7 @@ impl Node {
             run: Mutex::new(None),
             debts: Mutex::new(VecDeque::new()),
             doubted: AtomicBool::new(false),
-            invited: Mutex::new(None),
+            invited: Mutex::new(Invited::Never),
         }
     }
 
@@ -221,20 +229,29 @@ impl Node {
             return;
         }
         let now = shared.clock.now();
-        let mut invited = self.invited.lock().unwrap_or_else(PoisonError::into_inner);
-        if invited.is_some_and(|then| now.since(then) < BETWEEN_INVITATIONS) {
-            return;
+        let mut invited = self.invited();
+        // One at a time: of one that is gone, they would pile up behind each other's attempts to connect.
+        match *invited {
+            Invited::Never => {}
+            Invited::Until(then) if now.since(then) >= BETWEEN_INVITATIONS => {}
+            Invited::Until(_) | Invited::Now => return,
         }
-        *invited = Some(now);
+        *invited = Invited::Now;
+        drop(invited);
         let (node, shared) = (Arc::clone(self), Arc::clone(shared));
         let runtime = shared.runtime.clone();
         runtime.spawn(async move {
-            // Over a new connection, if the last one broke.
-            if node.voter.standing().await.is_ok() {
+            // Over a new connection, if the last one broke; otherwise it may be known that it has to wait.
+            if node.voter.is_connected() || node.voter.standing().await.is_ok() {
                 // Whoever needs it later asks again, and is told why not.
                 let _ = node.clear(&shared).await;
             }
+            *node.invited() = Invited::Until(shared.clock.now());
         });
+    }
+
+    fn invited(&self) -> MutexGuard<'_, Invited> {
+        self.invited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run(&self) -> MutexGuard<'_, Option<(String, u64)>> {

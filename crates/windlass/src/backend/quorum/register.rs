@@ -181,8 +181,13 @@ impl Shared {
             let found = latest(&heard.kept, self.majority);
             let seen = found.map(|(kept, _)| heard.found(kept));
             // Whoever decides may be called in vain: what an earlier try wrote may have come through.
-            let (answer, next) = decide(seen.as_ref(), number)
-                .map_err(|e| if maybe { e.with_part_done(true) } else { e })?;
+            let (answer, next) = match decide(seen.as_ref(), number) {
+                Ok(decided) => decided,
+                Err(e) => {
+                    self.let_go(register, who);
+                    return Err(if maybe { e.with_part_done(true) } else { e });
+                }
+            };
             let becomes = |value, keep, news, highest: u64| Accept {
                 number,
                 value,
@@ -221,6 +226,7 @@ impl Shared {
                 false => maybe = true,
             }
         }
+        self.let_go(register, who);
         Err(Error::new(
             ErrorKind::OutcomeUnknown,
             "call",
@@ -254,7 +260,7 @@ impl Shared {
         });
         let enough = self.clock.within(limit, enough).await.flatten();
         if enough == Some(true) {
-            self.pace.decided_after(self.clock.now().since(began));
+            self.pace.promised_after(self.clock.now().since(began));
             let rest = round.hear(|node, answer| {
                 heard.hear(self, node, answer);
                 ControlFlow::<()>::Continue(())

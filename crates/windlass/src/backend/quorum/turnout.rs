@@ -84,6 +84,11 @@ impl Pace {
         // Of two at once one may be forgotten: it is an average.
         let usual = usual - usual / MEMORY + nanos(took) / MEMORY;
         self.usual.store(usual, Ordering::Relaxed);
+        self.promised_after(took);
+    }
+
+    /// A majority has promised a number after so long. What is usual for claims, which are small, is something else.
+    pub(super) fn promised_after(&self, took: Duration) {
         let longest = self.longest.load(Ordering::Relaxed);
         let longest = (longest - longest / MEMORY).max(nanos(took));
         self.longest.store(longest, Ordering::Relaxed);
@@ -104,7 +109,7 @@ impl Pace {
     /// bound: whoever dies in its turn holds up the others for as long.
     pub(super) fn turn(&self, limit: Duration) -> Duration {
         let longest = Duration::from_nanos(self.longest.load(Ordering::Relaxed));
-        (longest * TURN).min(2 * limit).max(SHORTEST_TURN)
+        (longest * TURN).min(limit + limit / 4).max(SHORTEST_TURN)
     }
 }
 
@@ -165,11 +170,11 @@ mod tests {
         assert_eq!(pace.turn(limit), SHORTEST_TURN);
         // The first that takes long tells that others are far away; and others that come at once change nothing.
         pace.decided_after(200 * MS);
-        assert_eq!(pace.turn(limit), 800 * MS);
+        assert_eq!(pace.turn(limit), 625 * MS);
         pace.decided_after(MS);
-        assert!(pace.turn(limit) > 700 * MS);
+        assert!(pace.turn(limit) > 600 * MS);
         pace.decided_after(10_000 * MS);
-        assert_eq!(pace.turn(limit), 2 * limit);
+        assert_eq!(pace.turn(limit), 625 * MS);
         for _ in 0..1000 {
             pace.decided_after(MS);
         }

@@ -184,7 +184,7 @@ impl Store {
     }
 
     /// What is stored about the room, and the last few who came before one who waits.
-    async fn view_before(&self, chair: &Chair, wait: Wait) -> Result<View> {
+    pub(super) async fn view_before(&self, chair: &Chair, wait: Wait) -> Result<View> {
         let before = last_before(&chair.prefix, wait.created, FEW);
         // What is stored may be among them, and must be seen at any rate.
         let txn = Txn::new().then(get(&chair.room)).then(Op::Range(before));
@@ -192,7 +192,8 @@ impl Store {
         let (room, mut few) = (done.found()?, done.found()?);
         few.retain(|kv| kv.key != chair.room.as_bytes());
         few.extend(room);
-        View::read(chair.kind, &chair.prefix, done.revision, few)
+        // As of its own coming, so that whatever has happened since is heard of.
+        View::read(chair.kind, &chair.prefix, wait.created, few)
     }
 
     /// The same owner again: it keeps what it has. `None` if it has not any more.

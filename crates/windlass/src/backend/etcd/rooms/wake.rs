@@ -237,6 +237,8 @@ impl Store {
                 // Nobody is watched for: whoever comes next is.
                 let before = self.waiting().remove(&chair.prefix);
                 drop(before);
+                // Looked at anew: one that came meanwhile may have relied on what was just removed.
+                let waiting = self.waiting_in(chair);
                 let tracks = self.tracks();
                 let created = |key: &String| tracks.get(key).map_or(0, |track| track.created);
                 waiting.iter().any(|(key, _)| created(key) > view.revision)

@@ -74,8 +74,10 @@ impl Cluster {
         let Some(best) = best.max_by_key(|layout| (layout.is_ok, layout.epoch)) else {
             return Err(nobody_answers(&answers));
         };
+        let known = self.layout().epoch;
         self.adopt(best.clone())?;
-        if best.is_ok {
+        // Those who have not heard of what is known here would not know of another change.
+        if best.is_ok && best.epoch >= known {
             self.is_in_touch(asked);
         }
         *self

@@ -3,9 +3,6 @@
 use super::{MOST_WATCHED, Seat, View, Wait, is_certain};
 use crate::backend::Kind;
 
-/// How many of those right before it one watches who waits in a large room.
-const FEW_AHEAD: usize = 2;
-
 impl View {
     /// Those who must stay for nobody who waits to be let in: the first who waits, since those after it
     /// wait for that one, and holders enough to leave it no room. Nothing is written when they go, so what
@@ -39,8 +36,9 @@ impl View {
     /// take room. The last who came before it are named first, since they are likely to stay the longest; or the
     /// heaviest, if these would be many.
     ///
-    /// Of a large room, those who wait right before it, if there are some: they are let in by writing it down, and
-    /// it cannot come in before them. More than one, so that those behind one that has died hear of room for two.
+    /// Of a large room, two of those who wait before it, if there are so many: they are let in by writing it down, and
+    /// it cannot come in before them. One is right before it. The other is half-way to the first: so those behind
+    /// one that has died hear of room all the same, and if there is much room at once, all of them soon do.
     ///
     /// `None` if that would be many, or if something else keeps it out.
     pub(in crate::backend::etcd) fn kept_out_by(
@@ -62,6 +60,14 @@ impl View {
         let certain = behind.filter(|seat| is_certain(seat, through));
         // One that can never fit does not stand in the way.
         let ahead = ahead.filter(|seat| seat.record.weight <= size);
+        let waits =
+            |(seat, held): &(&Seat, bool)| !held && before(seat) && seat.record.weight <= size;
+        let line = self.standing().filter(waits).map(|(seat, _)| seat);
+        let line: Vec<&Seat> = line.collect();
+        if self.is_large(kind) && line.len() >= 2 {
+            let last = line.len() - 1;
+            return Some(vec![line[last / 2], line[last]]);
+        }
         let mut all: Vec<&Seat> = ahead.chain(certain).collect();
         let few = |seats: &[&'_ Seat]| {
             let mut taken = u64::from(wait.weight);
@@ -77,19 +83,8 @@ impl View {
             all.sort_by_key(|seat| std::cmp::Reverse(seat.record.weight));
             count = few(&all);
         }
-        if let Some(count) = count {
-            all.truncate(count);
-            return Some(all);
-        }
-        let waits =
-            |(seat, held): &(&Seat, bool)| !held && before(seat) && seat.record.weight <= size;
-        let mut line: Vec<&Seat> = self
-            .standing()
-            .filter(waits)
-            .map(|(seat, _)| seat)
-            .collect();
-        let rest = line.split_off(line.len().saturating_sub(FEW_AHEAD));
-        (self.is_large(kind) && rest.len() == FEW_AHEAD).then_some(rest)
+        all.truncate(count?);
+        Some(all)
     }
 
     /// Those who may not stay when the size changes. Some came no later than that and do not hold: they were

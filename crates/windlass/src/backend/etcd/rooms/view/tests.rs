@@ -99,7 +99,10 @@ fn one_who_waits_watches_no_more_than_keeps_it_out() {
     // Many readers behind a writer need not watch each other.
     let writer = [(1, 1), (2, 1000)].into_iter();
     let readers: Vec<(i64, u32)> = writer.chain((3..=200).map(|n| (n, 1))).collect();
-    assert_eq!(kept(1000, &readers, 150), Some(vec![2]));
+    let room = view(1000, &readers);
+    let out = room.kept_out_by(Kind::ReadWrite, room.seats[150].wait());
+    let out: Vec<i64> = out.unwrap().into_iter().map(Seat::created).collect();
+    assert_eq!(out, [2]);
     // One who barged in takes room, though it came later.
     let mut room = view(2, &[(2, 2), (3, 1)]);
     room.seats[1].record.admitted = true;
@@ -112,24 +115,28 @@ fn one_who_waits_watches_no_more_than_keeps_it_out() {
 }
 
 #[test]
-fn one_who_waits_for_a_large_room_watches_those_right_before_it() {
+fn one_who_waits_for_a_large_room_watches_two_before_it() {
     let kept = |room: &View, at: usize| -> Option<Vec<i64>> {
         let kept = room.kept_out_by(SEM, room.seats[at].wait())?;
         Some(kept.into_iter().map(Seat::created).collect())
     };
     let crowd: Vec<(i64, u32)> = (1..=300).map(|n| (n, 1)).collect();
     let mut room = view(65, &crowd);
-    assert_eq!(kept(&room, 299), Some(vec![298, 299]));
+    // The one right before it, and one half-way to the first who waits.
+    assert_eq!(kept(&room, 299), Some(vec![182, 299]));
     assert_eq!(kept(&room, 67), Some(vec![66, 67]));
     // Who comes in next, and one more, watch all that happens.
     assert_eq!(kept(&room, 66), None);
     assert_eq!(kept(&room, 65), None);
     // One that can never fit does not stand in the way, nor does one who was let in.
     room.seats[298].record.weight = 66;
-    assert_eq!(kept(&room, 299), Some(vec![297, 298]));
+    assert_eq!(kept(&room, 299), Some(vec![182, 298]));
     room.seats[297].record.admitted = true;
     room.held = room.who_holds(SEM);
-    assert_eq!(kept(&room, 299), Some(vec![296, 297]));
+    assert_eq!(kept(&room, 299), Some(vec![181, 297]));
+    // However heavy they are: if each watched all who keep it out, one who is let in would wake many.
+    let heavy: Vec<(i64, u32)> = (1..=200).map(|n| (n, 2)).collect();
+    assert_eq!(kept(&view(100, &heavy), 199), Some(vec![125, 199]));
 }
 
 #[test]

@@ -107,6 +107,12 @@ impl Bed {
         self.store.link.txn(txn).await.unwrap();
     }
 
+    async fn is_resized(&self, size: u32) {
+        let room = Room::of_size(size).write();
+        let txn = Txn::new().then(put(&self.chair(0).room, room, 0));
+        self.store.link.txn(txn).await.unwrap();
+    }
+
     async fn view(&self) -> View {
         let chair = self.chair(0);
         let view = self.store.view(chair.kind, &chair.prefix).await;
@@ -172,9 +178,7 @@ async fn whoever_comes_to_a_long_line_watches_those_right_before_it() {
     const CROWD: u64 = 100;
     let bed = Bed::of_size(2).await;
     let chair = bed.chair(CROWD);
-    let room = Room::of_size(2).write();
-    let txn = Txn::new().then(put(&chair.room, room, 0));
-    bed.store.link.txn(txn).await.unwrap();
+    bed.is_resized(2).await;
     for claim in 0..CROWD {
         bed.writes(claim, 1, false).await;
     }
@@ -185,4 +189,23 @@ async fn whoever_comes_to_a_long_line_watches_those_right_before_it() {
     let before = [CROWD - 1, CROWD - 2].map(|claim| bed.chair(claim).key);
     let wanted = before.iter().chain([&chair.key, &chair.room]);
     assert_eq!(watched, wanted.map(|key| key.as_bytes()).collect());
+}
+
+/// One who comes to a long line writes first, and looks then whom to watch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_happens_before_it_is_known_whom_to_watch_is_heard_of() {
+    const CROWD: u64 = 63;
+    let bed = Bed::of_size(63).await;
+    bed.is_resized(63).await;
+    for claim in 0..CROWD {
+        bed.writes(claim, 1, false).await;
+    }
+    bed.comes(CROWD, 1).await;
+    let chair = bed.chair(CROWD);
+    let wait = wait_of(&bed.view().await, &chair);
+    // Now there is room for it.
+    bed.is_resized(64).await;
+    let view = bed.store.view_before(&chair, wait).await.unwrap();
+    bed.store.watch_room(&chair, wait, &view);
+    assert!(bed.is_told(CROWD).await);
 }

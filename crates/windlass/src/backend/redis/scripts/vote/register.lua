@@ -53,7 +53,7 @@ if ARGV[1] == 'promise' then
   local before = call('HMGET', register, 'who', 'asked', 'turn')
   if before[1] and before[1] ~= '' and before[1] ~= ARGV[3] then
     local ago = server_ms() - tonumber(before[2])
-    if ago >= 0 and ago < math.min(tonumber(before[3]), PROMISE_MS) then
+    if ago >= 0 and ago < math.min(tonumber(before[3] or 0), PROMISE_MS) then
       return {}
     end
   end
