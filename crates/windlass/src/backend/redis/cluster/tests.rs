@@ -70,12 +70,19 @@ impl Bed {
 
     async fn draws(&self) -> i64 {
         let (draw, wanted) = (self.draw(), || true);
-        let drawn = self
-            .client
-            .send_to(self.slot, &draw, Draws::Surely, &wanted);
-        match drawn.await {
-            Ok(Value::Int(fence)) => fence,
-            other => panic!("no fence: {other:?}"),
+        let begun = std::time::Instant::now();
+        loop {
+            let drawn = self
+                .client
+                .send_to(self.slot, &draw, Draws::Surely, &wanted);
+            match drawn.await {
+                Ok(Value::Int(fence)) => return fence,
+                // For a moment after a move, the nodes may send whoever asks in circles: nothing was drawn.
+                Err(Failure::Refused(_)) if begun.elapsed() < SOON => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                other => panic!("no fence: {other:?}"),
+            }
         }
     }
 
