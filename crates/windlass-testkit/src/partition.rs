@@ -16,8 +16,9 @@ use crate::conformance::{has_waiters, is_free};
 use crate::proxy::FaultProxy;
 use crate::{EtcdCluster, ZooKeeperServers, eventually};
 
-/// Much longer than any of this should take.
-const LONG: Duration = Duration::from_secs(40);
+/// Longer than any of this takes, even if somebody hears of its turn by its next sign of life alone: a third of
+/// [`PATIENT`].
+const LONG: Duration = Duration::from_secs(120);
 /// Of those who ask the member that is alone.
 const CALL_TIMEOUT: Duration = Duration::from_millis(500);
 /// That plus what a busy machine adds, and less than any server takes to give up by itself.
