@@ -260,9 +260,10 @@ fn what_is_not_there_is_missed() {
         "redis_failover::fences::*",
         "processes::*_on_zookeeper",
         "conformance_etcd::lock::one_holder_at_a_time",
-        "conformance_*::latch::{opens_at_zero, may_begin_later}",
+        "conformance_*::rwlock::{writers_do_not_starve, a_writer_can_go_on_reading}",
         "conformance_redlock::what_is_not_sound_is_refused",
         "conformance_{redlock,etcd}::refused::flow_and_data_are_refused",
+        "conformance_redlock::refused::latches_and_barriers_are_refused",
         "conformance_redlock",
         "windlass_model::quorum::three_clients",
         "cargo xtask interop",
@@ -275,10 +276,12 @@ fn what_is_not_there_is_missed() {
         "redis_failover::fence::*",
         "redis_failover::fences_grow_over_a_failover_that_lost_grants",
         "processes::*_on_paper",
-        // A quorum has no semaphores, and etcd no limiters.
+        // A quorum has no semaphores, latches and barriers, and etcd no limiters.
         "conformance_*::semaphore::at_most_so_many_at_once",
+        "conformance_*::latch::opens_at_zero",
+        "conformance_*::barrier::rounds_follow_each_other",
         "conformance_etcd::limit::a_crowd_gets_no_more",
-        "conformance_*::latch::{opens_at_zero, opens_at_one}",
+        "conformance_*::rwlock::{writers_do_not_starve, readers_do_not_starve}",
         "conformance_paper",
         "quorum::three_clients",
         // It is a function there, but no test.

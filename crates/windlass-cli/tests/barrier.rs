@@ -175,3 +175,16 @@ fn what_cannot_be_is_refused_with_one_clear_answer() {
     }
     assert!(ann.is_alive());
 }
+
+#[test]
+fn a_quorum_refuses_barriers_and_names_the_stores_that_have_them() {
+    let (bed, _nodes) = Bed::redlock();
+    let barrier = ["barrier", "b", "--parties", "1"];
+    bed.run(&barrier).is_refused("barriers");
+    let command = ["--", "sh", "-c", "echo ran"];
+    bed.run(&[&barrier[..], &command].concat())
+        .is_refused("barriers");
+    // As any primitive that the store does not have.
+    let semaphore = bed.run(&["sem", "acquire", "s", "--permits", "2"]);
+    semaphore.is_refused("semaphores");
+}

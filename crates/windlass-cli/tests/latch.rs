@@ -104,3 +104,17 @@ fn a_latch_is_forgotten_when_it_was_not_to_be_kept() {
         assert_eq!(latch(&bed, &["show", "l"]).code, 75);
     }
 }
+
+#[test]
+fn a_quorum_refuses_latches_and_names_the_stores_that_have_them() {
+    let (bed, _nodes) = Bed::redlock();
+    for args in [
+        &["reset", "l", "2"][..],
+        &["count-down", "l"],
+        &["wait", "l"],
+        &["show", "l"],
+    ] {
+        let done = bed.run(&[&["latch"], args].concat());
+        done.is_refused("latches");
+    }
+}

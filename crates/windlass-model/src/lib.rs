@@ -24,7 +24,6 @@
 //! The [`Variant`]s leave something out, and the search must find what goes wrong then.
 
 pub mod folded;
-pub mod register;
 pub mod search;
 mod state;
 

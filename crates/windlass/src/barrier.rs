@@ -36,8 +36,7 @@ use crate::watching::{Look, wait_until};
 /// - Being in is a lease, renewed in the background. A party that dies before all have come is
 ///   taken off after its ttl, and another can come in its place: a round never begins with a dead
 ///   party, unless it died within its ttl. One that dies afterwards counts as having left after its ttl.
-/// - Over a quorum (`redlock://`), a barrier is for 1024 parties at most, with a ttl of 12 hours at most, and whoever comes
-///   when 2048 are in or in line is refused with an error: all of them travel with every change.
+/// - A quorum (`redlock://`) refuses barriers with [`Unsupported`](ErrorKind::Unsupported).
 #[derive(Clone, Debug)]
 #[must_use = "a barrier does nothing until somebody enters"]
 pub struct Barrier {

@@ -44,6 +44,7 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// - Nobody's death matters: what was counted stays counted, and what a dead party would have
 ///   counted is missing until somebody counts for it, or resets to another generation. (Where the
 ///   parties must be alive, use a [barrier](crate::Barrier).)
+/// - A quorum (`redlock://`) refuses latches with [`Unsupported`](ErrorKind::Unsupported).
 #[derive(Clone, Debug)]
 #[must_use = "a latch does nothing until it is asked to"]
 pub struct Latch {

@@ -1,7 +1,6 @@
 //! Tests that cannot fail prove nothing: here each safety promise is broken on purpose, in a copy of
 //! the sources, and the test that guards it must notice.
 
-mod barriers;
 mod bloom;
 mod claims;
 mod copy;
@@ -35,7 +34,6 @@ const LIB: &str = "crates/windlass/src";
 
 /// The variants by what they are about: a word that chooses them.
 const AREAS: &[(&str, &[Mutant])] = &[
-    ("barriers", barriers::MUTANTS),
     ("bloom", bloom::MUTANTS),
     ("claims", claims::MUTANTS),
     ("counters", counters::MUTANTS),

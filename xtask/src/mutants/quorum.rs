@@ -85,38 +85,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &["--test", "redlock_faults", "one_of_those_who_try_gets_it"],
     },
     Mutant {
-        breaks: "a node accepts a value only under the number that it promised last",
-        file: "backend/redis/scripts/vote/register.lua",
-        from: "call('HGET', register, 'promised') ~= ARGV[2] .. ' ' .. run",
-        to: "not call('HGET', register, 'promised')",
-        caught_by: &["--lib", "a_node_of_a_quorum_keeps_what_the_rules_say"],
-    },
-    Mutant {
-        breaks: "a node that forgot a latch is not asked what it knew",
-        file: "backend/quorum/register.rs",
-        from: "if durable || told_again || up > void_after {",
-        to: "if durable || told_again || up > void_after || !durable {",
-        caught_by: &[
-            "--test",
-            "redlock_latch",
-            "a_node_that_forgot_is_not_asked_what_it_knew",
-        ],
-    },
-    Mutant {
-        breaks: "what was seen of a latch once is settled",
-        file: "backend/rules/register.rs",
-        from: "Some((value, same >= majority))",
-        to: "Some((value, same >= majority || same > 0))",
-        caught_by: &["--test", "redlock_latch", "what_was_seen_once_stays"],
-    },
-    Mutant {
-        breaks: "a lost answer does not count a latch down twice (quorum)",
-        file: "backend/quorum/latch.rs",
-        from: "counted.extend(operation.map(|operation| (operation, state.remaining)));",
-        to: "let _ = operation; counted.clear();",
-        caught_by: &["--test", "redlock_latch", "a_lost_answer_is_counted_once"],
-    },
-    Mutant {
         breaks: "the drift that is allowed for shortens validity",
         file: "lease/claim.rs",
         from: "let mut until = self.drift.valid_until(state.confirmed, self.terms.ttl);",
@@ -213,16 +181,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         from: "_ if claim.is_some() && !waited => Released::WasGone,",
         to: "_ if claim.is_some() && !waited => Released::WasWaiting,",
         caught_by: &["--lib", "what_is_left_of_a_lost_claim_was_not_waiting"],
-    },
-    Mutant {
-        breaks: "a count that others took up hears its own remainder (quorum)",
-        file: "backend/quorum/latch.rs",
-        from: "                    *remaining = own;\n",
-        to: "                    let _ = (remaining, own);\n",
-        caught_by: &[
-            "--lib",
-            "a_count_that_others_took_up_hears_its_own_remainder",
-        ],
     },
     Mutant {
         breaks: "a holder lines up where somebody waits ahead of it (quorum)",
@@ -340,23 +298,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &["--lib", "skew::tests::a_slow_network"],
     },
     Mutant {
-        breaks: "promises that a node may have forgotten meanwhile are void (quorum)",
-        file: "backend/quorum/register.rs",
-        from: "self.clock.now() >= drift.valid_until(began, self.max_ttl)",
-        to: "self.clock.now() < began && drift.valid_until(began, self.max_ttl) < began",
-        caught_by: &[
-            "--lib",
-            "promises_that_took_too_long_to_collect_are_not_used",
-        ],
-    },
-    Mutant {
-        breaks: "what takes the place of a latch's value outlives it (quorum)",
-        file: "backend/quorum/latch.rs",
-        from: "keep: LONGEST_KEEP,",
-        to: "keep: life,",
-        caught_by: &["--lib", "what_takes_the_place_of_a_value_outlives_it"],
-    },
-    Mutant {
         breaks: "what gives several locks back comes after what asked for them (quorum)",
         file: "backend/redis/vote/mod.rs",
         from: "redis.acquire_all_locks(asks, Draws::Never)",
@@ -364,26 +305,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &[
             "--lib",
             "several_locks_are_asked_for_at_once_by_whoever_has_done_much_already",
-        ],
-    },
-    Mutant {
-        breaks: "what others left half written is announced by whoever settles it (quorum)",
-        file: "backend/quorum/register.rs",
-        from: "let unheard = maybe || matches!(found, Some((_, false)));",
-        to: "let unheard = maybe;",
-        caught_by: &[
-            "--lib",
-            "what_was_half_written_is_announced_by_whoever_settles_it",
-        ],
-    },
-    Mutant {
-        breaks: "what an earlier try may have written is announced (quorum)",
-        file: "backend/quorum/register.rs",
-        from: "let unheard = maybe || matches!(found, Some((_, false)));",
-        to: "let unheard = matches!(found, Some((_, false)));",
-        caught_by: &[
-            "--lib",
-            "what_was_half_written_is_announced_by_whoever_settles_it",
         ],
     },
     Mutant {
@@ -397,10 +318,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a change that panics holds up nobody else (quorum)",
-        file: "backend/quorum/together.rs",
-        from: "if let Err(e) = self.runtime.spawn(once).await {",
-        to: "if let Err(e) = Ok::<(), tokio::task::JoinError>(once.await) {",
-        caught_by: &["--lib", "a_change_that_panics_holds_up_nobody_else"],
+        breaks: "a quorum refuses barriers, and does not vote on them as on locks",
+        file: "backend/quorum/acquire.rs",
+        from: "Kind::Lock | Kind::ReadWrite | Kind::Election => return Ok(()),",
+        to: "Kind::Lock | Kind::ReadWrite | Kind::Election => return Ok(()), _ if kind == Kind::Barrier => return Ok(()),",
+        caught_by: &[
+            "--lib",
+            "what_a_majority_cannot_count_is_refused_by_every_call",
+        ],
     },
 ];

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
-use windlass_testkit::{RedisServer, TestProcess, eventually_blocking};
+use windlass_testkit::{Flavor, RedisServer, RedlockNodes, TestProcess, eventually_blocking};
 
 /// Longer than anything takes on a machine that is merely busy.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -41,6 +41,14 @@ impl Bed {
             store: server.url(),
             server: Some(server),
         }
+    }
+
+    /// A quorum, which lives as long as its nodes.
+    pub(crate) fn redlock() -> (Bed, RedlockNodes) {
+        let nodes = RedlockNodes::durable(3, Flavor::Redis).unwrap();
+        let mut bed = Bed::file();
+        bed.store = nodes.url("");
+        (bed, nodes)
     }
 
     /// One of each kind that processes can share.
@@ -164,6 +172,16 @@ impl Done {
             code: output.status.code().expect("windlass exits by itself"),
             out: String::from_utf8(output.stdout).unwrap(),
             err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Nothing was done: a quorum does not have these, and the hint names the stores that do.
+    pub(crate) fn is_refused(&self, primitive: &str) {
+        assert_eq!((self.code, self.out.as_str()), (125, ""), "{self:?}");
+        let message = format!("there are no {primitive} on redlock");
+        assert!(self.err.contains(&message), "{}", self.err);
+        for store in ["memory:", "file:", "redis://", "etcd://", "zookeeper://"] {
+            assert!(self.err.contains(store), "{store}: {}", self.err);
         }
     }
 

@@ -311,6 +311,10 @@ macro_rules! coordination_conformance {
                 detached_permits_can_be_taken_over, bad_input_is_refused,
                 cancelling_leaves_nothing_behind, a_dead_head_blocks_nobody_for_long,
                 a_crowd_is_let_in;
+            barrier: all_begin_and_end_together, a_place_is_given_up_by_owner, rounds_follow_each_other,
+                the_dead_hold_up_nobody_for_long, patience_and_agreement, it_is_listed_while_somebody_is_there;
+            latch: opens_at_zero, may_begin_later, counts_no_further_than_it_goes,
+                generations_follow_each_other, every_count_counts_once, the_past_is_bounded;
         }
     };
 }
@@ -343,10 +347,6 @@ macro_rules! majority_conformance {
                 one_loss_is_told_for_all, cancelling_leaves_nothing_behind, odd_requests;
             election: one_leads_and_all_see_it, observers_follow, observers_see_the_dead_go,
                 leadership_can_be_lost, a_new_value_is_seen;
-            barrier: all_begin_and_end_together, a_place_is_given_up_by_owner, rounds_follow_each_other,
-                the_dead_hold_up_nobody_for_long, patience_and_agreement, it_is_listed_while_somebody_is_there;
-            latch: opens_at_zero, may_begin_later, counts_no_further_than_it_goes,
-                generations_follow_each_other, every_count_counts_once, the_past_is_bounded;
         }
     };
 }

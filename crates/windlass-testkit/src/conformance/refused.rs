@@ -1,4 +1,4 @@
-//! Flow and data on a store that has none: each is refused, and the store is named.
+//! Primitives on a store that does not have them: each is refused, and the store is named.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use windlass::{Error, ErrorKind, Quota};
 
 use super::Stage;
 
-fn is_refused<T: std::fmt::Debug>(answer: Result<T, Error>, stage: &Stage, what: &str) {
+fn is_refused<T: std::fmt::Debug>(answer: Result<T, Error>, stage: &Stage, what: &str) -> Error {
     let error = answer.expect_err(what);
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{what}: {error}");
     let scheme = stage.url().split(':').next().expect("a URL has a scheme");
@@ -15,6 +15,47 @@ fn is_refused<T: std::fmt::Debug>(answer: Result<T, Error>, stage: &Stage, what:
         told.contains(scheme),
         "{what}: {told} does not name {scheme}"
     );
+    error
+}
+
+/// The message names the primitive, and the hint the stores that have it.
+fn is_refused_for<T: std::fmt::Debug>(answer: Result<T, Error>, stage: &Stage, what: &str) {
+    let error = is_refused(answer, stage, what);
+    let told = error.to_string();
+    assert!(told.contains(what), "{told} does not name {what}");
+    let hint = error.hint().expect("a refusal says where to go");
+    let stores = [
+        "memory:",
+        "file:",
+        "redis://",
+        "redis+sentinel://",
+        "redis+cluster://",
+        "etcd://",
+        "zookeeper://",
+    ];
+    for store in stores {
+        assert!(hint.contains(store), "{what}: {hint} does not name {store}");
+    }
+}
+
+/// Every way to use one is refused, also those that only look, give up or wait.
+pub async fn latches_and_barriers_are_refused(stage: &Stage) {
+    let w = stage.connect().await;
+    let (wait, soon) = (Duration::from_secs(1), Duration::from_secs(20));
+    let latch = w.latch("ready");
+    is_refused_for(latch.reset(2).await, stage, "latches");
+    is_refused_for(latch.count_down().await, stage, "latches");
+    is_refused_for(latch.inspect().await, stage, "latches");
+    is_refused_for(latch.wait_within(wait).await, stage, "latches");
+    let waiting = tokio::time::timeout(soon, latch.wait()).await;
+    is_refused_for(waiting.expect("it is refused at once"), stage, "latches");
+    let barrier = w.barrier("start", 1);
+    is_refused_for(barrier.enter().await, stage, "barriers");
+    is_refused_for(barrier.enter_within(wait).await, stage, "barriers");
+    is_refused_for(barrier.inspect(1).await, stage, "barriers");
+    is_refused_for(barrier.leave_as("me").await, stage, "barriers");
+    let all = w.survey("*", 1).await;
+    assert_eq!(all.expect("others are listed"), [], "nothing was stored");
 }
 
 /// None of them answers as if it were there.

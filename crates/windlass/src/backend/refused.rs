@@ -1,4 +1,4 @@
-//! Flow and data on a store that has none: refused by name, never emulated weakly.
+//! Primitives on a store that does not have them: refused by name, never emulated weakly.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -7,8 +7,9 @@ use super::counter::{Counted, CounterAsk, CounterStore};
 use super::limit::{Found, LimitAsk, LimitStore, Search, Verdict};
 use super::news::{Hears, Listening};
 use super::{
-    BloomStore, Change, Cursor, Filled, Kept, OnceStore, Page, Pending, PermissionStore, Record,
-    SeenStore, Started, TopicStore, Wanted,
+    BloomStore, Change, CountedDown, Cursor, Filled, Kept, LatchState, LatchStore, LatchTerms,
+    OnceStore, Page, Pending, PermissionStore, Record, Reset, SeenStore, Started, TopicStore,
+    Wanted,
 };
 use crate::bloom::{Digest, Plan};
 use crate::error::{Error, ErrorKind, Result};
@@ -32,16 +33,54 @@ impl Refused {
     }
 }
 
-/// What a backend says to a primitive that it does not have.
+/// Flow or data on a backend that has none.
 pub(crate) fn unsupported(kind: &'static str, what: &'static str, reason: &str) -> Error {
+    refusal(kind, what, reason, "memory:, file: or redis://")
+}
+
+/// What every store that is not a quorum can decide, on a quorum.
+pub(crate) fn unsupported_by_majority(
+    kind: &'static str,
+    what: &'static str,
+    reason: &str,
+) -> Error {
+    let stores = "memory:, file:, redis:// (single server, redis+sentinel:// or redis+cluster://), \
+                  etcd:// or zookeeper://";
+    refusal(kind, what, reason, stores)
+}
+
+fn refusal(kind: &str, what: &str, reason: &str, stores: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,
         "use the store",
         format!("there are no {what} on {kind}: {reason}"),
     )
     .with_hint(format!(
-        "connect to memory:, file: or redis:// for {what}, beside this store for what it has"
+        "connect to {stores} for {what}, beside this store for what it has"
     ))
+}
+
+impl Refused {
+    fn no_latches<'a, T: Send + 'a>(self) -> Pending<'a, T> {
+        let reason = "each node counts for itself, and nodes that miss a count never agree on \
+                      what remains";
+        let error = unsupported_by_majority(self.0, "latches", reason);
+        Box::pin(std::future::ready(Err(error)))
+    }
+}
+
+impl LatchStore for Refused {
+    fn reset(&self, _: LatchTerms, _: u32) -> Pending<'_, Reset> {
+        self.no_latches()
+    }
+
+    fn count_down(&self, _: LatchTerms, _: u32, _: u128) -> Pending<'_, CountedDown> {
+        self.no_latches()
+    }
+
+    fn look(&self, _: Name) -> Pending<'_, Option<LatchState>> {
+        self.no_latches()
+    }
 }
 
 impl CounterStore for Refused {

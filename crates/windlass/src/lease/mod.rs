@@ -13,8 +13,6 @@ mod request;
 mod retry;
 mod rounds;
 mod schedule;
-#[cfg(test)]
-mod tests_of_rounds;
 mod undo;
 mod validity;
 mod withdrawal;

@@ -10,7 +10,7 @@ use super::claim::State;
 use super::keeper::{Keeper, Table};
 use super::schedule::{batching_grid, retry_pause, round_down};
 use super::{Claim, Clock, Fence, Moment, Phase};
-use crate::backend::{Kind, Renewal, Renewed, WakeUps};
+use crate::backend::{Renewal, Renewed, WakeUps};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The most renewals in one call of the store.
@@ -115,15 +115,6 @@ impl Keeper {
 
     /// Sends what is due, in batches that do not wait for each other.
     fn send(self: &Arc<Keeper>, due: Vec<(Arc<Claim>, Renewal)>) {
-        // A place at a barrier may take long, where others change it as well: nothing else waits for that.
-        let (slow, quick): (Vec<_>, Vec<_>) = due
-            .into_iter()
-            .partition(|(claim, _)| claim.terms.kind == Kind::Barrier);
-        self.send_together(quick);
-        self.send_together(slow);
-    }
-
-    fn send_together(self: &Arc<Keeper>, due: Vec<(Arc<Claim>, Renewal)>) {
         let mut due = due.into_iter().peekable();
         while due.peek().is_some() {
             let (claims, renewals): (Vec<_>, Vec<_>) = due.by_ref().take(BATCH).unzip();

@@ -9,7 +9,7 @@ use super::renew::Confirmation;
 use super::tally::{Tally, Verdict};
 use super::turnout::begins_on_few;
 use super::{Quorum, Shared};
-use crate::backend::refused::unsupported;
+use crate::backend::refused::{unsupported, unsupported_by_majority};
 use crate::backend::rules::vote::{agreed, next_proposal};
 use crate::backend::{Acquired, Ask, IfHeld, Kind, Renewal, SameOwner};
 use crate::error::{Error, ErrorKind, Result};
@@ -196,18 +196,26 @@ impl Shared {
 /// What is sound over majorities, and why the rest is not.
 pub(super) fn supported(kind: Kind) -> Result<()> {
     let (what, reason) = match kind {
-        Kind::Lock | Kind::ReadWrite | Kind::Election | Kind::Barrier => return Ok(()),
+        Kind::Lock | Kind::ReadWrite | Kind::Election => return Ok(()),
         Kind::Semaphore => (
             "semaphores",
             "each node counts for itself, and holders that meet on no common node are counted by \
              none: more than the permits could be out",
         ),
-        Kind::Once => (
-            "results of what is done once",
-            "this store decides who may act, and keeps no data",
+        Kind::Barrier => (
+            "barriers",
+            "each node counts for itself, and no node has to see all parties: none can tell when \
+             all have arrived",
         ),
+        Kind::Once => {
+            return Err(unsupported(
+                super::KIND,
+                "results of what is done once",
+                "this store decides who may act, and keeps no data",
+            ));
+        }
     };
-    Err(unsupported(super::KIND, what, reason))
+    Err(unsupported_by_majority(super::KIND, what, reason))
 }
 
 /// What keeps a claim alive that was just granted.

@@ -15,9 +15,6 @@ use crate::name::Name;
 
 impl ClaimStore for Quorum {
     fn acquire(&self, ask: Ask) -> Pending<'_, Acquired> {
-        if ask.kind == Kind::Barrier {
-            return Box::pin(self.shared.enter_barrier(ask));
-        }
         Box::pin(Quorum::ask_for(Arc::clone(&self.shared), ask))
     }
 
@@ -36,11 +33,11 @@ impl ClaimStore for Quorum {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> Pending<'static, Released> {
-        if kind == Kind::Barrier {
-            return self.shared.leave_barrier(name, owner, claim);
-        }
         let shared = Arc::clone(&self.shared);
-        Box::pin(Quorum::give_up(shared, kind, name, owner, claim))
+        Box::pin(async move {
+            supported(kind)?;
+            Quorum::give_up(shared, kind, name, owner, claim).await
+        })
     }
 
     fn shrink(
@@ -51,7 +48,10 @@ impl ClaimStore for Quorum {
         claim: WakeAddress,
         weight: u32,
     ) -> Pending<'_, bool> {
-        Box::pin(self.shared.shrink(kind, name, owner, claim, weight))
+        Box::pin(async move {
+            supported(kind)?;
+            self.shared.shrink(kind, name, owner, claim, weight).await
+        })
     }
 
     fn resize(&self, kind: Kind, _: Name, _: u32) -> Pending<'_, Option<u32>> {
@@ -66,9 +66,6 @@ impl ClaimStore for Quorum {
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy> {
         Box::pin(async move {
             supported(kind)?;
-            if kind == Kind::Barrier {
-                return self.shared.inspect_barrier(name, most).await;
-            }
             self.shared.inspect(kind, name, most).await
         })
     }

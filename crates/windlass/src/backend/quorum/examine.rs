@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::node::Node;
-use super::{Failures, Round, Shared, Standing, barrier};
+use super::{Failures, Round, Shared, Standing};
 use crate::backend::Severity::{Fine, Problem, Warning};
 use crate::backend::skew::{OurClock, Reading, Spread};
 use crate::backend::{Finding, Pending};
@@ -151,9 +151,7 @@ fn memory(standing: &Standing, votes: bool, max_ttl: u64) -> Finding {
             "persistence",
             format!(
                 "no append-only file with appendfsync always: after a restart it has no vote for \
-                 {max_ttl} s; on a barrier not for {} s, and on a latch not for 24 h, unless it was told \
-                 of it again (up {up} s)",
-                max_ttl + barrier::LATE.as_secs()
+                 {max_ttl} s (up {up} s)"
             ),
         ),
         (false, false) => Finding::new(

@@ -60,10 +60,10 @@ impl Shared {
             Box::pin(async move { store.list(kinds, pattern, usize::MAX).await })
         };
         let mut by_name: BTreeMap<(String, Kind), Vec<Occupancy>> = BTreeMap::new();
-        // Barriers are not counted node by node.
-        let theirs = |seen: &Occupancy| seen.kind != Kind::Barrier;
+        // A barrier on a node belongs to clients of that node alone.
+        let votes = |seen: &Occupancy| seen.kind != Kind::Barrier;
         let seen = self.ask_all(question).await?.into_iter().flatten();
-        for seen in seen.filter(theirs) {
+        for seen in seen.filter(votes) {
             let same = by_name.entry((seen.name.clone(), seen.kind)).or_default();
             same.push(seen);
         }
@@ -71,12 +71,7 @@ impl Shared {
             .into_iter()
             .map(|((name, kind), seen)| self.merge(kind, &name, &seen, most));
         let in_use = |o: &Occupancy| o.used > 0 || o.waiters > 0;
-        let mut all: Vec<Occupancy> = merged.filter(in_use).collect();
-        if kinds.contains(&Kind::Barrier) {
-            all.extend(self.list_barriers(pattern, most).await?);
-            all.sort_by(|a, b| (&a.name, a.kind).cmp(&(&b.name, b.kind)));
-        }
-        Ok(all)
+        Ok(merged.filter(in_use).collect())
     }
 
     /// What a majority agrees on. Whoever is ahead on a few nodes only, waits.

@@ -10,7 +10,6 @@
 mod acquire;
 mod address;
 mod ballots;
-mod barrier;
 mod claims;
 mod come_back;
 mod examine;
@@ -18,14 +17,10 @@ mod failure;
 mod gate;
 mod held;
 mod hint;
-mod latch;
 mod look;
 mod news;
 mod node;
 mod nodes;
-#[cfg(test)]
-mod proof_latch;
-mod register;
 mod release;
 mod renew;
 mod round;
@@ -40,12 +35,7 @@ mod tests_of_few;
 #[cfg(test)]
 mod tests_of_owners;
 #[cfg(test)]
-mod tests_of_promises;
-#[cfg(test)]
-mod tests_of_registers;
-#[cfg(test)]
 mod tests_of_servers;
-mod together;
 mod turnout;
 mod voter;
 mod voting;
@@ -66,9 +56,8 @@ use self::failure::Failures;
 use self::node::Node;
 use self::nodes::NodeSet;
 use self::round::{Over, Round};
-use self::together::Together;
 use self::turnout::Pace;
-pub(crate) use self::voter::{Accept, Confirmed, Kept, Promise, Standing, Voter, Writer};
+pub(crate) use self::voter::{Confirmed, Standing, Voter};
 use self::young::Nursery;
 use super::redis::RedisVoter;
 use super::refused::Refused;
@@ -104,9 +93,6 @@ pub(super) struct Shared {
     /// Held while a request is sent to all nodes, so that all get requests in one order.
     order: Mutex<()>,
     ballots: Ballots,
-    latches: Together<latch::Ask>,
-    barriers: Together<barrier::Ask>,
-    turns: barrier::Turns,
     /// Those who are asked first.
     preferred: NodeSet,
     pace: Pace,
@@ -184,9 +170,6 @@ impl Shared {
             highest: AtomicU64::new(0),
             order: Mutex::new(()),
             ballots: Ballots::default(),
-            latches: Together::default(),
-            barriers: Together::default(),
-            turns: barrier::Turns::default(),
             preferred,
             pace: Pace::default(),
             young: Nursery::default(),
@@ -338,7 +321,7 @@ impl Backend for Quorum {
     }
 
     fn latches(&self) -> Arc<dyn LatchStore> {
-        Arc::new(self.clone())
+        Arc::new(Refused(KIND))
     }
 
     fn news(&self) -> Arc<dyn NewsStore> {

@@ -326,7 +326,7 @@ impl Node {
 
 impl Shared {
     /// Another member that is the same server, under another name.
-    pub(super) fn same_server(&self, node: &Node) -> Option<&str> {
+    fn same_server(&self, node: &Node) -> Option<&str> {
         let (run, _) = node.run().clone()?;
         let others = self.nodes.iter().filter(|other| other.name != node.name);
         // Over an earlier connection it may have been another server's name.

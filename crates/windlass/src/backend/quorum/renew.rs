@@ -12,12 +12,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::acquire::supported;
 use super::node::Node;
 use super::nodes::NodeSet;
 use super::tally::sooner;
 use super::{Confirmed, Failures, Over, Quorum, Round, Shared};
 use crate::backend::rules::vote::{agreed, next_proposal};
-use crate::backend::{Ask, Kind, Renewal, Renewed};
+use crate::backend::{Ask, Renewal, Renewed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Fence;
 
@@ -85,19 +86,12 @@ impl Quorum {
         claims: Vec<Renewal>,
     ) -> Result<Vec<Result<Renewed>>> {
         let mut outcomes: Vec<Option<Result<Renewed>>> = claims.iter().map(|_| None).collect();
-        let (mut waiting, mut held, mut parties) = (Vec::new(), Vec::new(), Vec::new());
-        // Others may get in the way of a barrier's change again and again; the rest does not wait for that
-        // until it counts as lost.
-        let shortest = claims.iter().map(|claim| claim.ttl).min();
-        let patience = shared.clock.now() + shortest.unwrap_or_default() / 4;
+        let (mut waiting, mut held) = (Vec::new(), Vec::new());
         for (i, claim) in claims.into_iter().enumerate() {
             // Somebody who takes a claim over may ask for another ttl than it was granted with.
-            if let Err(e) = shared.check_ttl("renew", claim.ttl) {
+            let checked = supported(claim.kind).and_then(|()| shared.check_ttl("renew", claim.ttl));
+            if let Err(e) = checked {
                 outcomes[i] = Some(Err(e));
-                continue;
-            }
-            if claim.kind == Kind::Barrier {
-                parties.push((i, shared.renew_party(claim)));
                 continue;
             }
             match shared.ballots.waiting(claim.wake.claim, claim.fence) {
@@ -119,15 +113,6 @@ impl Quorum {
         }
         for (i, look) in waiting {
             outcomes[i] = look.await.ok();
-        }
-        for (i, renewed) in parties {
-            outcomes[i] = Some(match shared.clock.until(patience, renewed).await {
-                Some(renewed) => renewed,
-                None => {
-                    let message = "others change the barrier too fast";
-                    Err(Error::new(ErrorKind::OutcomeUnknown, "renew", message))
-                }
-            });
         }
         let ended = || {
             let message = "the runtime is shutting down";

@@ -10,6 +10,7 @@ use crate::backend::{
     Acquired, Ask, Backend, ClaimStore, IfHeld, Kind, Released, Renewal, Renewed, SameOwner, Share,
     WakeAddress, WakeUps,
 };
+use crate::error::{ErrorKind, Result};
 use crate::lease::{Clock, Fence, Owner};
 use crate::name::Name;
 
@@ -79,7 +80,13 @@ impl Claimant {
 
     /// The same where it may fail.
     pub(super) async fn store_renews(&self, fence: Fence) -> Option<Renewed> {
-        let renewal = Renewal {
+        let renewal = self.renewal(fence);
+        let mut answers = self.store.renew(vec![renewal]).await.unwrap();
+        answers.remove(0).ok()
+    }
+
+    fn renewal(&self, fence: Fence) -> Renewal {
+        Renewal {
             kind: self.kind,
             name: Claimant::name(),
             owner: self.owner.clone(),
@@ -91,9 +98,7 @@ impl Claimant {
             same_owner: SameOwner::Respect,
             write_anew: false,
             renewed: true,
-        };
-        let mut answers = self.store.renew(vec![renewal]).await.unwrap();
-        answers.remove(0).ok()
+        }
     }
 
     /// Renews until it holds: a node that was late may hand it over a moment later.
@@ -259,4 +264,36 @@ async fn several_locks_are_asked_for_at_once_by_whoever_has_done_much_already() 
     let asked = eventually(Duration::from_secs(20), || async { (0..3).all(has_it) });
     assert!(asked.await, "it never left");
     drop(all);
+}
+
+/// Nodes have claims of these kinds for their own clients: no call may pass one on to them.
+#[tokio::test]
+async fn what_a_majority_cannot_count_is_refused_by_every_call() {
+    fn refused<T: std::fmt::Debug>(answer: Result<T>, words: &str) {
+        let error = answer.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    let bed = Bed::open().await;
+    let store = bed.quorum.claims();
+    for (kind, words) in [
+        (Kind::Barrier, "no barriers on redlock"),
+        (Kind::Semaphore, "no semaphores on redlock"),
+    ] {
+        let claimant = bed.claimant(kind, "me", 1);
+        let (name, owner) = (Claimant::name(), claimant.owner.clone());
+        for if_held in [IfHeld::Answer, IfHeld::LineUp] {
+            refused(store.acquire(claimant.asks(if_held)).await, words);
+        }
+        let all = vec![claimant.asks(IfHeld::Answer)];
+        refused(store.acquire_all(all).await, words);
+        let renewed = store.renew(vec![claimant.renewal(Fence::new(1))]).await;
+        refused(renewed.unwrap().remove(0), words);
+        let release = store.release(kind, name.clone(), owner.clone(), None);
+        refused(release.await, words);
+        let shrink = store.shrink(kind, name.clone(), owner, claimant.wake, 1);
+        refused(shrink.await, words);
+        refused(store.resize(kind, name.clone(), 2).await, words);
+        refused(store.inspect(kind, name, 1).await, words);
+    }
 }

@@ -30,12 +30,6 @@ const AT_FIRST: Duration = Duration::from_millis(5);
 /// Of how many rounds the usual time is about the average.
 const MEMORY: u64 = 16;
 
-/// Whoever is about to write has so many times the longest that a decision took of late: one crossing there with
-/// the value and one back were all it takes, if nobody else were slow.
-const TURN: u32 = 4;
-/// And no less than this.
-const SHORTEST_TURN: Duration = Duration::from_millis(100);
-
 /// Whether a claim may begin on a majority.
 pub(super) fn begins_on_few(ask: &Ask) -> bool {
     // It will be renewed early (see `record_now`), and on behalf of the other kinds, or of one that may
@@ -61,55 +55,30 @@ pub(super) fn needs_the_rest(asked: usize, answered: usize, failed: usize) -> bo
     failed > 0 || answered >= asked
 }
 
-/// How long a decision takes.
+/// How long a decision usually takes, in nanoseconds.
 #[derive(Debug)]
-pub(super) struct Pace {
-    /// Usually.
-    usual: AtomicU64,
-    /// At most, of late: what was long ago fades.
-    longest: AtomicU64,
-}
+pub(super) struct Pace(AtomicU64);
 
 impl Default for Pace {
     fn default() -> Pace {
-        let [usual, longest] = [(); 2].map(|()| AtomicU64::new(nanos(AT_FIRST)));
-        Pace { usual, longest }
+        Pace(AtomicU64::new(nanos(AT_FIRST)))
     }
 }
 
 impl Pace {
     /// A majority has decided after so long.
     pub(super) fn decided_after(&self, took: Duration) {
-        let usual = self.usual.load(Ordering::Relaxed);
+        let usual = self.0.load(Ordering::Relaxed);
         // Of two at once one may be forgotten: it is an average.
         let usual = usual - usual / MEMORY + nanos(took) / MEMORY;
-        self.usual.store(usual, Ordering::Relaxed);
-        self.promised_after(took);
-    }
-
-    /// A majority has promised a number after so long. What is usual for claims, which are small, is something else.
-    pub(super) fn promised_after(&self, took: Duration) {
-        let longest = self.longest.load(Ordering::Relaxed);
-        let longest = (longest - longest / MEMORY).max(nanos(took));
-        self.longest.store(longest, Ordering::Relaxed);
+        self.0.store(usual, Ordering::Relaxed);
     }
 
     /// How long to wait for those who were asked before asking others, where `limit` is all the time
     /// there is.
     pub(super) fn patience(&self, limit: Duration) -> Duration {
-        let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed));
+        let usual = Duration::from_nanos(self.0.load(Ordering::Relaxed));
         (usual * LATE).max(SHORTEST).min(limit / 2)
-    }
-
-    /// How long whoever was promised a number is let write, where a node is waited for no longer than `limit`.
-    ///
-    /// Where messages travel for longer than a fixed time, it would always be over before a value has come, and
-    /// those who write the same would throw each other back for ever. It is not the usual time: one who has just
-    /// learnt that others are far away must not be thrown back until an average has followed. And it has a
-    /// bound: whoever dies in its turn holds up the others for as long.
-    pub(super) fn turn(&self, limit: Duration) -> Duration {
-        let longest = Duration::from_nanos(self.longest.load(Ordering::Relaxed));
-        (longest * TURN).min(limit + limit / 4).max(SHORTEST_TURN)
     }
 }
 
@@ -161,23 +130,5 @@ mod tests {
         assert!(pace.patience(long) < 90 * MS);
         // Half of the time is left for the others.
         assert_eq!(pace.patience(20 * MS), 10 * MS);
-    }
-    #[test]
-    fn a_turn_is_long_enough_to_cross_and_ends() {
-        let (pace, limit) = (Pace::default(), 500 * MS);
-        assert_eq!(pace.turn(limit), SHORTEST_TURN);
-        pace.decided_after(MS);
-        assert_eq!(pace.turn(limit), SHORTEST_TURN);
-        // The first that takes long tells that others are far away; and others that come at once change nothing.
-        pace.decided_after(200 * MS);
-        assert_eq!(pace.turn(limit), 625 * MS);
-        pace.decided_after(MS);
-        assert!(pace.turn(limit) > 600 * MS);
-        pace.decided_after(10_000 * MS);
-        assert_eq!(pace.turn(limit), 625 * MS);
-        for _ in 0..1000 {
-            pace.decided_after(MS);
-        }
-        assert_eq!(pace.turn(limit), SHORTEST_TURN);
     }
 }

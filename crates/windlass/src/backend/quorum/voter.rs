@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Acquired, AcquiredAll, Ask, Backend, Channel, Holder, Kind, Pending, Released, Renewal,
-    Renewed, WakeAddress,
+    Acquired, AcquiredAll, Ask, Backend, Holder, Kind, Pending, Released, Renewal, Renewed,
+    WakeAddress,
 };
 use crate::error::Result;
 use crate::lease::{Fence, Owner};
@@ -74,74 +74,6 @@ pub(crate) trait Voter: Send + Sync + fmt::Debug {
 
     /// Takes a lock from whoever has it here.
     fn break_lock(&self, name: Name) -> Pending<'static, Option<Holder>>;
-
-    /// Draws a number for a register (which goes by the kind of primitive and its name, as its news do), and promises to accept nothing under another one until somebody
-    /// draws again.
-    ///
-    /// `None` if somebody else was promised one just now, and is about to write.
-    fn promise(
-        &self,
-        of: Channel,
-        proposal: Fence,
-        writer: Writer,
-    ) -> Pending<'static, Option<Promise>>;
-
-    /// The change that asked ([`Writer::who`]) has no need of the promise any more.
-    fn let_go(&self, of: Channel, who: u64) -> Pending<'static, ()>;
-
-    /// Keeps a value under the number that was promised last; false if that is another.
-    fn accept(&self, of: Channel, accept: Accept) -> Pending<'static, bool>;
-
-    /// What a register keeps here.
-    fn kept(&self, of: Channel) -> Pending<'static, Option<Kept>>;
-
-    /// The names of all registers of a kind that are kept here and match the pattern.
-    fn registers(&self, kind: &'static str, pattern: String) -> Pending<'static, Vec<String>>;
-}
-
-/// A change of a register that is under way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Writer {
-    /// A number of this change alone, the same each time that it asks.
-    pub(crate) who: u64,
-    /// For so long after a promise nobody else is promised anything, unless it has written or let go. It is a
-    /// courtesy: those who come meanwhile would only throw it back, and each other.
-    pub(crate) turn: Duration,
-}
-
-/// What a node promised.
-#[derive(Clone, Debug)]
-pub(crate) struct Promise {
-    /// The number that was drawn.
-    pub(crate) number: u64,
-    /// What it keeps.
-    pub(crate) kept: Option<Kept>,
-}
-
-/// What a node keeps of a register.
-#[derive(Clone, Debug)]
-pub(crate) struct Kept {
-    /// The number under which it was accepted.
-    pub(crate) ballot: u64,
-    pub(crate) value: Arc<[u8]>,
-    /// How much longer.
-    pub(crate) left: Duration,
-    /// Whether this run of the server wrote it.
-    pub(crate) this_run: bool,
-}
-
-/// A value to be accepted.
-#[derive(Clone, Debug)]
-pub(crate) struct Accept {
-    /// The number that was promised.
-    pub(crate) number: u64,
-    pub(crate) value: Arc<[u8]>,
-    /// For how long, from when the number was promised.
-    pub(crate) keep: Duration,
-    /// Whether the change is announced, on the channel of the same kind and name.
-    pub(crate) news: bool,
-    /// No number up to this one is given any more: the value uses them.
-    pub(crate) floor: u64,
 }
 
 /// What a node says of itself.

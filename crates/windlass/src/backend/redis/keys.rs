@@ -54,7 +54,6 @@ const LIMIT: &str = "windlass:limit:";
 const COUNTER: &str = "windlass:counter:";
 const COUNTER_OP: &str = "windlass:counter:op:";
 const COUNTED: &str = "windlass:latch:counted:";
-const REGISTER: &str = "windlass:quorum:";
 
 /// What `SCAN` looks for to find all claims.
 pub(super) const ALL: &str = "windlass:*";
@@ -170,22 +169,6 @@ pub(super) fn room(kind: Kind, name: &Name) -> [String; 3] {
 /// The keys of a latch: itself, and what was counted.
 pub(super) fn latch(name: &Name) -> [String; 2] {
     [LATCH, COUNTED].map(|prefix| tagged(prefix, name))
-}
-
-/// What a node of a quorum keeps of a latch or a barrier.
-pub(super) fn register(of: &Channel) -> String {
-    tagged(&format!("{REGISTER}{}:", of.kind), &of.name)
-}
-
-/// What `SCAN` looks for to find all registers of a kind.
-pub(super) fn all_registers(kind: &str) -> String {
-    format!("{REGISTER}{kind}:*")
-}
-
-/// Whose register of that kind the key is.
-pub(super) fn registered<'a>(kind: &str, key: &'a str) -> Option<&'a str> {
-    let rest = key.strip_prefix(REGISTER)?.strip_prefix(kind)?;
-    untagged(rest.strip_prefix(':')?)
 }
 
 /// What `SCAN` looks for to find all limiters.
@@ -348,10 +331,6 @@ mod tests {
                 seen(&n) + " item",
                 once(&n),
                 wait(&n),
-                register(&Channel {
-                    kind: "latch",
-                    name: n.clone(),
-                }),
             ];
             let keys = keys.into_iter().chain(latch(&n)).chain(rooms);
             let keys = keys.chain(permission_schema(&n));

@@ -15,7 +15,7 @@ use crate::lease::{Clock, Fence};
 use crate::name::Name;
 
 #[derive(Clone, Debug)]
-pub(crate) enum Op {
+enum Op {
     Reset {
         generation: u8,
         count: u32,
@@ -28,7 +28,7 @@ pub(crate) enum Op {
     },
 }
 
-pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
+fn ops() -> impl Strategy<Value = Vec<Op>> {
     // More generations than are remembered.
     let op = prop_oneof![
         (0..24u8, 1..4u32).prop_map(|(generation, count)| Op::Reset { generation, count }),
@@ -54,7 +54,7 @@ impl WakeUps for Deaf {
     fn missed(&self) {}
 }
 
-pub(crate) async fn check(real: &dyn LatchStore, name: Name, ops: Vec<Op>) -> TestCaseResult {
+async fn check(real: &dyn LatchStore, name: Name, ops: Vec<Op>) -> TestCaseResult {
     let model = World::private(Clock::manual());
     let terms = |generation: u8| LatchTerms {
         name: name.clone(),

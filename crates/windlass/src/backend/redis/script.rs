@@ -158,15 +158,6 @@ pub(super) static PERM_WRITE: LazyLock<Script> =
 pub(super) static ONCE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/once.lua")));
 
-/// What a node of a quorum keeps of a value that a majority agrees on.
-pub(super) static VOTE_REGISTER: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
-        "local call, fence_key = redis.call, KEYS[2]\n",
-        include_str!("scripts/vote/fences.lua"),
-        include_str!("scripts/vote/register.lua"),
-    ))
-});
-
 /// The decisions on locks, for a node of a quorum: they propose numbers, and there are two more.
 pub(super) static VOTE_LOCK: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(

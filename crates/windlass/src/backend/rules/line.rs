@@ -112,43 +112,6 @@ impl Default for MemoryLine {
 }
 
 impl MemoryLine {
-    /// One that is made of what was written down.
-    #[cfg(feature = "redis")]
-    pub(crate) fn restored(
-        room: Room,
-        held: impl IntoIterator<Item = Record>,
-        in_line: impl IntoIterator<Item = Record>,
-    ) -> MemoryLine {
-        let mut line = MemoryLine {
-            room,
-            ..MemoryLine::default()
-        };
-        held.into_iter().for_each(|record| line.holders.set(record));
-        for record in in_line {
-            line.places.insert(record.owner.clone(), record.fence);
-            line.waiting.insert(record.fence, record);
-        }
-        line
-    }
-
-    /// What is known of the room.
-    #[cfg(feature = "redis")]
-    pub(crate) fn room(&self) -> Room {
-        self.room
-    }
-
-    /// Those who hold, dead or alive, in the order in which their claims end.
-    #[cfg(feature = "redis")]
-    pub(crate) fn held(&self) -> impl Iterator<Item = &Record> {
-        self.holders.in_order()
-    }
-
-    /// Those who wait, dead or alive, in order.
-    #[cfg(feature = "redis")]
-    pub(crate) fn in_line(&self) -> impl Iterator<Item = &Record> {
-        self.waiting.values()
-    }
-
     /// Whether nobody holds or waits.
     pub fn is_empty(&self) -> bool {
         self.holders.is_empty() && self.waiting.is_empty()

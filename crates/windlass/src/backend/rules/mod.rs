@@ -13,7 +13,6 @@ pub mod line;
 pub mod once;
 pub mod operation;
 pub mod permissions;
-pub mod register;
 pub mod seen;
 mod sitting;
 pub mod vote;

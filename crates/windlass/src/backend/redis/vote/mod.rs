@@ -3,9 +3,6 @@
 mod lock;
 #[cfg(test)]
 mod proof;
-#[cfg(test)]
-mod proof_register;
-mod register;
 mod room;
 
 use std::collections::HashMap;
@@ -23,11 +20,11 @@ use super::reign::Draws;
 use super::translate::strange_answer;
 use super::wire::Wire;
 use super::{CAPABILITIES, Redis, bytes, client, keys, script, time_left};
-use crate::backend::quorum::{Accept, Confirmed, Kept, Promise, Standing, Voter, Writer};
+use crate::backend::quorum::{Confirmed, Standing, Voter};
 use crate::backend::url::redact;
 use crate::backend::{
-    Acquired, AcquiredAll, Ask, Backend, Channel, Holder, Kind, Pending, Released, Renewal,
-    Renewed, WakeAddress, WakeUps,
+    Acquired, AcquiredAll, Ask, Backend, Holder, Kind, Pending, Released, Renewal, Renewed,
+    WakeAddress, WakeUps,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Fence, Owner};
@@ -96,12 +93,7 @@ impl RedisVoter {
             && self.is_set("no-appendfsync-on-rewrite", "no").await;
         // Known before the first vote: one that has to be sent again behind its script might come
         // after the release that undoes it.
-        let scripts = [
-            &script::VOTE_LOCK,
-            &script::VOTE_ROOM,
-            &script::LOCK_ALL,
-            &script::VOTE_REGISTER,
-        ];
+        let scripts = [&script::VOTE_LOCK, &script::VOTE_ROOM, &script::LOCK_ALL];
         for script in scripts {
             link.load(script, &redis::Cmd::new()).await?;
         }
@@ -310,31 +302,6 @@ impl Voter for RedisVoter {
                 _ => Err(strange_answer(&answer)),
             }
         })
-    }
-
-    fn promise(
-        &self,
-        of: Channel,
-        proposal: Fence,
-        writer: Writer,
-    ) -> Pending<'static, Option<Promise>> {
-        Box::pin(register::promise(self.redis.clone(), of, proposal, writer))
-    }
-
-    fn let_go(&self, of: Channel, who: u64) -> Pending<'static, ()> {
-        Box::pin(register::let_go(self.redis.clone(), of, who))
-    }
-
-    fn accept(&self, of: Channel, accept: Accept) -> Pending<'static, bool> {
-        Box::pin(register::accept(self.redis.clone(), of, accept))
-    }
-
-    fn kept(&self, of: Channel) -> Pending<'static, Option<Kept>> {
-        Box::pin(register::kept(self.redis.clone(), of))
-    }
-
-    fn registers(&self, kind: &'static str, pattern: String) -> Pending<'static, Vec<String>> {
-        Box::pin(register::names(self.redis.clone(), kind, pattern))
     }
 }
 
