@@ -108,7 +108,15 @@ fn lint() -> Result<(), String> {
         cargo(command, args, &strict)?;
     }
     // Each backend alone, and none.
-    for features in ["", "file", "redis", "etcd", "zookeeper", "zookeeper-tls"] {
+    for features in [
+        "",
+        "file",
+        "redis",
+        "redlock",
+        "etcd",
+        "zookeeper",
+        "zookeeper-tls",
+    ] {
         let alone = ["-p", "windlass", "--no-default-features", "--features"];
         cargo("check", &[&alone[..], &[features]].concat(), &[])?;
     }

@@ -1,7 +1,7 @@
 //! What there is at one moment, and how it changes.
 
 use stateright::Representative;
-use windlass::backend::rules::vote::draw;
+use windlass_core::rules::vote::draw;
 
 use crate::NODES;
 

@@ -19,12 +19,15 @@
 //! itself is killed. A server that is not installed is an error that says what to install, never a
 //! skipped test.
 
+#[cfg(feature = "conformance")]
 pub mod conformance;
 mod eventually;
 pub mod history;
 mod late_lane;
+#[cfg(feature = "conformance")]
 mod load;
 mod owned_child;
+#[cfg(feature = "conformance")]
 pub mod partition;
 mod process;
 mod proxy;
@@ -33,6 +36,7 @@ mod server;
 
 pub use eventually::{eventually, eventually_blocking};
 pub use late_lane::LateLane;
+#[cfg(feature = "conformance")]
 pub use load::Counting;
 pub use process::TestProcess;
 pub use proxy::{Direction, FaultProxy};

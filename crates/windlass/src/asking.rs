@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Holder, Kind, Occupancy, Released, Renewed, Share};
 use crate::coordinator::Coordinator;
-use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{
     Attempted, Lease, Patience, Request, Terms, Undo, Wanted, acknowledge, acquire,
 };
-use crate::name::Name;
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::name::Name;
+use windlass_core::store::{Holder, Kind, Occupancy, Released, Renewed, Share};
 
 /// How long to let a fresh claim be recorded before looking a second time.
 const RECORDING: Duration = Duration::from_millis(100);

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use crate::asking::Asking;
-use crate::backend::{Channel, IfOtherSize, Kind, Occupancy, Order, Released, Share};
 use crate::coordinator::Coordinator;
-use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{
     Attempted, Fence, Lease, Patience, Request, guard, note_option, request_options,
 };
 use crate::semaphore::MAX_PERMITS;
 use crate::watching::{Look, wait_until};
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::store::{Channel, IfOtherSize, Kind, Occupancy, Order, Released, Share};
 
 /// A barrier for so many parties: nobody goes on before all have come, and nobody ends before all
 /// have left.

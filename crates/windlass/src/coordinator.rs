@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::backend::memory::{Memory, World};
-use crate::backend::url::StoreUrl;
-use crate::backend::{
-    Backend, Capabilities, ClaimStore, Finding, GateStore, Kind, LatchStore, NewsStore, Occupancy,
-    Replicas, WakeUps,
-};
 use crate::barrier::Barrier;
 use crate::counter::Counter;
 use crate::election::Election;
-use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::latch::Latch;
 use crate::lease::{Clock, Drift, Keeper};
 use crate::limit::{Limiter, Quotas, Runtime};
 use crate::lock::{Lock, LockState};
 use crate::locks::Locks;
-use crate::name::Name;
 use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
+use crate::store_url::StoreUrl;
+use windlass_core::error::{Error, Result};
+use windlass_core::memory::{Memory, World};
+use windlass_core::name::Name;
+use windlass_core::store::{
+    Backend, Capabilities, ClaimStore, Finding, GateStore, Kind, LatchStore, NewsStore, Occupancy,
+    Replicas, WakeUps,
+};
 
 /// The limit on one round trip, unless told otherwise.
 pub const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -171,35 +171,44 @@ impl Options {
             }
             #[cfg(feature = "file")]
             StoreUrl::File { path } => {
-                use crate::backend::file::File;
+                use windlass_file::File;
                 File::open(path, keeper.client(), wakeups(&keeper)).await?
             }
             #[cfg(not(feature = "file"))]
-            StoreUrl::File { .. } => return Err(crate::backend::url::left_out("file", "file")),
+            StoreUrl::File { .. } => {
+                return Err(windlass_core::store::unsupported::left_out("file", "file"));
+            }
             #[cfg(feature = "redis")]
             StoreUrl::Redis { url } => {
-                use crate::backend::redis::Redis;
+                use windlass_redis::Redis;
                 Redis::open(&url, self.call_timeout, keeper.client(), wakeups(&keeper)).await?
             }
             #[cfg(not(feature = "redis"))]
-            StoreUrl::Redis { .. } => return Err(crate::backend::url::left_out("redis", "redis")),
+            StoreUrl::Redis { .. } => {
+                return Err(windlass_core::store::unsupported::left_out(
+                    "redis", "redis",
+                ));
+            }
             #[cfg(feature = "zookeeper")]
             StoreUrl::ZooKeeper { url } => {
-                use crate::backend::zookeeper::ZooKeeper;
+                use windlass_zookeeper::ZooKeeper;
                 ZooKeeper::open(&url, self.call_timeout, wakeups(&keeper)).await?
             }
             #[cfg(not(feature = "zookeeper"))]
             StoreUrl::ZooKeeper { .. } => {
-                return Err(crate::backend::url::left_out("zookeeper", "zookeeper"));
+                return Err(windlass_core::store::unsupported::left_out(
+                    "zookeeper",
+                    "zookeeper",
+                ));
             }
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "redlock")]
             StoreUrl::Redlock { url } => {
-                use crate::backend::quorum::{Address, Quorum};
+                use windlass_redlock::{Address, Quorum};
                 let mut address = Address::parse(&url)?;
                 address.drift = drift.or(address.drift);
                 Quorum::open(
                     address,
-                    crate::backend::url::redact(&url),
+                    windlass_core::redact::redact(&url),
                     self.clock.clone(),
                     self.call_timeout,
                     keeper.client(),
@@ -207,18 +216,22 @@ impl Options {
                 )
                 .await?
             }
-            #[cfg(not(feature = "redis"))]
+            #[cfg(not(feature = "redlock"))]
             StoreUrl::Redlock { .. } => {
-                return Err(crate::backend::url::left_out("redlock", "redis"));
+                return Err(windlass_core::store::unsupported::left_out(
+                    "redlock", "redlock",
+                ));
             }
             #[cfg(feature = "etcd")]
             StoreUrl::Etcd { url } => {
-                use crate::backend::etcd::Etcd;
+                use windlass_etcd::Etcd;
                 let clock = self.clock.clone();
                 Etcd::open(&url, self.call_timeout, clock, wakeups(&keeper)).await?
             }
             #[cfg(not(feature = "etcd"))]
-            StoreUrl::Etcd { .. } => return Err(crate::backend::url::left_out("etcd", "etcd")),
+            StoreUrl::Etcd { .. } => {
+                return Err(windlass_core::store::unsupported::left_out("etcd", "etcd"));
+            }
         };
         keeper.allow(drift.or_else(|| backend.drift()).unwrap_or_default());
         Ok(Coordinator {
@@ -258,7 +271,7 @@ struct Inner {
     claims: Arc<dyn ClaimStore>,
     gates: Arc<dyn GateStore>,
     latches: Arc<dyn LatchStore>,
-    counters: Arc<dyn crate::backend::counter::CounterStore>,
+    counters: Arc<dyn windlass_core::store::counter::CounterStore>,
     news: Arc<dyn NewsStore>,
     limits: Arc<Runtime>,
     replicas: Option<Replicas>,
@@ -436,7 +449,7 @@ impl Coordinator {
         &self.inner.gates
     }
 
-    pub(crate) fn counters(&self) -> &Arc<dyn crate::backend::counter::CounterStore> {
+    pub(crate) fn counters(&self) -> &Arc<dyn windlass_core::store::counter::CounterStore> {
         &self.inner.counters
     }
 

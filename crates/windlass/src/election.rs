@@ -9,12 +9,12 @@ use futures_core::Stream;
 use tokio_util::sync::ReusableBoxFuture;
 
 use crate::asking::Asking;
-use crate::backend::{Channel, Kind, Released, Share};
 use crate::coordinator::Coordinator;
-use crate::error::Result;
 use crate::lease::{Fence, Lease, Patience, Request, guard, request_options};
 use crate::lock::Attempt;
 use crate::watching::{Look, wait_until};
+use windlass_core::error::Result;
+use windlass_core::store::{Channel, Kind, Released, Share};
 
 /// An election: candidates wait in line, and the first leads until it resigns or is lost.
 ///

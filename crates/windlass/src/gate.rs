@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::backend::Admission;
 use crate::coordinator::Coordinator;
-use crate::error::Result;
 use crate::lease::Fence;
-use crate::name::Name;
+use windlass_core::error::Result;
+use windlass_core::name::Name;
+use windlass_core::store::Admission;
 
 /// Remembers the highest [`Fence`] that came to a resource, and refuses any lower one.
 ///

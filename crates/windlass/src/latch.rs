@@ -4,16 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::backend::{Channel, CountedDown, LatchState, LatchTerms, Reset};
 use crate::coordinator::Coordinator;
-use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Patience, RetryPolicy};
-use crate::name::Name;
 use crate::semaphore::MAX_PERMITS;
 use crate::watching::{Look, wait_until};
-
-/// What latches are called in keys and channels.
-pub(crate) const NEWS: &str = "latch";
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::name::Name;
+use windlass_core::store::{Channel, CountedDown, LatchState, LatchTerms, Reset};
 
 /// How long a latch is kept after it was last changed, unless told otherwise.
 pub const DEFAULT_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
@@ -206,7 +203,7 @@ impl Latch {
 
     async fn wait_with(&self, patience: Patience) -> Result<Opening> {
         let name = self.terms("wait")?.name;
-        let kind = NEWS;
+        let kind = windlass_core::store::latch::CHANNEL;
         let begun = AtomicBool::new(false);
         let look = || async {
             let seen = self.inspect().await?;

@@ -16,7 +16,6 @@
 //! write lands.
 
 mod asking;
-pub mod backend;
 mod barrier;
 pub mod bloom;
 mod coordinator;
@@ -24,28 +23,21 @@ mod counter;
 #[cfg(doctest)]
 mod documentation;
 mod election;
-mod error;
 mod gate;
 mod latch;
 mod lease;
 mod limit;
 mod lock;
 mod locks;
-mod name;
 mod once;
 pub mod permissions;
 mod rwlock;
 pub mod seen;
 mod semaphore;
-mod together;
+mod store_url;
 mod topic;
 mod watching;
 
-pub use backend::counter::Counted;
-pub use backend::{
-    Admission, Capabilities, Finding, Holder, Kind, LatchState, Occupancy, Order, Past, Released,
-    Replicas, Severity,
-};
 pub use barrier::{Barrier, Party};
 pub use bloom::{Bloom, BloomFilter, BloomInfo};
 pub use coordinator::{Coordinator, DEFAULT_CALL_TIMEOUT, Options, connect};
@@ -53,7 +45,6 @@ pub use counter::{
     BufferedCounter, Counter, DEFAULT_FLUSH_EVERY, DEFAULT_REMEMBER_OPERATION, MAX_OPERATION_BYTES,
 };
 pub use election::{Election, Leader, Leadership, Observer};
-pub use error::{Error, ErrorKind, Result};
 pub use gate::{DEFAULT_REMEMBER, Gate};
 pub use latch::{DEFAULT_KEEP, Latch, Opening};
 pub use lease::{
@@ -61,15 +52,22 @@ pub use lease::{
     MAX_OWNER_BYTES, MAX_TTL, MIN_TTL, Moment, Owner, RetryPolicy,
 };
 pub use limit::{
-    Algorithm, Basis, DEFAULT_LIMITER_TIMEOUT, Decision, Leased, LeasedKey, Limiter, LimiterState,
-    LimiterSurvey, MAX_UNITS, OnStoreError, Quota, QuotaState, Quotas, Reservation, Reserve,
+    Algorithm, DEFAULT_LIMITER_TIMEOUT, Leased, LeasedKey, Limiter, LimiterState, LimiterSurvey,
+    MAX_UNITS, OnStoreError, Quota, QuotaState, Quotas, Reservation, Reserve,
 };
 pub use lock::{Attempt, Lock, LockGuard, LockState};
 pub use locks::{Locks, LocksGuard, MAX_LOCKS};
-pub use name::{MAX_NAME_BYTES, Name};
 pub use once::{Begun, Finished, MAX_RESULT_BYTES, OnFailure, Once, OnceGuard, Ran};
 pub use permissions::{Level, PermissionSpace, Permissions};
 pub use rwlock::{MAX_READERS, ReadGuard, RwGuard, RwLock, RwState, WriteGuard};
 pub use seen::{DEFAULT_WINDOW, Seen};
 pub use semaphore::{MAX_PERMITS, Permit, Semaphore};
 pub use topic::{DEFAULT_BUFFER, Event, MAX_MESSAGE_BYTES, Overflow, Subscription, Topic};
+pub use windlass_core::decision::{Basis, Decision};
+pub use windlass_core::store::counter::Counted;
+pub use windlass_core::store::{
+    Admission, Capabilities, Finding, Holder, Kind, LatchState, Occupancy, Order, Past, Released,
+    Replicas, Severity,
+};
+pub use windlass_core::{Error, ErrorKind, Result};
+pub use windlass_core::{MAX_NAME_BYTES, Name};

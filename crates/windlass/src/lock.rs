@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::asking::Asking;
-use crate::backend::{Holder, Kind, Occupancy, Released, Share};
 use crate::coordinator::Coordinator;
-use crate::error::Result;
 use crate::lease::{
     Attempted, Detached, Lease, Patience, Request, guard, note_option, request_options,
 };
+use windlass_core::error::Result;
+use windlass_core::store::{Holder, Kind, Occupancy, Released, Share};
 
 /// A lock to be acquired: its name, and how.
 ///

@@ -9,15 +9,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::asking::Asking;
-use crate::backend::{AcquiredAll, Ask, IfHeld, Kind, Released, Share};
 use crate::coordinator::Coordinator;
-use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{
     Attempted, Fence, Lease, LeaseLost, Patience, Request, Undo, acknowledge, note_option,
     request_options,
 };
 use crate::lock::Attempt;
-use crate::together::join_all;
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::join::join_all;
+use windlass_core::store::{AcquiredAll, Ask, IfHeld, Kind, Released, Share};
 
 /// The most locks that can be acquired at once.
 pub const MAX_LOCKS: usize = 1000;

@@ -7,12 +7,12 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 
 use crate::asking::Asking;
-use crate::backend::{Holder, Kept, Kind, OnceStore, Share, Started};
 use crate::coordinator::Coordinator;
-use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Attempted, Fence, Patience, Request, RetryPolicy};
 use crate::lock::LockGuard;
-use crate::name::Name;
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::name::Name;
+use windlass_core::store::{Holder, Kept, Kind, OnceStore, Share, Started};
 
 /// How long a result is kept, unless told otherwise.
 const DEFAULT_KEEP: Duration = Duration::from_secs(24 * 60 * 60);

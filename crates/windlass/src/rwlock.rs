@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use crate::asking::Asking;
-use crate::backend::{Holder, IfOtherSize, Kind, Order, Released, Share};
 use crate::coordinator::Coordinator;
-use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Detached, Lease, Patience, Request, guard, note_option, request_options};
 use crate::lock::Attempt;
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::store::{Holder, IfOtherSize, Kind, Order, Released, Share};
 
-/// How many readers there can be at once. A writer takes as much room as all of them.
-pub const MAX_READERS: u32 = 1_000_000;
+pub use windlass_core::store::MAX_READERS;
 
 /// A read-write lock to be acquired: its name, and how.
 ///

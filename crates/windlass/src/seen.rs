@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
-
-use crate::backend::SeenStore;
 use crate::coordinator::Coordinator;
-use crate::error::{Error, Result};
-use crate::name::Name;
+use windlass_core::error::{Error, Result};
+use windlass_core::name::Name;
+use windlass_core::seen::Member;
+use windlass_core::store::SeenStore;
 
 /// How long an item is remembered, unless told otherwise.
 pub const DEFAULT_WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
@@ -16,8 +15,6 @@ const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// Items in one question to the store.
 const BATCH: usize = 4_096;
-/// Longer items are remembered by their digest.
-const LITERAL: usize = 64;
 
 /// Tells whether items were here before, exactly, within a window: for messages that may come twice.
 ///
@@ -126,59 +123,5 @@ impl Seen {
             return Err(error.with_hint("give a window from 1 ms to 100 years"));
         }
         Name::new(operation, self.coordinator.namespace(), &self.name)
-    }
-}
-
-/// An item as it is stored: short ones as they are, behind a space; longer ones as their SHA-256, behind a `#`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Member(Vec<u8>);
-
-impl Member {
-    pub(crate) fn of(item: &[u8]) -> Member {
-        let mut stored = Vec::with_capacity(1 + item.len().min(LITERAL));
-        match item.len() <= LITERAL {
-            true => {
-                stored.push(b' ');
-                stored.extend_from_slice(item);
-            }
-            false => {
-                stored.push(b'#');
-                stored.extend_from_slice(&Sha256::digest(item));
-            }
-        }
-        Member(stored)
-    }
-
-    /// The bytes to store.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn members_differ_whenever_items_do() {
-        let long = vec![b'x'; 65];
-        let digest = Sha256::digest(&long);
-        let fake = [b"#", &digest[..]].concat();
-        let members = [
-            &b""[..],
-            b" ",
-            b"#",
-            b"a",
-            &long[..64],
-            &long,
-            &fake,
-            &digest,
-        ];
-        for (i, a) in members.iter().enumerate() {
-            for b in &members[i + 1..] {
-                assert_ne!(Member::of(a), Member::of(b));
-            }
-        }
-        assert_eq!(Member::of(&vec![0; 10 << 20]).as_bytes().len(), 33);
     }
 }

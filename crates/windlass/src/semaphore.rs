@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::asking::Asking;
-use crate::backend::{Holder, IfOtherSize, Kind, Occupancy, Order, Released, Share};
 use crate::coordinator::Coordinator;
-use crate::error::{Error, Result};
 use crate::lease::{Detached, Lease, Patience, Request, guard, note_option, request_options};
 use crate::lock::Attempt;
+use windlass_core::error::{Error, Result};
+use windlass_core::store::{Holder, IfOtherSize, Kind, Occupancy, Order, Released, Share};
 
 /// The most permits a semaphore can have.
 pub const MAX_PERMITS: u32 = 1_000_000;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Channel, Hears, Listening};
 use crate::coordinator::Coordinator;
-use crate::error::Result;
 use crate::lease::{Moment, Patience, RetryPolicy};
+use windlass_core::error::Result;
+use windlass_core::store::{Channel, Hears, Listening};
 
 /// News may be lost with a connection that nobody knows to be dead: so look by yourself now and then.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(15);

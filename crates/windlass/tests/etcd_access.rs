@@ -704,7 +704,7 @@ async fn the_doctor_knows_it() {
     // Once the others have agreed on a leader again.
     let noticed = eventually(2 * SOON, || async {
         let findings = w.examine().await.unwrap_or_default();
-        let about = |f: &windlass::backend::Finding| f.topic == "host" && f.message.contains(&host);
+        let about = |f: &windlass::Finding| f.topic == "host" && f.message.contains(&host);
         findings.iter().any(about)
     });
     assert!(noticed.await);

@@ -30,7 +30,8 @@ struct Mutant {
     caught_by: &'static [&'static str],
 }
 
-const LIB: &str = "crates/windlass/src";
+/// Where the files of variants are looked for.
+const CRATES: &str = "crates";
 
 /// The variants by what they are about: a word that chooses them.
 const AREAS: &[(&str, &[Mutant])] = &[
@@ -72,7 +73,7 @@ pub(crate) fn hunt(variables: &[(String, String)], only: Option<&str>) -> Result
         .filter(|(area, m)| only.is_none_or(|word| **area == word || m.breaks.contains(word)))
         .collect();
     for (_, mutant) in &chosen {
-        let path = tree.join(LIB).join(mutant.file);
+        let path = tree.join(CRATES).join(mutant.file);
         let original = fs::read_to_string(&path).map_err(text)?;
         fs::write(&path, mutant.apply(&original)?).map_err(text)?;
         let caught = !tests_pass(&tree, mutant.caught_by, variables)?;
@@ -102,7 +103,7 @@ pub(crate) fn hunt(variables: &[(String, String)], only: Option<&str>) -> Result
 fn tests_pass(tree: &Path, args: &[&str], variables: &[(String, String)]) -> Result<bool, String> {
     let cargo = |more: &[&str]| {
         Command::new("cargo")
-            .args(["test", "--quiet", "-p", "windlass"])
+            .args(["test", "--quiet"])
             .args(args)
             .args(more)
             .current_dir(tree)
@@ -129,12 +130,14 @@ mod tests {
 
     #[test]
     fn all_variants_fit_the_sources() {
-        let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(LIB);
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("..")
+            .join(CRATES);
         let mistakes: Vec<String> = AREAS
             .iter()
             .flat_map(|(_, mutants)| mutants.iter())
             .filter_map(|mutant| {
-                let source = fs::read_to_string(lib.join(mutant.file)).unwrap_or_default();
+                let source = fs::read_to_string(crates.join(mutant.file)).unwrap_or_default();
                 mutant.apply(&source).err()
             })
             .collect();

@@ -18,7 +18,7 @@
 //!   was complete: so every order of writes that can happen among other steps can also happen after all of
 //!   them. Let `i` be complete before `j` began. A stale write of `i` is one that is admitted after one of `j` was. If there is one in any
 //!   order of writes, then also in "`j`, then `i`": with fewer writes before it, a gate has seen no higher fence, and
-//!   refuses no more. So when `j` is complete, the [gate's rule](windlass::backend::rules::gate) is asked for
+//!   refuses no more. So when `j` is complete, the [gate's rule](windlass_core::rules::gate) is asked for
 //!   these two writes, with the highest fence of those who were complete when `j` began: it is admitted if any of them is.
 //! - **A node that is started anew with its memory is not a step.** What was on its way to it or from it is
 //!   lost, which is as if it were late. Whatever it did not write to its disk it has not answered.
@@ -32,7 +32,7 @@ mod canonical;
 mod state;
 
 use stateright::{Model, Property};
-use windlass::backend::rules::vote::{agreed, majority, next_proposal};
+use windlass_core::rules::vote::{agreed, majority, next_proposal};
 
 use crate::{NODES, Variant};
 pub use state::{Attempt, CLIENTS, Client, Node, ROUNDS, State, Ticket};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use windlass::backend::rules::gate::{self, Seen};
-use windlass::backend::rules::vote::draw;
-use windlass::{Clock, Fence};
+use windlass_core::rules::gate::{self, Seen};
+use windlass_core::rules::vote::draw;
+use windlass_core::{Clock, Fence};
 
 use crate::NODES;
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{Digest, Kind, Plan};
-use crate::backend::{BloomStore, Filled, Pending};
 use crate::coordinator::Coordinator;
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::name::Name;
+use windlass_core::store::{BloomStore, Filled, Pending};
 
 /// Items in one question to the store: bounds how long the store is kept from others, and what is
 /// unsure when no answer comes.

@@ -1,18 +1,15 @@
 //! Bloom filters: was this item here before, in a few bits for each?
 
-mod digest;
 mod filter;
-mod plan;
 
 use std::time::Duration;
 
-pub use digest::{Digest, Shape};
 pub use filter::{BloomFilter, BloomInfo};
-pub use plan::{Kind, Plan};
+pub use windlass_core::bloom::{Digest, Kind, Plan, Shape};
 
 use crate::coordinator::Coordinator;
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::name::Name;
 
 /// The error rate of a filter, unless told otherwise.
 pub const DEFAULT_ERROR_RATE: f64 = 0.01;
@@ -234,7 +231,7 @@ impl Bloom {
 
     fn filter(
         &self,
-        store: std::sync::Arc<dyn crate::backend::BloomStore>,
+        store: std::sync::Arc<dyn windlass_core::store::BloomStore>,
         name: Name,
         plan: Plan,
     ) -> BloomFilter {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::Counter;
-use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Clock;
+use windlass_core::error::{Error, ErrorKind, Result};
 
 /// How often a [`BufferedCounter`] sends what it has collected, unless told otherwise.
 pub const DEFAULT_FLUSH_EVERY: Duration = Duration::from_millis(500);

@@ -7,12 +7,12 @@ pub use buffered::{BufferedCounter, DEFAULT_FLUSH_EVERY};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::counter::{Counted, CounterAsk, Operation};
-use crate::backend::rules::counter::Addition;
-use crate::backend::rules::limit::LONGEST_MICROS;
 use crate::coordinator::Coordinator;
-use crate::error::{Error, Result};
-use crate::name::Name;
+use windlass_core::error::{Error, Result};
+use windlass_core::name::Name;
+use windlass_core::rules::counter::Addition;
+use windlass_core::rules::limit::LONGEST_MICROS;
+use windlass_core::store::counter::{Counted, CounterAsk, Operation};
 
 /// For how long an operation's id is remembered, unless told otherwise.
 pub const DEFAULT_REMEMBER_OPERATION: Duration = Duration::from_secs(24 * 60 * 60);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Lease;
-use crate::backend::Replicas;
-use crate::error::{Error, ErrorKind, Result};
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::store::Replicas;
 
 /// How long giving it up may take before that goes on in the background.
 const PARTING: Duration = Duration::from_millis(250);

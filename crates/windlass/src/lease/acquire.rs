@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Claim, Keeper, Lease, Moment, Phase, Request, Undo};
-use crate::backend::{Acquired, Ask, ClaimStore, Holder, IfHeld, Kind, Refusal, Renewed, Share};
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::name::Name;
+use windlass_core::store::{
+    Acquired, Ask, ClaimStore, Holder, IfHeld, Kind, Refusal, Renewed, Share,
+};
 
 /// How long a caller is ready to wait in line.
 #[derive(Clone, Copy, Debug, PartialEq)]

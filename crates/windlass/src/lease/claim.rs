@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{Drift, Fence, Moment, Owner};
-use crate::backend::{ClaimStore, Kind, Renewal, SameOwner, WakeAddress};
-use crate::name::Name;
+use windlass_core::name::Name;
+use windlass_core::store::{ClaimStore, Kind, Renewal, SameOwner, WakeAddress};
 
 /// Where a claim stands, as far as this process knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -309,8 +309,8 @@ impl fmt::Debug for Claim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::memory::World;
     use crate::lease::Clock;
+    use windlass_core::memory::World;
 
     const TTL: Duration = Duration::from_secs(10);
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::{Claim, Fence, Keeper, Owner, Undo};
-use crate::backend::{Released, Renewed};
-use crate::error::{Error, ErrorKind, Result};
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::store::{Released, Renewed};
 
 /// A grant that is being kept alive: what a guard, a permit and a leadership have in common.
 ///
@@ -225,7 +225,7 @@ macro_rules! guard {
             ///
             /// If the store did not answer, it may or may not have been released; the attempt goes
             /// on in the background, until the claim has expired.
-            pub async fn release(self) -> $crate::error::Result<$crate::backend::Released> {
+            pub async fn release(self) -> $crate::Result<$crate::Released> {
                 self.lease.release().await
             }
         }

@@ -17,8 +17,8 @@ use tokio::task::AbortHandle;
 use super::rounds::run;
 use super::schedule::round_down;
 use super::{Claim, Clock, Drift, Fence, Moment, Terms, new_client};
-use crate::backend::{Renewal, Renewed, SameOwner, WakeAddress};
-use crate::error::{Error, ErrorKind, Result};
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::store::{Renewal, Renewed, SameOwner, WakeAddress};
 
 /// A grant whose claim is not recorded yet is renewed for the first time after this long.
 const RECORD_AFTER: Duration = Duration::from_millis(50);

@@ -4,31 +4,27 @@
 mod acknowledge;
 mod acquire;
 mod claim;
-mod clock;
-mod fence;
 mod held;
 mod keeper;
-mod owner;
 mod request;
 mod retry;
 mod rounds;
 mod schedule;
 mod undo;
-mod validity;
 mod withdrawal;
 
 pub(crate) use acknowledge::acknowledge;
 pub(crate) use acquire::{Attempted, Patience, Wanted, acquire};
 pub(crate) use claim::{Claim, Phase, Terms};
-pub use clock::{Clock, Moment};
-pub use fence::{Fence, FenceStrength};
 pub(crate) use held::guard;
 pub use held::{Detached, Lease, LeaseLost};
 pub(crate) use keeper::Keeper;
-pub(crate) use owner::new_client;
-pub use owner::{MAX_OWNER_BYTES, Owner};
-pub use request::{DEFAULT_TTL, MAX_NOTE_BYTES, MAX_TTL, MIN_TTL};
+pub use request::MAX_NOTE_BYTES;
 pub(crate) use request::{Request, note_option, request_options};
 pub use retry::RetryPolicy;
 pub(crate) use undo::Undo;
-pub use validity::Drift;
+pub(crate) use windlass_core::new_client;
+pub use windlass_core::{
+    Clock, DEFAULT_TTL, Drift, Fence, FenceStrength, MAX_OWNER_BYTES, MAX_TTL, MIN_TTL, Moment,
+    Owner,
+};

@@ -3,17 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Owner, RetryPolicy, Terms};
-use crate::backend::{ClaimStore, Kind, Replicas};
-use crate::error::{Error, Result};
-use crate::name::Name;
+use super::{DEFAULT_TTL, MAX_TTL, MIN_TTL, Owner, RetryPolicy, Terms};
+use windlass_core::error::{Error, Result};
+use windlass_core::name::Name;
+use windlass_core::store::{ClaimStore, Kind, Replicas};
 
-/// The ttl of a claim unless told otherwise.
-pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
-/// The shortest ttl.
-pub const MIN_TTL: Duration = Duration::from_millis(10);
-/// The longest ttl.
-pub const MAX_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// The longest note, in bytes.
 pub const MAX_NOTE_BYTES: usize = 1024;
 
@@ -128,7 +122,7 @@ macro_rules! request_options {
         /// The grant counts only when `count` replicas have acknowledged it within `timeout`; otherwise
         /// it is undone, and acquiring fails. See [`Options::replicas`](crate::Options::replicas).
         pub fn replicas(mut self, count: u32, timeout: std::time::Duration) -> Self {
-            self.request.replicas = Some(Box::new($crate::backend::Replicas {
+            self.request.replicas = Some(Box::new($crate::Replicas {
                 count,
                 timeout,
                 on_disk: false,

@@ -10,8 +10,8 @@ use super::claim::State;
 use super::keeper::{Keeper, Table};
 use super::schedule::{batching_grid, retry_pause, round_down};
 use super::{Claim, Clock, Fence, Moment, Phase};
-use crate::backend::{Renewal, Renewed, WakeUps};
-use crate::error::{Error, ErrorKind, Result};
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::store::{Renewal, Renewed, WakeUps};
 
 /// The most renewals in one call of the store.
 const BATCH: usize = 1024;

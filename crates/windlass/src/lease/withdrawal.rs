@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Claim, Keeper};
-use crate::backend::{Pending, Released};
-use crate::error::{Error, ErrorKind, Result};
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::store::{Pending, Released};
 
 impl Keeper {
     /// Gives up a claim in the background, whatever became of it, until the store has confirmed

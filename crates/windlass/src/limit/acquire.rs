@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::ask::Answer;
-use super::decision::Decision;
 use super::limiter::{Limiter, check_units};
 use super::reservation::{Reservation, Reserve, delay};
-use crate::backend::rules::limit::{LONGEST_MICROS, Rule, Want};
-use crate::error::{Error, Result};
+use windlass_core::decision::Decision;
+use windlass_core::error::{Error, Result};
+use windlass_core::rules::limit::{LONGEST_MICROS, Rule, Want};
 
 /// As long as it takes.
 const FOR_EVER: Duration = Duration::from_micros(LONGEST_MICROS);
@@ -80,7 +80,7 @@ pub(super) async fn reserve(
     let (delay, after) = match answer {
         Answer::Decided(verdict, basis) => {
             let delay = delay(rules, &verdict.states, verdict.now);
-            let theirs = basis == super::Basis::Store;
+            let theirs = basis == windlass_core::decision::Basis::Store;
             (delay, theirs.then_some(verdict.states))
         }
         Answer::Assumed { .. } => (0, None),

@@ -4,14 +4,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::breaker::{Advice, Breaker};
-use super::decision::{Basis, Decision};
 use super::limiter::Limiter;
-use crate::backend::limit::{LimitAsk, LimitStore, Verdict};
-use crate::backend::memory::World;
-use crate::backend::rules::limit::{Rule, Want};
-use crate::error::{Error, ErrorKind, Result};
 use crate::lease::Clock;
-use crate::name::Name;
+use windlass_core::decision::{Basis, Decision};
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::memory::World;
+use windlass_core::name::Name;
+use windlass_core::rules::limit::{Rule, Want};
+use windlass_core::store::limit::{LimitAsk, LimitStore, Verdict};
 
 /// What a limiter does if the store cannot be asked. Without it, the error is passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ask::{Answer, OnStoreError};
-use super::decision::{Basis, Decision};
 use super::quota::Quotas;
-use crate::backend::limit::{KeyName, LimitAsk, escaped};
-use crate::backend::rules::limit::{MOST_UNITS, Rule, Want};
 use crate::coordinator::Coordinator;
-use crate::error::{Error, Result};
 use crate::lease::Clock;
-use crate::name::Name;
+use windlass_core::decision::{Basis, Decision};
+use windlass_core::error::{Error, Result};
+use windlass_core::name::Name;
+use windlass_core::rules::limit::{MOST_UNITS, Rule, Want};
+use windlass_core::store::limit::{KeyName, LimitAsk, escaped};
 
 /// The limit on one round trip for a limiter that knows what to do without an answer, unless told
 /// otherwise.

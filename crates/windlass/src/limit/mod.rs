@@ -3,7 +3,6 @@
 mod acquire;
 mod ask;
 mod breaker;
-mod decision;
 mod leased;
 mod limiter;
 mod quota;
@@ -12,7 +11,6 @@ mod survey;
 
 pub use ask::OnStoreError;
 pub(crate) use ask::Runtime;
-pub use decision::{Basis, Decision};
 pub use leased::{Leased, LeasedKey};
 pub use limiter::{DEFAULT_LIMITER_TIMEOUT, Limiter};
 pub use quota::{Algorithm, MAX_UNITS, Quota, Quotas};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::rules::limit::{MOST_UNITS, Rule, Unfit};
-use crate::error::{Error, Result};
+use windlass_core::error::{Error, Result};
+use windlass_core::rules::limit::{MOST_UNITS, Rule, Unfit};
 
 /// The largest number of units in a [`Quota`], or asked for at once.
 pub const MAX_UNITS: u64 = MOST_UNITS;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::decision::Decision;
 use super::limiter::Limiter;
-use crate::backend::rules::limit::{Rule, State, States, Want};
-use crate::error::Result;
 use crate::lease::Moment;
-use crate::name::Name;
+use windlass_core::decision::Decision;
+use windlass_core::error::Result;
+use windlass_core::name::Name;
+use windlass_core::rules::limit::{Rule, State, States, Want};
 
 /// What became of a wish to [reserve](Limiter::reserve).
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::quota::Algorithm;
-use crate::backend::limit::Search;
-use crate::backend::rules::limit::Seen;
 use crate::coordinator::Coordinator;
-use crate::error::Result;
+use windlass_core::error::Result;
+use windlass_core::rules::limit::Seen;
+use windlass_core::store::limit::Search;
 
 /// The limiters that are in use, as far as they were [asked for](Coordinator::survey_limiters).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,19 +1,16 @@
 //! Permissions: who may do what with what, in a few bits each.
 
-mod level;
 mod removal;
 mod scan;
-mod schema;
 mod space;
 
-pub use level::Level;
 pub use scan::{Holders, PermissionStats, Scan};
-pub use schema::{Scale, Schema};
 pub use space::PermissionSpace;
+pub use windlass_core::permissions::{Level, Scale, Schema};
 
 use crate::coordinator::Coordinator;
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::name::Name;
 
 /// How often others may change the schema while we extend it, before we give up.
 const TRIES: u32 = 20;

@@ -4,10 +4,10 @@
 //! schema. What is left is cleared away page by page, and its id is remembered until that is done.
 
 use super::{PermissionSpace, Permissions};
-use crate::backend::Cursor;
 use crate::coordinator::Coordinator;
-use crate::error::Result;
-use crate::name::Name;
+use windlass_core::error::Result;
+use windlass_core::name::Name;
+use windlass_core::store::Cursor;
 
 const REMOVE: &str = "remove the space";
 

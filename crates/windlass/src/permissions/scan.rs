@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use super::PermissionSpace;
-use super::space::level;
 use super::{Level, Schema};
-use crate::backend::{Cursor, Wanted};
-use crate::error::Result;
+use windlass_core::error::Result;
+use windlass_core::store::{Cursor, Wanted};
 
 /// A walk through the subjects of a space, page by page. Between pages the store is free for others.
 #[derive(Debug)]
@@ -105,7 +104,7 @@ impl Scan {
         let has = |(subject, values): (String, Vec<u64>)| -> Option<(String, Level)> {
             let value = *values.first()?;
             let holds = schema.allows(value, needs);
-            holds.then(|| (subject, level(&schema, value)))
+            holds.then(|| (subject, schema.level(value)))
         };
         Ok(Some(Holders {
             holders: subjects.into_iter().zip(values).filter_map(has).collect(),

@@ -3,10 +3,10 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{Level, Scale, Scan, Schema};
-use crate::backend::{Change, Field, PermissionStore, Wanted};
 use crate::coordinator::Coordinator;
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::{MAX_NAME_BYTES, Name};
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::name::{MAX_NAME_BYTES, Name};
+use windlass_core::store::{Change, Field, PermissionStore, Wanted};
 
 /// Subjects in one question to the store.
 const BATCH: usize = 4_096;
@@ -131,9 +131,9 @@ impl PermissionSpace {
         let had = chosen
             .iter()
             .zip(before)
-            .map(|(flag, had)| had.value << flag);
+            .map(|(flag, had)| had.value() << flag);
         let value = had.fold(0, |all, flag| all | flag);
-        Ok(level(&schema, value))
+        Ok(schema.level(value))
     }
 
     async fn write(
@@ -171,7 +171,7 @@ impl PermissionSpace {
             if batch.is_empty() {
                 return Ok(answers
                     .into_iter()
-                    .map(|value| level(schema, value))
+                    .map(|value| schema.level(value))
                     .collect());
             }
             let answer = self
@@ -203,7 +203,7 @@ impl PermissionSpace {
         let (schema, values) = self.values(operation, &wanted).await?;
         Ok(values
             .into_iter()
-            .map(|value| level(&schema, value))
+            .map(|value| schema.level(value))
             .collect())
     }
 
@@ -414,13 +414,6 @@ impl PermissionSpace {
         level: &str,
     ) -> Result<(Field, u64)> {
         self.resolve("look for holders", schema, resource, level)
-    }
-}
-
-pub(super) fn level(schema: &Schema, value: u64) -> Level {
-    Level {
-        value,
-        name: schema.name(value),
     }
 }
 

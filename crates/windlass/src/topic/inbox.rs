@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::backend::Hears;
+use windlass_core::store::Hears;
 
 /// What becomes of messages for which there is no room. Either way, the subscription says how many are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,10 +12,10 @@ use serde::de::DeserializeOwned;
 pub use inbox::Overflow;
 pub use subscription::{Event, Subscription};
 
-use crate::backend::TopicStore;
 use crate::coordinator::Coordinator;
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::name::Name;
+use windlass_core::store::TopicStore;
 
 /// The longest message, in bytes, once it is JSON.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;

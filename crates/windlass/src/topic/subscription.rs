@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use super::inbox::{Inbox, Item};
-use crate::backend::{Listening, TopicStore};
 use crate::coordinator::Coordinator;
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::name::Name;
+use windlass_core::store::{Listening, TopicStore};
 
 /// A connection may be dead without anybody knowing: so it is tried this often.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);

@@ -8,12 +8,13 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::purse::{Here, Last, Purse};
 use super::{Inner, Leased, Lent, Out, SHORTEST_LOAN};
-use crate::backend::limit::Verdict;
-use crate::backend::rules::limit::{Rule, Want};
-use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Clock, Moment};
+use crate::limit::Limiter;
 use crate::limit::ask::Answer;
-use crate::limit::{Basis, Decision, Limiter};
+use windlass_core::decision::{Basis, Decision};
+use windlass_core::error::{Error, ErrorKind, Result};
+use windlass_core::rules::limit::{Rule, Want};
+use windlass_core::store::limit::Verdict;
 
 /// For how long a loan should last: ten calls of the store a second.
 const HORIZON: Duration = Duration::from_millis(100);
@@ -122,7 +123,7 @@ async fn refill(
     last.units = verdict.granted.unwrap_or(units);
     let received = clock.now();
     let after = |micros: u64| received + Duration::from_micros(micros);
-    let seen = crate::backend::rules::limit::standing(rules, &verdict.states, verdict.now, units);
+    let seen = windlass_core::rules::limit::standing(rules, &verdict.states, verdict.now, units);
     purse.resets_at(after(seen.reset_after.unwrap_or(0)));
     // Not again before a whole loan is there: or else each call would bring less than the last one.
     let wait = lend_after(rules, &verdict, wanted);
@@ -161,7 +162,7 @@ fn size(rules: &[Rule], units: u64, asked: u64, since: Option<Duration>, last: u
         .fold(HORIZON, Duration::min);
     let comes_in = |rule: &Rule| match rule {
         Rule::Bucket(b) => {
-            let time = crate::backend::rules::limit::Span::whole(horizon.as_micros() as u64);
+            let time = windlass_core::rules::limit::Span::whole(horizon.as_micros() as u64);
             b.units_in(time)
         }
         Rule::Allowance { burst } => burst / 16,

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use self::purse::{Here, Purse};
-use super::decision::{Basis, Decision};
 use super::limiter::{Limiter, check_units};
-use crate::backend::rules::limit::{Rule, Standing};
-use crate::error::Result;
 use crate::lease::Moment;
+use windlass_core::decision::{Basis, Decision};
+use windlass_core::error::Result;
+use windlass_core::rules::limit::{Rule, Standing};
 
 /// A bucket that lends for less than this lends nothing that would still be good when it arrives: the
 /// store decides each call then.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::Error;
 use crate::lease::Moment;
+use windlass_core::error::Error;
 
 /// Units that the store has lent, and until when they may be used.
 ///
@@ -13,7 +13,7 @@ use crate::lease::Moment;
 /// are there, or to an earlier loan, which ended sooner.
 #[derive(Debug)]
 pub(super) struct Purse {
-    pub(super) name: crate::name::Name,
+    pub(super) name: windlass_core::name::Name,
     units: AtomicU64,
     good_until: AtomicU64,
     /// There is no use in asking the store before.
@@ -49,7 +49,7 @@ pub(super) enum Here {
 }
 
 impl Purse {
-    pub(super) fn new(name: crate::name::Name) -> Purse {
+    pub(super) fn new(name: windlass_core::name::Name) -> Purse {
         Purse {
             name,
             units: AtomicU64::new(0),
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn units_are_taken_once_and_in_time() {
-        let purse = Purse::new(crate::name::Name::checked("x"));
+        let purse = Purse::new(windlass_core::name::Name::checked("x"));
         let at = Moment::from_nanos;
         assert_eq!(purse.take(1, at(5)), Here::Ask);
         purse.fill(3, at(10));
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn threads_never_take_more_than_there_is() {
-        let purse = Purse::new(crate::name::Name::checked("x"));
+        let purse = Purse::new(windlass_core::name::Name::checked("x"));
         purse.fill(100_000, at_the_end());
         let taken: u64 = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)

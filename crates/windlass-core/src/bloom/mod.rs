@@ -1,0 +1,7 @@
+//! Bloom filter parameters and item digests, as every store uses them.
+
+mod digest;
+mod plan;
+
+pub use digest::{Digest, Shape};
+pub use plan::{Kind, MOST_GENERATIONS, MOST_HASHES, MOST_SLICES, Plan};

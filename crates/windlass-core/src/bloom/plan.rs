@@ -1,0 +1,335 @@
+//! What a filter was made with: its sizes, and how it grows old.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::digest::Shape;
+use crate::error::{Error, Result};
+
+/// A shard is at most 16 MiB: a string of Redis may have 512 MiB, but allocating that much stalls
+/// the server for a tenth of a second.
+const LARGEST_SHARD: u64 = 1 << 27;
+/// 8 GiB.
+const LARGEST: u64 = 1 << 36;
+/// More generations would only ask more questions for each item.
+pub const MOST_GENERATIONS: u64 = 16;
+/// Bits that stand for one item, at most: fewer than the probe that chooses the shard.
+pub const MOST_HASHES: u32 = 64;
+pub const MOST_SLICES: u32 = 64;
+
+/// The parameters of a filter, as they are stored beside it and compared by everybody who uses it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// How the filter grows old.
+    pub kind: Kind,
+    /// How many items it is made for.
+    pub capacity: u64,
+    /// The part of new items that are taken for known ones, once `capacity` items are in.
+    pub error_rate: f64,
+    /// The size of the first generation.
+    pub shape: Shape,
+}
+
+/// How a filter grows old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// It stays as it is; past its capacity, its errors grow.
+    Fixed,
+    /// A generation that is full is followed by one of twice its capacity and half its errors.
+    Growing,
+    /// It forgets what was not inserted for `window`.
+    Rotating {
+        /// How long an item is remembered, at least.
+        window: Duration,
+        /// In how many pieces it is forgotten.
+        slices: u32,
+    },
+}
+
+impl Plan {
+    /// The plan for that many items and that error rate.
+    pub fn sized(kind: Kind, capacity: u64, error_rate: f64) -> Result<Plan> {
+        if capacity == 0 {
+            return Err(invalid("the capacity is 0").with_hint("how many items are expected?"));
+        }
+        if !(error_rate > 0.0 && error_rate <= 0.5) {
+            return Err(invalid(format!("the error rate is {error_rate}"))
+                .with_hint("give a number above 0 and up to 0.5, such as 0.01"));
+        }
+        check_kind(kind)?;
+        let mut plan = Plan {
+            kind,
+            capacity,
+            error_rate,
+            shape: Shape {
+                bits: 1,
+                shards: 1,
+                hashes: 1,
+            },
+        };
+        plan.shape = plan.shape_for(0)?;
+        Ok(plan)
+    }
+
+    /// The plan of a filter whose size is given by hand.
+    pub fn by_hand(kind: Kind, bits: u64, hashes: u32) -> Result<Plan> {
+        if kind != Kind::Fixed {
+            return Err(
+                invalid("bits and hashes by hand are for a filter that stays as it is")
+                    .with_hint("give a capacity and an error rate"),
+            );
+        }
+        if bits == 0 || bits > LARGEST {
+            return Err(invalid(format!("{bits} bits"))
+                .with_hint(format!("a filter has from 1 to {LARGEST} bits")));
+        }
+        if hashes == 0 || hashes > MOST_HASHES {
+            return Err(invalid(format!("{hashes} hashes"))
+                .with_hint(format!("an item has from 1 to {MOST_HASHES} bits")));
+        }
+        // Half full is where a filter says the most for its size.
+        let capacity = bits as f64 * std::f64::consts::LN_2 / f64::from(hashes);
+        Ok(Plan {
+            kind,
+            capacity: (capacity as u64).max(1),
+            error_rate: 0.5f64.powi(hashes as i32),
+            shape: cut(bits, hashes),
+        })
+    }
+
+    /// The size of generation `n`. Checked when the plan was made, or read.
+    pub fn shape(&self, n: u64) -> Shape {
+        match self.kind {
+            Kind::Growing if n > 0 => self.shape_for(n).unwrap_or(self.shape),
+            _ => self.shape,
+        }
+    }
+
+    /// How many items generation `n` takes before the next one begins.
+    pub fn capacity_of(&self, n: u64) -> u64 {
+        match self.kind {
+            Kind::Growing => self.capacity.saturating_mul(1 << n.min(MOST_GENERATIONS)),
+            Kind::Fixed => self.capacity,
+            Kind::Rotating { slices, .. } => self.capacity.div_ceil(u64::from(slices.max(2) - 1)),
+        }
+    }
+
+    /// Whether a generation may follow generation `n`. The last one takes all that comes.
+    pub fn has_next(&self, n: u64) -> bool {
+        self.kind == Kind::Growing && n + 1 < MOST_GENERATIONS && self.shape_for(n + 1).is_ok()
+    }
+
+    fn shape_for(&self, n: u64) -> Result<Shape> {
+        let capacity = self.capacity_of(n) as f64;
+        let error = match self.kind {
+            Kind::Fixed => self.error_rate,
+            // Halves of halves: all generations together stay below the rate that was asked for.
+            Kind::Growing => self.error_rate / 2f64.powi(n as i32 + 1),
+            Kind::Rotating { slices, .. } => self.error_rate / f64::from(slices),
+        };
+        let ln2 = std::f64::consts::LN_2;
+        let bits = (-capacity * error.ln() / (ln2 * ln2)).ceil();
+        if bits > LARGEST as f64 {
+            return Err(invalid(format!(
+                "the filter would have {bits:.0} bits; the limit is {LARGEST}"
+            ))
+            .with_hint("a smaller capacity, or a higher error rate"));
+        }
+        let hashes = (bits / capacity * ln2)
+            .round()
+            .clamp(1.0, f64::from(MOST_HASHES));
+        Ok(cut(bits as u64, hashes as u32))
+    }
+
+    /// How long a slice of a rotating filter takes what is inserted.
+    pub fn period(&self) -> Option<Duration> {
+        match self.kind {
+            Kind::Rotating { window, slices } => {
+                let millis = (window.as_millis() as u64).div_ceil(u64::from(slices - 1));
+                Some(Duration::from_millis(millis.max(1)))
+            }
+            _ => None,
+        }
+    }
+
+    /// A number for the plan: filters of other plans are kept elsewhere and cannot be mixed up. Never 0.
+    pub fn fingerprint(&self) -> u64 {
+        xxh3_64(self.to_string().as_bytes()) | 1
+    }
+}
+
+fn check_kind(kind: Kind) -> Result<()> {
+    let Kind::Rotating { window, slices } = kind else {
+        return Ok(());
+    };
+    let longest = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    if window < Duration::from_millis(1) || window > longest {
+        return Err(invalid(format!("the window is {window:?}"))
+            .with_hint("give a window from 1 ms to 100 years"));
+    }
+    if !(2..=MOST_SLICES).contains(&slices) {
+        return Err(invalid(format!("{slices} slices")).with_hint(format!(
+            "a rotating filter has from 2 to {MOST_SLICES} slices"
+        )));
+    }
+    Ok(())
+}
+
+fn cut(bits: u64, hashes: u32) -> Shape {
+    let shards = bits.div_ceil(LARGEST_SHARD).max(1);
+    Shape {
+        bits: bits.div_ceil(shards).max(1),
+        shards,
+        hashes,
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::invalid("create the filter", message)
+}
+
+/// As it is stored: `windlass-bloom-1 fixed capacity=… error_rate=… bits=… shards=… hashes=…`, where `bits`
+/// are those of one shard.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Fixed => "fixed",
+            Kind::Growing => "growing",
+            Kind::Rotating { .. } => "rotating",
+        };
+        let (capacity, error, shape) = (self.capacity, self.error_rate, &self.shape);
+        write!(
+            f,
+            "{MAGIC} {kind} capacity={capacity} error_rate={error} bits={} shards={} hashes={}",
+            shape.bits, shape.shards, shape.hashes
+        )?;
+        if let Kind::Rotating { window, slices } = self.kind {
+            write!(f, " window_ms={} slices={slices}", window.as_millis())?;
+        }
+        Ok(())
+    }
+}
+
+const MAGIC: &str = "windlass-bloom-1";
+
+impl FromStr for Plan {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Plan, ()> {
+        let mut words = text.split(' ');
+        let mut word = || words.next().ok_or(());
+        if word()? != MAGIC {
+            return Err(());
+        }
+        let kind = word()?.to_owned();
+        let mut field = |name: &str| {
+            let value = word()?.strip_prefix(name).ok_or(())?;
+            value.strip_prefix('=').ok_or(())
+        };
+        let number = |text: &str| text.parse::<u64>().map_err(drop);
+        let capacity = number(field("capacity")?)?;
+        let error_rate = field("error_rate")?.parse().map_err(drop)?;
+        let shape = Shape {
+            bits: number(field("bits")?)?,
+            shards: number(field("shards")?)?,
+            hashes: number(field("hashes")?)? as u32,
+        };
+        let kind = match kind.as_str() {
+            "fixed" => Kind::Fixed,
+            "growing" => Kind::Growing,
+            "rotating" => Kind::Rotating {
+                window: Duration::from_millis(number(field("window_ms")?)?),
+                slices: number(field("slices")?)? as u32,
+            },
+            _ => return Err(()),
+        };
+        let sound = (1..=LARGEST_SHARD).contains(&shape.bits)
+            && (1..=LARGEST / LARGEST_SHARD).contains(&shape.shards)
+            && (1..=MOST_HASHES).contains(&shape.hashes)
+            && capacity > 0
+            && check_kind(kind).is_ok();
+        sound
+            .then_some(Plan {
+                kind,
+                capacity,
+                error_rate,
+                shape,
+            })
+            .ok_or(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bits_an_item(plan: &Plan) -> f64 {
+        plan.shape.total_bits() as f64 / plan.capacity as f64
+    }
+
+    #[test]
+    fn sizes_are_those_of_theory() {
+        for (error, theory, hashes) in [(0.01, 9.585, 7), (0.001, 14.378, 10), (0.25, 2.885, 2)] {
+            let plan = Plan::sized(Kind::Fixed, 1_000_000, error).unwrap();
+            let found = bits_an_item(&plan);
+            assert!((found / theory - 1.0).abs() < 0.001, "{error}: {found}");
+            assert_eq!(plan.shape.hashes, hashes);
+            let filled = 1.0 - (-f64::from(hashes) / found).exp();
+            let expected = filled.powi(hashes as i32);
+            assert!((expected / error - 1.0).abs() < 0.03, "{error}: {expected}");
+        }
+    }
+
+    #[test]
+    fn large_filters_are_cut_into_shards_of_16_mib() {
+        let plan = Plan::sized(Kind::Fixed, 500_000_000, 0.01).unwrap();
+        assert!(plan.shape.bytes() > 512 << 20);
+        assert_eq!(plan.shape.shards, 36);
+        assert!(plan.shape.bits <= LARGEST_SHARD);
+        assert!((bits_an_item(&plan) / 9.585 - 1.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn what_is_stored_can_be_read_back() {
+        let window = Duration::from_secs(3600);
+        let rotating = Kind::Rotating { window, slices: 4 };
+        for kind in [Kind::Fixed, Kind::Growing, rotating] {
+            for error in [0.5, 0.01, 1e-9, 0.1 + 0.2 - 0.25] {
+                let plan = Plan::sized(kind, 12_345, error).unwrap();
+                assert_eq!(plan.to_string().parse(), Ok(plan));
+                assert_eq!(plan.shape(0), plan.shape);
+            }
+        }
+        let plan = Plan::by_hand(Kind::Fixed, 65_536, 14).unwrap();
+        assert_eq!(plan.to_string().parse(), Ok(plan));
+        let text = plan.to_string();
+        for broken in ["", "x", &text[1..], &text.replace("bits=65536", "bits=0")] {
+            assert_eq!(broken.parse::<Plan>(), Err(()), "{broken}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused() {
+        for (capacity, error) in [(0, 0.1), (1, 0.0), (1, 0.51), (1, f64::NAN), (1, -1.0)] {
+            assert!(Plan::sized(Kind::Fixed, capacity, error).is_err());
+        }
+        assert!(Plan::sized(Kind::Fixed, u64::MAX, 0.01).is_err());
+        for (bits, hashes) in [(0, 1), (1, 0), (1, 65), (u64::MAX, 1)] {
+            assert!(Plan::by_hand(Kind::Fixed, bits, hashes).is_err());
+        }
+        let rotating = |window, slices| Kind::Rotating { window, slices };
+        for kind in [
+            rotating(Duration::ZERO, 2),
+            rotating(Duration::MAX, 2),
+            rotating(Duration::from_secs(1), 1),
+            rotating(Duration::from_secs(1), 1000),
+        ] {
+            assert!(Plan::sized(kind, 10, 0.1).is_err(), "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Bloom filters in memory.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::future::ready;
+use std::time::Duration;
+
+use super::World;
+use crate::bloom::{Digest, Plan};
+use crate::name::Name;
+use crate::rules::bloom::{self as rules, Cells, Progress};
+use crate::store::{BloomStore, Filled, Pending};
+
+/// Bits of a page. Pages are made when a bit in them is set, so that a large filter costs what it holds.
+const PAGE: u64 = 1 << 16;
+
+/// One filter.
+pub(super) struct Filter {
+    plan: Plan,
+    progress: Progress,
+    pages: Pages,
+    /// The oldest generation that was alive when last looked.
+    oldest: u64,
+}
+
+#[derive(Default)]
+struct Pages(HashMap<(u64, u64), Box<[u64]>>);
+
+impl Cells for Pages {
+    type Error = Infallible;
+
+    fn get(&mut self, generation: u64, position: u64) -> Result<bool, Infallible> {
+        let page = self.0.get(&(generation, position / PAGE));
+        let word = page.map_or(0, |page| page[(position % PAGE / 64) as usize]);
+        Ok(word & (1 << (position % 64)) != 0)
+    }
+
+    fn set(&mut self, generation: u64, position: u64) -> Result<(), Infallible> {
+        let page = self.0.entry((generation, position / PAGE));
+        let page = page.or_insert_with(|| vec![0; (PAGE / 64) as usize].into());
+        page[(position % PAGE / 64) as usize] |= 1 << (position % 64);
+        Ok(())
+    }
+}
+
+impl Filter {
+    /// Drops the pages of slices that are over.
+    fn forget(&mut self, now: Duration) {
+        let oldest = *rules::living(&self.plan, self.progress, now).start();
+        if oldest > self.oldest {
+            self.pages
+                .0
+                .retain(|(generation, _), _| *generation >= oldest);
+            self.oldest = oldest;
+        }
+    }
+}
+
+impl World {
+    /// The time that windows are measured in.
+    pub(super) fn age(&self) -> Duration {
+        Duration::from_nanos(self.clock.now().as_nanos())
+    }
+
+    fn with_filter<T>(
+        &self,
+        name: &Name,
+        plan: &Plan,
+        act: impl FnOnce(&mut Filter, Duration) -> T,
+    ) -> Pending<'static, Option<T>>
+    where
+        T: Send + 'static,
+    {
+        let mut shard = self.blooms.of(name);
+        let filter = shard.map.get_mut(name).filter(|f| f.plan == *plan);
+        let answer = filter.map(|filter| {
+            let now = self.age();
+            filter.forget(now);
+            act(filter, now)
+        });
+        Box::pin(ready(Ok(answer)))
+    }
+}
+
+impl BloomStore for World {
+    fn create(&self, name: Name, plan: Plan) -> Pending<'_, Plan> {
+        let mut shard = self.blooms.of(&name);
+        let filter = shard.map.entry(name).or_insert_with(|| Filter {
+            plan,
+            progress: Progress::default(),
+            pages: Pages::default(),
+            oldest: 0,
+        });
+        Box::pin(ready(Ok(filter.plan)))
+    }
+
+    fn open(&self, name: Name) -> Pending<'_, Option<Plan>> {
+        let plan = self.blooms.of(&name).map.get(&name).map(|f| f.plan);
+        Box::pin(ready(Ok(plan)))
+    }
+
+    fn insert(&self, name: Name, plan: Plan, items: Vec<Digest>) -> Pending<'_, Option<Vec<bool>>> {
+        self.with_filter(&name, &plan, |filter, now| {
+            let insert = |item: Digest| {
+                let (pages, progress) = (&mut filter.pages, &mut filter.progress);
+                let Ok(new) = rules::insert(pages, &plan, progress, now, item);
+                new
+            };
+            items.into_iter().map(insert).collect()
+        })
+    }
+
+    fn contains(
+        &self,
+        name: Name,
+        plan: Plan,
+        items: Vec<Digest>,
+    ) -> Pending<'_, Option<Vec<bool>>> {
+        self.with_filter(&name, &plan, |filter, now| {
+            let contains = |item: Digest| {
+                let Ok(known) =
+                    rules::contains(&mut filter.pages, &plan, filter.progress, now, item);
+                known
+            };
+            items.into_iter().map(contains).collect()
+        })
+    }
+
+    fn survey(&self, name: Name, plan: Plan) -> Pending<'_, Option<Vec<Filled>>> {
+        self.with_filter(&name, &plan, |filter, now| {
+            let set = |generation| {
+                let pages = filter.pages.0.iter().filter(|(at, _)| at.0 == generation);
+                let words = pages.flat_map(|(_, page)| page.iter());
+                words.map(|word| u64::from(word.count_ones())).sum()
+            };
+            rules::living(&plan, filter.progress, now)
+                .map(|generation| Filled {
+                    shape: plan.shape(generation),
+                    set: set(generation),
+                })
+                .collect()
+        })
+    }
+
+    fn union(&self, into: Name, from: Name, plan: Plan) -> Pending<'_, Option<()>> {
+        // One shard at a time: two might be the same one.
+        let copy: Option<Vec<_>> = {
+            let shard = self.blooms.of(&from);
+            let filter = shard.map.get(&from).filter(|f| f.plan == plan);
+            let pages = filter.map(|f| f.pages.0.iter().map(|(at, page)| (*at, page.clone())));
+            pages.map(Iterator::collect)
+        };
+        let Some(copy) = copy else {
+            return Box::pin(ready(Ok(None)));
+        };
+        self.with_filter(&into, &plan, |filter, _| {
+            for (at, words) in copy {
+                match filter.pages.0.entry(at) {
+                    std::collections::hash_map::Entry::Vacant(free) => {
+                        free.insert(words);
+                    }
+                    std::collections::hash_map::Entry::Occupied(mut page) => {
+                        page.get_mut()
+                            .iter_mut()
+                            .zip(&words)
+                            .for_each(|(a, b)| *a |= b);
+                    }
+                }
+            }
+        })
+    }
+
+    fn remove(&self, name: Name, plan: Plan) -> Pending<'_, bool> {
+        let mut shard = self.blooms.of(&name);
+        let there = shard.map.get(&name).is_some_and(|f| f.plan == plan);
+        if there {
+            shard.map.remove(&name);
+        }
+        Box::pin(ready(Ok(there)))
+    }
+}

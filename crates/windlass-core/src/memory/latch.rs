@@ -1,0 +1,76 @@
+//! Latches in memory.
+
+use std::future::ready;
+
+use super::World;
+use crate::name::Name;
+use crate::rules::latch::{self as rules, Change, Latch};
+use crate::store::{Channel, CountedDown, LatchState, LatchStore, LatchTerms, Pending, Reset};
+
+impl World {
+    fn decide_latch<T>(
+        &self,
+        terms: &LatchTerms,
+        operation: Option<u128>,
+        decision: impl FnOnce(Option<&LatchState>, bool) -> (T, Change),
+    ) -> T {
+        let (outcome, change) = {
+            let mut shard = self.latches.of(&terms.name);
+            let now = self.clock.now();
+            shard.sweep(|latch| latch.until <= now);
+            let latch = shard.map.get(&terms.name).filter(|l| l.until > now);
+            let known = latch
+                .zip(operation)
+                .is_some_and(|(l, o)| l.counted.contains(&o));
+            let (outcome, change) = decision(latch.map(|l| &l.state), known);
+            let until = now + terms.keep;
+            match change.clone() {
+                Change::None => {}
+                Change::Begin(state) => {
+                    let counted = Default::default();
+                    let begun = Latch {
+                        state,
+                        counted,
+                        until,
+                    };
+                    shard.map.insert(terms.name.clone(), begun);
+                }
+                Change::Count(state) => {
+                    if let Some(latch) = shard.map.get_mut(&terms.name) {
+                        latch.state = state;
+                        latch.until = until;
+                        latch.counted.extend(operation);
+                    }
+                }
+            }
+            (outcome, change)
+        };
+        if change.is_news() {
+            let (kind, name) = (crate::store::latch::CHANNEL, terms.name.clone());
+            self.announce(&Channel { kind, name }, b"");
+        }
+        outcome
+    }
+}
+
+impl LatchStore for World {
+    fn reset(&self, terms: LatchTerms, count: u32) -> Pending<'_, Reset> {
+        let outcome =
+            self.decide_latch(&terms, None, |latch, _| rules::reset(latch, &terms, count));
+        Box::pin(ready(Ok(outcome)))
+    }
+
+    fn count_down(&self, terms: LatchTerms, by: u32, operation: u128) -> Pending<'_, CountedDown> {
+        let outcome = self.decide_latch(&terms, Some(operation), |latch, known| {
+            rules::count_down(latch, &terms, by, known)
+        });
+        Box::pin(ready(Ok(outcome)))
+    }
+
+    fn look(&self, name: Name) -> Pending<'_, Option<LatchState>> {
+        let shard = self.latches.of(&name);
+        let now = self.clock.now();
+        let latch = shard.map.get(&name).filter(|l| l.until > now);
+        Box::pin(ready(Ok(latch.map(|l| l.state.clone()))))
+    }
+}

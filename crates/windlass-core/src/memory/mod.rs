@@ -1,0 +1,258 @@
+//! `memory:` — state in this process, on the shared rules.
+//!
+//! `memory:` alone is a world of its own for each connection; `memory:NAME` is shared by all who
+//! name it within the process.
+
+mod bloom;
+mod claims;
+mod counter;
+mod gate;
+mod latch;
+mod limit;
+mod news;
+mod once;
+pub(super) mod permissions;
+mod seen;
+mod topic;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::name::Name;
+use crate::store::notification::Listeners;
+use crate::store::{
+    Backend, Capabilities, ClaimStore, Finding, GateStore, Kind, LatchStore, NewsStore, Pending,
+    Severity, WakeAddress, WakeUps,
+};
+use crate::{Clock, Fence, FenceStrength};
+
+/// Enough that threads seldom meet, few enough to sweep.
+const SHARDS: usize = 64;
+
+/// One process's world.
+pub struct World {
+    clock: Clock,
+    address: String,
+    fence: AtomicU64,
+    /// Indexed by kind.
+    claims: [Shards<crate::rules::line::MemoryLine>; Kind::ALL.len()],
+    gates: Shards<crate::rules::gate::Seen>,
+    latches: Shards<crate::rules::latch::Latch>,
+    limits: limit::Limits,
+    listeners: Arc<Listeners>,
+    counters: Shards<crate::rules::counter::Tally>,
+    counter_ops: Shards<counter::Known>,
+    blooms: Shards<bloom::Filter>,
+    spaces: Shards<permissions::Space>,
+    seen: Shards<seen::Remembered>,
+    onces: Shards<once::Entry>,
+    clients: Mutex<HashMap<u64, Weak<dyn WakeUps>>>,
+}
+
+impl World {
+    /// A world of its own.
+    pub fn private(clock: Clock) -> Arc<World> {
+        World::new(clock, "memory:".to_owned())
+    }
+
+    /// The world of that name, made on first use; it ends with its last user.
+    pub fn shared(clock: Clock, name: &str) -> Arc<World> {
+        static WORLDS: LazyLock<Mutex<HashMap<String, Weak<World>>>> =
+            LazyLock::new(Mutex::default);
+        let mut worlds = guard(&WORLDS);
+        worlds.retain(|_, world| world.strong_count() > 0);
+        if let Some(world) = worlds.get(name).and_then(Weak::upgrade) {
+            return world;
+        }
+        let world = World::new(clock, format!("memory:{name}"));
+        worlds.insert(name.to_owned(), Arc::downgrade(&world));
+        world
+    }
+
+    fn new(clock: Clock, address: String) -> Arc<World> {
+        Arc::new(World {
+            clock,
+            address,
+            fence: AtomicU64::new(0),
+            claims: Kind::ALL.map(|_| Shards::new()),
+            gates: Shards::new(),
+            latches: Shards::new(),
+            limits: limit::Limits::new(),
+            listeners: Arc::default(),
+            counters: Shards::new(),
+            counter_ops: Shards::new(),
+            blooms: Shards::new(),
+            spaces: Shards::new(),
+            seen: Shards::new(),
+            onces: Shards::new(),
+            clients: Mutex::default(),
+        })
+    }
+
+    /// Where to send the wake-ups of a client.
+    pub fn introduce(&self, client: u64, wakeups: Weak<dyn WakeUps>) {
+        let mut clients = guard(&self.clients);
+        clients.retain(|_, c| c.strong_count() > 0);
+        clients.insert(client, wakeups);
+    }
+
+    fn next_fence(&self) -> Fence {
+        Fence::new(self.fence.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    fn wake(&self, wakes: &[(WakeAddress, Fence)]) {
+        for (to, fence) in wakes {
+            let client = guard(&self.clients).get(&to.client).and_then(Weak::upgrade);
+            if let Some(client) = client {
+                client.granted(to.claim, Some(*fence));
+            }
+        }
+    }
+}
+
+/// The `memory:` backend, as one coordinator sees it.
+#[derive(Debug)]
+pub struct Memory(pub Arc<World>);
+
+impl Backend for Memory {
+    fn address(&self) -> &str {
+        &self.0.address
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn claims(&self) -> Arc<dyn ClaimStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn gates(&self) -> Arc<dyn GateStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn counters(&self) -> Arc<dyn crate::store::counter::CounterStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn limits(&self) -> Arc<dyn crate::store::limit::LimitStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn latches(&self) -> Arc<dyn LatchStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn news(&self) -> Arc<dyn NewsStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn blooms(&self) -> Arc<dyn crate::store::BloomStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn permissions(&self) -> Arc<dyn crate::store::PermissionStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn seen(&self) -> Arc<dyn crate::store::SeenStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn onces(&self) -> Arc<dyn crate::store::OnceStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn topics(&self) -> Arc<dyn crate::store::TopicStore> {
+        Arc::clone(&self.0) as _
+    }
+
+    fn examine(&self) -> Pending<'_, Vec<Finding>> {
+        Box::pin(async {
+            Ok(vec![Finding::new(
+                Severity::Fine,
+                "reach",
+                "state lives in this process alone: other processes do not see these locks",
+            )])
+        })
+    }
+}
+
+pub const CAPABILITIES: Capabilities = Capabilities {
+    kind: "memory",
+    fences: FenceStrength::Linearizable,
+    reach: "tasks of one process",
+    durability: "locks end with the process",
+};
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "World({})", self.address)
+    }
+}
+
+/// A map cut in pieces, each behind a lock of its own.
+struct Shards<T> {
+    hasher: std::hash::RandomState,
+    shards: Box<[Mutex<Shard<T>>]>,
+}
+
+/// One piece, swept of dead entries whenever it has doubled since the last sweep: so that what is
+/// never released does not pile up.
+#[derive(Debug)]
+pub struct Shard<T> {
+    map: HashMap<Name, T>,
+    sweep_at: usize,
+}
+
+impl<T> Shards<T> {
+    fn new() -> Shards<T> {
+        let shard = || {
+            Mutex::new(Shard {
+                map: HashMap::new(),
+                sweep_at: 64,
+            })
+        };
+        Shards {
+            hasher: std::hash::RandomState::new(),
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+        }
+    }
+
+    fn of(&self, name: &Name) -> MutexGuard<'_, Shard<T>> {
+        guard(&self.shards[self.index(name)])
+    }
+
+    fn index(&self, name: &Name) -> usize {
+        self.hasher.hash_one(name) as usize % SHARDS
+    }
+
+    /// The pieces that several names are in, each once; always locked in the same order.
+    fn of_all(&self, names: &[&Name]) -> BTreeMap<usize, MutexGuard<'_, Shard<T>>> {
+        let indices: BTreeSet<usize> = names.iter().map(|name| self.index(name)).collect();
+        let locked = |index: usize| (index, guard(&self.shards[index]));
+        indices.into_iter().map(locked).collect()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = MutexGuard<'_, Shard<T>>> {
+        self.shards.iter().map(guard)
+    }
+}
+
+impl<T> Shard<T> {
+    fn sweep(&mut self, mut dead: impl FnMut(&T) -> bool) {
+        if self.map.len() >= self.sweep_at {
+            self.map.retain(|_, value| !dead(value));
+            self.sweep_at = (self.map.len() * 2).max(64);
+        }
+    }
+}
+
+/// A decision that panicked half-way is a bug; the next one still finds consistent maps, because
+/// each write is a single insertion or removal.
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

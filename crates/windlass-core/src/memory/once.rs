@@ -1,0 +1,76 @@
+//! What was done once, in memory.
+
+use std::future::ready;
+use std::time::Duration;
+
+use super::World;
+use crate::name::Name;
+use crate::rules::once as rules;
+use crate::store::{Kept, OnceStore, Pending, Record, Started};
+use crate::{Fence, Moment};
+
+/// A record, and how long it is kept.
+pub(super) struct Entry {
+    record: Record,
+    until: Moment,
+}
+
+impl World {
+    fn decide_once<T: Send + 'static>(
+        &self,
+        key: Name,
+        keep: Duration,
+        decision: impl FnOnce(Option<Record>) -> (T, Option<Record>),
+    ) -> Pending<'static, T> {
+        let mut shard = self.onces.of(&key);
+        let now = self.clock.now();
+        let known = shard.map.get(&key).filter(|entry| entry.until > now);
+        let (before, until) = match known {
+            Some(entry) => (Some(entry.record.clone()), entry.until),
+            None => (None, now),
+        };
+        let (answer, after) = decision(before.clone());
+        if after != before {
+            shard.sweep(|entry| entry.until <= now);
+            let until = if keep.is_zero() { until } else { now + keep };
+            match after {
+                Some(record) => drop(shard.map.insert(key, Entry { record, until })),
+                None => drop(shard.map.remove(&key)),
+            }
+        }
+        Box::pin(ready(Ok(answer)))
+    }
+}
+
+impl OnceStore for World {
+    fn look(&self, key: Name) -> Pending<'_, Option<Record>> {
+        self.decide_once(key, Duration::ZERO, |known| (known.clone(), known))
+    }
+
+    fn start(
+        &self,
+        key: Name,
+        fence: Fence,
+        payload: [u8; 32],
+        keep: Duration,
+    ) -> Pending<'_, Started> {
+        self.decide_once(key, keep, |known| rules::start(known, fence, payload))
+    }
+
+    fn finish(
+        &self,
+        key: Name,
+        fence: Fence,
+        result: Vec<u8>,
+        keep: Duration,
+    ) -> Pending<'_, Kept> {
+        self.decide_once(key, keep, |known| rules::finish(known, fence, result))
+    }
+
+    fn forget(&self, key: Name, fence: Option<Fence>) -> Pending<'_, bool> {
+        self.decide_once(key, Duration::ZERO, |known| {
+            let forget = rules::forget(known.as_ref(), fence);
+            (forget, known.filter(|_| !forget))
+        })
+    }
+}

@@ -1,0 +1,145 @@
+//! Permissions in memory.
+
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::World;
+use crate::name::Name;
+use crate::permissions::Schema;
+use crate::rules::permissions as rules;
+use crate::store::{Change, Cursor, Page, Pending, PermissionStore, Wanted, page};
+
+/// Subjects on a page of a scan.
+const PAGE: usize = 1_000;
+
+/// One space. It goes with all its subjects: in memory that takes no time.
+pub(super) struct Space {
+    schema: Schema,
+    subjects: BTreeMap<String, Vec<u8>>,
+}
+
+impl World {
+    /// Acts on the space, if whoever asks knows it by the id it has.
+    fn in_space<T: Send + 'static>(
+        &self,
+        space: &Name,
+        id: &str,
+        act: impl FnOnce(&mut BTreeMap<String, Vec<u8>>) -> T,
+    ) -> Pending<'static, Option<T>> {
+        let mut shard = self.spaces.of(space);
+        let known = shard.map.get_mut(space);
+        let open = known.filter(|space| rules::is_open(Some(&space.schema), id));
+        let answer = open.map(|space| act(&mut space.subjects));
+        Box::pin(ready(Ok(answer)))
+    }
+}
+
+impl PermissionStore for World {
+    fn schema(&self, space: Name) -> Pending<'_, Option<Schema>> {
+        let shard = self.spaces.of(&space);
+        let schema = shard.map.get(&space).map(|space| space.schema.clone());
+        Box::pin(ready(Ok(schema)))
+    }
+
+    fn define(&self, space: Name, before: Option<Schema>, schema: Schema) -> Pending<'_, bool> {
+        let mut shard = self.spaces.of(&space);
+        let known = shard.map.get_mut(&space);
+        let stored = known.as_ref().map(|space| &space.schema);
+        let may = rules::may_define(stored, before.as_ref(), false);
+        match known {
+            Some(space) if may => space.schema = schema,
+            None if may => {
+                let subjects = BTreeMap::new();
+                shard.map.insert(space, Space { schema, subjects });
+            }
+            _ => {}
+        }
+        Box::pin(ready(Ok(may)))
+    }
+
+    fn write(
+        &self,
+        space: Name,
+        id: String,
+        changes: Vec<Change>,
+    ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
+        self.in_space(&space, &id, |subjects| {
+            let write = |change: Change| {
+                let bits = subjects.entry(change.subject).or_default();
+                let fields = change.fields.into_iter();
+                fields
+                    .map(|(field, value)| rules::set(bits, field, value))
+                    .collect()
+            };
+            changes.into_iter().map(write).collect()
+        })
+    }
+
+    fn read(
+        &self,
+        space: Name,
+        schema: Arc<Schema>,
+        wanted: Vec<Wanted>,
+    ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
+        self.in_space(&space, &schema.id, |subjects| {
+            let read = |wanted: Wanted| {
+                let bits = subjects.get(&wanted.subject).map_or(&[][..], Vec::as_slice);
+                let fields = wanted.fields.into_iter();
+                fields.map(|field| rules::get(bits, field)).collect()
+            };
+            wanted.into_iter().map(read).collect()
+        })
+    }
+
+    fn clear(
+        &self,
+        space: Name,
+        id: String,
+        subjects: Vec<String>,
+    ) -> Pending<'_, Option<Vec<bool>>> {
+        self.in_space(&space, &id, |known| {
+            let clear = |subject: String| known.remove(&subject).is_some();
+            subjects.into_iter().map(clear).collect()
+        })
+    }
+
+    fn scan(&self, space: Name, id: String, cursor: Cursor) -> Pending<'_, Option<Page>> {
+        self.in_space(&space, &id, |known| {
+            let start = cursor.after.map_or(Bound::Unbounded, Bound::Excluded);
+            let rest = known.range((start, Bound::Unbounded));
+            let subjects: Vec<String> = rest.take(PAGE).map(|(s, _)| s.clone()).collect();
+            page(subjects, PAGE, known.len() as u64)
+        })
+    }
+
+    fn memory(&self, space: Name, id: String, subjects: Vec<String>) -> Pending<'_, Vec<u64>> {
+        let sizes = self.in_space(&space, &id, |known| {
+            let size = |subject: &String| {
+                let bits = known.get(subject)?;
+                Some((size_of::<(String, Vec<u8>)>() + subject.len() + bits.capacity()) as u64)
+            };
+            subjects.iter().filter_map(size).collect()
+        });
+        Box::pin(async { Ok(sizes.await?.unwrap_or_default()) })
+    }
+
+    fn remove(&self, space: Name, id: String) -> Pending<'_, bool> {
+        let mut shard = self.spaces.of(&space);
+        let stored = shard.map.get(&space).map(|space| &space.schema);
+        let there = rules::is_open(stored, &id);
+        if there {
+            shard.map.remove(&space);
+        }
+        Box::pin(ready(Ok(there)))
+    }
+
+    fn leftovers(&self, _space: Name) -> Pending<'_, Vec<String>> {
+        Box::pin(ready(Ok(Vec::new())))
+    }
+
+    fn sweep(&self, _space: Name, _id: String, _cursor: Cursor) -> Pending<'_, Option<Cursor>> {
+        Box::pin(ready(Ok(None)))
+    }
+}

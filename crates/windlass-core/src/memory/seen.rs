@@ -1,0 +1,62 @@
+//! What was seen, in memory.
+
+use std::collections::HashMap;
+use std::future::ready;
+use std::time::Duration;
+
+use super::World;
+use crate::name::Name;
+use crate::rules::seen as rules;
+use crate::seen::Member;
+use crate::store::{Pending, SeenStore};
+
+/// Items, and until when each is remembered; swept of the dead whenever it has doubled.
+#[derive(Default)]
+pub(super) struct Remembered {
+    items: HashMap<Member, Duration>,
+    sweep_at: usize,
+}
+
+impl SeenStore for World {
+    fn first(&self, name: Name, items: Vec<Member>, window: Duration) -> Pending<'_, Vec<bool>> {
+        let mut shard = self.seen.of(&name);
+        let now = self.age();
+        shard.sweep(|r| {
+            r.items
+                .values()
+                .all(|until| !rules::is_known(Some(*until), now))
+        });
+        let remembered = shard.map.entry(name).or_default();
+        let first = |item: Member| {
+            let known = remembered.items.get(&item).copied();
+            let (new, until) = rules::first(known, now, window);
+            remembered.items.insert(item, until);
+            new
+        };
+        let answers = items.into_iter().map(first).collect();
+        if remembered.items.len() >= remembered.sweep_at {
+            let alive = |_: &Member, until: &mut Duration| rules::is_known(Some(*until), now);
+            remembered.items.retain(alive);
+            remembered.sweep_at = (remembered.items.len() * 2).max(64);
+        }
+        Box::pin(ready(Ok(answers)))
+    }
+
+    fn contains(&self, name: Name, items: Vec<Member>) -> Pending<'_, Vec<bool>> {
+        let (shard, now) = (self.seen.of(&name), self.age());
+        let remembered = shard.map.get(&name);
+        let known = |item: &Member| {
+            let until = remembered.and_then(|r| r.items.get(item)).copied();
+            rules::is_known(until, now)
+        };
+        let answers = items.iter().map(known).collect();
+        Box::pin(ready(Ok(answers)))
+    }
+
+    fn forget(&self, name: Name, item: Member) -> Pending<'_, bool> {
+        let (mut shard, now) = (self.seen.of(&name), self.age());
+        let remembered = shard.map.get_mut(&name);
+        let until = remembered.and_then(|r| r.items.remove(&item));
+        Box::pin(ready(Ok(rules::is_known(until, now))))
+    }
+}

@@ -1,0 +1,56 @@
+//! What a gate admits.
+
+use crate::store::Admission;
+use crate::{Fence, Moment};
+
+/// What a gate remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The highest fence admitted.
+    pub highest: Fence,
+    /// When it may be forgotten.
+    pub until: Moment,
+}
+
+/// Decides on `fence`, and what to remember afterwards.
+pub fn admit(seen: Option<Seen>, now: Moment, fence: Fence, until: Moment) -> (Admission, Seen) {
+    match seen {
+        Some(seen) if seen.until > now && seen.highest > fence => (
+            Admission::Stale {
+                highest: seen.highest,
+            },
+            seen,
+        ),
+        _ => (
+            Admission::Admitted,
+            Seen {
+                highest: fence,
+                until,
+            },
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_lower_fences_only() {
+        let now = Moment::from_nanos(10);
+        let until = Moment::from_nanos(100);
+        let (a, seen) = admit(None, now, Fence::new(5), until);
+        assert!(a.is_admitted());
+        let (a, seen) = admit(Some(seen), now, Fence::new(5), until);
+        assert!(a.is_admitted(), "the same holder writes again");
+        let (a, seen) = admit(Some(seen), now, Fence::new(4), until);
+        assert_eq!(
+            a,
+            Admission::Stale {
+                highest: Fence::new(5)
+            }
+        );
+        let (a, _) = admit(Some(seen), now, Fence::new(6), until);
+        assert!(a.is_admitted());
+    }
+}

@@ -1,0 +1,180 @@
+//! Counters in a file.
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::File;
+use super::worker::Scope;
+use windlass_core::error::Result;
+use windlass_core::name::Name;
+use windlass_core::rules::counter::{self as rules, Sum, Tally};
+use windlass_core::rules::operation::{Done, OtherAmount};
+use windlass_core::store::Pending;
+use windlass_core::store::counter::{
+    Counted, CounterAsk, CounterStore, Operation, other_amount, other_kind,
+};
+
+/// `counters`: the state of each counter, as text. `counter_ops`: what was done once. Times are in
+/// microseconds of the boot clock; what never ends has none.
+pub(super) const TABLE: &str = "
+    CREATE TABLE counters (
+        name    TEXT PRIMARY KEY,
+        state   TEXT NOT NULL,
+        ends    INTEGER,
+        written INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE counter_ops (
+        name   TEXT NOT NULL,
+        id     TEXT NOT NULL,
+        amount INTEGER NOT NULL,
+        value  INTEGER NOT NULL,
+        ends   INTEGER NOT NULL,
+        written INTEGER NOT NULL,
+        PRIMARY KEY (name, id)
+    ) WITHOUT ROWID;
+";
+
+/// An operation may be one of many under the same id; and what was refused is remembered, too.
+pub(super) const NUMBERED: &str = "
+    ALTER TABLE counter_ops ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE counter_ops ADD COLUMN added INTEGER NOT NULL DEFAULT 1;
+";
+
+/// Removes what has ended.
+pub(super) const SWEEPS: [&str; 2] = [
+    "DELETE FROM counters WHERE ends < ?1",
+    "DELETE FROM counter_ops WHERE ends < ?1",
+];
+
+/// After a reboot the clock has started anew, and no time has passed: what was to be remembered is
+/// remembered for as long as was left.
+pub(super) fn start_boot(database: &Connection, now_micros: u64) -> rusqlite::Result<()> {
+    let now = now_micros as i64;
+    database.execute(
+        "UPDATE counter_ops SET ends = ends - written + ?1, written = ?1",
+        [now],
+    )?;
+    let mut query = database.prepare("SELECT name, state, written FROM counters")?;
+    let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    for row in rows.collect::<rusqlite::Result<Vec<(String, String, i64)>>>()? {
+        let (name, state, written) = row;
+        put(
+            database,
+            &name,
+            &tally(&state)?.moved(written as u64, now_micros),
+            now_micros,
+        )?;
+    }
+    Ok(())
+}
+
+fn tally(text: &str) -> rusqlite::Result<Tally> {
+    text.parse().map_err(|()| {
+        let problem = format!("a counter's state makes no sense: {text:?}");
+        rusqlite::Error::FromSqlConversionFailure(1, rusqlite::types::Type::Text, problem.into())
+    })
+}
+
+fn get(database: &Connection, name: &str) -> rusqlite::Result<Option<Tally>> {
+    database
+        .prepare_cached("SELECT state FROM counters WHERE name = ?1")?
+        .query_row([name], |row| tally(&row.get::<_, String>(0)?))
+        .optional()
+}
+
+fn put(database: &Connection, name: &str, tally: &Tally, now: u64) -> rusqlite::Result<()> {
+    database
+        .prepare_cached("INSERT OR REPLACE INTO counters VALUES (?1, ?2, ?3, ?4)")?
+        .execute((
+            name,
+            tally.to_string(),
+            tally.ends().map(|ends| ends as i64),
+            now as i64,
+        ))
+        .map(drop)
+}
+
+fn add(scope: &Scope<'_>, ask: &CounterAsk) -> rusqlite::Result<Result<Counted>> {
+    let (database, now) = (scope.database, scope.now.as_nanos() / 1_000);
+    let name = ask.name.as_str();
+    if let Some(operation) = &ask.operation
+        && let Some(done) = done(database, name, operation, now)?
+        && let Some(answer) = done.answer(operation.number, ask.addition.amount)
+    {
+        return Ok(match answer {
+            Ok(sum) => Ok(Counted::of(sum, true)),
+            Err(OtherAmount(amount)) => Err(other_amount(amount)),
+        });
+    }
+    let Ok((sum, tally)) = rules::add(get(database, name)?.as_ref(), now, &ask.addition) else {
+        return Ok(Err(other_kind()));
+    };
+    if let Some(tally) = tally {
+        put(database, name, &tally, now)?;
+    }
+    if let Some(operation) = &ask.operation
+        && let Some(done) = Done::new(operation.number, ask.addition.amount, sum)
+    {
+        database
+            .prepare_cached(
+                "INSERT OR REPLACE INTO counter_ops
+                 (name, id, number, amount, value, added, ends, written)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )?
+            .execute((
+                name,
+                &*operation.id,
+                done.number as i64,
+                done.amount,
+                done.sum.value,
+                done.sum.added,
+                (now + operation.remember) as i64,
+                now as i64,
+            ))?;
+    }
+    Ok(Ok(Counted::of(sum, false)))
+}
+
+/// What is known of an operation.
+fn done(
+    database: &Connection,
+    name: &str,
+    operation: &Operation,
+    now: u64,
+) -> rusqlite::Result<Option<Done>> {
+    database
+        .prepare_cached(
+            "SELECT number, amount, value, added FROM counter_ops
+             WHERE name = ?1 AND id = ?2 AND ends > ?3",
+        )?
+        .query_row((name, &*operation.id, now as i64), |row| {
+            Ok(Done {
+                number: row.get::<_, i64>(0)? as u64,
+                amount: row.get(1)?,
+                sum: Sum {
+                    value: row.get(2)?,
+                    added: row.get(3)?,
+                },
+            })
+        })
+        .optional()
+}
+
+impl CounterStore for File {
+    fn add(&self, ask: CounterAsk) -> Pending<'_, Counted> {
+        let answer = self
+            .worker
+            .decide(move |scope| Ok((add(scope, &ask)?, Default::default())));
+        Box::pin(async move { answer.await? })
+    }
+
+    fn reset(&self, name: Name) -> Pending<'_, i64> {
+        Box::pin(self.worker.decide(move |scope| {
+            let (database, now) = (scope.database, scope.now.as_nanos() / 1_000);
+            let value = get(database, name.as_str())?.map_or(0, |tally| tally.value(now));
+            database
+                .prepare_cached("DELETE FROM counters WHERE name = ?1")?
+                .execute([name.as_str()])?;
+            Ok((value, Default::default()))
+        }))
+    }
+}

@@ -1,0 +1,41 @@
+//! Gates in a file.
+
+use std::time::Duration;
+
+use rusqlite::OptionalExtension;
+
+use super::File;
+use super::line::nanos;
+use windlass_core::name::Name;
+use windlass_core::rules::gate::{self as rules, Seen};
+use windlass_core::store::{Admission, GateStore, Pending};
+use windlass_core::{Fence, Moment};
+
+impl GateStore for File {
+    fn admit(&self, name: Name, fence: Fence, remember: Duration) -> Pending<'_, Admission> {
+        Box::pin(self.worker.decide(move |scope| {
+            let (database, now) = (scope.database, scope.now);
+            let seen = database
+                .prepare_cached("SELECT highest, until FROM gates WHERE name = ?1")?
+                .query_row([name.as_str()], |row| {
+                    Ok(Seen {
+                        highest: Fence::new(row.get::<_, i64>(0)? as u64),
+                        until: Moment::from_nanos(row.get::<_, i64>(1)? as u64),
+                    })
+                })
+                .optional()?;
+            let (admission, seen) = rules::admit(seen, now, fence, now + remember);
+            if admission.is_admitted() {
+                database
+                    .prepare_cached("INSERT OR REPLACE INTO gates VALUES (?1, ?2, ?3, ?4)")?
+                    .execute((
+                        name.as_str(),
+                        seen.highest.get() as i64,
+                        nanos(remember),
+                        seen.until.as_nanos().min(i64::MAX as u64) as i64,
+                    ))?;
+            }
+            Ok((admission, Default::default()))
+        }))
+    }
+}

@@ -1,0 +1,105 @@
+//! Latches in a file.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::File;
+use super::line::{moment, nanos};
+use super::news;
+use super::worker::{Notices, Scope};
+use windlass_core::name::Name;
+use windlass_core::rules::latch::{self as rules, Change};
+use windlass_core::store::latch::{read_past, write_past};
+use windlass_core::store::{
+    Channel, CountedDown, LatchState, LatchStore, LatchTerms, Pending, Reset,
+};
+
+impl LatchStore for File {
+    fn reset(&self, terms: LatchTerms, count: u32) -> Pending<'_, Reset> {
+        Box::pin(self.worker.decide(move |scope| {
+            let latch = look(scope, &terms.name)?;
+            let (outcome, change) = rules::reset(latch.as_ref(), &terms, count);
+            Ok((outcome, write(scope, &terms, &change, None)?))
+        }))
+    }
+
+    fn count_down(&self, terms: LatchTerms, by: u32, operation: u128) -> Pending<'_, CountedDown> {
+        Box::pin(self.worker.decide(move |scope| {
+            let latch = look(scope, &terms.name)?;
+            let known = scope
+                .database
+                .prepare_cached(
+                    "SELECT 1 FROM latch_operations WHERE name = ?1 AND operation = ?2",
+                )?
+                .exists((terms.name.as_str(), operation.to_be_bytes()))?;
+            let (outcome, change) = rules::count_down(latch.as_ref(), &terms, by, known);
+            Ok((outcome, write(scope, &terms, &change, Some(operation))?))
+        }))
+    }
+
+    fn look(&self, name: Name) -> Pending<'_, Option<LatchState>> {
+        Box::pin(
+            self.worker
+                .decide(move |scope| Ok((look(scope, &name)?, Notices::default()))),
+        )
+    }
+}
+
+fn look(scope: &Scope<'_>, name: &Name) -> rusqlite::Result<Option<LatchState>> {
+    let sql = "SELECT generation, count, remaining, past FROM latches
+               WHERE name = ?1 AND until > ?2";
+    let mut query = scope.database.prepare_cached(sql)?;
+    query
+        .query_row((name.as_str(), moment(scope.now)), |row| {
+            Ok(LatchState::new(
+                row.get(0)?,
+                row.get(1)?,
+                row.get(2)?,
+                read_past(&row.get::<_, String>(3)?),
+            ))
+        })
+        .optional()
+}
+
+fn write(
+    scope: &Scope<'_>,
+    terms: &LatchTerms,
+    change: &Change,
+    operation: Option<u128>,
+) -> rusqlite::Result<Notices> {
+    let name = terms.name.as_str();
+    let state = match change {
+        Change::None => return Ok(Notices::default()),
+        Change::Begin(state) => {
+            let sql = "DELETE FROM latch_operations WHERE name = ?1";
+            scope.database.prepare_cached(sql)?.execute([name])?;
+            state
+        }
+        Change::Count(state) => {
+            let sql = "INSERT INTO latch_operations VALUES (?1, ?2)";
+            let operation = operation.unwrap_or_default().to_be_bytes();
+            scope
+                .database
+                .prepare_cached(sql)?
+                .execute((name, operation))?;
+            state
+        }
+    };
+    let sql = "INSERT OR REPLACE INTO latches
+               (name, generation, count, remaining, past, keep, until)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    scope.database.prepare_cached(sql)?.execute(params![
+        name,
+        state.generation,
+        state.count,
+        state.remaining,
+        write_past(&state.past),
+        nanos(terms.keep),
+        moment(scope.now + terms.keep),
+    ])?;
+    let mut notices = Notices::default();
+    if change.is_news() {
+        let (kind, name) = (windlass_core::store::latch::CHANNEL, terms.name.clone());
+        notices.news.push(news::key(&Channel { kind, name }));
+    }
+    Ok(notices)
+}

@@ -1,0 +1,329 @@
+//! The claims to one name, as rows of a table.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{OptionalExtension, Row, params};
+
+use super::worker::Scope;
+use windlass_core::error::Error;
+use windlass_core::name::Name;
+use windlass_core::rules::line::{Line, Record, Room};
+use windlass_core::store::{Kind, WakeAddress};
+use windlass_core::{Fence, Moment, Owner};
+
+/// The line of one name, within a transaction.
+pub(super) struct Rows<'a> {
+    scope: &'a Scope<'a>,
+    kind: Kind,
+    key: Cow<'a, str>,
+    /// For a lock: its holder and its first waiter, once they have been read. The rules ask for
+    /// them several times.
+    front: Option<Front>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Front {
+    holder: Option<Record>,
+    waiter: Option<Record>,
+}
+
+/// What a name goes by in its table.
+pub(super) fn key(kind: Kind, name: &Name) -> Cow<'_, str> {
+    match kind {
+        Kind::Lock => Cow::Borrowed(name.as_str()),
+        _ => Cow::Owned(format!("{kind}:{name}")),
+    }
+}
+
+/// The kind and the name that go by a key in the table of shares.
+pub(super) fn from_key(key: &str) -> Option<(Kind, &str)> {
+    let (word, name) = key.split_once(':')?;
+    let kind = Kind::ALL.into_iter().find(|kind| kind.word() == word)?;
+    Some((kind, name))
+}
+
+/// A statement about the claims to a lock, or to anything else: they are in tables of their own. A
+/// program that knows only locks may have the same file open, and sweeps what it takes for dead locks.
+macro_rules! about {
+    ($rows:expr, $before:literal, $after:literal) => {
+        match $rows.kind {
+            Kind::Lock => concat!($before, " claims ", $after),
+            _ => concat!($before, " shares ", $after),
+        }
+    };
+}
+
+/// The columns of a record, in the order in which `record` reads them. A lock's claims weigh one.
+macro_rules! select {
+    ($rows:expr, $rest:literal) => {
+        match $rows.kind {
+            Kind::Lock => concat!(
+                "SELECT place, owner, ttl, expires, since, note, wake_client, wake_claim, 1, held ",
+                "FROM claims WHERE name = ?1 ",
+                $rest
+            ),
+            _ => concat!(
+                "SELECT place, owner, ttl, expires, since, note, wake_client, wake_claim, weight, ",
+                "held FROM shares WHERE name = ?1 ",
+                $rest
+            ),
+        }
+    };
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn new(scope: &'a Scope<'a>, kind: Kind, name: &'a Name) -> Rows<'a> {
+        Rows {
+            scope,
+            kind,
+            key: key(kind, name),
+            front: None,
+        }
+    }
+
+    /// A lock's holder and first waiter: its place is lower than any waiter's, so two rows are all
+    /// that need to be looked at, however long the line.
+    fn front(&mut self) -> rusqlite::Result<&mut Front> {
+        if self.front.is_none() {
+            let mut front = Front::default();
+            let sql = select!(self, "ORDER BY place LIMIT 2");
+            let mut query = self.scope.database.prepare_cached(sql)?;
+            let mut rows = query.query([&self.key])?;
+            while let Some(row) = rows.next()? {
+                let slot = match row.get::<_, bool>(9)? {
+                    true => &mut front.holder,
+                    false => &mut front.waiter,
+                };
+                if slot.is_none() {
+                    *slot = Some(record(row)?);
+                }
+            }
+            self.front = Some(front);
+        }
+        Ok(self.front.get_or_insert_default())
+    }
+
+    fn is_lock(&self) -> bool {
+        self.kind == Kind::Lock
+    }
+
+    fn one(&self, sql: &str, params: impl rusqlite::Params) -> rusqlite::Result<Option<Record>> {
+        let mut query = self.scope.database.prepare_cached(sql)?;
+        query.query_row(params, record).optional()
+    }
+
+    fn remove(&self, record: &Record) -> rusqlite::Result<()> {
+        let sql = about!(self, "DELETE FROM", "WHERE name = ?1 AND place = ?2");
+        let mut query = self.scope.database.prepare_cached(sql)?;
+        query
+            .execute((&self.key, record.fence.get() as i64))
+            .map(drop)
+    }
+
+    fn put(&mut self, record: &Record, held: bool) -> rusqlite::Result<()> {
+        self.front = None;
+        let sql = match self.kind {
+            Kind::Lock => {
+                "INSERT OR REPLACE INTO claims
+                 (name, held, place, owner, ttl, expires, since, note, wake_client, wake_claim)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+            }
+            _ => {
+                "INSERT OR REPLACE INTO shares
+                 (name, held, place, owner, ttl, expires, since, note, wake_client, wake_claim,
+                  weight)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+            }
+        };
+        let mut query = self.scope.database.prepare_cached(sql)?;
+        let common = params![
+            self.key,
+            held,
+            record.fence.get() as i64,
+            record.owner.as_str(),
+            nanos(record.ttl),
+            moment(record.expires),
+            moment(record.since),
+            record.note.as_deref(),
+            record.wake.client as i64,
+            record.wake.claim as i64,
+            record.weight,
+        ];
+        let columns = if self.is_lock() { 10 } else { 11 };
+        query.execute(&common[..columns])?;
+        Ok(())
+    }
+}
+
+impl Line for Rows<'_> {
+    type Error = rusqlite::Error;
+
+    fn room(&mut self) -> rusqlite::Result<Room> {
+        if self.is_lock() {
+            let used = self.front()?.holder.as_ref().map_or(0, |h| h.weight.into());
+            return Ok(Room {
+                size: 1,
+                used,
+                ..Room::UNKNOWN
+            });
+        }
+        let sql = "SELECT size, used, overtook, open, until FROM rooms WHERE name = ?1";
+        let mut query = self.scope.database.prepare_cached(sql)?;
+        let number = |row: &Row<'_>, column| row.get::<_, i64>(column).map(|n| n as u64);
+        let room = query.query_row([&self.key], |row| {
+            Ok(Room {
+                size: row.get(0)?,
+                used: number(row, 1)?,
+                overtook: Fence::new(number(row, 2)?),
+                open: row
+                    .get::<_, Option<i64>>(3)?
+                    .map(|open| Fence::new(open as u64)),
+                until: Moment::from_nanos(number(row, 4)?),
+            })
+        });
+        Ok(room.optional()?.unwrap_or(Room::UNKNOWN))
+    }
+
+    fn set_room(&mut self, room: Room) -> rusqlite::Result<()> {
+        if self.is_lock() {
+            return Ok(()); // it follows from the holder
+        }
+        let sql = "INSERT OR REPLACE INTO rooms (name, size, used, overtook, open, until)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let mut query = self.scope.database.prepare_cached(sql)?;
+        query.execute(params![
+            self.key,
+            room.size,
+            room.used as i64,
+            room.overtook.get() as i64,
+            room.open.map(|open| open.get() as i64),
+            moment(room.until),
+        ])?;
+        Ok(())
+    }
+
+    fn holder(&mut self, owner: &Owner) -> rusqlite::Result<Option<Record>> {
+        if self.is_lock() {
+            let holder = self.front()?.holder.as_ref();
+            return Ok(holder.filter(|h| h.owner == *owner).cloned());
+        }
+        self.one(
+            select!(self, "AND owner = ?2 AND held"),
+            (&self.key, owner.as_str()),
+        )
+    }
+
+    fn first_to_expire(&mut self) -> rusqlite::Result<Option<Record>> {
+        if self.is_lock() {
+            return Ok(self.front()?.holder.clone());
+        }
+        let sql = select!(self, "AND held ORDER BY expires LIMIT 1");
+        self.one(sql, [&self.key])
+    }
+
+    fn holders(&mut self, now: Moment, most: usize) -> rusqlite::Result<Vec<Record>> {
+        if self.is_lock() {
+            let holder = self.front()?.holder.clone().filter(|h| h.expires > now);
+            return Ok(holder.into_iter().take(most).collect());
+        }
+        let sql = select!(self, "AND held AND expires > ?2 ORDER BY expires LIMIT ?3");
+        let mut query = self.scope.database.prepare_cached(sql)?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let rows = query.query_map((&self.key, moment(now), most), record)?;
+        rows.collect()
+    }
+
+    fn dead_weight(&mut self, now: Moment) -> rusqlite::Result<u64> {
+        if self.is_lock() {
+            let dead = self.front()?.holder.as_ref().filter(|h| h.expires <= now);
+            return Ok(dead.map_or(0, |h| h.weight.into()));
+        }
+        let sql = "SELECT coalesce(sum(weight), 0) FROM shares
+                   WHERE name = ?1 AND held AND expires <= ?2";
+        let mut query = self.scope.database.prepare_cached(sql)?;
+        let weight = query.query_row((&self.key, moment(now)), |row| row.get::<_, i64>(0));
+        weight.map(|weight| weight as u64)
+    }
+
+    fn first(&mut self) -> rusqlite::Result<Option<Record>> {
+        if self.is_lock() {
+            return Ok(self.front()?.waiter.clone());
+        }
+        self.one(
+            select!(self, "AND NOT held ORDER BY place LIMIT 1"),
+            [&self.key],
+        )
+    }
+
+    fn waiter(&mut self, owner: &Owner) -> rusqlite::Result<Option<Record>> {
+        if self.is_lock() && self.front()?.waiter.is_none() {
+            return Ok(None);
+        }
+        self.one(
+            select!(self, "AND owner = ?2 AND NOT held"),
+            (&self.key, owner.as_str()),
+        )
+    }
+
+    fn set_holder(&mut self, record: Record) -> rusqlite::Result<()> {
+        self.put(&record, true)
+    }
+
+    fn set_waiter(&mut self, record: Record) -> rusqlite::Result<()> {
+        self.put(&record, false)
+    }
+
+    fn remove_holder(&mut self, holder: &Record) -> rusqlite::Result<()> {
+        if let Some(front) = &mut self.front {
+            front.holder = None; // and the first waiter is the first waiter still
+        }
+        self.remove(holder)
+    }
+
+    fn remove_waiter(&mut self, waiter: &Record) -> rusqlite::Result<()> {
+        self.front = None;
+        self.remove(waiter)
+    }
+
+    fn waiters(&mut self) -> rusqlite::Result<u64> {
+        let sql = about!(self, "SELECT count(*) FROM", "WHERE name = ?1 AND NOT held");
+        let mut query = self.scope.database.prepare_cached(sql)?;
+        query.query_row([&self.key], |row| row.get::<_, i64>(0).map(|n| n as u64))
+    }
+
+    fn next_fence(&mut self) -> rusqlite::Result<Fence> {
+        self.scope.next_fence()
+    }
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
+    let number = |column| row.get::<_, i64>(column).map(|n| n as u64);
+    let owner: String = row.get(1)?;
+    Ok(Record {
+        fence: Fence::new(number(0)?),
+        owner: Owner::new(&owner).map_err(unreadable)?,
+        ttl: Duration::from_nanos(number(2)?),
+        expires: Moment::from_nanos(number(3)?),
+        since: Moment::from_nanos(number(4)?),
+        note: row.get::<_, Option<String>>(5)?.map(Arc::from),
+        wake: WakeAddress {
+            client: number(6)?,
+            claim: number(7)?,
+        },
+        weight: row.get(8)?,
+    })
+}
+
+fn unreadable(e: Error) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(1, rusqlite::types::Type::Text, e.into())
+}
+
+pub(super) fn nanos(d: Duration) -> i64 {
+    i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn moment(moment: Moment) -> i64 {
+    moment.as_nanos().min(i64::MAX as u64) as i64
+}

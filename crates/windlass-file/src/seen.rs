@@ -1,0 +1,81 @@
+//! What was seen, in a file.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::File;
+use super::line::nanos;
+use super::worker::Notices;
+use windlass_core::name::Name;
+use windlass_core::rules::seen as rules;
+use windlass_core::seen::Member;
+use windlass_core::store::{Pending, SeenStore};
+
+/// `seen`: items, and until when each is remembered, by the clock of windows.
+pub(super) const TABLES: &str = "
+    CREATE TABLE seen (
+        name  TEXT NOT NULL,
+        item  BLOB NOT NULL,
+        until INTEGER NOT NULL,
+        PRIMARY KEY (name, item)
+    ) WITHOUT ROWID;
+    CREATE INDEX seen_by_end ON seen (until);
+";
+
+fn until(database: &Connection, name: &Name, item: &Member) -> rusqlite::Result<Option<Duration>> {
+    let found: Option<i64> = database
+        .prepare_cached("SELECT until FROM seen WHERE name = ?1 AND item = ?2")?
+        .query_row((name.as_str(), item.as_bytes()), |row| row.get(0))
+        .optional()?;
+    Ok(found.map(|nanos| Duration::from_nanos(nanos as u64)))
+}
+
+impl SeenStore for File {
+    fn first(&self, name: Name, items: Vec<Member>, window: Duration) -> Pending<'_, Vec<bool>> {
+        Box::pin(self.worker.decide(move |scope| {
+            let now = scope.age()?;
+            let mut replace = scope
+                .database
+                .prepare_cached("INSERT OR REPLACE INTO seen VALUES (?1, ?2, ?3)")?;
+            let mut answers = Vec::with_capacity(items.len());
+            for item in &items {
+                let known = until(scope.database, &name, item)?;
+                let (new, until) = rules::first(known, now, window);
+                if new {
+                    replace.execute((name.as_str(), item.as_bytes(), nanos(until)))?;
+                }
+                answers.push(new);
+            }
+            // As many of the dead go as may have come, and a few more: so they never pile up.
+            scope
+                .database
+                .prepare_cached(
+                    "DELETE FROM seen WHERE (name, item) IN
+                     (SELECT name, item FROM seen WHERE until <= ?1 ORDER BY until LIMIT ?2)",
+                )?
+                .execute((nanos(now), items.len() as i64 + 8))?;
+            Ok((answers, Notices::default()))
+        }))
+    }
+
+    fn contains(&self, name: Name, items: Vec<Member>) -> Pending<'_, Vec<bool>> {
+        Box::pin(self.worker.decide(move |scope| {
+            let now = scope.age()?;
+            let known = |item| Ok(rules::is_known(until(scope.database, &name, item)?, now));
+            let answers: rusqlite::Result<_> = items.iter().map(known).collect();
+            Ok((answers?, Notices::default()))
+        }))
+    }
+
+    fn forget(&self, name: Name, item: Member) -> Pending<'_, bool> {
+        Box::pin(self.worker.decide(move |scope| {
+            let known = rules::is_known(until(scope.database, &name, &item)?, scope.age()?);
+            scope
+                .database
+                .prepare_cached("DELETE FROM seen WHERE name = ?1 AND item = ?2")?
+                .execute((name.as_str(), item.as_bytes()))?;
+            Ok((known, Notices::default()))
+        }))
+    }
+}

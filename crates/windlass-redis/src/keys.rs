@@ -1,0 +1,369 @@
+//! Where things are kept in Redis.
+//!
+//! | key | type | holds |
+//! |---|---|---|
+//! | `NAME` | string, PX | the owner: as other libraries write their locks |
+//! | `windlass:lock:line:{TAG}` | sorted set, PX | waiting owners, by place |
+//! | `windlass:lock:claim:{TAG} OWNER` | string, PX | one claim: fence, ttl, since when, wake-up address, note |
+//! | `windlass:KIND:room:{TAG}` | hash, PX | size, what is taken, and one field for each claim; KIND is `sem`, `rw`, `elect` or `barrier` |
+//! | `windlass:KIND:held:{TAG}` | sorted set, PX | owners that hold, by the end of their claims |
+//! | `windlass:KIND:line:{TAG}` | sorted set, PX | waiting owners, by place |
+//! | `windlass:latch:{TAG}` | hash, PX | generation, count, what remains |
+//! | `windlass:latch:counted:{TAG}` | set, PX | the operations that were counted in this generation |
+//! | `windlass:quorum:latch:{TAG}` | hash, PX | on a node of a quorum: what was promised and accepted of a latch |
+//! | `windlass:gate:{TAG}` | string, PX | the highest fence admitted |
+//! | `windlass:limit:{TAG}` | string, PX | what was used of a limiter |
+//! | `windlass:counter:{TAG}` | string, or hash with PX | a counter; the slots of a windowed one |
+//! | `windlass:counter:op:{TAG} ID` | string, PX | what was added once |
+//! | `windlass:bloom:{TAG}` | string | a Bloom filter's plan |
+//! | `windlass:bloom:made:{TAG}` | string | `0` or `1`, whether all of a filter was made, and its plan |
+//! | `windlass:bloom:bits:{TAG} PLAN:GENERATION:SHARD` | string, PX if it rotates | the plan's fingerprint, then bits |
+//! | `windlass:bloom:grown:{TAG} PLAN` | string | how far a growing filter has come |
+//! | `windlass:perm:{TAG}` | string | the head of the schema of a space of permissions |
+//! | `windlass:perm:names:{TAG}` | string | the names of its levels and resources |
+//! | `windlass:perm:removed:{TAG}` | set | the ids of schemas that were removed, until all of theirs is cleared away |
+//! | `windlass:perm:{TAG}IDSUBJECT` | string | the bits of a subject; ID is the schema's, of 4 letters |
+//! | `windlass:seen:{TAG} ITEM`, `windlass:seen:{TAG}#DIGEST` | string, PX | that an item was seen |
+//! | `windlass:once:record:{TAG}` | hash, PX | what was done once: fence, payload, result |
+//! | `windlass:wait:{TAG}` | string, PX | nothing: written behind a grant that replicas are to acknowledge |
+//! | `windlass:fence`, in a cluster `windlass:fence:{N}` | string | the counter that all fences (of a slot) come from |
+//! | `windlass:reign`, in a cluster `windlass:reign:{N}` | string | under which master that counter was used last |
+//! | `windlass:quorum:joined` | string | on a node of a quorum: the run of the server that may vote |
+//!
+//! `{TAG}` is the hash tag that puts a key in the slot of the bare name. It is the name itself,
+//! unless the name brings braces of its own; then the tag is the name's own, or a number of
+//! the same slot, and the name follows: `{TAG}:NAME`.
+
+use std::sync::LazyLock;
+
+use super::slots::{self, SLOTS};
+use windlass_core::Owner;
+use windlass_core::name::Name;
+use windlass_core::store::{Channel, Kind};
+
+pub(super) const FENCE: &str = "windlass:fence";
+/// Which run of the server has been told the counters of the other nodes of its quorum.
+pub(super) const JOINED: &str = "windlass:quorum:joined";
+/// Under which master the counter was used last.
+pub(super) const REIGN: &str = "windlass:reign";
+const LINE: &str = "windlass:lock:line:";
+const CLAIM: &str = "windlass:lock:claim:";
+const GATE: &str = "windlass:gate:";
+const LATCH: &str = "windlass:latch:";
+const LIMIT: &str = "windlass:limit:";
+const COUNTER: &str = "windlass:counter:";
+const COUNTER_OP: &str = "windlass:counter:op:";
+const COUNTED: &str = "windlass:latch:counted:";
+
+/// What `SCAN` looks for to find all claims.
+pub(super) const ALL: &str = "windlass:*";
+
+pub(super) fn line(name: &Name) -> String {
+    tagged(LINE, name)
+}
+
+/// The key of an owner's claim record is this, then the owner.
+pub(super) fn claim_prefix(name: &Name) -> String {
+    let mut key = tagged(CLAIM, name);
+    key.push(' ');
+    key
+}
+
+pub(super) fn claim(name: &Name, owner: &Owner) -> String {
+    let mut key = claim_prefix(name);
+    key.push_str(owner.as_str());
+    key
+}
+
+pub(super) fn gate(name: &Name) -> String {
+    tagged(GATE, name)
+}
+
+pub(super) fn limit(name: &Name) -> String {
+    tagged(LIMIT, name)
+}
+
+pub(super) fn counter(name: &Name) -> String {
+    tagged(COUNTER, name)
+}
+
+/// What a counter's operation left.
+pub(super) fn counter_op(name: &Name, id: &str) -> String {
+    let mut key = tagged_by_length(COUNTER_OP, name);
+    key.push(' ');
+    key.push_str(id);
+    key
+}
+
+/// A Bloom filter's plan.
+pub(super) fn bloom(name: &Name) -> String {
+    tagged("windlass:bloom:", name)
+}
+
+/// By which plan a Bloom filter was made, and whether all of it was.
+pub(super) fn bloom_made(name: &Name) -> String {
+    tagged("windlass:bloom:made:", name)
+}
+
+/// The key of a shard's bits is this, then the generation, a colon and the shard.
+///
+/// The plan's fingerprint is part of it: whoever still works by another plan writes elsewhere.
+pub(super) fn bloom_bits(name: &Name, plan: u64) -> String {
+    format!("{} {plan:016x}:", tagged("windlass:bloom:bits:", name))
+}
+
+/// How far a growing filter has come.
+pub(super) fn bloom_grown(name: &Name, plan: u64) -> String {
+    format!("{} {plan:016x}", tagged("windlass:bloom:grown:", name))
+}
+
+/// The schema of a space of permissions: its head, its names, and the ids of those that were removed.
+pub(super) fn permission_schema(space: &Name) -> [String; 3] {
+    ["", "names:", "removed:"].map(|part| tagged(&format!("windlass:perm:{part}"), space))
+}
+
+/// The key of a subject's bits is this, then the subject. As short as can be: there are millions.
+///
+/// The id is of letters, so it cannot be taken for the length of a name.
+pub(super) fn permissions(space: &Name, id: &str) -> String {
+    tagged_by_length("windlass:perm:", space) + id
+}
+
+/// The key of an item that was seen is this, then the item.
+pub(super) fn seen(name: &Name) -> String {
+    tagged_by_length("windlass:seen:", name)
+}
+
+/// Written behind a grant that replicas are to acknowledge.
+pub(super) fn wait(name: &Name) -> String {
+    tagged("windlass:wait:", name)
+}
+
+/// What was done once.
+pub(super) fn once(key: &Name) -> String {
+    tagged("windlass:once:record:", key)
+}
+
+/// What `SCAN` looks for to find all keys that begin so.
+pub(super) fn pattern(prefix: &str) -> String {
+    let mut pattern = String::with_capacity(prefix.len() + 8);
+    for letter in prefix.chars() {
+        if matches!(letter, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern + "*"
+}
+
+/// The channel on which a client is woken.
+pub(super) fn channel(client: u64) -> String {
+    format!("windlass:wake:{client:016x}")
+}
+
+/// The keys of anything that is held, other than a lock: its room, its holders, its line.
+pub(super) fn room(kind: Kind, name: &Name) -> [String; 3] {
+    ["room", "held", "line"].map(|part| tagged(&format!("windlass:{kind}:{part}:"), name))
+}
+
+/// The keys of a latch: itself, and what was counted.
+pub(super) fn latch(name: &Name) -> [String; 2] {
+    [LATCH, COUNTED].map(|prefix| tagged(prefix, name))
+}
+
+/// What `SCAN` looks for to find all limiters.
+pub(super) fn all_limits() -> String {
+    pattern(LIMIT)
+}
+
+/// Whose limiter's state the key is.
+pub(super) fn limited(key: &str) -> Option<&str> {
+    untagged(key.strip_prefix(LIMIT)?)
+}
+
+/// Where there is news of a change.
+pub(super) fn news(channel: &Channel) -> String {
+    let name = &channel.name;
+    let claimed = Kind::ALL.into_iter().find(|k| k.word() == channel.kind);
+    let key = match claimed {
+        Some(kind) => tagged(&format!("windlass:{kind}:room:"), name),
+        None => tagged(&format!("windlass:{}:", channel.kind), name),
+    };
+    format!("windlass:news:{key}")
+}
+
+/// What is claimed, from the key of a lock's claim record or of a room.
+pub(super) fn claimed(key: &str) -> Option<(Kind, &str)> {
+    if let Some(rest) = key.strip_prefix(CLAIM) {
+        // An owner has no spaces; a name may.
+        let (rest, _owner) = rest.rsplit_once(' ')?;
+        return Some((Kind::Lock, untagged(rest)?));
+    }
+    let (word, rest) = key.strip_prefix("windlass:")?.split_once(':')?;
+    let kind = Kind::ALL.into_iter().find(|kind| kind.word() == word)?;
+    Some((kind, untagged(rest.strip_prefix("room:")?)?))
+}
+
+/// The name in `{TAG}` or `{TAG}:NAME`.
+fn untagged(text: &str) -> Option<&str> {
+    let (tag, after) = text.strip_prefix('{')?.split_once('}')?;
+    Some(after.strip_prefix(':').unwrap_or(tag))
+}
+
+fn tagged(prefix: &str, name: &Name) -> String {
+    let name = name.as_str();
+    match tag(name) {
+        Tag::Whole => format!("{prefix}{{{name}}}"),
+        Tag::Part(tag) => format!("{prefix}{{{tag}}}:{name}"),
+        Tag::SameSlot(number) => format!("{prefix}{{{number}}}:{name}"),
+    }
+}
+
+/// As `tagged`, for what is followed by any text at all: a name that follows its tag comes with its length, or
+/// it could not be told where it ends.
+fn tagged_by_length(prefix: &str, name: &Name) -> String {
+    let name = name.as_str();
+    let length = name.len();
+    match tag(name) {
+        Tag::Whole => format!("{prefix}{{{name}}}"),
+        Tag::Part(tag) => format!("{prefix}{{{tag}}}{length}:{name}"),
+        Tag::SameSlot(number) => format!("{prefix}{{{number}}}{length}:{name}"),
+    }
+}
+
+static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(number_for_each_slot);
+
+enum Tag<'a> {
+    Whole,
+    Part(&'a str),
+    SameSlot(u32),
+}
+
+/// The hash tag that lands in the slot of the bare `name`.
+fn tag(name: &str) -> Tag<'_> {
+    if !name.contains('}') {
+        // Without a closing brace Redis hashes the whole name, and it can stand between ours.
+        return Tag::Whole;
+    }
+    if let Some((_, after)) = name.split_once('{')
+        && let Some((tag, _)) = after.split_once('}')
+        && !tag.is_empty()
+    {
+        return Tag::Part(tag);
+    }
+    Tag::SameSlot(NUMBERS[usize::from(slots::of_text(name.as_bytes()))])
+}
+
+/// For each slot, a number whose digits land in it.
+fn number_for_each_slot() -> Vec<u32> {
+    let mut numbers = vec![None; usize::from(SLOTS)];
+    let mut missing = numbers.len();
+    for n in 0u32.. {
+        let entry = &mut numbers[usize::from(slots::of_text(n.to_string().as_bytes()))];
+        if entry.is_none() {
+            *entry = Some(n);
+            missing -= 1;
+        }
+        if missing == 0 {
+            break;
+        }
+    }
+    numbers.into_iter().flatten().collect()
+}
+
+/// The keys of one slot of a cluster: its fence counter, and under which master that was used last.
+pub(super) fn fences(slot: u16) -> [String; 2] {
+    let number = NUMBERS[usize::from(slot)];
+    [FENCE, REIGN].map(|key| format!("{key}:{{{number}}}"))
+}
+
+/// The slot of all keys of that name.
+pub(super) fn slot(name: &Name) -> u16 {
+    slots::of_key(name.as_str().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new("test", None, text).unwrap()
+    }
+
+    fn slot(key: &str) -> u16 {
+        slots::of_key(key.as_bytes())
+    }
+
+    const NAMES: [&str; 11] = [
+        "invoice/42",
+        "a b c",
+        "{user}:1",
+        "x{user}y}z",
+        "{}abc",
+        "a}b",
+        "}{",
+        "{",
+        "{{x}}",
+        "foo{bar",
+        "foo{}{bar}",
+    ];
+
+    #[test]
+    fn every_key_shares_the_slot_of_the_bare_name() {
+        for text in NAMES {
+            let n = name(text);
+            let owner = Owner::random();
+            let rooms = Kind::ALL.into_iter().flat_map(|kind| room(kind, &n));
+            let keys = [
+                line(&n),
+                claim(&n, &owner),
+                gate(&n),
+                limit(&n),
+                counter(&n),
+                counter_op(&n, "{x}"),
+            ];
+            let data = [
+                bloom(&n),
+                bloom_bits(&n, 7),
+                bloom_made(&n),
+                bloom_grown(&n, 7),
+                permissions(&n, "aBcD"),
+                seen(&n) + " item",
+                once(&n),
+                wait(&n),
+            ];
+            let keys = keys.into_iter().chain(latch(&n)).chain(rooms);
+            let keys = keys.chain(permission_schema(&n));
+            for key in keys.chain(data) {
+                assert_eq!(slot(&key), slot(text), "{key} for {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_of_different_names_differ_and_names_can_be_read_back() {
+        let owner = Owner::new("host:1:{x}:}").unwrap();
+        let mut seen = std::collections::HashSet::new();
+        for text in NAMES {
+            let key = claim(&name(text), &owner);
+            assert_eq!(claimed(&key), Some((Kind::Lock, text)));
+            for kind in &Kind::ALL[1..] {
+                let [room, held, line] = room(*kind, &name(text));
+                assert_eq!(claimed(&room), Some((*kind, text)));
+                assert_eq!((claimed(&held), claimed(&line)), (None, None));
+            }
+            assert_eq!(limited(&limit(&name(text))), Some(text));
+            assert!(seen.insert(line(&name(text))));
+        }
+    }
+
+    #[test]
+    fn each_slot_has_a_counter_of_its_own() {
+        for number in [0, 1, 4711, SLOTS - 1] {
+            for key in fences(number) {
+                assert_eq!(slot(&key), number, "{key}");
+            }
+        }
+        assert_eq!(super::slot(&name("x{user}y")), slot("user"));
+    }
+}

@@ -1,0 +1,105 @@
+//! What was done once, in Redis.
+
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use super::translate::strange_answer;
+use super::{Redis, keys, script};
+use windlass_core::Fence;
+use windlass_core::name::Name;
+use windlass_core::store::{Kept, OnceStore, Pending, Record, Started};
+
+fn command(key: &Name, verb: &str, fence: Option<Fence>) -> Cmd {
+    let mut command = redis::cmd("EVALSHA");
+    command
+        .arg(script::ONCE.digest())
+        .arg(1)
+        .arg(keys::once(key))
+        .arg(verb)
+        .arg(fence.map(|fence| fence.to_string()).unwrap_or_default());
+    command
+}
+
+fn millis(keep: Duration) -> u64 {
+    keep.as_millis().max(1) as u64
+}
+
+/// The result in an answer that has one.
+fn result(answer: &mut Value) -> Option<Vec<u8>> {
+    match answer {
+        Value::Array(parts) => match parts.first_mut() {
+            Some(Value::BulkString(result)) => Some(std::mem::take(result)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+impl OnceStore for Redis {
+    fn look(&self, key: Name) -> Pending<'_, Option<Record>> {
+        Box::pin(async move {
+            let mut command = redis::cmd("HMGET");
+            command
+                .arg(keys::once(&key))
+                .arg(&["fence", "payload", "result"]);
+            let found: (Option<String>, Option<Vec<u8>>, Option<Vec<u8>>) =
+                self.link.query(&command).await?;
+            let (Some(fence), Some(payload), result) = found else {
+                return Ok(None);
+            };
+            let strange = || strange_answer(&fence);
+            Ok(Some(Record {
+                fence: fence.parse().map_err(|_| strange())?,
+                payload: payload.try_into().map_err(|_| strange())?,
+                result,
+            }))
+        })
+    }
+
+    fn start(
+        &self,
+        key: Name,
+        fence: Fence,
+        payload: [u8; 32],
+        keep: Duration,
+    ) -> Pending<'_, Started> {
+        Box::pin(async move {
+            let mut command = command(&key, "start", Some(fence));
+            command.arg(&payload).arg(millis(keep));
+            let mut answer: Value = self.link.run(&script::ONCE, &command).await?;
+            if let Some(result) = result(&mut answer) {
+                return Ok(Started::Done(result));
+            }
+            match &answer {
+                Value::BulkString(word) if word == b"go" => Ok(Started::Go),
+                Value::BulkString(word) if word == b"other" => Ok(Started::OtherPayload),
+                Value::BulkString(word) if word == b"stale" => Ok(Started::Stale),
+                _ => Err(strange_answer(&answer)),
+            }
+        })
+    }
+
+    fn finish(&self, key: Name, fence: Fence, kept: Vec<u8>, keep: Duration) -> Pending<'_, Kept> {
+        Box::pin(async move {
+            let mut command = command(&key, "finish", Some(fence));
+            command.arg(kept).arg(millis(keep));
+            let mut answer: Value = self.link.run(&script::ONCE, &command).await?;
+            if let Some(result) = result(&mut answer) {
+                return Ok(Kept::Done(result));
+            }
+            match &answer {
+                Value::BulkString(word) if word == b"kept" => Ok(Kept::Kept),
+                Value::BulkString(word) if word == b"stale" => Ok(Kept::Stale),
+                _ => Err(strange_answer(&answer)),
+            }
+        })
+    }
+
+    fn forget(&self, key: Name, fence: Option<Fence>) -> Pending<'_, bool> {
+        Box::pin(async move {
+            let command = command(&key, "forget", fence);
+            Ok(self.link.run(&script::ONCE, &command).await?)
+        })
+    }
+}

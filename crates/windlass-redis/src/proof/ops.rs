@@ -1,0 +1,207 @@
+//! Random operations.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use windlass_core::name::Name;
+use windlass_core::store::{
+    Ask, IfHeld, IfOtherSize, Kind, Order, Renewal, SameOwner, Share, WakeAddress,
+};
+use windlass_core::{Fence, Owner};
+
+pub(crate) const OWNERS: u64 = 5;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Acquire {
+        owner: u64,
+        claim: u64,
+        line_up: bool,
+        record_now: bool,
+        ttl: u64,
+        share: Share,
+    },
+    Renew {
+        owner: u64,
+        claim: u64,
+        ttl: u64,
+        same_owner: SameOwner,
+    },
+    Release {
+        owner: u64,
+        claim: Option<u64>,
+    },
+    /// Only for locks.
+    Break,
+    /// Not for locks.
+    Shrink {
+        owner: u64,
+        claim: u64,
+        weight: u32,
+    },
+    /// Only for semaphores.
+    Resize {
+        size: u32,
+    },
+    /// The owner's claim runs out, as if its ttl had passed.
+    Expire {
+        owner: u64,
+    },
+    /// Most of the owner's ttl has passed.
+    Age {
+        owner: u64,
+    },
+}
+
+/// What is left of a claim that has aged: less than any ttl, by more than counts as close.
+pub(crate) const LITTLE: Duration = Duration::from_secs(30);
+
+pub(crate) fn shares(kind: Kind, usual: u32) -> BoxedStrategy<Share> {
+    let share = |weight, size| Share {
+        weight,
+        size,
+        ..Share::ONLY
+    };
+    match kind {
+        Kind::Lock | Kind::Election | Kind::Once => Just(Share::ONLY).boxed(),
+        Kind::ReadWrite => prop_oneof![Just(share(1, 1000)), Just(share(1000, 1000))].boxed(),
+        Kind::Barrier => Just(share(1, 3)).boxed(),
+        Kind::Semaphore => (
+            // Of one weight mostly, so that few are refused.
+            prop::sample::select(vec![1u32, 1, 1, 2, 3]),
+            prop::sample::select(vec![usual, usual, usual, usual + 1]),
+            any::<bool>(),
+            any::<bool>(),
+        )
+            .prop_map(|(weight, size, adopt, barge)| Share {
+                weight,
+                size,
+                if_other_size: match adopt {
+                    true => IfOtherSize::Adopt,
+                    false => IfOtherSize::Refuse,
+                },
+                order: match barge {
+                    true => Order::Barging,
+                    false => Order::Fifo,
+                },
+            })
+            .boxed(),
+    }
+}
+
+pub(crate) fn ops(kind: Kind, usual: u32) -> impl Strategy<Value = Vec<Op>> {
+    let owner = 0..OWNERS;
+    // Two claims may come as one owner.
+    let claim = 0..2u64;
+    let ttl = prop::sample::select(vec![60u64, 300, 3000]);
+    let same_owner = prop::sample::select(vec![SameOwner::Respect, SameOwner::Replace]);
+    let shrink =
+        (owner.clone(), claim.clone(), 1..3u32).prop_map(|(owner, claim, weight)| Op::Shrink {
+            owner,
+            claim,
+            weight,
+        });
+    let seldom = match kind {
+        Kind::Lock => Just(Op::Break).boxed(),
+        Kind::ReadWrite => shrink.boxed(),
+        Kind::Semaphore => {
+            prop_oneof![shrink, (2..5u32).prop_map(|size| Op::Resize { size })].boxed()
+        }
+        _ => owner.clone().prop_map(|owner| Op::Expire { owner }).boxed(),
+    };
+    let bools = (any::<bool>(), any::<bool>());
+    let op = prop_oneof![
+        6 => (owner.clone(), claim.clone(), bools, ttl.clone(), shares(kind, usual)).prop_map(
+            |(owner, claim, (line_up, record_now), ttl, share)| {
+                Op::Acquire { owner, claim, line_up, record_now, ttl, share }
+            }
+        ),
+        3 => (owner.clone(), claim.clone(), ttl, same_owner).prop_map(
+            |(owner, claim, ttl, same_owner)| Op::Renew { owner, claim, ttl, same_owner }
+        ),
+        4 => (owner.clone(), prop::option::of(claim))
+            .prop_map(|(owner, claim)| Op::Release { owner, claim }),
+        1 => seldom,
+        3 => owner.clone().prop_map(|owner| Op::Expire { owner }),
+        2 => owner.prop_map(|owner| Op::Age { owner }),
+    ];
+    prop::collection::vec(op, 1..50)
+}
+
+pub(crate) fn cases() -> impl Strategy<Value = (Kind, Vec<Op>)> {
+    prop::sample::select(Kind::ALL.to_vec())
+        // A semaphore of one is often full, with others in line.
+        .prop_flat_map(|kind| (Just(kind), prop::sample::select(vec![1, 3])))
+        .prop_flat_map(|(kind, usual)| ops(kind, usual).prop_map(move |ops| (kind, ops)))
+}
+
+/// As owners are drawn: others, without a record, pass for another library's, of which the rules know
+/// nothing.
+pub(crate) fn name_owner(owner: u64) -> Owner {
+    Owner::new(&format!("host:1:{owner:032x}")).unwrap()
+}
+
+pub(crate) fn wake(owner: u64, claim: u64) -> WakeAddress {
+    WakeAddress {
+        client: 0,
+        claim: owner * 2 + claim,
+    }
+}
+
+pub(crate) fn ask(kind: Kind, name: &Name, op: &Op) -> Ask {
+    let Op::Acquire {
+        owner,
+        claim,
+        line_up,
+        record_now,
+        ttl,
+        share,
+    } = *op
+    else {
+        unreachable!("only called for acquire")
+    };
+    Ask {
+        kind,
+        name: name.clone(),
+        owner: name_owner(owner),
+        share,
+        ttl: Duration::from_secs(ttl),
+        if_held: if line_up {
+            IfHeld::LineUp
+        } else {
+            IfHeld::Answer
+        },
+        note: None,
+        heal_missing_ttl: false,
+        renewed: true,
+        record_now,
+        again: false,
+        wake: wake(owner, claim),
+    }
+}
+
+pub(crate) fn renewal(kind: Kind, name: &Name, op: &Op, fence: Option<Fence>) -> Renewal {
+    let Op::Renew {
+        owner,
+        claim,
+        ttl,
+        same_owner,
+    } = *op
+    else {
+        unreachable!("only called for renew")
+    };
+    Renewal {
+        kind,
+        name: name.clone(),
+        owner: name_owner(owner),
+        fence: fence.unwrap_or(Fence::new(1)),
+        ttl: Duration::from_secs(ttl),
+        age: Duration::ZERO,
+        note: None,
+        wake: wake(owner, claim),
+        same_owner,
+        write_anew: false,
+        renewed: true,
+    }
+}

@@ -1,0 +1,176 @@
+//! Which backend a URL names.
+
+use std::path::PathBuf;
+
+use windlass_core::error::{Error, Result};
+use windlass_core::redact::redact;
+
+/// A store URL, taken apart as far as choosing a backend needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoreUrl {
+    Memory { name: Option<String> },
+    File { path: PathBuf },
+    Redis { url: String },
+    Etcd { url: String },
+    Redlock { url: String },
+    ZooKeeper { url: String },
+}
+
+/// What each scheme is for: `connect` lists them when it meets an unknown one.
+const SCHEMES: &str = "memory:, file:PATH, redis://HOST, rediss://HOST, redis+unix:///SOCKET, \
+                       redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST,HOST, \
+                       redlock://HOST,HOST,HOST, etcd://HOST,HOST, etcds://HOST, \
+                       zookeeper://HOST,HOST/CHROOT, zookeeper+tls://HOST";
+
+impl StoreUrl {
+    pub(crate) fn parse(text: &str) -> Result<StoreUrl> {
+        let Some((scheme, rest)) = text.split_once(':') else {
+            return Err(Error::invalid(
+                "connect",
+                format!("{:?} is not a store URL: it has no scheme", redact(text)),
+            )
+            .with_hint(format!("known URLs: {SCHEMES}")));
+        };
+        let with_servers = |example: &str| match rest.starts_with("//") && rest.len() > 2 {
+            true => Ok(text.to_owned()),
+            false => Err(
+                Error::invalid("connect", format!("{:?} names no server", redact(text)))
+                    .with_hint(format!("for example {example}")),
+            ),
+        };
+        // Drivers read meanings of their own into it, such as not to look at certificates.
+        if scheme.starts_with("redis") || scheme.starts_with("redlock") || scheme == "unix" {
+            without_fragment(text)?;
+        }
+        match scheme {
+            "memory" => Ok(StoreUrl::Memory {
+                name: Some(rest.trim_start_matches('/'))
+                    .filter(|n| !n.is_empty())
+                    .map(str::to_owned),
+            }),
+            "file" => {
+                // file:relative, file:/absolute and file:///absolute
+                let path = rest.strip_prefix("//").unwrap_or(rest);
+                if path.is_empty() {
+                    return Err(Error::invalid("connect", "file: needs a path")
+                        .with_hint("for example file:/var/lib/app/locks.db"));
+                }
+                Ok(StoreUrl::File { path: path.into() })
+            }
+            "redis" | "rediss" | "redis+unix" | "unix" | "redis+sentinel" | "rediss+sentinel"
+            | "redis+cluster" | "rediss+cluster" => {
+                let url = with_servers("redis://127.0.0.1:6379")?;
+                Ok(StoreUrl::Redis { url })
+            }
+            "redlock" | "redlock+tls" => {
+                let url = with_servers("redlock://10.0.0.1,10.0.0.2,10.0.0.3")?;
+                Ok(StoreUrl::Redlock { url })
+            }
+            "zookeeper" | "zookeeper+tls" => {
+                let url = with_servers("zookeeper://10.0.0.1:2181,10.0.0.2:2181/app")?;
+                Ok(StoreUrl::ZooKeeper { url })
+            }
+            "etcd" | "etcds" => {
+                let url = with_servers("etcd://127.0.0.1:2379")?;
+                Ok(StoreUrl::Etcd { url })
+            }
+            _ => Err(Error::invalid(
+                "connect",
+                format!("unknown scheme {scheme:?} in {:?}", redact(text)),
+            )
+            .with_hint(format!("known URLs: {SCHEMES}"))),
+        }
+    }
+}
+
+/// What is behind a `#` is not repeated: it may be the end of a password.
+fn without_fragment(text: &str) -> Result<()> {
+    let Some((front, _)) = text.split_once('#') else {
+        return Ok(());
+    };
+    let front = match front.contains('@') {
+        true => redact(front),
+        // Nobody knows whether this is a host yet, or still a password.
+        false => front.split(':').next().unwrap_or("").to_owned() + ":…",
+    };
+    Err(Error::invalid(
+        "connect",
+        format!("the URL {front} has something behind a #, which means nothing here"),
+    )
+    .with_hint(
+        "leave it out, or write %23 for a # in a password; a CA of your own is named by ?tls_ca=FILE",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_core::error::ErrorKind;
+
+    #[test]
+    fn what_is_behind_a_hash_is_refused_and_not_repeated() {
+        for url in [
+            "redis://host:6379#insecure",
+            "rediss://host#insecure",
+            "rediss://ann:se#cret@host",
+            "rediss://ann:secret@host/0?tls_ca=x#insecure",
+            "rediss+sentinel://host/main#insecure",
+            "redis+cluster://host#",
+            "redlock+tls://a,b,c#insecure",
+            "redis+unix:///run/redis.sock#insecure",
+        ] {
+            let error = StoreUrl::parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
+            let said = format!("{error:?} {error}");
+            assert!(said.contains('#') && error.hint().is_some(), "{said}");
+            assert!(!said.contains("cret") && !said.contains(":se"), "{said}");
+        }
+        assert!(StoreUrl::parse("rediss://ann:se%23cret@host").is_ok());
+        assert!(StoreUrl::parse("file:/var/#1.db").is_ok());
+    }
+
+    #[test]
+    fn chooses_by_scheme() {
+        let memory = |name: Option<&str>| StoreUrl::Memory {
+            name: name.map(str::to_owned),
+        };
+        assert_eq!(StoreUrl::parse("memory:").unwrap(), memory(None));
+        assert_eq!(StoreUrl::parse("memory:x").unwrap(), memory(Some("x")));
+        for (text, path) in [
+            ("file:/a/b.db", "/a/b.db"),
+            ("file:///a/b.db", "/a/b.db"),
+            ("file:b.db", "b.db"),
+        ] {
+            assert_eq!(
+                StoreUrl::parse(text).unwrap(),
+                StoreUrl::File { path: path.into() }
+            );
+        }
+        assert!(matches!(
+            StoreUrl::parse("redis://h:1/2").unwrap(),
+            StoreUrl::Redis { .. }
+        ));
+    }
+
+    #[test]
+    fn explains_what_it_cannot_use() {
+        for (bad, word) in [
+            ("localhost", "no scheme"),
+            ("http://x", "unknown scheme"),
+            ("file:", "needs a path"),
+            ("redis:localhost", "names no server"),
+            ("redis://", "names no server"),
+        ] {
+            let e = StoreUrl::parse(bad).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::InvalidInput);
+            assert!(e.to_string().contains(word), "{e}");
+            assert!(e.hint().is_some());
+        }
+    }
+
+    #[test]
+    fn an_unknown_scheme_prints_no_password() {
+        let e = StoreUrl::parse("etcdd://ann:s3cret@h").unwrap_err();
+        assert!(!format!("{e} {e:?}").contains("s3cret"));
+    }
+}
