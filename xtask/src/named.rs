@@ -1,13 +1,14 @@
-//! Whatever a page names as the test that backs a promise is there.
+//! Every test that the pages name exists.
 //!
-//! In a table whose last column is about tests, everything in code style in that column has to be a test, a program
-//! of tests, or a chore of `cargo xtask`:
+//! In a table whose last column is headed `test`, everything in code style in that column must be a test, a module or
+//! program of tests, a file, or a task of `cargo xtask`:
 //!
 //! - `redis_faults::every_key_has_an_end`: a test of `crates/*/tests/redis_faults.rs`;
 //! - `etcd_faults::members::*`: at least one, in that module;
 //! - `conformance_etcd::lock::one_holder_at_a_time`: a case of the suite that this backend runs;
-//!   `conformance_*::…`: all backends do;
-//! - `backend::zookeeper::proof::*`: tests in the library's sources;
+//!   `conformance_*::…`: all backends do; `conformance::…`: some backend does;
+//! - `backend::zookeeper::proof::*`: tests in a crate's sources; `backend::zookeeper::proof`: the same;
+//! - `backend/quorum/tests.rs`: a file, below the root, `crates/` or the sources of a crate;
 //! - `windlass_model::quorum::three_clients`: tests of the models;
 //! - `a::{b, c}`: both.
 
@@ -21,6 +22,19 @@ fn root() -> PathBuf {
 
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn packages() -> Vec<PathBuf> {
+    let entries = fs::read_dir(root().join("crates")).expect("the folder of crates");
+    let entries = entries.map(|entry| entry.expect("a folder that can be read").path());
+    entries.collect()
+}
+
+/// Whether there is a file of this name below the root, `crates/`, or the sources of a crate.
+fn is_a_file(name: &str) -> bool {
+    let sources = packages().into_iter().map(|package| package.join("src"));
+    let mut folders = sources.chain([root(), root().join("crates")]);
+    folders.any(|folder| folder.join(name).is_file())
 }
 
 /// All Rust files below a folder, or that file alone.
@@ -71,16 +85,11 @@ impl Tests {
     fn find() -> Tests {
         let (mut names, mut programs) = (BTreeSet::new(), BTreeSet::new());
         let cases = suites();
-        for package in [
-            "windlass",
-            "windlass-cli",
-            "windlass-testkit",
-            "windlass-model",
-        ] {
-            let folder = root().join("crates").join(package).join("tests");
-            let prefix = match package {
-                "windlass-model" => "windlass_model::",
-                _ => "",
+        for package in packages() {
+            let folder = package.join("tests");
+            let prefix = match package.ends_with("windlass-model") {
+                true => "windlass_model::",
+                false => "",
             };
             for file in sources(&folder) {
                 let module = prefix.to_owned() + &module_of(&file, &folder);
@@ -95,11 +104,15 @@ impl Tests {
                 let own = listed(&text);
                 names.extend(cases.chain(own).map(|case| format!("{module}{case}")));
             }
-        }
-        let library = root().join("crates/windlass/src");
-        for file in sources(&library.join("backend")) {
-            let module = module_of(&file, &library);
-            names.extend(tests_in(&read(&file)).map(|test| format!("{module}{test}")));
+            let folder = package.join("src");
+            for file in sources(&folder) {
+                let (module, text) = (module_of(&file, &folder), read(&file));
+                names.extend(tests_in(&text).map(|test| format!("{module}{test}")));
+                if text.contains("mod tests {") {
+                    let inner = |test| format!("{module}tests::{test}");
+                    names.extend(tests_in(&text).map(inner));
+                }
+            }
         }
         Tests { names, programs }
     }
@@ -109,19 +122,32 @@ impl Tests {
         if named.starts_with("cargo xtask ") {
             return None;
         }
-        let missing = |name: &String| {
-            let known = match name.contains('*') {
-                true => self.names.iter().any(|test| fits(name, test)),
-                false => self.names.contains(name) || self.programs.contains(name),
-            };
-            !known
-        };
+        let missing = |name: &String| !self.has(name);
         let all = expand(named)
             .into_iter()
             .flat_map(|name| self.everywhere(name));
         all.into_iter()
             .find(missing)
             .map(|name| format!("`{named}`: there is no test {name}"))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        if name.contains('/') {
+            return is_a_file(name);
+        }
+        if let Some(case) = name.strip_prefix("conformance::") {
+            let name = format!("conformance_*::{case}");
+            return self.names.iter().any(|test| fits(&name, test));
+        }
+        let inside = format!("{name}::");
+        match name.contains('*') {
+            true => self.names.iter().any(|test| fits(name, test)),
+            false => {
+                self.names.contains(name)
+                    || self.programs.contains(name)
+                    || self.names.iter().any(|test| test.starts_with(&inside))
+            }
+        }
     }
 
     /// `conformance_*` is all of them.
@@ -220,7 +246,7 @@ fn backed(page: &str) -> Vec<(&str, &str)> {
         match names_tests {
             None => {
                 let head = last.trim();
-                names_tests = Some(["test", "backed by", "the test that backs it"].contains(&head));
+                names_tests = Some(head == "test");
             }
             Some(true) if !line.starts_with("|---") => rows.push((line, last)),
             Some(_) => {}
@@ -229,27 +255,35 @@ fn backed(page: &str) -> Vec<(&str, &str)> {
     rows
 }
 
-#[test]
-fn every_test_that_backs_a_promise_is_there() {
-    let tests = Tests::find();
-    let page = read(&root().join("docs/choose-a-backend.md"));
-    let rows = backed(&page);
-    assert!(rows.len() >= 60, "only {} promises are found", rows.len());
+/// What is wrong with the tests that a page names, and how many rows name some.
+fn check(tests: &Tests, page: &str) -> (Vec<String>, usize) {
     let mut complaints = Vec::new();
-    for (row, named) in rows {
+    let rows = backed(page);
+    for (row, named) in &rows {
         if in_code(named).next().is_none() {
-            complaints.push(format!("nothing backs this: {row}"));
+            complaints.push(format!("no test is named here: {row}"));
         }
         complaints.extend(in_code(named).filter_map(|name| tests.complaint(name)));
     }
-    // Those that are named in passing, too.
-    let elsewhere = in_code(&page).filter(|name| {
+    // Outside those tables, whatever looks like a test.
+    let elsewhere = in_code(page).filter(|name| {
         let program = name.split("::").next().unwrap_or_default();
         let tests_in_sources = ["backend", "windlass_model"].contains(&program);
         name.contains("::") && (tests_in_sources || tests.programs.contains(program))
     });
     complaints.extend(elsewhere.filter_map(|name| tests.complaint(name)));
-    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    (complaints, rows.len())
+}
+
+#[test]
+fn every_test_that_backs_a_promise_is_there() {
+    let tests = Tests::find();
+    for (page, at_least) in [("choose-a-backend.md", 60), ("reliability.md", 100)] {
+        let text = read(&root().join("docs").join(page));
+        let (complaints, rows) = check(&tests, &text);
+        assert!(rows >= at_least, "{page} has only {rows} rows with tests");
+        assert!(complaints.is_empty(), "{page}:\n{}", complaints.join("\n"));
+    }
 }
 
 #[test]
@@ -266,6 +300,9 @@ fn what_is_not_there_is_missed() {
         "conformance_redlock::refused::latches_and_barriers_are_refused",
         "conformance_redlock",
         "windlass_model::quorum::three_clients",
+        "conformance::limit::a_crowd_gets_no_more",
+        "backend::rules::claims::tests",
+        "xtask/src/named.rs",
         "cargo xtask interop",
     ];
     for name in there {
@@ -283,6 +320,9 @@ fn what_is_not_there_is_missed() {
         "conformance_etcd::limit::a_crowd_gets_no_more",
         "conformance_*::rwlock::{writers_do_not_starve, readers_do_not_starve}",
         "conformance_paper",
+        "conformance::limit::a_crowd_gets_more",
+        "backend::rules::paper::tests",
+        "backend/paper.rs",
         "quorum::three_clients",
         // It is a function there, but no test.
         "histories::clients",
