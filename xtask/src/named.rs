@@ -7,7 +7,7 @@
 //! - `etcd_faults::members::*`: at least one, in that module;
 //! - `conformance_etcd::lock::one_holder_at_a_time`: a case of the suite that this backend runs;
 //!   `conformance_*::…`: all backends do; `conformance::…`: some backend does;
-//! - `backend::zookeeper::proof::*`: tests in a crate's sources; `backend::zookeeper::proof`: the same;
+//! - `windlass_zookeeper::proof::*`: tests in a crate's sources; `backend::zookeeper::proof`: the same;
 //! - `backend/quorum/tests.rs`: a file, below the root, `crates/` or the sources of a crate;
 //! - `windlass_model::quorum::three_clients`: tests of the models;
 //! - `a::{b, c}`: both.
@@ -106,7 +106,9 @@ impl Tests {
             }
             let folder = package.join("src");
             for file in sources(&folder) {
-                let (module, text) = (module_of(&file, &folder), read(&file));
+                let name = package.file_name().expect("a package").to_string_lossy();
+                let module = name.replace('-', "_") + "::" + &module_of(&file, &folder);
+                let text = read(&file);
                 names.extend(tests_in(&text).map(|test| format!("{module}{test}")));
                 if text.contains("mod tests {") {
                     let inner = |test| format!("{module}tests::{test}");
@@ -268,7 +270,7 @@ fn check(tests: &Tests, page: &str) -> (Vec<String>, usize) {
     // Outside those tables, whatever looks like a test.
     let elsewhere = in_code(page).filter(|name| {
         let program = name.split("::").next().unwrap_or_default();
-        let tests_in_sources = ["backend", "windlass_model"].contains(&program);
+        let tests_in_sources = program.starts_with("windlass_");
         name.contains("::") && (tests_in_sources || tests.programs.contains(program))
     });
     complaints.extend(elsewhere.filter_map(|name| tests.complaint(name)));
@@ -301,7 +303,7 @@ fn what_is_not_there_is_missed() {
         "conformance_redlock",
         "windlass_model::quorum::three_clients",
         "conformance::limit::a_crowd_gets_no_more",
-        "backend::rules::claims::tests",
+        "windlass_core::rules::claims::tests",
         "xtask/src/named.rs",
         "cargo xtask interop",
     ];
@@ -321,7 +323,7 @@ fn what_is_not_there_is_missed() {
         "conformance_*::rwlock::{writers_do_not_starve, readers_do_not_starve}",
         "conformance_paper",
         "conformance::limit::a_crowd_gets_more",
-        "backend::rules::paper::tests",
+        "windlass_core::rules::paper::tests",
         "backend/paper.rs",
         "quorum::three_clients",
         // It is a function there, but no test.
