@@ -1,7 +1,7 @@
 //! The clock that leases are measured by.
 //!
 //! `CLOCK_BOOTTIME` on Linux, because [`std::time::Instant`] stands still while a machine
-//! sleeps and a lease does not. Tests put a clock of their own in its place.
+//! sleeps and a lease does not. Tests put a clock of their own in its ticket.
 
 use std::fmt;
 use std::ops::{Add, Sub};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::rules::limit::{Rule, Standing, standing};
-use crate::store::limit::Verdict;
+use crate::rules::limit::{LimitStatus, Rule, standing};
+use crate::store::limit::LimitOutcome;
 
 /// A limiter's answer: allowed or denied, and how things stand.
 ///
@@ -46,7 +46,7 @@ pub enum Basis {
 impl Decision {
     /// What was decided, and how things stand afterwards. Whoever was allowed need not try again.
     #[inline(always)]
-    pub fn new(allowed: bool, seen: Standing, basis: Basis) -> Decision {
+    pub fn new(allowed: bool, seen: LimitStatus, basis: Basis) -> Decision {
         let again = seen.retry_after.unwrap_or(NEVER);
         Decision {
             allowed,
@@ -58,7 +58,7 @@ impl Decision {
         }
     }
 
-    pub fn of(rules: &[Rule], verdict: &Verdict, cost: u64, basis: Basis) -> Decision {
+    pub fn of(rules: &[Rule], verdict: &LimitOutcome, cost: u64, basis: Basis) -> Decision {
         let allowed = verdict.granted.is_some();
         let seen = standing(rules, &verdict.states, verdict.now, cost);
         Decision::new(allowed, seen, basis)
@@ -67,7 +67,7 @@ impl Decision {
     pub fn assumed(rules: &[Rule], allowed: bool, retry_after: Duration) -> Decision {
         let limit = rules.iter().map(Rule::limit).min().unwrap_or(0);
         let micros = u64::try_from(retry_after.as_micros()).unwrap_or(u64::MAX);
-        let seen = Standing {
+        let seen = LimitStatus {
             limit,
             remaining: if allowed { limit } else { 0 },
             retry_after: Some(micros),

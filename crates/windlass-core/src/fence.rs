@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// A number that grows with every grant of a name.
 ///
-/// Send it along with every write, and let the place where the write lands refuse any fence lower
+/// Send it along with every write, and let the ticket where the write lands refuse any fence lower
 /// than the highest it has seen: that is what [`Gate`](crate::Gate) does. A lock alone cannot stop
 /// a holder that was paused, woke up late, and still believes that it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,35 +12,35 @@ use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::unsupported::unsupported;
 use windlass_core::store::{
-    Acquired, AcquiredAll, Ask, ClaimStore, Holder, Kind, Occupancy, Pending, Released, Renewal,
-    Renewed, WakeAddress,
+    AcquireRequest, Acquired, AcquiredAll, ClaimStore, Holder, Kind, Occupancy, Pending, Released,
+    Renewal, Renewed, WakeAddress,
 };
 
 /// How a kind of claim is laid out.
 #[derive(Clone, Debug)]
 pub(super) enum Layout {
-    Line(Place),
+    WaitQueue(Place),
     Room(Chair),
 }
 
 impl Layout {
     pub(super) fn of(store: &Store, kind: Kind, name: &Name, owner: &Owner) -> Layout {
         match kind {
-            Kind::Lock | Kind::Election => Layout::Line(Place::of(store, kind, name, owner)),
+            Kind::Lock | Kind::Election => Layout::WaitQueue(Place::of(store, kind, name, owner)),
             _ => Layout::Room(Chair::of(store, kind, name, owner)),
         }
     }
 
     pub(super) fn key(&self) -> &str {
         match self {
-            Layout::Line(place) => &place.key,
+            Layout::WaitQueue(place) => &place.key,
             Layout::Room(chair) => &chair.key,
         }
     }
 }
 
 impl ClaimStore for Etcd {
-    fn acquire(&self, ask: Ask) -> Pending<'_, Acquired> {
+    fn acquire(&self, ask: AcquireRequest) -> Pending<'_, Acquired> {
         let store = &self.store;
         Box::pin(async move {
             let layout = Layout::of(store, ask.kind, &ask.name, &ask.owner);
@@ -59,7 +59,7 @@ impl ClaimStore for Etcd {
         })
     }
 
-    fn acquire_all(&self, asks: Vec<Ask>) -> Pending<'_, AcquiredAll> {
+    fn acquire_all(&self, asks: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
         Box::pin(self.store.acquire_several(asks))
     }
 
@@ -157,7 +157,7 @@ impl Store {
         let track = self.untrack(layout.key(), claim);
         let held = track.as_ref().is_some_and(|track| track.fence.is_some());
         let released = match &layout {
-            Layout::Line(place) => self.release_in_line(place, claim, held).await,
+            Layout::WaitQueue(place) => self.release_in_line(place, claim, held).await,
             Layout::Room(chair) => {
                 let released = self.release_in_room(chair, claim, held).await;
                 self.stop_watching(chair);

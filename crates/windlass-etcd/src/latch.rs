@@ -9,7 +9,7 @@ use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::latch::{self as rules, Change};
 use windlass_core::store::latch::{read_past, write_past};
-use windlass_core::store::{CountedDown, LatchState, LatchStore, LatchTerms, Pending, Reset};
+use windlass_core::store::{CountedDown, LatchSpec, LatchState, LatchStore, Pending, Reset};
 
 /// The value of a latch's key.
 #[derive(Serialize, Deserialize)]
@@ -23,7 +23,7 @@ struct Stored {
 }
 
 impl LatchStore for Etcd {
-    fn reset(&self, terms: LatchTerms, count: u32) -> Pending<'_, Reset> {
+    fn reset(&self, terms: LatchSpec, count: u32) -> Pending<'_, Reset> {
         Box::pin(async move {
             let decide = |latch: Option<&LatchState>, _| rules::reset(latch, &terms, count);
             let decided = self.decide_latch(&terms, None, decide).await;
@@ -31,7 +31,7 @@ impl LatchStore for Etcd {
         })
     }
 
-    fn count_down(&self, terms: LatchTerms, by: u32, operation: u128) -> Pending<'_, CountedDown> {
+    fn count_down(&self, terms: LatchSpec, by: u32, operation: u128) -> Pending<'_, CountedDown> {
         Box::pin(async move {
             let decide = |latch: Option<&LatchState>, is_known| {
                 rules::count_down(latch, &terms, by, is_known)
@@ -55,7 +55,7 @@ impl Etcd {
     /// Looks, decides by the rules, and writes if nobody else has written in between.
     async fn decide_latch<T>(
         &self,
-        terms: &LatchTerms,
+        terms: &LatchSpec,
         operation: Option<u128>,
         decide: impl Fn(Option<&LatchState>, bool) -> (T, Change),
     ) -> Result<T> {

@@ -40,7 +40,8 @@ use windlass_core::error::Result;
 use windlass_core::redact::redact;
 use windlass_core::store::unsupported::Refused;
 use windlass_core::store::{
-    Backend, Capabilities, ClaimStore, Finding, GateStore, LatchStore, NewsStore, Pending, WakeUps,
+    Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
+    NotificationStore, Pending,
 };
 use windlass_core::{Clock, FenceStrength};
 
@@ -56,7 +57,7 @@ impl Etcd {
         url: &str,
         call_timeout: Duration,
         clock: Clock,
-        wakeups: Weak<dyn WakeUps>,
+        wakeups: Weak<dyn GrantListener>,
     ) -> Result<Arc<dyn Backend>> {
         let shown: Arc<str> = redact(url).into();
         let named = |e: windlass_core::error::Error| {
@@ -94,7 +95,7 @@ impl Backend for Etcd {
         Arc::new(self.clone())
     }
 
-    fn news(&self) -> Arc<dyn NewsStore> {
+    fn notifications(&self) -> Arc<dyn NotificationStore> {
         Arc::new(self.clone())
     }
 

@@ -9,19 +9,25 @@ use super::store::Store;
 use super::watch::{Heard, Watching};
 use windlass_core::store::latch::CHANNEL as LATCH;
 use windlass_core::store::unsupported::unsupported;
-use windlass_core::store::{Channel, Hears, Kind, Listening, NewsStore, Pending};
+use windlass_core::store::{
+    Channel, Kind, NotificationStore, Pending, Subscriber, SubscriptionHandle,
+};
 
 /// One who listens, and what is watched for it.
 struct Ear {
-    ear: Weak<dyn Hears>,
+    ear: Weak<dyn Subscriber>,
     store: Weak<Store>,
     key: String,
     range_end: Vec<u8>,
     watching: Mutex<Option<Watching>>,
 }
 
-impl NewsStore for Etcd {
-    fn listen(&self, channel: Channel, ear: Weak<dyn Hears>) -> Pending<'_, Listening> {
+impl NotificationStore for Etcd {
+    fn listen(
+        &self,
+        channel: Channel,
+        ear: Weak<dyn Subscriber>,
+    ) -> Pending<'_, SubscriptionHandle> {
         Box::pin(async move {
             let keys = &self.store.keys;
             let (key, range_end) = if channel.kind == LATCH {
@@ -44,7 +50,7 @@ impl NewsStore for Etcd {
                 watching: Mutex::default(),
             });
             begin(&ear).await;
-            Ok(Listening::new(move || drop(ear)))
+            Ok(SubscriptionHandle::new(move || drop(ear)))
         })
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use windlass_core::Fence;
-use windlass_core::store::{Ask, Kind, Renewal, WakeAddress};
+use windlass_core::store::{AcquireRequest, Kind, Renewal, WakeAddress};
 
 /// About one claim. Short names are not worth it: people read this with `etcdctl get`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ fn is_false(yes: &bool) -> bool {
 }
 
 impl Record {
-    pub(super) fn of(ask: &Ask) -> Record {
+    pub(super) fn of(ask: &AcquireRequest) -> Record {
         let room = !matches!(ask.kind, Kind::Lock | Kind::Election);
         Record {
             claim: claim(ask.wake),

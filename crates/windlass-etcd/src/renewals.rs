@@ -74,7 +74,7 @@ impl Store {
             let (at, renewal, layout) = *rewrite;
             Box::pin(async move {
                 let renewed = match &layout {
-                    Layout::Line(place) => self.rewrite_in_line(place, &renewal).await,
+                    Layout::WaitQueue(place) => self.rewrite_in_line(place, &renewal).await,
                     Layout::Room(chair) => self.rewrite_in_room(chair, &renewal).await,
                 };
                 (at, self.after_renewal(&layout, &renewal, renewed))
@@ -119,7 +119,7 @@ impl Store {
                     && (renewal.renewed || !lease.shared) =>
             {
                 let ops = match &layout {
-                    Layout::Line(place) => self.ask_line(place, &renewal, held.is_some()),
+                    Layout::WaitQueue(place) => self.ask_line(place, &renewal, held.is_some()),
                     Layout::Room(chair) => self.ask_room(chair),
                 };
                 let expected = Expected {
@@ -208,7 +208,7 @@ impl Store {
             let renewal = &check.renewal;
             let answer = match (counts, &check.layout) {
                 (Err(e), _) => Err(e),
-                (Ok(()), Layout::Line(place)) => {
+                (Ok(()), Layout::WaitQueue(place)) => {
                     self.renewed_in_line(place, renewal, check.expected, done.revision, next)
                         .await
                 }

@@ -11,7 +11,7 @@ use super::txn::{MOST_OPS, Txn, all};
 use super::wire::{KeyValue, Op};
 use windlass_core::Fence;
 use windlass_core::error::Result;
-use windlass_core::store::{AcquiredAll, Ask};
+use windlass_core::store::{AcquireRequest, AcquiredAll};
 
 /// Several locks are taken in transactions of so many.
 const SEVERAL: usize = 40;
@@ -21,7 +21,7 @@ const TRIES: usize = 3;
 
 /// One of several that are asked for.
 struct One<'a> {
-    ask: &'a Ask,
+    ask: &'a AcquireRequest,
     place: Place,
     lease: Arc<Lease>,
 }
@@ -39,7 +39,10 @@ impl One<'_> {
 impl Store {
     /// Several locks: all in one step if they are few, otherwise one piece after the other, all of which are
     /// given back if one is not free.
-    pub(super) async fn acquire_several(self: &Arc<Store>, asks: Vec<Ask>) -> Result<AcquiredAll> {
+    pub(super) async fn acquire_several(
+        self: &Arc<Store>,
+        asks: Vec<AcquireRequest>,
+    ) -> Result<AcquiredAll> {
         let mut fences = Vec::with_capacity(asks.len());
         for piece in asks.chunks(SEVERAL) {
             let begin = fences.len();
@@ -64,8 +67,9 @@ impl Store {
     }
 
     /// Gives up locks that were just granted: many in one step, unless something has happened to one of them.
-    async fn give_back(self: &Arc<Store>, asks: &[Ask], fences: &[Fence]) -> Result<()> {
-        let granted: Vec<(&Ask, Fence)> = asks.iter().zip(fences.iter().copied()).collect();
+    async fn give_back(self: &Arc<Store>, asks: &[AcquireRequest], fences: &[Fence]) -> Result<()> {
+        let granted: Vec<(&AcquireRequest, Fence)> =
+            asks.iter().zip(fences.iter().copied()).collect();
         // A claim has two keys at most.
         for some in granted.chunks(MOST_OPS / 2) {
             let mut txn = Txn::new();
@@ -91,7 +95,7 @@ impl Store {
         Ok(())
     }
 
-    async fn acquire_piece(self: &Arc<Store>, asks: &[Ask]) -> Result<AcquiredAll> {
+    async fn acquire_piece(self: &Arc<Store>, asks: &[AcquireRequest]) -> Result<AcquiredAll> {
         let mut ones = Vec::with_capacity(asks.len());
         let mut befores = Vec::with_capacity(asks.len());
         for ask in asks {

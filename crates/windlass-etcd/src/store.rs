@@ -19,7 +19,7 @@ use super::watch::{Watches, Watching};
 use super::wire::KeyValue;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
-use windlass_core::store::{Ask, Holder, Kind, Renewal, WakeAddress, WakeUps};
+use windlass_core::store::{AcquireRequest, GrantListener, Holder, Kind, Renewal, WakeAddress};
 use windlass_core::{Clock, Fence, Moment, Owner};
 
 /// One who does not renew is dead this long after its ttl has passed, and what is left of it is removed.
@@ -33,7 +33,7 @@ pub(super) struct Store {
     pub(super) keys: Keys,
     pub(super) clock: Clock,
     pub(super) runtime: Handle,
-    pub(super) wakeups: Weak<dyn WakeUps>,
+    pub(super) wakeups: Weak<dyn GrantListener>,
     tracks: Mutex<HashMap<String, Track>>,
     /// One client decides about one room at a time, so that only clients get in each other's way.
     pub(super) turns: [AsyncMutex<()>; 64],
@@ -89,7 +89,7 @@ impl Store {
         link: Arc<Link>,
         keys: Keys,
         clock: Clock,
-        wakeups: Weak<dyn WakeUps>,
+        wakeups: Weak<dyn GrantListener>,
     ) -> Arc<Store> {
         let runtime = Handle::current();
         let leases = Arc::new(Leases::new(
@@ -145,7 +145,12 @@ impl Store {
 
     /// Notes that a claim is about to be asked for, before anything is sent. What was known of another claim
     /// of the same owner, to be [put back](Store::put_back) if this one comes to nothing.
-    pub(super) fn track(&self, key: &str, ask: &Ask, lease: &Arc<Lease>) -> Option<Track> {
+    pub(super) fn track(
+        &self,
+        key: &str,
+        ask: &AcquireRequest,
+        lease: &Arc<Lease>,
+    ) -> Option<Track> {
         let track = Track {
             kind: ask.kind,
             name: ask.name.clone(),
@@ -378,7 +383,7 @@ impl Store {
     pub(super) async fn lease_to_take_over(
         self: &Arc<Store>,
         key: &str,
-        ask: &Ask,
+        ask: &AcquireRequest,
         before: i64,
     ) -> Result<Arc<Lease>> {
         let (left, _) = self.leases.look(before, false).await?;

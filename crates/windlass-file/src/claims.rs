@@ -10,8 +10,8 @@ use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::claims::{self as rules, Decided};
 use windlass_core::store::{
-    Acquired, AcquiredAll, Ask, Channel, ClaimStore, Holder, Kind, Occupancy, Pending, Released,
-    Renewal, Renewed, WakeAddress, matches,
+    AcquireRequest, Acquired, AcquiredAll, Channel, ClaimStore, Holder, Kind, Occupancy, Pending,
+    Released, Renewal, Renewed, WakeAddress, matches,
 };
 use windlass_core::{Moment, Owner};
 
@@ -38,7 +38,7 @@ impl File {
 impl Notices {
     fn take<T>(&mut self, kind: Kind, name: &Name, decided: Decided<T>) -> T {
         self.wakes.extend(decided.wakes);
-        if decided.news {
+        if decided.notification {
             let (kind, name) = (kind.word(), name.clone());
             self.news.push(news::key(&Channel { kind, name }));
         }
@@ -47,18 +47,18 @@ impl Notices {
 }
 
 impl ClaimStore for File {
-    fn acquire(&self, ask: Ask) -> Pending<'_, Acquired> {
+    fn acquire(&self, ask: AcquireRequest) -> Pending<'_, Acquired> {
         let name = ask.name.clone();
         Box::pin(self.decide_claim(ask.kind, name, move |line, now| {
             rules::acquire(line, now, &ask)
         }))
     }
 
-    fn acquire_all(&self, asks: Vec<Ask>) -> Pending<'_, AcquiredAll> {
+    fn acquire_all(&self, asks: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
         Box::pin(self.worker.decide(move |scope| {
             let mut notices = Notices::default();
             let rows = |ask| Rows::new(scope, Kind::Lock, ask);
-            for (which, Ask { name, .. }) in asks.iter().enumerate() {
+            for (which, AcquireRequest { name, .. }) in asks.iter().enumerate() {
                 let free = rules::is_free(&mut rows(name), scope.now)?;
                 if let Err(holder) = notices.take(Kind::Lock, name, free) {
                     return Ok((AcquiredAll::Busy { which, holder }, notices));

@@ -10,7 +10,7 @@ use windlass_core::rules::counter::{self as rules, Sum, Tally};
 use windlass_core::rules::operation::{Done, OtherAmount};
 use windlass_core::store::Pending;
 use windlass_core::store::counter::{
-    Counted, CounterAsk, CounterStore, Operation, other_amount, other_kind,
+    Counted, CounterRequest, CounterStore, Operation, other_amount, other_kind,
 };
 
 /// `counters`: the state of each counter, as text. `counter_ops`: what was done once. Times are in
@@ -93,7 +93,7 @@ fn put(database: &Connection, name: &str, tally: &Tally, now: u64) -> rusqlite::
         .map(drop)
 }
 
-fn add(scope: &Scope<'_>, ask: &CounterAsk) -> rusqlite::Result<Result<Counted>> {
+fn add(scope: &Scope<'_>, ask: &CounterRequest) -> rusqlite::Result<Result<Counted>> {
     let (database, now) = (scope.database, scope.now.as_nanos() / 1_000);
     let name = ask.name.as_str();
     if let Some(operation) = &ask.operation
@@ -160,7 +160,7 @@ fn done(
 }
 
 impl CounterStore for File {
-    fn add(&self, ask: CounterAsk) -> Pending<'_, Counted> {
+    fn add(&self, ask: CounterRequest) -> Pending<'_, Counted> {
         let answer = self
             .worker
             .decide(move |scope| Ok((add(scope, &ask)?, Default::default())));

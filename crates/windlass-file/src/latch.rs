@@ -10,11 +10,11 @@ use windlass_core::name::Name;
 use windlass_core::rules::latch::{self as rules, Change};
 use windlass_core::store::latch::{read_past, write_past};
 use windlass_core::store::{
-    Channel, CountedDown, LatchState, LatchStore, LatchTerms, Pending, Reset,
+    Channel, CountedDown, LatchSpec, LatchState, LatchStore, Pending, Reset,
 };
 
 impl LatchStore for File {
-    fn reset(&self, terms: LatchTerms, count: u32) -> Pending<'_, Reset> {
+    fn reset(&self, terms: LatchSpec, count: u32) -> Pending<'_, Reset> {
         Box::pin(self.worker.decide(move |scope| {
             let latch = look(scope, &terms.name)?;
             let (outcome, change) = rules::reset(latch.as_ref(), &terms, count);
@@ -22,7 +22,7 @@ impl LatchStore for File {
         }))
     }
 
-    fn count_down(&self, terms: LatchTerms, by: u32, operation: u128) -> Pending<'_, CountedDown> {
+    fn count_down(&self, terms: LatchSpec, by: u32, operation: u128) -> Pending<'_, CountedDown> {
         Box::pin(self.worker.decide(move |scope| {
             let latch = look(scope, &terms.name)?;
             let known = scope
@@ -62,7 +62,7 @@ fn look(scope: &Scope<'_>, name: &Name) -> rusqlite::Result<Option<LatchState>> 
 
 fn write(
     scope: &Scope<'_>,
-    terms: &LatchTerms,
+    terms: &LatchSpec,
     change: &Change,
     operation: Option<u128>,
 ) -> rusqlite::Result<Notices> {

@@ -30,9 +30,10 @@ use std::sync::{Arc, Weak};
 use self::worker::{Mouth, Worker};
 use windlass_core::FenceStrength;
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::store::notification::Listeners;
+use windlass_core::store::notification::SubscriberRegistry;
 use windlass_core::store::{
-    Backend, Capabilities, ClaimStore, Finding, GateStore, LatchStore, NewsStore, Pending, WakeUps,
+    Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
+    NotificationStore, Pending,
 };
 
 /// The `file:` backend, as one coordinator sees it.
@@ -42,7 +43,7 @@ pub struct File {
     path: PathBuf,
     worker: Worker,
     client: u64,
-    listeners: Arc<Listeners>,
+    listeners: Arc<SubscriberRegistry>,
     _ear: Arc<wake::Ear>,
 }
 
@@ -50,11 +51,11 @@ impl File {
     pub async fn open(
         path: PathBuf,
         client: u64,
-        wakeups: Weak<dyn WakeUps>,
+        wakeups: Weak<dyn GrantListener>,
     ) -> Result<Arc<dyn Backend>> {
         let address: Arc<str> = format!("file:{}", path.display()).into();
         let described = |e: Error| e.with_backend(address.to_string());
-        let listeners: Arc<Listeners> = Arc::default();
+        let listeners: Arc<SubscriberRegistry> = Arc::default();
         let ear = wake::Ear::listen(client, Weak::clone(&wakeups), Arc::clone(&listeners));
         let (opened, at) = (path.clone(), path.clone());
         let (database, place) = tokio::task::spawn_blocking(move || open::open(&opened))
@@ -107,7 +108,7 @@ impl Backend for File {
         Arc::new(self.clone())
     }
 
-    fn news(&self) -> Arc<dyn NewsStore> {
+    fn notifications(&self) -> Arc<dyn NotificationStore> {
         Arc::new(self.clone())
     }
 

@@ -8,7 +8,9 @@ use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::limit::{self as rules, States};
 use windlass_core::store::Pending;
-use windlass_core::store::limit::{Found, LimitAsk, LimitStore, Search, Verdict, mismatch};
+use windlass_core::store::limit::{
+    Found, LimitOutcome, LimitRequest, LimitStore, Search, mismatch,
+};
 
 /// `limits`: the state of each limiter, as text; times in microseconds of the boot clock. What was just
 /// reset has an empty state.
@@ -67,7 +69,7 @@ fn states(text: &str) -> rusqlite::Result<States> {
     })
 }
 
-fn decide(scope: &Scope<'_>, ask: &LimitAsk) -> rusqlite::Result<Result<Verdict>> {
+fn decide(scope: &Scope<'_>, ask: &LimitRequest) -> rusqlite::Result<Result<LimitOutcome>> {
     let now = scope.now.as_nanos() / 1_000;
     let stored = scope
         .database
@@ -101,7 +103,7 @@ fn decide(scope: &Scope<'_>, ask: &LimitAsk) -> rusqlite::Result<Result<Verdict>
                 now as i64,
             ))?;
     }
-    Ok(Ok(Verdict {
+    Ok(Ok(LimitOutcome {
         granted: outcome.granted,
         now,
         states: outcome.states,
@@ -147,18 +149,18 @@ fn list(scope: &Scope<'_>, search: &Search) -> rusqlite::Result<Found> {
 }
 
 impl LimitStore for File {
-    fn decide(&self, ask: LimitAsk) -> Pending<'static, Verdict> {
+    fn decide(&self, ask: LimitRequest) -> Pending<'static, LimitOutcome> {
         let answer = self
             .worker
             .decide(move |scope| Ok((decide(scope, &ask)?, Default::default())));
         Box::pin(async move { answer.await? })
     }
 
-    fn decide_all(&self, asks: Vec<LimitAsk>) -> Pending<'_, Vec<Result<Verdict>>> {
+    fn decide_all(&self, asks: Vec<LimitRequest>) -> Pending<'_, Vec<Result<LimitOutcome>>> {
         Box::pin(async move {
             let mut answers = Vec::with_capacity(asks.len());
             for some in asks.chunks(AT_ONCE) {
-                let some: Vec<LimitAsk> = some.to_vec();
+                let some: Vec<LimitRequest> = some.to_vec();
                 let decided = self.worker.decide(move |scope| {
                     let answers: rusqlite::Result<Vec<_>> =
                         some.iter().map(|ask| decide(scope, ask)).collect();

@@ -9,7 +9,7 @@ use rusqlite::{OptionalExtension, Row, params};
 use super::worker::Scope;
 use windlass_core::error::Error;
 use windlass_core::name::Name;
-use windlass_core::rules::line::{Line, Record, Room};
+use windlass_core::rules::wait_queue::{Pool, Record, WaitQueue};
 use windlass_core::store::{Kind, WakeAddress};
 use windlass_core::{Fence, Moment, Owner};
 
@@ -157,23 +157,23 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl Line for Rows<'_> {
+impl WaitQueue for Rows<'_> {
     type Error = rusqlite::Error;
 
-    fn room(&mut self) -> rusqlite::Result<Room> {
+    fn pool(&mut self) -> rusqlite::Result<Pool> {
         if self.is_lock() {
             let used = self.front()?.holder.as_ref().map_or(0, |h| h.weight.into());
-            return Ok(Room {
+            return Ok(Pool {
                 size: 1,
                 used,
-                ..Room::UNKNOWN
+                ..Pool::UNKNOWN
             });
         }
         let sql = "SELECT size, used, overtook, open, until FROM rooms WHERE name = ?1";
         let mut query = self.scope.database.prepare_cached(sql)?;
         let number = |row: &Row<'_>, column| row.get::<_, i64>(column).map(|n| n as u64);
         let room = query.query_row([&self.key], |row| {
-            Ok(Room {
+            Ok(Pool {
                 size: row.get(0)?,
                 used: number(row, 1)?,
                 overtook: Fence::new(number(row, 2)?),
@@ -183,10 +183,10 @@ impl Line for Rows<'_> {
                 until: Moment::from_nanos(number(row, 4)?),
             })
         });
-        Ok(room.optional()?.unwrap_or(Room::UNKNOWN))
+        Ok(room.optional()?.unwrap_or(Pool::UNKNOWN))
     }
 
-    fn set_room(&mut self, room: Room) -> rusqlite::Result<()> {
+    fn set_room(&mut self, room: Pool) -> rusqlite::Result<()> {
         if self.is_lock() {
             return Ok(()); // it follows from the holder
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use super::File;
 use super::worker::Notices;
-use windlass_core::store::{Channel, Hears, Listening, NewsStore, Pending};
+use windlass_core::store::{Channel, NotificationStore, Pending, Subscriber, SubscriptionHandle};
 
 impl File {
     /// Writes down whether this client listens to the channel, going by who listens when the
@@ -29,12 +29,16 @@ impl File {
     }
 }
 
-impl NewsStore for File {
-    fn listen(&self, channel: Channel, ear: Weak<dyn Hears>) -> Pending<'_, Listening> {
+impl NotificationStore for File {
+    fn listen(
+        &self,
+        channel: Channel,
+        ear: Weak<dyn Subscriber>,
+    ) -> Pending<'_, SubscriptionHandle> {
         let key = key(&channel);
         let (number, _first) = self.listeners.add(&key, ear);
         let file = self.clone();
-        let listening = Listening::new({
+        let listening = SubscriptionHandle::new({
             let key = key.clone();
             move || {
                 if file.listeners.remove(&key, number) {

@@ -13,7 +13,9 @@ use super::{File, news};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::topic::channel;
-use windlass_core::store::{Hears, Listening, NewsStore, Pending, TopicStore};
+use windlass_core::store::{
+    NotificationStore, Pending, Subscriber, SubscriptionHandle, TopicStore,
+};
 
 /// `topics`: the number of a topic's last message. `topic_messages`: the last messages.
 pub(super) const TABLES: &str = "
@@ -76,7 +78,7 @@ impl File {
 #[derive(Default)]
 struct Hint(Notify);
 
-impl Hears for Hint {
+impl Subscriber for Hint {
     fn heard(&self, _news: &[u8]) {
         self.0.notify_one();
     }
@@ -87,7 +89,7 @@ impl Hears for Hint {
 }
 
 /// Hands on what comes after `seen`, until nobody listens any more.
-async fn follow(file: File, name: Name, mut seen: i64, hint: Arc<Hint>, ear: Weak<dyn Hears>) {
+async fn follow(file: File, name: Name, mut seen: i64, hint: Arc<Hint>, ear: Weak<dyn Subscriber>) {
     loop {
         let fetched = file.fetch(name.clone(), seen).await;
         let Some(ear) = ear.upgrade() else {
@@ -157,7 +159,7 @@ impl TopicStore for File {
         }))
     }
 
-    fn subscribe(&self, name: Name, ear: Weak<dyn Hears>) -> Pending<'_, Listening> {
+    fn subscribe(&self, name: Name, ear: Weak<dyn Subscriber>) -> Pending<'_, SubscriptionHandle> {
         Box::pin(async move {
             let hint = Arc::new(Hint::default());
             let weak: Weak<Hint> = Arc::downgrade(&hint);
@@ -165,7 +167,7 @@ impl TopicStore for File {
             let seen = self.fetch(name.clone(), i64::MAX).await?.last;
             let task = tokio::spawn(follow(self.clone(), name, seen, hint, ear));
             let held = Mutex::new(Some(listening));
-            Ok(Listening::new(move || {
+            Ok(SubscriptionHandle::new(move || {
                 task.abort();
                 drop(held.lock().unwrap_or_else(PoisonError::into_inner).take());
             }))

@@ -5,8 +5,8 @@
 
 use std::sync::{Arc, Weak};
 
-use windlass_core::store::WakeUps;
-use windlass_core::store::notification::Listeners;
+use windlass_core::store::GrantListener;
+use windlass_core::store::notification::SubscriberRegistry;
 
 /// Listens for this client's wake-ups, until dropped.
 #[derive(Debug)]
@@ -51,8 +51,8 @@ mod imp {
         /// Without an ear, waiters are woken by their heartbeats alone.
         pub(crate) fn listen(
             client: u64,
-            wakeups: Weak<dyn WakeUps>,
-            listeners: Arc<Listeners>,
+            wakeups: Weak<dyn GrantListener>,
+            listeners: Arc<SubscriberRegistry>,
         ) -> Ear {
             let bind = || -> io::Result<tokio::net::UnixDatagram> {
                 let socket = UnixDatagram::bind_addr(&address(client)?)?;
@@ -72,8 +72,8 @@ mod imp {
 
     async fn hear(
         socket: tokio::net::UnixDatagram,
-        wakeups: Weak<dyn WakeUps>,
-        listeners: Arc<Listeners>,
+        wakeups: Weak<dyn GrantListener>,
+        listeners: Arc<SubscriberRegistry>,
     ) {
         let mut bytes = vec![0u8; LONGEST];
         while let Ok(length) = socket.recv(&mut bytes).await {
@@ -141,8 +141,8 @@ mod imp {
     impl Ear {
         pub(crate) fn listen(
             _client: u64,
-            _wakeups: Weak<dyn WakeUps>,
-            _listeners: Arc<Listeners>,
+            _wakeups: Weak<dyn GrantListener>,
+            _listeners: Arc<SubscriberRegistry>,
         ) -> Ear {
             Ear { listener: None }
         }

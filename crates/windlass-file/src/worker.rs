@@ -16,8 +16,8 @@ use super::open::{self, FENCE_BLOCK, translate};
 use super::place::Place;
 use super::wake;
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::store::notification::Listeners;
-use windlass_core::store::{WakeAddress, WakeUps};
+use windlass_core::store::notification::SubscriberRegistry;
+use windlass_core::store::{GrantListener, WakeAddress};
 use windlass_core::{Clock, Fence, Moment};
 
 /// Decisions in one transaction: bounds how long other processes are kept out.
@@ -346,8 +346,8 @@ fn forget_the_gone(database: &Connection) -> rusqlite::Result<()> {
 /// Where what was decided is told.
 pub(super) struct Mouth {
     pub(super) client: u64,
-    pub(super) wakeups: Weak<dyn WakeUps>,
-    pub(super) listeners: Arc<Listeners>,
+    pub(super) wakeups: Weak<dyn GrantListener>,
+    pub(super) listeners: Arc<SubscriberRegistry>,
 }
 
 impl Mouth {

@@ -6,7 +6,7 @@
 //! anew, with or without its memory; a holder may write long after it lost the lock. A client that gives up or dies is one
 //! that does nothing more, and a release is a claim that expires.
 //!
-//! What the nodes and clients decide is decided by the functions of [`windlass_core::rules::vote`], which the
+//! What the nodes and clients decide is decided by the functions of [`windlass_core::rules::quorum`], which the
 //! library itself uses, and which its scripts are proven to agree with.
 //!
 //! What must hold in every state that can be reached:
@@ -28,7 +28,7 @@ pub mod search;
 mod state;
 
 use stateright::{Model, Property};
-use windlass_core::rules::vote::{agreed, majority, next_proposal};
+use windlass_core::rules::quorum::{agreed, majority, next_proposal};
 
 pub use folded::Folded;
 pub(crate) use state::ORDERS;

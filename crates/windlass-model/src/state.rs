@@ -1,7 +1,7 @@
 //! What there is at one moment, and how it changes.
 
 use stateright::Representative;
-use windlass_core::rules::vote::draw;
+use windlass_core::rules::quorum::draw;
 
 use crate::NODES;
 

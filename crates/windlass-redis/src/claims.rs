@@ -8,8 +8,8 @@ use windlass_core::Owner;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::{
-    Acknowledged, Acquired, AcquiredAll, Ask, ClaimStore, Holder, Kind, Occupancy, Pending,
-    Released, Renewal, Renewed, Replicas, WakeAddress, matches,
+    Acknowledged, AcquireRequest, Acquired, AcquiredAll, ClaimStore, Holder, Kind, Occupancy,
+    Pending, Released, Renewal, Renewed, Replicas, WakeAddress, matches,
 };
 
 /// Keys looked at in one step of a listing.
@@ -25,25 +25,25 @@ impl Redis {
 }
 
 impl ClaimStore for Redis {
-    fn acquire(&self, ask: Ask) -> Pending<'_, Acquired> {
+    fn acquire(&self, ask: AcquireRequest) -> Pending<'_, Acquired> {
         match ask.kind {
             Kind::Lock => Box::pin(self.acquire_lock(ask)),
             _ => Box::pin(self.acquire_share(ask)),
         }
     }
 
-    fn acquire_all(&self, asks: Vec<Ask>) -> Pending<'_, AcquiredAll> {
+    fn acquire_all(&self, asks: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
         Box::pin(self.acquire_all_locks(asks, Draws::Surely))
     }
 
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>> {
         enum Answer<L, R> {
             Lock(L),
-            Room(R),
+            Pool(R),
         }
         let ask = |renewal: Renewal| match renewal.kind {
             Kind::Lock => Answer::Lock(self.renew_lock(renewal)),
-            _ => Answer::Room(self.renew_share(renewal)),
+            _ => Answer::Pool(self.renew_share(renewal)),
         };
         // All asked for before the first is awaited, so that they travel together.
         let answers: Vec<_> = claims.into_iter().map(ask).collect();
@@ -52,7 +52,7 @@ impl ClaimStore for Redis {
             for answer in answers {
                 outcomes.push(match answer {
                     Answer::Lock(answer) => answer.await,
-                    Answer::Room(answer) => answer.await,
+                    Answer::Pool(answer) => answer.await,
                 });
             }
             Ok(outcomes)

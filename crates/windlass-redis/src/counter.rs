@@ -8,7 +8,9 @@ use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::counter::width;
 use windlass_core::store::Pending;
-use windlass_core::store::counter::{Counted, CounterAsk, CounterStore, other_amount, other_kind};
+use windlass_core::store::counter::{
+    Counted, CounterRequest, CounterStore, other_amount, other_kind,
+};
 
 fn read(answer: &[Value]) -> Result<Counted> {
     let strange = || strange_answer(&answer);
@@ -40,7 +42,7 @@ fn millis(micros: u64) -> String {
 }
 
 impl CounterStore for Redis {
-    fn add(&self, ask: CounterAsk) -> Pending<'_, Counted> {
+    fn add(&self, ask: CounterRequest) -> Pending<'_, Counted> {
         Box::pin(async move {
             let addition = &ask.addition;
             let once = match &ask.operation {

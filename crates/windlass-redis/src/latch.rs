@@ -7,10 +7,10 @@ use super::{Redis, bytes, keys, millis, script};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::latch::read_past;
-use windlass_core::store::{CountedDown, LatchState, LatchStore, LatchTerms, Pending, Reset};
+use windlass_core::store::{CountedDown, LatchSpec, LatchState, LatchStore, Pending, Reset};
 
 impl Redis {
-    async fn decide_latch(&self, terms: &LatchTerms, arguments: &[&str]) -> Result<Vec<Value>> {
+    async fn decide_latch(&self, terms: &LatchSpec, arguments: &[&str]) -> Result<Vec<Value>> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::LATCH.digest()).arg(2);
         for key in keys::latch(&terms.name) {
@@ -26,7 +26,7 @@ impl Redis {
 }
 
 impl LatchStore for Redis {
-    fn reset(&self, terms: LatchTerms, count: u32) -> Pending<'_, Reset> {
+    fn reset(&self, terms: LatchSpec, count: u32) -> Pending<'_, Reset> {
         Box::pin(async move {
             let parts = self
                 .decide_latch(&terms, &["reset", &count.to_string()])
@@ -47,7 +47,7 @@ impl LatchStore for Redis {
         })
     }
 
-    fn count_down(&self, terms: LatchTerms, by: u32, operation: u128) -> Pending<'_, CountedDown> {
+    fn count_down(&self, terms: LatchSpec, by: u32, operation: u128) -> Pending<'_, CountedDown> {
         Box::pin(async move {
             let (by, operation) = (by.to_string(), format!("{operation:032x}"));
             let parts = self

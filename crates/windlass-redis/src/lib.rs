@@ -70,10 +70,10 @@ use self::wire::Wire;
 use windlass_core::FenceStrength;
 use windlass_core::error::{Error, Result};
 use windlass_core::redact::redact;
-use windlass_core::store::limit::{LimitAsk, LimitStore};
+use windlass_core::store::limit::{LimitRequest, LimitStore};
 use windlass_core::store::{
-    Backend, Capabilities, ClaimStore, Finding, GateStore, LatchStore, NewsStore, Pending,
-    Replicas, WakeUps,
+    Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
+    NotificationStore, Pending, Replicas,
 };
 
 /// The `redis://` backend, as one coordinator sees it.
@@ -85,7 +85,7 @@ pub struct Redis {
     replicas: Option<Replicas>,
     locks: Batcher<LockDecision>,
     rooms: Batcher<RoomDecision>,
-    limits: Batcher<LimitAsk>,
+    limits: Batcher<LimitRequest>,
 }
 
 impl Redis {
@@ -93,7 +93,7 @@ impl Redis {
         url: &str,
         call_timeout: Duration,
         id: u64,
-        wakeups: Weak<dyn WakeUps>,
+        wakeups: Weak<dyn GrantListener>,
     ) -> Result<Arc<dyn Backend>> {
         let address: Arc<str> = redact(url).into();
         let opened = Redis::reach(url, call_timeout, id, wakeups).await;
@@ -116,7 +116,7 @@ impl Redis {
         url: &str,
         call_timeout: Duration,
         id: u64,
-        wakeups: Weak<dyn WakeUps>,
+        wakeups: Weak<dyn GrantListener>,
     ) -> Result<(Wire, Capabilities, Option<Replicas>)> {
         let scheme = url.split("://").next().unwrap_or("");
         if scheme.ends_with("+cluster") {
@@ -180,7 +180,7 @@ impl Backend for Redis {
         Arc::new(self.clone())
     }
 
-    fn news(&self) -> Arc<dyn NewsStore> {
+    fn notifications(&self) -> Arc<dyn NotificationStore> {
         Arc::new(self.clone())
     }
 

@@ -9,9 +9,11 @@ use super::translate::strange_answer;
 use super::{Redis, keys, script};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{Rule, Span, State, States, Want, bring_up};
+use windlass_core::rules::limit::{LimitOp, Rule, Span, State, States, bring_up};
 use windlass_core::store::Pending;
-use windlass_core::store::limit::{Found, LimitAsk, LimitStore, Search, Verdict, mismatch};
+use windlass_core::store::limit::{
+    Found, LimitOutcome, LimitRequest, LimitStore, Search, mismatch,
+};
 
 /// Decisions in one call of `decide_all`: bounds how long the server is kept from others (about
 /// 3 µs each).
@@ -19,7 +21,7 @@ const AT_ONCE: usize = 1_000;
 /// More than any bucket takes to fill after any wait, which is far below 2^54: what is never granted.
 const NEVER: u64 = 1 << 60;
 
-impl Decision for LimitAsk {
+impl Decision for LimitRequest {
     fn script() -> &'static Script {
         &script::LIMIT
     }
@@ -33,17 +35,18 @@ impl Decision for LimitAsk {
     }
 
     fn command<'a>(
-        asks: impl ExactSizeIterator<Item = &'a LimitAsk> + Clone,
+        asks: impl ExactSizeIterator<Item = &'a LimitRequest> + Clone,
         _fences: &str,
     ) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::LIMIT.digest()).arg(asks.len());
         // Most of a batch wants the same of the same limiter, for different keys.
-        let mut plans: Vec<(&LimitAsk, Vec<usize>)> = Vec::new();
+        let mut plans: Vec<(&LimitRequest, Vec<usize>)> = Vec::new();
         for (i, ask) in asks.enumerate() {
             command.arg(keys::limit(&ask.name));
-            let alike =
-                |(plan, _): &&mut (&LimitAsk, _)| plan.want == ask.want && plan.rules == ask.rules;
+            let alike = |(plan, _): &&mut (&LimitRequest, _)| {
+                plan.want == ask.want && plan.rules == ask.rules
+            };
             match plans.iter_mut().rev().take(SEARCHED).find(alike) {
                 Some((_, numbers)) => numbers.push(i + 1),
                 None => plans.push((ask, vec![i + 1])),
@@ -66,14 +69,14 @@ impl Decision for LimitAsk {
 /// How many of the last plans are compared with: a batch of many different ones gains nothing.
 const SEARCHED: usize = 8;
 
-fn write_plan(command: &mut Cmd, rules: &[Rule], want: &Want, decisions: usize) {
+fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usize) {
     let (verb, wait, costs): (&str, u64, &[u64]) = match want {
-        Want::Peek => ("P", 0, &[]),
-        Want::Take(cost) => ("T", 0, std::slice::from_ref(cost)),
-        Want::Reserve(cost, wait) => ("T", *wait, std::slice::from_ref(cost)),
-        Want::Lend(costs) => ("L", 0, costs),
-        Want::Return(cost, at, _) => ("R", *at, std::slice::from_ref(cost)),
-        Want::Cancel(cost, _) => ("C", 0, std::slice::from_ref(cost)),
+        LimitOp::Peek => ("P", 0, &[]),
+        LimitOp::Take(cost) => ("T", 0, std::slice::from_ref(cost)),
+        LimitOp::Reserve(cost, wait) => ("T", *wait, std::slice::from_ref(cost)),
+        LimitOp::Lend(costs) => ("L", 0, costs),
+        LimitOp::Return(cost, at, _) => ("R", *at, std::slice::from_ref(cost)),
+        LimitOp::Cancel(cost, _) => ("C", 0, std::slice::from_ref(cost)),
     };
     command
         .arg(verb)
@@ -95,7 +98,7 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &Want, decisions: usize) 
             .arg(lend)
             .arg(rule.limit());
     }
-    let takes = !matches!(want, Want::Return(..) | Want::Cancel(..));
+    let takes = !matches!(want, LimitOp::Return(..) | LimitOp::Cancel(..));
     for &units in costs {
         for rule in rules {
             let cost = match rule {
@@ -106,10 +109,10 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &Want, decisions: usize) 
             command.arg(cost.us).arg(cost.part);
         }
     }
-    if let Want::Return(_, _, mark) = want {
+    if let LimitOp::Return(_, _, mark) = want {
         command.arg(*mark);
     }
-    if let Want::Cancel(_, after) = want {
+    if let LimitOp::Cancel(_, after) = want {
         command.arg(after.mark());
         for (i, rule) in rules.iter().enumerate() {
             let then = match (rule, after.get(i)) {
@@ -131,7 +134,7 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &Want, decisions: usize) 
 }
 
 /// Reads "<k> <now> <state>".
-fn verdict(ask: &LimitAsk, reply: &Value) -> Result<Verdict> {
+fn verdict(ask: &LimitRequest, reply: &Value) -> Result<LimitOutcome> {
     let strange = || strange_answer(reply);
     let text = match reply {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).map_err(|_| strange())?,
@@ -145,17 +148,17 @@ fn verdict(ask: &LimitAsk, reply: &Value) -> Result<Verdict> {
     let stored: States = part()?.parse().map_err(|()| strange())?;
     let states = bring_up(&ask.rules, &stored, now).map_err(mismatch)?;
     let granted = match (&ask.want, which) {
-        (_, 0) | (Want::Peek, _) => None,
-        (Want::Lend(costs), which) => Some(*costs.get(which - 1).ok_or_else(strange)?),
+        (_, 0) | (LimitOp::Peek, _) => None,
+        (LimitOp::Lend(costs), which) => Some(*costs.get(which - 1).ok_or_else(strange)?),
         (
-            Want::Take(cost)
-            | Want::Reserve(cost, _)
-            | Want::Return(cost, ..)
-            | Want::Cancel(cost, _),
+            LimitOp::Take(cost)
+            | LimitOp::Reserve(cost, _)
+            | LimitOp::Return(cost, ..)
+            | LimitOp::Cancel(cost, _),
             _,
         ) => Some(*cost),
     };
-    Ok(Verdict {
+    Ok(LimitOutcome {
         granted,
         now,
         states,
@@ -176,16 +179,16 @@ fn explain(error: Error) -> Error {
 }
 
 impl LimitStore for Redis {
-    fn decide(&self, ask: LimitAsk) -> Pending<'static, Verdict> {
+    fn decide(&self, ask: LimitRequest) -> Pending<'static, LimitOutcome> {
         let answer = self.limits.decide(ask.clone());
         Box::pin(async move { verdict(&ask, &answer.await.map_err(explain)?) })
     }
 
-    fn decide_all(&self, asks: Vec<LimitAsk>) -> Pending<'_, Vec<Result<Verdict>>> {
+    fn decide_all(&self, asks: Vec<LimitRequest>) -> Pending<'_, Vec<Result<LimitOutcome>>> {
         Box::pin(async move {
-            let batches = asks.chunks(AT_ONCE).map(<[LimitAsk]>::to_vec).collect();
+            let batches = asks.chunks(AT_ONCE).map(<[LimitRequest]>::to_vec).collect();
             let answers = self.limits.decide_many(batches).await;
-            let read = |(answer, ask): (Result<Value>, &LimitAsk)| {
+            let read = |(answer, ask): (Result<Value>, &LimitRequest)| {
                 answer
                     .map_err(explain)
                     .and_then(|answer| verdict(ask, &answer))

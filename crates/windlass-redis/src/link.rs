@@ -27,8 +27,8 @@ use super::reign::{Assured, Reign};
 use super::sentinel::{Appointed, Hearsay, Sentinels};
 use super::translate::Failure;
 use super::witness::Witness;
-use windlass_core::store::WakeUps;
-use windlass_core::store::notification::Listeners;
+use windlass_core::store::GrantListener;
+use windlass_core::store::notification::SubscriberRegistry;
 
 pub(super) struct Link {
     dialler: Arc<Dialler>,
@@ -36,12 +36,12 @@ pub(super) struct Link {
     listens: bool,
     call_timeout: Duration,
     channel: String,
-    wakeups: Weak<dyn WakeUps>,
+    wakeups: Weak<dyn GrantListener>,
     dialled: AtomicU64,
     current: RwLock<Option<Live>>,
     /// Held while dialling, so that all who need a connection share one attempt.
     dialling: tokio::sync::Mutex<()>,
-    listeners: Listeners,
+    listeners: SubscriberRegistry,
     subscribing: tokio::sync::Mutex<()>,
     /// Calls that were sent and are not answered yet.
     unanswered: AtomicUsize,
@@ -68,7 +68,7 @@ impl Link {
         dialler: Dialler,
         call_timeout: Duration,
         id: u64,
-        wakeups: Weak<dyn WakeUps>,
+        wakeups: Weak<dyn GrantListener>,
     ) -> Arc<Link> {
         Arc::new(Link {
             // In a cluster, what is published anywhere is heard everywhere: one connection listens.
@@ -81,7 +81,7 @@ impl Link {
             dialled: AtomicU64::new(0),
             current: RwLock::new(None),
             dialling: tokio::sync::Mutex::new(()),
-            listeners: Listeners::default(),
+            listeners: SubscriberRegistry::default(),
             subscribing: tokio::sync::Mutex::new(()),
             unanswered: AtomicUsize::new(0),
             hearsay: Hearsay::default(),
@@ -112,7 +112,7 @@ impl Link {
     }
 
     /// Who listens to what, besides wake-ups.
-    pub(super) fn listeners(&self) -> &Listeners {
+    pub(super) fn listeners(&self) -> &SubscriberRegistry {
         &self.listeners
     }
 
@@ -332,7 +332,7 @@ impl Link {
         }
     }
 
-    fn tell(&self, what: impl FnOnce(&dyn WakeUps)) {
+    fn tell(&self, what: impl FnOnce(&dyn GrantListener)) {
         if let Some(wakeups) = self.wakeups.upgrade() {
             what(&*wakeups);
         }

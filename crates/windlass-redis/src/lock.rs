@@ -12,8 +12,8 @@ use super::{Redis, bytes, keys, millis, record, script, time_left};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::{
-    Acquired, AcquiredAll, Ask, Holder, IfHeld, Kind, Occupancy, Released, Renewal, Renewed,
-    SameOwner, WakeAddress,
+    AcquireRequest, Acquired, AcquiredAll, Holder, Kind, Occupancy, OnBusy, Released, Renewal,
+    Renewed, SameOwner, WakeAddress,
 };
 use windlass_core::{Fence, Owner};
 
@@ -89,16 +89,19 @@ impl Decision for LockDecision {
 }
 
 impl Redis {
-    pub(super) fn acquire_lock(&self, ask: Ask) -> impl Future<Output = Result<Acquired>> + use<> {
-        let flags = match (ask.if_held, ask.record_now, ask.heal_missing_ttl) {
-            (IfHeld::Answer, false, false) => "",
-            (IfHeld::Answer, true, false) => "r",
-            (IfHeld::Answer, false, true) => "h",
-            (IfHeld::Answer, true, true) => "rh",
-            (IfHeld::LineUp, false, false) => "q",
-            (IfHeld::LineUp, true, false) => "qr",
-            (IfHeld::LineUp, false, true) => "qh",
-            (IfHeld::LineUp, true, true) => "qrh",
+    pub(super) fn acquire_lock(
+        &self,
+        ask: AcquireRequest,
+    ) -> impl Future<Output = Result<Acquired>> + use<> {
+        let flags = match (ask.on_busy, ask.record_now, ask.heal_missing_ttl) {
+            (OnBusy::Return, false, false) => "",
+            (OnBusy::Return, true, false) => "r",
+            (OnBusy::Return, false, true) => "h",
+            (OnBusy::Return, true, true) => "rh",
+            (OnBusy::Enqueue, false, false) => "q",
+            (OnBusy::Enqueue, true, false) => "qr",
+            (OnBusy::Enqueue, false, true) => "qh",
+            (OnBusy::Enqueue, true, true) => "qrh",
         };
         let verb = Verb::Acquire(millis(ask.ttl), flags, self.fresh_record(&ask));
         let recorded = ask.record_now;
@@ -117,7 +120,7 @@ impl Redis {
                 }),
                 Value::Array(parts) => match parts.as_slice() {
                     [Value::Int(1), Value::Int(place), Value::Int(left)] => Ok(Acquired::Queued {
-                        place: fence(*place),
+                        ticket: fence(*place),
                         held_for: time_left(*left),
                     }),
                     [Value::Int(2), rest @ ..] => match holder(rest) {
@@ -133,7 +136,7 @@ impl Redis {
 
     pub(super) async fn acquire_all_locks(
         &self,
-        asks: Vec<Ask>,
+        asks: Vec<AcquireRequest>,
         draws: Draws,
     ) -> Result<AcquiredAll> {
         let Some(first) = asks.first() else {
@@ -146,7 +149,7 @@ impl Redis {
         command.arg(script::LOCK_ALL.digest());
         command.arg(1 + 3 * asks.len());
         command.arg(self.link.fences(&first.name));
-        for Ask { name, owner, .. } in &asks {
+        for AcquireRequest { name, owner, .. } in &asks {
             let keys = command.arg(name.as_str()).arg(keys::line(name));
             keys.arg(keys::claim(name, owner));
         }
@@ -188,7 +191,7 @@ impl Redis {
     }
 
     /// The record of a new claim, but for the fence.
-    fn fresh_record(&self, ask: &Ask) -> String {
+    fn fresh_record(&self, ask: &AcquireRequest) -> String {
         let channel = self.link.channel();
         let note = ask.note.as_deref();
         record::without_fence(ask.ttl, Duration::ZERO, channel, ask.wake.claim, note)

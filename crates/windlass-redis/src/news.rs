@@ -3,13 +3,17 @@
 use std::sync::{Arc, Weak};
 
 use super::{Redis, keys};
-use windlass_core::store::{Channel, Hears, Listening, NewsStore, Pending};
+use windlass_core::store::{Channel, NotificationStore, Pending, Subscriber, SubscriptionHandle};
 
-impl NewsStore for Redis {
-    fn listen(&self, channel: Channel, ear: Weak<dyn Hears>) -> Pending<'_, Listening> {
+impl NotificationStore for Redis {
+    fn listen(
+        &self,
+        channel: Channel,
+        ear: Weak<dyn Subscriber>,
+    ) -> Pending<'_, SubscriptionHandle> {
         let channel = keys::news(&channel);
         let (number, _first) = self.link.listeners().add(&channel, ear);
-        let listening = Listening::new({
+        let listening = SubscriptionHandle::new({
             let (link, channel) = (Arc::clone(&self.link), channel.clone());
             let runtime = tokio::runtime::Handle::current();
             move || {

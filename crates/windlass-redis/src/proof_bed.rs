@@ -8,11 +8,11 @@ use windlass_testkit::RedisServer;
 use super::Redis;
 use windlass_core::Fence;
 use windlass_core::name::Name;
-use windlass_core::store::{Backend, WakeUps};
+use windlass_core::store::{Backend, GrantListener};
 
 struct Deaf;
 
-impl WakeUps for Deaf {
+impl GrantListener for Deaf {
     fn granted(&self, _: u64, _: Option<Fence>) {}
     fn missed(&self) {}
 }

@@ -14,8 +14,8 @@ use windlass_core::error::ErrorKind;
 use windlass_core::name::Name;
 use windlass_core::rules::counter::{self as rules, Addition, Tally};
 use windlass_core::rules::operation::Done;
-use windlass_core::store::WakeUps;
-use windlass_core::store::counter::{Counted, CounterAsk, CounterStore, Operation};
+use windlass_core::store::GrantListener;
+use windlass_core::store::counter::{Counted, CounterRequest, CounterStore, Operation};
 
 /// So long that no slot ends while a case runs, unless it is moved.
 const WINDOW: u64 = 60 * 60 * 1_000_000;
@@ -65,7 +65,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 struct Nobody;
 
-impl WakeUps for Nobody {
+impl GrantListener for Nobody {
     fn granted(&self, _claim: u64, _fence: Option<Fence>) {}
 
     fn missed(&self) {}
@@ -123,7 +123,7 @@ async fn check(
                     number,
                     remember: WINDOW,
                 });
-                let ask = CounterAsk {
+                let ask = CounterRequest {
                     name: name.clone(),
                     addition,
                     operation,

@@ -9,9 +9,9 @@ use proptest::test_runner::TestCaseResult;
 use windlass_testkit::RedisServer;
 
 use super::Redis;
-use windlass_core::memory::World;
+use windlass_core::memory::MemoryStore;
 use windlass_core::name::Name;
-use windlass_core::store::{Backend, LatchStore, LatchTerms, WakeUps};
+use windlass_core::store::{Backend, GrantListener, LatchSpec, LatchStore};
 use windlass_core::{Clock, Fence};
 
 #[derive(Clone, Debug)]
@@ -48,15 +48,15 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 struct Deaf;
 
-impl WakeUps for Deaf {
+impl GrantListener for Deaf {
     fn granted(&self, _claim: u64, _fence: Option<Fence>) {}
 
     fn missed(&self) {}
 }
 
 async fn check(real: &dyn LatchStore, name: Name, ops: Vec<Op>) -> TestCaseResult {
-    let model = World::private(Clock::manual());
-    let terms = |generation: u8| LatchTerms {
+    let model = MemoryStore::private(Clock::manual());
+    let terms = |generation: u8| LatchSpec {
         name: name.clone(),
         generation: format!("generation {generation}").into(),
         keep: Duration::from_secs(600),

@@ -15,9 +15,9 @@ use super::{Redis, keys};
 use windlass_core::Fence;
 use windlass_core::error::ErrorKind;
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{self as rules, Rule, States, Want};
-use windlass_core::store::WakeUps;
-use windlass_core::store::limit::{LimitAsk, LimitStore};
+use windlass_core::rules::limit::{self as rules, LimitOp, Rule, States};
+use windlass_core::store::GrantListener;
+use windlass_core::store::limit::{LimitRequest, LimitStore};
 
 const SECOND: u64 = 1_000_000;
 
@@ -84,7 +84,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 struct Nobody;
 
-impl WakeUps for Nobody {
+impl GrantListener for Nobody {
     fn granted(&self, _claim: u64, _fence: Option<Fence>) {}
 
     fn missed(&self) {}
@@ -211,25 +211,25 @@ async fn check(real: &Real, name: Name, lists: [Vec<Rule>; 2], ops: Vec<Op>) -> 
             Op::Ask(i, ask) => (Arc::clone(&lists[i]), ask),
         };
         let want = match ask {
-            Ask::Peek => Want::Peek,
-            Ask::Take(cost) => Want::Take(percent(&rules, cost)),
+            Ask::Peek => LimitOp::Peek,
+            Ask::Take(cost) => LimitOp::Take(percent(&rules, cost)),
             Ask::Reserve(cost, wait) => {
-                Want::Reserve(percent(&rules, cost), span(&rules) / 1_000 * wait)
+                LimitOp::Reserve(percent(&rules, cost), span(&rules) / 1_000 * wait)
             }
             Ask::Lend(cost) => {
                 let cost = percent(&rules, cost);
-                Want::Lend(vec![cost, cost / 3 + 1, cost / 9 + 1])
+                LimitOp::Lend(vec![cost, cost / 3 + 1, cost / 9 + 1])
             }
             Ask::Return(i, quarters) => match loans.get(i % loans.len().max(1)) {
-                Some((units, at, mark)) => Want::Return(units * quarters / 4, *at, *mark),
+                Some((units, at, mark)) => LimitOp::Return(units * quarters / 4, *at, *mark),
                 None => continue,
             },
             Ask::Cancel(i) => match reserved.get(i % reserved.len().max(1)) {
-                Some((units, after)) => Want::Cancel(*units, after.clone()),
+                Some((units, after)) => LimitOp::Cancel(*units, after.clone()),
                 None => continue,
             },
         };
-        let asked = LimitAsk {
+        let asked = LimitRequest {
             name: name.clone(),
             rules: Arc::clone(&rules),
             want: want.clone(),
@@ -293,8 +293,8 @@ async fn check(real: &Real, name: Name, lists: [Vec<Rule>; 2], ops: Vec<Op>) -> 
         }
         prop_assert_eq!(&real.stored(&name), &model, "{:?} at {}", want, now);
         match (&want, verdict.granted) {
-            (Want::Lend(_), Some(units)) => loans.push((units, now, verdict.states.mark())),
-            (Want::Reserve(..), Some(units)) => reserved.push((units, verdict.states)),
+            (LimitOp::Lend(_), Some(units)) => loans.push((units, now, verdict.states.mark())),
+            (LimitOp::Reserve(..), Some(units)) => reserved.push((units, verdict.states)),
             _ => {}
         }
     }
@@ -345,10 +345,10 @@ proptest! {
 }
 
 /// The order in which a batch is decided: plan by plan, and what is common before what is not.
-fn order(asks: &[LimitAsk]) -> Vec<usize> {
-    let alike = |a: &LimitAsk, b: &LimitAsk| a.rules == b.rules && a.want == b.want;
-    let common = |ask: &LimitAsk| {
-        matches!(ask.rules[..], [Rule::Bucket(_)]) && !matches!(ask.want, Want::Take(0))
+fn order(asks: &[LimitRequest]) -> Vec<usize> {
+    let alike = |a: &LimitRequest, b: &LimitRequest| a.rules == b.rules && a.want == b.want;
+    let common = |ask: &LimitRequest| {
+        matches!(ask.rules[..], [Rule::Bucket(_)]) && !matches!(ask.want, LimitOp::Take(0))
     };
     let first = |i: usize| asks.iter().position(|ask| alike(ask, &asks[i]));
     let mut order: Vec<usize> = (0..asks.len()).collect();
@@ -375,15 +375,15 @@ proptest! {
             let lists: Vec<Arc<[Rule]>> = lists.into_iter().map(Arc::from).collect();
             let mut model = std::collections::HashMap::<Name, States>::new();
             for batch in batches {
-                let asks: Vec<LimitAsk> = batch
+                let asks: Vec<LimitRequest> = batch
                     .into_iter()
                     .map(|(list, key, cost)| {
                         let list = list.index(lists.len());
                         let name = format!("case-{case:x}-{list}-{key}");
-                        LimitAsk {
+                        LimitRequest {
                             name: Name::new("test", None, &name).unwrap(),
                             rules: Arc::clone(&lists[list]),
-                            want: Want::Take(percent(&lists[list], cost * 40)),
+                            want: LimitOp::Take(percent(&lists[list], cost * 40)),
                         }
                     })
                     .collect();

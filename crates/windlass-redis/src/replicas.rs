@@ -124,7 +124,8 @@ async fn ask_owner(
         let link = cluster.owner(slot).await?;
         let answer = link.witness().ask(check.clone(), wanted).await;
         match answer.as_ref().map_err(|f| Redirection::of(f, "")) {
-            Err(Redirection::Moved(_) | Redirection::Ask(_) | Redirection::TryAgain) => {}
+            Err(Redirection::Moved(_) | Redirection::AcquireRequest(_) | Redirection::TryAgain) => {
+            }
             Err(Redirection::Unsent) => {
                 let _ = cluster.refresh().await;
                 if Arc::ptr_eq(&cluster.owner(slot).await?, &link) {

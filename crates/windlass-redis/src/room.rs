@@ -11,8 +11,8 @@ use super::{Redis, bytes, keys, millis, record, script, time_left};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::{
-    Acquired, Ask, Holder, IfHeld, IfOtherSize, Kind, Occupancy, Order, Refusal, Released, Renewal,
-    Renewed, WakeAddress,
+    AcquireRequest, Acquired, Holder, Kind, Occupancy, OnBusy, OnSizeMismatch, Order, Refusal,
+    Released, Renewal, Renewed, WakeAddress,
 };
 use windlass_core::{Fence, Owner};
 
@@ -100,7 +100,10 @@ impl Decision for RoomDecision {
 }
 
 impl Redis {
-    pub(super) fn acquire_share(&self, ask: Ask) -> impl Future<Output = Result<Acquired>> + use<> {
+    pub(super) fn acquire_share(
+        &self,
+        ask: AcquireRequest,
+    ) -> impl Future<Output = Result<Acquired>> + use<> {
         let share = ask.share;
         let mut flags = String::new();
         let mut flag = |letter, set| {
@@ -108,10 +111,10 @@ impl Redis {
                 flags.push(letter);
             }
         };
-        flag('q', ask.if_held == IfHeld::LineUp);
+        flag('q', ask.on_busy == OnBusy::Enqueue);
         flag('r', ask.record_now);
         flag('b', share.order == Order::Barging);
-        flag('a', share.if_other_size == IfOtherSize::Adopt);
+        flag('a', share.on_size_mismatch == OnSizeMismatch::Adopt);
         let rest = self.address_and_note(ask.wake, ask.note.as_deref());
         let ttl = millis(ask.ttl);
         // What weighs more than one is recorded at once: others must know how much comes free.
@@ -132,7 +135,7 @@ impl Redis {
                 }),
                 Value::Array(parts) => match parts.as_slice() {
                     [Value::Int(1), Value::Int(place), Value::Int(left)] => Ok(Acquired::Queued {
-                        place: fence(*place),
+                        ticket: fence(*place),
                         held_for: time_left(*left),
                     }),
                     [

@@ -352,7 +352,7 @@ fn is_no_sentinel(e: &redis::RedisError) -> bool {
     text.contains("unknown command") && text.to_ascii_uppercase().contains("SENTINEL")
 }
 
-/// Hears of failovers, so that an old master that still answers is left at once.
+/// Subscriber of failovers, so that an old master that still answers is left at once.
 struct Ear(Weak<Link>, String);
 
 impl AsyncPushSender for Ear {

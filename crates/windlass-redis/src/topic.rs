@@ -5,7 +5,9 @@ use std::sync::Weak;
 use super::{Redis, keys};
 use windlass_core::name::Name;
 use windlass_core::store::topic::channel;
-use windlass_core::store::{Hears, Listening, NewsStore, Pending, TopicStore};
+use windlass_core::store::{
+    NotificationStore, Pending, Subscriber, SubscriptionHandle, TopicStore,
+};
 
 impl TopicStore for Redis {
     fn publish(&self, name: Name, message: Vec<u8>) -> Pending<'_, ()> {
@@ -17,7 +19,7 @@ impl TopicStore for Redis {
         })
     }
 
-    fn subscribe(&self, name: Name, ear: Weak<dyn Hears>) -> Pending<'_, Listening> {
+    fn subscribe(&self, name: Name, ear: Weak<dyn Subscriber>) -> Pending<'_, SubscriptionHandle> {
         self.listen(channel(name), ear)
     }
 

@@ -99,8 +99,8 @@ pub(super) enum Redirection {
     /// The slot is there now.
     Moved(Address),
     /// This time, ask there: the slot is on its way.
-    Ask(Address),
-    /// Ask again in a moment: some keys of the slot are here, and some there.
+    AcquireRequest(Address),
+    /// AcquireRequest again in a moment: some keys of the slot are here, and some there.
     TryAgain,
     /// Nothing was sent, as nobody is there.
     Unsent,
@@ -121,7 +121,7 @@ impl Redirection {
         let to = || Address::parse(e.redirect_node()?.0, same_host);
         match failure.code() {
             Some("MOVED") => to().map_or(Redirection::Doubt, Redirection::Moved),
-            Some("ASK") => to().map_or(Redirection::Doubt, Redirection::Ask),
+            Some("ASK") => to().map_or(Redirection::Doubt, Redirection::AcquireRequest),
             Some("TRYAGAIN") => Redirection::TryAgain,
             Some("CLUSTERDOWN") => Redirection::Doubt,
             Some(_) if failure.is_no_master() => Redirection::Doubt,

@@ -14,7 +14,7 @@ use super::script::Script;
 use super::translate::Failure;
 use super::{cluster, keys, slots};
 use windlass_core::name::Name;
-use windlass_core::store::notification::Listeners;
+use windlass_core::store::notification::SubscriberRegistry;
 
 /// The way to the store.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl Wire {
     }
 
     /// Who listens to what, besides wake-ups.
-    pub(super) fn listeners(&self) -> &Listeners {
+    pub(super) fn listeners(&self) -> &SubscriberRegistry {
         self.ear().listeners()
     }
 

@@ -11,9 +11,9 @@ use super::turnout::begins_on_few;
 use super::{Quorum, Shared};
 use windlass_core::Fence;
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::rules::vote::{agreed, next_proposal};
+use windlass_core::rules::quorum::{agreed, next_proposal};
 use windlass_core::store::unsupported::{unsupported, unsupported_by_majority};
-use windlass_core::store::{Acquired, Ask, IfHeld, Kind, Renewal, SameOwner};
+use windlass_core::store::{AcquireRequest, Acquired, Kind, OnBusy, Renewal, SameOwner};
 
 /// How often the nodes are asked for one number, each time for a higher one.
 const TRIES: u32 = 12;
@@ -21,7 +21,7 @@ const TRIES: u32 = 12;
 const REVOTES: u32 = 5;
 
 impl Quorum {
-    pub(super) async fn ask_for(shared: Arc<Shared>, mut ask: Ask) -> Result<Acquired> {
+    pub(super) async fn ask_for(shared: Arc<Shared>, mut ask: AcquireRequest) -> Result<Acquired> {
         shared.check(&ask)?;
         let limit = shared.limit(ask.ttl);
         let mut votes = 0;
@@ -31,7 +31,7 @@ impl Quorum {
         }
         loop {
             let sent = shared.clock.now();
-            let mut tally = Tally::new(&shared, ask.if_held);
+            let mut tally = Tally::new(&shared, ask.on_busy);
             let on_few = votes == 0 && begins_on_few(&ask);
             let (verdict, asked) = shared.vote(&ask, on_few, &mut tally).await;
             let verdict = match verdict {
@@ -50,9 +50,9 @@ impl Quorum {
                         });
                     }
                     // Lost again, before it had a fence.
-                    Ok(None) => match ask.if_held {
-                        IfHeld::LineUp => Verdict::Queued,
-                        IfHeld::Answer => Verdict::Busy,
+                    Ok(None) => match ask.on_busy {
+                        OnBusy::Enqueue => Verdict::Queued,
+                        OnBusy::Return => Verdict::Busy,
                     },
                     // One of the few has failed meanwhile: the others make up for it.
                     Err(_) if asked != shared.everybody() => {
@@ -76,7 +76,7 @@ impl Quorum {
                         shared.look_soon(claim);
                     }
                     return Ok(Acquired::Queued {
-                        place: Fence::new(tally.place),
+                        ticket: Fence::new(tally.place),
                         held_for: tally.held_for,
                     });
                 }
@@ -105,7 +105,7 @@ impl Quorum {
 
 impl Shared {
     /// Refuses what is not sound over a majority, and what would outlive a quarantine.
-    pub(super) fn check(&self, ask: &Ask) -> Result<()> {
+    pub(super) fn check(&self, ask: &AcquireRequest) -> Result<()> {
         supported(ask.kind)?;
         self.check_ttl("acquire", ask.ttl)
     }
@@ -127,7 +127,7 @@ impl Shared {
     /// same. `None` if the claim is not held on a majority any more.
     pub(super) async fn agree(
         self: &Arc<Shared>,
-        ask: &Ask,
+        ask: &AcquireRequest,
         numbers: &[u64],
     ) -> Result<Option<Fence>> {
         let mut numbers = numbers.to_vec();
@@ -155,17 +155,23 @@ impl Shared {
     }
 
     /// Nothing was acquired: whatever a node granted, or may have, goes back.
-    fn give_back(self: &Arc<Shared>, ask: &Ask, tally: &Tally, asked: NodeSet, limit: Duration) {
+    fn give_back(
+        self: &Arc<Shared>,
+        ask: &AcquireRequest,
+        tally: &Tally,
+        asked: NodeSet,
+        limit: Duration,
+    ) {
         let known = tally.answered() == asked.len() && tally.failures.len() == 0;
         let granted = || tally.granted.iter().map(|(node, _)| *node).collect();
         self.give_back_on(if known { granted() } else { asked }, ask, limit);
     }
 
-    pub(super) fn give_back_everywhere(self: &Arc<Shared>, ask: &Ask, limit: Duration) {
+    pub(super) fn give_back_everywhere(self: &Arc<Shared>, ask: &AcquireRequest, limit: Duration) {
         self.give_back_on(self.everybody(), ask, limit);
     }
 
-    fn give_back_on(self: &Arc<Shared>, nodes: NodeSet, ask: &Ask, limit: Duration) {
+    fn give_back_on(self: &Arc<Shared>, nodes: NodeSet, ask: &AcquireRequest, limit: Duration) {
         let until = self.clock.now() + ask.ttl;
         // Only what this very claim got: another may have come as the same owner since.
         let claim = ask.record_now.then_some(ask.wake);
@@ -219,7 +225,7 @@ pub(super) fn supported(kind: Kind) -> Result<()> {
 }
 
 /// What keeps a claim alive that was just granted.
-fn renewal_of(ask: &Ask) -> Renewal {
+fn renewal_of(ask: &AcquireRequest) -> Renewal {
     Renewal {
         kind: ask.kind,
         name: ask.name.clone(),

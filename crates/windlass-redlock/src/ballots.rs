@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::Shared;
 use super::nodes::NodeSet;
 use windlass_core::name::Name;
-use windlass_core::store::{Ask, Kind, Renewal, WakeUps};
+use windlass_core::store::{AcquireRequest, GrantListener, Kind, Renewal};
 use windlass_core::{Fence, Owner};
 
 /// Long enough that the other nodes' wake-ups have come, if they are coming.
@@ -41,7 +41,7 @@ struct Table {
 
 struct Ballot {
     /// What was asked for, for a node that has forgotten it.
-    ask: Ask,
+    ask: AcquireRequest,
     /// The nodes that were asked for it.
     asked: NodeSet,
     /// The nodes that have said that it holds there.
@@ -58,7 +58,7 @@ struct Ballot {
 
 impl Ballots {
     /// The claim waits.
-    pub(super) fn insert(&self, ask: Ask, asked: NodeSet) {
+    pub(super) fn insert(&self, ask: AcquireRequest, asked: NodeSet) {
         let mut table = self.table();
         let claim = ask.wake.claim;
         let key = (ask.kind, ask.name.clone(), ask.owner.clone());
@@ -79,7 +79,7 @@ impl Ballots {
     /// What was asked for and in which turn, if the claim waits as far as its keeper knows, which
     /// believes it to have this fence or place. A keeper that knows the fence has heard that it waits no
     /// more; until then it is looked at again, since a place in line is no fence.
-    pub(super) fn waiting(&self, claim: u64, known: Fence) -> Option<(Ask, u64)> {
+    pub(super) fn waiting(&self, claim: u64, known: Fence) -> Option<(AcquireRequest, u64)> {
         let mut table = self.table();
         let ballot = table.by_claim.get(&claim)?;
         if !ballot.fences.contains(&known) {
@@ -231,7 +231,7 @@ impl Shared {
     }
 }
 
-/// Hears one node's wake-ups.
+/// Subscriber one node's wake-ups.
 pub(super) struct Ear {
     pub(super) node: usize,
     pub(super) shared: OnceLock<Weak<Shared>>,
@@ -243,7 +243,7 @@ impl Ear {
     }
 }
 
-impl WakeUps for Ear {
+impl GrantListener for Ear {
     fn granted(&self, claim: u64, fence: Option<Fence>) {
         let Some(shared) = self.shared() else {
             return;

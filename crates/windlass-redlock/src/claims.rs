@@ -9,16 +9,16 @@ use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::unsupported::unsupported;
 use windlass_core::store::{
-    Acquired, AcquiredAll, Ask, ClaimStore, Holder, Kind, Occupancy, Pending, Released, Renewal,
-    Renewed, WakeAddress,
+    AcquireRequest, Acquired, AcquiredAll, ClaimStore, Holder, Kind, Occupancy, Pending, Released,
+    Renewal, Renewed, WakeAddress,
 };
 
 impl ClaimStore for Quorum {
-    fn acquire(&self, ask: Ask) -> Pending<'_, Acquired> {
+    fn acquire(&self, ask: AcquireRequest) -> Pending<'_, Acquired> {
         Box::pin(Quorum::ask_for(Arc::clone(&self.shared), ask))
     }
 
-    fn acquire_all(&self, asks: Vec<Ask>) -> Pending<'_, AcquiredAll> {
+    fn acquire_all(&self, asks: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
         Box::pin(Quorum::ask_for_all(Arc::clone(&self.shared), asks))
     }
 

@@ -7,7 +7,7 @@ use super::held::ask_again;
 use super::node::Node;
 use super::{Over, Round, Shared};
 use windlass_core::Fence;
-use windlass_core::store::{IfOtherSize, Kind, Occupancy, Pending, Renewal, Share};
+use windlass_core::store::{Kind, Occupancy, OnSizeMismatch, Pending, Renewal, Share};
 
 impl Shared {
     /// Asks for a claim that was just renewed where it is gone. It is granted there if it is free.
@@ -41,7 +41,7 @@ impl Shared {
         Some(Share {
             weight: own.map(|holder| holder.weight).max()?,
             size: seen.iter().map(|node| node.size).max()?,
-            if_other_size: IfOtherSize::Adopt,
+            on_size_mismatch: OnSizeMismatch::Adopt,
             ..Share::ONLY
         })
     }

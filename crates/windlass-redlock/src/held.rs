@@ -9,7 +9,7 @@ use super::nodes::NodeSet;
 use super::young::Young;
 use super::{Failures, Over, Quorum, Round, Shared, Voter};
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::store::{Acquired, Ask, IfHeld, Pending, Renewal, Renewed, Share};
+use windlass_core::store::{AcquireRequest, Acquired, OnBusy, Pending, Renewal, Renewed, Share};
 use windlass_core::{Fence, Moment};
 
 /// How long the others are waited for when a majority has renewed.
@@ -184,15 +184,15 @@ fn as_renewed(acquired: Acquired) -> Renewed {
 }
 
 /// What asks for a held claim on one more node: at once if it is free there, or in its turn.
-pub(super) fn ask_again(claim: &Renewal, share: Share) -> Ask {
-    Ask {
+pub(super) fn ask_again(claim: &Renewal, share: Share) -> AcquireRequest {
+    AcquireRequest {
         kind: claim.kind,
         name: claim.name.clone(),
         owner: claim.owner.clone(),
         share,
         ttl: claim.ttl,
         // Where somebody who waits came first, it is handed over when that one gives way.
-        if_held: IfHeld::LineUp,
+        on_busy: OnBusy::Enqueue,
         note: claim.note.clone(),
         heal_missing_ttl: false,
         record_now: false,

@@ -2,10 +2,10 @@
 //!
 //! A claim is held while a majority of the nodes grants it; two majorities have a node in common, so
 //! two holders exclude each other there. Who is asked, and when, is in [`turnout`]; whatever a majority
-//! cannot change any more is the answer. How fences grow without a clock is in [`rules::vote`]; who has
+//! cannot change any more is the answer. How fences grow without a clock is in [`rules::quorum`]; who has
 //! a vote is in [`node`]; how those who wait are served is in [`ballots`] and [`renew`].
 //!
-//! [`rules::vote`]: windlass_core::rules::vote
+//! [`rules::quorum`]: windlass_core::rules::quorum
 
 mod acquire;
 mod address;
@@ -58,10 +58,11 @@ use self::round::{Over, Round};
 use self::turnout::Pace;
 use self::young::Nursery;
 use windlass_core::error::{Error, Result};
-use windlass_core::rules::vote;
+use windlass_core::rules::quorum;
 use windlass_core::store::unsupported::Refused;
 use windlass_core::store::{
-    Backend, Capabilities, ClaimStore, Finding, GateStore, LatchStore, NewsStore, Pending, WakeUps,
+    Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
+    NotificationStore, Pending,
 };
 use windlass_core::{Clock, Drift, FenceStrength};
 use windlass_redis::RedisVoter;
@@ -96,7 +97,7 @@ pub(crate) struct Shared {
     preferred: NodeSet,
     pace: Pace,
     young: Nursery,
-    wakeups: Weak<dyn WakeUps>,
+    wakeups: Weak<dyn GrantListener>,
     /// They live as long as the nodes that talk to them.
     ears: Vec<Arc<Ear>>,
 }
@@ -108,7 +109,7 @@ impl Quorum {
         clock: Clock,
         call_timeout: Duration,
         id: u64,
-        wakeups: Weak<dyn WakeUps>,
+        wakeups: Weak<dyn GrantListener>,
     ) -> Result<Arc<dyn Backend>> {
         let quorum = Quorum::meet(address, shown, clock, call_timeout, id, wakeups);
         Ok(Arc::new(quorum.await?))
@@ -120,7 +121,7 @@ impl Quorum {
         clock: Clock,
         call_timeout: Duration,
         id: u64,
-        wakeups: Weak<dyn WakeUps>,
+        wakeups: Weak<dyn GrantListener>,
     ) -> Result<Quorum> {
         let in_words = |e: Error| e.with_backend(shown.clone());
         address.node_timeout = address.node_timeout.min(call_timeout);
@@ -150,9 +151,9 @@ impl Shared {
         nodes: Vec<Node>,
         ears: Vec<Arc<Ear>>,
         clock: Clock,
-        wakeups: Weak<dyn WakeUps>,
+        wakeups: Weak<dyn GrantListener>,
     ) -> Arc<Shared> {
-        let majority = vote::majority(nodes.len());
+        let majority = quorum::majority(nodes.len());
         // By their names, so that clients that list them in another order ask the same ones.
         let mut by_name: Vec<usize> = (0..nodes.len()).collect();
         by_name.sort_by(|a, b| nodes[*a].name.cmp(&nodes[*b].name));
@@ -323,7 +324,7 @@ impl Backend for Quorum {
         Arc::new(Refused(KIND))
     }
 
-    fn news(&self) -> Arc<dyn NewsStore> {
+    fn notifications(&self) -> Arc<dyn NotificationStore> {
         Arc::new(self.clone())
     }
 

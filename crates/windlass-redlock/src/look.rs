@@ -163,7 +163,7 @@ fn one_view(views: Vec<Holder>, majority: usize) -> Holder {
     let fences: Vec<u64> = fences.filter(|fence| *fence != PLACE).collect();
     // Only what a majority gave is a fence: others may get any other number, and whoever takes the claim
     // over would go on with it.
-    let fence = windlass_core::rules::vote::agreed(&fences, majority);
+    let fence = windlass_core::rules::quorum::agreed(&fences, majority);
     let mut left: Vec<_> = views.iter().map(|h| h.remaining).collect();
     // The end counts when a majority has let go.
     left.sort_by_key(|left| left.unwrap_or(std::time::Duration::MAX));

@@ -4,18 +4,22 @@ use std::sync::{Arc, Weak};
 
 use super::Quorum;
 use super::node::Node;
-use windlass_core::store::{Channel, Hears, Listening, NewsStore, Pending};
+use windlass_core::store::{Channel, NotificationStore, Pending, Subscriber, SubscriptionHandle};
 
-impl NewsStore for Quorum {
-    fn listen(&self, channel: Channel, ear: Weak<dyn Hears>) -> Pending<'_, Listening> {
+impl NotificationStore for Quorum {
+    fn listen(
+        &self,
+        channel: Channel,
+        ear: Weak<dyn Subscriber>,
+    ) -> Pending<'_, SubscriptionHandle> {
         Box::pin(async move {
-            let question = |node: &Arc<Node>| -> Pending<'static, Listening> {
-                let store = node.voter.store().news();
+            let question = |node: &Arc<Node>| -> Pending<'static, SubscriptionHandle> {
+                let store = node.voter.store().notifications();
                 let (channel, ear) = (channel.clone(), Weak::clone(&ear));
                 Box::pin(async move { store.listen(channel, ear).await })
             };
             let all = self.shared.ask_all(question).await?;
-            Ok(Listening::new(move || drop(all)))
+            Ok(SubscriptionHandle::new(move || drop(all)))
         })
     }
 }

@@ -10,7 +10,7 @@ use super::hint::KEEP;
 use super::{Over, Shared, Voter};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
-use windlass_core::rules::vote::may_vote;
+use windlass_core::rules::quorum::may_vote;
 use windlass_core::store::{Kind, Pending, WakeAddress};
 use windlass_core::{Fence, Moment, Owner};
 

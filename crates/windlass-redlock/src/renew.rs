@@ -19,8 +19,8 @@ use super::tally::sooner;
 use super::{Confirmed, Failures, Over, Quorum, Round, Shared};
 use windlass_core::Fence;
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::rules::vote::{agreed, next_proposal};
-use windlass_core::store::{Ask, Renewal, Renewed};
+use windlass_core::rules::quorum::{agreed, next_proposal};
+use windlass_core::store::{AcquireRequest, Renewal, Renewed};
 
 /// What the nodes said in one round of confirming a claim.
 #[derive(Default)]
@@ -181,7 +181,12 @@ impl Shared {
     ///
     /// Whoever asked may have given up when the answer is here, and then asks again: so that it holds is
     /// also remembered.
-    async fn look(self: &Arc<Shared>, ask: Ask, turn: u64, claim: Renewal) -> Result<Renewed> {
+    async fn look(
+        self: &Arc<Shared>,
+        ask: AcquireRequest,
+        turn: u64,
+        claim: Renewal,
+    ) -> Result<Renewed> {
         let id = claim.wake.claim;
         let mut heard = self.confirm(&claim, self.propose(0)).await;
         if heard.held.len() >= self.majority {
@@ -247,7 +252,12 @@ impl Shared {
 
     /// A claim that waited holds: now it is asked for where it was not yet, so that the loss of some
     /// nodes does no harm.
-    fn has_come_to_hold(self: &Arc<Shared>, ask: &Ask, turn: u64, fence: Fence) -> Renewed {
+    fn has_come_to_hold(
+        self: &Arc<Shared>,
+        ask: &AcquireRequest,
+        turn: u64,
+        fence: Fence,
+    ) -> Renewed {
         self.ballots.has(ask.wake.claim, turn, fence);
         self.ballots.ask_of(ask.wake.claim, |asked| {
             self.ask_in_passing(self.everybody().without(*asked), ask, asked);
@@ -257,7 +267,7 @@ impl Shared {
 
     /// Nodes that know nothing of a waiting claim get it again, unless it was given up meanwhile; those
     /// that were never asked for it only if it is to be `everywhere`.
-    fn line_up_on(self: &Arc<Shared>, nodes: NodeSet, ask: &Ask, everywhere: bool) {
+    fn line_up_on(self: &Arc<Shared>, nodes: NodeSet, ask: &AcquireRequest, everywhere: bool) {
         self.ballots.ask_of(ask.wake.claim, |asked| {
             let nodes = nodes.iter().filter(|node| everywhere || asked.has(*node));
             self.ask_in_passing(nodes.collect(), ask, asked);
@@ -265,7 +275,12 @@ impl Shared {
     }
 
     /// Asks some nodes for a claim, and does not wait for what they say.
-    fn ask_in_passing(self: &Arc<Shared>, nodes: NodeSet, ask: &Ask, asked: &mut NodeSet) {
+    fn ask_in_passing(
+        self: &Arc<Shared>,
+        nodes: NodeSet,
+        ask: &AcquireRequest,
+        asked: &mut NodeSet,
+    ) {
         for node in nodes.iter() {
             // One without a vote is left for the next look.
             if self.nodes[node].cleared().is_some() {

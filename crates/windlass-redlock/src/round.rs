@@ -61,7 +61,7 @@ impl<T: Send + 'static> Round<T> {
         }
     }
 
-    /// Hears the answers as they come, until `take` has heard enough. `None` if it never has.
+    /// Subscriber the answers as they come, until `take` has heard enough. `None` if it never has.
     pub(super) async fn hear<R>(
         &mut self,
         mut take: impl FnMut(usize, Result<T>) -> ControlFlow<R>,

@@ -10,8 +10,8 @@ use super::{Address, Confirmed, Shared, Standing, Voter};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::{
-    Acquired, AcquiredAll, Ask, Backend, Holder, Kind, Pending, Released, Renewal, Renewed,
-    WakeAddress, WakeUps,
+    AcquireRequest, Acquired, AcquiredAll, Backend, GrantListener, Holder, Kind, Pending, Released,
+    Renewal, Renewed, WakeAddress,
 };
 use windlass_core::{Clock, Fence, Owner};
 
@@ -42,7 +42,7 @@ impl Seat {
 }
 
 /// A client of these nodes, each of which has a vote.
-pub(super) async fn client(seats: &[Seat], wakeups: Weak<dyn WakeUps>) -> Arc<Shared> {
+pub(super) async fn client(seats: &[Seat], wakeups: Weak<dyn GrantListener>) -> Arc<Shared> {
     let hosts: Vec<String> = (0..seats.len())
         .map(|node| format!("node-{node}"))
         .collect();
@@ -86,15 +86,18 @@ impl Voter for Seat {
         unreachable!("it has joined")
     }
 
-    fn vote(&self, _: &Ask, _: Fence) -> Pending<'static, Acquired> {
+    fn vote(&self, _: &AcquireRequest, _: Fence) -> Pending<'static, Acquired> {
         unreachable!("it has no locks")
     }
 
-    fn vote_together(&self, _: Vec<(Ask, Fence)>) -> Pending<'static, Vec<Result<Acquired>>> {
+    fn vote_together(
+        &self,
+        _: Vec<(AcquireRequest, Fence)>,
+    ) -> Pending<'static, Vec<Result<Acquired>>> {
         unreachable!("it has no locks")
     }
 
-    fn vote_for_all(&self, _: Vec<Ask>) -> Pending<'static, AcquiredAll> {
+    fn vote_for_all(&self, _: Vec<AcquireRequest>) -> Pending<'static, AcquiredAll> {
         unreachable!("it has no locks")
     }
 

@@ -9,11 +9,14 @@ use super::node::Node;
 use super::{Failures, Over, Quorum, Round, Shared};
 use windlass_core::Fence;
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::store::{AcquiredAll, Ask, Pending};
+use windlass_core::store::{AcquireRequest, AcquiredAll, Pending};
 
 impl Quorum {
     /// Several locks at once: each node grants all or none.
-    pub(super) async fn ask_for_all(shared: Arc<Shared>, asks: Vec<Ask>) -> Result<AcquiredAll> {
+    pub(super) async fn ask_for_all(
+        shared: Arc<Shared>,
+        asks: Vec<AcquireRequest>,
+    ) -> Result<AcquiredAll> {
         let Some(first) = asks.first() else {
             return Ok(AcquiredAll::Granted(Vec::new()));
         };

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Failures, Shared};
 use windlass_core::error::Result;
-use windlass_core::rules::vote::agreed;
-use windlass_core::store::{Acquired, Ask, Holder, IfHeld, Kind, Refusal};
+use windlass_core::rules::quorum::agreed;
+use windlass_core::store::{AcquireRequest, Acquired, Holder, Kind, OnBusy, Refusal};
 
 /// What a majority cannot change any more.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ pub(super) enum Verdict {
 pub(super) struct Tally {
     nodes: usize,
     majority: usize,
-    if_held: IfHeld,
+    on_busy: OnBusy,
     pub(super) granted: Vec<(usize, u64)>,
     pub(super) recorded: bool,
     queued: usize,
@@ -34,11 +34,11 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new(shared: &Shared, if_held: IfHeld) -> Tally {
+    pub(super) fn new(shared: &Shared, on_busy: OnBusy) -> Tally {
         Tally {
             nodes: shared.nodes.len(),
             majority: shared.majority,
-            if_held,
+            on_busy,
             granted: Vec::with_capacity(shared.nodes.len()),
             recorded: true,
             queued: 0,
@@ -56,7 +56,10 @@ impl Tally {
                 self.granted.push((node, fence.get()));
                 self.recorded &= recorded;
             }
-            Ok(Acquired::Queued { place, held_for }) => {
+            Ok(Acquired::Queued {
+                ticket: place,
+                held_for,
+            }) => {
                 self.queued += 1;
                 self.place = self.place.max(place.get());
                 self.held_for = sooner(self.held_for, held_for);
@@ -90,11 +93,11 @@ impl Tally {
         }
         let heard = granted + self.queued + self.busy.len();
         if heard >= self.majority {
-            return Some(match self.if_held {
-                IfHeld::LineUp => Verdict::Queued,
+            return Some(match self.on_busy {
+                OnBusy::Enqueue => Verdict::Queued,
                 // Who is in the way is not known before all have spoken.
-                IfHeld::Answer if left > 0 && !self.somebody_has_it() => return None,
-                IfHeld::Answer => Verdict::Busy,
+                OnBusy::Return if left > 0 && !self.somebody_has_it() => return None,
+                OnBusy::Return => Verdict::Busy,
             });
         }
         if heard + left >= self.majority {
@@ -132,7 +135,7 @@ impl Tally {
 
     /// Whether nobody has a majority, and nobody has more votes than the asker: then the others give
     /// way. Of those who have as many, the one that comes first by name.
-    pub(super) fn may_win(&self, ask: &Ask) -> bool {
+    pub(super) fn may_win(&self, ask: &AcquireRequest) -> bool {
         let mine = self.granted.len();
         let ahead = |holder: &Holder| {
             let theirs = self.votes_of(&holder.owner);

@@ -9,8 +9,8 @@ use super::{Address, Quorum};
 use windlass_core::error::{ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{
-    Acquired, Ask, Backend, ClaimStore, IfHeld, Kind, Released, Renewal, Renewed, SameOwner, Share,
-    WakeAddress, WakeUps,
+    AcquireRequest, Acquired, Backend, ClaimStore, GrantListener, Kind, OnBusy, Released, Renewal,
+    Renewed, SameOwner, Share, WakeAddress,
 };
 use windlass_core::{Clock, Fence, Owner};
 
@@ -18,7 +18,7 @@ const TTL: Duration = Duration::from_secs(30);
 
 pub(super) struct Deaf;
 
-impl WakeUps for Deaf {
+impl GrantListener for Deaf {
     fn granted(&self, _: u64, _: Option<Fence>) {}
 
     fn missed(&self) {}
@@ -38,18 +38,18 @@ impl Claimant {
         Name::new("test", None, "stock").unwrap()
     }
 
-    pub(super) async fn ask(&self, if_held: IfHeld) -> Acquired {
-        self.store.acquire(self.asks(if_held)).await.unwrap()
+    pub(super) async fn ask(&self, on_busy: OnBusy) -> Acquired {
+        self.store.acquire(self.asks(on_busy)).await.unwrap()
     }
 
-    fn asks(&self, if_held: IfHeld) -> Ask {
-        Ask {
+    fn asks(&self, on_busy: OnBusy) -> AcquireRequest {
+        AcquireRequest {
             kind: self.kind,
             name: Claimant::name(),
             owner: self.owner.clone(),
             share: Share::ONLY,
             ttl: TTL,
-            if_held,
+            on_busy,
             note: None,
             heal_missing_ttl: false,
             record_now: self.record_now,
@@ -60,15 +60,15 @@ impl Claimant {
     }
 
     pub(super) async fn is_granted(&self) -> Fence {
-        match self.ask(IfHeld::Answer).await {
+        match self.ask(OnBusy::Return).await {
             Acquired::Granted { fence, .. } => fence,
             other => panic!("not granted: {other:?}"),
         }
     }
 
     pub(super) async fn lines_up(&self) -> Fence {
-        match self.ask(IfHeld::LineUp).await {
-            Acquired::Queued { place, .. } => place,
+        match self.ask(OnBusy::Enqueue).await {
+            Acquired::Queued { ticket: place, .. } => place,
             other => panic!("not in line: {other:?}"),
         }
     }
@@ -248,7 +248,7 @@ async fn several_locks_are_asked_for_at_once_by_whoever_has_done_much_already() 
     let bed = Bed::open().await;
     let store = bed.quorum.claims();
     let claimant = bed.claimant(Kind::Lock, "all", 1);
-    let mut all = store.acquire_all(vec![claimant.asks(IfHeld::Answer)]);
+    let mut all = store.acquire_all(vec![claimant.asks(OnBusy::Return)]);
     std::future::poll_fn(|cx| {
         // All that a task may do at a stretch.
         while std::pin::pin!(tokio::task::consume_budget())
@@ -282,10 +282,10 @@ async fn what_a_majority_cannot_count_is_refused_by_every_call() {
     ] {
         let claimant = bed.claimant(kind, "me", 1);
         let (name, owner) = (Claimant::name(), claimant.owner.clone());
-        for if_held in [IfHeld::Answer, IfHeld::LineUp] {
-            refused(store.acquire(claimant.asks(if_held)).await, words);
+        for on_busy in [OnBusy::Return, OnBusy::Enqueue] {
+            refused(store.acquire(claimant.asks(on_busy)).await, words);
         }
-        let all = vec![claimant.asks(IfHeld::Answer)];
+        let all = vec![claimant.asks(OnBusy::Return)];
         refused(store.acquire_all(all).await, words);
         let renewed = store.renew(vec![claimant.renewal(Fence::new(1))]).await;
         refused(renewed.unwrap().remove(0), words);

@@ -10,7 +10,7 @@ use super::nodes::NodeSet;
 use super::tests::{Bed, Claimant};
 use windlass_core::name::Name;
 use windlass_core::store::{
-    Ask, IfHeld, Kind, Released, Renewal, Renewed, SameOwner, Share, WakeAddress,
+    AcquireRequest, Kind, OnBusy, Released, Renewal, Renewed, SameOwner, Share, WakeAddress,
 };
 use windlass_core::{Fence, Owner};
 
@@ -24,18 +24,18 @@ fn job() -> Owner {
     Owner::new("job").unwrap()
 }
 
-fn ask(claim: u64) -> Ask {
+fn ask(claim: u64) -> AcquireRequest {
     ask_of(job(), claim)
 }
 
-fn ask_of(owner: Owner, claim: u64) -> Ask {
-    Ask {
+fn ask_of(owner: Owner, claim: u64) -> AcquireRequest {
+    AcquireRequest {
         kind: Kind::Lock,
         name: name("stock"),
         owner,
         share: Share::ONLY,
         ttl: SOON,
-        if_held: IfHeld::LineUp,
+        on_busy: OnBusy::Enqueue,
         note: None,
         heal_missing_ttl: false,
         record_now: true,

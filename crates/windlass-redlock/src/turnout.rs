@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::nodes::NodeSet;
-use windlass_core::store::{Ask, Kind};
+use windlass_core::store::{AcquireRequest, Kind};
 
 /// So many times the usual time is not late yet.
 const LATE: u32 = 8;
@@ -31,7 +31,7 @@ const AT_FIRST: Duration = Duration::from_millis(5);
 const MEMORY: u64 = 16;
 
 /// Whether a claim may begin on a majority.
-pub(super) fn begins_on_few(ask: &Ask) -> bool {
+pub(super) fn begins_on_few(ask: &AcquireRequest) -> bool {
     // It will be renewed early (see `record_now`), and on behalf of the other kinds, or of one that may
     // be anywhere already, it cannot be told what to ask for or where to release it.
     ask.kind == Kind::Lock && !ask.record_now && !ask.again && !ask.heal_missing_ttl

@@ -11,7 +11,7 @@ use super::tally::{Tally, Verdict};
 use super::turnout::{first_asked, needs_the_rest};
 use super::{Over, Round, Shared};
 use windlass_core::Fence;
-use windlass_core::store::{Acquired, Ask};
+use windlass_core::store::{AcquireRequest, Acquired};
 
 /// How long the others are waited for when a majority gave different numbers.
 const GRACE: Duration = Duration::from_millis(20);
@@ -31,7 +31,7 @@ impl Shared {
     /// what they say.
     pub(super) async fn vote(
         self: &Arc<Shared>,
-        ask: &Ask,
+        ask: &AcquireRequest,
         on_few: bool,
         tally: &mut Tally,
     ) -> (Verdict, NodeSet) {
@@ -96,7 +96,7 @@ impl Shared {
         (verdict, voting.asked)
     }
 
-    /// Hears those who were asked first, until they have decided; `None` if others must be asked.
+    /// Subscriber those who were asked first, until they have decided; `None` if others must be asked.
     async fn hear_the_first(
         &self,
         limit: Duration,
@@ -132,7 +132,7 @@ impl Shared {
     /// proposed arrive in their order, and lines are alike.
     async fn send(
         self: &Arc<Shared>,
-        ask: &Ask,
+        ask: &AcquireRequest,
         to: NodeSet,
         voting: &mut Voting,
         tally: &mut Tally,

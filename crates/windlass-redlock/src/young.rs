@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::nodes::NodeSet;
 use windlass_core::name::Name;
-use windlass_core::store::{Ask, Kind, Renewal};
+use windlass_core::store::{AcquireRequest, Kind, Renewal};
 use windlass_core::{Moment, Owner};
 
 /// No more are looked through for those that have ended, however few there are.
@@ -39,7 +39,7 @@ struct Table {
 
 impl Nursery {
     /// It was granted by those who were asked, and is valid until then.
-    pub(super) fn insert(&self, ask: &Ask, asked: NodeSet, until: Moment, now: Moment) {
+    pub(super) fn insert(&self, ask: &AcquireRequest, asked: NodeSet, until: Moment, now: Moment) {
         let young = Young {
             claim: ask.wake.claim,
             granted: asked,

@@ -16,10 +16,12 @@ use super::{KIND, Store, paths};
 use windlass_core::Fence;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::unsupported::unsupported;
-use windlass_core::store::{Acquired, Ask, Holder, IfHeld, IfOtherSize, Kind, Order, Refusal};
+use windlass_core::store::{
+    AcquireRequest, Acquired, Holder, Kind, OnBusy, OnSizeMismatch, Order, Refusal,
+};
 
 impl Store {
-    pub(super) async fn acquire_one(self: Arc<Store>, ask: Ask) -> Result<Acquired> {
+    pub(super) async fn acquire_one(self: Arc<Store>, ask: AcquireRequest) -> Result<Acquired> {
         if ask.kind == Kind::Once {
             return Err(unsupported(
                 KIND,
@@ -36,7 +38,7 @@ impl Store {
         })
     }
 
-    async fn come(self: &Arc<Store>, ask: Ask) -> Result<Acquired> {
+    async fn come(self: &Arc<Store>, ask: AcquireRequest) -> Result<Acquired> {
         let claim = ask.wake.claim;
         let session = match self.table.get(claim).filter(|e| !e.session.has_ended()) {
             // Asked before: what came of that is found through the same session.
@@ -69,7 +71,7 @@ impl Store {
     }
 
     /// Makes sure that the claim's node is there, once.
-    pub(super) async fn place(&self, session: &Arc<Session>, ask: &Ask) -> Result<()> {
+    pub(super) async fn place(&self, session: &Arc<Session>, ask: &AcquireRequest) -> Result<()> {
         let Some(entry) = self.table.get(ask.wake.claim) else {
             return Err(given_up());
         };
@@ -135,7 +137,7 @@ impl Store {
         }
     }
 
-    pub(super) fn placed(&self, ask: &Ask, placed: Placed) {
+    pub(super) fn placed(&self, ask: &AcquireRequest, placed: Placed) {
         self.table.change(ask.wake.claim, |entry| {
             entry.node = Some(placed);
             entry.extend(ask.ttl);
@@ -143,7 +145,7 @@ impl Store {
     }
 
     /// Looks for a node whose creation went unanswered.
-    async fn find_again(&self, session: &Session, ask: &Ask) -> Result<bool> {
+    async fn find_again(&self, session: &Session, ask: &AcquireRequest) -> Result<bool> {
         let Some(entry) = self.table.get(ask.wake.claim) else {
             return Err(given_up());
         };
@@ -171,7 +173,7 @@ impl Store {
     async fn stand(
         self: &Arc<Store>,
         session: &Arc<Session>,
-        ask: &Ask,
+        ask: &AcquireRequest,
         view: &View,
     ) -> Result<Option<Acquired>> {
         let Some(entry) = self.table.get(ask.wake.claim) else {
@@ -206,7 +208,7 @@ impl Store {
     pub(super) async fn answer(
         self: &Arc<Store>,
         session: &Arc<Session>,
-        ask: &Ask,
+        ask: &AcquireRequest,
         view: &View,
         index: usize,
     ) -> Result<Option<Acquired>> {
@@ -222,15 +224,15 @@ impl Store {
                 false => Ok(None),
             };
         }
-        match ask.if_held {
-            IfHeld::Answer => {
+        match ask.on_busy {
+            OnBusy::Return => {
                 let first = view.held.iter().position(|held| *held).unwrap_or(0);
                 let holder = self.holder(session, ask, view, first);
                 let (holder, gone) = tokio::join!(holder, self.take_back(ask));
                 gone?;
                 Ok(Some(Acquired::Busy(holder?)))
             }
-            IfHeld::LineUp => {
+            OnBusy::Enqueue => {
                 let place = self.table.change(ask.wake.claim, |entry| {
                     entry.state = State::Waiting;
                     entry.node.as_ref().map(|node| node.fence)
@@ -240,7 +242,10 @@ impl Store {
                 };
                 self.look_after_waiting(ask.kind, &ask.name);
                 let held_for = None; // the server tells when somebody goes, for whatever reason
-                Ok(Some(Acquired::Queued { place, held_for }))
+                Ok(Some(Acquired::Queued {
+                    ticket: place,
+                    held_for,
+                }))
             }
         }
     }
@@ -249,7 +254,7 @@ impl Store {
     /// before it looked itself.
     async fn let_in_at_once(
         &self,
-        ask: &Ask,
+        ask: &AcquireRequest,
         view: &View,
         index: usize,
     ) -> Result<Option<Acquired>> {
@@ -262,7 +267,7 @@ impl Store {
         Ok(self.granted(ask))
     }
 
-    fn granted(&self, ask: &Ask) -> Option<Acquired> {
+    fn granted(&self, ask: &AcquireRequest) -> Option<Acquired> {
         let fence = self.table.change(ask.wake.claim, |entry| {
             entry.state = State::Held;
             entry.node.as_ref().map(|node| node.fence)
@@ -277,7 +282,7 @@ impl Store {
     async fn holder(
         &self,
         session: &Session,
-        ask: &Ask,
+        ask: &AcquireRequest,
         view: &View,
         index: usize,
     ) -> Result<Holder> {
@@ -298,7 +303,7 @@ impl Store {
     }
 
     /// Gives up a claim that is not granted.
-    pub(super) async fn take_back(&self, ask: &Ask) -> Result<()> {
+    pub(super) async fn take_back(&self, ask: &AcquireRequest) -> Result<()> {
         let Some(entry) = self.table.get(ask.wake.claim) else {
             return Ok(());
         };
@@ -344,7 +349,12 @@ impl Store {
     }
 
     /// Why it cannot be granted now or later.
-    async fn refuses(&self, session: &Session, ask: &Ask, view: &View) -> Result<Verdict> {
+    async fn refuses(
+        &self,
+        session: &Session,
+        ask: &AcquireRequest,
+        view: &View,
+    ) -> Result<Verdict> {
         let share = ask.share;
         let mut stored = size(ask.kind, &view.room);
         if stored != share.size && matches!(ask.kind, Kind::Semaphore | Kind::Barrier) {
@@ -363,7 +373,7 @@ impl Store {
             // Changed since it came, it was right when it came.
             let came = self.table.get(ask.wake.claim).and_then(|entry| entry.node);
             let came_after = came.is_none_or(|node| node.created > view.changed);
-            if share.if_other_size == IfOtherSize::Refuse && came_after {
+            if share.on_size_mismatch == OnSizeMismatch::Refuse && came_after {
                 return Ok(Verdict::Refused(Refusal::OtherSize { stored }));
             }
         }

@@ -14,7 +14,7 @@ use super::translate::translate;
 use super::{Store, paths};
 use windlass_core::Fence;
 use windlass_core::error::Result;
-use windlass_core::store::Ask;
+use windlass_core::store::AcquireRequest;
 
 impl Store {
     /// Takes what is free, though others wait. `false` if something has changed: look again.
@@ -26,7 +26,7 @@ impl Store {
     pub(super) async fn barge(
         &self,
         session: &Arc<Session>,
-        ask: &Ask,
+        ask: &AcquireRequest,
         view: &View,
         index: usize,
     ) -> Result<bool> {

@@ -15,17 +15,17 @@ use windlass_core::error::{Error, Result};
 use windlass_core::join::join_all;
 use windlass_core::name::Name;
 use windlass_core::store::{
-    Acquired, AcquiredAll, Ask, ClaimStore, Holder, Kind, Occupancy, Pending, Released, Renewal,
-    Renewed, WakeAddress,
+    AcquireRequest, Acquired, AcquiredAll, ClaimStore, Holder, Kind, Occupancy, Pending, Released,
+    Renewal, Renewed, WakeAddress,
 };
 use windlass_core::{Fence, Owner};
 
 impl ClaimStore for Store {
-    fn acquire(&self, ask: Ask) -> Pending<'_, Acquired> {
+    fn acquire(&self, ask: AcquireRequest) -> Pending<'_, Acquired> {
         Box::pin(self.shared().acquire_one(ask))
     }
 
-    fn acquire_all(&self, asks: Vec<Ask>) -> Pending<'_, AcquiredAll> {
+    fn acquire_all(&self, asks: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
         Box::pin(self.shared().acquire_several(asks))
     }
 
@@ -79,7 +79,7 @@ impl ClaimStore for Store {
 
 impl Store {
     /// All nodes are created in one transaction; then each must be the first.
-    async fn acquire_several(self: Arc<Store>, asks: Vec<Ask>) -> Result<AcquiredAll> {
+    async fn acquire_several(self: Arc<Store>, asks: Vec<AcquireRequest>) -> Result<AcquiredAll> {
         let Some(ttl) = asks.iter().map(|ask| ask.ttl).max() else {
             return Ok(AcquiredAll::Granted(Vec::new()));
         };
@@ -102,7 +102,7 @@ impl Store {
     async fn come_together(
         &self,
         session: &Session,
-        asks: &[Ask],
+        asks: &[AcquireRequest],
         paths: &mut Vec<String>,
     ) -> Result<AcquiredAll> {
         self.create_all(session, asks, paths).await?;
@@ -162,7 +162,7 @@ impl Store {
     async fn create_all(
         &self,
         session: &Session,
-        asks: &[Ask],
+        asks: &[AcquireRequest],
         made: &mut Vec<String>,
     ) -> Result<()> {
         let mut wanted = Vec::with_capacity(asks.len());
@@ -176,7 +176,7 @@ impl Store {
         let mut rest = wanted.as_slice();
         while !rest.is_empty() {
             let mut length = 0;
-            let fits = |(_, path, data): &&(&Ask, String, Vec<u8>)| {
+            let fits = |(_, path, data): &&(&AcquireRequest, String, Vec<u8>)| {
                 length += path.len() + data.len() + OPERATION;
                 length <= LARGEST
             };
@@ -191,7 +191,7 @@ impl Store {
     async fn create_together(
         &self,
         session: &Session,
-        wanted: &[(&Ask, String, Vec<u8>)],
+        wanted: &[(&AcquireRequest, String, Vec<u8>)],
     ) -> Result<Vec<String>> {
         let options = CreateMode::EphemeralSequential.with_acls(self.acls());
         loop {

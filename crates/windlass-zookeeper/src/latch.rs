@@ -8,7 +8,9 @@ use super::Store;
 use super::documents::Document;
 use windlass_core::name::Name;
 use windlass_core::rules::latch::{self as rules, Change};
-use windlass_core::store::{CountedDown, LatchState, LatchStore, LatchTerms, Past, Pending, Reset};
+use windlass_core::store::{
+    CountedDown, LatchSpec, LatchState, LatchStore, PastGeneration, Pending, Reset,
+};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct LatchDocument {
@@ -33,7 +35,9 @@ impl Document for LatchDocument {
 
 impl LatchDocument {
     fn state(&self) -> LatchState {
-        let past = |(generation, opened): &(String, bool)| Past::new(generation.clone(), *opened);
+        let past = |(generation, opened): &(String, bool)| {
+            PastGeneration::new(generation.clone(), *opened)
+        };
         let past = self.past.iter().map(past).collect();
         LatchState::new(self.generation.clone(), self.count, self.remaining, past)
     }
@@ -54,7 +58,7 @@ impl LatchDocument {
 impl Store {
     async fn decide_latch<T>(
         &self,
-        terms: &LatchTerms,
+        terms: &LatchSpec,
         operation: Option<u128>,
         decision: impl Fn(Option<&LatchState>, bool) -> (T, Change),
     ) -> windlass_core::error::Result<T> {
@@ -79,14 +83,14 @@ impl Store {
 }
 
 impl LatchStore for Store {
-    fn reset(&self, terms: LatchTerms, count: u32) -> Pending<'_, Reset> {
+    fn reset(&self, terms: LatchSpec, count: u32) -> Pending<'_, Reset> {
         Box::pin(async move {
             let decision = |state: Option<&LatchState>, _| rules::reset(state, &terms, count);
             self.decide_latch(&terms, None, decision).await
         })
     }
 
-    fn count_down(&self, terms: LatchTerms, by: u32, operation: u128) -> Pending<'_, CountedDown> {
+    fn count_down(&self, terms: LatchSpec, by: u32, operation: u128) -> Pending<'_, CountedDown> {
         Box::pin(async move {
             let decision = |state: Option<&LatchState>, is_known| {
                 rules::count_down(state, &terms, by, is_known)

@@ -47,7 +47,8 @@ use self::translate::translate;
 use self::view::Views;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::{
-    Backend, Capabilities, ClaimStore, Finding, GateStore, LatchStore, NewsStore, Pending, WakeUps,
+    Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
+    NotificationStore, Pending,
 };
 use windlass_core::{DEFAULT_TTL, FenceStrength};
 
@@ -69,7 +70,7 @@ struct Store {
     me: Weak<Store>,
     address: Address,
     call_timeout: Duration,
-    wakeups: Weak<dyn WakeUps>,
+    wakeups: Weak<dyn GrantListener>,
     /// By the timeout that was asked for. While one is opened, others are to be had.
     sessions: Mutex<HashMap<Duration, Arc<Opened>>>,
     table: Table,
@@ -85,7 +86,7 @@ impl ZooKeeper {
     pub async fn open(
         url: &str,
         call_timeout: Duration,
-        wakeups: Weak<dyn WakeUps>,
+        wakeups: Weak<dyn GrantListener>,
     ) -> Result<Arc<ZooKeeper>> {
         let address = Address::parse(url)?;
         let shown = address.shown.clone();
@@ -242,8 +243,8 @@ impl Backend for ZooKeeper {
         Arc::clone(&self.store) as Arc<dyn LatchStore>
     }
 
-    fn news(&self) -> Arc<dyn NewsStore> {
-        Arc::clone(&self.store) as Arc<dyn NewsStore>
+    fn notifications(&self) -> Arc<dyn NotificationStore> {
+        Arc::clone(&self.store) as Arc<dyn NotificationStore>
     }
 
     fn examine(&self) -> Pending<'_, Vec<Finding>> {

@@ -11,18 +11,24 @@ use super::session::Session;
 use super::translate::translate;
 use super::{Store, paths};
 use windlass_core::error::Result;
-use windlass_core::store::{Channel, Hears, Kind, Listening, NewsStore, Pending};
+use windlass_core::store::{
+    Channel, Kind, NotificationStore, Pending, Subscriber, SubscriptionHandle,
+};
 
 /// After a failure, watch again so much later.
 const PAUSE: Duration = Duration::from_millis(200);
 
-impl NewsStore for Store {
-    fn listen(&self, channel: Channel, ear: Weak<dyn Hears>) -> Pending<'_, Listening> {
+impl NotificationStore for Store {
+    fn listen(
+        &self,
+        channel: Channel,
+        ear: Weak<dyn Subscriber>,
+    ) -> Pending<'_, SubscriptionHandle> {
         Box::pin(async move {
             let armed = self.watch_for(&channel).await?;
             let end = CancellationToken::new();
             tokio::spawn(hear(self.me.clone(), channel, ear, armed, end.clone()));
-            Ok(Listening::new(move || end.cancel()))
+            Ok(SubscriptionHandle::new(move || end.cancel()))
         })
     }
 }
@@ -73,7 +79,7 @@ async fn watch_node(session: &Session, path: &str) -> Result<(bool, OneshotWatch
 async fn hear(
     store: Weak<Store>,
     channel: Channel,
-    ear: Weak<dyn Hears>,
+    ear: Weak<dyn Subscriber>,
     mut armed: Vec<OneshotWatcher>,
     end: CancellationToken,
 ) {

@@ -16,7 +16,8 @@ use super::table::Entry;
 use super::{Store, ZooKeeper, paths};
 use windlass_core::name::Name;
 use windlass_core::store::{
-    Acquired, Ask, GateStore as _, IfHeld, IfOtherSize, Kind, Order, Share, WakeAddress, WakeUps,
+    AcquireRequest, Acquired, GateStore as _, GrantListener, Kind, OnBusy, OnSizeMismatch, Order,
+    Share, WakeAddress,
 };
 use windlass_core::{Fence, Owner};
 
@@ -24,7 +25,7 @@ const JOBS: Kind = Kind::Semaphore;
 
 struct Deaf;
 
-impl WakeUps for Deaf {
+impl GrantListener for Deaf {
     fn granted(&self, _claim: u64, _fence: Option<Fence>) {}
     fn missed(&self) {}
 }
@@ -80,21 +81,21 @@ impl Bed {
         view.await.unwrap()
     }
 
-    fn ask(&self, weight: u32, order: Order) -> Ask {
+    fn ask(&self, weight: u32, order: Order) -> AcquireRequest {
         static CLAIM: AtomicU64 = AtomicU64::new(1);
         let claim = CLAIM.fetch_add(1, Ordering::Relaxed);
-        Ask {
+        AcquireRequest {
             kind: JOBS,
             name: self.name.clone(),
             owner: Owner::new(&format!("owner-{claim}")).unwrap(),
             share: Share {
                 weight,
                 size: 10,
-                if_other_size: IfOtherSize::Adopt,
+                on_size_mismatch: OnSizeMismatch::Adopt,
                 order,
             },
             ttl: Duration::from_secs(30),
-            if_held: IfHeld::LineUp,
+            on_busy: OnBusy::Enqueue,
             note: None,
             heal_missing_ttl: false,
             record_now: false,
@@ -105,13 +106,13 @@ impl Bed {
     }
 
     /// Comes, and has not looked yet.
-    async fn placed(&self, ask: &Ask) {
+    async fn placed(&self, ask: &AcquireRequest) {
         let entry = Entry::new(ask, Arc::clone(&self.session));
         self.store.table.insert(&self.store, entry);
         self.store.place(&self.session, ask).await.unwrap();
     }
 
-    async fn granted(&self, ask: Ask) -> Fence {
+    async fn granted(&self, ask: AcquireRequest) -> Fence {
         match Arc::clone(&self.store).acquire_one(ask).await.unwrap() {
             Acquired::Granted { fence, .. } => fence,
             other => panic!("{other:?}"),

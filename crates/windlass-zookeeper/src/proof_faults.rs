@@ -11,13 +11,14 @@ use super::{Store, ZooKeeper, paths};
 use windlass_core::error::{ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{
-    Ask, ClaimStore as _, IfHeld, IfOtherSize, Kind, Order, Released, Share, WakeAddress, WakeUps,
+    AcquireRequest, ClaimStore as _, GrantListener, Kind, OnBusy, OnSizeMismatch, Order, Released,
+    Share, WakeAddress,
 };
 use windlass_core::{DEFAULT_TTL, Fence, Owner};
 
 struct Deaf;
 
-impl WakeUps for Deaf {
+impl GrantListener for Deaf {
     fn granted(&self, _claim: u64, _fence: Option<Fence>) {}
     fn missed(&self) {}
 }
@@ -37,19 +38,19 @@ fn through(proxy: &FaultProxy) -> String {
     format!("zookeeper://{}/app?chroot=create", proxy.addr())
 }
 
-fn ask(name: &str, claim: u64) -> Ask {
-    Ask {
+fn ask(name: &str, claim: u64) -> AcquireRequest {
+    AcquireRequest {
         kind: Kind::Lock,
         name: Name::new("test", None, name).unwrap(),
         owner: Owner::new("owner").unwrap(),
         share: Share {
             weight: 1,
             size: 1,
-            if_other_size: IfOtherSize::Refuse,
+            on_size_mismatch: OnSizeMismatch::Refuse,
             order: Order::Fifo,
         },
         ttl: DEFAULT_TTL,
-        if_held: IfHeld::LineUp,
+        on_busy: OnBusy::Enqueue,
         note: None,
         heal_missing_ttl: false,
         record_now: false,
@@ -60,7 +61,7 @@ fn ask(name: &str, claim: u64) -> Ask {
 }
 
 /// Somebody may create and delete below it, and not see what is there.
-async fn hide(store: &Store, ask: &Ask) {
+async fn hide(store: &Store, ask: &AcquireRequest) {
     let session = store.any_session().await.unwrap();
     let parent = paths::of_claims(ask.kind, &ask.name);
     store.make_parents(&session, &parent, b"").await.unwrap();
@@ -74,7 +75,7 @@ async fn hide(store: &Store, ask: &Ask) {
     client.create(&parent, b"", &options).await.unwrap();
 }
 
-async fn released(store: &Store, ask: &Ask) -> Result<Released> {
+async fn released(store: &Store, ask: &AcquireRequest) -> Result<Released> {
     let (name, owner) = (ask.name.clone(), ask.owner.clone());
     store.release(ask.kind, name, owner, Some(ask.wake)).await
 }

@@ -22,7 +22,7 @@ use super::address::Address;
 use super::translate::{is_lost, translate};
 use super::{dial, probe};
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::store::WakeUps;
+use windlass_core::store::GrantListener;
 
 /// Half of the usual tick.
 const HALF_TICK: Duration = Duration::from_secs(1);
@@ -204,7 +204,7 @@ impl Session {
     }
 
     /// Tells waiters to look whenever the session was disconnected or has ended.
-    pub(super) fn monitor(&self, wakeups: Weak<dyn WakeUps>) {
+    pub(super) fn monitor(&self, wakeups: Weak<dyn GrantListener>) {
         let mut watcher = self.client.state_watcher();
         tokio::spawn(async move {
             loop {

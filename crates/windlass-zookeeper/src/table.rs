@@ -17,7 +17,7 @@ use super::data::ClaimData;
 use super::node::{Mark, Sequence};
 use super::session::Session;
 use windlass_core::name::Name;
-use windlass_core::store::{Ask, Kind, Renewal};
+use windlass_core::store::{AcquireRequest, Kind, Renewal};
 use windlass_core::{Fence, Owner};
 
 /// Where a claim stands.
@@ -64,7 +64,7 @@ pub(super) struct Placed {
 }
 
 impl Entry {
-    pub(super) fn new(ask: &Ask, session: Arc<Session>) -> Entry {
+    pub(super) fn new(ask: &AcquireRequest, session: Arc<Session>) -> Entry {
         let now = Instant::now();
         Entry {
             claim: ask.wake.claim,

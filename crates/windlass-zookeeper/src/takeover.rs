@@ -20,7 +20,7 @@ use super::translate::translate;
 use super::{LARGEST, Store, paths};
 use windlass_core::Fence;
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::store::{Acquired, Ask, IfHeld, Kind, Renewal, Renewed};
+use windlass_core::store::{AcquireRequest, Acquired, Kind, OnBusy, Renewal, Renewed};
 
 /// What an operation of a transaction takes at most beside its path and data: of our own, the access
 /// list.
@@ -104,11 +104,11 @@ impl Store {
     pub(super) async fn take_over_own(
         self: &Arc<Store>,
         session: &Arc<Session>,
-        ask: &Ask,
+        ask: &AcquireRequest,
         view: &View,
         index: usize,
     ) -> Result<Option<Acquired>> {
-        if !view.held[index] && ask.if_held == IfHeld::Answer {
+        if !view.held[index] && ask.on_busy == OnBusy::Return {
             let Some(own) = self.table.get(ask.wake.claim) else {
                 return Err(super::acquire::given_up());
             };

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::asking::Asking;
+use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
 use crate::lease::{
-    Attempted, Fence, Lease, Patience, Request, guard, note_option, request_options,
+    AcquireOutcome, Fence, Lease, Request, WaitPolicy, guard, note_option, request_options,
 };
 use crate::semaphore::MAX_PERMITS;
-use crate::watching::{Look, wait_until};
+use crate::wait::{Look, wait_until};
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::store::{Channel, IfOtherSize, Kind, Occupancy, Order, Released, Share};
+use windlass_core::store::{Channel, Kind, Occupancy, OnSizeMismatch, Order, Released, Share};
 
 /// A barrier for so many parties: nobody goes on before all have come, and nobody ends before all
 /// have left.
@@ -66,7 +66,7 @@ impl Party {
     ///
     /// If the future is dropped, the party leaves in the background.
     pub async fn leave(self) -> Result<()> {
-        self.leave_with(Patience::Forever).await.map(drop)
+        self.leave_with(WaitPolicy::Forever).await.map(drop)
     }
 
     /// Leaves, and waits until all others have left too, but no longer than `wait`. Tells whether
@@ -76,11 +76,11 @@ impl Party {
     ///
     /// As [`leave`](Party::leave).
     pub async fn leave_within(self, wait: Duration) -> Result<bool> {
-        let patience = Patience::of(Some(wait), self.barrier.coordinator.keeper());
+        let patience = WaitPolicy::of(Some(wait), self.barrier.coordinator.keeper());
         self.leave_with(patience).await
     }
 
-    async fn leave_with(self, patience: Patience) -> Result<bool> {
+    async fn leave_with(self, patience: WaitPolicy) -> Result<bool> {
         let Party {
             lease,
             barrier,
@@ -131,7 +131,7 @@ impl Barrier {
     ///
     /// If the future is dropped, the place is given up.
     pub async fn enter(&self) -> Result<Party> {
-        let patience = Patience::of(self.request.wait, self.coordinator.keeper());
+        let patience = WaitPolicy::of(self.request.wait, self.coordinator.keeper());
         match self.enter_with(patience).await? {
             Some(party) => Ok(party),
             None => {
@@ -149,14 +149,14 @@ impl Barrier {
     ///
     /// As [`enter`](Barrier::enter).
     pub async fn enter_within(&self, wait: Duration) -> Result<Option<Party>> {
-        let patience = Patience::of(Some(wait), self.coordinator.keeper());
+        let patience = WaitPolicy::of(Some(wait), self.coordinator.keeper());
         self.enter_with(patience).await
     }
 
-    async fn enter_with(&self, patience: Patience) -> Result<Option<Party>> {
+    async fn enter_with(&self, patience: WaitPolicy) -> Result<Option<Party>> {
         let lease = match self.asking()?.attempt(patience).await? {
-            Attempted::Held(lease) => lease,
-            Attempted::Busy(_) => return Ok(None),
+            AcquireOutcome::Held(lease) => lease,
+            AcquireOutcome::Busy(_) => return Ok(None),
         };
         let look = || async {
             let seen = self.inspect(0).await?;
@@ -200,19 +200,19 @@ impl Barrier {
         })
     }
 
-    fn asking(&self) -> Result<Asking<'_>> {
+    fn asking(&self) -> Result<Acquirer<'_>> {
         if !(1..=MAX_PERMITS).contains(&self.parties) {
             let message = format!("{} parties are outside 1 to {MAX_PERMITS}", self.parties);
             return Err(Error::invalid("enter", message).with_name(&self.name));
         }
-        Ok(Asking {
+        Ok(Acquirer {
             coordinator: &self.coordinator,
             kind: Kind::Barrier,
             name: &self.name,
             share: Share {
                 weight: 1,
                 size: self.parties,
-                if_other_size: IfOtherSize::Refuse,
+                on_size_mismatch: OnSizeMismatch::Refuse,
                 order: Order::Fifo,
             },
             request: &self.request,

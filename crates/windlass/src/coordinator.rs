@@ -19,11 +19,11 @@ use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
 use crate::store_url::StoreUrl;
 use windlass_core::error::{Error, Result};
-use windlass_core::memory::{Memory, World};
+use windlass_core::memory::{Memory, MemoryStore};
 use windlass_core::name::Name;
 use windlass_core::store::{
-    Backend, Capabilities, ClaimStore, Finding, GateStore, Kind, LatchStore, NewsStore, Occupancy,
-    Replicas, WakeUps,
+    Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, Kind, LatchStore,
+    NotificationStore, Occupancy, Replicas,
 };
 
 /// The limit on one round trip, unless told otherwise.
@@ -163,8 +163,8 @@ impl Options {
         let backend: Arc<dyn Backend> = match store {
             StoreUrl::Memory { name } => {
                 let world = match name {
-                    Some(name) => World::shared(self.clock.clone(), &name),
-                    None => World::private(self.clock.clone()),
+                    Some(name) => MemoryStore::shared(self.clock.clone(), &name),
+                    None => MemoryStore::private(self.clock.clone()),
                 };
                 world.introduce(keeper.client(), wakeups(&keeper));
                 Arc::new(Memory(world))
@@ -240,7 +240,7 @@ impl Options {
                 gates: backend.gates(),
                 latches: backend.latches(),
                 counters: backend.counters(),
-                news: backend.news(),
+                notifications: backend.notifications(),
                 replicas: self.replicas.or_else(|| backend.replicas()),
                 limits: Runtime::new(backend.limits(), keeper.clock().clone()),
                 backend,
@@ -272,7 +272,7 @@ struct Inner {
     gates: Arc<dyn GateStore>,
     latches: Arc<dyn LatchStore>,
     counters: Arc<dyn windlass_core::store::counter::CounterStore>,
-    news: Arc<dyn NewsStore>,
+    notifications: Arc<dyn NotificationStore>,
     limits: Arc<Runtime>,
     replicas: Option<Replicas>,
     keeper: Arc<Keeper>,
@@ -429,8 +429,8 @@ impl Coordinator {
         &self.inner.latches
     }
 
-    pub(crate) fn news(&self) -> &Arc<dyn NewsStore> {
-        &self.inner.news
+    pub(crate) fn notifications(&self) -> &Arc<dyn NotificationStore> {
+        &self.inner.notifications
     }
 
     /// Waits for a store's answer no longer than the call timeout, and says in an error what it
@@ -486,7 +486,7 @@ impl fmt::Debug for Coordinator {
     }
 }
 
-fn wakeups(keeper: &Arc<Keeper>) -> Weak<dyn WakeUps> {
+fn wakeups(keeper: &Arc<Keeper>) -> Weak<dyn GrantListener> {
     let weak: Weak<Keeper> = Arc::downgrade(keeper);
     weak
 }

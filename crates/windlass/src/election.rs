@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures_core::Stream;
 use tokio_util::sync::ReusableBoxFuture;
 
-use crate::asking::Asking;
+use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
-use crate::lease::{Fence, Lease, Patience, Request, guard, request_options};
+use crate::lease::{Fence, Lease, Request, WaitPolicy, guard, request_options};
 use crate::lock::Attempt;
-use crate::watching::{Look, wait_until};
+use crate::wait::{Look, wait_until};
 use windlass_core::error::Result;
 use windlass_core::store::{Channel, Kind, Released, Share};
 
@@ -133,7 +133,7 @@ impl Election {
     /// Dropping the future leaves nothing behind.
     pub async fn try_campaign(&self, value: &str) -> Result<Attempt<Leadership>> {
         let request = self.request_with(value);
-        let attempted = self.asking(&request).attempt(Patience::None).await?;
+        let attempted = self.asking(&request).attempt(WaitPolicy::None).await?;
         Ok(Attempt::from(attempted, |lease| Leadership { lease }))
     }
 
@@ -172,8 +172,8 @@ impl Election {
         }
     }
 
-    fn asking<'a>(&'a self, request: &'a Request) -> Asking<'a> {
-        Asking {
+    fn asking<'a>(&'a self, request: &'a Request) -> Acquirer<'a> {
+        Acquirer {
             coordinator: &self.coordinator,
             kind: Kind::Election,
             name: &self.name,
@@ -232,7 +232,7 @@ async fn next(election: Election, last: Option<Option<Known>>) -> Result<Option<
         Ok(Look::After(leader.map(|leader| leader.remaining)))
     };
     let channel = Channel { kind, name };
-    let seen = wait_until(&election.coordinator, channel, Patience::Forever, look).await?;
+    let seen = wait_until(&election.coordinator, channel, WaitPolicy::Forever, look).await?;
     Ok(seen.expect("patience without end does not end"))
 }
 

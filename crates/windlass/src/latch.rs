@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::coordinator::Coordinator;
-use crate::lease::{Patience, RetryPolicy};
+use crate::lease::{RetryPolicy, WaitPolicy};
 use crate::semaphore::MAX_PERMITS;
-use crate::watching::{Look, wait_until};
+use crate::wait::{Look, wait_until};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
-use windlass_core::store::{Channel, CountedDown, LatchState, LatchTerms, Reset};
+use windlass_core::store::{Channel, CountedDown, LatchSpec, LatchState, Reset};
 
 /// How long a latch is kept after it was last changed, unless told otherwise.
 pub const DEFAULT_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
@@ -59,7 +59,7 @@ pub enum Opening {
     Opened,
     /// Another generation took its place first, or the store has forgotten it.
     Replaced,
-    /// Patience ran out.
+    /// WaitPolicy ran out.
     Elapsed,
 }
 
@@ -188,7 +188,7 @@ impl Latch {
     ///
     /// Dropping the future loses nothing.
     pub async fn wait(&self) -> Result<Opening> {
-        self.wait_with(Patience::Forever).await
+        self.wait_with(WaitPolicy::Forever).await
     }
 
     /// Waits until the latch is open, but no longer than `wait`.
@@ -197,11 +197,11 @@ impl Latch {
     ///
     /// Dropping the future loses nothing.
     pub async fn wait_within(&self, wait: Duration) -> Result<Opening> {
-        self.wait_with(Patience::of(Some(wait), self.coordinator.keeper()))
+        self.wait_with(WaitPolicy::of(Some(wait), self.coordinator.keeper()))
             .await
     }
 
-    async fn wait_with(&self, patience: Patience) -> Result<Opening> {
+    async fn wait_with(&self, patience: WaitPolicy) -> Result<Opening> {
         let name = self.terms("wait")?.name;
         let kind = windlass_core::store::latch::CHANNEL;
         let begun = AtomicBool::new(false);
@@ -234,7 +234,7 @@ impl Latch {
         self.coordinator.call("inspect", &self.name, answer).await
     }
 
-    fn terms(&self, operation: &'static str) -> Result<LatchTerms> {
+    fn terms(&self, operation: &'static str) -> Result<LatchSpec> {
         let name = Name::new(operation, self.coordinator.namespace(), &self.name)?;
         let generation = &self.generation;
         let bad = generation.is_empty() || generation.len() > 256;
@@ -248,7 +248,7 @@ impl Latch {
                 .with_name(&self.name)
                 .with_hint("keep it for longer than its parties take"));
         }
-        Ok(LatchTerms {
+        Ok(LatchSpec {
             name,
             generation: Arc::clone(generation),
             keep: self.keep.clamp(Duration::from_millis(1), LONGEST),

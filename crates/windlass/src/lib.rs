@@ -15,7 +15,7 @@
 //! be granted the lock, and carries a [`Fence`]. A [`Gate`] refuses a stale fence where the
 //! write lands.
 
-mod asking;
+mod acquirer;
 mod barrier;
 pub mod bloom;
 mod coordinator;
@@ -36,7 +36,7 @@ pub mod seen;
 mod semaphore;
 mod store_url;
 mod topic;
-mod watching;
+mod wait;
 
 pub use barrier::{Barrier, Party};
 pub use bloom::{Bloom, BloomFilter, BloomInfo};
@@ -66,8 +66,8 @@ pub use topic::{DEFAULT_BUFFER, Event, MAX_MESSAGE_BYTES, Overflow, Subscription
 pub use windlass_core::decision::{Basis, Decision};
 pub use windlass_core::store::counter::Counted;
 pub use windlass_core::store::{
-    Admission, Capabilities, Finding, Holder, Kind, LatchState, Occupancy, Order, Past, Released,
-    Replicas, Severity,
+    Admission, Capabilities, Finding, Holder, Kind, LatchState, Occupancy, Order, PastGeneration,
+    Released, Replicas, Severity,
 };
 pub use windlass_core::{Error, ErrorKind, Result};
 pub use windlass_core::{MAX_NAME_BYTES, Name};

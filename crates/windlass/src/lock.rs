@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::asking::Asking;
+use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
 use crate::lease::{
-    Attempted, Detached, Lease, Patience, Request, guard, note_option, request_options,
+    AcquireOutcome, Detached, Lease, Request, WaitPolicy, guard, note_option, request_options,
 };
 use windlass_core::error::Result;
 use windlass_core::store::{Holder, Kind, Occupancy, Released, Share};
@@ -95,10 +95,10 @@ pub enum Attempt<G = LockGuard> {
 }
 
 impl<G> Attempt<G> {
-    pub(crate) fn from(attempted: Attempted, guard: impl FnOnce(Lease) -> G) -> Attempt<G> {
+    pub(crate) fn from(attempted: AcquireOutcome, guard: impl FnOnce(Lease) -> G) -> Attempt<G> {
         match attempted {
-            Attempted::Held(lease) => Attempt::Acquired(guard(lease)),
-            Attempted::Busy(holder) => Attempt::Busy(holder),
+            AcquireOutcome::Held(lease) => Attempt::Acquired(guard(lease)),
+            AcquireOutcome::Busy(holder) => Attempt::Busy(holder),
         }
     }
 
@@ -142,7 +142,7 @@ impl Lock {
     ///
     /// Dropping the future leaves nothing behind: if the lock was granted, it is given back.
     pub async fn try_acquire(&self) -> Result<Attempt> {
-        let attempted = self.asking().attempt(Patience::None).await?;
+        let attempted = self.asking().attempt(WaitPolicy::None).await?;
         Ok(Attempt::from(attempted, LockGuard::new))
     }
 
@@ -212,8 +212,8 @@ impl Lock {
         asking.call("break", answer).await
     }
 
-    fn asking(&self) -> Asking<'_> {
-        Asking {
+    fn asking(&self) -> Acquirer<'_> {
+        Acquirer {
             coordinator: &self.coordinator,
             kind: Kind::Lock,
             name: &self.name,

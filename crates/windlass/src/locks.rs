@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::asking::Asking;
+use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
 use crate::lease::{
-    Attempted, Fence, Lease, LeaseLost, Patience, Request, Undo, acknowledge, note_option,
-    request_options,
+    AcquireOutcome, CancelGuard, Fence, Lease, LeaseLost, Request, WaitPolicy, acknowledge,
+    note_option, request_options,
 };
 use crate::lock::Attempt;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::join::join_all;
-use windlass_core::store::{AcquiredAll, Ask, IfHeld, Kind, Released, Share};
+use windlass_core::store::{AcquireRequest, AcquiredAll, Kind, OnBusy, Released, Share};
 
 /// The most locks that can be acquired at once.
 pub const MAX_LOCKS: usize = 1000;
@@ -77,10 +77,10 @@ impl Locks {
     /// Dropping the future leaves nothing behind.
     pub async fn try_acquire(&self) -> Result<Attempt<LocksGuard>> {
         match self.at_once().await? {
-            None => self.in_order(Patience::None).await,
+            None => self.in_order(WaitPolicy::None).await,
             // Somebody who comes as an owner may have some of them already.
             Some(Attempt::Busy(_)) if self.request.owner.is_some() => {
-                self.in_order(Patience::None).await
+                self.in_order(WaitPolicy::None).await
             }
             Some(answered) => Ok(answered),
         }
@@ -97,7 +97,7 @@ impl Locks {
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn acquire(&self) -> Result<LocksGuard> {
-        let patience = Patience::of(self.request.wait, self.coordinator.keeper());
+        let patience = WaitPolicy::of(self.request.wait, self.coordinator.keeper());
         match self.acquire_with(patience).await? {
             Attempt::Acquired(guard) => Ok(guard),
             Attempt::Busy(holder) => {
@@ -116,11 +116,11 @@ impl Locks {
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn acquire_within(&self, wait: Duration) -> Result<Attempt<LocksGuard>> {
-        let patience = Patience::of(Some(wait), self.coordinator.keeper());
+        let patience = WaitPolicy::of(Some(wait), self.coordinator.keeper());
         self.acquire_with(patience).await
     }
 
-    async fn acquire_with(&self, patience: Patience) -> Result<Attempt<LocksGuard>> {
+    async fn acquire_with(&self, patience: WaitPolicy) -> Result<Attempt<LocksGuard>> {
         match self.at_once().await {
             Ok(None | Some(Attempt::Busy(_))) => {}
             Ok(Some(acquired)) => return Ok(acquired),
@@ -132,12 +132,12 @@ impl Locks {
     }
 
     /// Asks for one after the other, in the order of their names.
-    async fn in_order(&self, patience: Patience) -> Result<Attempt<LocksGuard>> {
+    async fn in_order(&self, patience: WaitPolicy) -> Result<Attempt<LocksGuard>> {
         let mut leases = Vec::with_capacity(self.names.len());
         for name in &self.names {
             match self.asking(name).attempt(patience).await? {
-                Attempted::Held(lease) => leases.push((name.clone(), lease)),
-                Attempted::Busy(holder) => return Ok(Attempt::Busy(holder)),
+                AcquireOutcome::Held(lease) => leases.push((name.clone(), lease)),
+                AcquireOutcome::Busy(holder) => return Ok(Attempt::Busy(holder)),
             }
         }
         let guard = LocksGuard { leases };
@@ -163,13 +163,13 @@ impl Locks {
             let store = self.coordinator.claims();
             let terms = self.request.terms("acquire", store, Kind::Lock, name)?;
             let claim = keeper.new_claim(terms);
-            asks.push(Ask {
+            asks.push(AcquireRequest {
                 kind: Kind::Lock,
                 name: claim.terms.name.clone(),
                 owner: claim.terms.owner.clone(),
                 share: Share::ONLY,
                 ttl: claim.terms.ttl,
-                if_held: IfHeld::Answer,
+                on_busy: OnBusy::Return,
                 note: claim.terms.note.clone(),
                 heal_missing_ttl: false,
                 record_now: self.request.record_now(),
@@ -178,7 +178,7 @@ impl Locks {
                 wake: claim.wake,
             });
             // From here on, being dropped leaves something to clean up.
-            undos.push(Undo::arm(Arc::clone(keeper), claim));
+            undos.push(CancelGuard::arm(Arc::clone(keeper), claim));
         }
         let sent = keeper.clock().now();
         let answer = self.coordinator.claims().acquire_all(asks);
@@ -242,8 +242,8 @@ impl Locks {
         names.join(", ")
     }
 
-    fn asking<'a>(&'a self, name: &'a str) -> Asking<'a> {
-        Asking {
+    fn asking<'a>(&'a self, name: &'a str) -> Acquirer<'a> {
+        Acquirer {
             coordinator: &self.coordinator,
             kind: Kind::Lock,
             name,
@@ -255,7 +255,7 @@ impl Locks {
 }
 
 /// Nothing was granted, so nothing is to be undone.
-fn forget(undos: &mut [Undo]) {
+fn forget(undos: &mut [CancelGuard]) {
     for undo in undos {
         undo.defuse();
         undo.keeper().forget(undo.claim());

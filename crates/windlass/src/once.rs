@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::asking::Asking;
+use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
-use crate::lease::{Attempted, Fence, Patience, Request, RetryPolicy};
+use crate::lease::{AcquireOutcome, Fence, Request, RetryPolicy, WaitPolicy};
 use crate::lock::LockGuard;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
@@ -206,16 +206,16 @@ impl Once {
     ///
     /// As [`run`](Once::run).
     pub async fn begin(&self) -> Result<Begun> {
-        let patience = Patience::of(self.request.wait, self.coordinator.keeper());
+        let patience = WaitPolicy::of(self.request.wait, self.coordinator.keeper());
         self.attempt(patience).await
     }
 
     /// The same, without waiting.
     pub async fn try_begin(&self) -> Result<Begun> {
-        self.attempt(Patience::None).await
+        self.attempt(WaitPolicy::None).await
     }
 
-    async fn attempt(&self, patience: Patience) -> Result<Begun> {
+    async fn attempt(&self, patience: WaitPolicy) -> Result<Begun> {
         let operation = "begin";
         let name = self.checked(operation)?;
         // Most who come again come long after: they need no lease.
@@ -228,7 +228,7 @@ impl Once {
                 return Ok(Begun::Again(unpack(result)));
             }
         }
-        let asking = Asking {
+        let asking = Acquirer {
             coordinator: &self.coordinator,
             kind: Kind::Once,
             name: &self.key,
@@ -237,8 +237,8 @@ impl Once {
             heal_missing_ttl: false,
         };
         let lock = match asking.attempt(patience).await? {
-            Attempted::Held(lease) => LockGuard::new(lease),
-            Attempted::Busy(holder) => return Ok(Begun::Busy(holder)),
+            AcquireOutcome::Held(lease) => LockGuard::new(lease),
+            AcquireOutcome::Busy(holder) => return Ok(Begun::Busy(holder)),
         };
         let started = self.store.start(
             name.clone(),

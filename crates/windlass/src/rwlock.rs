@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::asking::Asking;
+use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
-use crate::lease::{Detached, Lease, Patience, Request, guard, note_option, request_options};
+use crate::lease::{Detached, Lease, Request, WaitPolicy, guard, note_option, request_options};
 use crate::lock::Attempt;
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::store::{Holder, IfOtherSize, Kind, Order, Released, Share};
+use windlass_core::store::{Holder, Kind, OnSizeMismatch, Order, Released, Share};
 
 pub use windlass_core::store::MAX_READERS;
 
@@ -188,7 +188,7 @@ impl RwLock {
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn try_read(&self) -> Result<Attempt<ReadGuard>> {
-        let attempted = self.asking(1).attempt(Patience::None).await?;
+        let attempted = self.asking(1).attempt(WaitPolicy::None).await?;
         Ok(Attempt::from(attempted, reading))
     }
 
@@ -198,7 +198,7 @@ impl RwLock {
     ///
     /// As [`try_read`](RwLock::try_read).
     pub async fn try_write(&self) -> Result<Attempt<WriteGuard>> {
-        let attempted = self.asking(MAX_READERS).attempt(Patience::None).await?;
+        let attempted = self.asking(MAX_READERS).attempt(WaitPolicy::None).await?;
         Ok(Attempt::from(attempted, self.writing()))
     }
 
@@ -254,15 +254,15 @@ impl RwLock {
         |lease| WriteGuard { lease, coordinator }
     }
 
-    fn asking(&self, weight: u32) -> Asking<'_> {
-        Asking {
+    fn asking(&self, weight: u32) -> Acquirer<'_> {
+        Acquirer {
             coordinator: &self.coordinator,
             kind: Kind::ReadWrite,
             name: &self.name,
             share: Share {
                 weight,
                 size: MAX_READERS,
-                if_other_size: IfOtherSize::Refuse,
+                on_size_mismatch: OnSizeMismatch::Refuse,
                 order: Order::Fifo,
             },
             request: &self.request,

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::asking::Asking;
+use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
-use crate::lease::{Detached, Lease, Patience, Request, guard, note_option, request_options};
+use crate::lease::{Detached, Lease, Request, WaitPolicy, guard, note_option, request_options};
 use crate::lock::Attempt;
 use windlass_core::error::{Error, Result};
-use windlass_core::store::{Holder, IfOtherSize, Kind, Occupancy, Order, Released, Share};
+use windlass_core::store::{Holder, Kind, Occupancy, OnSizeMismatch, Order, Released, Share};
 
 /// The most permits a semaphore can have.
 pub const MAX_PERMITS: u32 = 1_000_000;
@@ -46,7 +46,7 @@ pub struct Semaphore {
     coordinator: Coordinator,
     name: String,
     size: u32,
-    if_other_size: IfOtherSize,
+    on_size_mismatch: OnSizeMismatch,
     order: Order,
     request: Request,
 }
@@ -86,7 +86,7 @@ impl Semaphore {
             coordinator,
             name: name.to_owned(),
             size,
-            if_other_size: IfOtherSize::Refuse,
+            on_size_mismatch: OnSizeMismatch::Refuse,
             order: Order::Fifo,
             request: Request::new(),
         }
@@ -104,7 +104,7 @@ impl Semaphore {
 
     /// Goes by the size that is stored, if one is: the size given here is only for the first to come.
     pub fn adopt_size(mut self) -> Semaphore {
-        self.if_other_size = IfOtherSize::Adopt;
+        self.on_size_mismatch = OnSizeMismatch::Adopt;
         self
     }
 
@@ -123,7 +123,7 @@ impl Semaphore {
     ///
     /// As [`try_acquire`](Semaphore::try_acquire).
     pub async fn try_acquire_many(&self, weight: u32) -> Result<Attempt<Permit>> {
-        let attempted = self.asking(weight)?.attempt(Patience::None).await?;
+        let attempted = self.asking(weight)?.attempt(WaitPolicy::None).await?;
         Ok(Attempt::from(attempted, permit(weight)))
     }
 
@@ -230,9 +230,9 @@ impl Semaphore {
         Ok(size.saturating_sub(used))
     }
 
-    fn asking(&self, weight: u32) -> Result<Asking<'_>> {
+    fn asking(&self, weight: u32) -> Result<Acquirer<'_>> {
         check_size("acquire", &self.name, self.size)?;
-        let too_much = self.if_other_size == IfOtherSize::Refuse && weight > self.size;
+        let too_much = self.on_size_mismatch == OnSizeMismatch::Refuse && weight > self.size;
         if weight == 0 || weight > MAX_PERMITS || too_much {
             return Err(Error::invalid(
                 "acquire",
@@ -241,14 +241,14 @@ impl Semaphore {
             .with_name(&self.name)
             .with_hint("ask for at least 1, and no more than there are"));
         }
-        Ok(Asking {
+        Ok(Acquirer {
             coordinator: &self.coordinator,
             kind: Kind::Semaphore,
             name: &self.name,
             share: Share {
                 weight,
                 size: self.size,
-                if_other_size: self.if_other_size,
+                on_size_mismatch: self.on_size_mismatch,
                 order: self.order,
             },
             request: &self.request,

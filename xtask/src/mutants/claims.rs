@@ -19,8 +19,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a release checks the owner (rules: memory and file)",
         file: "windlass-core/src/rules/claims.rs",
-        from: "let holder = sitting.line.holder(owner)?.filter(|h| h.expires > now);",
-        to: "let holder = sitting.line.first_to_expire()?.filter(|h| h.expires > now);",
+        from: "let holder = tx.queue.holder(owner)?.filter(|h| h.expires > now);",
+        to: "let holder = tx.queue.first_to_expire()?.filter(|h| h.expires > now);",
         caught_by: &[
             "-p",
             "windlass",
@@ -134,7 +134,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a lost wake-up is repaired by a timer",
-        file: "windlass/src/lease/rounds.rs",
+        file: "windlass/src/lease/renewal_loop.rs",
         from: "let beat = round_down(state.confirmed + third, batching_grid(third));",
         to: "let beat = round_down(state.confirmed + third * 1000, batching_grid(third));",
         caught_by: &[
@@ -187,7 +187,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "\"not yours any more\" is loss at once",
-        file: "windlass/src/lease/rounds.rs",
+        file: "windlass/src/lease/renewal_loop.rs",
         from: "                claim.now_lost(&mut state);\n                return;",
         to: "                return;",
         caught_by: &[
@@ -200,7 +200,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "cancelling leaves nothing behind",
-        file: "windlass/src/lease/undo.rs",
+        file: "windlass/src/lease/cancel_guard.rs",
         from: "if self.armed {",
         to: "if false {",
         caught_by: &["-p", "windlass", "--test", "conformance_memory", "cancel::"],
@@ -220,7 +220,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a dead waiter is skipped (rules: memory and file)",
-        file: "windlass-core/src/rules/sitting.rs",
+        file: "windlass-core/src/rules/transaction.rs",
         from: "} else if waiter.expires <= self.now {",
         to: "} else if waiter.expires == self.now {",
         caught_by: &[
@@ -284,8 +284,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "permits have owners: not a bare counter (rules: memory and file)",
         file: "windlass-core/src/rules/claims.rs",
-        from: "let holder = sitting.line.holder(owner)?.filter(|h| h.expires > now);",
-        to: "let holder = sitting.line.first_to_expire()?.filter(|h| h.expires > now);",
+        from: "let holder = tx.queue.holder(owner)?.filter(|h| h.expires > now);",
+        to: "let holder = tx.queue.first_to_expire()?.filter(|h| h.expires > now);",
         caught_by: &[
             "-p",
             "windlass",
@@ -308,9 +308,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "each claim ends by itself: no ttl that all share (rules)",
-        file: "windlass-core/src/rules/sitting.rs",
+        file: "windlass-core/src/rules/transaction.rs",
         from: "            if holder.expires > self.now {\n                break;",
-        to: "            if !self.line.holders(self.now, 1)?.is_empty() {\n                break;",
+        to: "            if !self.queue.holders(self.now, 1)?.is_empty() {\n                break;",
         caught_by: &[
             "-p",
             "windlass",
@@ -376,8 +376,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "fences grow even where somebody barges in",
-        file: "windlass-core/src/rules/sitting.rs",
-        from: "match waiter.fence > self.room.overtook {",
+        file: "windlass-core/src/rules/transaction.rs",
+        from: "match waiter.fence > self.pool.overtook {",
         to: "match waiter.fence.get() > 0 {",
         caught_by: &[
             "-p",
@@ -389,9 +389,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a round of a barrier is over before the next begins",
-        file: "windlass-core/src/rules/sitting.rs",
-        from: "self.room.open.is_none() && self.room.used",
-        to: "self.room.used",
+        file: "windlass-core/src/rules/transaction.rs",
+        from: "self.pool.open.is_none() && self.pool.used",
+        to: "self.pool.used",
         caught_by: &[
             "-p",
             "windlass",
@@ -467,7 +467,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "what was granted but not answered is undone, whatever the next answer is",
-        file: "windlass/src/lease/undo.rs",
+        file: "windlass/src/lease/cancel_guard.rs",
         from: "if !self.claim.was_unanswered() {",
         to: "if self.armed {",
         caught_by: &[
@@ -513,7 +513,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "who died in line holds no longer than it would have waited",
-        file: "windlass-core/src/rules/sitting.rs",
+        file: "windlass-core/src/rules/transaction.rs",
         from: "                    fence,\n                    since: self.now,",
         to: "                    fence,\n                    expires: self.now + waiter.ttl,\n                    since: self.now,",
         caught_by: &["-p", "windlass-core", "--lib", "who_died_in_line"],
@@ -556,7 +556,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "an attach that was given up is undone although it arrives later",
-        file: "windlass/src/asking.rs",
+        file: "windlass/src/acquirer.rs",
         from: "        claim.set_unanswered();\n",
         to: "",
         caught_by: &[
@@ -593,7 +593,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a late release spares what the same owner has acquired since",
-        file: "windlass/src/lease/withdrawal.rs",
+        file: "windlass/src/lease/release.rs",
         from: ".then_some(claim.wake)",
         to: ".then_some(claim.wake).filter(|_| false)",
         caught_by: &[

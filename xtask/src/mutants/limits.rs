@@ -122,7 +122,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "lent units are charged as if used at the end of their time",
-        file: "windlass-core/src/rules/limit/lend.rs",
+        file: "windlass-core/src/rules/limit/lease.rs",
         from: "let start = tat.max(Span::whole(now + b.lend_time()));",
         to: "let start = tat.max(Span::whole(now));",
         caught_by: &[
@@ -134,7 +134,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "giving back takes nothing from other loans",
-        file: "windlass-core/src/rules/limit/lend.rs",
+        file: "windlass-core/src/rules/limit/lease.rs",
         from: "let lower = tat.minus(time, b.amount).max(needed);",
         to: "let lower = tat.minus(time, b.amount).max(Span::whole(needed.us.min(now)));",
         caught_by: &[
@@ -146,7 +146,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "lent units are not used after their time",
-        file: "windlass/src/limit/leased/loan.rs",
+        file: "windlass/src/limit/leased/refill.rs",
         from: "Duration::from_micros(micros - micros / 100)",
         to: "Duration::from_micros(micros * 20)",
         caught_by: &[
@@ -262,7 +262,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "all who wait for a leased limiter's store share one failure",
-        file: "windlass/src/limit/leased/loan.rs",
+        file: "windlass/src/limit/leased/refill.rs",
         from: "        && purse.failures() != failures\n",
         to: "        && purse.failures() < failures\n",
         caught_by: &[
@@ -275,7 +275,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a leased limiter's store is found dead even if nobody waited to hear of it",
-        file: "windlass/src/limit/leased/loan.rs",
+        file: "windlass/src/limit/leased/refill.rs",
         from: "    match tokio::spawn(call).await {",
         to: "    match Ok::<_, tokio::task::JoinError>(call.await) {",
         caught_by: &[
@@ -288,7 +288,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a limiter's time limit is for so many keys, not for all of them",
-        file: "windlass/src/limit/ask.rs",
+        file: "windlass/src/limit/store_call.rs",
         from: "const TOGETHER: usize = 4_000;",
         to: "const TOGETHER: usize = 4_000_000;",
         caught_by: &[
@@ -301,7 +301,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a limiter waits for a dead store once, however many keys there are",
-        file: "windlass/src/limit/ask.rs",
+        file: "windlass/src/limit/store_call.rs",
         from: "            if let Some(problem) = problem {\n",
         to: "            if let (true, Some(problem)) = (asks.is_empty(), problem) {\n",
         caught_by: &[
@@ -315,8 +315,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a dead store is not asked again and again",
         file: "windlass/src/limit/breaker.rs",
-        from: "        if !self.open.load(Ordering::Relaxed) {\n            return Advice::Ask;",
-        to: "        if true {\n            return Advice::Ask;",
+        from: "        if !self.open.load(Ordering::Relaxed) {\n            return Advice::AcquireRequest;",
+        to: "        if true {\n            return Advice::AcquireRequest;",
         caught_by: &[
             "-p",
             "windlass",

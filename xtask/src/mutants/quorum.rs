@@ -5,14 +5,14 @@ use super::Mutant;
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a quorum's fence is one that a majority gave",
-        file: "windlass-core/src/rules/vote.rs",
+        file: "windlass-core/src/rules/quorum.rs",
         from: "count() >= majority)",
         to: "count() >= 1)",
         caught_by: &["-p", "windlass-core", "--lib", "only_a_majority_agrees"],
     },
     Mutant {
         breaks: "a node that forgot has no vote",
-        file: "windlass-core/src/rules/vote.rs",
+        file: "windlass-core/src/rules/quorum.rs",
         from: "durable || up_ms > longest_ttl_ms",
         to: "durable || up_ms < u64::MAX || longest_ttl_ms == 0",
         caught_by: &[
@@ -261,8 +261,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a holder lines up where somebody waits ahead of it (quorum)",
         file: "windlass-redlock/src/held.rs",
-        from: "if_held: IfHeld::LineUp,",
-        to: "if_held: IfHeld::Answer,",
+        from: "on_busy: OnBusy::Enqueue,",
+        to: "on_busy: OnBusy::Return,",
         caught_by: &[
             "-p",
             "windlass-redlock",

@@ -124,8 +124,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "somebody looks after the connection that wake-ups come over (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
-        from: "        tokio::spawn(look_after(Arc::downgrade(&cluster)));\n",
-        to: "        let _ = look_after;\n",
+        from: "        tokio::spawn(recheck_after(Arc::downgrade(&cluster)));\n",
+        to: "        let _ = recheck_after;\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -183,7 +183,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a slot on its way is asked about where it goes",
         file: "windlass-redis/src/topology.rs",
-        from: "Some(\"ASK\") => to().map_or(Redirection::Doubt, Redirection::Ask),",
+        from: "Some(\"ASK\") => to().map_or(Redirection::Doubt, Redirection::AcquireRequest),",
         to: "Some(\"ASK\") => Redirection::TryAgain,",
         caught_by: &["-p", "windlass", "--test", "redis_hosts", "over_tls"],
     },
@@ -215,7 +215,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "what is released without a master is released on the next one",
-        file: "windlass/src/lease/undo.rs",
+        file: "windlass/src/lease/cancel_guard.rs",
         from: "if self.armed {",
         to: "if false {",
         caught_by: &[

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::ready;
 use std::time::Duration;
 
-use super::World;
+use super::MemoryStore;
 use crate::bloom::{Digest, Plan};
 use crate::name::Name;
 use crate::rules::bloom::{self as rules, Cells, Progress};
@@ -56,7 +56,7 @@ impl Filter {
     }
 }
 
-impl World {
+impl MemoryStore {
     /// The time that windows are measured in.
     pub(super) fn age(&self) -> Duration {
         Duration::from_nanos(self.clock.now().as_nanos())
@@ -82,7 +82,7 @@ impl World {
     }
 }
 
-impl BloomStore for World {
+impl BloomStore for MemoryStore {
     fn create(&self, name: Name, plan: Plan) -> Pending<'_, Plan> {
         let mut shard = self.blooms.of(&name);
         let filter = shard.map.entry(name).or_insert_with(|| Filter {

@@ -3,18 +3,18 @@
 use std::convert::Infallible;
 use std::future::ready;
 
-use super::{Shard, World};
+use super::{MemoryStore, Shard};
 use crate::error::Result;
 use crate::name::Name;
 use crate::rules::claims::{self as rules, Decided};
-use crate::rules::line::{MemoryLine, Numbered};
+use crate::rules::wait_queue::{MemoryQueue, Numbered};
 use crate::store::{
-    Acquired, AcquiredAll, Ask, Channel, ClaimStore, Holder, Kind, Occupancy, Pending, Released,
-    Renewal, Renewed, WakeAddress, matches,
+    AcquireRequest, Acquired, AcquiredAll, Channel, ClaimStore, Holder, Kind, Occupancy, Pending,
+    Released, Renewal, Renewed, WakeAddress, matches,
 };
 use crate::{Moment, Owner};
 
-impl World {
+impl MemoryStore {
     /// Decides on one name, then tells those whom the decision names.
     fn decide<T>(
         &self,
@@ -25,33 +25,33 @@ impl World {
         let decided = {
             let mut shard = self.claims[kind as usize].of(name);
             let now = self.clock.now();
-            self.decide_within(&mut shard, name, now, |line| decision(line, now))
+            self.decide_within(&mut shard, name, now, |queue| decision(queue, now))
         };
         self.tell(kind, name, decided)
     }
 
     fn decide_within<T>(
         &self,
-        shard: &mut Shard<MemoryLine>,
+        shard: &mut Shard<MemoryQueue>,
         name: &Name,
         now: Moment,
         decision: impl FnOnce(&mut Numbered<'_>) -> Result<Decided<T>, Infallible>,
     ) -> Decided<T> {
         let mut fences = || self.next_fence();
         match shard.map.get_mut(name) {
-            Some(line) => {
-                let Ok(decided) = decision(&mut line.with(&mut fences));
-                if line.is_empty() && line.is_dead(now) {
+            Some(queue) => {
+                let Ok(decided) = decision(&mut queue.with(&mut fences));
+                if queue.is_empty() && queue.is_dead(now) {
                     shard.map.remove(name);
                 }
                 decided
             }
             None => {
-                let mut line = MemoryLine::default();
-                let Ok(decided) = decision(&mut line.with(&mut fences));
-                if !line.is_dead(now) {
-                    shard.sweep(|line| line.is_dead(now));
-                    shard.map.insert(name.clone(), line);
+                let mut queue = MemoryQueue::default();
+                let Ok(decided) = decision(&mut queue.with(&mut fences));
+                if !queue.is_dead(now) {
+                    shard.sweep(|queue| queue.is_dead(now));
+                    shard.map.insert(name.clone(), queue);
                 }
                 decided
             }
@@ -60,7 +60,7 @@ impl World {
 
     fn tell<T>(&self, kind: Kind, name: &Name, decided: Decided<T>) -> T {
         self.wake(&decided.wakes);
-        if decided.news {
+        if decided.notification {
             let name = name.clone();
             let kind = kind.word();
             self.announce(&Channel { kind, name }, b"");
@@ -69,33 +69,34 @@ impl World {
     }
 }
 
-impl ClaimStore for World {
-    fn acquire(&self, ask: Ask) -> Pending<'_, Acquired> {
-        let outcome = self.decide(ask.kind, &ask.name, |line, now| {
-            rules::acquire(line, now, &ask)
+impl ClaimStore for MemoryStore {
+    fn acquire(&self, ask: AcquireRequest) -> Pending<'_, Acquired> {
+        let outcome = self.decide(ask.kind, &ask.name, |queue, now| {
+            rules::acquire(queue, now, &ask)
         });
         Box::pin(ready(Ok(outcome)))
     }
 
-    fn acquire_all(&self, asks: Vec<Ask>) -> Pending<'_, AcquiredAll> {
+    fn acquire_all(&self, asks: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
         let mut told = Vec::new();
         let outcome = {
             let shards = &self.claims[Kind::Lock as usize];
             let names: Vec<&Name> = asks.iter().map(|ask| &ask.name).collect();
             let mut locked = shards.of_all(&names);
             let now = self.clock.now();
-            let mut decide = |ask: &Ask, first_look: bool| {
+            let mut decide = |ask: &AcquireRequest, first_look: bool| {
                 let shard = locked
                     .get_mut(&shards.index(&ask.name))
                     .expect("the piece of every name was locked");
                 if first_look {
-                    let free =
-                        self.decide_within(shard, &ask.name, now, |line| rules::is_free(line, now));
+                    let free = self
+                        .decide_within(shard, &ask.name, now, |queue| rules::is_free(queue, now));
                     told.extend(free.wakes);
                     return free.outcome.map(|()| None);
                 }
-                let granted = self
-                    .decide_within(shard, &ask.name, now, |line| rules::acquire(line, now, ask));
+                let granted = self.decide_within(shard, &ask.name, now, |queue| {
+                    rules::acquire(queue, now, ask)
+                });
                 Ok(Some(granted.outcome))
             };
             let busy = asks
@@ -105,7 +106,7 @@ impl ClaimStore for World {
             match busy {
                 Some((which, holder)) => AcquiredAll::Busy { which, holder },
                 None => {
-                    let fence = |ask: &Ask| match decide(ask, false) {
+                    let fence = |ask: &AcquireRequest| match decide(ask, false) {
                         Ok(Some(Acquired::Granted { fence, .. })) => fence,
                         other => unreachable!("a free lock is granted, not {other:?}"),
                     };
@@ -119,8 +120,8 @@ impl ClaimStore for World {
 
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>> {
         let renew = |renewal: &Renewal| {
-            self.decide(renewal.kind, &renewal.name, |line, now| {
-                rules::renew(line, now, renewal)
+            self.decide(renewal.kind, &renewal.name, |queue, now| {
+                rules::renew(queue, now, renewal)
             })
         };
         let outcomes = claims.iter().map(|r| Ok(renew(r))).collect();
@@ -134,8 +135,8 @@ impl ClaimStore for World {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> Pending<'static, Released> {
-        let outcome = self.decide(kind, &name, |line, now| {
-            rules::release(line, kind, now, &owner, claim)
+        let outcome = self.decide(kind, &name, |queue, now| {
+            rules::release(queue, kind, now, &owner, claim)
         });
         Box::pin(ready(Ok(outcome)))
     }
@@ -148,15 +149,15 @@ impl ClaimStore for World {
         claim: WakeAddress,
         weight: u32,
     ) -> Pending<'_, bool> {
-        let outcome = self.decide(kind, &name, |line, now| {
-            rules::shrink(line, kind, now, &owner, claim, weight)
+        let outcome = self.decide(kind, &name, |queue, now| {
+            rules::shrink(queue, kind, now, &owner, claim, weight)
         });
         Box::pin(ready(Ok(outcome)))
     }
 
     fn resize(&self, kind: Kind, name: Name, size: u32) -> Pending<'_, Option<u32>> {
-        let outcome = self.decide(kind, &name, |line, now| {
-            rules::resize(line, kind, now, size)
+        let outcome = self.decide(kind, &name, |queue, now| {
+            rules::resize(queue, kind, now, size)
         });
         Box::pin(ready(Ok(outcome)))
     }
@@ -164,10 +165,10 @@ impl ClaimStore for World {
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy> {
         let mut shard = self.claims[kind as usize].of(&name);
         let now = self.clock.now();
-        let mut unknown = MemoryLine::default();
-        let line = shard.map.get_mut(&name).unwrap_or(&mut unknown);
+        let mut unknown = MemoryQueue::default();
+        let queue = shard.map.get_mut(&name).unwrap_or(&mut unknown);
         let Ok(seen) = rules::inspect(
-            &mut line.with(&mut || self.next_fence()),
+            &mut queue.with(&mut || self.next_fence()),
             kind,
             name.as_str(),
             now,
@@ -186,12 +187,12 @@ impl ClaimStore for World {
         let mut found = Vec::new();
         for &kind in kinds {
             for mut shard in self.claims[kind as usize].iter() {
-                for (name, line) in &mut shard.map {
-                    if !matches(&pattern, name.as_str()) || line.is_dead(now) {
+                for (name, queue) in &mut shard.map {
+                    if !matches(&pattern, name.as_str()) || queue.is_dead(now) {
                         continue;
                     }
                     let Ok(seen) = rules::inspect(
-                        &mut line.with(&mut || self.next_fence()),
+                        &mut queue.with(&mut || self.next_fence()),
                         kind,
                         name.as_str(),
                         now,
@@ -208,7 +209,9 @@ impl ClaimStore for World {
     }
 
     fn break_lock(&self, name: Name) -> Pending<'_, Option<Holder>> {
-        let outcome = self.decide(Kind::Lock, &name, |line, now| rules::break_lock(line, now));
+        let outcome = self.decide(Kind::Lock, &name, |queue, now| {
+            rules::break_lock(queue, now)
+        });
         Box::pin(ready(Ok(outcome)))
     }
 }

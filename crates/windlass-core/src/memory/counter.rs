@@ -2,14 +2,14 @@
 
 use std::future::ready;
 
-use super::World;
+use super::MemoryStore;
 use super::limit::micros;
 use crate::error::Result;
 use crate::name::Name;
 use crate::rules::counter::{self as rules, Tally};
 use crate::rules::operation::{Done, OtherAmount};
 use crate::store::Pending;
-use crate::store::counter::{Counted, CounterAsk, CounterStore, other_amount, other_kind};
+use crate::store::counter::{Counted, CounterRequest, CounterStore, other_amount, other_kind};
 
 /// An operation that was done, and for how long that is known.
 pub(super) struct Known {
@@ -17,8 +17,8 @@ pub(super) struct Known {
     ends: u64,
 }
 
-impl World {
-    fn count(&self, ask: &CounterAsk) -> Result<Counted> {
+impl MemoryStore {
+    fn count(&self, ask: &CounterRequest) -> Result<Counted> {
         // Both are held until the end, always in this order.
         let mut counters = self.counters.of(&ask.name);
         let operation = ask
@@ -53,8 +53,8 @@ impl World {
     }
 }
 
-impl CounterStore for World {
-    fn add(&self, ask: CounterAsk) -> Pending<'_, Counted> {
+impl CounterStore for MemoryStore {
+    fn add(&self, ask: CounterRequest) -> Pending<'_, Counted> {
         Box::pin(ready(self.count(&ask)))
     }
 

@@ -3,13 +3,13 @@
 use std::future::ready;
 use std::time::Duration;
 
-use super::World;
+use super::MemoryStore;
 use crate::Fence;
 use crate::name::Name;
 use crate::rules::gate as rules;
 use crate::store::{Admission, GateStore, Pending};
 
-impl GateStore for World {
+impl GateStore for MemoryStore {
     fn admit(&self, name: Name, fence: Fence, remember: Duration) -> Pending<'_, Admission> {
         let mut shard = self.gates.of(&name);
         let now = self.clock.now();

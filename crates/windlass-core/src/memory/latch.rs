@@ -2,15 +2,15 @@
 
 use std::future::ready;
 
-use super::World;
+use super::MemoryStore;
 use crate::name::Name;
 use crate::rules::latch::{self as rules, Change, Latch};
-use crate::store::{Channel, CountedDown, LatchState, LatchStore, LatchTerms, Pending, Reset};
+use crate::store::{Channel, CountedDown, LatchSpec, LatchState, LatchStore, Pending, Reset};
 
-impl World {
+impl MemoryStore {
     fn decide_latch<T>(
         &self,
-        terms: &LatchTerms,
+        terms: &LatchSpec,
         operation: Option<u128>,
         decision: impl FnOnce(Option<&LatchState>, bool) -> (T, Change),
     ) -> T {
@@ -53,14 +53,14 @@ impl World {
     }
 }
 
-impl LatchStore for World {
-    fn reset(&self, terms: LatchTerms, count: u32) -> Pending<'_, Reset> {
+impl LatchStore for MemoryStore {
+    fn reset(&self, terms: LatchSpec, count: u32) -> Pending<'_, Reset> {
         let outcome =
             self.decide_latch(&terms, None, |latch, _| rules::reset(latch, &terms, count));
         Box::pin(ready(Ok(outcome)))
     }
 
-    fn count_down(&self, terms: LatchTerms, by: u32, operation: u128) -> Pending<'_, CountedDown> {
+    fn count_down(&self, terms: LatchSpec, by: u32, operation: u128) -> Pending<'_, CountedDown> {
         let outcome = self.decide_latch(&terms, Some(operation), |latch, known| {
             rules::count_down(latch, &terms, by, known)
         });

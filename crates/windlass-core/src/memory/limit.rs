@@ -6,14 +6,16 @@ use std::future::ready;
 use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::sync::{Mutex, MutexGuard};
 
-use super::{SHARDS, World, guard};
+use super::{MemoryStore, SHARDS, guard};
 use crate::Clock;
 use crate::decision::{Basis, Decision};
 use crate::error::Result;
 use crate::name::Name;
-use crate::rules::limit::{self as rules, Rule, Standing, States, Want};
+use crate::rules::limit::{self as rules, LimitOp, LimitStatus, Rule, States};
 use crate::store::Pending;
-use crate::store::limit::{Found, KeyName, LimitAsk, LimitStore, Search, Verdict, mismatch};
+use crate::store::limit::{
+    Found, KeyName, LimitOutcome, LimitRequest, LimitStore, Search, mismatch,
+};
 
 /// What is kept of one limiter.
 struct Limit {
@@ -22,7 +24,7 @@ struct Limit {
 }
 
 /// All limiters, cut in pieces as [`Shards`](super::Shards) are; but what is hashed is hashed once, to
-/// find the piece and the place in it: a check is short enough that it shows.
+/// find the piece and the ticket in it: a check is short enough that it shows.
 pub(super) struct Limits {
     hasher: RandomState,
     pieces: Box<[Mutex<Piece>]>,
@@ -173,7 +175,7 @@ impl Piece {
         rules: &[Rule],
         now: u64,
         units: u64,
-    ) -> Option<(bool, Standing, &States)> {
+    ) -> Option<(bool, LimitStatus, &States)> {
         // A bucket that has ended is a full one: there is nothing to forget.
         let limit = self.map.get_mut(asked as &dyn Hashed)?;
         let (taken, seen) = rules::take_in_place(rules, &mut limit.states, now, units)?;
@@ -187,9 +189,9 @@ impl Piece {
         asked: &Asked<'_>,
         rules: &[Rule],
         now: u64,
-        want: &Want,
+        want: &LimitOp,
         owned: impl FnOnce() -> Name,
-    ) -> Result<Verdict> {
+    ) -> Result<LimitOutcome> {
         let fresh = States::default();
         let stored = match self.map.get(asked as &dyn Hashed) {
             Some(limit) if limit.ends > now => &limit.states,
@@ -214,7 +216,7 @@ impl Piece {
                 }
             }
         }
-        Ok(Verdict {
+        Ok(LimitOutcome {
             granted: outcome.granted,
             now,
             states: outcome.states,
@@ -222,15 +224,15 @@ impl Piece {
     }
 }
 
-impl World {
-    pub fn decide_alone(&self, ask: &LimitAsk) -> Result<Verdict> {
-        let LimitAsk { name, rules, want } = ask;
+impl MemoryStore {
+    pub fn decide_alone(&self, ask: &LimitRequest) -> Result<LimitOutcome> {
+        let LimitRequest { name, rules, want } = ask;
         let (mut piece, asked) = self.limits.of(name.as_str().as_bytes());
         let now = piece.now(&self.clock);
-        if let Want::Take(cost) = want
+        if let LimitOp::Take(cost) = want
             && let Some((taken, _, states)) = piece.take(&asked, rules, now, *cost)
         {
-            return Ok(Verdict {
+            return Ok(LimitOutcome {
                 granted: taken.then_some(*cost),
                 now,
                 states: states.clone(),
@@ -240,12 +242,12 @@ impl World {
     }
 }
 
-impl LimitStore for World {
-    fn decide(&self, ask: LimitAsk) -> Pending<'static, Verdict> {
+impl LimitStore for MemoryStore {
+    fn decide(&self, ask: LimitRequest) -> Pending<'static, LimitOutcome> {
         Box::pin(ready(self.decide_alone(&ask)))
     }
 
-    fn decide_all(&self, asks: Vec<LimitAsk>) -> Pending<'_, Vec<Result<Verdict>>> {
+    fn decide_all(&self, asks: Vec<LimitRequest>) -> Pending<'_, Vec<Result<LimitOutcome>>> {
         let each = |ask| self.decide_alone(ask);
         Box::pin(ready(Ok(asks.iter().map(each).collect())))
     }
@@ -266,7 +268,7 @@ impl LimitStore for World {
             if !piece.map.contains_key(&asked as &dyn Hashed) && !name.is_valid() {
                 return None;
             }
-            let want = Want::Take(units);
+            let want = LimitOp::Take(units);
             let verdict = piece.decide(&asked, rules, now, &want, || name.to_name());
             Some(verdict.map(|verdict| {
                 let seen = rules::standing(rules, &verdict.states, now, units);

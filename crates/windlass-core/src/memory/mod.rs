@@ -9,7 +9,7 @@ mod counter;
 mod gate;
 mod latch;
 mod limit;
-mod news;
+mod notifications;
 mod once;
 pub(super) mod permissions;
 mod seen;
@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::name::Name;
-use crate::store::notification::Listeners;
+use crate::store::notification::SubscriberRegistry;
 use crate::store::{
-    Backend, Capabilities, ClaimStore, Finding, GateStore, Kind, LatchStore, NewsStore, Pending,
-    Severity, WakeAddress, WakeUps,
+    Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, Kind, LatchStore,
+    NotificationStore, Pending, Severity, WakeAddress,
 };
 use crate::{Clock, Fence, FenceStrength};
 
@@ -33,47 +33,47 @@ use crate::{Clock, Fence, FenceStrength};
 const SHARDS: usize = 64;
 
 /// One process's world.
-pub struct World {
+pub struct MemoryStore {
     clock: Clock,
     address: String,
     fence: AtomicU64,
     /// Indexed by kind.
-    claims: [Shards<crate::rules::line::MemoryLine>; Kind::ALL.len()],
+    claims: [Shards<crate::rules::wait_queue::MemoryQueue>; Kind::ALL.len()],
     gates: Shards<crate::rules::gate::Seen>,
     latches: Shards<crate::rules::latch::Latch>,
     limits: limit::Limits,
-    listeners: Arc<Listeners>,
+    listeners: Arc<SubscriberRegistry>,
     counters: Shards<crate::rules::counter::Tally>,
     counter_ops: Shards<counter::Known>,
     blooms: Shards<bloom::Filter>,
     spaces: Shards<permissions::Space>,
     seen: Shards<seen::Remembered>,
     onces: Shards<once::Entry>,
-    clients: Mutex<HashMap<u64, Weak<dyn WakeUps>>>,
+    clients: Mutex<HashMap<u64, Weak<dyn GrantListener>>>,
 }
 
-impl World {
+impl MemoryStore {
     /// A world of its own.
-    pub fn private(clock: Clock) -> Arc<World> {
-        World::new(clock, "memory:".to_owned())
+    pub fn private(clock: Clock) -> Arc<MemoryStore> {
+        MemoryStore::new(clock, "memory:".to_owned())
     }
 
     /// The world of that name, made on first use; it ends with its last user.
-    pub fn shared(clock: Clock, name: &str) -> Arc<World> {
-        static WORLDS: LazyLock<Mutex<HashMap<String, Weak<World>>>> =
+    pub fn shared(clock: Clock, name: &str) -> Arc<MemoryStore> {
+        static WORLDS: LazyLock<Mutex<HashMap<String, Weak<MemoryStore>>>> =
             LazyLock::new(Mutex::default);
         let mut worlds = guard(&WORLDS);
         worlds.retain(|_, world| world.strong_count() > 0);
         if let Some(world) = worlds.get(name).and_then(Weak::upgrade) {
             return world;
         }
-        let world = World::new(clock, format!("memory:{name}"));
+        let world = MemoryStore::new(clock, format!("memory:{name}"));
         worlds.insert(name.to_owned(), Arc::downgrade(&world));
         world
     }
 
-    fn new(clock: Clock, address: String) -> Arc<World> {
-        Arc::new(World {
+    fn new(clock: Clock, address: String) -> Arc<MemoryStore> {
+        Arc::new(MemoryStore {
             clock,
             address,
             fence: AtomicU64::new(0),
@@ -93,7 +93,7 @@ impl World {
     }
 
     /// Where to send the wake-ups of a client.
-    pub fn introduce(&self, client: u64, wakeups: Weak<dyn WakeUps>) {
+    pub fn introduce(&self, client: u64, wakeups: Weak<dyn GrantListener>) {
         let mut clients = guard(&self.clients);
         clients.retain(|_, c| c.strong_count() > 0);
         clients.insert(client, wakeups);
@@ -115,7 +115,7 @@ impl World {
 
 /// The `memory:` backend, as one coordinator sees it.
 #[derive(Debug)]
-pub struct Memory(pub Arc<World>);
+pub struct Memory(pub Arc<MemoryStore>);
 
 impl Backend for Memory {
     fn address(&self) -> &str {
@@ -146,7 +146,7 @@ impl Backend for Memory {
         Arc::clone(&self.0) as _
     }
 
-    fn news(&self) -> Arc<dyn NewsStore> {
+    fn notifications(&self) -> Arc<dyn NotificationStore> {
         Arc::clone(&self.0) as _
     }
 
@@ -188,9 +188,9 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     durability: "locks end with the process",
 };
 
-impl fmt::Debug for World {
+impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "World({})", self.address)
+        write!(f, "MemoryStore({})", self.address)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::future::ready;
 use std::time::Duration;
 
-use super::World;
+use super::MemoryStore;
 use crate::name::Name;
 use crate::rules::once as rules;
 use crate::store::{Kept, OnceStore, Pending, Record, Started};
@@ -15,7 +15,7 @@ pub(super) struct Entry {
     until: Moment,
 }
 
-impl World {
+impl MemoryStore {
     fn decide_once<T: Send + 'static>(
         &self,
         key: Name,
@@ -42,7 +42,7 @@ impl World {
     }
 }
 
-impl OnceStore for World {
+impl OnceStore for MemoryStore {
     fn look(&self, key: Name) -> Pending<'_, Option<Record>> {
         self.decide_once(key, Duration::ZERO, |known| (known.clone(), known))
     }

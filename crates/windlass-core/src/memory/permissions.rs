@@ -5,7 +5,7 @@ use std::future::ready;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::World;
+use super::MemoryStore;
 use crate::name::Name;
 use crate::permissions::Schema;
 use crate::rules::permissions as rules;
@@ -20,7 +20,7 @@ pub(super) struct Space {
     subjects: BTreeMap<String, Vec<u8>>,
 }
 
-impl World {
+impl MemoryStore {
     /// Acts on the space, if whoever asks knows it by the id it has.
     fn in_space<T: Send + 'static>(
         &self,
@@ -36,7 +36,7 @@ impl World {
     }
 }
 
-impl PermissionStore for World {
+impl PermissionStore for MemoryStore {
     fn schema(&self, space: Name) -> Pending<'_, Option<Schema>> {
         let shard = self.spaces.of(&space);
         let schema = shard.map.get(&space).map(|space| space.schema.clone());

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::future::ready;
 use std::time::Duration;
 
-use super::World;
+use super::MemoryStore;
 use crate::name::Name;
 use crate::rules::seen as rules;
 use crate::seen::Member;
@@ -17,7 +17,7 @@ pub(super) struct Remembered {
     sweep_at: usize,
 }
 
-impl SeenStore for World {
+impl SeenStore for MemoryStore {
     fn first(&self, name: Name, items: Vec<Member>, window: Duration) -> Pending<'_, Vec<bool>> {
         let mut shard = self.seen.of(&name);
         let now = self.age();

@@ -3,19 +3,23 @@
 use std::future::ready;
 use std::sync::Weak;
 
-use super::World;
+use super::MemoryStore;
 use crate::name::Name;
 use crate::store::topic::channel;
-use crate::store::{Hears, Listening, NewsStore, Pending, TopicStore};
+use crate::store::{NotificationStore, Pending, Subscriber, SubscriptionHandle, TopicStore};
 
-impl TopicStore for World {
+impl TopicStore for MemoryStore {
     fn publish(&self, name: Name, message: Vec<u8>) -> Pending<'_, ()> {
         self.announce(&channel(name), &message);
         Box::pin(ready(Ok(())))
     }
 
-    fn subscribe(&self, name: Name, ear: Weak<dyn Hears>) -> Pending<'_, Listening> {
-        self.listen(channel(name), ear)
+    fn subscribe(
+        &self,
+        name: Name,
+        subscriber: Weak<dyn Subscriber>,
+    ) -> Pending<'_, SubscriptionHandle> {
+        self.listen(channel(name), subscriber)
     }
 
     fn refresh(&self, _name: Name) -> Pending<'_, ()> {

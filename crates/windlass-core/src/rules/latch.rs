@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::Moment;
-use crate::store::{CountedDown, LatchState, LatchTerms, PAST_GENERATIONS, Past, Reset};
+use crate::store::{CountedDown, LatchSpec, LatchState, PAST_GENERATIONS, PastGeneration, Reset};
 
 /// A latch in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Change {
 }
 
 /// Decides on a new generation.
-pub fn reset(latch: Option<&LatchState>, terms: &LatchTerms, count: u32) -> (Reset, Change) {
+pub fn reset(latch: Option<&LatchState>, terms: &LatchSpec, count: u32) -> (Reset, Change) {
     let mut past = Vec::new();
     if let Some(now) = latch {
         if now.generation == *terms.generation {
@@ -55,7 +55,7 @@ pub fn reset(latch: Option<&LatchState>, terms: &LatchTerms, count: u32) -> (Res
             let present = now.generation.clone();
             return (Reset::Over { present }, Change::None);
         }
-        past.push(Past {
+        past.push(PastGeneration {
             generation: now.generation.clone(),
             opened: now.remaining == 0,
         });
@@ -68,7 +68,7 @@ pub fn reset(latch: Option<&LatchState>, terms: &LatchTerms, count: u32) -> (Res
 /// Decides on counting down, by an operation that `is_known` if it was counted before.
 pub fn count_down(
     latch: Option<&LatchState>,
-    terms: &LatchTerms,
+    terms: &LatchSpec,
     by: u32,
     is_known: bool,
 ) -> (CountedDown, Change) {

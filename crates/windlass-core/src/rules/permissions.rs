@@ -41,10 +41,10 @@ pub fn set(bits: &mut Vec<u8>, field: Field, value: u64) -> u64 {
     if bits.len() < bytes {
         bits.resize(bytes, 0);
     }
-    for (place, bit) in (field.offset..end).rev().enumerate() {
+    for (ticket, bit) in (field.offset..end).rev().enumerate() {
         let mask = 0x80 >> (bit % 8);
         let byte = &mut bits[(bit / 8) as usize];
-        match value >> place & 1 {
+        match value >> ticket & 1 {
             1 => *byte |= mask,
             _ => *byte &= !mask,
         }

@@ -1,7 +1,7 @@
 //! Claims: who holds a share of something, and who waits for one.
 //!
-//! A lock has room for one. A semaphore has room for as many as its size says. A read-write lock has
-//! room for many readers or for one writer, who takes all of it. An election has room for one leader,
+//! A lock has pool for one. A semaphore has pool for as many as its size says. A read-write lock has
+//! pool for many readers or for one writer, who takes all of it. An election has pool for one leader,
 //! and a barrier for its parties. So all of them are one kind of store.
 
 use std::fmt;
@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// Whether a change of holders is news for those who watch without waiting in line.
+    /// Whether a change of holders is notification for those who watch without waiting in queue.
     pub const fn is_watched(self) -> bool {
         matches!(self, Kind::Election | Kind::Barrier)
     }
@@ -79,21 +79,21 @@ pub const MAX_READERS: u32 = 1_000_000;
 
 /// Claims: who may act. Each call is one indivisible decision.
 pub trait ClaimStore: Send + Sync + fmt::Debug {
-    /// Grants the share, or says who is in the way, or puts the caller in line.
+    /// Grants the share, or says who is in the way, or puts the caller in queue.
     ///
-    /// The same owner again keeps what it has: its share (renewed, same fence) or its place.
-    fn acquire(&self, ask: Ask) -> Pending<'_, Acquired>;
+    /// The same owner again keeps what it has: its share (renewed, same fence) or its ticket.
+    fn acquire(&self, ask: AcquireRequest) -> Pending<'_, Acquired>;
 
-    /// Grants several free locks at once, or none. Nobody is put in line.
-    fn acquire_all(&self, asks: Vec<Ask>) -> Pending<'_, AcquiredAll>;
+    /// Grants several free locks at once, or none. Nobody is put in queue.
+    fn acquire_all(&self, asks: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll>;
 
     /// Keeps many claims alive, held or waiting. One answer for each, in order.
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>>;
 
-    /// Gives up the share or the place in line, whichever `owner` has; hands on what comes free
+    /// Gives up the share or the ticket in queue, whichever `owner` has; hands on what comes free
     /// in the same step.
     ///
-    /// With a `claim`, only if no later claim of the same owner has taken its place.
+    /// With a `claim`, only if no later claim of the same owner has taken its ticket.
     fn release(
         &self,
         kind: Kind,
@@ -156,7 +156,7 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
 
 /// A request for a share.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct AcquireRequest {
     /// Of what.
     pub kind: Kind,
     /// Of which.
@@ -167,8 +167,8 @@ pub struct Ask {
     pub share: Share,
     /// How long the claim lives without being renewed.
     pub ttl: Duration,
-    /// What to do when there is no room.
-    pub if_held: IfHeld,
+    /// What to do when there is no pool.
+    pub on_busy: OnBusy,
     /// Shown to others while held.
     pub note: Option<Arc<str>>,
     /// Give a foreign key without expiry one, so that it ends.
@@ -192,24 +192,24 @@ pub struct Share {
     /// The size, as the asker knows it.
     pub size: u32,
     /// What to do if another size is stored.
-    pub if_other_size: IfOtherSize,
-    /// Whether to respect the line.
+    pub on_size_mismatch: OnSizeMismatch,
+    /// Whether to respect the queue.
     pub order: Order,
 }
 
 impl Share {
-    /// All of something that has room for one.
+    /// All of something that has pool for one.
     pub const ONLY: Share = Share {
         weight: 1,
         size: 1,
-        if_other_size: IfOtherSize::Refuse,
+        on_size_mismatch: OnSizeMismatch::Refuse,
         order: Order::Fifo,
     };
 }
 
 /// What a store does when the size is not what the asker says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IfOtherSize {
+pub enum OnSizeMismatch {
     /// Refuse: somebody is misconfigured.
     Refuse,
     /// Go by what is stored.
@@ -222,18 +222,18 @@ pub enum Order {
     /// First come, first served: whoever comes while others wait goes behind them.
     #[default]
     Fifo,
-    /// Whoever comes while there is room takes it, even if others wait for more room. Those who wait
+    /// Whoever comes while there is pool takes it, even if others wait for more pool. Those who wait
     /// are still served in order, but may wait for ever.
     Barging,
 }
 
-/// What a store does with a request when there is no room.
+/// What a store does with a request when there is no pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IfHeld {
+pub enum OnBusy {
     /// Say so.
-    Answer,
-    /// Put the asker in line.
-    LineUp,
+    Return,
+    /// Put the asker in queue.
+    Enqueue,
 }
 
 /// Which client, and which of its claims, to wake.
@@ -245,7 +245,7 @@ pub struct WakeAddress {
     pub claim: u64,
 }
 
-/// What became of an [`Ask`].
+/// What became of an [`AcquireRequest`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Acquired {
     /// It is the asker's.
@@ -256,15 +256,15 @@ pub enum Acquired {
         /// come soon.
         recorded: bool,
     },
-    /// In line. The place is the fence that the grant will have, unless somebody barges in.
+    /// In queue. The ticket is the fence that the grant will have, unless somebody barges in.
     Queued {
         /// The fence to be.
-        place: Fence,
+        ticket: Fence,
         /// When the first of the present holders' claims ends unless renewed; `None` if never. Sooner
         /// if the holder may go without anybody being told.
         held_for: Option<Duration>,
     },
-    /// No room, and the asker did not want to wait. The holder is the one whose claim would end
+    /// No pool, and the asker did not want to wait. The holder is the one whose claim would end
     /// first.
     Busy(Holder),
     /// It cannot be granted now or later.
@@ -316,7 +316,7 @@ pub struct Renewal {
     pub name: Name,
     /// Whose claim.
     pub owner: Owner,
-    /// Its fence, or place in line.
+    /// Its fence, or ticket in queue.
     pub fence: Fence,
     /// How long it shall live from now on.
     pub ttl: Duration,
@@ -326,11 +326,11 @@ pub struct Renewal {
     pub note: Option<Arc<str>>,
     /// Whom to tell when the share is handed over.
     pub wake: WakeAddress,
-    /// Whether another claim of the same owner may be in its place.
+    /// Whether another claim of the same owner may be in its ticket.
     pub same_owner: SameOwner,
     /// What is stored about the claim is missing or out of date, and must be written anew.
     pub write_anew: bool,
-    /// Whether it will be renewed again, for as long as it is held: see [`Ask::renewed`].
+    /// Whether it will be renewed again, for as long as it is held: see [`AcquireRequest::renewed`].
     pub renewed: bool,
 }
 
@@ -342,7 +342,7 @@ pub enum SameOwner {
     Impossible,
     /// Leave it alone: it came later.
     Respect,
-    /// Take its place.
+    /// Take its ticket.
     Replace,
 }
 
@@ -351,16 +351,16 @@ pub enum SameOwner {
 pub enum Renewed {
     /// Held, for another ttl.
     Held {
-        /// Higher than the place in line was, if somebody barged in.
+        /// Higher than the ticket in queue was, if somebody barged in.
         fence: Fence,
     },
-    /// Still in line.
+    /// Still in queue.
     Waiting {
         /// When the first of the present holders' claims ends unless renewed; `None` if never. Sooner
         /// if the holder may go without anybody being told.
         held_for: Option<Duration>,
     },
-    /// Not the owner's any more: neither held nor in line.
+    /// Not the owner's any more: neither held nor in queue.
     Gone,
 }
 
@@ -370,7 +370,7 @@ pub enum Renewed {
 pub enum Released {
     /// It was held until now.
     WasHeld,
-    /// The owner was in line, and has left it.
+    /// The owner was in queue, and has left it.
     WasWaiting,
     /// Nothing was there: the claim had expired, or was broken.
     WasGone,
@@ -428,11 +428,11 @@ pub struct Occupancy {
     pub kind: Kind,
     /// Its name; a store includes the namespace.
     pub name: String,
-    /// How much room there is in all; 0 if that is not known, because nobody has asked for any lately.
+    /// How much pool there is in all; 0 if that is not known, because nobody has asked for any lately.
     pub size: u32,
     /// How much of it is taken.
     pub used: u64,
-    /// How many wait in line.
+    /// How many wait in queue.
     pub waiters: u64,
     /// The holders, those first whose claims would end first; maybe not all of them.
     pub holders: Vec<Holder>,
@@ -457,7 +457,7 @@ impl Occupancy {
 }
 
 /// Where a backend reports what nobody asked for just then.
-pub trait WakeUps: Send + Sync {
+pub trait GrantListener: Send + Sync {
     /// The claim was given its share. Without proof (`None`), the claim must ask.
     fn granted(&self, claim: u64, fence: Option<Fence>);
 

@@ -12,7 +12,7 @@ use crate::rules::counter::{Addition, Sum};
 pub trait CounterStore: Send + Sync + fmt::Debug {
     /// Adds to a counter, unless that goes beyond a bound; 0 is a look. With an operation that was
     /// done before, nothing happens and its answer is given again.
-    fn add(&self, ask: CounterAsk) -> Pending<'_, Counted>;
+    fn add(&self, ask: CounterRequest) -> Pending<'_, Counted>;
 
     /// Forgets the counter. Says what its value was.
     fn reset(&self, name: Name) -> Pending<'_, i64>;
@@ -20,7 +20,7 @@ pub trait CounterStore: Send + Sync + fmt::Debug {
 
 /// What is asked of a counter.
 #[derive(Clone, Debug)]
-pub struct CounterAsk {
+pub struct CounterRequest {
     /// Which one.
     pub name: Name,
     /// What to add.

@@ -13,11 +13,11 @@ pub const CHANNEL: &str = "latch";
 /// Latches. Each call is one indivisible decision.
 pub trait LatchStore: Send + Sync + fmt::Debug {
     /// Begins a generation, unless it has begun already.
-    fn reset(&self, terms: LatchTerms, count: u32) -> Pending<'_, Reset>;
+    fn reset(&self, terms: LatchSpec, count: u32) -> Pending<'_, Reset>;
 
     /// Takes `by` from what remains. The same `operation` again changes nothing, so that a call
     /// whose answer was lost can be repeated.
-    fn count_down(&self, terms: LatchTerms, by: u32, operation: u128) -> Pending<'_, CountedDown>;
+    fn count_down(&self, terms: LatchSpec, by: u32, operation: u128) -> Pending<'_, CountedDown>;
 
     /// Looks, and changes nothing. `None` if there is no such latch.
     fn look(&self, name: Name) -> Pending<'_, Option<LatchState>>;
@@ -25,7 +25,7 @@ pub trait LatchStore: Send + Sync + fmt::Debug {
 
 /// Which latch, which generation of it, and how long it is kept.
 #[derive(Clone, Debug)]
-pub struct LatchTerms {
+pub struct LatchSpec {
     /// Which latch.
     pub name: Name,
     /// Which generation.
@@ -47,7 +47,7 @@ pub struct LatchState {
     /// Those before it, the latest first, no more than [`PAST_GENERATIONS`]. They cannot begin again, so
     /// that a late request does not undo what came after it; and those who wait for one learn how it
     /// ended.
-    pub past: Vec<Past>,
+    pub past: Vec<PastGeneration>,
 }
 
 /// How many generations of a latch are remembered besides the present one.
@@ -56,17 +56,17 @@ pub const PAST_GENERATIONS: usize = 16;
 /// A generation that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Past {
+pub struct PastGeneration {
     /// Its name.
     pub generation: String,
     /// Whether it had come to zero.
     pub opened: bool,
 }
 
-impl Past {
+impl PastGeneration {
     /// A generation, and whether it had come to zero.
-    pub fn new(generation: impl Into<String>, opened: bool) -> Past {
-        Past {
+    pub fn new(generation: impl Into<String>, opened: bool) -> PastGeneration {
+        PastGeneration {
             generation: generation.into(),
             opened,
         }
@@ -74,7 +74,12 @@ impl Past {
 }
 
 impl LatchState {
-    pub fn new(generation: String, count: u32, remaining: u32, past: Vec<Past>) -> LatchState {
+    pub fn new(
+        generation: String,
+        count: u32,
+        remaining: u32,
+        past: Vec<PastGeneration>,
+    ) -> LatchState {
         LatchState {
             generation,
             count,
@@ -84,15 +89,15 @@ impl LatchState {
     }
 
     /// How a generation ended that is over, if it is remembered.
-    pub fn ended(&self, generation: &str) -> Option<&Past> {
+    pub fn ended(&self, generation: &str) -> Option<&PastGeneration> {
         self.past.iter().find(|past| past.generation == generation)
     }
 }
 
 /// As stores keep it: one line each, with `+` in front if it had opened. No generation has a line
 /// break in it.
-pub fn write_past(past: &[Past]) -> String {
-    let line = |past: &Past| {
+pub fn write_past(past: &[PastGeneration]) -> String {
+    let line = |past: &PastGeneration| {
         let mark = if past.opened { '+' } else { '-' };
         format!("{mark}{}", past.generation)
     };
@@ -100,11 +105,11 @@ pub fn write_past(past: &[Past]) -> String {
 }
 
 /// The reverse.
-pub fn read_past(text: &str) -> Vec<Past> {
+pub fn read_past(text: &str) -> Vec<PastGeneration> {
     let line = |line: &str| {
         let opened = line.starts_with('+');
         let generation = line.get(1..)?.to_owned();
-        Some(Past { generation, opened })
+        Some(PastGeneration { generation, opened })
     };
     text.lines().filter_map(line).collect()
 }
@@ -124,7 +129,7 @@ pub enum Reset {
         /// The count.
         count: u32,
     },
-    /// It is over: another one has taken its place.
+    /// It is over: another one has taken its ticket.
     Over {
         /// The present one.
         present: String,

@@ -7,18 +7,18 @@ use super::{Pending, matches};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{MAX_NAME_BYTES, Name};
-use crate::rules::limit::{Mismatch, Rule, Seen, States, Want};
+use crate::rules::limit::{LimitOp, Mismatch, Rule, Seen, States};
 
 /// Limiters: how much is allowed, and when.
 pub trait LimitStore: Send + Sync + fmt::Debug {
     /// Decides by all rules together, by the store's own clock.
     ///
     /// It is asked when this is called, not when the answer is awaited.
-    fn decide(&self, ask: LimitAsk) -> Pending<'static, Verdict>;
+    fn decide(&self, ask: LimitRequest) -> Pending<'static, LimitOutcome>;
 
     /// Many decisions, each on its own, in as few round trips as it takes. One answer for each, in
     /// order.
-    fn decide_all(&self, asks: Vec<LimitAsk>) -> Pending<'_, Vec<Result<Verdict>>>;
+    fn decide_all(&self, asks: Vec<LimitRequest>) -> Pending<'_, Vec<Result<LimitOutcome>>>;
 
     /// Takes so many units at once, for a store that needs nobody else for it; `None` for any other, or
     /// if nothing can go by that name. Decides as `decide` does.
@@ -47,18 +47,18 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
 
 /// What is asked of a limiter.
 #[derive(Clone, Debug)]
-pub struct LimitAsk {
+pub struct LimitRequest {
     /// Which limiter, and for whom.
     pub name: Name,
     /// Its quotas.
     pub rules: Arc<[Rule]>,
     /// What for.
-    pub want: Want,
+    pub want: LimitOp,
 }
 
 /// What a store answers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
+pub struct LimitOutcome {
     /// The units charged, or given back; `None` if denied.
     pub granted: Option<u64>,
     /// The store's time, in microseconds since some start of its own.

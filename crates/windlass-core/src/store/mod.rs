@@ -30,12 +30,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 pub use claims::{
-    Acquired, AcquiredAll, Ask, ClaimStore, Holder, IfHeld, IfOtherSize, Kind, MAX_READERS,
-    Occupancy, Order, Refusal, Released, Renewal, Renewed, SameOwner, Share, WakeAddress, WakeUps,
+    AcquireRequest, Acquired, AcquiredAll, ClaimStore, GrantListener, Holder, Kind, MAX_READERS,
+    Occupancy, OnBusy, OnSizeMismatch, Order, Refusal, Released, Renewal, Renewed, SameOwner,
+    Share, WakeAddress,
 };
 pub use gate::{Admission, GateStore};
-pub use latch::{CountedDown, LatchState, LatchStore, LatchTerms, PAST_GENERATIONS, Past, Reset};
-pub use notification::{Channel, Hears, Listening, NewsStore};
+pub use latch::{
+    CountedDown, LatchSpec, LatchState, LatchStore, PAST_GENERATIONS, PastGeneration, Reset,
+};
+pub use notification::{Channel, NotificationStore, Subscriber, SubscriptionHandle};
 
 use crate::error::Result;
 use crate::{Drift, FenceStrength};
@@ -61,7 +64,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn latches(&self) -> Arc<dyn LatchStore>;
 
     /// What it announces to those who listen.
-    fn news(&self) -> Arc<dyn NewsStore>;
+    fn notifications(&self) -> Arc<dyn NotificationStore>;
 
     /// Its counters. Flow and data are refused by a backend that says nothing of them.
     fn counters(&self) -> Arc<dyn counter::CounterStore> {

@@ -1,7 +1,7 @@
-//! News: what a store announces to those who listen, besides waking those who wait in line.
+//! News: what a store announces to those who listen, besides waking those who wait in queue.
 //!
 //! News may be late, doubled or lost. So whoever listens looks at the state after it began to
-//! listen, at every piece of news, when some may have been missed, and now and then by itself.
+//! listen, at every piece of notification, when some may have been missed, and now and then by itself.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::Pending;
 use crate::name::Name;
 
-/// What the news is about: a kind of primitive, and a name.
+/// What the notification is about: a kind of primitive, and a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Channel {
     /// `elect`, `barrier`, `latch`, …
@@ -20,33 +20,37 @@ pub struct Channel {
 }
 
 /// Whoever listens to a channel. Called by the backend as it reads: must not block.
-pub trait Hears: Send + Sync {
+pub trait Subscriber: Send + Sync {
     /// News came. What it says is empty where a store only hints that something has changed.
-    fn heard(&self, news: &[u8]);
+    fn heard(&self, notification: &[u8]);
 
     /// Some may have been missed.
     fn missed(&self);
 }
 
 /// Announcements.
-pub trait NewsStore: Send + Sync + fmt::Debug {
-    /// Listens until the answer is dropped. From when it is given on, no news is missed that
-    /// [`Hears::missed`] does not tell of.
-    fn listen(&self, channel: Channel, ear: Weak<dyn Hears>) -> Pending<'_, Listening>;
+pub trait NotificationStore: Send + Sync + fmt::Debug {
+    /// Listens until the answer is dropped. From when it is given on, no notification is missed that
+    /// [`Subscriber::missed`] does not tell of.
+    fn listen(
+        &self,
+        channel: Channel,
+        subscriber: Weak<dyn Subscriber>,
+    ) -> Pending<'_, SubscriptionHandle>;
 }
 
 /// Listens as long as it lives.
 #[must_use = "dropping it ends listening"]
-pub struct Listening(Option<Box<dyn FnOnce() + Send + Sync>>);
+pub struct SubscriptionHandle(Option<Box<dyn FnOnce() + Send + Sync>>);
 
-impl Listening {
+impl SubscriptionHandle {
     /// `end` is called when nobody needs it any more.
-    pub fn new(end: impl FnOnce() + Send + Sync + 'static) -> Listening {
-        Listening(Some(Box::new(end)))
+    pub fn new(end: impl FnOnce() + Send + Sync + 'static) -> SubscriptionHandle {
+        SubscriptionHandle(Some(Box::new(end)))
     }
 }
 
-impl Drop for Listening {
+impl Drop for SubscriptionHandle {
     fn drop(&mut self) {
         if let Some(end) = self.0.take() {
             end();
@@ -54,18 +58,18 @@ impl Drop for Listening {
     }
 }
 
-impl fmt::Debug for Listening {
+impl fmt::Debug for SubscriptionHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Listening")
+        f.write_str("SubscriptionHandle")
     }
 }
 
 /// One who listens, and the number to remove it by.
-type Numbered = (u64, Weak<dyn Hears>);
+type Numbered = (u64, Weak<dyn Subscriber>);
 
 /// Who listens to what, within one client.
 #[derive(Default)]
-pub struct Listeners {
+pub struct SubscriberRegistry {
     table: Mutex<Table>,
 }
 
@@ -75,15 +79,15 @@ struct Table {
     by_channel: HashMap<Arc<str>, Vec<Numbered>>,
 }
 
-impl Listeners {
+impl SubscriberRegistry {
     /// Adds one to a channel, which goes by the backend's own name for it. Gives a number to
     /// remove it by, and whether it is the channel's first.
-    pub fn add(&self, channel: &str, ear: Weak<dyn Hears>) -> (u64, bool) {
+    pub fn add(&self, channel: &str, subscriber: Weak<dyn Subscriber>) -> (u64, bool) {
         let mut table = self.table();
         table.next += 1;
         let number = table.next;
         let ears = table.by_channel.entry(channel.into()).or_default();
-        ears.push((number, ear));
+        ears.push((number, subscriber));
         (number, ears.len() == 1)
     }
 
@@ -111,12 +115,13 @@ impl Listeners {
         self.table().by_channel.keys().cloned().collect()
     }
 
-    pub fn heard(&self, channel: &str, news: &[u8]) {
+    pub fn heard(&self, channel: &str, notification: &[u8]) {
         let ears = match self.table().by_channel.get(channel) {
             Some(ears) => alive(ears),
             None => return,
         };
-        ears.iter().for_each(|ear| ear.heard(news));
+        ears.iter()
+            .for_each(|subscriber| subscriber.heard(notification));
     }
 
     /// Tells everybody that some may have been missed.
@@ -127,7 +132,7 @@ impl Listeners {
             .values()
             .flat_map(|e| alive(e))
             .collect();
-        ears.iter().for_each(|ear| ear.missed());
+        ears.iter().for_each(|subscriber| subscriber.missed());
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -136,11 +141,13 @@ impl Listeners {
     }
 }
 
-fn alive(ears: &[Numbered]) -> Vec<Arc<dyn Hears>> {
-    ears.iter().filter_map(|(_, ear)| ear.upgrade()).collect()
+fn alive(ears: &[Numbered]) -> Vec<Arc<dyn Subscriber>> {
+    ears.iter()
+        .filter_map(|(_, subscriber)| subscriber.upgrade())
+        .collect()
 }
 
-impl fmt::Debug for Listeners {
+impl fmt::Debug for SubscriberRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.channels()).finish()
     }

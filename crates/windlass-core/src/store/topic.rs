@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Weak;
 
-use super::{Channel, Hears, Listening, Pending};
+use super::{Channel, Pending, Subscriber, SubscriptionHandle};
 use crate::name::Name;
 
 /// Topics: what is published reaches whoever listens just then.
@@ -12,8 +12,12 @@ pub trait TopicStore: Send + Sync + fmt::Debug {
     fn publish(&self, name: Name, message: Vec<u8>) -> Pending<'_, ()>;
 
     /// Listens until the answer is dropped. From when it is given on, no message is missed that
-    /// [`Hears::missed`] does not tell of.
-    fn subscribe(&self, name: Name, ear: Weak<dyn Hears>) -> Pending<'_, Listening>;
+    /// [`Subscriber::missed`] does not tell of.
+    fn subscribe(
+        &self,
+        name: Name,
+        subscriber: Weak<dyn Subscriber>,
+    ) -> Pending<'_, SubscriptionHandle>;
 
     /// Makes sure that those who listen are heard by the store: dials again, if need be.
     fn refresh(&self, name: Name) -> Pending<'_, ()>;

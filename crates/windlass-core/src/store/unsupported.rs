@@ -3,11 +3,11 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::counter::{Counted, CounterAsk, CounterStore};
-use super::limit::{Found, LimitAsk, LimitStore, Search, Verdict};
-use super::notification::{Hears, Listening};
+use super::counter::{Counted, CounterRequest, CounterStore};
+use super::limit::{Found, LimitOutcome, LimitRequest, LimitStore, Search};
+use super::notification::{Subscriber, SubscriptionHandle};
 use super::{
-    BloomStore, Change, CountedDown, Cursor, Filled, Kept, LatchState, LatchStore, LatchTerms,
+    BloomStore, Change, CountedDown, Cursor, Filled, Kept, LatchSpec, LatchState, LatchStore,
     OnceStore, Page, Pending, PermissionStore, Record, Reset, SeenStore, Started, TopicStore,
     Wanted,
 };
@@ -66,11 +66,11 @@ impl Refused {
 }
 
 impl LatchStore for Refused {
-    fn reset(&self, _: LatchTerms, _: u32) -> Pending<'_, Reset> {
+    fn reset(&self, _: LatchSpec, _: u32) -> Pending<'_, Reset> {
         self.no_latches()
     }
 
-    fn count_down(&self, _: LatchTerms, _: u32, _: u128) -> Pending<'_, CountedDown> {
+    fn count_down(&self, _: LatchSpec, _: u32, _: u128) -> Pending<'_, CountedDown> {
         self.no_latches()
     }
 
@@ -90,7 +90,7 @@ pub fn left_out(scheme: &str, feature: &str) -> Error {
 }
 
 impl CounterStore for Refused {
-    fn add(&self, _: CounterAsk) -> Pending<'_, Counted> {
+    fn add(&self, _: CounterRequest) -> Pending<'_, Counted> {
         self.answer("counters")
     }
 
@@ -100,11 +100,11 @@ impl CounterStore for Refused {
 }
 
 impl LimitStore for Refused {
-    fn decide(&self, _: LimitAsk) -> Pending<'static, Verdict> {
+    fn decide(&self, _: LimitRequest) -> Pending<'static, LimitOutcome> {
         self.answer("limiters")
     }
 
-    fn decide_all(&self, _: Vec<LimitAsk>) -> Pending<'_, Vec<Result<Verdict>>> {
+    fn decide_all(&self, _: Vec<LimitRequest>) -> Pending<'_, Vec<Result<LimitOutcome>>> {
         self.answer("limiters")
     }
 
@@ -226,7 +226,7 @@ impl TopicStore for Refused {
         self.answer("topics")
     }
 
-    fn subscribe(&self, _: Name, _: Weak<dyn Hears>) -> Pending<'_, Listening> {
+    fn subscribe(&self, _: Name, _: Weak<dyn Subscriber>) -> Pending<'_, SubscriptionHandle> {
         self.answer("topics")
     }
 

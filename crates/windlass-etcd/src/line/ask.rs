@@ -11,7 +11,7 @@ use crate::txn::{Txn, all, last};
 use crate::wire::{KeyValue, Op, RangeRequest};
 use windlass_core::Fence;
 use windlass_core::error::{Error, Result};
-use windlass_core::store::{Acquired, Ask, IfHeld, WakeAddress};
+use windlass_core::store::{AcquireRequest, Acquired, OnBusy, WakeAddress};
 
 /// How many of the oldest keys are looked at to find out who holds: others than claims are rare.
 const FEW: i64 = 8;
@@ -20,14 +20,17 @@ const FEW: i64 = 8;
 const TRIES: usize = 3;
 
 impl Store {
-    pub(crate) async fn acquire_in_line(self: &Arc<Store>, ask: Ask) -> Result<Acquired> {
+    pub(crate) async fn acquire_in_line(
+        self: &Arc<Store>,
+        ask: AcquireRequest,
+    ) -> Result<Acquired> {
         let place = Place::of(self, ask.kind, &ask.name, &ask.owner);
         let lease = self.lease_for(&place.key, ask.ttl, ask.renewed).await?;
         let before = self.track(&place.key, &ask, &lease);
         loop {
-            let acquired = match ask.if_held {
-                IfHeld::LineUp => self.line_up(&place, &ask, &lease).await?,
-                IfHeld::Answer => self.take_if_free(&place, &ask, &lease).await?,
+            let acquired = match ask.on_busy {
+                OnBusy::Enqueue => self.line_up(&place, &ask, &lease).await?,
+                OnBusy::Return => self.take_if_free(&place, &ask, &lease).await?,
             };
             // What was there a moment ago is not any more: look again.
             let Some(acquired) = acquired else { continue };
@@ -45,7 +48,7 @@ impl Store {
     async fn line_up(
         self: &Arc<Store>,
         place: &Place,
-        ask: &Ask,
+        ask: &AcquireRequest,
         lease: &Arc<Lease>,
     ) -> Result<Option<Acquired>> {
         let puts = place.puts(&Record::of(ask), lease.id);
@@ -114,7 +117,7 @@ impl Store {
                 self.placed(&place.key, wake, created, None);
                 self.wait_for(place, wake, &kv.key, revision);
                 Acquired::Queued {
-                    place: fence,
+                    ticket: fence,
                     // When its lease ends, the watch tells.
                     held_for: None,
                 }
@@ -126,7 +129,7 @@ impl Store {
     async fn take_if_free(
         self: &Arc<Store>,
         place: &Place,
-        ask: &Ask,
+        ask: &AcquireRequest,
         lease: &Arc<Lease>,
     ) -> Result<Option<Acquired>> {
         let mut txn = Txn::new().if_empty(&place.prefix);
@@ -173,11 +176,11 @@ impl Store {
     async fn line_up_or_leave(
         self: &Arc<Store>,
         place: &Place,
-        ask: &Ask,
+        ask: &AcquireRequest,
         lease: &Arc<Lease>,
     ) -> Result<Option<Acquired>> {
         let lined_up = self.line_up(place, ask, lease).await?;
-        let Some(Acquired::Queued { place: fence, .. }) = lined_up else {
+        let Some(Acquired::Queued { ticket: fence, .. }) = lined_up else {
             return Ok(lined_up);
         };
         let first = async {
@@ -208,11 +211,11 @@ impl Store {
     async fn come_again(
         self: &Arc<Store>,
         place: &Place,
-        ask: &Ask,
+        ask: &AcquireRequest,
         kv: KeyValue,
     ) -> Result<Option<Acquired>> {
         let ahead = self.whoever_is_ahead(place, kv.create_revision).await?;
-        if ask.if_held == IfHeld::Answer
+        if ask.on_busy == OnBusy::Return
             && let Some(_waits) = &ahead
         {
             let whole = self.link.range(all(&place.prefix)).await?;

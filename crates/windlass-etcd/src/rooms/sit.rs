@@ -17,13 +17,18 @@ use crate::txn::{Done, Txn, get, last_before, put, some};
 use crate::wire::{KeyValue, Op};
 use windlass_core::Fence;
 use windlass_core::error::Result;
-use windlass_core::store::{Acquired, Ask, IfHeld, IfOtherSize, Kind, Order, WakeAddress};
+use windlass_core::store::{
+    AcquireRequest, Acquired, Kind, OnBusy, OnSizeMismatch, Order, WakeAddress,
+};
 
 /// How many of those who came before are looked at first by one who comes.
 const FEW: i64 = 64;
 
 impl Store {
-    pub(crate) async fn acquire_in_room(self: &Arc<Store>, ask: Ask) -> Result<Acquired> {
+    pub(crate) async fn acquire_in_room(
+        self: &Arc<Store>,
+        ask: AcquireRequest,
+    ) -> Result<Acquired> {
         let chair = Chair::of(self, ask.kind, &ask.name, &ask.owner);
         let lease = self.lease_for(&chair.key, ask.ttl, ask.renewed).await?;
         let before = self.track(&chair.key, &ask, &lease);
@@ -43,13 +48,13 @@ impl Store {
     async fn sit_down(
         self: &Arc<Store>,
         chair: &Chair,
-        ask: &Ask,
+        ask: &AcquireRequest,
         lease: &Arc<Lease>,
     ) -> Result<Acquired> {
         // One step, where whoever comes goes to the end of the line, and finds the size as expected.
-        let plain = ask.if_held == IfHeld::LineUp
+        let plain = ask.on_busy == OnBusy::Enqueue
             && ask.share.order == Order::Fifo
-            && ask.share.if_other_size == IfOtherSize::Refuse
+            && ask.share.on_size_mismatch == OnSizeMismatch::Refuse
             && ask.share.weight <= ask.share.size
             && matches!(ask.kind, Kind::Semaphore | Kind::ReadWrite);
         if plain {
@@ -89,7 +94,7 @@ impl Store {
             }
             if let Some((at, seat)) = view.seat(&chair.key) {
                 let waits = !view.holds(at);
-                if waits && ask.if_held == IfHeld::Answer && ask.share.order == Order::Fifo {
+                if waits && ask.on_busy == OnBusy::Return && ask.share.order == Order::Fifo {
                     return self.busy(&view).await;
                 }
                 let seat = seat.clone();
@@ -102,7 +107,7 @@ impl Store {
             let waits = view.has_waiters(chair.kind);
             let fits = view.fits(size, ask.share.weight);
             let takes = fits && (!waits || ask.share.order == Order::Barging);
-            if !takes && ask.if_held == IfHeld::Answer {
+            if !takes && ask.on_busy == OnBusy::Return {
                 return self.busy(&view).await;
             }
             let mut record = Record::of(ask);
@@ -145,7 +150,7 @@ impl Store {
     async fn seated_by_a_few(
         self: &Arc<Store>,
         chair: &Chair,
-        ask: &Ask,
+        ask: &AcquireRequest,
         revision: i64,
         room: Vec<KeyValue>,
         mut few: Vec<KeyValue>,
@@ -161,7 +166,7 @@ impl Store {
                 weight: ask.share.weight,
             };
             let queued = Acquired::Queued {
-                place: Fence::new(revision as u64),
+                ticket: Fence::new(revision as u64),
                 held_for: None,
             };
             if self.is_watched_for_another(chair, wait) {
@@ -197,7 +202,7 @@ impl Store {
     async fn sit_down_again(
         self: &Arc<Store>,
         chair: &Chair,
-        ask: &Ask,
+        ask: &AcquireRequest,
         view: View,
         seat: &Seat,
     ) -> Result<Option<Acquired>> {
@@ -277,7 +282,7 @@ impl Store {
             Standing::Waiting(place, wait) => {
                 self.watch_room(chair, wait, &view);
                 Ok(Acquired::Queued {
-                    place,
+                    ticket: place,
                     held_for: None,
                 })
             }

@@ -23,7 +23,7 @@ use crate::store::foreign;
 use crate::wire::KeyValue;
 use windlass_core::Fence;
 use windlass_core::error::Result;
-use windlass_core::store::{Ask, Kind, Refusal};
+use windlass_core::store::{AcquireRequest, Kind, Refusal};
 
 /// The most keys that are watched for one who waits, unless all of the room is.
 const MOST_WATCHED: usize = 64;
@@ -220,11 +220,11 @@ impl View {
     }
 
     /// Why a request cannot be granted now or later.
-    pub(crate) fn refuses(&self, ask: &Ask, key: &str) -> Option<Refusal> {
-        use windlass_core::store::IfOtherSize;
+    pub(crate) fn refuses(&self, ask: &AcquireRequest, key: &str) -> Option<Refusal> {
+        use windlass_core::store::OnSizeMismatch;
         let share = ask.share;
         let stored = self.size(ask.kind).unwrap_or(share.size);
-        if stored != share.size && share.if_other_size == IfOtherSize::Refuse {
+        if stored != share.size && share.on_size_mismatch == OnSizeMismatch::Refuse {
             return Some(Refusal::OtherSize { stored });
         }
         if share.weight > stored {

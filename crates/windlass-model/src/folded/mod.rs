@@ -32,7 +32,7 @@ mod canonical;
 mod state;
 
 use stateright::{Model, Property};
-use windlass_core::rules::vote::{agreed, majority, next_proposal};
+use windlass_core::rules::quorum::{agreed, majority, next_proposal};
 
 use crate::{NODES, Variant};
 pub use state::{Attempt, CLIENTS, Client, Node, ROUNDS, State, Ticket};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_core::rules::gate::{self, Seen};
-use windlass_core::rules::vote::draw;
+use windlass_core::rules::quorum::draw;
 use windlass_core::{Clock, Fence};
 
 use crate::NODES;

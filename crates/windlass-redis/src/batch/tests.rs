@@ -9,13 +9,13 @@ use super::*;
 use crate::cluster::Cluster;
 use crate::script;
 use windlass_core::Fence;
-use windlass_core::store::WakeUps;
+use windlass_core::store::GrantListener;
 
 const SOON: Duration = Duration::from_secs(20);
 
 struct Deaf;
 
-impl WakeUps for Deaf {
+impl GrantListener for Deaf {
     fn granted(&self, _: u64, _: Option<Fence>) {}
     fn missed(&self) {}
 }

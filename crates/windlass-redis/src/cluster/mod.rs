@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Arg, Cmd, Value};
 
-use self::table::{Table, look_after};
+use self::table::{Table, recheck_after};
 use super::access::{Access, Address, Hosts};
 use super::dialler::Dialler;
 use super::keys;
@@ -28,7 +28,7 @@ use super::slots;
 use super::topology::{Layout, Redirection};
 use super::translate::{Failure, Refused};
 use windlass_core::error::{Error, ErrorKind, Result as Outcome};
-use windlass_core::store::{Replicas, WakeUps};
+use windlass_core::store::{GrantListener, Replicas};
 use windlass_core::{Clock, Moment};
 
 const EXAMPLE: &str =
@@ -44,7 +44,7 @@ pub(super) struct Cluster {
     seeds: Vec<Address>,
     call_timeout: Duration,
     id: u64,
-    wakeups: Weak<dyn WakeUps>,
+    wakeups: Weak<dyn GrantListener>,
     table: RwLock<Arc<Table>>,
     links: Mutex<HashMap<Address, Arc<Link>>>,
     /// Held while asking about slots, so that all who need to know share one answer.
@@ -63,7 +63,7 @@ impl Cluster {
         url: &str,
         call_timeout: Duration,
         id: u64,
-        wakeups: Weak<dyn WakeUps>,
+        wakeups: Weak<dyn GrantListener>,
     ) -> Outcome<(Arc<Cluster>, Option<Replicas>)> {
         // Goes on while the machine sleeps.
         Self::open_by(Clock::system(), url, call_timeout, id, wakeups).await
@@ -74,7 +74,7 @@ impl Cluster {
         url: &str,
         call_timeout: Duration,
         id: u64,
-        wakeups: Weak<dyn WakeUps>,
+        wakeups: Weak<dyn GrantListener>,
     ) -> Outcome<(Arc<Cluster>, Option<Replicas>)> {
         let mut hosts = Hosts::parse(url, PORT, EXAMPLE)?;
         match hosts.path.as_slice() {
@@ -114,7 +114,7 @@ impl Cluster {
         let ear = Link::new(listening, call_timeout, id, wakeups);
         ear.dial().await?;
         let _ = cluster.ear.set(ear);
-        tokio::spawn(look_after(Arc::downgrade(&cluster)));
+        tokio::spawn(recheck_after(Arc::downgrade(&cluster)));
         Ok((cluster, replicas))
     }
 
@@ -233,14 +233,14 @@ impl Cluster {
                     to.slot_moved(slot);
                     (link, asking) = (to, None);
                 }
-                Redirection::Ask(to) if !reaches_further => {
+                Redirection::AcquireRequest(to) if !reaches_further => {
                     let epoch = match draws {
                         Draws::Never => None,
                         _ => link.epoch().await,
                     };
                     (link, asking) = (self.link(&to)?, Some(epoch));
                 }
-                Redirection::Ask(_) | Redirection::TryAgain => {
+                Redirection::AcquireRequest(_) | Redirection::TryAgain => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     (link, asking) = (self.owner(slot).await?, None);

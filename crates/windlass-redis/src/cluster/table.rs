@@ -242,7 +242,7 @@ fn told(info: &str, known: u64) -> Told {
 
 /// Looks after the listening connection, which nothing else is sent over that would notice its end; and
 /// asks about slots now and then, as one that is not used would not hear of a change.
-pub(super) async fn look_after(cluster: Weak<Cluster>) {
+pub(super) async fn recheck_after(cluster: Weak<Cluster>) {
     for look in 1u32.. {
         tokio::time::sleep(LOOK_AFTER).await;
         let Some(cluster) = cluster.upgrade() else {

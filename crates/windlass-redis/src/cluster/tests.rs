@@ -15,7 +15,7 @@ use crate::reign::Draws;
 use crate::slots;
 use crate::topology::newest_epoch;
 use crate::translate::Failure;
-use windlass_core::store::WakeUps;
+use windlass_core::store::GrantListener;
 use windlass_core::{Clock, Fence};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -24,7 +24,7 @@ const AHEAD: &str = "4000000000000000";
 
 struct Deaf;
 
-impl WakeUps for Deaf {
+impl GrantListener for Deaf {
     fn granted(&self, _: u64, _: Option<Fence>) {}
     fn missed(&self) {}
 }

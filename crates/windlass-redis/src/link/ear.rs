@@ -8,7 +8,7 @@ use redis::{PushInfo, PushKind, Value};
 use super::Link;
 use windlass_core::Fence;
 
-/// Hears what the server says unasked. Called by the driver as it reads, so that a wake-up
+/// Subscriber what the server says unasked. Called by the driver as it reads, so that a wake-up
 /// costs no detour through another task.
 pub(super) struct Ear {
     pub(super) link: Weak<Link>,

@@ -18,7 +18,7 @@ use self::ops::{Op, cases};
 use self::real::{Real, Woken};
 use windlass_core::name::Name;
 use windlass_core::rules::claims as rules;
-use windlass_core::rules::line::MemoryLine;
+use windlass_core::rules::wait_queue::MemoryQueue;
 use windlass_core::store::{Channel, Holder, Kind, Share};
 use windlass_core::{Clock, Fence};
 
@@ -61,7 +61,7 @@ impl Fences {
 
 async fn check(real: &Real, kind: Kind, name: Name, ops: Vec<Op>) -> TestCaseResult {
     let mut model = Model {
-        line: MemoryLine::default(),
+        line: MemoryQueue::default(),
         fence: 0,
         now: Clock::manual().now(),
     };
@@ -70,7 +70,12 @@ async fn check(real: &Real, kind: Kind, name: Name, ops: Vec<Op>) -> TestCaseRes
         name: name.clone(),
     };
     let ear: Weak<Woken> = Arc::downgrade(&real.woken);
-    let listening = real.backend.news().listen(channel, ear).await.unwrap();
+    let listening = real
+        .backend
+        .notifications()
+        .listen(channel, ear)
+        .await
+        .unwrap();
     let mut fences = Fences::default();
     let mut places = BTreeMap::new();
     for op in &ops {

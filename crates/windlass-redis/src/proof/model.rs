@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::ops::{LITTLE, Op, ask, name_owner, renewal, wake};
 use windlass_core::name::Name;
 use windlass_core::rules::claims as rules;
-use windlass_core::rules::line::MemoryLine;
+use windlass_core::rules::wait_queue::MemoryQueue;
 use windlass_core::store::{Acquired, Holder, Kind, Refusal, Renewed, WakeAddress};
 use windlass_core::{Fence, Moment};
 
@@ -36,7 +36,7 @@ pub(crate) struct Told {
 
 /// The rules' side.
 pub(crate) struct Model {
-    pub(crate) line: MemoryLine,
+    pub(crate) line: MemoryQueue,
     pub(crate) fence: u64,
     pub(crate) now: Moment,
 }
@@ -60,24 +60,24 @@ impl Model {
             Op::Acquire { .. } => {
                 let Ok(decided) = rules::acquire(&mut line, now, &ask(kind, name, op));
                 let (seen, left) = acquired(decided.outcome);
-                told(seen, left, decided.wakes, decided.news)
+                told(seen, left, decided.wakes, decided.notification)
             }
             Op::Renew { .. } => {
                 let Ok(decided) = rules::renew(&mut line, now, &renewal(kind, name, op, None));
                 let (seen, left) = renewed(decided.outcome);
-                told(seen, left, decided.wakes, decided.news)
+                told(seen, left, decided.wakes, decided.notification)
             }
             Op::Release { owner, claim } => {
                 let claim = claim.map(|claim| wake(*owner, claim));
                 let owner = name_owner(*owner);
                 let Ok(decided) = rules::release(&mut line, kind, now, &owner, claim);
                 let seen = Seen::Released(decided.outcome);
-                told(seen, None, decided.wakes, decided.news)
+                told(seen, None, decided.wakes, decided.notification)
             }
             Op::Break => {
                 let Ok(decided) = rules::break_lock(&mut line, now);
                 let seen = broken(decided.outcome);
-                told(seen, None, decided.wakes, decided.news)
+                told(seen, None, decided.wakes, decided.notification)
             }
             Op::Shrink {
                 owner,
@@ -88,12 +88,12 @@ impl Model {
                 let owner = name_owner(*owner);
                 let Ok(decided) = rules::shrink(&mut line, kind, now, &owner, claim, *weight);
                 let seen = Seen::Shrunk(decided.outcome);
-                told(seen, None, decided.wakes, decided.news)
+                told(seen, None, decided.wakes, decided.notification)
             }
             Op::Resize { size } => {
                 let Ok(decided) = rules::resize(&mut line, kind, now, *size);
                 let seen = Seen::Resized(decided.outcome);
-                told(seen, None, decided.wakes, decided.news)
+                told(seen, None, decided.wakes, decided.notification)
             }
             Op::Expire { owner } => {
                 self.line.expire(&name_owner(*owner));
@@ -112,7 +112,10 @@ impl Model {
 pub(crate) fn acquired(outcome: Acquired) -> (Seen, Option<Duration>) {
     match outcome {
         Acquired::Granted { fence, .. } => (Seen::Granted(fence), None),
-        Acquired::Queued { place, held_for } => (Seen::Queued(place), held_for),
+        Acquired::Queued {
+            ticket: place,
+            held_for,
+        } => (Seen::Queued(place), held_for),
         Acquired::Busy(holder) => (Seen::Busy(holder.owner, holder.fence), holder.remaining),
         Acquired::Refused(refusal) => (Seen::Refused(refusal), None),
     }

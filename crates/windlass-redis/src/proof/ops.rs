@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use windlass_core::name::Name;
 use windlass_core::store::{
-    Ask, IfHeld, IfOtherSize, Kind, Order, Renewal, SameOwner, Share, WakeAddress,
+    AcquireRequest, Kind, OnBusy, OnSizeMismatch, Order, Renewal, SameOwner, Share, WakeAddress,
 };
 use windlass_core::{Fence, Owner};
 
@@ -77,9 +77,9 @@ pub(crate) fn shares(kind: Kind, usual: u32) -> BoxedStrategy<Share> {
             .prop_map(|(weight, size, adopt, barge)| Share {
                 weight,
                 size,
-                if_other_size: match adopt {
-                    true => IfOtherSize::Adopt,
-                    false => IfOtherSize::Refuse,
+                on_size_mismatch: match adopt {
+                    true => OnSizeMismatch::Adopt,
+                    false => OnSizeMismatch::Refuse,
                 },
                 order: match barge {
                     true => Order::Barging,
@@ -149,7 +149,7 @@ pub(crate) fn wake(owner: u64, claim: u64) -> WakeAddress {
     }
 }
 
-pub(crate) fn ask(kind: Kind, name: &Name, op: &Op) -> Ask {
+pub(crate) fn ask(kind: Kind, name: &Name, op: &Op) -> AcquireRequest {
     let Op::Acquire {
         owner,
         claim,
@@ -161,16 +161,16 @@ pub(crate) fn ask(kind: Kind, name: &Name, op: &Op) -> Ask {
     else {
         unreachable!("only called for acquire")
     };
-    Ask {
+    AcquireRequest {
         kind,
         name: name.clone(),
         owner: name_owner(owner),
         share,
         ttl: Duration::from_secs(ttl),
-        if_held: if line_up {
-            IfHeld::LineUp
+        on_busy: if line_up {
+            OnBusy::Enqueue
         } else {
-            IfHeld::Answer
+            OnBusy::Return
         },
         note: None,
         heal_missing_ttl: false,

@@ -11,7 +11,8 @@ use super::ops::{LITTLE, Op, ask, name_owner, renewal, wake};
 use crate::{Redis, keys};
 use windlass_core::name::Name;
 use windlass_core::store::{
-    Acquired, Ask, Backend, ClaimStore, Hears, Kind, Renewal, Renewed, SameOwner, WakeUps,
+    AcquireRequest, Acquired, Backend, ClaimStore, GrantListener, Kind, Renewal, Renewed,
+    SameOwner, Subscriber,
 };
 use windlass_core::{Fence, Owner};
 
@@ -29,7 +30,7 @@ pub(super) struct Woken {
     news: Mutex<u64>,
 }
 
-impl WakeUps for Woken {
+impl GrantListener for Woken {
     fn granted(&self, claim: u64, fence: Option<Fence>) {
         self.wakes.lock().unwrap().push((claim, fence.unwrap()));
     }
@@ -37,7 +38,7 @@ impl WakeUps for Woken {
     fn missed(&self) {}
 }
 
-impl Hears for Woken {
+impl Subscriber for Woken {
     fn heard(&self, _news: &[u8]) {
         *self.news.lock().unwrap() += 1;
     }
@@ -135,7 +136,7 @@ impl Real {
     }
 
     /// A grant that was not recorded at once is recorded by the keeper a little later.
-    async fn record(&self, ask: &Ask, fence: Fence, recorded: bool) {
+    async fn record(&self, ask: &AcquireRequest, fence: Fence, recorded: bool) {
         if recorded || self.has_record(ask) {
             return;
         }
@@ -156,7 +157,7 @@ impl Real {
         assert_eq!(renewed.unwrap(), Renewed::Held { fence });
     }
 
-    fn has_record(&self, ask: &Ask) -> bool {
+    fn has_record(&self, ask: &AcquireRequest) -> bool {
         let exists = match ask.kind {
             Kind::Lock => {
                 let key = keys::claim(&ask.name, &ask.owner);

@@ -10,7 +10,7 @@ use super::super::reign::Draws;
 use super::super::script::Script;
 use super::super::{keys, millis, record, script};
 use windlass_core::name::Name;
-use windlass_core::store::{Ask, IfHeld, Renewal, WakeAddress};
+use windlass_core::store::{AcquireRequest, OnBusy, Renewal, WakeAddress};
 use windlass_core::{Fence, Owner};
 
 /// One decision on one lock, for the script.
@@ -94,16 +94,16 @@ impl Decision for LockVote {
 }
 
 impl LockVote {
-    pub(super) fn acquire(ask: &Ask, channel: &str, proposal: Fence) -> LockVote {
-        let flags = match (ask.if_held, ask.record_now, ask.heal_missing_ttl) {
-            (IfHeld::Answer, false, false) => "",
-            (IfHeld::Answer, true, false) => "r",
-            (IfHeld::Answer, false, true) => "h",
-            (IfHeld::Answer, true, true) => "rh",
-            (IfHeld::LineUp, false, false) => "q",
-            (IfHeld::LineUp, true, false) => "qr",
-            (IfHeld::LineUp, false, true) => "qh",
-            (IfHeld::LineUp, true, true) => "qrh",
+    pub(super) fn acquire(ask: &AcquireRequest, channel: &str, proposal: Fence) -> LockVote {
+        let flags = match (ask.on_busy, ask.record_now, ask.heal_missing_ttl) {
+            (OnBusy::Return, false, false) => "",
+            (OnBusy::Return, true, false) => "r",
+            (OnBusy::Return, false, true) => "h",
+            (OnBusy::Return, true, true) => "rh",
+            (OnBusy::Enqueue, false, false) => "q",
+            (OnBusy::Enqueue, true, false) => "qr",
+            (OnBusy::Enqueue, false, true) => "qh",
+            (OnBusy::Enqueue, true, true) => "qrh",
         };
         let note = ask.note.as_deref();
         let rest = record::without_fence(ask.ttl, Duration::ZERO, channel, ask.wake.claim, note);

@@ -26,8 +26,8 @@ use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::redact::redact;
 use windlass_core::store::{
-    Acquired, AcquiredAll, Ask, Backend, Holder, Kind, Pending, Released, Renewal, Renewed,
-    WakeAddress, WakeUps,
+    AcquireRequest, Acquired, AcquiredAll, Backend, GrantListener, Holder, Kind, Pending, Released,
+    Renewal, Renewed, WakeAddress,
 };
 use windlass_core::{Fence, Owner};
 
@@ -45,7 +45,7 @@ impl RedisVoter {
         url: &str,
         call_timeout: Duration,
         id: u64,
-        wakeups: Weak<dyn WakeUps>,
+        wakeups: Weak<dyn GrantListener>,
     ) -> Result<RedisVoter> {
         // What replicas of a node have does not count: the other nodes do.
         let (client, _) = client(url)?;
@@ -155,7 +155,7 @@ impl Voter for RedisVoter {
         })
     }
 
-    fn vote(&self, ask: &Ask, proposal: Fence) -> Pending<'static, Acquired> {
+    fn vote(&self, ask: &AcquireRequest, proposal: Fence) -> Pending<'static, Acquired> {
         let recorded = ask.record_now || ask.share.weight > 1;
         let answer: Pending<'static, Value> = match ask.kind {
             Kind::Lock => {
@@ -170,9 +170,12 @@ impl Voter for RedisVoter {
         Box::pin(async move { acquired(answer.await?, recorded) })
     }
 
-    fn vote_together(&self, asks: Vec<(Ask, Fence)>) -> Pending<'static, Vec<Result<Acquired>>> {
+    fn vote_together(
+        &self,
+        asks: Vec<(AcquireRequest, Fence)>,
+    ) -> Pending<'static, Vec<Result<Acquired>>> {
         let channel = self.redis.link.channel();
-        let vote = |(ask, proposal): (Ask, Fence)| {
+        let vote = |(ask, proposal): (AcquireRequest, Fence)| {
             let answer = self
                 .locks
                 .collect(LockVote::acquire(&ask, channel, proposal));
@@ -189,7 +192,7 @@ impl Voter for RedisVoter {
         })
     }
 
-    fn vote_for_all(&self, asks: Vec<Ask>) -> Pending<'static, AcquiredAll> {
+    fn vote_for_all(&self, asks: Vec<AcquireRequest>) -> Pending<'static, AcquiredAll> {
         let redis = self.redis.clone();
         // No counter is raised first (see [`LockVote::draws`]): that would take an answer before it is sent.
         let ask = async move { redis.acquire_all_locks(asks, Draws::Never).await };
@@ -332,7 +335,7 @@ fn acquired(answer: Value, recorded: bool) -> Result<Acquired> {
         }),
         Value::Array(parts) => match parts.as_slice() {
             [Value::Int(1), Value::Int(place), Value::Int(left)] => Ok(Acquired::Queued {
-                place: Fence::new(*place as u64),
+                ticket: Fence::new(*place as u64),
                 held_for: time_left(*left),
             }),
             [

@@ -11,10 +11,11 @@ use windlass_testkit::RedisServer;
 use super::RedisVoter;
 use super::voter::{Confirmed, Voter};
 use windlass_core::name::Name;
-use windlass_core::rules::line::MemoryLine;
-use windlass_core::rules::{claims, vote};
+use windlass_core::rules::wait_queue::MemoryQueue;
+use windlass_core::rules::{claims, quorum};
 use windlass_core::store::{
-    Acquired, Ask, IfHeld, Kind, Released, Renewal, SameOwner, Share, WakeAddress, WakeUps,
+    AcquireRequest, Acquired, GrantListener, Kind, OnBusy, Released, Renewal, SameOwner, Share,
+    WakeAddress,
 };
 use windlass_core::{Clock, Fence, Owner};
 
@@ -74,17 +75,17 @@ fn share(kind: Kind, weight: u32) -> Share {
     }
 }
 
-fn ask(kind: Kind, name: &Name, n: u64, line_up: bool, weight: u32) -> Ask {
-    Ask {
+fn ask(kind: Kind, name: &Name, n: u64, line_up: bool, weight: u32) -> AcquireRequest {
+    AcquireRequest {
         kind,
         name: name.clone(),
         owner: owner(n),
         share: share(kind, weight),
         ttl: TTL,
-        if_held: if line_up {
-            IfHeld::LineUp
+        on_busy: if line_up {
+            OnBusy::Enqueue
         } else {
-            IfHeld::Answer
+            OnBusy::Return
         },
         note: None,
         heal_missing_ttl: false,
@@ -121,7 +122,7 @@ fn wake(n: u64) -> WakeAddress {
 fn acquired(outcome: Acquired) -> Seen {
     match outcome {
         Acquired::Granted { fence, .. } => Seen::Granted(fence.get()),
-        Acquired::Queued { place, .. } => Seen::Queued(place.get()),
+        Acquired::Queued { ticket: place, .. } => Seen::Queued(place.get()),
         Acquired::Busy(_) => Seen::Busy,
         Acquired::Refused(_) => Seen::Refused,
     }
@@ -129,7 +130,7 @@ fn acquired(outcome: Acquired) -> Seen {
 
 /// The rules' side, with the number that each owner drew last.
 struct Ruled {
-    line: MemoryLine,
+    line: MemoryQueue,
     counter: u64,
     drawn: [u64; 4],
     /// Who has stood in line, and drawn nothing since.
@@ -146,31 +147,31 @@ impl Ruled {
             Op::Vote(_, p, _, _) | Op::Confirm(_, p) | Op::LineUpAgain(_, p, _) => START + p,
             Op::Release(_) => 0,
         };
-        let mut draw = || Fence::new(vote::draw(&mut counter, proposal));
+        let mut draw = || Fence::new(quorum::draw(&mut counter, proposal));
         let mut line = self.line.with(&mut draw);
         let seen = match *op {
             Op::Vote(n, _, line_up, weight) => {
                 let ask = ask(kind, name, n, line_up, weight);
                 let handed = kind == Kind::Lock && self.lined_up[n as usize];
-                let Ok(decided) = vote::acquire(&mut line, now, &ask, handed);
+                let Ok(decided) = quorum::acquire(&mut line, now, &ask, handed);
                 acquired(decided.outcome)
             }
             Op::Confirm(n, _) => {
-                let Ok(decided) = vote::confirm(&mut line, now, &renewal(kind, name, n));
+                let Ok(decided) = quorum::confirm(&mut line, now, &renewal(kind, name, n));
                 match decided.outcome {
-                    vote::Confirmed::Held(number) => {
+                    quorum::Confirmed::Held(number) => {
                         self.drawn[n as usize] = number.get();
                         Seen::Held(number.get())
                     }
-                    vote::Confirmed::Waiting => Seen::Waiting,
-                    vote::Confirmed::Gone => Seen::Gone,
+                    quorum::Confirmed::Waiting => Seen::Waiting,
+                    quorum::Confirmed::Gone => Seen::Gone,
                 }
             }
             Op::LineUpAgain(n, _, _) => {
                 let number = self.number(n, op);
                 let mut line = self.line.with(&mut draw);
                 let claim = renewal(kind, name, n);
-                let Ok(decided) = vote::line_up_again(&mut line, now, &claim, number);
+                let Ok(decided) = quorum::line_up_again(&mut line, now, &claim, number);
                 Seen::LinedUp(decided.outcome)
             }
             Op::Release(n) => {
@@ -229,7 +230,7 @@ async fn ask_server(voter: &RedisVoter, kind: Kind, name: &Name, op: &Op, number
 
 struct Deaf;
 
-impl WakeUps for Deaf {
+impl GrantListener for Deaf {
     fn granted(&self, _: u64, _: Option<Fence>) {}
 
     fn missed(&self) {}
@@ -256,7 +257,7 @@ proptest! {
         runtime.block_on(async {
             let deaf: Weak<Deaf> = Weak::new();
             let voter = RedisVoter::new(&server().url(), Duration::from_secs(5), 7, deaf).unwrap();
-            let mut rules = Ruled { line: MemoryLine::default(), counter: START, drawn: [0; 4], lined_up: [false; 4] };
+            let mut rules = Ruled { line: MemoryQueue::default(), counter: START, drawn: [0; 4], lined_up: [false; 4] };
             for (step, op) in ops.iter().enumerate() {
                 let n = match op {
                     Op::Vote(n, ..) | Op::Confirm(n, _) | Op::LineUpAgain(n, ..) | Op::Release(n) => *n,

@@ -8,7 +8,9 @@ use super::super::reign::Draws;
 use super::super::script::Script;
 use super::super::{keys, millis, record, script};
 use windlass_core::name::Name;
-use windlass_core::store::{Ask, IfHeld, IfOtherSize, Kind, Order, Renewal, WakeAddress};
+use windlass_core::store::{
+    AcquireRequest, Kind, OnBusy, OnSizeMismatch, Order, Renewal, WakeAddress,
+};
 use windlass_core::{Fence, Owner};
 
 /// One decision on one room, for the script.
@@ -57,13 +59,13 @@ impl Decision for RoomVote {
 }
 
 impl RoomVote {
-    pub(super) fn acquire(ask: &Ask, channel: &str) -> RoomVote {
+    pub(super) fn acquire(ask: &AcquireRequest, channel: &str) -> RoomVote {
         let share = ask.share;
         let flags: String = [
-            ('q', ask.if_held == IfHeld::LineUp),
+            ('q', ask.on_busy == OnBusy::Enqueue),
             ('r', ask.record_now),
             ('b', share.order == Order::Barging),
-            ('a', share.if_other_size == IfOtherSize::Adopt),
+            ('a', share.on_size_mismatch == OnSizeMismatch::Adopt),
         ]
         .into_iter()
         .filter_map(|(letter, set)| set.then_some(letter))

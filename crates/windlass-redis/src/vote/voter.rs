@@ -7,8 +7,8 @@ use std::time::Duration;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::{
-    Acquired, AcquiredAll, Ask, Backend, Holder, Kind, Pending, Released, Renewal, Renewed,
-    WakeAddress,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Holder, Kind, Pending, Released, Renewal,
+    Renewed, WakeAddress,
 };
 use windlass_core::{Fence, Owner};
 
@@ -38,15 +38,18 @@ pub trait Voter: Send + Sync + fmt::Debug {
     fn join(&self, run: String, floor: Fence) -> Pending<'_, ()>;
 
     /// Grants, puts in line, or says who has it.
-    fn vote(&self, ask: &Ask, proposal: Fence) -> Pending<'static, Acquired>;
+    fn vote(&self, ask: &AcquireRequest, proposal: Fence) -> Pending<'static, Acquired>;
 
     /// The same for several locks, each by itself; they travel together. Each is on its way when this returns. One
     /// answer for each, in order.
-    fn vote_together(&self, asks: Vec<(Ask, Fence)>) -> Pending<'static, Vec<Result<Acquired>>>;
+    fn vote_together(
+        &self,
+        asks: Vec<(AcquireRequest, Fence)>,
+    ) -> Pending<'static, Vec<Result<Acquired>>>;
 
     /// Grants several locks at once, or none of them. Sent by the first poll, so that what gives it back comes
     /// after it.
-    fn vote_for_all(&self, asks: Vec<Ask>) -> Pending<'static, AcquiredAll>;
+    fn vote_for_all(&self, asks: Vec<AcquireRequest>) -> Pending<'static, AcquiredAll>;
 
     /// Keeps a claim alive, and draws a number for it if it is held here.
     fn confirm(&self, claim: &Renewal, proposal: Fence) -> Pending<'static, Confirmed>;

@@ -222,7 +222,7 @@ pub async fn bad_input_is_refused(stage: &Stage) {
     assert!(one.insert("x").await.unwrap());
 }
 
-/// Past its capacity, a growing filter opens a new generation and keeps its promise.
+/// PastGeneration its capacity, a growing filter opens a new generation and keeps its promise.
 pub async fn a_growing_filter_outgrows_its_capacity(stage: &Stage) {
     let (a, b) = (
         stage.connect_patiently().await,

@@ -12,7 +12,7 @@ use windlass_core::error::{Error, Result};
 use windlass_core::name::Name;
 use windlass_core::rules::counter::Addition;
 use windlass_core::rules::limit::LONGEST_MICROS;
-use windlass_core::store::counter::{Counted, CounterAsk, Operation};
+use windlass_core::store::counter::{Counted, CounterRequest, Operation};
 
 /// For how long an operation's id is remembered, unless told otherwise.
 pub const DEFAULT_REMEMBER_OPERATION: Duration = Duration::from_secs(24 * 60 * 60);
@@ -182,7 +182,7 @@ impl Counter {
                 .with_name(&self.name)
                 .with_hint("the lower bound must not be above the upper one"));
         }
-        let ask = CounterAsk {
+        let ask = CounterRequest {
             name,
             addition: Addition {
                 amount,

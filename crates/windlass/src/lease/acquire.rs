@@ -3,41 +3,41 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Claim, Keeper, Lease, Moment, Phase, Request, Undo};
+use super::{CancelGuard, Claim, Keeper, Lease, Moment, Phase, Request};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{
-    Acquired, Ask, ClaimStore, Holder, IfHeld, Kind, Refusal, Renewed, Share,
+    AcquireRequest, Acquired, ClaimStore, Holder, Kind, OnBusy, Refusal, Renewed, Share,
 };
 
 /// How long a caller is ready to wait in line.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Patience {
+pub(crate) enum WaitPolicy {
     None,
     Until(Moment),
     Forever,
 }
 
-impl Patience {
+impl WaitPolicy {
     /// Until `wait` has passed, or for ever.
-    pub(crate) fn of(wait: Option<Duration>, keeper: &Keeper) -> Patience {
+    pub(crate) fn of(wait: Option<Duration>, keeper: &Keeper) -> WaitPolicy {
         match wait {
-            Some(wait) => Patience::Until(keeper.clock().now() + wait),
-            None => Patience::Forever,
+            Some(wait) => WaitPolicy::Until(keeper.clock().now() + wait),
+            None => WaitPolicy::Forever,
         }
     }
 
     pub(crate) fn end(self) -> Moment {
         match self {
-            Patience::None => Moment::from_nanos(0),
-            Patience::Until(moment) => moment,
-            Patience::Forever => Moment::NEVER,
+            WaitPolicy::None => Moment::from_nanos(0),
+            WaitPolicy::Until(moment) => moment,
+            WaitPolicy::Forever => Moment::NEVER,
         }
     }
 }
 
 /// What is to be acquired, and how.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct AcquireParams<'a> {
     pub(crate) keeper: &'a Arc<Keeper>,
     pub(crate) store: &'a Arc<dyn ClaimStore>,
     pub(crate) kind: Kind,
@@ -48,7 +48,7 @@ pub(crate) struct Wanted<'a> {
 }
 
 /// What became of it.
-pub(crate) enum Attempted {
+pub(crate) enum AcquireOutcome {
     Held(Lease),
     /// Who is in the way, where that could still be seen.
     Busy(Option<Holder>),
@@ -57,8 +57,11 @@ pub(crate) enum Attempted {
 /// How long leaving the line, and a last look at who holds, may take.
 const PARTING: Duration = Duration::from_millis(250);
 
-pub(crate) async fn acquire(wanted: Wanted<'_>, patience: Patience) -> Result<Attempted> {
-    let Wanted { keeper, store, .. } = wanted;
+pub(crate) async fn acquire(
+    wanted: AcquireParams<'_>,
+    patience: WaitPolicy,
+) -> Result<AcquireOutcome> {
+    let AcquireParams { keeper, store, .. } = wanted;
     let terms = wanted
         .request
         .terms("acquire", store, wanted.kind, wanted.name)?;
@@ -66,16 +69,16 @@ pub(crate) async fn acquire(wanted: Wanted<'_>, patience: Patience) -> Result<At
     let clock = keeper.clock();
     let claim = keeper.new_claim(terms);
     // From here on, being dropped leaves something to clean up.
-    let mut undo = Undo::arm(Arc::clone(keeper), Arc::clone(&claim));
-    let mut ask = Ask {
+    let mut undo = CancelGuard::arm(Arc::clone(keeper), Arc::clone(&claim));
+    let mut ask = AcquireRequest {
         kind: claim.terms.kind,
         name: claim.terms.name.clone(),
         owner: claim.terms.owner.clone(),
         share: wanted.share,
         ttl: claim.terms.ttl,
-        if_held: match patience {
-            Patience::None => IfHeld::Answer,
-            _ => IfHeld::LineUp,
+        on_busy: match patience {
+            WaitPolicy::None => OnBusy::Return,
+            _ => OnBusy::Enqueue,
         },
         note: claim.terms.note.clone(),
         heal_missing_ttl: wanted.heal_missing_ttl,
@@ -84,7 +87,7 @@ pub(crate) async fn acquire(wanted: Wanted<'_>, patience: Patience) -> Result<At
         renewed: claim.terms.is_renewed_for_ever(),
         wake: claim.wake,
     };
-    if ask.if_held == IfHeld::LineUp {
+    if ask.on_busy == OnBusy::Enqueue {
         // Before the request leaves: the wake-up may be faster than the answer.
         keeper.listen(&claim);
     }
@@ -99,25 +102,25 @@ pub(crate) async fn acquire(wanted: Wanted<'_>, patience: Patience) -> Result<At
         let problem = match keeper.call("acquire", ask.name.as_str(), answer).await {
             Ok(Acquired::Granted { fence, recorded }) => {
                 if keeper.hold(&claim, sent, fence, recorded) {
-                    return Ok(Attempted::Held(Lease::new(undo)));
+                    return Ok(AcquireOutcome::Held(Lease::new(undo)));
                 }
                 maybe_sent = true;
                 too_late()
             }
             Ok(Acquired::Busy(holder)) => {
                 undo.defuse_unless_unanswered();
-                return Ok(Attempted::Busy(Some(holder)));
+                return Ok(AcquireOutcome::Busy(Some(holder)));
             }
             Ok(Acquired::Refused(refusal)) => {
                 undo.defuse_unless_unanswered();
                 return Err(refused(&ask, refusal));
             }
-            Ok(Acquired::Queued { place, held_for }) => {
+            Ok(Acquired::Queued { ticket, held_for }) => {
                 tries = 0;
                 maybe_sent = true;
-                keeper.wait_in_line(&claim, sent, place, held_for);
+                keeper.wait_in_line(&claim, sent, ticket, held_for);
                 match wait_in_line(keeper, &claim, patience).await? {
-                    Waited::Granted => return Ok(Attempted::Held(Lease::new(undo))),
+                    Waited::Granted => return Ok(AcquireOutcome::Held(Lease::new(undo))),
                     Waited::OutOfLine => continue,
                     // Boxed, as it is rare: a waiter should not carry room for it.
                     Waited::Elapsed => return Box::pin(give_up(undo)).await,
@@ -154,7 +157,7 @@ enum Waited {
     Elapsed,
 }
 
-async fn wait_in_line(keeper: &Keeper, claim: &Arc<Claim>, patience: Patience) -> Result<Waited> {
+async fn wait_in_line(keeper: &Keeper, claim: &Arc<Claim>, patience: WaitPolicy) -> Result<Waited> {
     let clock = keeper.clock();
     let turn = claim.changed_to(|state| match state.phase {
         Phase::Held if clock.now() < claim.held_until() => Some(Waited::Granted),
@@ -174,8 +177,8 @@ async fn wait_in_line(keeper: &Keeper, claim: &Arc<Claim>, patience: Patience) -
     }
 }
 
-/// Patience has run out: leave the line, and tell who is in the way.
-async fn give_up(mut undo: Undo) -> Result<Attempted> {
+/// WaitPolicy has run out: leave the line, and tell who is in the way.
+async fn give_up(mut undo: CancelGuard) -> Result<AcquireOutcome> {
     let keeper = Arc::clone(undo.keeper());
     let claim = Arc::clone(undo.claim());
     keeper.forget(&claim);
@@ -183,14 +186,14 @@ async fn give_up(mut undo: Undo) -> Result<Attempted> {
     // dropped, and is not told.
     let left = keeper.clock().within(PARTING, keeper.release(&claim)).await;
     if !matches!(left, Some(Ok(_))) {
-        return Ok(Attempted::Busy(None));
+        return Ok(AcquireOutcome::Busy(None));
     }
     undo.defuse_unless_unanswered();
     let terms = &claim.terms;
     let look = terms.store.inspect(terms.kind, terms.name.clone(), 1);
     let seen = keeper.clock().within(PARTING, look).await;
     let holder = seen.and_then(|seen| seen.ok()?.holders.pop());
-    Ok(Attempted::Busy(holder))
+    Ok(AcquireOutcome::Busy(holder))
 }
 
 fn too_late() -> Error {
@@ -203,7 +206,7 @@ fn too_late() -> Error {
 }
 
 /// Says why it can never be granted, and what to do about it.
-fn refused(ask: &Ask, refusal: Refusal) -> Error {
+fn refused(ask: &AcquireRequest, refusal: Refusal) -> Error {
     let share = ask.share;
     let (kind, message, hint) = match refusal {
         Refusal::OtherSize { stored } => (

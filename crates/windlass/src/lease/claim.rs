@@ -16,7 +16,7 @@ use windlass_core::store::{ClaimStore, Kind, Renewal, SameOwner, WakeAddress};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Sent, or about to be sent; no answer yet.
-    Asking,
+    Acquirer,
     /// In line.
     Waiting,
     /// Out of line without having been granted: the place expired.
@@ -30,7 +30,7 @@ pub(crate) enum Phase {
 }
 
 /// What a claim is made of, fixed for its life.
-pub(crate) struct Terms {
+pub(crate) struct ClaimSpec {
     pub(crate) store: Arc<dyn ClaimStore>,
     pub(crate) kind: Kind,
     pub(crate) name: Name,
@@ -45,7 +45,7 @@ pub(crate) struct Terms {
     pub(crate) hold_cap: Option<Duration>,
 }
 
-impl Terms {
+impl ClaimSpec {
     /// Whether nothing but its loss ends the renewals of what is held.
     pub(crate) fn is_renewed_for_ever(&self) -> bool {
         self.renews && self.hold_cap.is_none()
@@ -53,7 +53,7 @@ impl Terms {
 }
 
 pub(crate) struct Claim {
-    pub(crate) terms: Terms,
+    pub(crate) terms: ClaimSpec,
     pub(crate) wake: WakeAddress,
     drift: Drift,
     /// Nanoseconds of the [`Moment`] at which holding ends unless renewed; 0 when not held.
@@ -86,14 +86,14 @@ pub(crate) struct State {
 }
 
 impl Claim {
-    pub(crate) fn new(terms: Terms, wake: WakeAddress, drift: Drift) -> Arc<Claim> {
+    pub(crate) fn new(terms: ClaimSpec, wake: WakeAddress, drift: Drift) -> Arc<Claim> {
         Arc::new(Claim {
             terms,
             wake,
             drift,
             held_until: AtomicU64::new(0),
             state: Mutex::new(State {
-                phase: Phase::Asking,
+                phase: Phase::Acquirer,
                 fence: None,
                 confirmed: Moment::from_nanos(0),
                 granted: Moment::from_nanos(0),
@@ -137,14 +137,14 @@ impl Claim {
 
     /// Whether a request for the claim may still arrive at the store.
     pub(crate) fn is_unsure(&self) -> bool {
-        self.was_unanswered() || self.state().phase == Phase::Asking
+        self.was_unanswered() || self.state().phase == Phase::Acquirer
     }
 
     /// About to ask (again): whatever was known before is void.
     pub(crate) fn start_over(&self) {
         let mut state = self.state();
         if state.phase != Phase::Ended {
-            state.phase = Phase::Asking;
+            state.phase = Phase::Acquirer;
             self.held_until.store(0, Ordering::Release);
         }
     }
@@ -165,7 +165,7 @@ impl Claim {
     /// The store says: in line, as of a request sent at `sent`.
     pub(crate) fn now_waiting(&self, state: &mut State, sent: Moment) {
         state.confirmed = state.confirmed.max(sent);
-        if matches!(state.phase, Phase::Asking | Phase::OutOfLine) {
+        if matches!(state.phase, Phase::Acquirer | Phase::OutOfLine) {
             state.phase = Phase::Waiting;
         }
     }
@@ -310,13 +310,13 @@ impl fmt::Debug for Claim {
 mod tests {
     use super::*;
     use crate::lease::Clock;
-    use windlass_core::memory::World;
+    use windlass_core::memory::MemoryStore;
 
     const TTL: Duration = Duration::from_secs(10);
 
     fn claim() -> Arc<Claim> {
-        let terms = Terms {
-            store: World::private(Clock::manual()),
+        let terms = ClaimSpec {
+            store: MemoryStore::private(Clock::manual()),
             kind: Kind::Lock,
             name: Name::new("test", None, "stock").unwrap(),
             owner: Owner::random(),

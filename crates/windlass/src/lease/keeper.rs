@@ -14,9 +14,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::rounds::run;
+use super::renewal_loop::run;
 use super::schedule::round_down;
-use super::{Claim, Clock, Drift, Fence, Moment, Terms, new_client};
+use super::{Claim, ClaimSpec, Clock, Drift, Fence, Moment, new_client};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::{Renewal, Renewed, SameOwner, WakeAddress};
 
@@ -90,7 +90,7 @@ impl Keeper {
         self.client
     }
 
-    pub(crate) fn new_claim(&self, terms: Terms) -> Arc<Claim> {
+    pub(crate) fn new_claim(&self, terms: ClaimSpec) -> Arc<Claim> {
         let wake = WakeAddress {
             client: self.client,
             claim: self.next_claim.fetch_add(1, Ordering::Relaxed),

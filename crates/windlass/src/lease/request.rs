@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{DEFAULT_TTL, MAX_TTL, MIN_TTL, Owner, RetryPolicy, Terms};
+use super::{ClaimSpec, DEFAULT_TTL, MAX_TTL, MIN_TTL, Owner, RetryPolicy};
 use windlass_core::error::{Error, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{ClaimStore, Kind, Replicas};
@@ -52,7 +52,7 @@ impl Request {
         store: &Arc<dyn ClaimStore>,
         kind: Kind,
         name: Name,
-    ) -> Result<Terms> {
+    ) -> Result<ClaimSpec> {
         let invalid = |m: String| Err(Error::invalid(operation, m).with_name(name.as_str()));
         if self.ttl < MIN_TTL || self.ttl > MAX_TTL {
             let message = format!("a ttl of {:?} is outside 10 ms to 365 days", self.ttl);
@@ -71,7 +71,7 @@ impl Request {
                 .map_err(|e| e.with_operation(operation).with_name(name.as_str()))?,
             None => Owner::random(),
         };
-        Ok(Terms {
+        Ok(ClaimSpec {
             store: Arc::clone(store),
             kind,
             name,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// What to do when the store cannot be reached, or does not answer, while acquiring.
 ///
-/// A lock that is merely *held* is not retried: waiting in line does that. Asking again is safe even
+/// A lock that is merely *held* is not retried: waiting in line does that. Acquirer again is safe even
 /// when the first request may have arrived, because it comes from the same owner.
 ///
 /// ```

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::ask::Answer;
 use super::limiter::{Limiter, check_units};
 use super::reservation::{Reservation, Reserve, delay};
+use super::store_call::Answer;
 use windlass_core::decision::Decision;
 use windlass_core::error::{Error, Result};
-use windlass_core::rules::limit::{LONGEST_MICROS, Rule, Want};
+use windlass_core::rules::limit::{LONGEST_MICROS, LimitOp, Rule};
 
 /// As long as it takes.
 const FOR_EVER: Duration = Duration::from_micros(LONGEST_MICROS);
@@ -71,7 +71,7 @@ pub(super) async fn reserve(
     }
     let name = limiter.name_of(operation, key)?;
     let wait = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
-    let want = Want::Reserve(units, wait.min(LONGEST_MICROS));
+    let want = LimitOp::Reserve(units, wait.min(LONGEST_MICROS));
     let answer = limiter.ask(operation, name.clone(), want).await?;
     let decision = answer.decision(rules, units);
     if !decision.is_allowed() {

@@ -31,8 +31,8 @@ struct State {
 /// What to do now.
 #[derive(Debug, PartialEq)]
 pub(super) enum Advice {
-    /// Ask the store.
-    Ask,
+    /// AcquireRequest the store.
+    AcquireRequest,
     /// Do without, for so long at least.
     DoWithout(Duration),
     /// Do without, and find out in the background whether it answers again.
@@ -53,7 +53,7 @@ impl Breaker {
 
     pub(super) fn advice(&self, now: impl FnOnce() -> Moment) -> Advice {
         if !self.open.load(Ordering::Relaxed) {
-            return Advice::Ask;
+            return Advice::AcquireRequest;
         }
         let mut state = self.state();
         let left = state.next_probe.since(now());
@@ -104,7 +104,7 @@ mod tests {
         let breaker = Breaker::new();
         let start = Moment::from_nanos(1_000_000_000);
         let at = |ms| start + Duration::from_millis(ms);
-        assert_eq!(breaker.advice(|| unreachable!()), Advice::Ask);
+        assert_eq!(breaker.advice(|| unreachable!()), Advice::AcquireRequest);
         assert_eq!(breaker.failed(start), Duration::from_millis(100));
         breaker.failed(start); // of the same volley
         assert_eq!(
@@ -117,7 +117,7 @@ mod tests {
         assert!(matches!(breaker.advice(|| at(300)), Advice::DoWithout(_)));
         assert!(matches!(breaker.advice(|| at(310)), Advice::Probe(_)));
         breaker.answered();
-        assert_eq!(breaker.advice(|| at(311)), Advice::Ask);
+        assert_eq!(breaker.advice(|| at(311)), Advice::AcquireRequest);
         assert_eq!(breaker.failed(at(312)), Duration::from_millis(100));
     }
 }

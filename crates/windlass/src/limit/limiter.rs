@@ -4,15 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ask::{Answer, OnStoreError};
 use super::quota::Quotas;
+use super::store_call::{Answer, OnStoreError};
 use crate::coordinator::Coordinator;
 use crate::lease::Clock;
 use windlass_core::decision::{Basis, Decision};
 use windlass_core::error::{Error, Result};
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{MOST_UNITS, Rule, Want};
-use windlass_core::store::limit::{KeyName, LimitAsk, escaped};
+use windlass_core::rules::limit::{LimitOp, MOST_UNITS, Rule};
+use windlass_core::store::limit::{KeyName, LimitRequest, escaped};
 
 /// The limit on one round trip for a limiter that knows what to do without an answer, unless told
 /// otherwise.
@@ -166,7 +166,7 @@ impl Limiter {
     /// The same, for somebody who wants so many units.
     pub async fn peek_n(&self, key: &str, units: u64) -> Result<Decision> {
         let name = self.name_of("peek", key)?;
-        let answer = self.ask("peek", name, Want::Peek).await?;
+        let answer = self.ask("peek", name, LimitOp::Peek).await?;
         let decision = self.decision(&answer, units)?;
         Ok(match decision.basis() {
             Basis::Assumed => decision,
@@ -198,10 +198,10 @@ impl Limiter {
         let mut answers: Vec<Result<u64>> = Vec::new();
         for (key, units) in wanted {
             let asked = self.rules().and_then(|rules| {
-                asks.push(LimitAsk {
+                asks.push(LimitRequest {
                     name: self.name_of("check", key.as_ref())?,
                     rules: Arc::clone(rules),
-                    want: Want::Take(check_units(units)?),
+                    want: LimitOp::Take(check_units(units)?),
                 });
                 Ok(units)
             });
@@ -254,7 +254,7 @@ impl Limiter {
     async fn check_there(&self, key: &str, units: u64) -> Result<Decision> {
         check_units(units)?;
         let name = self.name_of("check", key)?;
-        let answer = self.ask("check", name, Want::Take(units)).await?;
+        let answer = self.ask("check", name, LimitOp::Take(units)).await?;
         self.decision(&answer, units)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::error::{Error, Result};
-use windlass_core::rules::limit::{MOST_UNITS, Rule, Unfit};
+use windlass_core::rules::limit::{InvalidRule, MOST_UNITS, Rule};
 
 /// The largest number of units in a [`Quota`], or asked for at once.
 pub const MAX_UNITS: u64 = MOST_UNITS;
@@ -141,18 +141,18 @@ impl Quota {
             (Algorithm::SlidingWindow, None) => Rule::sliding(self.amount, period),
         };
         rule.map_err(|unfit| match unfit {
-            Unfit::PeriodTooShort => refused(
+            InvalidRule::PeriodTooShort => refused(
                 format!("a period of {:?} is too short", self.period),
                 "a microsecond is the shortest",
             ),
-            Unfit::TooLong => refused(
+            InvalidRule::TooLong => refused(
                 format!(
                     "it would take more than 100 years until {burst} units have come in at {} in {:?}",
                     self.amount, self.period
                 ),
                 "choose a shorter period or a smaller burst",
             ),
-            Unfit::TooMany => refused(
+            InvalidRule::TooMany => refused(
                 format!("more than {MAX_UNITS} units cannot be counted"),
                 "count in larger units",
             ),

@@ -7,7 +7,7 @@ use crate::lease::Moment;
 use windlass_core::decision::Decision;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{Rule, State, States, Want};
+use windlass_core::rules::limit::{LimitOp, Rule, State, States};
 
 /// What became of a wish to [reserve](Limiter::reserve).
 #[derive(Debug)]
@@ -103,11 +103,11 @@ impl Reservation {
         let Some(after) = self.after else {
             return Ok(false);
         };
-        let want = Want::Cancel(self.units, *after);
+        let want = LimitOp::Cancel(self.units, *after);
         let answer = self.limiter.ask("cancel", self.name, want).await?;
         Ok(match answer {
-            super::ask::Answer::Decided(verdict, _) => verdict.granted.is_some(),
-            super::ask::Answer::Assumed { .. } => false,
+            super::store_call::Answer::Decided(verdict, _) => verdict.granted.is_some(),
+            super::store_call::Answer::Assumed { .. } => false,
         })
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use windlass_core::store::Hears;
+use windlass_core::store::Subscriber;
 
 /// What becomes of messages for which there is no room. Either way, the subscription says how many are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,7 +112,7 @@ fn together(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     a.zip(b).map(|(a, b)| a.saturating_add(b))
 }
 
-impl Hears for Inbox {
+impl Subscriber for Inbox {
     fn heard(&self, news: &[u8]) {
         let mut queue = self.queue();
         let full = queue.messages >= self.room;

@@ -10,14 +10,14 @@ use super::inbox::{Inbox, Item};
 use crate::coordinator::Coordinator;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
-use windlass_core::store::{Listening, TopicStore};
+use windlass_core::store::{SubscriptionHandle, TopicStore};
 
 /// A connection may be dead without anybody knowing: so it is tried this often.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long to wait before a store that cannot be reached is tried again.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// Hears what is published to a topic, as long as it lives.
+/// Subscriber what is published to a topic, as long as it lives.
 ///
 /// If the connection is lost, it is made again in the background, and a [gap](Event::Gap) is told of.
 #[must_use = "dropping it ends the subscription"]
@@ -27,7 +27,7 @@ pub struct Subscription<T> {
     inbox: Arc<Inbox>,
     decode: fn(&[u8]) -> Result<T, String>,
     upkeep: AbortHandle,
-    _listening: Listening,
+    _listening: SubscriptionHandle,
 }
 
 /// What comes of a subscription.
@@ -61,11 +61,11 @@ impl<T> Subscription<T> {
         shown: &str,
         name: Name,
         inbox: Arc<Inbox>,
-        listening: Listening,
+        listening: SubscriptionHandle,
         decode: fn(&[u8]) -> Result<T, String>,
     ) -> Subscription<T> {
         let weak = Arc::downgrade(&inbox);
-        let upkeep = tokio::spawn(look_after(coordinator.clone(), store, name, weak));
+        let upkeep = tokio::spawn(recheck_after(coordinator.clone(), store, name, weak));
         Subscription {
             coordinator,
             shown: shown.to_owned(),
@@ -118,7 +118,7 @@ impl<T> fmt::Debug for Subscription<T> {
 }
 
 /// Dials again when the connection is lost, and finds out now and then whether it is: nobody else may be using it.
-async fn look_after(
+async fn recheck_after(
     coordinator: Coordinator,
     store: Arc<dyn TopicStore>,
     name: Name,

@@ -2,12 +2,12 @@
 //!
 //! A limiter's quotas may be changed, reordered, added to and left out while it is in use, and callers with
 //! different ones may share a name. What was used must not be forgotten by that. So states go by what they
-//! are reckoned by, and not by their place:
+//! are reckoned by, and not by their position:
 //!
 //! 1. A rule takes the first state that is reckoned as it reckons. If others like it have taken them all,
 //!    it goes on from the last of them: what they have used, it would have used.
 //! 2. A rule that finds none is a quota that has changed. It takes over a state of its algorithm that
-//!    nobody took: that in its place, or else the first one. The state is reckoned anew.
+//!    nobody took: that in its position, or else the first one. The state is reckoned anew.
 //! 3. A rule that still finds none is a new one, and begins with nothing used. But if there is a state left
 //!    over that has not ended, of another algorithm, then it may have replaced that one, and nothing can
 //!    be carried over: this is a mismatch.

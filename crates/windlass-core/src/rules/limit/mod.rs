@@ -5,8 +5,8 @@
 //! not come out even is kept as a fraction (see [`Span`]).
 
 mod bucket;
-mod lend;
-mod look;
+mod inspect;
+mod lease;
 mod matching;
 mod rule;
 mod span;
@@ -16,11 +16,11 @@ mod tests;
 #[cfg(test)]
 mod tests_change;
 #[cfg(test)]
-mod tests_lend;
+mod tests_lease;
 mod window;
 
-pub use look::{Seen, look};
-pub use rule::{Rule, Unfit};
+pub use inspect::{Seen, look};
+pub use rule::{InvalidRule, Rule};
 pub use span::Span;
 pub use state::{State, States};
 
@@ -32,7 +32,7 @@ pub const MOST_UNITS: u64 = 1_000_000_000_000;
 
 /// What is asked of a limiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum LimitOp {
     /// Only to look.
     Peek,
     /// So many units, now.
@@ -70,33 +70,38 @@ pub struct Mismatch {
 }
 
 /// Decides by all rules together: either all of them are charged, or none.
-pub fn decide(rules: &[Rule], stored: &States, now: u64, want: &Want) -> Result<Outcome, Mismatch> {
+pub fn decide(
+    rules: &[Rule],
+    stored: &States,
+    now: u64,
+    want: &LimitOp,
+) -> Result<Outcome, Mismatch> {
     let (states, converted) = matching::bring_up(rules, stored, now)?;
     let lone;
     let (costs, wait): (&[u64], u64) = match want {
-        Want::Peek => (&[], 0),
-        Want::Take(cost) => {
+        LimitOp::Peek => (&[], 0),
+        LimitOp::Take(cost) => {
             lone = [*cost];
             (&lone, 0)
         }
-        Want::Reserve(cost, wait) => {
+        LimitOp::Reserve(cost, wait) => {
             lone = [*cost];
             (&lone, *wait)
         }
-        Want::Lend(costs) => (costs, 0),
-        Want::Return(cost, lent_at, mark) => {
+        LimitOp::Lend(costs) => (costs, 0),
+        LimitOp::Return(cost, lent_at, mark) => {
             return Ok(give_back(states, *mark, rules.len(), *cost, |i, state| {
-                lend::give_back(&rules[i], state, now, *cost, *lent_at)
+                lease::give_back(&rules[i], state, now, *cost, *lent_at)
             }));
         }
-        Want::Cancel(cost, after) => {
+        LimitOp::Cancel(cost, after) => {
             let mark = after.mark();
             return Ok(give_back(states, mark, rules.len(), *cost, |i, state| {
                 bucket::cancel(&rules[i], state, now, *cost, after.get(i)?)
             }));
         }
     };
-    let lends = matches!(want, Want::Lend(_));
+    let lends = matches!(want, LimitOp::Lend(_));
     // A quota that has changed counts from now on, even for a call that is denied: or else units would
     // go on coming in at the old rate until one is allowed.
     let converted = converted && !costs.is_empty();
@@ -110,7 +115,7 @@ pub fn decide(rules: &[Rule], stored: &States, now: u64, want: &Want) -> Result<
         }
         let charge = |i: usize, state: State| {
             if lends {
-                lend::charge(&rules[i], state, now, cost)
+                lease::charge(&rules[i], state, now, cost)
             } else {
                 charge(&rules[i], state, now, cost, wait)
             }
@@ -143,7 +148,7 @@ pub fn take_in_place(
     states: &mut States,
     now: u64,
     cost: u64,
-) -> Option<(bool, Standing)> {
+) -> Option<(bool, LimitStatus)> {
     let [rule @ Rule::Bucket(b)] = rules else {
         return None;
     };
@@ -198,7 +203,7 @@ pub fn ends(states: &States, now: u64) -> u64 {
 
 /// How the limiter stands, for whoever asked for so many units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct LimitStatus {
     /// Units that one call could have at most.
     pub limit: u64,
     /// Units that could be had now.
@@ -210,14 +215,14 @@ pub struct Standing {
 }
 
 /// How things stand by all rules together. `states` are up to now.
-pub fn standing(rules: &[Rule], states: &States, now: u64, cost: u64) -> Standing {
+pub fn standing(rules: &[Rule], states: &States, now: u64, cost: u64) -> LimitStatus {
     let each = |(i, rule): (usize, &Rule)| {
         let state = states.get(i).unwrap_or_else(|| rule.fresh(now));
         rule.standing(state, now, cost)
     };
     let mut all = rules.iter().enumerate().map(each);
     let Some(first) = all.next() else {
-        return Standing {
+        return LimitStatus {
             limit: 0,
             remaining: 0,
             retry_after: None,
@@ -226,7 +231,7 @@ pub fn standing(rules: &[Rule], states: &States, now: u64, cost: u64) -> Standin
     };
     all.fold(first, |a, b| {
         let tightest = if b.remaining < a.remaining { b } else { a };
-        Standing {
+        LimitStatus {
             limit: tightest.limit,
             remaining: tightest.remaining,
             retry_after: a.retry_after.zip(b.retry_after).map(|(a, b)| a.max(b)),

@@ -1,6 +1,6 @@
 //! A quota, as stores decide by it.
 
-use super::{LONGEST_MICROS, MOST_UNITS, Span, Standing, State, bucket, window};
+use super::{LONGEST_MICROS, LimitStatus, MOST_UNITS, Span, State, bucket, window};
 
 /// A quota, checked and in whole numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,7 +46,7 @@ pub struct Bucket {
 
 /// Why a quota cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum InvalidRule {
     /// The period is shorter than a microsecond.
     PeriodTooShort,
     /// The period, or the time to save a whole burst, is longer than [`LONGEST_MICROS`].
@@ -57,7 +57,7 @@ pub enum Unfit {
 
 impl Rule {
     /// A token bucket.
-    pub fn bucket(amount: u64, period: u64, burst: u64) -> Result<Rule, Unfit> {
+    pub fn bucket(amount: u64, period: u64, burst: u64) -> Result<Rule, InvalidRule> {
         fits(amount.max(burst), period)?;
         if amount == 0 {
             return Ok(Rule::Allowance { burst });
@@ -75,19 +75,19 @@ impl Rule {
         };
         bucket.full = bucket.time_for(burst);
         if bucket.full.us >= LONGEST_MICROS {
-            return Err(Unfit::TooLong);
+            return Err(InvalidRule::TooLong);
         }
         Ok(Rule::Bucket(bucket))
     }
 
     /// A window that begins with a call.
-    pub fn fixed(limit: u64, period: u64) -> Result<Rule, Unfit> {
+    pub fn fixed(limit: u64, period: u64) -> Result<Rule, InvalidRule> {
         fits(limit, period)?;
         Ok(Rule::Fixed { limit, period })
     }
 
     /// A window that ends now.
-    pub fn sliding(limit: u64, period: u64) -> Result<Rule, Unfit> {
+    pub fn sliding(limit: u64, period: u64) -> Result<Rule, InvalidRule> {
         fits(limit, period)?;
         Ok(Rule::Sliding { limit, period })
     }
@@ -162,12 +162,12 @@ impl Rule {
 
     /// How things stand for somebody who asked for `cost`.
     #[inline(always)]
-    pub(super) fn standing(&self, state: State, now: u64, cost: u64) -> Standing {
+    pub(super) fn standing(&self, state: State, now: u64, cost: u64) -> LimitStatus {
         let (remaining, retry_after, reset_after) = match self {
             Rule::Bucket(_) | Rule::Allowance { .. } => bucket::standing(self, state, now, cost),
             Rule::Fixed { .. } | Rule::Sliding { .. } => window::standing(self, state, now, cost),
         };
-        Standing {
+        LimitStatus {
             limit: self.limit(),
             remaining,
             retry_after: if cost == 0 { Some(0) } else { retry_after },
@@ -176,13 +176,13 @@ impl Rule {
     }
 }
 
-fn fits(units: u64, period: u64) -> Result<(), Unfit> {
+fn fits(units: u64, period: u64) -> Result<(), InvalidRule> {
     if period == 0 {
-        Err(Unfit::PeriodTooShort)
+        Err(InvalidRule::PeriodTooShort)
     } else if period >= LONGEST_MICROS {
-        Err(Unfit::TooLong)
+        Err(InvalidRule::TooLong)
     } else if units > MOST_UNITS {
-        Err(Unfit::TooMany)
+        Err(InvalidRule::TooMany)
     } else {
         Ok(())
     }

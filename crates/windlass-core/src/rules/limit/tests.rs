@@ -9,7 +9,7 @@ const SECOND: u64 = 1_000_000;
 pub(super) const START: u64 = 1_790_000_000 * SECOND;
 
 pub(super) fn take(rules: &[Rule], states: &mut States, now: u64, cost: u64) -> bool {
-    let outcome = decide(rules, states, now, &Want::Take(cost)).unwrap();
+    let outcome = decide(rules, states, now, &LimitOp::Take(cost)).unwrap();
     if outcome.changed {
         *states = outcome.states;
     }
@@ -82,7 +82,7 @@ proptest! {
         let rules = [rule];
         let (mut states, mut now) = (States::default(), START);
         for (wait, cost) in moves {
-            let want = Want::Take(cost);
+            let want = LimitOp::Take(cost);
             let expected = decide(&rules, &states, now, &want).unwrap();
             let mut in_place = states.clone();
             if let Some((taken, seen)) = take_in_place(&rules, &mut in_place, now, cost) {
@@ -137,7 +137,7 @@ proptest! {
         for (wait, cost) in moves {
             take(&rules, &mut states, now, cost);
             if let Ok(Outcome { states: lent, changed: true, .. }) =
-                decide(&rules, &states, now, &Want::Lend(vec![cost, 1]))
+                decide(&rules, &states, now, &LimitOp::Lend(vec![cost, 1]))
             {
                 states = lent;
             }
@@ -253,10 +253,13 @@ fn nothing_costs_nothing() {
 
 #[test]
 fn what_cannot_be_counted_is_refused() {
-    assert_eq!(Rule::bucket(1, 0, 1), Err(Unfit::PeriodTooShort));
-    assert_eq!(Rule::fixed(1, LONGEST_MICROS), Err(Unfit::TooLong));
-    assert_eq!(Rule::bucket(1, LONGEST_MICROS / 2, 3), Err(Unfit::TooLong));
-    assert_eq!(Rule::sliding(MOST_UNITS + 1, 1), Err(Unfit::TooMany));
+    assert_eq!(Rule::bucket(1, 0, 1), Err(InvalidRule::PeriodTooShort));
+    assert_eq!(Rule::fixed(1, LONGEST_MICROS), Err(InvalidRule::TooLong));
+    assert_eq!(
+        Rule::bucket(1, LONGEST_MICROS / 2, 3),
+        Err(InvalidRule::TooLong)
+    );
+    assert_eq!(Rule::sliding(MOST_UNITS + 1, 1), Err(InvalidRule::TooMany));
     let largest = [Rule::bucket(MOST_UNITS - 1, 86_400 * SECOND, MOST_UNITS).unwrap()];
     let mut states = States::default();
     assert!(take(&largest, &mut states, START, MOST_UNITS));
@@ -284,7 +287,7 @@ fn another_algorithm_is_a_mismatch() {
     let (bucket, window) = (Rule::bucket(1, 1, 9).unwrap(), Rule::fixed(1, 1).unwrap());
     let mut states = States::default();
     assert!(take(&[bucket], &mut states, START, 1));
-    let refused = decide(&[window], &states, START, &Want::Take(1));
+    let refused = decide(&[window], &states, START, &LimitOp::Take(1));
     let Err(Mismatch { stored, asked }) = refused else {
         panic!("{refused:?}")
     };

@@ -31,7 +31,7 @@ proptest! {
         let (mut states, mut now) = (States::default(), START);
         for (list, share, cost) in moves {
             let rules = &lists[list.index(lists.len())];
-            match decide(rules, &states, now, &Want::Take(cost)) {
+            match decide(rules, &states, now, &LimitOp::Take(cost)) {
                 // Another algorithm: begin anew.
                 Err(_) => states = States::default(),
                 Ok(outcome) => {
@@ -158,10 +158,10 @@ fn what_was_promised_by_another_state_is_not_given_back() {
         Rule::sliding(100, 60 * SECOND).unwrap(),
     ] {
         let rules = [rule];
-        let lend = |now| decide(&rules, &States::default(), now, &Want::Lend(vec![40])).unwrap();
+        let lend = |now| decide(&rules, &States::default(), now, &LimitOp::Lend(vec![40])).unwrap();
         let (early, late) = (lend(START), lend(START + 1));
         let back = |mark| {
-            let want = Want::Return(40, START + 1, mark);
+            let want = LimitOp::Return(40, START + 1, mark);
             decide(&rules, &late.states, START + 2, &want).unwrap()
         };
         assert_eq!(back(early.states.mark()).granted, None, "{rule:?}");
@@ -170,13 +170,13 @@ fn what_was_promised_by_another_state_is_not_given_back() {
     }
     let rules = [Rule::bucket(1, SECOND, 10).unwrap()];
     let reserve = |states: &States, now| {
-        let want = Want::Reserve(10, 100 * SECOND);
+        let want = LimitOp::Reserve(10, 100 * SECOND);
         decide(&rules, states, now, &want).unwrap().states
     };
     let early = reserve(&reserve(&States::default(), START), START);
     let late = reserve(&reserve(&States::default(), START + 1), START + 1);
     let cancel = |after: States| {
-        let outcome = decide(&rules, &late, START + 2, &Want::Cancel(10, after));
+        let outcome = decide(&rules, &late, START + 2, &LimitOp::Cancel(10, after));
         outcome.unwrap().granted
     };
     assert_eq!(cancel(early), None);

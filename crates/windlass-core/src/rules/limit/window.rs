@@ -81,7 +81,7 @@ fn turned(state: State, now: u64) -> Option<(u64, u64, u64)> {
     })
 }
 
-/// The state after the charge, if there is room.
+/// The state after the charge, if there is pool.
 pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<State> {
     match (rule, state) {
         (
@@ -113,9 +113,9 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<S
             },
         ) => {
             let count = count + cost;
-            let room = limit.checked_sub(count)?;
+            let pool = limit.checked_sub(count)?;
             let left = u128::from(period - now.saturating_sub(start));
-            let fits = u128::from(before) * left <= u128::from(room) * u128::from(*period);
+            let fits = u128::from(before) * left <= u128::from(pool) * u128::from(*period);
             fits.then_some(State::Sliding {
                 limit: *limit,
                 period: *period,
@@ -154,14 +154,14 @@ pub(super) fn standing(
         ) => {
             let passed = now.saturating_sub(start);
             let fading = u128::from(before) * u128::from(period - passed);
-            let room = u128::from(limit.saturating_sub(count)) * u128::from(*period);
-            let left = (room.saturating_sub(fading) / u128::from(*period)) as u64;
+            let pool = u128::from(limit.saturating_sub(count)) * u128::from(*period);
+            let left = (pool.saturating_sub(fading) / u128::from(*period)) as u64;
             let wait = (cost <= *limit).then(|| {
                 let at = match limit
                     .checked_sub(count)
-                    .and_then(|room| room.checked_sub(cost))
+                    .and_then(|pool| pool.checked_sub(cost))
                 {
-                    Some(room) => faded(before, room, *period),
+                    Some(pool) => faded(before, pool, *period),
                     None => period + faded(count, limit - cost, *period),
                 };
                 (start + at).saturating_sub(now)
@@ -177,11 +177,11 @@ pub(super) fn standing(
     }
 }
 
-/// How far into a window what the window before used has faded to `room` units.
-fn faded(before: u64, room: u64, period: u64) -> u64 {
-    if before <= room {
+/// How far into a window what the window before used has faded to `pool` units.
+fn faded(before: u64, pool: u64, period: u64) -> u64 {
+    if before <= pool {
         return 0;
     }
-    let still = u128::from(room) * u128::from(period) / u128::from(before);
+    let still = u128::from(pool) * u128::from(period) / u128::from(before);
     period - still as u64
 }

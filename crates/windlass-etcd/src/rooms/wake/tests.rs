@@ -14,7 +14,9 @@ use crate::link::Link;
 use crate::record::{Record, Room};
 use crate::txn::{Txn, delete, put};
 use windlass_core::name::Name;
-use windlass_core::store::{Acquired, Ask, IfHeld, IfOtherSize, Kind, Order, Share, WakeUps};
+use windlass_core::store::{
+    AcquireRequest, Acquired, GrantListener, Kind, OnBusy, OnSizeMismatch, Order, Share,
+};
 use windlass_core::{Clock, Fence, Owner};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -23,7 +25,7 @@ const SOON: Duration = Duration::from_secs(20);
 #[derive(Default)]
 struct Told(Mutex<Vec<u64>>);
 
-impl WakeUps for Told {
+impl GrantListener for Told {
     fn granted(&self, claim: u64, _: Option<Fence>) {
         self.0.lock().unwrap().push(claim);
     }
@@ -56,8 +58,8 @@ impl Bed {
         }
     }
 
-    fn ask(&self, claim: u64, weight: u32) -> Ask {
-        Ask {
+    fn ask(&self, claim: u64, weight: u32) -> AcquireRequest {
+        AcquireRequest {
             kind: Kind::Semaphore,
             name: Name::checked("jobs"),
             // In the order in which they come.
@@ -65,11 +67,11 @@ impl Bed {
             share: Share {
                 weight,
                 size: self.size,
-                if_other_size: IfOtherSize::Refuse,
+                on_size_mismatch: OnSizeMismatch::Refuse,
                 order: Order::Fifo,
             },
             ttl: Duration::from_secs(3600),
-            if_held: IfHeld::LineUp,
+            on_busy: OnBusy::Enqueue,
             note: None,
             heal_missing_ttl: false,
             record_now: false,

@@ -1,7 +1,7 @@
 //! Decisions without a round trip: units lent by the store.
 
-mod loan;
-mod purse;
+mod refill;
+mod token_cache;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use self::purse::{Here, Purse};
+use self::token_cache::{Here, TokenCache};
 use super::limiter::{Limiter, check_units};
 use crate::lease::Moment;
 use windlass_core::decision::{Basis, Decision};
 use windlass_core::error::Result;
-use windlass_core::rules::limit::{Rule, Standing};
+use windlass_core::rules::limit::{LimitStatus, Rule};
 
 /// A bucket that lends for less than this lends nothing that would still be good when it arrives: the
 /// store decides each call then.
@@ -67,12 +67,12 @@ pub struct Leased {
 #[must_use = "a limiter does nothing until it is asked"]
 pub struct LeasedKey {
     leased: Leased,
-    purse: Arc<Purse>,
+    purse: Arc<TokenCache>,
 }
 
 struct Inner {
     limiter: Limiter,
-    purses: RwLock<HashMap<Box<str>, Arc<Purse>>>,
+    purses: RwLock<HashMap<Box<str>, Arc<TokenCache>>>,
     /// Loans that are out, by when what is left of them should go back.
     out: Mutex<BTreeMap<(Moment, u64), Out>>,
     calls: AtomicU64,
@@ -82,7 +82,7 @@ struct Inner {
 
 /// A loan that is out.
 struct Out {
-    purse: Arc<Purse>,
+    purse: Arc<TokenCache>,
     lent: Lent,
 }
 
@@ -139,7 +139,7 @@ impl Leased {
         let loans = std::mem::take(&mut *self.inner.out());
         let mut back = 0;
         for out in loans.into_values() {
-            back += loan::give_back(&self.inner.limiter, &self.inner.calls, &out).await?;
+            back += refill::give_back(&self.inner.limiter, &self.inner.calls, &out).await?;
         }
         Ok(back)
     }
@@ -149,28 +149,28 @@ impl Leased {
         self.inner.calls.load(Ordering::Relaxed)
     }
 
-    fn known(&self, key: &str) -> Option<Arc<Purse>> {
+    fn known(&self, key: &str) -> Option<Arc<TokenCache>> {
         let purses = self.inner.purses.read();
         let purses = purses.unwrap_or_else(PoisonError::into_inner);
         purses.get(key).cloned()
     }
 
-    fn purse(&self, key: &str) -> Result<Arc<Purse>> {
+    fn purse(&self, key: &str) -> Result<Arc<TokenCache>> {
         let name = self.inner.limiter.name_of("check", key)?;
         let mut purses = self
             .inner
             .purses
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        if purses.len() >= loan::SWEEP_AT && purses.len().is_power_of_two() {
+        if purses.len() >= refill::SWEEP_AT && purses.len().is_power_of_two() {
             let now = self.inner.limiter.clock().now();
             purses.retain(|_, purse| Arc::strong_count(purse) > 1 || purse.is_in_use(now));
         }
-        let fresh = || Arc::new(Purse::new(name));
+        let fresh = || Arc::new(TokenCache::new(name));
         Ok(Arc::clone(purses.entry(key.into()).or_insert_with(fresh)))
     }
 
-    async fn take(&self, purse: &Arc<Purse>, key: &str, units: u64) -> Result<Decision> {
+    async fn take(&self, purse: &Arc<TokenCache>, key: &str, units: u64) -> Result<Decision> {
         let limiter = &self.inner.limiter;
         let now = limiter.clock().now();
         match purse.take(units, now) {
@@ -183,20 +183,20 @@ impl Leased {
     }
 
     #[cold]
-    async fn take_there(&self, purse: &Arc<Purse>, key: &str, units: u64) -> Result<Decision> {
+    async fn take_there(&self, purse: &Arc<TokenCache>, key: &str, units: u64) -> Result<Decision> {
         check_units(units)?;
         let limiter = &self.inner.limiter;
         let rules = limiter.rules()?;
-        if units == 0 || !loan::can_lend(rules, units) {
+        if units == 0 || !refill::can_lend(rules, units) {
             self.inner.calls.fetch_add(1, Ordering::Relaxed);
             return limiter.check_n(key, units).await;
         }
-        loan::borrow(self, purse, units).await
+        refill::borrow(self, purse, units).await
     }
 
     fn decision(
         &self,
-        purse: &Purse,
+        purse: &TokenCache,
         now: Moment,
         allowed: bool,
         left: u64,
@@ -204,7 +204,7 @@ impl Leased {
     ) -> Decision {
         let micros = |until: Moment| until.since(now).as_nanos().div_ceil(1_000) as u64;
         let rules = self.inner.limiter.rules();
-        let seen = Standing {
+        let seen = LimitStatus {
             limit: rules.map_or(0, |rules| limiter_limit(rules)),
             remaining: left,
             retry_after: Some(closed_until.map_or(0, micros)),
@@ -237,7 +237,7 @@ impl LeasedKey {
                     .decision(&self.purse, now, false, 0, Some(until));
                 Some(decision)
             }
-            Here::Ask => None,
+            Here::AcquireRequest => None,
         }
     }
 
@@ -275,7 +275,7 @@ impl Drop for Inner {
         runtime.spawn(async move {
             let calls = AtomicU64::new(0);
             for out in loans.into_values() {
-                if let Err(error) = loan::give_back(&limiter, &calls, &out).await {
+                if let Err(error) = refill::give_back(&limiter, &calls, &out).await {
                     tracing::debug!(%error, "lent units could not be given back");
                 }
             }

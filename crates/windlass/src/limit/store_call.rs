@@ -1,4 +1,4 @@
-//! Asking the store, and what to do if it cannot be asked.
+//! Acquirer the store, and what to do if it cannot be asked.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use super::limiter::Limiter;
 use crate::lease::Clock;
 use windlass_core::decision::{Basis, Decision};
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::memory::World;
+use windlass_core::memory::MemoryStore;
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{Rule, Want};
-use windlass_core::store::limit::{LimitAsk, LimitStore, Verdict};
+use windlass_core::rules::limit::{LimitOp, Rule};
+use windlass_core::store::limit::{LimitOutcome, LimitRequest, LimitStore};
 
 /// What a limiter does if the store cannot be asked. Without it, the error is passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) struct Runtime {
     pub(super) store: Arc<dyn LimitStore>,
     breaker: Breaker,
     clock: Clock,
-    alone: OnceLock<Arc<World>>,
+    alone: OnceLock<Arc<MemoryStore>>,
 }
 
 impl Runtime {
@@ -49,16 +49,16 @@ impl Runtime {
     }
 
     /// The limiters of this process alone.
-    fn alone(&self) -> &Arc<World> {
+    fn alone(&self) -> &Arc<MemoryStore> {
         self.alone
-            .get_or_init(|| World::private(self.clock.clone()))
+            .get_or_init(|| MemoryStore::private(self.clock.clone()))
     }
 }
 
 /// What came of asking.
 #[derive(Debug)]
 pub(super) enum Answer {
-    Decided(Verdict, Basis),
+    Decided(LimitOutcome, Basis),
     Assumed { allowed: bool, for_now: Duration },
 }
 
@@ -85,9 +85,9 @@ impl Limiter {
         &self,
         operation: &'static str,
         name: Name,
-        want: Want,
+        want: LimitOp,
     ) -> Result<Answer> {
-        let ask = LimitAsk {
+        let ask = LimitRequest {
             name,
             rules: Arc::clone(self.rules()?),
             want,
@@ -103,7 +103,7 @@ impl Limiter {
     pub(super) async fn ask_all(
         &self,
         operation: &'static str,
-        asks: Vec<LimitAsk>,
+        asks: Vec<LimitRequest>,
     ) -> Vec<Result<Answer>> {
         let mut answers = Vec::with_capacity(asks.len());
         for some in asks.chunks(TOGETHER) {
@@ -124,7 +124,11 @@ impl Limiter {
         answers
     }
 
-    async fn ask_some(&self, operation: &'static str, asks: Vec<LimitAsk>) -> Vec<Result<Answer>> {
+    async fn ask_some(
+        &self,
+        operation: &'static str,
+        asks: Vec<LimitRequest>,
+    ) -> Vec<Result<Answer>> {
         let Some(first) = asks.first() else {
             return Vec::new();
         };
@@ -148,18 +152,18 @@ impl Limiter {
                     .collect()
             }
             Err(e) => {
-                let each = |ask: &LimitAsk| self.or_without(ask, Err(e.again()));
+                let each = |ask: &LimitRequest| self.or_without(ask, Err(e.again()));
                 asks.iter().map(each).collect()
             }
         }
     }
 
     /// For how long the store is left alone, if it is.
-    fn left_alone(&self, ask: &LimitAsk) -> Option<Duration> {
+    fn left_alone(&self, ask: &LimitRequest) -> Option<Duration> {
         self.on_store_error?;
         let runtime = self.coordinator.limits();
         match runtime.breaker.advice(|| runtime.clock.now()) {
-            Advice::Ask => None,
+            Advice::AcquireRequest => None,
             Advice::DoWithout(left) => Some(left),
             Advice::Probe(left) => {
                 self.probe(ask.clone());
@@ -169,7 +173,7 @@ impl Limiter {
     }
 
     /// The store's answer; or what to do without it.
-    fn or_without(&self, ask: &LimitAsk, answer: Result<Verdict>) -> Result<Answer> {
+    fn or_without(&self, ask: &LimitRequest, answer: Result<LimitOutcome>) -> Result<Answer> {
         let runtime = self.coordinator.limits();
         match answer {
             Ok(verdict) => {
@@ -186,8 +190,8 @@ impl Limiter {
     }
 
     /// What was said for when the store cannot be asked.
-    fn without(&self, ask: &LimitAsk, for_now: Duration) -> Result<Answer> {
-        if matches!(ask.want, Want::Return(..) | Want::Cancel(..)) {
+    fn without(&self, ask: &LimitRequest, for_now: Duration) -> Result<Answer> {
+        if matches!(ask.want, LimitOp::Return(..) | LimitOp::Cancel(..)) {
             // What the store has charged, only the store can give back.
             return Ok(Answer::Assumed {
                 allowed: false,
@@ -206,11 +210,11 @@ impl Limiter {
     }
 
     /// Finds out in the background whether the store answers again.
-    fn probe(&self, ask: LimitAsk) {
+    fn probe(&self, ask: LimitRequest) {
         let limiter = self.clone();
         let probe = async move {
-            let peek = LimitAsk {
-                want: Want::Peek,
+            let peek = LimitRequest {
+                want: LimitOp::Peek,
                 ..ask
             };
             let answer = limiter.call("peek", peek).await;
@@ -231,7 +235,7 @@ impl Limiter {
         }
     }
 
-    async fn call(&self, operation: &'static str, ask: LimitAsk) -> Result<Verdict> {
+    async fn call(&self, operation: &'static str, ask: LimitRequest) -> Result<LimitOutcome> {
         let shown = ask.name.clone();
         let answer = self.coordinator.limits().store.decide(ask);
         self.patiently(operation, shown.as_str(), answer).await

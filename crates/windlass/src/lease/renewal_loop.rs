@@ -11,7 +11,7 @@ use super::keeper::{Keeper, Table};
 use super::schedule::{batching_grid, retry_pause, round_down};
 use super::{Claim, Clock, Fence, Moment, Phase};
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::store::{Renewal, Renewed, WakeUps};
+use windlass_core::store::{GrantListener, Renewal, Renewed};
 
 /// The most renewals in one call of the store.
 const BATCH: usize = 1024;
@@ -207,7 +207,7 @@ impl Keeper {
     }
 }
 
-impl WakeUps for Keeper {
+impl GrantListener for Keeper {
     fn granted(&self, claim: u64, fence: Option<Fence>) {
         let mut table = self.table();
         // Unknown: given up in the meantime, and its withdrawal is on the way.
@@ -228,7 +228,7 @@ impl WakeUps for Keeper {
             }
             (Phase::Waiting, _) => now,
             // Faster than the answer "you are in line".
-            (Phase::Asking | Phase::OutOfLine, _) => {
+            (Phase::Acquirer | Phase::OutOfLine, _) => {
                 state.woken_early = true;
                 return;
             }

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 
-use super::purse::{Here, Last, Purse};
+use super::token_cache::{Here, Last, TokenCache};
 use super::{Inner, Leased, Lent, Out, SHORTEST_LOAN};
 use crate::lease::{Clock, Moment};
 use crate::limit::Limiter;
-use crate::limit::ask::Answer;
+use crate::limit::store_call::Answer;
 use windlass_core::decision::{Basis, Decision};
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::rules::limit::{Rule, Want};
-use windlass_core::store::limit::Verdict;
+use windlass_core::rules::limit::{LimitOp, Rule};
+use windlass_core::store::limit::LimitOutcome;
 
 /// For how long a loan should last: ten calls of the store a second.
 const HORIZON: Duration = Duration::from_millis(100);
@@ -25,9 +25,9 @@ const TRIES: usize = 8;
 /// From so many keys on, those that nobody uses are forgotten.
 pub(super) const SWEEP_AT: usize = 1024;
 
-impl Purse {
+impl TokenCache {
     pub(super) fn is_in_use(&self, now: Moment) -> bool {
-        !matches!(self.take_again(0, now), Here::Ask)
+        !matches!(self.take_again(0, now), Here::AcquireRequest)
     }
 }
 
@@ -47,7 +47,11 @@ pub(super) fn can_lend(rules: &[Rule], units: u64) -> bool {
 
 /// Asks the store for units, and takes some of them. All who wait for the same purse wait for the same
 /// call: if it brings enough they are served from it, and if it fails they have all been told.
-pub(super) async fn borrow(leased: &Leased, purse: &Arc<Purse>, units: u64) -> Result<Decision> {
+pub(super) async fn borrow(
+    leased: &Leased,
+    purse: &Arc<TokenCache>,
+    units: u64,
+) -> Result<Decision> {
     let failures = purse.failures();
     let last = Arc::clone(&purse.refill).lock_owned().await;
     // Somebody else may have asked in the meantime.
@@ -55,7 +59,7 @@ pub(super) async fn borrow(leased: &Leased, purse: &Arc<Purse>, units: u64) -> R
     match purse.take_again(units, now) {
         Here::Taken(left) => return Ok(leased.decision(purse, now, true, left, None)),
         Here::Closed(until) => return Ok(leased.decision(purse, now, false, 0, Some(until))),
-        Here::Ask => {}
+        Here::AcquireRequest => {}
     }
     if let Some(failure) = &last.failure
         && purse.failures() != failures
@@ -81,7 +85,7 @@ pub(super) async fn borrow(leased: &Leased, purse: &Arc<Purse>, units: u64) -> R
 
 async fn ask(
     leased: Leased,
-    purse: Arc<Purse>,
+    purse: Arc<TokenCache>,
     mut last: OwnedMutexGuard<Last>,
     units: u64,
 ) -> Result<Decision> {
@@ -95,7 +99,7 @@ async fn ask(
 
 async fn refill(
     leased: &Leased,
-    purse: &Arc<Purse>,
+    purse: &Arc<TokenCache>,
     last: &mut Last,
     units: u64,
 ) -> Result<Decision> {
@@ -114,7 +118,7 @@ async fn refill(
     let sent = clock.now();
     leased.inner.calls.fetch_add(1, Ordering::Relaxed);
     let name = purse.name.clone();
-    let answer = limiter.ask("check", name, Want::Lend(amounts(wanted, units)));
+    let answer = limiter.ask("check", name, LimitOp::Lend(amounts(wanted, units)));
     let (verdict, basis) = match answer.await? {
         Answer::Decided(verdict, basis) => (verdict, basis),
         assumed => return Ok(assumed.decision(rules, units)),
@@ -195,7 +199,7 @@ fn amounts(wanted: u64, units: u64) -> Vec<u64> {
     amounts
 }
 
-fn lend_after(rules: &[Rule], verdict: &Verdict, units: u64) -> Option<u64> {
+fn lend_after(rules: &[Rule], verdict: &LimitOutcome, units: u64) -> Option<u64> {
     let each = |(i, rule): (usize, &Rule)| {
         let units = units.min(rule.most_lent());
         rule.lend_after(verdict.states.get(i)?, verdict.now, units)
@@ -206,7 +210,7 @@ fn lend_after(rules: &[Rule], verdict: &Verdict, units: u64) -> Option<u64> {
 
 /// How long the units may be used, from before they were asked for. A clock may go a little faster
 /// than the store's.
-fn good_for(rules: &[Rule], verdict: &Verdict) -> Duration {
+fn good_for(rules: &[Rule], verdict: &LimitOutcome) -> Duration {
     let each = |(i, rule): (usize, &Rule)| match verdict.states.get(i) {
         Some(state) => rule.good_for(state, verdict.now),
         None => 0,
@@ -216,7 +220,7 @@ fn good_for(rules: &[Rule], verdict: &Verdict) -> Duration {
 }
 
 /// Gives back what was left of the last loan because it was too little for a call.
-fn return_leftovers(leased: &Leased, purse: &Arc<Purse>, now: Moment) {
+fn return_leftovers(leased: &Leased, purse: &Arc<TokenCache>, now: Moment) {
     let in_time = purse.is_good(now);
     let left = purse.empty();
     let mut out = leased.inner.out();
@@ -239,7 +243,13 @@ fn return_leftovers(leased: &Leased, purse: &Arc<Purse>, now: Moment) {
 }
 
 /// Notes when to give back what will be left.
-fn remember(leased: &Leased, purse: &Arc<Purse>, good_until: Moment, sent: Moment, lent: Lent) {
+fn remember(
+    leased: &Leased,
+    purse: &Arc<TokenCache>,
+    good_until: Moment,
+    sent: Moment,
+    lent: Lent,
+) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     // Late enough that it is mostly used up, early enough that the store still takes it.
     let at = sent + good_until.since(sent) * 3 / 4;
@@ -300,8 +310,8 @@ pub(super) async fn give_back(limiter: &Limiter, calls: &AtomicU64, out: &Out) -
     send_back(limiter, &out.purse, left, out.lent).await
 }
 
-async fn send_back(limiter: &Limiter, purse: &Purse, units: u64, lent: Lent) -> Result<u64> {
-    let want = Want::Return(units, lent.0, lent.1);
+async fn send_back(limiter: &Limiter, purse: &TokenCache, units: u64, lent: Lent) -> Result<u64> {
+    let want = LimitOp::Return(units, lent.0, lent.1);
     match limiter.ask("give back", purse.name.clone(), want).await? {
         Answer::Decided(verdict, _) if verdict.granted.is_some() => Ok(units),
         _ => Ok(0),

@@ -9,15 +9,15 @@ use super::{Claim, Keeper};
 /// It exists before the first request is sent, so that cancellation at any await finds it. The
 /// withdrawal runs in the background, with a deadline of its own: the caller's is over.
 #[derive(Debug)]
-pub(crate) struct Undo {
+pub(crate) struct CancelGuard {
     keeper: Arc<Keeper>,
     claim: Arc<Claim>,
     armed: bool,
 }
 
-impl Undo {
-    pub(crate) fn arm(keeper: Arc<Keeper>, claim: Arc<Claim>) -> Undo {
-        Undo {
+impl CancelGuard {
+    pub(crate) fn arm(keeper: Arc<Keeper>, claim: Arc<Claim>) -> CancelGuard {
+        CancelGuard {
             keeper,
             claim,
             armed: true,
@@ -47,7 +47,7 @@ impl Undo {
     }
 }
 
-impl Drop for Undo {
+impl Drop for CancelGuard {
     fn drop(&mut self) {
         if self.armed {
             self.keeper.withdraw(&self.claim);

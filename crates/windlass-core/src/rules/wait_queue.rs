@@ -1,4 +1,4 @@
-//! Everyone who has a claim to one name: those who hold, and those in line behind them.
+//! Everyone who has a claim to one name: those who hold, and those in queue behind them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -13,10 +13,10 @@ use crate::{Fence, Moment, Owner};
 pub struct Record {
     /// Whose.
     pub owner: Owner,
-    /// Drawn once, on arrival: the place in line, and the fence of the grant. Where nobody
+    /// Drawn once, on arrival: the ticket in queue, and the fence of the grant. Where nobody
     /// overtakes, grants come in the order of places, so fences grow.
     pub fence: Fence,
-    /// How much of the room it takes.
+    /// How much of the pool it takes.
     pub weight: u32,
     /// The life that was asked for.
     pub ttl: Duration,
@@ -30,9 +30,9 @@ pub struct Record {
     pub wake: WakeAddress,
 }
 
-/// How much room there is.
+/// How much pool there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct Pool {
     /// In all; 0 if nobody has said it lately.
     pub size: u32,
     /// How much of it is taken, by the dead too until they are removed.
@@ -45,9 +45,9 @@ pub struct Room {
     pub until: Moment,
 }
 
-impl Room {
+impl Pool {
     /// Nothing is known.
-    pub const UNKNOWN: Room = Room {
+    pub const UNKNOWN: Pool = Pool {
         size: 0,
         used: 0,
         overtook: Fence::new(0),
@@ -56,22 +56,22 @@ impl Room {
     };
 }
 
-/// The storage of one line: a map in memory, or rows of a table.
-pub trait Line {
+/// The storage of one queue: a map in memory, or rows of a table.
+pub trait WaitQueue {
     /// What can go wrong in storage.
     type Error;
 
-    /// What is known of the room.
-    fn room(&mut self) -> Result<Room, Self::Error>;
-    /// Keeps what is known of the room.
-    fn set_room(&mut self, room: Room) -> Result<(), Self::Error>;
+    /// What is known of the pool.
+    fn pool(&mut self) -> Result<Pool, Self::Error>;
+    /// Keeps what is known of the pool.
+    fn set_room(&mut self, pool: Pool) -> Result<(), Self::Error>;
     /// The holder with this owner, dead or alive.
     fn holder(&mut self, owner: &Owner) -> Result<Option<Record>, Self::Error>;
     /// The holder whose claim ends first, dead or alive.
     fn first_to_expire(&mut self) -> Result<Option<Record>, Self::Error>;
     /// Up to `most` living holders, those first whose claims end first.
     fn holders(&mut self, now: Moment, most: usize) -> Result<Vec<Record>, Self::Error>;
-    /// How much room dead holders take.
+    /// How much pool dead holders take.
     fn dead_weight(&mut self, now: Moment) -> Result<u64, Self::Error>;
     /// The waiter in front.
     fn first(&mut self) -> Result<Option<Record>, Self::Error>;
@@ -79,11 +79,11 @@ pub trait Line {
     fn waiter(&mut self, owner: &Owner) -> Result<Option<Record>, Self::Error>;
     /// Makes `record` a holder, new or changed.
     fn set_holder(&mut self, record: Record) -> Result<(), Self::Error>;
-    /// Puts `record` in line, new or changed.
+    /// Puts `record` in queue, new or changed.
     fn set_waiter(&mut self, record: Record) -> Result<(), Self::Error>;
     /// The holder holds no more.
     fn remove_holder(&mut self, holder: &Record) -> Result<(), Self::Error>;
-    /// Takes a waiter out of the line.
+    /// Takes a waiter out of the queue.
     fn remove_waiter(&mut self, record: &Record) -> Result<(), Self::Error>;
     /// How many wait.
     fn waiters(&mut self) -> Result<u64, Self::Error>;
@@ -91,19 +91,19 @@ pub trait Line {
     fn next_fence(&mut self) -> Result<Fence, Self::Error>;
 }
 
-/// A line in memory.
+/// A queue in memory.
 #[derive(Clone, Debug)]
-pub struct MemoryLine {
-    room: Room,
+pub struct MemoryQueue {
+    pool: Pool,
     holders: Holders,
     waiting: BTreeMap<Fence, Record>,
     places: HashMap<Owner, Fence>,
 }
 
-impl Default for MemoryLine {
-    fn default() -> MemoryLine {
-        MemoryLine {
-            room: Room::UNKNOWN,
+impl Default for MemoryQueue {
+    fn default() -> MemoryQueue {
+        MemoryQueue {
+            pool: Pool::UNKNOWN,
             holders: Holders::One(None),
             waiting: BTreeMap::new(),
             places: HashMap::new(),
@@ -111,7 +111,7 @@ impl Default for MemoryLine {
     }
 }
 
-impl MemoryLine {
+impl MemoryQueue {
     /// Whether nobody holds or waits.
     pub fn is_empty(&self) -> bool {
         self.holders.is_empty() && self.waiting.is_empty()
@@ -120,14 +120,17 @@ impl MemoryLine {
     /// Whether nothing is left to remember: every claim is dead, and the size need not be known any
     /// more.
     pub fn is_dead(&self, now: Moment) -> bool {
-        self.room.until <= now
+        self.pool.until <= now
             && self.holders.all(|r| r.expires <= now)
             && self.waiting.values().all(|r| r.expires <= now)
     }
 
-    /// Binds the line to the counter that its fences come from.
+    /// Binds the queue to the counter that its fences come from.
     pub fn with<'a>(&'a mut self, fences: &'a mut dyn FnMut() -> Fence) -> Numbered<'a> {
-        Numbered { line: self, fences }
+        Numbered {
+            queue: self,
+            fences,
+        }
     }
 
     /// Makes one owner's claim expire now, as if its ttl had passed.
@@ -144,7 +147,7 @@ impl MemoryLine {
         if let Some(waiter) = self
             .places
             .get(owner)
-            .and_then(|place| self.waiting.get_mut(place))
+            .and_then(|ticket| self.waiting.get_mut(ticket))
         {
             waiter.expires = waiter.expires.min(end);
         }
@@ -249,77 +252,77 @@ impl Holders {
     }
 }
 
-/// A [`MemoryLine`] with a source of fences.
+/// A [`MemoryQueue`] with a source of fences.
 #[expect(missing_debug_implementations, reason = "borrows a closure")]
 pub struct Numbered<'a> {
-    line: &'a mut MemoryLine,
+    queue: &'a mut MemoryQueue,
     fences: &'a mut dyn FnMut() -> Fence,
 }
 
-impl Line for Numbered<'_> {
+impl WaitQueue for Numbered<'_> {
     type Error = Infallible;
 
-    fn room(&mut self) -> Result<Room, Infallible> {
-        Ok(self.line.room)
+    fn pool(&mut self) -> Result<Pool, Infallible> {
+        Ok(self.queue.pool)
     }
 
-    fn set_room(&mut self, room: Room) -> Result<(), Infallible> {
-        self.line.room = room;
+    fn set_room(&mut self, pool: Pool) -> Result<(), Infallible> {
+        self.queue.pool = pool;
         Ok(())
     }
 
     fn holder(&mut self, owner: &Owner) -> Result<Option<Record>, Infallible> {
-        Ok(self.line.holders.of(owner).cloned())
+        Ok(self.queue.holders.of(owner).cloned())
     }
 
     fn first_to_expire(&mut self) -> Result<Option<Record>, Infallible> {
-        Ok(self.line.holders.first().cloned())
+        Ok(self.queue.holders.first().cloned())
     }
 
     fn holders(&mut self, now: Moment, most: usize) -> Result<Vec<Record>, Infallible> {
-        let alive = self.line.holders.in_order().filter(|r| r.expires > now);
+        let alive = self.queue.holders.in_order().filter(|r| r.expires > now);
         Ok(alive.take(most).cloned().collect())
     }
 
     fn dead_weight(&mut self, now: Moment) -> Result<u64, Infallible> {
-        let dead = self.line.holders.in_order();
+        let dead = self.queue.holders.in_order();
         let dead = dead.take_while(|r| r.expires <= now);
         Ok(dead.map(|r| u64::from(r.weight)).sum())
     }
 
     fn first(&mut self) -> Result<Option<Record>, Infallible> {
-        Ok(self.line.waiting.first_key_value().map(|(_, r)| r.clone()))
+        Ok(self.queue.waiting.first_key_value().map(|(_, r)| r.clone()))
     }
 
     fn waiter(&mut self, owner: &Owner) -> Result<Option<Record>, Infallible> {
-        let place = self.line.places.get(owner);
-        Ok(place.map(|p| self.line.waiting[p].clone()))
+        let ticket = self.queue.places.get(owner);
+        Ok(ticket.map(|p| self.queue.waiting[p].clone()))
     }
 
     fn set_holder(&mut self, record: Record) -> Result<(), Infallible> {
-        self.line.holders.set(record);
+        self.queue.holders.set(record);
         Ok(())
     }
 
     fn set_waiter(&mut self, record: Record) -> Result<(), Infallible> {
-        self.line.places.insert(record.owner.clone(), record.fence);
-        self.line.waiting.insert(record.fence, record);
+        self.queue.places.insert(record.owner.clone(), record.fence);
+        self.queue.waiting.insert(record.fence, record);
         Ok(())
     }
 
     fn remove_holder(&mut self, holder: &Record) -> Result<(), Infallible> {
-        self.line.holders.remove(&holder.owner);
+        self.queue.holders.remove(&holder.owner);
         Ok(())
     }
 
     fn remove_waiter(&mut self, record: &Record) -> Result<(), Infallible> {
-        self.line.waiting.remove(&record.fence);
-        self.line.places.remove(&record.owner);
+        self.queue.waiting.remove(&record.fence);
+        self.queue.places.remove(&record.owner);
         Ok(())
     }
 
     fn waiters(&mut self) -> Result<u64, Infallible> {
-        Ok(self.line.waiting.len() as u64)
+        Ok(self.queue.waiting.len() as u64)
     }
 
     fn next_fence(&mut self) -> Result<Fence, Infallible> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Claim, Fence, Keeper, Owner, Undo};
+use super::{CancelGuard, Claim, Fence, Keeper, Owner};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::{Released, Renewed};
 
@@ -16,7 +16,7 @@ use windlass_core::store::{Released, Renewed};
 /// never blocks; if that cannot reach the store, the ttl ends the claim.
 #[must_use = "dropping it releases"]
 pub struct Lease {
-    undo: Undo,
+    undo: CancelGuard,
     fence: Fence,
 }
 
@@ -38,7 +38,7 @@ pub struct Detached {
 pub struct LeaseLost;
 
 impl Lease {
-    pub(crate) fn new(undo: Undo) -> Lease {
+    pub(crate) fn new(undo: CancelGuard) -> Lease {
         let fence = undo.claim().state().fence;
         Lease {
             undo,

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::coordinator::Coordinator;
-use crate::lease::{Moment, Patience, RetryPolicy};
+use crate::lease::{Moment, RetryPolicy, WaitPolicy};
 use windlass_core::error::Result;
-use windlass_core::store::{Channel, Hears, Listening};
+use windlass_core::store::{Channel, Subscriber, SubscriptionHandle};
 
 /// News may be lost with a connection that nobody knows to be dead: so look by yourself now and then.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(15);
@@ -16,18 +16,18 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(15);
 /// that restarts takes seconds.
 const PATIENT: RetryPolicy = RetryPolicy::tries(10);
 
-/// Hears of every change of one thing.
+/// Subscriber of every change of one thing.
 #[derive(Debug)]
 pub(crate) struct Watch {
     coordinator: Coordinator,
     ear: Arc<Ear>,
-    _listening: Listening,
+    _listening: SubscriptionHandle,
 }
 
 #[derive(Debug, Default)]
 struct Ear(Notify);
 
-impl Hears for Ear {
+impl Subscriber for Ear {
     fn heard(&self, _news: &[u8]) {
         self.0.notify_one();
     }
@@ -43,7 +43,7 @@ impl Watch {
         let ear = Arc::new(Ear::default());
         let weak = Arc::downgrade(&ear);
         let name = channel.name.clone();
-        let listening = coordinator.news().listen(channel, weak);
+        let listening = coordinator.notifications().listen(channel, weak);
         let listening = coordinator.call("listen", name.as_str(), listening).await?;
         Ok(Watch {
             coordinator: coordinator.clone(),
@@ -73,7 +73,7 @@ pub(crate) enum Look<T> {
 pub(crate) async fn wait_until<T, F>(
     coordinator: &Coordinator,
     channel: Channel,
-    patience: Patience,
+    patience: WaitPolicy,
     mut look: impl FnMut() -> F,
 ) -> Result<Option<T>>
 where

@@ -29,7 +29,7 @@ proptest! {
             match kind {
                 0 => fleet.take(cost),
                 1 => {
-                    let outcome = fleet.ask(&Want::Reserve(cost, patience));
+                    let outcome = fleet.ask(&LimitOp::Reserve(cost, patience));
                     if outcome.granted.is_some() {
                         let b = bucket_of(&rule);
                         let Some(State::Bucket { tat, .. }) = outcome.states.get(0) else {
@@ -47,7 +47,7 @@ proptest! {
                     if let Some((cost, after, index)) = one
                         && fleet.uses[index].0 > fleet.now
                     {
-                        fleet.ask(&Want::Cancel(cost, after));
+                        fleet.ask(&LimitOp::Cancel(cost, after));
                         fleet.uses[index].1 = 0;
                     }
                 }
@@ -105,7 +105,7 @@ fn lending(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
         let cost = (rule.limit() * cost / 16).max(1);
         match kind {
             0..=2 if loans[who].is_none() => {
-                let outcome = fleet.ask(&Want::Lend(vec![cost, cost / 2 + 1, 1]));
+                let outcome = fleet.ask(&LimitOp::Lend(vec![cost, cost / 2 + 1, 1]));
                 if let Some(units) = outcome.granted {
                     let good = rule.good_for(outcome.states.get(0).unwrap(), fleet.now);
                     let mark = outcome.states.mark();
@@ -123,7 +123,7 @@ fn lending(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
             }
             4 | 5 => {
                 if let Some((units, at, _, mark)) = loans[who].take() {
-                    fleet.ask(&Want::Return(units, at, mark));
+                    fleet.ask(&LimitOp::Return(units, at, mark));
                 }
             }
             // A crash: nothing is given back.
@@ -162,7 +162,7 @@ impl Fleet {
         }
     }
 
-    fn ask(&mut self, want: &Want) -> Outcome {
+    fn ask(&mut self, want: &LimitOp) -> Outcome {
         let outcome = decide(&self.rules, &self.states, self.now, want).unwrap();
         if outcome.changed {
             self.states = outcome.states.clone();
@@ -181,7 +181,7 @@ impl Fleet {
     }
 
     fn take(&mut self, cost: u64) {
-        if cost > 0 && self.ask(&Want::Take(cost)).granted.is_some() {
+        if cost > 0 && self.ask(&LimitOp::Take(cost)).granted.is_some() {
             self.uses.push((self.now, cost));
         }
     }
@@ -243,7 +243,7 @@ impl Fleet {
 fn a_cancelled_reservation_gives_back_what_later_ones_have_not_used() {
     let rules = [Rule::bucket(1, SECOND, 1).unwrap()];
     let reserve = |states: &mut States, cost| {
-        let outcome = decide(&rules, states, START, &Want::Reserve(cost, 100 * SECOND)).unwrap();
+        let outcome = decide(&rules, states, START, &LimitOp::Reserve(cost, 100 * SECOND)).unwrap();
         *states = outcome.states.clone();
         outcome.states
     };
@@ -254,18 +254,18 @@ fn a_cancelled_reservation_gives_back_what_later_ones_have_not_used() {
     assert_eq!(wait(&states), 2);
     let second = reserve(&mut states, 1);
     assert_eq!(wait(&states), 3);
-    let cancelled = decide(&rules, &states, START, &Want::Cancel(1, first.clone())).unwrap();
+    let cancelled = decide(&rules, &states, START, &LimitOp::Cancel(1, first.clone())).unwrap();
     assert_eq!(cancelled.granted, None, "the second one builds on it");
-    let cancelled = decide(&rules, &states, START, &Want::Cancel(1, second)).unwrap();
+    let cancelled = decide(&rules, &states, START, &LimitOp::Cancel(1, second)).unwrap();
     assert_eq!(wait(&cancelled.states), 2);
     let cancelled = decide(
         &rules,
         &cancelled.states,
         START,
-        &Want::Cancel(1, first.clone()),
+        &LimitOp::Cancel(1, first.clone()),
     );
     assert_eq!(wait(&cancelled.unwrap().states), 1);
-    let late = decide(&rules, &states, START + SECOND, &Want::Cancel(1, first)).unwrap();
+    let late = decide(&rules, &states, START + SECOND, &LimitOp::Cancel(1, first)).unwrap();
     assert_eq!(late.granted, None, "its time had come");
 }
 
@@ -274,12 +274,12 @@ fn a_cancelled_reservation_gives_back_what_later_ones_have_not_used() {
 #[test]
 fn giving_back_leaves_what_others_were_lent() {
     let mut fleet = Fleet::new(Rule::bucket(1, 1, 100).unwrap());
-    assert_eq!(fleet.ask(&Want::Lend(vec![5])).granted, Some(5));
+    assert_eq!(fleet.ask(&LimitOp::Lend(vec![5])).granted, Some(5));
     fleet.now += 10;
-    assert_eq!(fleet.ask(&Want::Lend(vec![60])).granted, Some(60));
+    assert_eq!(fleet.ask(&LimitOp::Lend(vec![60])).granted, Some(60));
     fleet.now += 1;
     let mark = fleet.states.mark();
-    fleet.ask(&Want::Return(5, START, mark));
+    fleet.ask(&LimitOp::Return(5, START, mark));
     fleet.now += 23;
     let left = standing(&fleet.rules, &fleet.states, fleet.now, 1).remaining;
     fleet.take(left);
@@ -292,14 +292,14 @@ fn giving_back_leaves_what_others_were_lent() {
 fn what_was_lent_and_not_used_goes_back() {
     let rules = [Rule::bucket(1000, SECOND, 1000).unwrap()];
     let lend = |states: &mut States, now, units| {
-        let outcome = decide(&rules, states, now, &Want::Lend(vec![units])).unwrap();
+        let outcome = decide(&rules, states, now, &LimitOp::Lend(vec![units])).unwrap();
         *states = outcome.states;
         outcome.granted
     };
     let mut states = States::default();
     assert_eq!(lend(&mut states, START, 750), Some(750), "three quarters");
     assert_eq!(lend(&mut states, START, 1), None);
-    let give_back = Want::Return(700, START, states.mark());
+    let give_back = LimitOp::Return(700, START, states.mark());
     let back = decide(&rules, &states, START + 1000, &give_back).unwrap();
     assert_eq!(back.granted, Some(700));
     states = back.states;

@@ -34,8 +34,8 @@ impl Rule {
     pub fn most_lent(&self) -> u64 {
         match self {
             Rule::Bucket(b) => {
-                let room = b.full.minus(Span::whole(b.lend_time()), b.amount);
-                b.units_in(room).min(b.burst)
+                let pool = b.full.minus(Span::whole(b.lend_time()), b.amount);
+                b.units_in(pool).min(b.burst)
             }
             _ => self.limit(),
         }

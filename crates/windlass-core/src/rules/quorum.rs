@@ -17,8 +17,8 @@
 //! The model in `crates/windlass-model` checks all of this with these very functions.
 
 use super::claims::{self, Decided};
-use super::line::{Line, Record, Room};
-use crate::store::{Acquired, Ask, Kind, Renewal, Renewed};
+use super::wait_queue::{Pool, Record, WaitQueue};
+use crate::store::{AcquireRequest, Acquired, Kind, Renewal, Renewed};
 use crate::{Fence, Moment};
 
 /// How many of so many nodes must agree.
@@ -55,24 +55,24 @@ pub fn next_proposal(numbers: &[u64], tries: u32) -> u64 {
 }
 
 /// Decides on a request for a share, as [`claims::acquire`] does. The same owner again keeps its number,
-/// unless that is a place in line: those who held meanwhile may have drawn higher ones.
+/// unless that is a ticket in queue: those who held meanwhile may have drawn higher ones.
 ///
-/// For a lock, `handed` says whether the owner has drawn no number since it stood in line; all else
+/// For a lock, `handed` says whether the owner has drawn no number since it stood in queue; all else
 /// remembers itself who was overtaken.
-pub fn acquire<L: Line>(
-    line: &mut L,
+pub fn acquire<L: WaitQueue>(
+    queue: &mut L,
     now: Moment,
-    ask: &Ask,
+    ask: &AcquireRequest,
     handed: bool,
 ) -> Result<Decided<Acquired>, L::Error> {
-    let mut decided = claims::acquire(line, now, ask)?;
+    let mut decided = claims::acquire(queue, now, ask)?;
     if let Acquired::Granted { fence, .. } = &mut decided.outcome
         && handed
-        && let Some(holder) = line.holder(&ask.owner)?
+        && let Some(holder) = queue.holder(&ask.owner)?
     {
-        *fence = line.next_fence()?;
+        *fence = queue.next_fence()?;
         let fence = *fence;
-        line.set_holder(Record { fence, ..holder })?;
+        queue.set_holder(Record { fence, ..holder })?;
     }
     Ok(decided)
 }
@@ -82,7 +82,7 @@ pub fn acquire<L: Line>(
 pub enum Confirmed {
     /// Held, under a number that was drawn just now.
     Held(Fence),
-    /// In line.
+    /// In queue.
     Waiting,
     /// Neither.
     Gone,
@@ -90,23 +90,23 @@ pub enum Confirmed {
 
 /// Keeps a claim alive, and draws a number for it if it is held: whoever holds this node later draws a
 /// higher one.
-pub fn confirm<L: Line>(
-    line: &mut L,
+pub fn confirm<L: WaitQueue>(
+    queue: &mut L,
     now: Moment,
     claim: &Renewal,
 ) -> Result<Decided<Confirmed>, L::Error> {
-    let renewed = claims::renew(line, now, claim)?;
+    let renewed = claims::renew(queue, now, claim)?;
     let outcome = match renewed.outcome {
         Renewed::Held { .. } => {
-            let fence = line.next_fence()?;
-            if let Some(holder) = line.holder(&claim.owner)? {
-                line.set_holder(Record { fence, ..holder })?;
+            let fence = queue.next_fence()?;
+            if let Some(holder) = queue.holder(&claim.owner)? {
+                queue.set_holder(Record { fence, ..holder })?;
             }
-            if claim.kind != Kind::Lock && line.first()?.is_some() {
+            if claim.kind != Kind::Lock && queue.first()?.is_some() {
                 // Their places are lower, and no fences for them any more.
-                let room = line.room()?;
+                let pool = queue.pool()?;
                 let overtook = fence;
-                line.set_room(Room { overtook, ..room })?;
+                queue.set_room(Pool { overtook, ..pool })?;
             }
             Confirmed::Held(fence)
         }
@@ -116,33 +116,33 @@ pub fn confirm<L: Line>(
     Ok(Decided {
         outcome,
         wakes: renewed.wakes,
-        news: renewed.news,
+        notification: renewed.notification,
     })
 }
 
-/// Gives what is held to those in line, and goes to the end of it; unless another number than `number`
+/// Gives what is held to those in queue, and goes to the end of it; unless another number than `number`
 /// was drawn since, or nobody else waits.
-pub fn line_up_again<L: Line>(
-    line: &mut L,
+pub fn line_up_again<L: WaitQueue>(
+    queue: &mut L,
     now: Moment,
     claim: &Renewal,
     number: Fence,
 ) -> Result<Decided<bool>, L::Error> {
-    let holder = line.holder(&claim.owner)?;
+    let holder = queue.holder(&claim.owner)?;
     let holder = holder.filter(|h| h.expires > now && h.fence == number);
-    while let Some(first) = line.first()?.filter(|first| first.expires <= now) {
-        line.remove_waiter(&first)?;
+    while let Some(first) = queue.first()?.filter(|first| first.expires <= now) {
+        queue.remove_waiter(&first)?;
     }
-    let (Some(holder), Some(_)) = (holder, line.first()?) else {
+    let (Some(holder), Some(_)) = (holder, queue.first()?) else {
         return Ok(Decided {
             outcome: false,
             wakes: Vec::new(),
-            news: false,
+            notification: false,
         });
     };
-    let released = claims::release(line, claim.kind, now, &claim.owner, None)?;
-    let fence = line.next_fence()?;
-    line.set_waiter(Record {
+    let released = claims::release(queue, claim.kind, now, &claim.owner, None)?;
+    let fence = queue.next_fence()?;
+    queue.set_waiter(Record {
         fence,
         ttl: claim.ttl,
         expires: now + claim.ttl,
@@ -153,7 +153,7 @@ pub fn line_up_again<L: Line>(
     Ok(Decided {
         outcome: true,
         wakes: released.wakes,
-        news: released.news,
+        notification: released.notification,
     })
 }
 

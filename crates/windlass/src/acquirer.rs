@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::coordinator::Coordinator;
 use crate::lease::{
-    Attempted, Lease, Patience, Request, Terms, Undo, Wanted, acknowledge, acquire,
+    AcquireOutcome, AcquireParams, CancelGuard, ClaimSpec, Lease, Request, WaitPolicy, acknowledge,
+    acquire,
 };
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
@@ -15,7 +16,7 @@ use windlass_core::store::{Holder, Kind, Occupancy, Released, Renewed, Share};
 const RECORDING: Duration = Duration::from_millis(100);
 
 /// One primitive of one name, about to be asked for.
-pub(crate) struct Asking<'a> {
+pub(crate) struct Acquirer<'a> {
     pub(crate) coordinator: &'a Coordinator,
     pub(crate) kind: Kind,
     pub(crate) name: &'a str,
@@ -24,10 +25,10 @@ pub(crate) struct Asking<'a> {
     pub(crate) heal_missing_ttl: bool,
 }
 
-impl Asking<'_> {
+impl Acquirer<'_> {
     /// Asks, with that much patience.
-    pub(crate) async fn attempt(&self, patience: Patience) -> Result<Attempted> {
-        let wanted = Wanted {
+    pub(crate) async fn attempt(&self, patience: WaitPolicy) -> Result<AcquireOutcome> {
+        let wanted = AcquireParams {
             keeper: self.coordinator.keeper(),
             store: self.coordinator.claims(),
             kind: self.kind,
@@ -38,15 +39,15 @@ impl Asking<'_> {
         };
         let describe = |e| self.coordinator.describe(e);
         match acquire(wanted, patience).await.map_err(describe)? {
-            Attempted::Held(lease) => {
+            AcquireOutcome::Held(lease) => {
                 let own = self.request.replicas.as_deref().copied();
                 let replicas = own.or(self.coordinator.replicas());
                 if replicas.is_none() {
-                    return Ok(Attempted::Held(lease));
+                    return Ok(AcquireOutcome::Held(lease));
                 }
                 // Boxed, as it is rare.
                 let acknowledged = Box::pin(acknowledge(lease, replicas)).await;
-                acknowledged.map(Attempted::Held).map_err(describe)
+                acknowledged.map(AcquireOutcome::Held).map_err(describe)
             }
             busy => Ok(busy),
         }
@@ -54,16 +55,16 @@ impl Asking<'_> {
 
     /// Waits as long as the request says; being left with nothing is an error.
     pub(crate) async fn acquire(&self) -> Result<Lease> {
-        let patience = Patience::of(self.request.wait, self.coordinator.keeper());
+        let patience = WaitPolicy::of(self.request.wait, self.coordinator.keeper());
         match self.attempt(patience).await? {
-            Attempted::Held(lease) => Ok(lease),
-            Attempted::Busy(holder) => Err(self.elapsed(holder)),
+            AcquireOutcome::Held(lease) => Ok(lease),
+            AcquireOutcome::Busy(holder) => Err(self.elapsed(holder)),
         }
     }
 
     /// Waits for `wait` at most.
-    pub(crate) async fn acquire_within(&self, wait: Duration) -> Result<Attempted> {
-        let patience = Patience::of(Some(wait), self.coordinator.keeper());
+    pub(crate) async fn acquire_within(&self, wait: Duration) -> Result<AcquireOutcome> {
+        let patience = WaitPolicy::of(Some(wait), self.coordinator.keeper());
         self.attempt(patience).await
     }
 
@@ -104,11 +105,11 @@ impl Asking<'_> {
             return Err(self.coordinator.describe(e));
         };
         let note = terms.note.or_else(|| holder.note.as_deref().map(Arc::from));
-        let claim = keeper.new_claim(Terms { note, ..terms });
+        let claim = keeper.new_claim(ClaimSpec { note, ..terms });
         let sent = keeper.clock().now();
         claim.held_since(fence, sent - holder.age.unwrap_or_default());
         // From here on, being dropped leaves something to clean up.
-        let undo = Undo::arm(Arc::clone(keeper), Arc::clone(&claim));
+        let undo = CancelGuard::arm(Arc::clone(keeper), Arc::clone(&claim));
         // Until there is an answer, the request may arrive after what undoes it.
         claim.set_unanswered();
         let renewed = keeper
@@ -137,7 +138,7 @@ impl Asking<'_> {
             owner: Some(owner),
             ..self.request.clone()
         };
-        let Terms {
+        let ClaimSpec {
             store, name, owner, ..
         } = self.terms("release", &request)?;
         let answer = store.release(self.kind, name, owner, None);
@@ -175,7 +176,7 @@ impl Asking<'_> {
         Name::new(operation, self.coordinator.namespace(), self.name)
     }
 
-    fn terms(&self, operation: &'static str, request: &Request) -> Result<Terms> {
+    fn terms(&self, operation: &'static str, request: &Request) -> Result<ClaimSpec> {
         let name = self.checked_name(operation)?;
         request.terms(operation, self.coordinator.claims(), self.kind, name)
     }

@@ -12,7 +12,7 @@ use windlass_core::error::Error;
 /// when the last one is used up, given back or over, so a time that was read belongs to the units that
 /// are there, or to an earlier loan, which ended sooner.
 #[derive(Debug)]
-pub(super) struct Purse {
+pub(super) struct TokenCache {
     pub(super) name: windlass_core::name::Name,
     units: AtomicU64,
     good_until: AtomicU64,
@@ -45,12 +45,12 @@ pub(super) enum Here {
     /// Denied, until then.
     Closed(Moment),
     /// Only the store knows.
-    Ask,
+    AcquireRequest,
 }
 
-impl Purse {
-    pub(super) fn new(name: windlass_core::name::Name) -> Purse {
-        Purse {
+impl TokenCache {
+    pub(super) fn new(name: windlass_core::name::Name) -> TokenCache {
+        TokenCache {
             name,
             units: AtomicU64::new(0),
             good_until: AtomicU64::new(0),
@@ -88,7 +88,7 @@ impl Purse {
         }
         match self.closed_until.load(Ordering::Relaxed) {
             closed if now < closed => Here::Closed(Moment::from_nanos(closed)),
-            _ => Here::Ask,
+            _ => Here::AcquireRequest,
         }
     }
 
@@ -143,23 +143,23 @@ mod tests {
 
     #[test]
     fn units_are_taken_once_and_in_time() {
-        let purse = Purse::new(windlass_core::name::Name::checked("x"));
+        let purse = TokenCache::new(windlass_core::name::Name::checked("x"));
         let at = Moment::from_nanos;
-        assert_eq!(purse.take(1, at(5)), Here::Ask);
+        assert_eq!(purse.take(1, at(5)), Here::AcquireRequest);
         purse.fill(3, at(10));
         assert_eq!(purse.take(2, at(9)), Here::Taken(1));
-        assert_eq!(purse.take(2, at(9)), Here::Ask);
-        assert_eq!(purse.take(1, at(10)), Here::Ask, "too late");
+        assert_eq!(purse.take(2, at(9)), Here::AcquireRequest);
+        assert_eq!(purse.take(1, at(10)), Here::AcquireRequest, "too late");
         assert_eq!(purse.empty(), 1);
         purse.close_until(at(20));
         assert_eq!(purse.take(1, at(11)), Here::Closed(at(20)));
-        assert_eq!(purse.take(1, at(20)), Here::Ask);
+        assert_eq!(purse.take(1, at(20)), Here::AcquireRequest);
         assert_eq!(purse.demand(), 1 + 2 + 2 + 1 + 1 + 1);
     }
 
     #[test]
     fn threads_never_take_more_than_there_is() {
-        let purse = Purse::new(windlass_core::name::Name::checked("x"));
+        let purse = TokenCache::new(windlass_core::name::Name::checked("x"));
         purse.fill(100_000, at_the_end());
         let taken: u64 = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
