@@ -7,7 +7,7 @@ use super::store::foreign;
 use super::txn::{Txn, delete_all, get, put};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
-use windlass_core::rules::latch::{self as rules, Change};
+use windlass_core::rules::latch::{self as rules, LatchChange};
 use windlass_core::store::latch::{read_past, write_past};
 use windlass_core::store::{CountedDown, LatchSpec, LatchState, LatchStore, Pending, Reset};
 
@@ -57,7 +57,7 @@ impl Etcd {
         &self,
         terms: &LatchSpec,
         operation: Option<u128>,
-        decide: impl Fn(Option<&LatchState>, bool) -> (T, Change),
+        decide: impl Fn(Option<&LatchState>, bool) -> (T, LatchChange),
     ) -> Result<T> {
         let (link, keys) = (&self.store.link, &self.store.keys);
         let key = keys.latch(&terms.name);
@@ -83,15 +83,15 @@ impl Etcd {
             let modified = found.map_or(0, |kv| kv.mod_revision);
             let mut txn = Txn::new().if_unchanged(&key, modified);
             match change {
-                Change::None => return Ok(outcome),
-                Change::Begin(state) => {
+                LatchChange::None => return Ok(outcome),
+                LatchChange::Begin(state) => {
                     txn = txn.then(put(&key, write(&state), memory));
                     if let Some(before) = &latch {
                         let over = keys.counts(&terms.name, &before.generation);
                         txn = txn.then(delete_all(&over));
                     }
                 }
-                Change::Count(state) => {
+                LatchChange::Count(state) => {
                     txn = txn.then(put(&key, write(&state), memory));
                     if let Some(counted) = &counted {
                         txn = txn.then(put(counted, Vec::new(), memory));

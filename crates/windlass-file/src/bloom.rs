@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::File;
 use super::worker::{Notices, Scope};
-use windlass_core::bloom::{Digest, Kind, Plan};
+use windlass_core::bloom::{BloomKind, Digest, Plan};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::bloom::{self as rules, Cells, Progress};
@@ -163,7 +163,7 @@ fn pages<'a>(scope: &'a Scope<'_>, name: &'a Name) -> Pages<'a> {
 
 /// Removes the slices of a rotating filter that are over.
 fn forget(scope: &Scope<'_>, name: &Name, plan: &Plan, oldest: u64) -> rusqlite::Result<()> {
-    if !matches!(plan.kind, Kind::Rotating { .. }) {
+    if !matches!(plan.kind, BloomKind::Rotating { .. }) {
         return Ok(());
     }
     scope

@@ -6,7 +6,7 @@ use super::File;
 use super::worker::Scope;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
-use windlass_core::rules::counter::{self as rules, Sum, Tally};
+use windlass_core::rules::counter::{self as rules, CounterState, Sum};
 use windlass_core::rules::operation::{Done, OtherAmount};
 use windlass_core::store::Pending;
 use windlass_core::store::counter::{
@@ -67,21 +67,21 @@ pub(super) fn start_boot(database: &Connection, now_micros: u64) -> rusqlite::Re
     Ok(())
 }
 
-fn tally(text: &str) -> rusqlite::Result<Tally> {
+fn tally(text: &str) -> rusqlite::Result<CounterState> {
     text.parse().map_err(|()| {
         let problem = format!("a counter's state makes no sense: {text:?}");
         rusqlite::Error::FromSqlConversionFailure(1, rusqlite::types::Type::Text, problem.into())
     })
 }
 
-fn get(database: &Connection, name: &str) -> rusqlite::Result<Option<Tally>> {
+fn get(database: &Connection, name: &str) -> rusqlite::Result<Option<CounterState>> {
     database
         .prepare_cached("SELECT state FROM counters WHERE name = ?1")?
         .query_row([name], |row| tally(&row.get::<_, String>(0)?))
         .optional()
 }
 
-fn put(database: &Connection, name: &str, tally: &Tally, now: u64) -> rusqlite::Result<()> {
+fn put(database: &Connection, name: &str, tally: &CounterState, now: u64) -> rusqlite::Result<()> {
     database
         .prepare_cached("INSERT OR REPLACE INTO counters VALUES (?1, ?2, ?3, ?4)")?
         .execute((

@@ -7,7 +7,7 @@ use rusqlite::OptionalExtension;
 use super::File;
 use super::line::nanos;
 use windlass_core::name::Name;
-use windlass_core::rules::gate::{self as rules, Seen};
+use windlass_core::rules::gate::{self as rules, HighestFence};
 use windlass_core::store::{Admission, GateStore, Pending};
 use windlass_core::{Fence, Moment};
 
@@ -18,7 +18,7 @@ impl GateStore for File {
             let seen = database
                 .prepare_cached("SELECT highest, until FROM gates WHERE name = ?1")?
                 .query_row([name.as_str()], |row| {
-                    Ok(Seen {
+                    Ok(HighestFence {
                         highest: Fence::new(row.get::<_, i64>(0)? as u64),
                         until: Moment::from_nanos(row.get::<_, i64>(1)? as u64),
                     })

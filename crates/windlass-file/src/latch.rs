@@ -7,7 +7,7 @@ use super::line::{moment, nanos};
 use super::news;
 use super::worker::{Notices, Scope};
 use windlass_core::name::Name;
-use windlass_core::rules::latch::{self as rules, Change};
+use windlass_core::rules::latch::{self as rules, LatchChange};
 use windlass_core::store::latch::{read_past, write_past};
 use windlass_core::store::{
     Channel, CountedDown, LatchSpec, LatchState, LatchStore, Pending, Reset,
@@ -63,18 +63,18 @@ fn look(scope: &Scope<'_>, name: &Name) -> rusqlite::Result<Option<LatchState>> 
 fn write(
     scope: &Scope<'_>,
     terms: &LatchSpec,
-    change: &Change,
+    change: &LatchChange,
     operation: Option<u128>,
 ) -> rusqlite::Result<Notices> {
     let name = terms.name.as_str();
     let state = match change {
-        Change::None => return Ok(Notices::default()),
-        Change::Begin(state) => {
+        LatchChange::None => return Ok(Notices::default()),
+        LatchChange::Begin(state) => {
             let sql = "DELETE FROM latch_operations WHERE name = ?1";
             scope.database.prepare_cached(sql)?.execute([name])?;
             state
         }
-        Change::Count(state) => {
+        LatchChange::Count(state) => {
             let sql = "INSERT INTO latch_operations VALUES (?1, ?2)";
             let operation = operation.unwrap_or_default().to_be_bytes();
             scope

@@ -6,10 +6,10 @@ use super::File;
 use super::worker::Scope;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{self as rules, States};
+use windlass_core::rules::limit::{self as rules, RuleStates};
 use windlass_core::store::Pending;
 use windlass_core::store::limit::{
-    Found, LimitOutcome, LimitRequest, LimitStore, Search, mismatch,
+    LimitOutcome, LimitRequest, LimitStore, LimiterEntry, LimiterQuery, mismatch,
 };
 
 /// `limits`: the state of each limiter, as text; times in microseconds of the boot clock. What was just
@@ -62,7 +62,7 @@ pub(super) fn start_boot(database: &Connection, now_micros: u64) -> rusqlite::Re
     Ok(())
 }
 
-fn states(text: &str) -> rusqlite::Result<States> {
+fn states(text: &str) -> rusqlite::Result<RuleStates> {
     text.parse().map_err(|()| {
         let problem = format!("a limiter's state makes no sense: {text:?}");
         rusqlite::Error::FromSqlConversionFailure(1, rusqlite::types::Type::Text, problem.into())
@@ -85,7 +85,7 @@ fn decide(scope: &Scope<'_>, ask: &LimitRequest) -> rusqlite::Result<Result<Limi
         // be taken for what was promised before.
         Some((stored, _, written)) if stored.is_empty() => (stored, now.max(written + 1)),
         Some((stored, ends, _)) if ends > now => (stored, now),
-        _ => (States::default(), now),
+        _ => (RuleStates::default(), now),
     };
     let outcome = match rules::decide(&ask.rules, &stored, now, &ask.want) {
         Ok(outcome) => outcome,
@@ -110,9 +110,9 @@ fn decide(scope: &Scope<'_>, ask: &LimitRequest) -> rusqlite::Result<Result<Limi
     }))
 }
 
-fn list(scope: &Scope<'_>, search: &Search) -> rusqlite::Result<Found> {
+fn list(scope: &Scope<'_>, search: &LimiterQuery) -> rusqlite::Result<LimiterEntry> {
     let now = scope.now.as_nanos() / 1_000;
-    let mut found = Found::default();
+    let mut found = LimiterEntry::default();
     let mut query = scope.database.prepare_cached(
         "SELECT name, state, ends FROM limits WHERE name >= ?1 ORDER BY name LIMIT ?2",
     )?;
@@ -192,7 +192,7 @@ impl LimitStore for File {
         }))
     }
 
-    fn list(&self, search: Search) -> Pending<'_, Found> {
+    fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterEntry> {
         Box::pin(
             self.worker
                 .decide(move |scope| Ok((list(scope, &search)?, Default::default()))),

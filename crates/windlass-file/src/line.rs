@@ -9,7 +9,7 @@ use rusqlite::{OptionalExtension, Row, params};
 use super::worker::Scope;
 use windlass_core::error::Error;
 use windlass_core::name::Name;
-use windlass_core::rules::wait_queue::{Pool, Record, WaitQueue};
+use windlass_core::rules::wait_queue::{ClaimRecord, Pool, WaitQueue};
 use windlass_core::store::{Kind, WakeAddress};
 use windlass_core::{Fence, Moment, Owner};
 
@@ -25,8 +25,8 @@ pub(super) struct Rows<'a> {
 
 #[derive(Clone, Debug, Default)]
 struct Front {
-    holder: Option<Record>,
-    waiter: Option<Record>,
+    holder: Option<ClaimRecord>,
+    waiter: Option<ClaimRecord>,
 }
 
 /// What a name goes by in its table.
@@ -109,12 +109,16 @@ impl<'a> Rows<'a> {
         self.kind == Kind::Lock
     }
 
-    fn one(&self, sql: &str, params: impl rusqlite::Params) -> rusqlite::Result<Option<Record>> {
+    fn one(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+    ) -> rusqlite::Result<Option<ClaimRecord>> {
         let mut query = self.scope.database.prepare_cached(sql)?;
         query.query_row(params, record).optional()
     }
 
-    fn remove(&self, record: &Record) -> rusqlite::Result<()> {
+    fn remove(&self, record: &ClaimRecord) -> rusqlite::Result<()> {
         let sql = about!(self, "DELETE FROM", "WHERE name = ?1 AND place = ?2");
         let mut query = self.scope.database.prepare_cached(sql)?;
         query
@@ -122,7 +126,7 @@ impl<'a> Rows<'a> {
             .map(drop)
     }
 
-    fn put(&mut self, record: &Record, held: bool) -> rusqlite::Result<()> {
+    fn put(&mut self, record: &ClaimRecord, held: bool) -> rusqlite::Result<()> {
         self.front = None;
         let sql = match self.kind {
             Kind::Lock => {
@@ -204,7 +208,7 @@ impl WaitQueue for Rows<'_> {
         Ok(())
     }
 
-    fn holder(&mut self, owner: &Owner) -> rusqlite::Result<Option<Record>> {
+    fn holder(&mut self, owner: &Owner) -> rusqlite::Result<Option<ClaimRecord>> {
         if self.is_lock() {
             let holder = self.front()?.holder.as_ref();
             return Ok(holder.filter(|h| h.owner == *owner).cloned());
@@ -215,7 +219,7 @@ impl WaitQueue for Rows<'_> {
         )
     }
 
-    fn first_to_expire(&mut self) -> rusqlite::Result<Option<Record>> {
+    fn first_to_expire(&mut self) -> rusqlite::Result<Option<ClaimRecord>> {
         if self.is_lock() {
             return Ok(self.front()?.holder.clone());
         }
@@ -223,7 +227,7 @@ impl WaitQueue for Rows<'_> {
         self.one(sql, [&self.key])
     }
 
-    fn holders(&mut self, now: Moment, most: usize) -> rusqlite::Result<Vec<Record>> {
+    fn holders(&mut self, now: Moment, most: usize) -> rusqlite::Result<Vec<ClaimRecord>> {
         if self.is_lock() {
             let holder = self.front()?.holder.clone().filter(|h| h.expires > now);
             return Ok(holder.into_iter().take(most).collect());
@@ -247,7 +251,7 @@ impl WaitQueue for Rows<'_> {
         weight.map(|weight| weight as u64)
     }
 
-    fn first(&mut self) -> rusqlite::Result<Option<Record>> {
+    fn first(&mut self) -> rusqlite::Result<Option<ClaimRecord>> {
         if self.is_lock() {
             return Ok(self.front()?.waiter.clone());
         }
@@ -257,7 +261,7 @@ impl WaitQueue for Rows<'_> {
         )
     }
 
-    fn waiter(&mut self, owner: &Owner) -> rusqlite::Result<Option<Record>> {
+    fn waiter(&mut self, owner: &Owner) -> rusqlite::Result<Option<ClaimRecord>> {
         if self.is_lock() && self.front()?.waiter.is_none() {
             return Ok(None);
         }
@@ -267,22 +271,22 @@ impl WaitQueue for Rows<'_> {
         )
     }
 
-    fn set_holder(&mut self, record: Record) -> rusqlite::Result<()> {
+    fn set_holder(&mut self, record: ClaimRecord) -> rusqlite::Result<()> {
         self.put(&record, true)
     }
 
-    fn set_waiter(&mut self, record: Record) -> rusqlite::Result<()> {
+    fn set_waiter(&mut self, record: ClaimRecord) -> rusqlite::Result<()> {
         self.put(&record, false)
     }
 
-    fn remove_holder(&mut self, holder: &Record) -> rusqlite::Result<()> {
+    fn remove_holder(&mut self, holder: &ClaimRecord) -> rusqlite::Result<()> {
         if let Some(front) = &mut self.front {
             front.holder = None; // and the first waiter is the first waiter still
         }
         self.remove(holder)
     }
 
-    fn remove_waiter(&mut self, waiter: &Record) -> rusqlite::Result<()> {
+    fn remove_waiter(&mut self, waiter: &ClaimRecord) -> rusqlite::Result<()> {
         self.front = None;
         self.remove(waiter)
     }
@@ -298,10 +302,10 @@ impl WaitQueue for Rows<'_> {
     }
 }
 
-fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
+fn record(row: &Row<'_>) -> rusqlite::Result<ClaimRecord> {
     let number = |column| row.get::<_, i64>(column).map(|n| n as u64);
     let owner: String = row.get(1)?;
-    Ok(Record {
+    Ok(ClaimRecord {
         fence: Fence::new(number(0)?),
         owner: Owner::new(&owner).map_err(unreadable)?,
         ttl: Duration::from_nanos(number(2)?),

@@ -11,7 +11,7 @@ use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::once as rules;
-use windlass_core::store::{Kept, OnceStore, Pending, Record, Started};
+use windlass_core::store::{OnceFinish, OnceRecord, OnceStart, OnceStore, Pending};
 
 /// `onces`: what was begun and done, and until when that is kept, by the clock of windows.
 pub(super) const TABLES: &str = "
@@ -25,15 +25,15 @@ pub(super) const TABLES: &str = "
     CREATE INDEX onces_by_end ON onces (until);
 ";
 
-fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
-    Ok(Record {
+fn record(row: &Row<'_>) -> rusqlite::Result<OnceRecord> {
+    Ok(OnceRecord {
         fence: Fence::new(row.get::<_, i64>(0)? as u64),
         payload: row.get(1)?,
         result: row.get(2)?,
     })
 }
 
-fn known(scope: &Scope<'_>, key: &Name, now: Duration) -> rusqlite::Result<Option<Record>> {
+fn known(scope: &Scope<'_>, key: &Name, now: Duration) -> rusqlite::Result<Option<OnceRecord>> {
     scope
         .database
         .prepare_cached("SELECT fence, payload, result FROM onces WHERE name = ?1 AND until > ?2")?
@@ -50,7 +50,7 @@ impl File {
     ) -> impl Future<Output = Result<T>> + use<T, D>
     where
         T: Send + 'static,
-        D: FnOnce(Option<Record>) -> (T, Option<Record>) + Send + 'static,
+        D: FnOnce(Option<OnceRecord>) -> (T, Option<OnceRecord>) + Send + 'static,
     {
         self.worker.decide(move |scope| {
             let now = scope.age()?;
@@ -74,7 +74,7 @@ impl File {
 fn write(
     scope: &Scope<'_>,
     key: &Name,
-    record: Option<Record>,
+    record: Option<OnceRecord>,
     until: Duration,
 ) -> rusqlite::Result<()> {
     let Some(record) = record else {
@@ -97,7 +97,7 @@ fn write(
 }
 
 impl OnceStore for File {
-    fn look(&self, key: Name) -> Pending<'_, Option<Record>> {
+    fn look(&self, key: Name) -> Pending<'_, Option<OnceRecord>> {
         Box::pin(self.worker.decide(move |scope| {
             let now = scope.age()?;
             Ok((known(scope, &key, now)?, Notices::default()))
@@ -110,7 +110,7 @@ impl OnceStore for File {
         fence: Fence,
         payload: [u8; 32],
         keep: Duration,
-    ) -> Pending<'_, Started> {
+    ) -> Pending<'_, OnceStart> {
         Box::pin(self.decide_once(key, keep, move |known| rules::start(known, fence, payload)))
     }
 
@@ -120,7 +120,7 @@ impl OnceStore for File {
         fence: Fence,
         result: Vec<u8>,
         keep: Duration,
-    ) -> Pending<'_, Kept> {
+    ) -> Pending<'_, OnceFinish> {
         Box::pin(self.decide_once(key, keep, move |known| rules::finish(known, fence, result)))
     }
 

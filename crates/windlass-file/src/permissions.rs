@@ -11,7 +11,9 @@ use windlass_core::name::Name;
 use windlass_core::permissions::Schema;
 use windlass_core::rules::permissions as rules;
 use windlass_core::store::page;
-use windlass_core::store::{Change, Cursor, Page, Pending, PermissionStore, Wanted};
+use windlass_core::store::{
+    FieldRead, FieldWrite, Pending, PermissionStore, ScanCursor, SubjectPage,
+};
 
 /// `spaces`: the schema of each space. `permissions`: the bits of each subject, by the schema's id.
 pub(super) const TABLES: &str = "
@@ -124,7 +126,7 @@ impl PermissionStore for File {
         &self,
         space: Name,
         id: String,
-        changes: Vec<Change>,
+        changes: Vec<FieldWrite>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
         Box::pin(self.in_space(space, id, move |database, space, id| {
             let mut replace = database
@@ -145,11 +147,11 @@ impl PermissionStore for File {
         &self,
         space: Name,
         schema: Arc<Schema>,
-        wanted: Vec<Wanted>,
+        wanted: Vec<FieldRead>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
         let id = schema.id.clone();
         Box::pin(self.in_space(space, id, move |database, space, id| {
-            let read = |wanted: Wanted| {
+            let read = |wanted: FieldRead| {
                 let bits = bits(database, space, id, &wanted.subject)?;
                 let fields = wanted.fields.into_iter();
                 Ok(fields.map(|field| rules::get(&bits, field)).collect())
@@ -173,7 +175,12 @@ impl PermissionStore for File {
         }))
     }
 
-    fn scan(&self, space: Name, id: String, cursor: Cursor) -> Pending<'_, Option<Page>> {
+    fn scan(
+        &self,
+        space: Name,
+        id: String,
+        cursor: ScanCursor,
+    ) -> Pending<'_, Option<SubjectPage>> {
         Box::pin(self.in_space(space, id, move |database, space, id| {
             let mut query = database.prepare_cached(
                 "SELECT subject FROM permissions
@@ -229,7 +236,12 @@ impl PermissionStore for File {
         }))
     }
 
-    fn sweep(&self, space: Name, id: String, _cursor: Cursor) -> Pending<'_, Option<Cursor>> {
+    fn sweep(
+        &self,
+        space: Name,
+        id: String,
+        _cursor: ScanCursor,
+    ) -> Pending<'_, Option<ScanCursor>> {
         Box::pin(self.worker.decide(move |scope| {
             let stored = stored(scope.database, &space)?;
             if rules::is_open(stored.as_ref(), &id) {
@@ -242,7 +254,7 @@ impl PermissionStore for File {
                      (SELECT subject FROM permissions WHERE space = ?1 AND id = ?2 LIMIT ?3)",
                 )?
                 .execute((space.as_str(), &id, PAGE as i64))?;
-            let next = (swept == PAGE).then(Cursor::default);
+            let next = (swept == PAGE).then(ScanCursor::default);
             Ok((next, Notices::default()))
         }))
     }

@@ -10,7 +10,7 @@ use redis::{Cmd, Value};
 
 use super::translate::strange_answer;
 use super::{Redis, bloom_whole, keys, script};
-use windlass_core::bloom::{Digest, Kind, Plan, Shape};
+use windlass_core::bloom::{BloomKind, Digest, Plan, Shape};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::join::join_all;
 use windlass_core::name::Name;
@@ -240,7 +240,7 @@ impl Redis {
             let Some((Value::Int(newest), flags)) = found.split_first() else {
                 return Err(strange_answer(&found));
             };
-            if plan.kind == Kind::Growing {
+            if plan.kind == BloomKind::Growing {
                 layouts = (*newest as u64 + 1).max(layouts);
             }
             answers.extend(flags.iter().map(|flag| *flag == Value::Int(1)));
@@ -255,7 +255,7 @@ impl Redis {
         plan: &Plan,
         items: &[Digest],
     ) -> Result<Option<Vec<bool>>> {
-        if plan.kind != Kind::Fixed {
+        if plan.kind != BloomKind::Fixed {
             return self.ask_generations(ask, name, plan, items).await;
         }
         let all_set = self.ask_bits(ask, name, plan, items).await?;
@@ -275,7 +275,7 @@ impl Redis {
         plan: &Plan,
     ) -> Result<std::ops::RangeInclusive<u64>> {
         let mut progress = Progress::default();
-        if plan.kind == Kind::Growing {
+        if plan.kind == BloomKind::Growing {
             let grown: Option<String> = self.link.query(redis::cmd("GET").arg(&keys.grown)).await?;
             let newest = grown.as_deref().and_then(|g| g.split(' ').next());
             progress.newest = newest.and_then(|n| n.parse().ok()).unwrap_or(0);
@@ -288,7 +288,7 @@ impl Redis {
 
 fn generations_command(ask: Ask, keys: &Keys, plan: &Plan, layouts: u64, items: &[Digest]) -> Cmd {
     let (kind, slices) = match plan.kind {
-        Kind::Rotating { slices, .. } => ("rotating", slices),
+        BloomKind::Rotating { slices, .. } => ("rotating", slices),
         _ => ("growing", 0),
     };
     let period = plan.period().unwrap_or_default().as_millis() as u64;
@@ -391,7 +391,7 @@ impl BloomStore for Redis {
                 // One command for each shard, of 16 MiB at most: the server is free in between.
                 for shard in 0..shape.shards {
                     let key = keys.shard(generation, shard);
-                    if plan.kind == Kind::Fixed {
+                    if plan.kind == BloomKind::Fixed {
                         let mut header = redis::cmd("GETRANGE");
                         header.arg(&key).arg(0).arg(HEADER - 1);
                         let header: Vec<u8> = self.link.query(&header).await?;
@@ -441,7 +441,7 @@ impl BloomStore for Redis {
         Box::pin(async move {
             let keys = Keys::of(&name, &plan);
             let (period, slices) = match (plan.period(), plan.kind) {
-                (Some(period), Kind::Rotating { slices, .. }) => (period.as_millis(), slices),
+                (Some(period), BloomKind::Rotating { slices, .. }) => (period.as_millis(), slices),
                 _ => (0, 0),
             };
             let mut command = redis::cmd("EVALSHA");

@@ -9,10 +9,10 @@ use super::translate::strange_answer;
 use super::{Redis, keys, script};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{LimitOp, Rule, Span, State, States, bring_up};
+use windlass_core::rules::limit::{LimitOp, Rule, RuleState, RuleStates, Span, bring_up};
 use windlass_core::store::Pending;
 use windlass_core::store::limit::{
-    Found, LimitOutcome, LimitRequest, LimitStore, Search, mismatch,
+    LimitOutcome, LimitRequest, LimitStore, LimiterEntry, LimiterQuery, mismatch,
 };
 
 /// Decisions in one call of `decide_all`: bounds how long the server is kept from others (about
@@ -118,7 +118,7 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usiz
             let then = match (rule, after.get(i)) {
                 (
                     Rule::Bucket(b),
-                    Some(State::Bucket {
+                    Some(RuleState::Bucket {
                         amount,
                         period,
                         tat,
@@ -145,7 +145,7 @@ fn verdict(ask: &LimitRequest, reply: &Value) -> Result<LimitOutcome> {
     let mut part = || parts.next().ok_or_else(strange);
     let which: usize = part()?.parse().map_err(|_| strange())?;
     let now: u64 = part()?.parse().map_err(|_| strange())?;
-    let stored: States = part()?.parse().map_err(|()| strange())?;
+    let stored: RuleStates = part()?.parse().map_err(|()| strange())?;
     let states = bring_up(&ask.rules, &stored, now).map_err(mismatch)?;
     let granted = match (&ask.want, which) {
         (_, 0) | (LimitOp::Peek, _) => None,
@@ -206,7 +206,7 @@ impl LimitStore for Redis {
         })
     }
 
-    fn list(&self, search: Search) -> Pending<'_, Found> {
+    fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterEntry> {
         Box::pin(self.list_limits(search))
     }
 }

@@ -8,18 +8,18 @@ use super::claims::SCAN_STEP;
 use super::{Redis, keys};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{Seen, States, look};
-use windlass_core::store::limit::{Found, Search};
+use windlass_core::rules::limit::{QuotaUsage, RuleStates, look};
+use windlass_core::store::limit::{LimiterEntry, LimiterQuery};
 
 /// Keys of all kinds that a listing walks over in all: some 200 round trips, for each of which the server is kept
 /// from others for as long as it takes to walk over [`SCAN_STEP`] keys.
 const WALKED_OVER: usize = 100_000;
-/// States asked for in one go.
+/// RuleStates asked for in one go.
 const AT_ONCE: usize = 500;
 
 impl Redis {
     /// `SCAN`, never `KEYS`. It goes by hash and not by name: if it ends early, then these are any.
-    pub(super) async fn list_limits(&self, search: Search) -> Result<Found> {
+    pub(super) async fn list_limits(&self, search: LimiterQuery) -> Result<LimiterEntry> {
         let masters = self.link.masters();
         let steps = (WALKED_OVER / SCAN_STEP / masters.len().max(1)).max(1);
         let mut wanted: BTreeMap<(String, Name), u64> = BTreeMap::new();
@@ -57,13 +57,13 @@ impl Redis {
             more = true;
         }
         let limiters = self.look_at_limits(wanted.into_iter().collect()).await?;
-        Ok(Found { limiters, more })
+        Ok(LimiterEntry { limiters, more })
     }
 
     async fn look_at_limits(
         &self,
         wanted: Vec<((String, Name), u64)>,
-    ) -> Result<Vec<(String, Vec<Seen>)>> {
+    ) -> Result<Vec<(String, Vec<QuotaUsage>)>> {
         let mut limiters = Vec::with_capacity(wanted.len());
         for some in wanted.chunks(AT_ONCE) {
             // Not `GET`, which fails for a key of another type; and one by one, since each has its slot.
@@ -85,7 +85,7 @@ impl Redis {
     }
 }
 
-fn states(answer: &Value) -> Option<States> {
+fn states(answer: &Value) -> Option<RuleStates> {
     let Value::Array(answers) = answer else {
         return None;
     };

@@ -8,7 +8,7 @@ use super::translate::strange_answer;
 use super::{Redis, keys, script};
 use windlass_core::Fence;
 use windlass_core::name::Name;
-use windlass_core::store::{Kept, OnceStore, Pending, Record, Started};
+use windlass_core::store::{OnceFinish, OnceRecord, OnceStart, OnceStore, Pending};
 
 fn command(key: &Name, verb: &str, fence: Option<Fence>) -> Cmd {
     let mut command = redis::cmd("EVALSHA");
@@ -37,7 +37,7 @@ fn result(answer: &mut Value) -> Option<Vec<u8>> {
 }
 
 impl OnceStore for Redis {
-    fn look(&self, key: Name) -> Pending<'_, Option<Record>> {
+    fn look(&self, key: Name) -> Pending<'_, Option<OnceRecord>> {
         Box::pin(async move {
             let mut command = redis::cmd("HMGET");
             command
@@ -49,7 +49,7 @@ impl OnceStore for Redis {
                 return Ok(None);
             };
             let strange = || strange_answer(&fence);
-            Ok(Some(Record {
+            Ok(Some(OnceRecord {
                 fence: fence.parse().map_err(|_| strange())?,
                 payload: payload.try_into().map_err(|_| strange())?,
                 result,
@@ -63,34 +63,40 @@ impl OnceStore for Redis {
         fence: Fence,
         payload: [u8; 32],
         keep: Duration,
-    ) -> Pending<'_, Started> {
+    ) -> Pending<'_, OnceStart> {
         Box::pin(async move {
             let mut command = command(&key, "start", Some(fence));
             command.arg(&payload).arg(millis(keep));
             let mut answer: Value = self.link.run(&script::ONCE, &command).await?;
             if let Some(result) = result(&mut answer) {
-                return Ok(Started::Done(result));
+                return Ok(OnceStart::Done(result));
             }
             match &answer {
-                Value::BulkString(word) if word == b"go" => Ok(Started::Go),
-                Value::BulkString(word) if word == b"other" => Ok(Started::OtherPayload),
-                Value::BulkString(word) if word == b"stale" => Ok(Started::Stale),
+                Value::BulkString(word) if word == b"go" => Ok(OnceStart::Go),
+                Value::BulkString(word) if word == b"other" => Ok(OnceStart::OtherPayload),
+                Value::BulkString(word) if word == b"stale" => Ok(OnceStart::Stale),
                 _ => Err(strange_answer(&answer)),
             }
         })
     }
 
-    fn finish(&self, key: Name, fence: Fence, kept: Vec<u8>, keep: Duration) -> Pending<'_, Kept> {
+    fn finish(
+        &self,
+        key: Name,
+        fence: Fence,
+        kept: Vec<u8>,
+        keep: Duration,
+    ) -> Pending<'_, OnceFinish> {
         Box::pin(async move {
             let mut command = command(&key, "finish", Some(fence));
             command.arg(kept).arg(millis(keep));
             let mut answer: Value = self.link.run(&script::ONCE, &command).await?;
             if let Some(result) = result(&mut answer) {
-                return Ok(Kept::Done(result));
+                return Ok(OnceFinish::Done(result));
             }
             match &answer {
-                Value::BulkString(word) if word == b"kept" => Ok(Kept::Kept),
-                Value::BulkString(word) if word == b"stale" => Ok(Kept::Stale),
+                Value::BulkString(word) if word == b"kept" => Ok(OnceFinish::OnceFinish),
+                Value::BulkString(word) if word == b"stale" => Ok(OnceFinish::Stale),
                 _ => Err(strange_answer(&answer)),
             }
         })

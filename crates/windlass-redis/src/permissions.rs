@@ -13,7 +13,9 @@ use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::permissions::Schema;
 use windlass_core::rules::permissions as rules;
-use windlass_core::store::{Change, Cursor, Page, Pending, PermissionStore, Wanted};
+use windlass_core::store::{
+    FieldRead, FieldWrite, Pending, PermissionStore, ScanCursor, SubjectPage,
+};
 
 /// Up to so many bytes, the bits of a subject are fetched as a whole: that is cheaper than naming fields.
 const SHORT: u64 = 256;
@@ -80,7 +82,7 @@ impl Keys {
     }
 
     /// The head, and the bits of some subjects.
-    fn fetch(&self, wanted: &[Wanted]) -> Cmd {
+    fn fetch(&self, wanted: &[FieldRead]) -> Cmd {
         let mut command = redis::cmd("MGET");
         command.arg(&self.head);
         for wanted in wanted {
@@ -90,7 +92,7 @@ impl Keys {
     }
 
     /// What [`fetch`](Keys::fetch) is answered with; `None` if the space is another.
-    fn fetched(&self, answer: &Value, wanted: &[Wanted]) -> Result<Option<Vec<Vec<u64>>>> {
+    fn fetched(&self, answer: &Value, wanted: &[FieldRead]) -> Result<Option<Vec<Vec<u64>>>> {
         let Value::Array(values) = answer else {
             return Err(strange_answer(answer));
         };
@@ -100,7 +102,7 @@ impl Keys {
         if !self.is_open(head) {
             return Ok(None);
         }
-        let decode = |(wanted, bits): (&Wanted, &Value)| {
+        let decode = |(wanted, bits): (&FieldRead, &Value)| {
             let fields = wanted.fields.iter();
             let bits = bytes(bits).unwrap_or_default();
             fields.map(|field| rules::get(bits, *field)).collect()
@@ -115,7 +117,7 @@ impl Keys {
 
 impl Redis {
     /// Short strings of bits, many by one command.
-    async fn read_short(&self, keys: &Keys, wanted: &[Wanted]) -> Result<Option<Vec<Vec<u64>>>> {
+    async fn read_short(&self, keys: &Keys, wanted: &[FieldRead]) -> Result<Option<Vec<Vec<u64>>>> {
         let parts = || wanted.chunks(SUBJECTS_A_COMMAND);
         let commands = parts().map(|part| keys.fetch(part)).collect();
         let answers = self.link.query_all(commands).await?;
@@ -130,8 +132,8 @@ impl Redis {
     }
 
     /// Long ones: a few fields are named, many are fetched with all the others.
-    async fn read_long(&self, keys: &Keys, wanted: &[Wanted]) -> Result<Option<Vec<Vec<u64>>>> {
-        let command = |wanted: &Wanted| {
+    async fn read_long(&self, keys: &Keys, wanted: &[FieldRead]) -> Result<Option<Vec<Vec<u64>>>> {
+        let command = |wanted: &FieldRead| {
             if wanted.fields.len() >= FETCH_FROM {
                 return keys.fetch(std::slice::from_ref(wanted));
             }
@@ -196,11 +198,11 @@ impl PermissionStore for Redis {
         &self,
         space: Name,
         id: String,
-        changes: Vec<Change>,
+        changes: Vec<FieldWrite>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
         Box::pin(async move {
             let keys = Keys::of(&space, &id);
-            let command = |change: &Change| {
+            let command = |change: &FieldWrite| {
                 let mut command = keys.script(&script::PERM_WRITE, &change.subject);
                 for (field, value) in &change.fields {
                     let width = format!("u{}", field.width);
@@ -222,7 +224,7 @@ impl PermissionStore for Redis {
         &self,
         space: Name,
         schema: Arc<Schema>,
-        wanted: Vec<Wanted>,
+        wanted: Vec<FieldRead>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
         Box::pin(async move {
             let keys = Keys::of(&space, &schema.id);
@@ -266,7 +268,12 @@ impl PermissionStore for Redis {
         })
     }
 
-    fn scan(&self, space: Name, id: String, cursor: Cursor) -> Pending<'_, Option<Page>> {
+    fn scan(
+        &self,
+        space: Name,
+        id: String,
+        cursor: ScanCursor,
+    ) -> Pending<'_, Option<SubjectPage>> {
         Box::pin(async move {
             let keys = Keys::of(&space, &id);
             let (next, found) = self.scan_keys(&space, &keys, cursor).await?;
@@ -275,7 +282,7 @@ impl PermissionStore for Redis {
             // An id is never used again: if the space is there now, it was there all the time.
             let head: Value = self.link.query(redis::cmd("GET").arg(&keys.head)).await?;
             let subject = |key: &String| Some(key.strip_prefix(&keys.subject)?.to_owned());
-            Ok(keys.is_open(&head).then(|| Page {
+            Ok(keys.is_open(&head).then(|| SubjectPage {
                 subjects: found.iter().filter_map(subject).collect(),
                 next,
                 looked_at: PAGE,
@@ -325,7 +332,12 @@ impl PermissionStore for Redis {
         })
     }
 
-    fn sweep(&self, space: Name, id: String, cursor: Cursor) -> Pending<'_, Option<Cursor>> {
+    fn sweep(
+        &self,
+        space: Name,
+        id: String,
+        cursor: ScanCursor,
+    ) -> Pending<'_, Option<ScanCursor>> {
         Box::pin(async move {
             let keys = Keys::of(&space, &id);
             // Whatever is listed stays removed: nothing is written under its id any more, so one walk
@@ -355,8 +367,8 @@ impl Redis {
         &self,
         space: &Name,
         keys: &Keys,
-        cursor: Cursor,
-    ) -> Result<(Option<Cursor>, Vec<String>)> {
+        cursor: ScanCursor,
+    ) -> Result<(Option<ScanCursor>, Vec<String>)> {
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor.number)
             .arg("MATCH")
@@ -369,7 +381,7 @@ impl Redis {
             .into_iter()
             .filter_map(|key| String::from_utf8(key).ok());
         let found: Vec<String> = found.collect();
-        let next = (next != 0).then_some(Cursor {
+        let next = (next != 0).then_some(ScanCursor {
             number: next,
             after: None,
         });

@@ -11,7 +11,7 @@ use proptest::test_runner::TestCaseResult;
 use windlass_testkit::RedisServer;
 
 use super::proof_bed::Bed;
-use windlass_core::bloom::{Digest, Kind, Plan};
+use windlass_core::bloom::{BloomKind, Digest, Plan};
 use windlass_core::name::Name;
 use windlass_core::rules::bloom::{self as rules, Cells, Progress};
 use windlass_core::store::BloomStore;
@@ -37,12 +37,12 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 fn plans() -> impl Strategy<Value = Plan> {
     let window = Duration::from_millis(60);
     prop::sample::select(vec![
-        Plan::by_hand(Kind::Fixed, 61, 3).unwrap(),
-        Plan::sized(Kind::Fixed, 10, 0.2).unwrap(),
-        Plan::sized(Kind::Growing, 3, 0.3).unwrap(),
-        Plan::sized(Kind::Growing, 1, 0.5).unwrap(),
-        Plan::sized(Kind::Rotating { window, slices: 2 }, 10, 0.3).unwrap(),
-        Plan::sized(Kind::Rotating { window, slices: 4 }, 20, 0.3).unwrap(),
+        Plan::by_hand(BloomKind::Fixed, 61, 3).unwrap(),
+        Plan::sized(BloomKind::Fixed, 10, 0.2).unwrap(),
+        Plan::sized(BloomKind::Growing, 3, 0.3).unwrap(),
+        Plan::sized(BloomKind::Growing, 1, 0.5).unwrap(),
+        Plan::sized(BloomKind::Rotating { window, slices: 2 }, 10, 0.3).unwrap(),
+        Plan::sized(BloomKind::Rotating { window, slices: 4 }, 20, 0.3).unwrap(),
     ])
 }
 

@@ -12,7 +12,7 @@ use super::{Redis, keys};
 use windlass_core::Fence;
 use windlass_core::error::ErrorKind;
 use windlass_core::name::Name;
-use windlass_core::rules::counter::{self as rules, Addition, Tally};
+use windlass_core::rules::counter::{self as rules, Addition, CounterState};
 use windlass_core::rules::operation::Done;
 use windlass_core::store::GrantListener;
 use windlass_core::store::counter::{Counted, CounterRequest, CounterStore, Operation};
@@ -100,13 +100,13 @@ async fn check(
 ) -> TestCaseResult {
     let name = format!("case-{:x}", rand::random::<u128>());
     let name = Name::new("test", None, &name).unwrap();
-    let mut model: Option<Tally> = None;
+    let mut model: Option<CounterState> = None;
     let mut known: HashMap<u8, Done> = HashMap::new();
     for op in ops {
         let now = micros(server);
         match op {
             Op::Pass(slots) => {
-                if let Some(Tally::Windowed { slots: kept, .. }) = &mut model {
+                if let Some(CounterState::Windowed { slots: kept, .. }) = &mut model {
                     kept.iter_mut().for_each(|slot| slot.0 -= slots);
                     let (key, by) = (keys::counter(&name), slots.to_string());
                     let ttl = server.command(&["EVAL", SET_BACK, "1", &key, &by]).unwrap();

@@ -15,7 +15,7 @@ use super::{Redis, keys};
 use windlass_core::Fence;
 use windlass_core::error::ErrorKind;
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{self as rules, LimitOp, Rule, States};
+use windlass_core::rules::limit::{self as rules, LimitOp, Rule, RuleStates};
 use windlass_core::store::GrantListener;
 use windlass_core::store::limit::{LimitRequest, LimitStore};
 
@@ -116,23 +116,23 @@ impl Real {
         seconds.parse::<u64>().unwrap() * SECOND + micros.parse::<u64>().unwrap()
     }
 
-    fn stored(&self, name: &Name) -> States {
+    fn stored(&self, name: &Name) -> RuleStates {
         let key = keys::limit(name);
         match self.server.command(&["GET", &key]).unwrap().as_str() {
-            "(nil)" => States::default(),
+            "(nil)" => RuleStates::default(),
             text => text.parse().unwrap(),
         }
     }
 
     /// Sets what is stored back by so much, and gives it.
-    fn set_back(&self, name: &Name, by: u64) -> States {
+    fn set_back(&self, name: &Name, by: u64) -> RuleStates {
         let states = self.stored(name).moved(by, 0);
         self.keep(name, &states);
         states
     }
 
     /// Stores it for longer than the test takes: only the time by which the script decides counts.
-    fn keep(&self, name: &Name, states: &States) {
+    fn keep(&self, name: &Name, states: &RuleStates) {
         if !states.is_empty() {
             let (key, text) = (keys::limit(name), states.to_string());
             self.server
@@ -170,9 +170,9 @@ async fn check(real: &Real, name: Name, lists: [Vec<Rule>; 2], ops: Vec<Op>) -> 
         .copied()
         .collect();
     let lists: [Arc<[Rule]>; 3] = [some, others, mixed].map(Arc::from);
-    let mut model = States::default();
+    let mut model = RuleStates::default();
     let mut loans: Vec<(u64, u64, u64)> = Vec::new();
-    let mut reserved: Vec<(u64, States)> = Vec::new();
+    let mut reserved: Vec<(u64, RuleStates)> = Vec::new();
     let mut last = 0;
     for op in ops {
         let (rules, ask) = match op {
@@ -205,7 +205,7 @@ async fn check(real: &Real, name: Name, lists: [Vec<Rule>; 2], ops: Vec<Op>) -> 
             Op::Reset => {
                 let was = real.limits.reset(name.clone()).await.unwrap();
                 prop_assert_eq!(was, !model.is_empty());
-                model = States::default();
+                model = RuleStates::default();
                 continue;
             }
             Op::Ask(i, ask) => (Arc::clone(&lists[i]), ask),
@@ -373,7 +373,7 @@ proptest! {
             let real = REAL.get_or_init(|| Real::connect(server)).await;
             let case = rand::random::<u128>();
             let lists: Vec<Arc<[Rule]>> = lists.into_iter().map(Arc::from).collect();
-            let mut model = std::collections::HashMap::<Name, States>::new();
+            let mut model = std::collections::HashMap::<Name, RuleStates>::new();
             for batch in batches {
                 let asks: Vec<LimitRequest> = batch
                     .into_iter()

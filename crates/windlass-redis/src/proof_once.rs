@@ -14,7 +14,7 @@ use windlass_core::Fence;
 use windlass_core::name::Name;
 use windlass_core::rules::{once, seen};
 use windlass_core::seen::Member;
-use windlass_core::store::Record;
+use windlass_core::store::OnceRecord;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -44,7 +44,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 async fn check(bed: &Bed, name: Name, ops: Vec<Op>) -> TestCaseResult {
     let (onces, seens) = (bed.backend.onces(), bed.backend.seen());
     let (hour, now) = (Duration::from_secs(3600), Duration::from_secs(1));
-    let mut record: Option<Record> = None;
+    let mut record: Option<OnceRecord> = None;
     let mut known: HashMap<u8, Duration> = HashMap::new();
     for op in ops {
         match op {

@@ -12,7 +12,7 @@ use super::proof_bed::Bed;
 use windlass_core::name::Name;
 use windlass_core::permissions::{Scale, Schema};
 use windlass_core::rules::permissions as rules;
-use windlass_core::store::{Change, Cursor, Field, PermissionStore, Wanted};
+use windlass_core::store::{Field, FieldRead, FieldWrite, PermissionStore, ScanCursor};
 
 /// Who does it: how many schemas ago the space was opened.
 type Handle = usize;
@@ -69,9 +69,9 @@ impl Model {
         open.then(|| self.bits.entry(schema.id.clone()).or_default())
     }
 
-    fn write(&mut self, schema: &Schema, changes: &[Change]) -> Option<Vec<Vec<u64>>> {
+    fn write(&mut self, schema: &Schema, changes: &[FieldWrite]) -> Option<Vec<Vec<u64>>> {
         let subjects = self.open(schema)?;
-        let write = |change: &Change| {
+        let write = |change: &FieldWrite| {
             let bits = subjects.entry(change.subject.clone()).or_default();
             let fields = change.fields.iter();
             fields
@@ -81,9 +81,9 @@ impl Model {
         Some(changes.iter().map(write).collect())
     }
 
-    fn read(&mut self, schema: &Schema, wanted: &[Wanted]) -> Option<Vec<Vec<u64>>> {
+    fn read(&mut self, schema: &Schema, wanted: &[FieldRead]) -> Option<Vec<Vec<u64>>> {
         let subjects = self.open(schema)?;
-        let read = |wanted: &Wanted| {
+        let read = |wanted: &FieldRead| {
             let bits = subjects.get(&wanted.subject).map_or(&[][..], Vec::as_slice);
             wanted
                 .fields
@@ -150,23 +150,23 @@ impl Case {
         match op {
             Op::Write(handle, writes) => {
                 let schema = self.handle(handle);
-                let change = |(subject, field, value): (u8, Field, u64)| Change {
+                let change = |(subject, field, value): (u8, Field, u64)| FieldWrite {
                     subject: subject.to_string(),
                     // As it is used: values fit their fields.
                     fields: vec![(field, value & ((1 << field.width) - 1))],
                 };
-                let changes: Vec<Change> = writes.into_iter().map(change).collect();
+                let changes: Vec<FieldWrite> = writes.into_iter().map(change).collect();
                 let expected = self.model.write(&schema, &changes);
                 let found = store.write(space, schema.id.clone(), changes).await;
                 prop_assert_eq!(found.unwrap(), expected);
             }
             Op::Read(handle, reads) => {
                 let schema = self.handle(handle);
-                let read = |(subject, fields): (u8, Vec<Field>)| Wanted {
+                let read = |(subject, fields): (u8, Vec<Field>)| FieldRead {
                     subject: subject.to_string(),
                     fields,
                 };
-                let wanted: Vec<Wanted> = reads.into_iter().map(read).collect();
+                let wanted: Vec<FieldRead> = reads.into_iter().map(read).collect();
                 let expected = self.model.read(&schema, &wanted);
                 let found = store.read(space, schema, wanted).await;
                 prop_assert_eq!(found.unwrap(), expected);
@@ -193,7 +193,7 @@ impl Case {
                 let schema = self.handle(handle);
                 let subjects = self.model.open(&schema);
                 let expected = subjects.map(|known| known.keys().cloned().collect::<Vec<_>>());
-                let (mut found, mut cursor) = (Some(Vec::new()), Some(Cursor::default()));
+                let (mut found, mut cursor) = (Some(Vec::new()), Some(ScanCursor::default()));
                 while let Some(from) = cursor.take() {
                     let page = store.scan(space.clone(), schema.id.clone(), from);
                     let page = page.await.unwrap();
@@ -214,7 +214,7 @@ impl Case {
             }
             Op::Sweep(handle, all) => {
                 let schema = self.handle(handle);
-                let mut cursor = Some(Cursor::default());
+                let mut cursor = Some(ScanCursor::default());
                 while let Some(from) = cursor.take() {
                     let swept = store.sweep(space.clone(), schema.id.clone(), from);
                     cursor = swept.await.unwrap();

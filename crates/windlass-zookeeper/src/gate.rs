@@ -31,7 +31,7 @@ impl GateStore for Store {
         Box::pin(async move {
             let keep = u64::try_from(remember.as_millis()).unwrap_or(u64::MAX);
             self.decide(name.as_str(), |known: Option<&GateDocument>, now| {
-                let seen = known.map(|known| rules::Seen {
+                let seen = known.map(|known| rules::HighestFence {
                     highest: Fence::new(known.highest),
                     until: Moment::NEVER, // one whose time is over is not shown
                 });

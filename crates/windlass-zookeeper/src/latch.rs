@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Store;
 use super::documents::Document;
 use windlass_core::name::Name;
-use windlass_core::rules::latch::{self as rules, Change};
+use windlass_core::rules::latch::{self as rules, LatchChange};
 use windlass_core::store::{
     CountedDown, LatchSpec, LatchState, LatchStore, PastGeneration, Pending, Reset,
 };
@@ -60,7 +60,7 @@ impl Store {
         &self,
         terms: &LatchSpec,
         operation: Option<u128>,
-        decision: impl Fn(Option<&LatchState>, bool) -> (T, Change),
+        decision: impl Fn(Option<&LatchState>, bool) -> (T, LatchChange),
     ) -> windlass_core::error::Result<T> {
         let operation = operation.map(|number| number as u64);
         self.decide(terms.name.as_str(), |known: Option<&LatchDocument>, _| {
@@ -69,9 +69,11 @@ impl Store {
             let is_known = operation.is_some_and(|number| counted.contains(&number));
             let (outcome, change) = decision(state.as_ref(), is_known);
             let document = match change {
-                Change::None => None,
-                Change::Begin(state) => Some(LatchDocument::new(state, Vec::new(), terms.keep)),
-                Change::Count(state) => {
+                LatchChange::None => None,
+                LatchChange::Begin(state) => {
+                    Some(LatchDocument::new(state, Vec::new(), terms.keep))
+                }
+                LatchChange::Count(state) => {
                     let counted = counted.iter().copied().chain(operation).collect();
                     Some(LatchDocument::new(state, counted, terms.keep))
                 }

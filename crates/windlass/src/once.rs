@@ -12,7 +12,7 @@ use crate::lease::{AcquireOutcome, Fence, Request, RetryPolicy, WaitPolicy};
 use crate::lock::LockGuard;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
-use windlass_core::store::{Holder, Kept, Kind, OnceStore, Share, Started};
+use windlass_core::store::{Holder, Kind, OnceFinish, OnceStart, OnceStore, Share};
 
 /// How long a result is kept, unless told otherwise.
 const DEFAULT_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
@@ -247,18 +247,18 @@ impl Once {
             self.keep.max(BEGUN),
         );
         match self.coordinator.call(operation, &self.key, started).await? {
-            Started::Go => Ok(Begun::Mine(OnceGuard {
+            OnceStart::Go => Ok(Begun::Mine(OnceGuard {
                 once: self.clone(),
                 name,
                 lock,
             })),
-            Started::Done(result) => {
+            OnceStart::Done(result) => {
                 // Nothing was done under it, so nothing depends on whether it was held.
                 let _ = lock.release().await?;
                 Ok(Begun::Again(unpack(result)))
             }
-            Started::OtherPayload => Err(self.other_payload()),
-            Started::Stale => Err(self.lost()),
+            OnceStart::OtherPayload => Err(self.other_payload()),
+            OnceStart::Stale => Err(self.lost()),
         }
     }
 
@@ -374,9 +374,9 @@ impl OnceGuard {
             }
         };
         let finished = match kept {
-            Kept::Kept => unpack(packed),
-            Kept::Done(other) => unpack(other),
-            Kept::Stale => return Err(once.lost()),
+            OnceFinish::OnceFinish => unpack(packed),
+            OnceFinish::Done(other) => unpack(other),
+            OnceFinish::Stale => return Err(once.lost()),
         };
         // The result is kept: whether the lease was held to the end does not matter any more.
         let _ = self.lock.release().await;

@@ -39,8 +39,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a denied call is not charged (rules: memory and file)",
         file: "windlass-core/src/rules/limit/window.rs",
-        from: "(count <= *limit).then_some(State::Fixed {\n                period,\n                start,\n                count,",
-        to: "(count <= *limit || cost > 3).then_some(State::Fixed {\n                period,\n                start,\n                count: count.min(*limit),",
+        from: "(count <= *limit).then_some(RuleState::Fixed {\n                period,\n                start,\n                count,",
+        to: "(count <= *limit || cost > 3).then_some(RuleState::Fixed {\n                period,\n                start,\n                count: count.min(*limit),",
         caught_by: &["-p", "windlass-core", "--lib", "retry_after_is_exact"],
     },
     Mutant {

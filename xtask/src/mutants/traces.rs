@@ -44,8 +44,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "once: a sleeper's result does not count (rules: memory and file)",
         file: "windlass-core/src/rules/once.rs",
-        from: "None if known.fence != fence => (Kept::Stale, Some(known)),",
-        to: "None if known.fence < fence => (Kept::Stale, Some(known)),",
+        from: "None if known.fence != fence => (OnceFinish::Stale, Some(known)),",
+        to: "None if known.fence < fence => (OnceFinish::Stale, Some(known)),",
         caught_by: &[
             "-p",
             "windlass",
@@ -57,8 +57,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "once: another payload is refused",
         file: "windlass-core/src/rules/once.rs",
-        from: "Some(known) if known.payload != payload => (Started::OtherPayload, Some(known)),",
-        to: "Some(known) if known.payload > payload && known.payload < payload => (Started::OtherPayload, Some(known)),",
+        from: "Some(known) if known.payload != payload => (OnceStart::OtherPayload, Some(known)),",
+        to: "Some(known) if known.payload > payload && known.payload < payload => (OnceStart::OtherPayload, Some(known)),",
         caught_by: &[
             "-p",
             "windlass-core",

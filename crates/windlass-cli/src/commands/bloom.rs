@@ -46,8 +46,8 @@ struct Info<'a> {
 async fn describe<'a>(name: &'a str, filter: &BloomFilter) -> Result<Info<'a>, Failure> {
     let (plan, info) = (filter.plan(), filter.info().await?);
     let kind = match plan.kind {
-        windlass::bloom::Kind::Growing => "growing",
-        windlass::bloom::Kind::Rotating { .. } => "rotating",
+        windlass::bloom::BloomKind::Growing => "growing",
+        windlass::bloom::BloomKind::Rotating { .. } => "rotating",
         _ => "fixed",
     };
     Ok(Info {

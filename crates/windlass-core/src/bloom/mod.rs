@@ -4,4 +4,4 @@ mod digest;
 mod plan;
 
 pub use digest::{Digest, Shape};
-pub use plan::{Kind, MOST_GENERATIONS, MOST_HASHES, MOST_SLICES, Plan};
+pub use plan::{BloomKind, MOST_GENERATIONS, MOST_HASHES, MOST_SLICES, Plan};

@@ -25,7 +25,7 @@ pub const MOST_SLICES: u32 = 64;
 #[non_exhaustive]
 pub struct Plan {
     /// How the filter grows old.
-    pub kind: Kind,
+    pub kind: BloomKind,
     /// How many items it is made for.
     pub capacity: u64,
     /// The part of new items that are taken for known ones, once `capacity` items are in.
@@ -37,7 +37,7 @@ pub struct Plan {
 /// How a filter grows old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum BloomKind {
     /// It stays as it is; past its capacity, its errors grow.
     Fixed,
     /// A generation that is full is followed by one of twice its capacity and half its errors.
@@ -53,7 +53,7 @@ pub enum Kind {
 
 impl Plan {
     /// The plan for that many items and that error rate.
-    pub fn sized(kind: Kind, capacity: u64, error_rate: f64) -> Result<Plan> {
+    pub fn sized(kind: BloomKind, capacity: u64, error_rate: f64) -> Result<Plan> {
         if capacity == 0 {
             return Err(invalid("the capacity is 0").with_hint("how many items are expected?"));
         }
@@ -77,8 +77,8 @@ impl Plan {
     }
 
     /// The plan of a filter whose size is given by hand.
-    pub fn by_hand(kind: Kind, bits: u64, hashes: u32) -> Result<Plan> {
-        if kind != Kind::Fixed {
+    pub fn by_hand(kind: BloomKind, bits: u64, hashes: u32) -> Result<Plan> {
+        if kind != BloomKind::Fixed {
             return Err(
                 invalid("bits and hashes by hand are for a filter that stays as it is")
                     .with_hint("give a capacity and an error rate"),
@@ -105,7 +105,7 @@ impl Plan {
     /// The size of generation `n`. Checked when the plan was made, or read.
     pub fn shape(&self, n: u64) -> Shape {
         match self.kind {
-            Kind::Growing if n > 0 => self.shape_for(n).unwrap_or(self.shape),
+            BloomKind::Growing if n > 0 => self.shape_for(n).unwrap_or(self.shape),
             _ => self.shape,
         }
     }
@@ -113,24 +113,26 @@ impl Plan {
     /// How many items generation `n` takes before the next one begins.
     pub fn capacity_of(&self, n: u64) -> u64 {
         match self.kind {
-            Kind::Growing => self.capacity.saturating_mul(1 << n.min(MOST_GENERATIONS)),
-            Kind::Fixed => self.capacity,
-            Kind::Rotating { slices, .. } => self.capacity.div_ceil(u64::from(slices.max(2) - 1)),
+            BloomKind::Growing => self.capacity.saturating_mul(1 << n.min(MOST_GENERATIONS)),
+            BloomKind::Fixed => self.capacity,
+            BloomKind::Rotating { slices, .. } => {
+                self.capacity.div_ceil(u64::from(slices.max(2) - 1))
+            }
         }
     }
 
     /// Whether a generation may follow generation `n`. The last one takes all that comes.
     pub fn has_next(&self, n: u64) -> bool {
-        self.kind == Kind::Growing && n + 1 < MOST_GENERATIONS && self.shape_for(n + 1).is_ok()
+        self.kind == BloomKind::Growing && n + 1 < MOST_GENERATIONS && self.shape_for(n + 1).is_ok()
     }
 
     fn shape_for(&self, n: u64) -> Result<Shape> {
         let capacity = self.capacity_of(n) as f64;
         let error = match self.kind {
-            Kind::Fixed => self.error_rate,
+            BloomKind::Fixed => self.error_rate,
             // Halves of halves: all generations together stay below the rate that was asked for.
-            Kind::Growing => self.error_rate / 2f64.powi(n as i32 + 1),
-            Kind::Rotating { slices, .. } => self.error_rate / f64::from(slices),
+            BloomKind::Growing => self.error_rate / 2f64.powi(n as i32 + 1),
+            BloomKind::Rotating { slices, .. } => self.error_rate / f64::from(slices),
         };
         let ln2 = std::f64::consts::LN_2;
         let bits = (-capacity * error.ln() / (ln2 * ln2)).ceil();
@@ -149,7 +151,7 @@ impl Plan {
     /// How long a slice of a rotating filter takes what is inserted.
     pub fn period(&self) -> Option<Duration> {
         match self.kind {
-            Kind::Rotating { window, slices } => {
+            BloomKind::Rotating { window, slices } => {
                 let millis = (window.as_millis() as u64).div_ceil(u64::from(slices - 1));
                 Some(Duration::from_millis(millis.max(1)))
             }
@@ -163,8 +165,8 @@ impl Plan {
     }
 }
 
-fn check_kind(kind: Kind) -> Result<()> {
-    let Kind::Rotating { window, slices } = kind else {
+fn check_kind(kind: BloomKind) -> Result<()> {
+    let BloomKind::Rotating { window, slices } = kind else {
         return Ok(());
     };
     let longest = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -198,9 +200,9 @@ fn invalid(message: impl Into<String>) -> Error {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
-            Kind::Fixed => "fixed",
-            Kind::Growing => "growing",
-            Kind::Rotating { .. } => "rotating",
+            BloomKind::Fixed => "fixed",
+            BloomKind::Growing => "growing",
+            BloomKind::Rotating { .. } => "rotating",
         };
         let (capacity, error, shape) = (self.capacity, self.error_rate, &self.shape);
         write!(
@@ -208,7 +210,7 @@ impl fmt::Display for Plan {
             "{MAGIC} {kind} capacity={capacity} error_rate={error} bits={} shards={} hashes={}",
             shape.bits, shape.shards, shape.hashes
         )?;
-        if let Kind::Rotating { window, slices } = self.kind {
+        if let BloomKind::Rotating { window, slices } = self.kind {
             write!(f, " window_ms={} slices={slices}", window.as_millis())?;
         }
         Ok(())
@@ -240,9 +242,9 @@ impl FromStr for Plan {
             hashes: number(field("hashes")?)? as u32,
         };
         let kind = match kind.as_str() {
-            "fixed" => Kind::Fixed,
-            "growing" => Kind::Growing,
-            "rotating" => Kind::Rotating {
+            "fixed" => BloomKind::Fixed,
+            "growing" => BloomKind::Growing,
+            "rotating" => BloomKind::Rotating {
                 window: Duration::from_millis(number(field("window_ms")?)?),
                 slices: number(field("slices")?)? as u32,
             },
@@ -275,7 +277,7 @@ mod tests {
     #[test]
     fn sizes_are_those_of_theory() {
         for (error, theory, hashes) in [(0.01, 9.585, 7), (0.001, 14.378, 10), (0.25, 2.885, 2)] {
-            let plan = Plan::sized(Kind::Fixed, 1_000_000, error).unwrap();
+            let plan = Plan::sized(BloomKind::Fixed, 1_000_000, error).unwrap();
             let found = bits_an_item(&plan);
             assert!((found / theory - 1.0).abs() < 0.001, "{error}: {found}");
             assert_eq!(plan.shape.hashes, hashes);
@@ -287,7 +289,7 @@ mod tests {
 
     #[test]
     fn large_filters_are_cut_into_shards_of_16_mib() {
-        let plan = Plan::sized(Kind::Fixed, 500_000_000, 0.01).unwrap();
+        let plan = Plan::sized(BloomKind::Fixed, 500_000_000, 0.01).unwrap();
         assert!(plan.shape.bytes() > 512 << 20);
         assert_eq!(plan.shape.shards, 36);
         assert!(plan.shape.bits <= LARGEST_SHARD);
@@ -297,15 +299,15 @@ mod tests {
     #[test]
     fn what_is_stored_can_be_read_back() {
         let window = Duration::from_secs(3600);
-        let rotating = Kind::Rotating { window, slices: 4 };
-        for kind in [Kind::Fixed, Kind::Growing, rotating] {
+        let rotating = BloomKind::Rotating { window, slices: 4 };
+        for kind in [BloomKind::Fixed, BloomKind::Growing, rotating] {
             for error in [0.5, 0.01, 1e-9, 0.1 + 0.2 - 0.25] {
                 let plan = Plan::sized(kind, 12_345, error).unwrap();
                 assert_eq!(plan.to_string().parse(), Ok(plan));
                 assert_eq!(plan.shape(0), plan.shape);
             }
         }
-        let plan = Plan::by_hand(Kind::Fixed, 65_536, 14).unwrap();
+        let plan = Plan::by_hand(BloomKind::Fixed, 65_536, 14).unwrap();
         assert_eq!(plan.to_string().parse(), Ok(plan));
         let text = plan.to_string();
         for broken in ["", "x", &text[1..], &text.replace("bits=65536", "bits=0")] {
@@ -316,13 +318,13 @@ mod tests {
     #[test]
     fn what_cannot_work_is_refused() {
         for (capacity, error) in [(0, 0.1), (1, 0.0), (1, 0.51), (1, f64::NAN), (1, -1.0)] {
-            assert!(Plan::sized(Kind::Fixed, capacity, error).is_err());
+            assert!(Plan::sized(BloomKind::Fixed, capacity, error).is_err());
         }
-        assert!(Plan::sized(Kind::Fixed, u64::MAX, 0.01).is_err());
+        assert!(Plan::sized(BloomKind::Fixed, u64::MAX, 0.01).is_err());
         for (bits, hashes) in [(0, 1), (1, 0), (1, 65), (u64::MAX, 1)] {
-            assert!(Plan::by_hand(Kind::Fixed, bits, hashes).is_err());
+            assert!(Plan::by_hand(BloomKind::Fixed, bits, hashes).is_err());
         }
-        let rotating = |window, slices| Kind::Rotating { window, slices };
+        let rotating = |window, slices| BloomKind::Rotating { window, slices };
         for kind in [
             rotating(Duration::ZERO, 2),
             rotating(Duration::MAX, 2),

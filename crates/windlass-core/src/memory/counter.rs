@@ -6,7 +6,7 @@ use super::MemoryStore;
 use super::limit::micros;
 use crate::error::Result;
 use crate::name::Name;
-use crate::rules::counter::{self as rules, Tally};
+use crate::rules::counter::{self as rules, CounterState};
 use crate::rules::operation::{Done, OtherAmount};
 use crate::store::Pending;
 use crate::store::counter::{Counted, CounterRequest, CounterStore, other_amount, other_kind};
@@ -39,7 +39,7 @@ impl MemoryStore {
         let (sum, tally) = rules::add(counters.map.get(&ask.name), now, &ask.addition)
             .map_err(|_| other_kind())?;
         if let Some(tally) = tally {
-            counters.sweep(|tally: &Tally| tally.ends().is_some_and(|ends| ends <= now));
+            counters.sweep(|tally: &CounterState| tally.ends().is_some_and(|ends| ends <= now));
             counters.map.insert(ask.name.clone(), tally);
         }
         if let (Some(asked), Some(name), Some(known)) = (&ask.operation, operation, &mut known)

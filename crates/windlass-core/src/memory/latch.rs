@@ -4,7 +4,7 @@ use std::future::ready;
 
 use super::MemoryStore;
 use crate::name::Name;
-use crate::rules::latch::{self as rules, Change, Latch};
+use crate::rules::latch::{self as rules, LatchChange, LatchRecord};
 use crate::store::{Channel, CountedDown, LatchSpec, LatchState, LatchStore, Pending, Reset};
 
 impl MemoryStore {
@@ -12,7 +12,7 @@ impl MemoryStore {
         &self,
         terms: &LatchSpec,
         operation: Option<u128>,
-        decision: impl FnOnce(Option<&LatchState>, bool) -> (T, Change),
+        decision: impl FnOnce(Option<&LatchState>, bool) -> (T, LatchChange),
     ) -> T {
         let (outcome, change) = {
             let mut shard = self.latches.of(&terms.name);
@@ -25,17 +25,17 @@ impl MemoryStore {
             let (outcome, change) = decision(latch.map(|l| &l.state), known);
             let until = now + terms.keep;
             match change.clone() {
-                Change::None => {}
-                Change::Begin(state) => {
+                LatchChange::None => {}
+                LatchChange::Begin(state) => {
                     let counted = Default::default();
-                    let begun = Latch {
+                    let begun = LatchRecord {
                         state,
                         counted,
                         until,
                     };
                     shard.map.insert(terms.name.clone(), begun);
                 }
-                Change::Count(state) => {
+                LatchChange::Count(state) => {
                     if let Some(latch) = shard.map.get_mut(&terms.name) {
                         latch.state = state;
                         latch.until = until;

@@ -11,15 +11,15 @@ use crate::Clock;
 use crate::decision::{Basis, Decision};
 use crate::error::Result;
 use crate::name::Name;
-use crate::rules::limit::{self as rules, LimitOp, LimitStatus, Rule, States};
+use crate::rules::limit::{self as rules, LimitOp, LimitStatus, Rule, RuleStates};
 use crate::store::Pending;
 use crate::store::limit::{
-    Found, KeyName, LimitOutcome, LimitRequest, LimitStore, Search, mismatch,
+    KeyName, LimitOutcome, LimitRequest, LimitStore, LimiterEntry, LimiterQuery, mismatch,
 };
 
 /// What is kept of one limiter.
 struct Limit {
-    states: States,
+    states: RuleStates,
     ends: u64,
 }
 
@@ -175,7 +175,7 @@ impl Piece {
         rules: &[Rule],
         now: u64,
         units: u64,
-    ) -> Option<(bool, LimitStatus, &States)> {
+    ) -> Option<(bool, LimitStatus, &RuleStates)> {
         // A bucket that has ended is a full one: there is nothing to forget.
         let limit = self.map.get_mut(asked as &dyn Hashed)?;
         let (taken, seen) = rules::take_in_place(rules, &mut limit.states, now, units)?;
@@ -192,7 +192,7 @@ impl Piece {
         want: &LimitOp,
         owned: impl FnOnce() -> Name,
     ) -> Result<LimitOutcome> {
-        let fresh = States::default();
+        let fresh = RuleStates::default();
         let stored = match self.map.get(asked as &dyn Hashed) {
             Some(limit) if limit.ends > now => &limit.states,
             _ => &fresh,
@@ -285,7 +285,7 @@ impl LimitStore for MemoryStore {
         Box::pin(ready(Ok(gone.is_some_and(|limit| limit.ends > now))))
     }
 
-    fn list(&self, search: Search) -> Pending<'_, Found> {
+    fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterEntry> {
         let mut first = BTreeMap::new();
         let mut more = false;
         for piece in &self.limits.pieces {
@@ -309,6 +309,6 @@ impl LimitStore for MemoryStore {
         }
         let named = first.into_iter().map(|((name, _), seen)| (name, seen));
         let limiters = named.collect();
-        Box::pin(ready(Ok(Found { limiters, more })))
+        Box::pin(ready(Ok(LimiterEntry { limiters, more })))
     }
 }

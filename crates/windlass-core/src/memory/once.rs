@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::MemoryStore;
 use crate::name::Name;
 use crate::rules::once as rules;
-use crate::store::{Kept, OnceStore, Pending, Record, Started};
+use crate::store::{OnceFinish, OnceRecord, OnceStart, OnceStore, Pending};
 use crate::{Fence, Moment};
 
 /// A record, and how long it is kept.
 pub(super) struct Entry {
-    record: Record,
+    record: OnceRecord,
     until: Moment,
 }
 
@@ -20,7 +20,7 @@ impl MemoryStore {
         &self,
         key: Name,
         keep: Duration,
-        decision: impl FnOnce(Option<Record>) -> (T, Option<Record>),
+        decision: impl FnOnce(Option<OnceRecord>) -> (T, Option<OnceRecord>),
     ) -> Pending<'static, T> {
         let mut shard = self.onces.of(&key);
         let now = self.clock.now();
@@ -43,7 +43,7 @@ impl MemoryStore {
 }
 
 impl OnceStore for MemoryStore {
-    fn look(&self, key: Name) -> Pending<'_, Option<Record>> {
+    fn look(&self, key: Name) -> Pending<'_, Option<OnceRecord>> {
         self.decide_once(key, Duration::ZERO, |known| (known.clone(), known))
     }
 
@@ -53,7 +53,7 @@ impl OnceStore for MemoryStore {
         fence: Fence,
         payload: [u8; 32],
         keep: Duration,
-    ) -> Pending<'_, Started> {
+    ) -> Pending<'_, OnceStart> {
         self.decide_once(key, keep, |known| rules::start(known, fence, payload))
     }
 
@@ -63,7 +63,7 @@ impl OnceStore for MemoryStore {
         fence: Fence,
         result: Vec<u8>,
         keep: Duration,
-    ) -> Pending<'_, Kept> {
+    ) -> Pending<'_, OnceFinish> {
         self.decide_once(key, keep, |known| rules::finish(known, fence, result))
     }
 

@@ -9,7 +9,9 @@ use super::MemoryStore;
 use crate::name::Name;
 use crate::permissions::Schema;
 use crate::rules::permissions as rules;
-use crate::store::{Change, Cursor, Page, Pending, PermissionStore, Wanted, page};
+use crate::store::{
+    FieldRead, FieldWrite, Pending, PermissionStore, ScanCursor, SubjectPage, page,
+};
 
 /// Subjects on a page of a scan.
 const PAGE: usize = 1_000;
@@ -63,10 +65,10 @@ impl PermissionStore for MemoryStore {
         &self,
         space: Name,
         id: String,
-        changes: Vec<Change>,
+        changes: Vec<FieldWrite>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
         self.in_space(&space, &id, |subjects| {
-            let write = |change: Change| {
+            let write = |change: FieldWrite| {
                 let bits = subjects.entry(change.subject).or_default();
                 let fields = change.fields.into_iter();
                 fields
@@ -81,10 +83,10 @@ impl PermissionStore for MemoryStore {
         &self,
         space: Name,
         schema: Arc<Schema>,
-        wanted: Vec<Wanted>,
+        wanted: Vec<FieldRead>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
         self.in_space(&space, &schema.id, |subjects| {
-            let read = |wanted: Wanted| {
+            let read = |wanted: FieldRead| {
                 let bits = subjects.get(&wanted.subject).map_or(&[][..], Vec::as_slice);
                 let fields = wanted.fields.into_iter();
                 fields.map(|field| rules::get(bits, field)).collect()
@@ -105,7 +107,12 @@ impl PermissionStore for MemoryStore {
         })
     }
 
-    fn scan(&self, space: Name, id: String, cursor: Cursor) -> Pending<'_, Option<Page>> {
+    fn scan(
+        &self,
+        space: Name,
+        id: String,
+        cursor: ScanCursor,
+    ) -> Pending<'_, Option<SubjectPage>> {
         self.in_space(&space, &id, |known| {
             let start = cursor.after.map_or(Bound::Unbounded, Bound::Excluded);
             let rest = known.range((start, Bound::Unbounded));
@@ -139,7 +146,12 @@ impl PermissionStore for MemoryStore {
         Box::pin(ready(Ok(Vec::new())))
     }
 
-    fn sweep(&self, _space: Name, _id: String, _cursor: Cursor) -> Pending<'_, Option<Cursor>> {
+    fn sweep(
+        &self,
+        _space: Name,
+        _id: String,
+        _cursor: ScanCursor,
+    ) -> Pending<'_, Option<ScanCursor>> {
         Box::pin(ready(Ok(None)))
     }
 }

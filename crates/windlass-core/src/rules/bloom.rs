@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::bloom::{Digest, Kind, Plan};
+use crate::bloom::{BloomKind, Digest, Plan};
 
 /// The bits of one filter.
 pub trait Cells {
@@ -32,11 +32,11 @@ pub struct Progress {
 /// known when `slices − 1` more have passed, which is the window.
 pub fn living(plan: &Plan, progress: Progress, now: Duration) -> RangeInclusive<u64> {
     match (plan.kind, plan.period()) {
-        (Kind::Rotating { slices, .. }, Some(period)) => {
+        (BloomKind::Rotating { slices, .. }, Some(period)) => {
             let current = (now.as_millis() / period.as_millis()) as u64;
             current.saturating_sub(u64::from(slices) - 1)..=current
         }
-        (Kind::Growing, _) => 0..=progress.newest,
+        (BloomKind::Growing, _) => 0..=progress.newest,
         _ => 0..=0,
     }
 }
@@ -73,14 +73,14 @@ pub fn insert<C: Cells>(
     item: Digest,
 ) -> Result<bool, C::Error> {
     let new = !contains(cells, plan, *progress, now, item)?;
-    if !new && plan.kind == Kind::Growing {
+    if !new && plan.kind == BloomKind::Growing {
         return Ok(false);
     }
     let active = *living(plan, *progress, now).end();
     for position in item.positions(&plan.shape(active)) {
         cells.set(active, position)?;
     }
-    if new && plan.kind == Kind::Growing {
+    if new && plan.kind == BloomKind::Growing {
         progress.counted += 1;
         if progress.counted >= plan.capacity_of(active) && plan.has_next(active) {
             *progress = Progress {
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn errors_are_as_rare_as_asked_at_capacity() {
         for (capacity, error) in [(50_000, 0.03), (50_000, 0.1), (20_000, 0.3)] {
-            let plan = Plan::sized(Kind::Fixed, capacity, error).unwrap();
+            let plan = Plan::sized(BloomKind::Fixed, capacity, error).unwrap();
             let (mut cells, mut progress) = (Set::default(), Progress::default());
             for n in 0..capacity {
                 put(&mut cells, &plan, &mut progress, 0, n);
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_growing_filter_keeps_its_error_rate() {
-        let plan = Plan::sized(Kind::Growing, 1_000, 0.02).unwrap();
+        let plan = Plan::sized(BloomKind::Growing, 1_000, 0.02).unwrap();
         let (mut cells, mut progress) = (Set::default(), Progress::default());
         let inserted = 50_000;
         for n in 0..inserted {
@@ -170,7 +170,7 @@ mod tests {
     fn a_rotating_filter_remembers_for_the_window_and_not_for_two() {
         let window = Duration::from_millis(1000);
         for slices in [2, 3, 5] {
-            let kind = Kind::Rotating { window, slices };
+            let kind = BloomKind::Rotating { window, slices };
             let plan = Plan::sized(kind, 1_000, 0.001).unwrap();
             let (mut cells, mut progress) = (Set::default(), Progress::default());
             for start in [5_000, 5_001, 5_499, 5_999] {

@@ -15,7 +15,7 @@ use crate::store::{
 use crate::{Fence, Moment, Owner};
 
 use super::transaction::ClaimTransaction;
-use super::wait_queue::{Record, WaitQueue};
+use super::wait_queue::{ClaimRecord, WaitQueue};
 
 /// An outcome, and whom to tell of what happened on the way.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,7 +43,7 @@ pub fn acquire<L: WaitQueue>(
     tx.pool.until = now + ask.kind.remember_size();
     if let Some(held) = tx.queue.holder(&ask.owner)? {
         let fence = held.fence;
-        tx.queue.set_holder(Record {
+        tx.queue.set_holder(ClaimRecord {
             since: held.since,
             // Never shorter than it was promised to the one who came before.
             expires: held.expires.max(now + ask.ttl),
@@ -105,7 +105,7 @@ pub fn renew<L: WaitQueue>(
 ) -> Result<Decided<Renewed>, L::Error> {
     let mut tx = ClaimTransaction::begin(queue, renewal.kind, now)?;
     tx.expire_and_grant()?;
-    let kept = |record: Record| Record {
+    let kept = |record: ClaimRecord| ClaimRecord {
         ttl: renewal.ttl,
         expires: now + renewal.ttl,
         note: renewal.note.clone(),
@@ -113,7 +113,7 @@ pub fn renew<L: WaitQueue>(
         ..record
     };
     // A dead claim in queue is nobody's in particular: whoever comes as its owner revives it.
-    let ours = |record: &Record| {
+    let ours = |record: &ClaimRecord| {
         renewal.same_owner != SameOwner::Respect
             || record.wake == renewal.wake
             || record.expires <= now
@@ -147,7 +147,7 @@ pub fn release<L: WaitQueue>(
     owner: &Owner,
     claim: Option<WakeAddress>,
 ) -> Result<Decided<Released>, L::Error> {
-    let ours = |record: &Record| {
+    let ours = |record: &ClaimRecord| {
         let same = |claim| record.wake == claim || record.expires <= now;
         claim.is_none_or(same)
     };
@@ -186,7 +186,7 @@ pub fn shrink<L: WaitQueue>(
     let shrunk = match held {
         Some(held) if held.wake == claim && held.weight >= weight => {
             tx.pool.used = tx.pool.used.saturating_sub((held.weight - weight).into());
-            tx.queue.set_holder(Record { weight, ..held })?;
+            tx.queue.set_holder(ClaimRecord { weight, ..held })?;
             tx.expire_and_grant()?;
             true
         }
@@ -251,8 +251,8 @@ pub fn inspect<L: WaitQueue>(
     })
 }
 
-fn fresh(ask: &AcquireRequest, fence: Fence, now: Moment) -> Record {
-    Record {
+fn fresh(ask: &AcquireRequest, fence: Fence, now: Moment) -> ClaimRecord {
+    ClaimRecord {
         owner: ask.owner.clone(),
         fence,
         weight: ask.share.weight,
@@ -271,7 +271,7 @@ fn granted(fence: Fence) -> Acquired {
     }
 }
 
-fn describe(record: &Record, now: Moment) -> Holder {
+fn describe(record: &ClaimRecord, now: Moment) -> Holder {
     Holder {
         owner: record.owner.to_string(),
         fence: Some(record.fence),

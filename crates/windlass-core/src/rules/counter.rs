@@ -14,7 +14,7 @@ pub const MOST_IN_A_WINDOW: i64 = (1 << 53) - 1;
 
 /// What is kept of a counter. Times are in microseconds of the store's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tally {
+pub enum CounterState {
     /// A number.
     Plain {
         /// The number.
@@ -66,10 +66,10 @@ pub fn width(window: u64) -> u64 {
 
 /// Adds, unless that goes beyond a bound. Gives what to store, if that has changed.
 pub fn add(
-    stored: Option<&Tally>,
+    stored: Option<&CounterState>,
     now: u64,
     ask: &Addition,
-) -> Result<(Sum, Option<Tally>), OtherKind> {
+) -> Result<(Sum, Option<CounterState>), OtherKind> {
     match ask.window {
         None => add_plain(stored, now, ask),
         Some(window) => add_windowed(stored, now, ask, width(window)),
@@ -84,13 +84,15 @@ fn within(value: i64, ask: &Addition) -> Option<i64> {
 }
 
 fn add_plain(
-    stored: Option<&Tally>,
+    stored: Option<&CounterState>,
     now: u64,
     ask: &Addition,
-) -> Result<(Sum, Option<Tally>), OtherKind> {
+) -> Result<(Sum, Option<CounterState>), OtherKind> {
     let (value, ends) = match stored {
-        Some(Tally::Plain { value, ends }) if ends.is_none_or(|ends| ends > now) => (*value, *ends),
-        Some(Tally::Windowed { width, slots }) if !is_over(*width, slots, now) => {
+        Some(CounterState::Plain { value, ends }) if ends.is_none_or(|ends| ends > now) => {
+            (*value, *ends)
+        }
+        Some(CounterState::Windowed { width, slots }) if !is_over(*width, slots, now) => {
             return Err(OtherKind);
         }
         _ => (0, ask.expire.map(|time| now + time)),
@@ -98,30 +100,30 @@ fn add_plain(
     Ok(match within(value, ask) {
         None => (refused(value), None),
         Some(sum) => {
-            let tally = (ask.amount != 0).then_some(Tally::Plain { value: sum, ends });
+            let tally = (ask.amount != 0).then_some(CounterState::Plain { value: sum, ends });
             (added(sum), tally)
         }
     })
 }
 
 fn add_windowed(
-    stored: Option<&Tally>,
+    stored: Option<&CounterState>,
     now: u64,
     ask: &Addition,
     width: u64,
-) -> Result<(Sum, Option<Tally>), OtherKind> {
+) -> Result<(Sum, Option<CounterState>), OtherKind> {
     let mut slots = match stored {
-        Some(Tally::Plain { ends, .. }) if ends.is_none_or(|ends| ends > now) => {
+        Some(CounterState::Plain { ends, .. }) if ends.is_none_or(|ends| ends > now) => {
             return Err(OtherKind);
         }
-        Some(Tally::Windowed {
+        Some(CounterState::Windowed {
             width: other,
             slots,
         }) if *other != width => match is_over(*other, slots, now) {
             true => Vec::new(),
             false => return Err(OtherKind),
         },
-        Some(Tally::Windowed { slots, .. }) => slots.clone(),
+        Some(CounterState::Windowed { slots, .. }) => slots.clone(),
         _ => Vec::new(),
     };
     let slot = now / width;
@@ -140,7 +142,7 @@ fn add_windowed(
         Some((_, number)) => *number += ask.amount,
         None => slots.push((slot, ask.amount)),
     }
-    Ok((added(sum), Some(Tally::Windowed { width, slots })))
+    Ok((added(sum), Some(CounterState::Windowed { width, slots })))
 }
 
 fn added(value: i64) -> Sum {
@@ -158,13 +160,13 @@ fn is_over(width: u64, slots: &[(u64, i64)], now: u64) -> bool {
     slots.iter().all(|(at, _)| at + SLOTS <= now / width)
 }
 
-impl Tally {
+impl CounterState {
     /// The value, now.
     pub fn value(&self, now: u64) -> i64 {
         match self {
-            Tally::Plain { value, ends } if ends.is_none_or(|ends| ends > now) => *value,
-            Tally::Plain { .. } => 0,
-            Tally::Windowed { width, slots } => {
+            CounterState::Plain { value, ends } if ends.is_none_or(|ends| ends > now) => *value,
+            CounterState::Plain { .. } => 0,
+            CounterState::Windowed { width, slots } => {
                 let good = slots.iter().filter(|(at, _)| at + SLOTS > now / width);
                 good.map(|(_, number)| number).sum()
             }
@@ -174,8 +176,8 @@ impl Tally {
     /// When nothing of it counts any more; `None` for never.
     pub fn ends(&self) -> Option<u64> {
         match self {
-            Tally::Plain { ends, .. } => *ends,
-            Tally::Windowed { width, slots } => {
+            CounterState::Plain { ends, .. } => *ends,
+            CounterState::Windowed { width, slots } => {
                 let last = slots.iter().map(|(at, _)| *at).max().unwrap_or(0);
                 Some((last + SLOTS) * width)
             }
@@ -183,14 +185,14 @@ impl Tally {
     }
 
     /// The same on another clock, on which the moment `from` is called `to`.
-    pub fn moved(self, from: u64, to: u64) -> Tally {
+    pub fn moved(self, from: u64, to: u64) -> CounterState {
         let moved = |time: u64| (time + to).saturating_sub(from);
         match self {
-            Tally::Plain { value, ends } => Tally::Plain {
+            CounterState::Plain { value, ends } => CounterState::Plain {
                 value,
                 ends: ends.map(moved),
             },
-            Tally::Windowed { width, slots } => Tally::Windowed {
+            CounterState::Windowed { width, slots } => CounterState::Windowed {
                 width,
                 slots: slots
                     .into_iter()
@@ -201,15 +203,15 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for CounterState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Tally::Plain { value, ends: None } => write!(f, "c {value}"),
-            Tally::Plain {
+            CounterState::Plain { value, ends: None } => write!(f, "c {value}"),
+            CounterState::Plain {
                 value,
                 ends: Some(ends),
             } => write!(f, "c {value} {ends}"),
-            Tally::Windowed { width, slots } => {
+            CounterState::Windowed { width, slots } => {
                 write!(f, "w {width}")?;
                 slots
                     .iter()
@@ -219,19 +221,19 @@ impl fmt::Display for Tally {
     }
 }
 
-impl FromStr for Tally {
+impl FromStr for CounterState {
     type Err = ();
 
-    fn from_str(text: &str) -> Result<Tally, ()> {
+    fn from_str(text: &str) -> Result<CounterState, ()> {
         let mut words = text.split(' ');
         let kind = words.next();
         let first = words.next().ok_or(())?;
         match kind {
-            Some("c") => Ok(Tally::Plain {
+            Some("c") => Ok(CounterState::Plain {
                 value: first.parse().map_err(drop)?,
                 ends: words.next().map(str::parse).transpose().map_err(drop)?,
             }),
-            Some("w") => Ok(Tally::Windowed {
+            Some("w") => Ok(CounterState::Windowed {
                 width: first.parse().map_err(drop)?,
                 slots: words
                     .map(|word| {
@@ -261,7 +263,7 @@ mod tests {
         }
     }
 
-    fn run(tally: &mut Option<Tally>, now: u64, ask: Addition) -> (i64, bool) {
+    fn run(tally: &mut Option<CounterState>, now: u64, ask: Addition) -> (i64, bool) {
         let (sum, next) = add(tally.as_ref(), now, &ask).unwrap();
         if next.is_some() {
             *tally = next;
@@ -313,7 +315,7 @@ mod tests {
         assert_eq!(run(&mut tally, NOW + 59_999_999, minute(0)), (5, true));
         assert_eq!(run(&mut tally, NOW + 60_000_000, minute(1)), (3, true));
         let text = tally.clone().unwrap().to_string();
-        assert_eq!(text.parse::<Tally>().ok(), tally);
+        assert_eq!(text.parse::<CounterState>().ok(), tally);
         let hour = Addition {
             window: Some(3_600_000_000),
             ..ask(1)

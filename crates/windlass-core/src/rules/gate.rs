@@ -5,7 +5,7 @@ use crate::{Fence, Moment};
 
 /// What a gate remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct HighestFence {
     /// The highest fence admitted.
     pub highest: Fence,
     /// When it may be forgotten.
@@ -13,7 +13,12 @@ pub struct Seen {
 }
 
 /// Decides on `fence`, and what to remember afterwards.
-pub fn admit(seen: Option<Seen>, now: Moment, fence: Fence, until: Moment) -> (Admission, Seen) {
+pub fn admit(
+    seen: Option<HighestFence>,
+    now: Moment,
+    fence: Fence,
+    until: Moment,
+) -> (Admission, HighestFence) {
     match seen {
         Some(seen) if seen.until > now && seen.highest > fence => (
             Admission::Stale {
@@ -23,7 +28,7 @@ pub fn admit(seen: Option<Seen>, now: Moment, fence: Fence, until: Moment) -> (A
         ),
         _ => (
             Admission::Admitted,
-            Seen {
+            HighestFence {
                 highest: fence,
                 until,
             },

@@ -7,7 +7,7 @@ use crate::store::{CountedDown, LatchSpec, LatchState, PAST_GENERATIONS, PastGen
 
 /// A latch in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Latch {
+pub struct LatchRecord {
     /// What others see.
     pub state: LatchState,
     /// The operations that have been counted in this generation: no more than its count.
@@ -18,7 +18,7 @@ pub struct Latch {
 
 /// What a decision changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum LatchChange {
     /// Nothing.
     None,
     /// A new generation: what was counted in the old one does not matter any more.
@@ -27,19 +27,19 @@ pub enum Change {
     Count(LatchState),
 }
 
-impl Change {
+impl LatchChange {
     /// Whether those who wait want to know: a generation has begun, or has come to zero.
     pub fn is_news(&self) -> bool {
         match self {
-            Change::None => false,
-            Change::Begin(_) => true,
-            Change::Count(state) => state.remaining == 0,
+            LatchChange::None => false,
+            LatchChange::Begin(_) => true,
+            LatchChange::Count(state) => state.remaining == 0,
         }
     }
 }
 
 /// Decides on a new generation.
-pub fn reset(latch: Option<&LatchState>, terms: &LatchSpec, count: u32) -> (Reset, Change) {
+pub fn reset(latch: Option<&LatchState>, terms: &LatchSpec, count: u32) -> (Reset, LatchChange) {
     let mut past = Vec::new();
     if let Some(now) = latch {
         if now.generation == *terms.generation {
@@ -49,11 +49,11 @@ pub fn reset(latch: Option<&LatchState>, terms: &LatchSpec, count: u32) -> (Rese
                 },
                 false => Reset::OtherCount { count: now.count },
             };
-            return (outcome, Change::None);
+            return (outcome, LatchChange::None);
         }
         if now.ended(&terms.generation).is_some() {
             let present = now.generation.clone();
-            return (Reset::Over { present }, Change::None);
+            return (Reset::Over { present }, LatchChange::None);
         }
         past.push(PastGeneration {
             generation: now.generation.clone(),
@@ -62,7 +62,7 @@ pub fn reset(latch: Option<&LatchState>, terms: &LatchSpec, count: u32) -> (Rese
         past.extend(now.past.iter().take(PAST_GENERATIONS - 1).cloned());
     }
     let begun = LatchState::new(terms.generation.to_string(), count, count, past);
-    (Reset::Begun, Change::Begin(begun))
+    (Reset::Begun, LatchChange::Begin(begun))
 }
 
 /// Decides on counting down, by an operation that `is_known` if it was counted before.
@@ -71,21 +71,21 @@ pub fn count_down(
     terms: &LatchSpec,
     by: u32,
     is_known: bool,
-) -> (CountedDown, Change) {
+) -> (CountedDown, LatchChange) {
     let Some(now) = latch.filter(|now| now.generation == *terms.generation) else {
         let present = latch.map(|now| now.generation.clone());
-        return (CountedDown::OtherGeneration { present }, Change::None);
+        return (CountedDown::OtherGeneration { present }, LatchChange::None);
     };
     let remaining = now.remaining;
     if is_known {
-        return (CountedDown::To { remaining }, Change::None);
+        return (CountedDown::To { remaining }, LatchChange::None);
     }
     match remaining.checked_sub(by) {
-        None => (CountedDown::BelowZero { remaining }, Change::None),
+        None => (CountedDown::BelowZero { remaining }, LatchChange::None),
         Some(remaining) => {
             let mut state = now.clone();
             state.remaining = remaining;
-            (CountedDown::To { remaining }, Change::Count(state))
+            (CountedDown::To { remaining }, LatchChange::Count(state))
         }
     }
 }

@@ -17,7 +17,7 @@
 //! The model in `crates/windlass-model` checks all of this with these very functions.
 
 use super::claims::{self, Decided};
-use super::wait_queue::{Pool, Record, WaitQueue};
+use super::wait_queue::{ClaimRecord, Pool, WaitQueue};
 use crate::store::{AcquireRequest, Acquired, Kind, Renewal, Renewed};
 use crate::{Fence, Moment};
 
@@ -72,7 +72,7 @@ pub fn acquire<L: WaitQueue>(
     {
         *fence = queue.next_fence()?;
         let fence = *fence;
-        queue.set_holder(Record { fence, ..holder })?;
+        queue.set_holder(ClaimRecord { fence, ..holder })?;
     }
     Ok(decided)
 }
@@ -100,7 +100,7 @@ pub fn confirm<L: WaitQueue>(
         Renewed::Held { .. } => {
             let fence = queue.next_fence()?;
             if let Some(holder) = queue.holder(&claim.owner)? {
-                queue.set_holder(Record { fence, ..holder })?;
+                queue.set_holder(ClaimRecord { fence, ..holder })?;
             }
             if claim.kind != Kind::Lock && queue.first()?.is_some() {
                 // Their places are lower, and no fences for them any more.
@@ -142,7 +142,7 @@ pub fn line_up_again<L: WaitQueue>(
     };
     let released = claims::release(queue, claim.kind, now, &claim.owner, None)?;
     let fence = queue.next_fence()?;
-    queue.set_waiter(Record {
+    queue.set_waiter(ClaimRecord {
         fence,
         ttl: claim.ttl,
         expires: now + claim.ttl,

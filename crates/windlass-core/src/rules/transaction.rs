@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::claims::Decided;
-use super::wait_queue::{Pool, Record, WaitQueue};
+use super::wait_queue::{ClaimRecord, Pool, WaitQueue};
 use crate::store::{AcquireRequest, Kind, OnSizeMismatch, Refusal, WakeAddress};
 use crate::{Fence, Moment, Owner};
 
@@ -111,7 +111,7 @@ impl<'a, L: WaitQueue> ClaimTransaction<'a, L> {
                 self.wakes.push((waiter.wake, fence));
                 // Until its own claim ends, and no longer: it may have died in queue together with the
                 // one before it, and lives on only by its next sign of life.
-                self.grant(Record {
+                self.grant(ClaimRecord {
                     fence,
                     since: self.now,
                     ..waiter
@@ -127,7 +127,7 @@ impl<'a, L: WaitQueue> ClaimTransaction<'a, L> {
         self.pool.open.is_none() && self.pool.used + u64::from(weight) <= u64::from(self.pool.size)
     }
 
-    pub(super) fn grant(&mut self, record: Record) -> Result<(), L::Error> {
+    pub(super) fn grant(&mut self, record: ClaimRecord) -> Result<(), L::Error> {
         self.pool.used += u64::from(record.weight);
         self.queue.set_holder(record)?;
         if self.kind == Kind::Barrier && self.pool.used == u64::from(self.pool.size) {
@@ -137,7 +137,7 @@ impl<'a, L: WaitQueue> ClaimTransaction<'a, L> {
         Ok(())
     }
 
-    pub(super) fn remove(&mut self, holder: &Record) -> Result<(), L::Error> {
+    pub(super) fn remove(&mut self, holder: &ClaimRecord) -> Result<(), L::Error> {
         self.queue.remove_holder(holder)?;
         self.pool.used = self.pool.used.saturating_sub(holder.weight.into());
         self.notification = true;

@@ -10,7 +10,7 @@ use crate::{Fence, Moment, Owner};
 
 /// One claim, held or waiting.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Record {
+pub struct ClaimRecord {
     /// Whose.
     pub owner: Owner,
     /// Drawn once, on arrival: the ticket in queue, and the fence of the grant. Where nobody
@@ -66,25 +66,25 @@ pub trait WaitQueue {
     /// Keeps what is known of the pool.
     fn set_room(&mut self, pool: Pool) -> Result<(), Self::Error>;
     /// The holder with this owner, dead or alive.
-    fn holder(&mut self, owner: &Owner) -> Result<Option<Record>, Self::Error>;
+    fn holder(&mut self, owner: &Owner) -> Result<Option<ClaimRecord>, Self::Error>;
     /// The holder whose claim ends first, dead or alive.
-    fn first_to_expire(&mut self) -> Result<Option<Record>, Self::Error>;
+    fn first_to_expire(&mut self) -> Result<Option<ClaimRecord>, Self::Error>;
     /// Up to `most` living holders, those first whose claims end first.
-    fn holders(&mut self, now: Moment, most: usize) -> Result<Vec<Record>, Self::Error>;
+    fn holders(&mut self, now: Moment, most: usize) -> Result<Vec<ClaimRecord>, Self::Error>;
     /// How much pool dead holders take.
     fn dead_weight(&mut self, now: Moment) -> Result<u64, Self::Error>;
     /// The waiter in front.
-    fn first(&mut self) -> Result<Option<Record>, Self::Error>;
+    fn first(&mut self) -> Result<Option<ClaimRecord>, Self::Error>;
     /// The waiter with this owner.
-    fn waiter(&mut self, owner: &Owner) -> Result<Option<Record>, Self::Error>;
+    fn waiter(&mut self, owner: &Owner) -> Result<Option<ClaimRecord>, Self::Error>;
     /// Makes `record` a holder, new or changed.
-    fn set_holder(&mut self, record: Record) -> Result<(), Self::Error>;
+    fn set_holder(&mut self, record: ClaimRecord) -> Result<(), Self::Error>;
     /// Puts `record` in queue, new or changed.
-    fn set_waiter(&mut self, record: Record) -> Result<(), Self::Error>;
+    fn set_waiter(&mut self, record: ClaimRecord) -> Result<(), Self::Error>;
     /// The holder holds no more.
-    fn remove_holder(&mut self, holder: &Record) -> Result<(), Self::Error>;
+    fn remove_holder(&mut self, holder: &ClaimRecord) -> Result<(), Self::Error>;
     /// Takes a waiter out of the queue.
-    fn remove_waiter(&mut self, record: &Record) -> Result<(), Self::Error>;
+    fn remove_waiter(&mut self, record: &ClaimRecord) -> Result<(), Self::Error>;
     /// How many wait.
     fn waiters(&mut self) -> Result<u64, Self::Error>;
     /// A number higher than all before, for every name.
@@ -96,7 +96,7 @@ pub trait WaitQueue {
 pub struct MemoryQueue {
     pool: Pool,
     holders: Holders,
-    waiting: BTreeMap<Fence, Record>,
+    waiting: BTreeMap<Fence, ClaimRecord>,
     places: HashMap<Owner, Fence>,
 }
 
@@ -157,19 +157,19 @@ impl MemoryQueue {
 /// Those who hold. Most often it is one, and then it costs no more than that.
 #[derive(Clone, Debug)]
 enum Holders {
-    One(Option<Record>),
+    One(Option<ClaimRecord>),
     Many(Box<Many>),
 }
 
 #[derive(Clone, Debug, Default)]
 struct Many {
-    by_owner: HashMap<Owner, Record>,
+    by_owner: HashMap<Owner, ClaimRecord>,
     by_end: BTreeSet<(Moment, Fence, Owner)>,
 }
 
 impl Many {
-    fn set(&mut self, record: Record) {
-        let end = |r: &Record| (r.expires, r.fence, r.owner.clone());
+    fn set(&mut self, record: ClaimRecord) {
+        let end = |r: &ClaimRecord| (r.expires, r.fence, r.owner.clone());
         if let Some(old) = self.by_owner.get(&record.owner) {
             self.by_end.remove(&end(old));
         }
@@ -186,21 +186,21 @@ impl Holders {
         }
     }
 
-    fn all(&self, mut is: impl FnMut(&Record) -> bool) -> bool {
+    fn all(&self, mut is: impl FnMut(&ClaimRecord) -> bool) -> bool {
         match self {
             Holders::One(one) => one.iter().all(is),
             Holders::Many(many) => many.by_owner.values().all(&mut is),
         }
     }
 
-    fn of(&self, owner: &Owner) -> Option<&Record> {
+    fn of(&self, owner: &Owner) -> Option<&ClaimRecord> {
         match self {
             Holders::One(one) => one.as_ref().filter(|r| r.owner == *owner),
             Holders::Many(many) => many.by_owner.get(owner),
         }
     }
 
-    fn first(&self) -> Option<&Record> {
+    fn first(&self) -> Option<&ClaimRecord> {
         match self {
             Holders::One(one) => one.as_ref(),
             Holders::Many(many) => many
@@ -211,7 +211,7 @@ impl Holders {
     }
 
     /// In the order in which they end.
-    fn in_order(&self) -> Box<dyn Iterator<Item = &Record> + '_> {
+    fn in_order(&self) -> Box<dyn Iterator<Item = &ClaimRecord> + '_> {
         match self {
             Holders::One(one) => Box::new(one.iter()),
             Holders::Many(many) => Box::new(
@@ -222,7 +222,7 @@ impl Holders {
         }
     }
 
-    fn set(&mut self, record: Record) {
+    fn set(&mut self, record: ClaimRecord) {
         match self {
             Holders::One(one) if one.as_ref().is_none_or(|r| r.owner == record.owner) => {
                 *one = Some(record);
@@ -271,15 +271,15 @@ impl WaitQueue for Numbered<'_> {
         Ok(())
     }
 
-    fn holder(&mut self, owner: &Owner) -> Result<Option<Record>, Infallible> {
+    fn holder(&mut self, owner: &Owner) -> Result<Option<ClaimRecord>, Infallible> {
         Ok(self.queue.holders.of(owner).cloned())
     }
 
-    fn first_to_expire(&mut self) -> Result<Option<Record>, Infallible> {
+    fn first_to_expire(&mut self) -> Result<Option<ClaimRecord>, Infallible> {
         Ok(self.queue.holders.first().cloned())
     }
 
-    fn holders(&mut self, now: Moment, most: usize) -> Result<Vec<Record>, Infallible> {
+    fn holders(&mut self, now: Moment, most: usize) -> Result<Vec<ClaimRecord>, Infallible> {
         let alive = self.queue.holders.in_order().filter(|r| r.expires > now);
         Ok(alive.take(most).cloned().collect())
     }
@@ -290,32 +290,32 @@ impl WaitQueue for Numbered<'_> {
         Ok(dead.map(|r| u64::from(r.weight)).sum())
     }
 
-    fn first(&mut self) -> Result<Option<Record>, Infallible> {
+    fn first(&mut self) -> Result<Option<ClaimRecord>, Infallible> {
         Ok(self.queue.waiting.first_key_value().map(|(_, r)| r.clone()))
     }
 
-    fn waiter(&mut self, owner: &Owner) -> Result<Option<Record>, Infallible> {
+    fn waiter(&mut self, owner: &Owner) -> Result<Option<ClaimRecord>, Infallible> {
         let ticket = self.queue.places.get(owner);
         Ok(ticket.map(|p| self.queue.waiting[p].clone()))
     }
 
-    fn set_holder(&mut self, record: Record) -> Result<(), Infallible> {
+    fn set_holder(&mut self, record: ClaimRecord) -> Result<(), Infallible> {
         self.queue.holders.set(record);
         Ok(())
     }
 
-    fn set_waiter(&mut self, record: Record) -> Result<(), Infallible> {
+    fn set_waiter(&mut self, record: ClaimRecord) -> Result<(), Infallible> {
         self.queue.places.insert(record.owner.clone(), record.fence);
         self.queue.waiting.insert(record.fence, record);
         Ok(())
     }
 
-    fn remove_holder(&mut self, holder: &Record) -> Result<(), Infallible> {
+    fn remove_holder(&mut self, holder: &ClaimRecord) -> Result<(), Infallible> {
         self.queue.holders.remove(&holder.owner);
         Ok(())
     }
 
-    fn remove_waiter(&mut self, record: &Record) -> Result<(), Infallible> {
+    fn remove_waiter(&mut self, record: &ClaimRecord) -> Result<(), Infallible> {
         self.queue.waiting.remove(&record.fence);
         self.queue.places.remove(&record.owner);
         Ok(())

@@ -7,7 +7,7 @@ use super::{Pending, matches};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{MAX_NAME_BYTES, Name};
-use crate::rules::limit::{LimitOp, Mismatch, Rule, Seen, States};
+use crate::rules::limit::{LimitOp, Mismatch, QuotaUsage, Rule, RuleStates};
 
 /// Limiters: how much is allowed, and when.
 pub trait LimitStore: Send + Sync + fmt::Debug {
@@ -42,7 +42,7 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
     ///
     /// There may be millions, one for each address that ever called. So no more are given than were asked for, nor is
     /// more looked at than a store can look at in passing.
-    fn list(&self, search: Search) -> Pending<'_, Found>;
+    fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterEntry>;
 }
 
 /// What is asked of a limiter.
@@ -64,12 +64,12 @@ pub struct LimitOutcome {
     /// The store's time, in microseconds since some start of its own.
     pub now: u64,
     /// The state afterwards, as of now.
-    pub states: States,
+    pub states: RuleStates,
 }
 
 /// Which limiters are looked for.
 #[derive(Clone, Debug)]
-pub struct Search {
+pub struct LimiterQuery {
     /// What all names begin with: the namespace and a colon, or nothing.
     pub prefix: String,
     /// What the rest of the name is like, as people write it, where `*` stands for any text and `?` for one
@@ -79,7 +79,7 @@ pub struct Search {
     pub most: usize,
 }
 
-impl Search {
+impl LimiterQuery {
     /// What people call the limiter of this stored name, if it is looked for.
     pub fn wanted(&self, stored: &str) -> Option<String> {
         let name = readable(stored.strip_prefix(&self.prefix)?);
@@ -89,9 +89,9 @@ impl Search {
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub struct LimiterEntry {
     /// Names as people know them, and what is seen of each.
-    pub limiters: Vec<(String, Vec<Seen>)>,
+    pub limiters: Vec<(String, Vec<QuotaUsage>)>,
     /// Whether there are more, or may be.
     pub more: bool,
 }
@@ -208,7 +208,7 @@ mod tests {
             let search = |prefix: &str, pattern: &str| {
                 let (prefix, pattern) = (prefix.to_owned(), pattern.to_owned());
                 let most = 1;
-                Search {
+                LimiterQuery {
                     prefix,
                     pattern,
                     most,

@@ -19,8 +19,10 @@ pub mod unsupported;
 
 pub use crate::pattern::matches;
 pub use bloom::{BloomStore, Filled};
-pub use once::{Kept, OnceStore, Record, Started};
-pub use permissions::{Change, Cursor, Field, Page, PermissionStore, Wanted, page};
+pub use once::{OnceFinish, OnceRecord, OnceStart, OnceStore};
+pub use permissions::{
+    Field, FieldRead, FieldWrite, PermissionStore, ScanCursor, SubjectPage, page,
+};
 pub use replicas::{Acknowledged, Replicas};
 pub use seen::SeenStore;
 pub use topic::TopicStore;

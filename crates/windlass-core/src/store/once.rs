@@ -10,7 +10,7 @@ use crate::name::Name;
 /// Records of what was done, and is not to be done again.
 pub trait OnceStore: Send + Sync + fmt::Debug {
     /// Looks at the record of a key.
-    fn look(&self, key: Name) -> Pending<'_, Option<Record>>;
+    fn look(&self, key: Name) -> Pending<'_, Option<OnceRecord>>;
 
     /// Whoever holds the key with this fence is about to begin.
     fn start(
@@ -19,11 +19,16 @@ pub trait OnceStore: Send + Sync + fmt::Debug {
         fence: Fence,
         payload: [u8; 32],
         keep: Duration,
-    ) -> Pending<'_, Started>;
+    ) -> Pending<'_, OnceStart>;
 
     /// Keeps the result of whoever began with this fence, unless somebody with a higher one began since.
-    fn finish(&self, key: Name, fence: Fence, result: Vec<u8>, keep: Duration)
-    -> Pending<'_, Kept>;
+    fn finish(
+        &self,
+        key: Name,
+        fence: Fence,
+        result: Vec<u8>,
+        keep: Duration,
+    ) -> Pending<'_, OnceFinish>;
 
     /// Forgets the key: with a fence, only if whoever began with it was the last to begin and has no result.
     fn forget(&self, key: Name, fence: Option<Fence>) -> Pending<'_, bool>;
@@ -31,7 +36,7 @@ pub trait OnceStore: Send + Sync + fmt::Debug {
 
 /// What is known of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct OnceRecord {
     /// The fence of whoever began last.
     pub fence: Fence,
     /// The digest of what it was asked to do.
@@ -42,7 +47,7 @@ pub struct Record {
 
 /// What a store says to whoever wants to begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Started {
+pub enum OnceStart {
     /// Go ahead.
     Go,
     /// It was done before.
@@ -55,9 +60,9 @@ pub enum Started {
 
 /// What a store says to whoever has a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum OnceFinish {
     /// It is kept.
-    Kept,
+    OnceFinish,
     /// Somebody else's was kept before.
     Done(Vec<u8>),
     /// Somebody with a higher fence has begun, or the key was forgotten.

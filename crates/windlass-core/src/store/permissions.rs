@@ -26,7 +26,7 @@ pub trait PermissionStore: Send + Sync + fmt::Debug {
         &self,
         space: Name,
         id: String,
-        changes: Vec<Change>,
+        changes: Vec<FieldWrite>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>>;
 
     /// Reads fields, all of one subject in one step. Changes nothing.
@@ -34,7 +34,7 @@ pub trait PermissionStore: Send + Sync + fmt::Debug {
         &self,
         space: Name,
         schema: Arc<Schema>,
-        wanted: Vec<Wanted>,
+        wanted: Vec<FieldRead>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>>;
 
     /// Forgets subjects. Tells for each whether anything was known of it.
@@ -46,7 +46,8 @@ pub trait PermissionStore: Send + Sync + fmt::Debug {
     ) -> Pending<'_, Option<Vec<bool>>>;
 
     /// The next subjects from `cursor` on; the default begins. A subject may come twice.
-    fn scan(&self, space: Name, id: String, cursor: Cursor) -> Pending<'_, Option<Page>>;
+    fn scan(&self, space: Name, id: String, cursor: ScanCursor)
+    -> Pending<'_, Option<SubjectPage>>;
 
     /// How many bytes each of these subjects takes, all included.
     fn memory(&self, space: Name, id: String, subjects: Vec<String>) -> Pending<'_, Vec<u64>>;
@@ -60,7 +61,8 @@ pub trait PermissionStore: Send + Sync + fmt::Debug {
 
     /// Clears away some of what is left over under an id; of a space that is there, nothing. Gives where to
     /// go on, or `None` when nothing is left.
-    fn sweep(&self, space: Name, id: String, cursor: Cursor) -> Pending<'_, Option<Cursor>>;
+    fn sweep(&self, space: Name, id: String, cursor: ScanCursor)
+    -> Pending<'_, Option<ScanCursor>>;
 }
 
 /// Some bits, as `BITFIELD` counts them: the first is the highest of the first byte.
@@ -74,7 +76,7 @@ pub struct Field {
 
 /// Fields of one subject to write.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct FieldWrite {
     /// Whose.
     pub subject: String,
     /// What, in this order.
@@ -83,7 +85,7 @@ pub struct Change {
 
 /// Fields of one subject to read.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct FieldRead {
     /// Whose.
     pub subject: String,
     /// Which.
@@ -92,7 +94,7 @@ pub struct Wanted {
 
 /// How far a scan has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cursor {
+pub struct ScanCursor {
     /// Where a numbered scan goes on.
     pub number: u64,
     /// The last subject seen, where subjects are in order.
@@ -101,11 +103,11 @@ pub struct Cursor {
 
 /// Some subjects of a space.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct SubjectPage {
     /// Who.
     pub subjects: Vec<String>,
     /// Where to go on; `None` at the end.
-    pub next: Option<Cursor>,
+    pub next: Option<ScanCursor>,
     /// How much was looked at for this page, and how much there is in all, in units of the store.
     pub looked_at: u64,
     /// See `looked_at`.
@@ -113,10 +115,10 @@ pub struct Page {
 }
 
 /// A page of subjects that come in order.
-pub fn page(subjects: Vec<String>, full: usize, total: u64) -> Page {
+pub fn page(subjects: Vec<String>, full: usize, total: u64) -> SubjectPage {
     let next = subjects.last().filter(|_| subjects.len() == full);
-    Page {
-        next: next.map(|last| Cursor {
+    SubjectPage {
+        next: next.map(|last| ScanCursor {
             number: 0,
             after: Some(last.clone()),
         }),

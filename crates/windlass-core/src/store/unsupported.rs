@@ -4,12 +4,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::counter::{Counted, CounterRequest, CounterStore};
-use super::limit::{Found, LimitOutcome, LimitRequest, LimitStore, Search};
+use super::limit::{LimitOutcome, LimitRequest, LimitStore, LimiterEntry, LimiterQuery};
 use super::notification::{Subscriber, SubscriptionHandle};
 use super::{
-    BloomStore, Change, CountedDown, Cursor, Filled, Kept, LatchSpec, LatchState, LatchStore,
-    OnceStore, Page, Pending, PermissionStore, Record, Reset, SeenStore, Started, TopicStore,
-    Wanted,
+    BloomStore, CountedDown, FieldRead, FieldWrite, Filled, LatchSpec, LatchState, LatchStore,
+    OnceFinish, OnceRecord, OnceStart, OnceStore, Pending, PermissionStore, Reset, ScanCursor,
+    SeenStore, SubjectPage, TopicStore,
 };
 use crate::Fence;
 use crate::bloom::{Digest, Plan};
@@ -112,7 +112,7 @@ impl LimitStore for Refused {
         self.answer("limiters")
     }
 
-    fn list(&self, _: Search) -> Pending<'_, Found> {
+    fn list(&self, _: LimiterQuery) -> Pending<'_, LimiterEntry> {
         self.answer("limiters")
     }
 }
@@ -156,11 +156,16 @@ impl PermissionStore for Refused {
         self.answer("permissions")
     }
 
-    fn write(&self, _: Name, _: String, _: Vec<Change>) -> Pending<'_, Option<Vec<Vec<u64>>>> {
+    fn write(&self, _: Name, _: String, _: Vec<FieldWrite>) -> Pending<'_, Option<Vec<Vec<u64>>>> {
         self.answer("permissions")
     }
 
-    fn read(&self, _: Name, _: Arc<Schema>, _: Vec<Wanted>) -> Pending<'_, Option<Vec<Vec<u64>>>> {
+    fn read(
+        &self,
+        _: Name,
+        _: Arc<Schema>,
+        _: Vec<FieldRead>,
+    ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
         self.answer("permissions")
     }
 
@@ -168,7 +173,7 @@ impl PermissionStore for Refused {
         self.answer("permissions")
     }
 
-    fn scan(&self, _: Name, _: String, _: Cursor) -> Pending<'_, Option<Page>> {
+    fn scan(&self, _: Name, _: String, _: ScanCursor) -> Pending<'_, Option<SubjectPage>> {
         self.answer("permissions")
     }
 
@@ -184,7 +189,7 @@ impl PermissionStore for Refused {
         self.answer("permissions")
     }
 
-    fn sweep(&self, _: Name, _: String, _: Cursor) -> Pending<'_, Option<Cursor>> {
+    fn sweep(&self, _: Name, _: String, _: ScanCursor) -> Pending<'_, Option<ScanCursor>> {
         self.answer("permissions")
     }
 }
@@ -204,15 +209,15 @@ impl SeenStore for Refused {
 }
 
 impl OnceStore for Refused {
-    fn look(&self, _: Name) -> Pending<'_, Option<Record>> {
+    fn look(&self, _: Name) -> Pending<'_, Option<OnceRecord>> {
         self.answer("things done once")
     }
 
-    fn start(&self, _: Name, _: Fence, _: [u8; 32], _: Duration) -> Pending<'_, Started> {
+    fn start(&self, _: Name, _: Fence, _: [u8; 32], _: Duration) -> Pending<'_, OnceStart> {
         self.answer("things done once")
     }
 
-    fn finish(&self, _: Name, _: Fence, _: Vec<u8>, _: Duration) -> Pending<'_, Kept> {
+    fn finish(&self, _: Name, _: Fence, _: Vec<u8>, _: Duration) -> Pending<'_, OnceFinish> {
         self.answer("things done once")
     }
 

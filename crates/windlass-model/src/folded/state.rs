@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_core::rules::gate::{self, Seen};
+use windlass_core::rules::gate::{self, HighestFence};
 use windlass_core::rules::quorum::draw;
 use windlass_core::{Clock, Fence};
 
@@ -258,7 +258,7 @@ fn admits_in_turn(fences: [u8; 2]) -> bool {
     // A clock that stands still: nothing is forgotten.
     let now = Clock::manual().now();
     let until = now + Duration::from_secs(1);
-    let mut seen: Option<Seen> = None;
+    let mut seen: Option<HighestFence> = None;
     fences.into_iter().all(|fence| {
         let (admission, after) = gate::admit(seen, now, Fence::new(fence.into()), until);
         seen = Some(after);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Digest, Kind, Plan};
+use super::{BloomKind, Digest, Plan};
 use crate::coordinator::Coordinator;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
@@ -159,7 +159,7 @@ impl BloomFilter {
                 "only filters of the same capacity and error rate can be united",
             );
         }
-        if self.plan.kind != Kind::Fixed {
+        if self.plan.kind != BloomKind::Fixed {
             return refuse(
                 ErrorKind::Unsupported,
                 "filters that grow or rotate cannot be united",
@@ -202,7 +202,7 @@ impl BloomFilter {
 
     fn batch(&self) -> usize {
         match self.plan.kind {
-            Kind::Fixed => BATCH,
+            BloomKind::Fixed => BATCH,
             _ => SMALL_BATCH,
         }
     }

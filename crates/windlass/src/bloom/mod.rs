@@ -5,7 +5,7 @@ mod filter;
 use std::time::Duration;
 
 pub use filter::{BloomFilter, BloomInfo};
-pub use windlass_core::bloom::{Digest, Kind, Plan, Shape};
+pub use windlass_core::bloom::{BloomKind, Digest, Plan, Shape};
 
 use crate::coordinator::Coordinator;
 use windlass_core::error::{Error, ErrorKind, Result};
@@ -44,7 +44,7 @@ pub const DEFAULT_ERROR_RATE: f64 = 0.01;
 pub struct Bloom {
     coordinator: Coordinator,
     name: String,
-    kind: Kind,
+    kind: BloomKind,
     slices: Option<u32>,
     size: Size,
 }
@@ -61,7 +61,7 @@ impl Bloom {
         Bloom {
             coordinator,
             name: name.to_owned(),
-            kind: Kind::Fixed,
+            kind: BloomKind::Fixed,
             slices: None,
             size: Size::Unsaid { error_rate: None },
         }
@@ -109,7 +109,7 @@ impl Bloom {
     ///
     /// There are 16 generations at most, which is 65,535 times the capacity. After that, errors grow.
     pub fn growing(mut self) -> Bloom {
-        self.kind = Kind::Growing;
+        self.kind = BloomKind::Growing;
         self
     }
 
@@ -117,7 +117,7 @@ impl Bloom {
     /// two windows at most. `capacity` is then what comes in one window.
     pub fn rotating(mut self, window: Duration) -> Bloom {
         let slices = self.slices.unwrap_or(2);
-        self.kind = Kind::Rotating { window, slices };
+        self.kind = BloomKind::Rotating { window, slices };
         self
     }
 
@@ -128,7 +128,7 @@ impl Bloom {
     /// of the window.
     pub fn slices(mut self, count: u32) -> Bloom {
         self.slices = Some(count);
-        if let Kind::Rotating { slices, .. } = &mut self.kind {
+        if let BloomKind::Rotating { slices, .. } = &mut self.kind {
             *slices = count;
         }
         self
@@ -157,7 +157,7 @@ impl Bloom {
         let answer = store.create(name.clone(), wanted);
         let found = self.ask(operation, answer).await?;
         self.compare(operation, wanted, found)?;
-        if wanted.kind == Kind::Fixed {
+        if wanted.kind == BloomKind::Fixed {
             // One call for each: a shard of 16 MiB takes the store some milliseconds.
             for shard in 0..wanted.shape.shards {
                 let answer = store.prepare(name.clone(), wanted, shard);

@@ -7,7 +7,7 @@ use crate::lease::Moment;
 use windlass_core::decision::Decision;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{LimitOp, Rule, State, States};
+use windlass_core::rules::limit::{LimitOp, Rule, RuleState, RuleStates};
 
 /// What became of a wish to [reserve](Limiter::reserve).
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub struct Reservation {
     ready: Moment,
     decision: Decision,
     /// What the charge left, if the store made one; apart, since who was denied has none to carry.
-    after: Option<Box<States>>,
+    after: Option<Box<RuleStates>>,
 }
 
 impl Limiter {
@@ -66,7 +66,7 @@ impl Reservation {
         units: u64,
         delay: Duration,
         decision: Decision,
-        after: Option<States>,
+        after: Option<RuleStates>,
     ) -> Reservation {
         Reservation {
             limiter: limiter.clone(),
@@ -117,9 +117,9 @@ impl Reservation {
 }
 
 /// How long after a reservation its units may be used, in microseconds.
-pub(super) fn delay(rules: &[Rule], after: &States, now: u64) -> u64 {
+pub(super) fn delay(rules: &[Rule], after: &RuleStates, now: u64) -> u64 {
     let each = |(i, rule): (usize, &Rule)| match (rule, after.get(i)) {
-        (Rule::Bucket(b), Some(State::Bucket { tat, .. })) => {
+        (Rule::Bucket(b), Some(RuleState::Bucket { tat, .. })) => {
             tat.minus(b.full, b.amount).ceil().saturating_sub(now)
         }
         _ => 0,

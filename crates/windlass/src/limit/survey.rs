@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::quota::Algorithm;
 use crate::coordinator::Coordinator;
 use windlass_core::error::Result;
-use windlass_core::rules::limit::Seen;
-use windlass_core::store::limit::Search;
+use windlass_core::rules::limit::QuotaUsage;
+use windlass_core::store::limit::LimiterQuery;
 
 /// The limiters that are in use, as far as they were [asked for](Coordinator::survey_limiters).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +49,8 @@ pub struct QuotaState {
     pub reset_after: Option<Duration>,
 }
 
-impl From<Seen> for QuotaState {
-    fn from(seen: Seen) -> QuotaState {
+impl From<QuotaUsage> for QuotaState {
+    fn from(seen: QuotaUsage) -> QuotaState {
         QuotaState {
             algorithm: match seen.algorithm {
                 "fixed-window" => Algorithm::FixedWindow,
@@ -95,7 +95,7 @@ impl Coordinator {
     /// # Ok(()) }
     /// ```
     pub async fn survey_limiters(&self, pattern: &str, most: usize) -> Result<LimiterSurvey> {
-        let search = Search {
+        let search = LimiterQuery {
             prefix: self
                 .namespace()
                 .map_or(String::new(), |ns| format!("{ns}:")),

@@ -7,7 +7,7 @@ use super::{PermissionSpace, Permissions};
 use crate::coordinator::Coordinator;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
-use windlass_core::store::Cursor;
+use windlass_core::store::ScanCursor;
 
 const REMOVE: &str = "remove the space";
 
@@ -62,7 +62,7 @@ impl Permissions {
 
 async fn sweep(coordinator: &Coordinator, shown: &str, name: &Name, id: String) -> Result<()> {
     let store = coordinator.backend().permissions();
-    let mut cursor = Some(Cursor::default());
+    let mut cursor = Some(ScanCursor::default());
     while let Some(from) = cursor {
         let answer = store.sweep(name.clone(), id.clone(), from);
         cursor = coordinator.call(REMOVE, shown, answer).await?;

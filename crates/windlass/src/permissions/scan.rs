@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::PermissionSpace;
 use super::{Level, Schema};
 use windlass_core::error::Result;
-use windlass_core::store::{Cursor, Wanted};
+use windlass_core::store::{FieldRead, ScanCursor};
 
 /// A walk through the subjects of a space, page by page. Between pages the store is free for others.
 #[derive(Debug)]
 #[must_use = "nothing is looked at until a page is asked for"]
 pub struct Scan {
     space: PermissionSpace,
-    cursor: Option<Cursor>,
+    cursor: Option<ScanCursor>,
     looked_at: u64,
     total: u64,
 }
@@ -41,7 +41,7 @@ impl Scan {
     pub(super) fn new(space: PermissionSpace) -> Scan {
         Scan {
             space,
-            cursor: Some(Cursor::default()),
+            cursor: Some(ScanCursor::default()),
             looked_at: 0,
             total: 0,
         }
@@ -85,7 +85,7 @@ impl Scan {
         let Some(subjects) = self.next().await? else {
             return Ok(None);
         };
-        let fields = |subject: &String| Wanted {
+        let fields = |subject: &String| FieldRead {
             subject: subject.clone(),
             fields: vec![field],
         };

@@ -6,7 +6,7 @@ use super::{Level, Scale, Scan, Schema};
 use crate::coordinator::Coordinator;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::{MAX_NAME_BYTES, Name};
-use windlass_core::store::{Change, Field, PermissionStore, Wanted};
+use windlass_core::store::{Field, FieldRead, FieldWrite, PermissionStore};
 
 /// Subjects in one question to the store.
 const BATCH: usize = 4_096;
@@ -143,12 +143,13 @@ impl PermissionSpace {
         writes: Vec<(&str, Field, u64)>,
     ) -> Result<Vec<Level>> {
         let mut answers = vec![0; writes.len()];
-        let (mut changes, mut places): (Vec<Change>, Vec<Vec<usize>>) = (Vec::new(), Vec::new());
+        let (mut changes, mut places): (Vec<FieldWrite>, Vec<Vec<usize>>) =
+            (Vec::new(), Vec::new());
         let mut known = std::collections::HashMap::new();
         for (place, (subject, field, value)) in writes.into_iter().enumerate() {
             check_subject(operation, subject)?;
             let at = *known.entry(subject).or_insert_with(|| {
-                changes.push(Change {
+                changes.push(FieldWrite {
                     subject: subject.to_owned(),
                     fields: Vec::new(),
                 });
@@ -167,7 +168,7 @@ impl PermissionSpace {
         let mut places = places.into_iter();
         let mut changes = changes.into_iter();
         loop {
-            let batch: Vec<Change> = changes.by_ref().take(BATCH).collect();
+            let batch: Vec<FieldWrite> = changes.by_ref().take(BATCH).collect();
             if batch.is_empty() {
                 return Ok(answers
                     .into_iter()
@@ -259,7 +260,7 @@ impl PermissionSpace {
             false => self.schema_for_resources(operation, &names).await?,
         };
         let mut values = vec![0; asked.len()];
-        let (mut wanted, mut places): (Vec<Wanted>, Vec<Vec<usize>>) = (Vec::new(), Vec::new());
+        let (mut wanted, mut places): (Vec<FieldRead>, Vec<Vec<usize>>) = (Vec::new(), Vec::new());
         let mut known = std::collections::HashMap::new();
         for (place, (subject, resource, level)) in names.iter().enumerate() {
             check_subject(operation, subject)?;
@@ -268,7 +269,7 @@ impl PermissionSpace {
                 false => self.field(operation, &schema, resource)?,
             };
             let at = *known.entry(*subject).or_insert_with(|| {
-                wanted.push(Wanted {
+                wanted.push(FieldRead {
                     subject: (*subject).to_owned(),
                     fields: Vec::new(),
                 });
@@ -280,7 +281,7 @@ impl PermissionSpace {
         }
         let (mut wanted, mut places) = (wanted.into_iter(), places.into_iter());
         loop {
-            let batch: Vec<Wanted> = wanted.by_ref().take(BATCH).collect();
+            let batch: Vec<FieldRead> = wanted.by_ref().take(BATCH).collect();
             if batch.is_empty() {
                 return Ok((schema, values));
             }

@@ -3,7 +3,7 @@
 //! See the "virtual scheduling algorithm" of ITU-T I.371, annex A.
 
 use super::rule::{Bucket, Rule};
-use super::{LONGEST_MICROS, Span, State};
+use super::{LONGEST_MICROS, RuleState, Span};
 
 /// Lua counts exactly up to here.
 const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -11,29 +11,29 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 /// What is stored, as it stands now under this rule; `None` for another algorithm's.
 ///
 /// If the quota has changed, what was used stays used, unit for unit.
-pub(super) fn bring_up(rule: &Rule, state: State, now: u64) -> Option<State> {
+pub(super) fn bring_up(rule: &Rule, state: RuleState, now: u64) -> Option<RuleState> {
     match (rule, state) {
         (
             Rule::Bucket(b),
-            State::Bucket {
+            RuleState::Bucket {
                 limit,
                 amount,
                 period,
                 tat,
                 lent,
             },
-        ) if (amount, period) == (b.amount, b.period) => Some(State::Bucket {
+        ) if (amount, period) == (b.amount, b.period) => Some(RuleState::Bucket {
             limit,
             amount,
             period,
             tat: tat.max(Span::whole(now)),
             lent,
         }),
-        (Rule::Bucket(b), State::Bucket { .. } | State::Allowance { .. }) => {
+        (Rule::Bucket(b), RuleState::Bucket { .. } | RuleState::Allowance { .. }) => {
             let time = (used(state, now) * b.period as f64 / b.amount as f64).ceil();
             let time = time.min(LONGEST_MICROS as f64) as u64;
-            let mut changed = State::bucket(b, Span::whole(now + time));
-            if let (State::Bucket { lent, .. }, State::Bucket { lent: old, .. }) =
+            let mut changed = RuleState::bucket(b, Span::whole(now + time));
+            if let (RuleState::Bucket { lent, .. }, RuleState::Bucket { lent: old, .. }) =
                 (&mut changed, state)
                 && old.since > 0
             {
@@ -43,8 +43,8 @@ pub(super) fn bring_up(rule: &Rule, state: State, now: u64) -> Option<State> {
             }
             Some(changed)
         }
-        (Rule::Allowance { .. }, State::Allowance { .. }) => Some(state),
-        (Rule::Allowance { burst }, State::Bucket { .. }) => Some(State::Allowance {
+        (Rule::Allowance { .. }, RuleState::Allowance { .. }) => Some(state),
+        (Rule::Allowance { burst }, RuleState::Bucket { .. }) => Some(RuleState::Allowance {
             limit: *burst,
             used: used(state, now).ceil().min(EXACT) as u64,
         }),
@@ -54,9 +54,9 @@ pub(super) fn bring_up(rule: &Rule, state: State, now: u64) -> Option<State> {
 
 /// Units that have been used and did not come in again yet. Only for quotas that change, where the
 /// exact fraction cannot be kept: the next step rounds up.
-fn used(state: State, now: u64) -> f64 {
+fn used(state: RuleState, now: u64) -> f64 {
     match state {
-        State::Bucket {
+        RuleState::Bucket {
             amount,
             period,
             tat,
@@ -65,17 +65,23 @@ fn used(state: State, now: u64) -> f64 {
             let parts = tat.part as f64 / amount as f64;
             ((tat.us - now) as f64 + parts) * amount as f64 / period as f64
         }
-        State::Allowance { used, .. } => used as f64,
+        RuleState::Allowance { used, .. } => used as f64,
         _ => 0.0,
     }
 }
 
 /// The state after the charge, if the units can be had within `wait`.
-pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64, wait: u64) -> Option<State> {
+pub(super) fn charge(
+    rule: &Rule,
+    state: RuleState,
+    now: u64,
+    cost: u64,
+    wait: u64,
+) -> Option<RuleState> {
     match (rule, state) {
         (
             Rule::Bucket(b),
-            State::Bucket {
+            RuleState::Bucket {
                 limit,
                 amount,
                 period,
@@ -85,7 +91,7 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64, wait: u64) 
         ) => {
             let tat = tat.plus(b.time_for(cost), b.amount);
             let latest = b.full.plus(Span::whole(now + wait), b.amount);
-            (cost <= b.burst && tat <= latest).then_some(State::Bucket {
+            (cost <= b.burst && tat <= latest).then_some(RuleState::Bucket {
                 limit,
                 amount,
                 period,
@@ -93,9 +99,9 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64, wait: u64) 
                 lent,
             })
         }
-        (Rule::Allowance { burst }, State::Allowance { limit, used }) => {
+        (Rule::Allowance { burst }, RuleState::Allowance { limit, used }) => {
             let used = used + cost;
-            (used <= *burst).then_some(State::Allowance { limit, used })
+            (used <= *burst).then_some(RuleState::Allowance { limit, used })
         }
         _ => None,
     }
@@ -104,8 +110,13 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64, wait: u64) 
 /// Takes units of a bucket that nothing has to be known of but its state: the same decision as `decide`
 /// takes, without a copy. `None` if it is not as simple as that.
 #[inline(always)]
-pub(super) fn take_in_place(b: &Bucket, state: &mut State, now: u64, cost: u64) -> Option<bool> {
-    let State::Bucket {
+pub(super) fn take_in_place(
+    b: &Bucket,
+    state: &mut RuleState,
+    now: u64,
+    cost: u64,
+) -> Option<bool> {
+    let RuleState::Bucket {
         limit,
         amount,
         period,
@@ -132,21 +143,21 @@ pub(super) fn take_in_place(b: &Bucket, state: &mut State, now: u64, cost: u64) 
 /// `after` is what the reservation left.
 pub(super) fn cancel(
     rule: &Rule,
-    state: State,
+    state: RuleState,
     now: u64,
     cost: u64,
-    after: State,
-) -> Option<State> {
+    after: RuleState,
+) -> Option<RuleState> {
     let (
         Rule::Bucket(b),
-        State::Bucket {
+        RuleState::Bucket {
             limit,
             amount,
             period,
             tat,
             lent,
         },
-        State::Bucket {
+        RuleState::Bucket {
             amount: then_amount,
             period: then_period,
             tat: then,
@@ -163,7 +174,7 @@ pub(super) fn cancel(
     }
     let later = tat.minus(then, b.amount);
     let back = b.time_for(cost).minus(later, b.amount);
-    (back > Span::whole(0)).then(|| State::Bucket {
+    (back > Span::whole(0)).then(|| RuleState::Bucket {
         limit,
         amount,
         period,
@@ -176,12 +187,12 @@ pub(super) fn cancel(
 #[inline(always)]
 pub(super) fn standing(
     rule: &Rule,
-    state: State,
+    state: RuleState,
     now: u64,
     cost: u64,
 ) -> (u64, Option<u64>, Option<u64>) {
     match (rule, state) {
-        (Rule::Bucket(b), State::Bucket { tat, .. }) => {
+        (Rule::Bucket(b), RuleState::Bucket { tat, .. }) => {
             let Bucket { amount, burst, .. } = *b;
             let latest = b.full.plus(Span::whole(now), amount);
             let remaining = b.units_in(latest.minus(tat, amount)).min(burst);
@@ -191,7 +202,7 @@ pub(super) fn standing(
             });
             (remaining, retry, Some(tat.ceil().saturating_sub(now)))
         }
-        (Rule::Allowance { burst }, State::Allowance { used, .. }) => {
+        (Rule::Allowance { burst }, RuleState::Allowance { used, .. }) => {
             let left = burst.saturating_sub(used);
             let retry = (cost <= left).then_some(0);
             (left, retry, (used == 0).then_some(0))

@@ -1,10 +1,10 @@
 //! What can be seen of a limiter by somebody who brings no quota.
 
-use super::{Rule, State, States};
+use super::{Rule, RuleState, RuleStates};
 
 /// One quota of a limiter, by what is stored of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct QuotaUsage {
     /// The algorithm's name, as [`Rule::algorithm`] has it.
     pub algorithm: &'static str,
     /// So many units come in, or are in a window; `None` if that is not known.
@@ -20,26 +20,28 @@ pub struct Seen {
 }
 
 /// All quotas of which anything is left to be seen.
-pub fn look(states: &States, now: u64) -> Vec<Seen> {
+pub fn look(states: &RuleStates, now: u64) -> Vec<QuotaUsage> {
     let live = states.iter().filter(|state| state.ends(now) > now);
     live.filter_map(|state| seen(state, now)).collect()
 }
 
-fn seen(state: State, now: u64) -> Option<Seen> {
+fn seen(state: RuleState, now: u64) -> Option<QuotaUsage> {
     let limit = state.limit();
     let units = limit.unwrap_or(0);
     let (rule, amount, period) = match state {
-        State::Bucket { amount, period, .. } => {
+        RuleState::Bucket { amount, period, .. } => {
             let rule = Rule::bucket(amount, period, units).ok()?;
             (rule, Some(amount), Some(period))
         }
-        State::Allowance { .. } => (Rule::Allowance { burst: units }, Some(0), None),
-        State::Fixed { period, .. } => (Rule::fixed(units, period).ok()?, limit, Some(period)),
-        State::Sliding { period, .. } => (Rule::sliding(units, period).ok()?, limit, Some(period)),
+        RuleState::Allowance { .. } => (Rule::Allowance { burst: units }, Some(0), None),
+        RuleState::Fixed { period, .. } => (Rule::fixed(units, period).ok()?, limit, Some(period)),
+        RuleState::Sliding { period, .. } => {
+            (Rule::sliding(units, period).ok()?, limit, Some(period))
+        }
     };
     // When all is there again does not depend on how much that is.
     let standing = rule.standing(rule.bring_up(state, now), now, 0);
-    Some(Seen {
+    Some(QuotaUsage {
         algorithm: rule.algorithm(),
         amount,
         period,
@@ -63,11 +65,11 @@ mod tests {
             rule in rule(),
             moves in prop::collection::vec((0u64..200_000_000, 1u64..50), 1..20),
         ) {
-            let (mut states, mut now) = (States::default(), START);
+            let (mut states, mut now) = (RuleStates::default(), START);
             for (pause, cost) in moves {
                 now += pause;
                 take(&[rule], &mut states, now, cost);
-                let written: States = states.to_string().parse().unwrap();
+                let written: RuleStates = states.to_string().parse().unwrap();
                 let up = bring_up(&[rule], &states, now).unwrap();
                 let told = standing(&[rule], &up, now, 1);
                 match look(&written, now)[..] {
@@ -93,7 +95,7 @@ mod tests {
             Rule::fixed(100, hour).unwrap(),
             Rule::bucket(0, 1, 7).unwrap(),
         ];
-        let mut states = States::default();
+        let mut states = RuleStates::default();
         assert!(look(&states, START).is_empty());
         assert!(take(&rules, &mut states, START, 5));
         let seen = look(&states, START);
@@ -117,8 +119,8 @@ mod tests {
             Rule::bucket(1, 1_000_000, 5),
         );
         let (large, small) = ([large.unwrap()], [small.unwrap()]);
-        let mut states = States::default();
-        let limit = |states: &States| look(states, START)[0].limit;
+        let mut states = RuleStates::default();
+        let limit = |states: &RuleStates| look(states, START)[0].limit;
         assert!(take(&large, &mut states, START, 3));
         assert!(!take(&small, &mut states, START, 4));
         assert_eq!(limit(&states), Some(20));
@@ -132,7 +134,7 @@ mod tests {
             "t 1 1000000 {} 0,z 3,f 60000000 {START} 4",
             START + 2_000_000
         );
-        let states: States = text.parse().unwrap();
+        let states: RuleStates = text.parse().unwrap();
         assert_eq!(states.to_string(), text);
         let seen = look(&states, START);
         assert_eq!(seen.len(), 3);
@@ -148,7 +150,7 @@ mod tests {
             "t",
             "",
         ] {
-            assert!(bad.parse::<State>().is_err(), "{bad:?}");
+            assert!(bad.parse::<RuleState>().is_err(), "{bad:?}");
         }
     }
 }

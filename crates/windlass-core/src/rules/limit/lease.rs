@@ -13,13 +13,13 @@
 //! of the clock. So every use would have been allowed by the second bucket, one by one.
 //!
 //! Giving back lowers `tat`, so it must not go below what the other loans need: the end of the while,
-//! and all that was lent within the last one, which is what [`Lent`] counts in two halves.
+//! and all that was lent within the last one, which is what [`LeasedUnits`] counts in two halves.
 //!
-//! [`Lent`]: super::state::Lent
+//! [`LeasedUnits`]: super::state::LeasedUnits
 
 use super::rule::{Bucket, Rule};
-use super::state::Lent;
-use super::{Span, State};
+use super::state::LeasedUnits;
+use super::{RuleState, Span};
 
 impl Bucket {
     /// For how long units are lent: a quarter of the time in which the bucket fills. Up to three
@@ -43,9 +43,9 @@ impl Rule {
 
     /// Microseconds until so many units can be lent, if nobody else asks; `None` for never. The state
     /// is up to now.
-    pub fn lend_after(&self, state: State, now: u64, units: u64) -> Option<u64> {
+    pub fn lend_after(&self, state: RuleState, now: u64, units: u64) -> Option<u64> {
         match (self, state) {
-            (Rule::Bucket(b), State::Bucket { tat, .. }) => {
+            (Rule::Bucket(b), RuleState::Bucket { tat, .. }) => {
                 (units <= self.most_lent()).then(|| {
                     let latest = b.full.plus(Span::whole(now), b.amount);
                     let next = tat.plus(b.time_for(units), b.amount);
@@ -58,12 +58,12 @@ impl Rule {
 
     /// How long units that were lent at `now` may be used, in microseconds. The state is that after the
     /// charge.
-    pub fn good_for(&self, state: State, now: u64) -> u64 {
+    pub fn good_for(&self, state: RuleState, now: u64) -> u64 {
         match (self, state) {
             (Rule::Bucket(b), _) => b.lend_time(),
             (Rule::Allowance { .. }, _) => super::state::ALLOWANCE_KEPT / 2,
-            (Rule::Fixed { .. }, State::Fixed { end, .. }) => end.saturating_sub(now),
-            (Rule::Sliding { period, .. }, State::Sliding { start, .. }) => {
+            (Rule::Fixed { .. }, RuleState::Fixed { end, .. }) => end.saturating_sub(now),
+            (Rule::Sliding { period, .. }, RuleState::Sliding { start, .. }) => {
                 (start + period).saturating_sub(now)
             }
             _ => 0,
@@ -72,10 +72,10 @@ impl Rule {
 }
 
 /// The state after lending, if it can be done.
-pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<State> {
+pub(super) fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64) -> Option<RuleState> {
     let (
         Rule::Bucket(b),
-        State::Bucket {
+        RuleState::Bucket {
             limit,
             amount,
             period,
@@ -92,7 +92,7 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<S
     let latest = b.full.plus(Span::whole(now), b.amount);
     let mut lent = turn(lent, now, b.lend_time());
     lent.now += time.ceil();
-    (cost <= b.burst && tat <= latest).then_some(State::Bucket {
+    (cost <= b.burst && tat <= latest).then_some(RuleState::Bucket {
         limit,
         amount,
         period,
@@ -102,15 +102,15 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<S
 }
 
 /// Starts a new count when the present one is a while old.
-fn turn(lent: Lent, now: u64, lend_time: u64) -> Lent {
+fn turn(lent: LeasedUnits, now: u64, lend_time: u64) -> LeasedUnits {
     if lent.since == 0 || now >= lent.since + 2 * lend_time {
-        Lent {
+        LeasedUnits {
             since: now,
             before: 0,
             now: 0,
         }
     } else if now >= lent.since + lend_time {
-        Lent {
+        LeasedUnits {
             since: now,
             before: lent.now,
             now: 0,
@@ -123,15 +123,15 @@ fn turn(lent: Lent, now: u64, lend_time: u64) -> Lent {
 /// Gives back units that were lent at `lent_at` and not used; `None` if nothing can be.
 pub(super) fn give_back(
     rule: &Rule,
-    state: State,
+    state: RuleState,
     now: u64,
     cost: u64,
     lent_at: u64,
-) -> Option<State> {
+) -> Option<RuleState> {
     match (rule, state) {
         (
             Rule::Bucket(b),
-            State::Bucket {
+            RuleState::Bucket {
                 limit,
                 amount,
                 period,
@@ -151,7 +151,7 @@ pub(super) fn give_back(
             }
             let needed = Span::whole(now + b.lend_time() + lent.before + lent.now);
             let lower = tat.minus(time, b.amount).max(needed);
-            (lower < tat).then_some(State::Bucket {
+            (lower < tat).then_some(RuleState::Bucket {
                 limit,
                 amount,
                 period,
@@ -159,21 +159,23 @@ pub(super) fn give_back(
                 lent,
             })
         }
-        (Rule::Allowance { .. }, State::Allowance { limit, used }) => Some(State::Allowance {
-            limit,
-            used: used.checked_sub(cost)?,
-        }),
+        (Rule::Allowance { .. }, RuleState::Allowance { limit, used }) => {
+            Some(RuleState::Allowance {
+                limit,
+                used: used.checked_sub(cost)?,
+            })
+        }
         // Another window's units are no longer good.
         (
             Rule::Fixed { .. },
-            State::Fixed {
+            RuleState::Fixed {
                 limit,
                 period,
                 start,
                 count,
                 end,
             },
-        ) if lent_at >= start => Some(State::Fixed {
+        ) if lent_at >= start => Some(RuleState::Fixed {
             limit,
             period,
             start,
@@ -182,14 +184,14 @@ pub(super) fn give_back(
         }),
         (
             Rule::Sliding { .. },
-            State::Sliding {
+            RuleState::Sliding {
                 limit,
                 period,
                 start,
                 before,
                 count,
             },
-        ) if lent_at >= start => Some(State::Sliding {
+        ) if lent_at >= start => Some(RuleState::Sliding {
             limit,
             period,
             start,

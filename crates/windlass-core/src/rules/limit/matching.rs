@@ -15,15 +15,15 @@
 //! What is left over belongs to rules that only others have, and is kept. Since a changed rule takes over
 //! a state, there are never many more states than one caller has rules.
 
-use super::{Mismatch, Rule, State, States};
+use super::{Mismatch, Rule, RuleState, RuleStates};
 
 /// The states of these rules as they stand now, in the rules' order, and behind them what others have.
 /// Says whether any was reckoned anew.
 pub(super) fn bring_up(
     rules: &[Rule],
-    stored: &States,
+    stored: &RuleStates,
     now: u64,
-) -> Result<(States, bool), Mismatch> {
+) -> Result<(RuleStates, bool), Mismatch> {
     // As it mostly is: all in their places, or nothing there yet.
     let in_place = |(i, rule): (usize, &Rule)| stored.get(i).is_some_and(|s| rule.is_of(&s));
     if stored.is_empty() || rules.iter().enumerate().all(in_place) {
@@ -34,16 +34,16 @@ pub(super) fn bring_up(
         let others = stored.iter().skip(rules.len());
         return Ok((stored.replaced(own.chain(others)), false));
     }
-    let mut free: Vec<Option<State>> = stored.iter().map(Some).collect();
-    let mut found: Vec<Option<State>> = vec![None; rules.len()];
+    let mut free: Vec<Option<RuleState>> = stored.iter().map(Some).collect();
+    let mut found: Vec<Option<RuleState>> = vec![None; rules.len()];
     for (rule, found) in rules.iter().zip(&mut found) {
-        let like = |state: &&mut Option<State>| state.is_some_and(|state| rule.is_of(&state));
+        let like = |state: &&mut Option<RuleState>| state.is_some_and(|state| rule.is_of(&state));
         *found = match free.iter_mut().find(like) {
             Some(state) => state.take(),
             None => stored.iter().filter(|state| rule.is_of(state)).last(),
         };
     }
-    let fits = |rule: &Rule, state: &Option<State>| {
+    let fits = |rule: &Rule, state: &Option<RuleState>| {
         state.is_some_and(|state| state.algorithm() == rule.algorithm())
     };
     let mut converted = false;
@@ -60,7 +60,7 @@ pub(super) fn bring_up(
             converted |= found.is_some();
         }
     }
-    let others: Vec<State> = free.into_iter().flatten().collect();
+    let others: Vec<RuleState> = free.into_iter().flatten().collect();
     // What has ended stands in nobody's way.
     let live = others.iter().find(|state| state.ends(now) > now);
     for (rule, found) in rules.iter().zip(&found) {

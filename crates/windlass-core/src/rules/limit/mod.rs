@@ -1,6 +1,6 @@
 //! What a limiter allows.
 //!
-//! A [`Rule`] is a quota in whole numbers, a [`State`] is what a store keeps of it between two calls,
+//! A [`Rule`] is a quota in whole numbers, a [`RuleState`] is what a store keeps of it between two calls,
 //! and time is a whole number of microseconds. Nothing here is rounded, so nothing drifts: what does
 //! not come out even is kept as a fraction (see [`Span`]).
 
@@ -19,10 +19,10 @@ mod tests_change;
 mod tests_lease;
 mod window;
 
-pub use inspect::{Seen, look};
+pub use inspect::{QuotaUsage, look};
 pub use rule::{InvalidRule, Rule};
 pub use span::Span;
-pub use state::{State, States};
+pub use state::{RuleState, RuleStates};
 
 /// The longest time that anything here may span, in microseconds: 100 years. The sum of the time of
 /// day and two of these stays below 2^53, which is as far as Lua counts exactly.
@@ -43,19 +43,19 @@ pub enum LimitOp {
     /// fits.
     Lend(Vec<u64>),
     /// So many lent units were not used. They were lent at this time, by a state of this
-    /// [mark](States::mark).
+    /// [mark](RuleStates::mark).
     Return(u64, u64, u64),
     /// A reservation is not needed: its units, and what its charge left behind.
-    Cancel(u64, States),
+    Cancel(u64, RuleStates),
 }
 
 /// What became of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct RuleOutcome {
     /// The units charged (or given back); `None` if denied.
     pub granted: Option<u64>,
     /// The state afterwards, brought up to now.
-    pub states: States,
+    pub states: RuleStates,
     /// Whether the state has to be stored.
     pub changed: bool,
 }
@@ -72,10 +72,10 @@ pub struct Mismatch {
 /// Decides by all rules together: either all of them are charged, or none.
 pub fn decide(
     rules: &[Rule],
-    stored: &States,
+    stored: &RuleStates,
     now: u64,
     want: &LimitOp,
-) -> Result<Outcome, Mismatch> {
+) -> Result<RuleOutcome, Mismatch> {
     let (states, converted) = matching::bring_up(rules, stored, now)?;
     let lone;
     let (costs, wait): (&[u64], u64) = match want {
@@ -107,13 +107,13 @@ pub fn decide(
     let converted = converted && !costs.is_empty();
     for &cost in costs {
         if cost == 0 {
-            return Ok(Outcome {
+            return Ok(RuleOutcome {
                 granted: Some(0),
                 states,
                 changed: converted,
             });
         }
-        let charge = |i: usize, state: State| {
+        let charge = |i: usize, state: RuleState| {
             if lends {
                 lease::charge(&rules[i], state, now, cost)
             } else {
@@ -124,14 +124,14 @@ pub fn decide(
             if lends || wait > 0 {
                 states.promise(now);
             }
-            return Ok(Outcome {
+            return Ok(RuleOutcome {
                 granted: Some(cost),
                 states,
                 changed: true,
             });
         }
     }
-    Ok(Outcome {
+    Ok(RuleOutcome {
         granted: None,
         states,
         changed: converted,
@@ -145,7 +145,7 @@ pub fn decide(
 #[inline(always)]
 pub fn take_in_place(
     rules: &[Rule],
-    states: &mut States,
+    states: &mut RuleStates,
     now: u64,
     cost: u64,
 ) -> Option<(bool, LimitStatus)> {
@@ -158,7 +158,7 @@ pub fn take_in_place(
 }
 
 /// The state after the charge, if it can be made.
-fn charge(rule: &Rule, state: State, now: u64, cost: u64, wait: u64) -> Option<State> {
+fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64, wait: u64) -> Option<RuleState> {
     match rule {
         Rule::Bucket(_) | Rule::Allowance { .. } => bucket::charge(rule, state, now, cost, wait),
         Rule::Fixed { .. } | Rule::Sliding { .. } => window::charge(rule, state, now, cost),
@@ -168,12 +168,12 @@ fn charge(rule: &Rule, state: State, now: u64, cost: u64, wait: u64) -> Option<S
 /// Each rule gives back on its own; `Some` units if any of them did. What was promised by a state that is
 /// gone was forgotten with it.
 fn give_back(
-    mut states: States,
+    mut states: RuleStates,
     mark: u64,
     rules: usize,
     cost: u64,
-    back: impl Fn(usize, State) -> Option<State>,
-) -> Outcome {
+    back: impl Fn(usize, RuleState) -> Option<RuleState>,
+) -> RuleOutcome {
     let mut changed = false;
     let known = mark != 0 && mark == states.mark();
     for i in (0..rules).filter(|_| known) {
@@ -182,7 +182,7 @@ fn give_back(
             changed = true;
         }
     }
-    Outcome {
+    RuleOutcome {
         granted: changed.then_some(cost),
         states,
         changed,
@@ -191,13 +191,13 @@ fn give_back(
 
 /// What is stored, as these rules see it now: their states in their order, then what belongs to rules that
 /// only others have.
-pub fn bring_up(rules: &[Rule], stored: &States, now: u64) -> Result<States, Mismatch> {
+pub fn bring_up(rules: &[Rule], stored: &RuleStates, now: u64) -> Result<RuleStates, Mismatch> {
     Ok(matching::bring_up(rules, stored, now)?.0)
 }
 
 /// When all that is stored will be as if it had never been.
 #[inline]
-pub fn ends(states: &States, now: u64) -> u64 {
+pub fn ends(states: &RuleStates, now: u64) -> u64 {
     states.iter().map(|s| s.ends(now)).max().unwrap_or(now)
 }
 
@@ -215,7 +215,7 @@ pub struct LimitStatus {
 }
 
 /// How things stand by all rules together. `states` are up to now.
-pub fn standing(rules: &[Rule], states: &States, now: u64, cost: u64) -> LimitStatus {
+pub fn standing(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> LimitStatus {
     let each = |(i, rule): (usize, &Rule)| {
         let state = states.get(i).unwrap_or_else(|| rule.fresh(now));
         rule.standing(state, now, cost)

@@ -1,6 +1,6 @@
 //! A quota, as stores decide by it.
 
-use super::{LONGEST_MICROS, LimitStatus, MOST_UNITS, Span, State, bucket, window};
+use super::{LONGEST_MICROS, LimitStatus, MOST_UNITS, RuleState, Span, bucket, window};
 
 /// A quota, checked and in whole numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -111,21 +111,21 @@ impl Rule {
     }
 
     /// What is there before anything was taken.
-    pub(super) fn fresh(&self, now: u64) -> State {
+    pub(super) fn fresh(&self, now: u64) -> RuleState {
         match self {
-            Rule::Bucket(b) => State::bucket(b, Span::whole(now)),
-            Rule::Allowance { burst } => State::Allowance {
+            Rule::Bucket(b) => RuleState::bucket(b, Span::whole(now)),
+            Rule::Allowance { burst } => RuleState::Allowance {
                 limit: *burst,
                 used: 0,
             },
-            Rule::Fixed { limit, period } => State::Fixed {
+            Rule::Fixed { limit, period } => RuleState::Fixed {
                 limit: *limit,
                 period: *period,
                 start: now,
                 count: 0,
                 end: now + period,
             },
-            Rule::Sliding { limit, period } => State::Sliding {
+            Rule::Sliding { limit, period } => RuleState::Sliding {
                 limit: *limit,
                 period: *period,
                 start: now,
@@ -136,7 +136,7 @@ impl Rule {
     }
 
     /// A state of this algorithm as it stands now, by this rule.
-    pub(super) fn bring_up(&self, state: State, now: u64) -> State {
+    pub(super) fn bring_up(&self, state: RuleState, now: u64) -> RuleState {
         let state = match self {
             Rule::Bucket(_) | Rule::Allowance { .. } => bucket::bring_up(self, state, now),
             Rule::Fixed { .. } | Rule::Sliding { .. } => window::bring_up(self, state, now),
@@ -146,14 +146,14 @@ impl Rule {
     }
 
     /// Whether the state is of a rule like this: it need not be reckoned anew.
-    pub(super) fn is_of(&self, state: &State) -> bool {
+    pub(super) fn is_of(&self, state: &RuleState) -> bool {
         match (self, state) {
-            (Rule::Bucket(b), State::Bucket { amount, period, .. }) => {
+            (Rule::Bucket(b), RuleState::Bucket { amount, period, .. }) => {
                 (b.amount, b.period) == (*amount, *period)
             }
-            (Rule::Allowance { .. }, State::Allowance { .. }) => true,
-            (Rule::Fixed { period, .. }, State::Fixed { period: theirs, .. })
-            | (Rule::Sliding { period, .. }, State::Sliding { period: theirs, .. }) => {
+            (Rule::Allowance { .. }, RuleState::Allowance { .. }) => true,
+            (Rule::Fixed { period, .. }, RuleState::Fixed { period: theirs, .. })
+            | (Rule::Sliding { period, .. }, RuleState::Sliding { period: theirs, .. }) => {
                 period == theirs
             }
             _ => false,
@@ -162,7 +162,7 @@ impl Rule {
 
     /// How things stand for somebody who asked for `cost`.
     #[inline(always)]
-    pub(super) fn standing(&self, state: State, now: u64, cost: u64) -> LimitStatus {
+    pub(super) fn standing(&self, state: RuleState, now: u64, cost: u64) -> LimitStatus {
         let (remaining, retry_after, reset_after) = match self {
             Rule::Bucket(_) | Rule::Allowance { .. } => bucket::standing(self, state, now, cost),
             Rule::Fixed { .. } | Rule::Sliding { .. } => window::standing(self, state, now, cost),

@@ -11,7 +11,7 @@ use super::rule::Bucket;
 /// `limit` is that of the rule by which it was last changed, or 0 if nobody knows. Nothing is decided by it, since
 /// whoever asks brings a rule; it is there for those who look without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum RuleState {
     /// A bucket is known by the time at which it will be full again.
     Bucket {
         /// Units that can be saved.
@@ -23,7 +23,7 @@ pub enum State {
         /// The "theoretical arrival time" of GCRA: when the bucket is full.
         tat: Span,
         /// What was lent.
-        lent: Lent,
+        lent: LeasedUnits,
     },
     /// A bucket into which nothing comes in.
     Allowance {
@@ -63,49 +63,49 @@ pub enum State {
 /// How much of a bucket was lent lately: since `since`, and in the time before, as the microseconds
 /// it takes for as much to come in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lent {
+pub struct LeasedUnits {
     /// When the present count began.
     pub since: u64,
-    /// Lent before.
+    /// LeasedUnits before.
     pub before: u64,
-    /// Lent since then.
+    /// LeasedUnits since then.
     pub now: u64,
 }
 
-impl State {
-    pub(super) fn bucket(bucket: &Bucket, tat: Span) -> State {
-        State::Bucket {
+impl RuleState {
+    pub(super) fn bucket(bucket: &Bucket, tat: Span) -> RuleState {
+        RuleState::Bucket {
             limit: bucket.burst,
             amount: bucket.amount,
             period: bucket.period,
             tat,
-            lent: Lent::default(),
+            lent: LeasedUnits::default(),
         }
     }
 
     pub(super) fn algorithm(&self) -> &'static str {
         match self {
-            State::Bucket { .. } | State::Allowance { .. } => "token-bucket",
-            State::Fixed { .. } => "fixed-window",
-            State::Sliding { .. } => "sliding-window",
+            RuleState::Bucket { .. } | RuleState::Allowance { .. } => "token-bucket",
+            RuleState::Fixed { .. } => "fixed-window",
+            RuleState::Sliding { .. } => "sliding-window",
         }
     }
 
     /// The limit of the rule by which it was last changed; `None` if nobody knows.
     pub(super) fn limit(&self) -> Option<u64> {
-        let (State::Bucket { limit, .. }
-        | State::Allowance { limit, .. }
-        | State::Fixed { limit, .. }
-        | State::Sliding { limit, .. }) = *self;
+        let (RuleState::Bucket { limit, .. }
+        | RuleState::Allowance { limit, .. }
+        | RuleState::Fixed { limit, .. }
+        | RuleState::Sliding { limit, .. }) = *self;
         (limit > 0).then_some(limit)
     }
 
     /// The same, changed by a rule of this limit.
-    pub(super) fn with_limit(mut self, by: u64) -> State {
-        let (State::Bucket { limit, .. }
-        | State::Allowance { limit, .. }
-        | State::Fixed { limit, .. }
-        | State::Sliding { limit, .. }) = &mut self;
+    pub(super) fn with_limit(mut self, by: u64) -> RuleState {
+        let (RuleState::Bucket { limit, .. }
+        | RuleState::Allowance { limit, .. }
+        | RuleState::Fixed { limit, .. }
+        | RuleState::Sliding { limit, .. }) = &mut self;
         *limit = by;
         self
     }
@@ -114,19 +114,19 @@ impl State {
     #[inline]
     pub(super) fn ends(&self, now: u64) -> u64 {
         match *self {
-            State::Bucket { tat, .. } => tat.ceil(),
+            RuleState::Bucket { tat, .. } => tat.ceil(),
             // As long as anything is ever kept, since nothing ever comes in again.
-            State::Allowance { .. } => now + ALLOWANCE_KEPT,
-            State::Fixed { end, .. } => end,
-            State::Sliding { period, start, .. } => start + 2 * period,
+            RuleState::Allowance { .. } => now + ALLOWANCE_KEPT,
+            RuleState::Fixed { end, .. } => end,
+            RuleState::Sliding { period, start, .. } => start + 2 * period,
         }
     }
 
     /// The same on another clock, on which the moment `from` is called `to`.
-    fn moved(self, from: u64, to: u64) -> State {
+    fn moved(self, from: u64, to: u64) -> RuleState {
         let moved = |time: u64| (time + to).saturating_sub(from);
         match self {
-            State::Bucket {
+            RuleState::Bucket {
                 limit,
                 amount,
                 period,
@@ -137,7 +137,7 @@ impl State {
                     // Zero means that nothing was lent.
                     lent.since = moved(lent.since).max(1);
                 }
-                State::Bucket {
+                RuleState::Bucket {
                     limit,
                     amount,
                     period,
@@ -148,8 +148,8 @@ impl State {
                     lent,
                 }
             }
-            State::Allowance { .. } => self,
-            State::Fixed {
+            RuleState::Allowance { .. } => self,
+            RuleState::Fixed {
                 limit,
                 period,
                 start,
@@ -158,7 +158,7 @@ impl State {
             } => {
                 // What began before the other clock did began with it.
                 let began = moved(start);
-                State::Fixed {
+                RuleState::Fixed {
                     limit,
                     period,
                     start: began,
@@ -169,13 +169,13 @@ impl State {
                     },
                 }
             }
-            State::Sliding {
+            RuleState::Sliding {
                 limit,
                 period,
                 start,
                 before,
                 count,
-            } => State::Sliding {
+            } => RuleState::Sliding {
                 limit,
                 period,
                 start: moved(start),
@@ -187,19 +187,19 @@ impl State {
 }
 
 /// The letter of the algorithm and the limit, then what else is known: `t20 1 100000 …`.
-impl fmt::Display for State {
+impl fmt::Display for RuleState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            State::Bucket { .. } => "t",
-            State::Allowance { .. } => "z",
-            State::Fixed { .. } => "f",
-            State::Sliding { .. } => "s",
+            RuleState::Bucket { .. } => "t",
+            RuleState::Allowance { .. } => "z",
+            RuleState::Fixed { .. } => "f",
+            RuleState::Sliding { .. } => "s",
         })?;
         if let Some(limit) = self.limit() {
             write!(f, "{limit}")?;
         }
         match self {
-            State::Bucket {
+            RuleState::Bucket {
                 amount,
                 period,
                 tat,
@@ -207,13 +207,13 @@ impl fmt::Display for State {
                 ..
             } => {
                 write!(f, " {amount} {period} {} {}", tat.us, tat.part)?;
-                if *lent != Lent::default() {
+                if *lent != LeasedUnits::default() {
                     write!(f, " {} {} {}", lent.since, lent.before, lent.now)?;
                 }
                 Ok(())
             }
-            State::Allowance { used, .. } => write!(f, " {used}"),
-            State::Fixed {
+            RuleState::Allowance { used, .. } => write!(f, " {used}"),
+            RuleState::Fixed {
                 period,
                 start,
                 count,
@@ -226,7 +226,7 @@ impl fmt::Display for State {
                 }
                 Ok(())
             }
-            State::Sliding {
+            RuleState::Sliding {
                 period,
                 start,
                 before,
@@ -237,10 +237,10 @@ impl fmt::Display for State {
     }
 }
 
-impl FromStr for State {
+impl FromStr for RuleState {
     type Err = ();
 
-    fn from_str(text: &str) -> Result<State, ()> {
+    fn from_str(text: &str) -> Result<RuleState, ()> {
         let (kind, rest) = text.split_once(' ').ok_or(())?;
         let (kind, limit) = kind.split_at_checked(1).ok_or(())?;
         // What was written before limits were is still read.
@@ -256,26 +256,26 @@ impl FromStr for State {
         }
         let [a, b, c, d, e, f, g] = numbers;
         match (kind, count) {
-            ("t", 4 | 7) if a > 0 && b > 0 => Ok(State::Bucket {
+            ("t", 4 | 7) if a > 0 && b > 0 => Ok(RuleState::Bucket {
                 limit,
                 amount: a,
                 period: b,
                 tat: Span { us: c, part: d },
-                lent: Lent {
+                lent: LeasedUnits {
                     since: e,
                     before: f,
                     now: g,
                 },
             }),
-            ("z", 1) => Ok(State::Allowance { limit, used: a }),
-            ("f", 3 | 4) if a > 0 => Ok(State::Fixed {
+            ("z", 1) => Ok(RuleState::Allowance { limit, used: a }),
+            ("f", 3 | 4) if a > 0 => Ok(RuleState::Fixed {
                 limit,
                 period: a,
                 start: b,
                 count: c,
                 end: if count == 4 { d } else { b + a },
             }),
-            ("s", 4) if a > 0 => Ok(State::Sliding {
+            ("s", 4) if a > 0 => Ok(RuleState::Sliding {
                 limit,
                 period: a,
                 start: b,
@@ -292,14 +292,14 @@ pub(super) const ALLOWANCE_KEPT: u64 = 365 * 24 * 3600 * 1_000_000;
 
 /// What is kept for all rules of a limiter, in their order. Most have one, which costs no allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct States {
-    first: Option<State>,
-    rest: Vec<State>,
-    /// See [`States::mark`].
+pub struct RuleStates {
+    first: Option<RuleState>,
+    rest: Vec<RuleState>,
+    /// See [`RuleStates::mark`].
     mark: u64,
 }
 
-impl States {
+impl RuleStates {
     /// For how many rules something is kept.
     #[inline]
     pub fn len(&self) -> usize {
@@ -313,7 +313,7 @@ impl States {
 
     /// The state of one rule.
     #[inline]
-    pub fn get(&self, i: usize) -> Option<State> {
+    pub fn get(&self, i: usize) -> Option<RuleState> {
         match i {
             0 => self.first,
             i => self.rest.get(i - 1).copied(),
@@ -336,8 +336,8 @@ impl States {
     }
 
     /// Other states with the same mark.
-    pub(super) fn replaced(&self, states: impl IntoIterator<Item = State>) -> States {
-        States {
+    pub(super) fn replaced(&self, states: impl IntoIterator<Item = RuleState>) -> RuleStates {
+        RuleStates {
             mark: self.mark,
             ..states.into_iter().collect()
         }
@@ -345,7 +345,7 @@ impl States {
 
     /// The state of the only rule.
     #[inline]
-    pub(super) fn lone(&mut self) -> Option<&mut State> {
+    pub(super) fn lone(&mut self) -> Option<&mut RuleState> {
         match self.rest.is_empty() {
             true => self.first.as_mut(),
             false => None,
@@ -353,7 +353,7 @@ impl States {
     }
 
     /// Replaces the state of a rule, or adds that of the next.
-    pub(super) fn set(&mut self, i: usize, state: State) {
+    pub(super) fn set(&mut self, i: usize, state: RuleState) {
         match i {
             0 => self.first = Some(state),
             i if i <= self.rest.len() => self.rest[i - 1] = state,
@@ -365,8 +365,8 @@ impl States {
     pub(super) fn try_map(
         &self,
         count: usize,
-        change: impl Fn(usize, State) -> Option<State>,
-    ) -> Option<States> {
+        change: impl Fn(usize, RuleState) -> Option<RuleState>,
+    ) -> Option<RuleStates> {
         let mut changed = self.clone();
         for i in 0..count {
             changed.set(i, change(i, self.get(i)?)?);
@@ -377,19 +377,19 @@ impl States {
     /// The same on another clock, on which the moment `from` is called `to`.
     ///
     /// The mark is only ever compared, and stays.
-    pub fn moved(&self, from: u64, to: u64) -> States {
+    pub fn moved(&self, from: u64, to: u64) -> RuleStates {
         self.replaced(self.iter().map(|state| state.moved(from, to)))
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = State> {
+    pub fn iter(&self) -> impl Iterator<Item = RuleState> {
         self.first.into_iter().chain(self.rest.iter().copied())
     }
 }
 
-impl FromIterator<State> for States {
-    fn from_iter<I: IntoIterator<Item = State>>(states: I) -> States {
+impl FromIterator<RuleState> for RuleStates {
+    fn from_iter<I: IntoIterator<Item = RuleState>>(states: I) -> RuleStates {
         let mut states = states.into_iter();
-        States {
+        RuleStates {
             first: states.next(),
             rest: states.collect(),
             mark: 0,
@@ -397,7 +397,7 @@ impl FromIterator<State> for States {
     }
 }
 
-impl fmt::Display for States {
+impl fmt::Display for RuleStates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, state) in self.iter().enumerate() {
             if i > 0 {
@@ -412,18 +412,18 @@ impl fmt::Display for States {
     }
 }
 
-impl FromStr for States {
+impl FromStr for RuleStates {
     type Err = ();
 
-    fn from_str(text: &str) -> Result<States, ()> {
+    fn from_str(text: &str) -> Result<RuleStates, ()> {
         if text.is_empty() {
-            return Ok(States::default());
+            return Ok(RuleStates::default());
         }
         let (text, mark) = match text.split_once(",m ") {
             Some((text, mark)) => (text, mark.parse().map_err(|_| ())?),
             None => (text, 0),
         };
-        let states: Result<States, ()> = text.split(',').map(str::parse).collect();
-        Ok(States { mark, ..states? })
+        let states: Result<RuleStates, ()> = text.split(',').map(str::parse).collect();
+        Ok(RuleStates { mark, ..states? })
     }
 }

@@ -8,7 +8,7 @@ use super::*;
 const SECOND: u64 = 1_000_000;
 pub(super) const START: u64 = 1_790_000_000 * SECOND;
 
-pub(super) fn take(rules: &[Rule], states: &mut States, now: u64, cost: u64) -> bool {
+pub(super) fn take(rules: &[Rule], states: &mut RuleStates, now: u64, cost: u64) -> bool {
     let outcome = decide(rules, states, now, &LimitOp::Take(cost)).unwrap();
     if outcome.changed {
         *states = outcome.states;
@@ -16,7 +16,7 @@ pub(super) fn take(rules: &[Rule], states: &mut States, now: u64, cost: u64) -> 
     outcome.granted.is_some()
 }
 
-pub(super) fn retry(rules: &[Rule], states: &States, now: u64, cost: u64) -> Option<u64> {
+pub(super) fn retry(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> Option<u64> {
     let states = bring_up(rules, states, now).unwrap();
     standing(rules, &states, now, cost).retry_after
 }
@@ -51,7 +51,7 @@ proptest! {
     /// Denied one microsecond before, allowed at it; and a denied call is not charged.
     #[test]
     fn retry_after_is_exact(rules in prop::collection::vec(rule(), 1..4), moves in moves()) {
-        let (mut states, mut now) = (States::default(), START);
+        let (mut states, mut now) = (RuleStates::default(), START);
         for (share, cost) in moves {
             if take(&rules, &mut states, now, cost) {
                 prop_assert!(rules.iter().all(|rule| cost <= rule.limit()));
@@ -80,7 +80,7 @@ proptest! {
     #[test]
     fn taking_in_place_is_deciding(rule in rule(), moves in moves()) {
         let rules = [rule];
-        let (mut states, mut now) = (States::default(), START);
+        let (mut states, mut now) = (RuleStates::default(), START);
         for (wait, cost) in moves {
             let want = LimitOp::Take(cost);
             let expected = decide(&rules, &states, now, &want).unwrap();
@@ -102,7 +102,7 @@ proptest! {
     /// What is said to remain can be had at once, and one unit more cannot.
     #[test]
     fn remaining_is_exact(rules in prop::collection::vec(rule(), 1..3), moves in moves()) {
-        let (mut states, mut now) = (States::default(), START);
+        let (mut states, mut now) = (RuleStates::default(), START);
         for (wait, cost) in moves {
             take(&rules, &mut states, now, cost);
             now += wait * 1_000;
@@ -117,7 +117,7 @@ proptest! {
     #[test]
     fn what_has_ended_can_be_forgotten(rule in rule(), moves in moves()) {
         let rules = [rule];
-        let (mut states, mut now) = (States::default(), START);
+        let (mut states, mut now) = (RuleStates::default(), START);
         for (wait, cost) in moves {
             take(&rules, &mut states, now, cost);
             now += wait * 1_000;
@@ -133,16 +133,16 @@ proptest! {
     /// Text and back.
     #[test]
     fn states_can_be_written_down(rules in prop::collection::vec(rule(), 1..4), moves in moves()) {
-        let (mut states, mut now) = (States::default(), START);
+        let (mut states, mut now) = (RuleStates::default(), START);
         for (wait, cost) in moves {
             take(&rules, &mut states, now, cost);
-            if let Ok(Outcome { states: lent, changed: true, .. }) =
+            if let Ok(RuleOutcome { states: lent, changed: true, .. }) =
                 decide(&rules, &states, now, &LimitOp::Lend(vec![cost, 1]))
             {
                 states = lent;
             }
             now += wait;
-            prop_assert_eq!(states.to_string().parse::<States>().unwrap(), states.clone());
+            prop_assert_eq!(states.to_string().parse::<RuleStates>().unwrap(), states.clone());
         }
     }
 }
@@ -158,7 +158,7 @@ pub(super) fn bucket_of(rule: &Rule) -> &Bucket {
 #[test]
 fn three_a_minute_is_three_yes_and_seven_no() {
     let rules = [Rule::fixed(3, 60 * SECOND).unwrap()];
-    let mut states = States::default();
+    let mut states = RuleStates::default();
     let answers: Vec<bool> = (0..10)
         .map(|i| take(&rules, &mut states, START + i, 1))
         .collect();
@@ -172,7 +172,7 @@ fn three_a_minute_is_three_yes_and_seven_no() {
 #[test]
 fn two_at_once_then_one_a_second() {
     let rules = [Rule::bucket(1, SECOND, 2).unwrap()];
-    let mut states = States::default();
+    let mut states = RuleStates::default();
     let mut at = |now| take(&rules, &mut states, START + now, 1);
     assert_eq!([at(0), at(0), at(0)], [true, true, false]);
     assert_eq!(
@@ -188,13 +188,13 @@ fn a_year_of_traffic_does_not_drift() {
     for (amount, period) in [(3, SECOND), (7, SECOND), (997, 60 * SECOND)] {
         // A burst of two, so that who calls a fraction of a microsecond late loses nothing.
         let rules = [Rule::bucket(amount, period, 2).unwrap()];
-        let (mut states, mut now) = (States::default(), START);
+        let (mut states, mut now) = (RuleStates::default(), START);
         let calls = 365 * 24 * 3600 * SECOND / period * amount / 400;
         // A call as soon as it is allowed; in between, 399 that nobody has to look at one by one.
         for call in 0..calls {
             assert!(take(&rules, &mut states, now, 1), "call {call}");
             states = match states.get(0) {
-                Some(State::Bucket {
+                Some(RuleState::Bucket {
                     limit,
                     amount,
                     period,
@@ -203,7 +203,7 @@ fn a_year_of_traffic_does_not_drift() {
                 }) => {
                     let b = bucket_of(&rules[0]);
                     let tat = tat.plus(b.time_for(399), b.amount);
-                    [State::Bucket {
+                    [RuleState::Bucket {
                         limit,
                         amount,
                         period,
@@ -227,7 +227,7 @@ fn a_year_of_traffic_does_not_drift() {
 #[test]
 fn a_rate_of_zero_spends_the_burst_and_no_more() {
     let rules = [Rule::bucket(0, SECOND, 5).unwrap()];
-    let mut states = States::default();
+    let mut states = RuleStates::default();
     assert!(take(&rules, &mut states, START, 3));
     assert!(!take(&rules, &mut states, START, 3));
     assert!(take(&rules, &mut states, START + 1_000_000 * SECOND, 2));
@@ -244,7 +244,7 @@ fn nothing_costs_nothing() {
         Rule::sliding(0, 1),
     ] {
         let rules = [rule.unwrap()];
-        let mut states = States::default();
+        let mut states = RuleStates::default();
         assert!(take(&rules, &mut states, START, 0));
         assert!(!take(&rules, &mut states, START, 1));
         assert_eq!(retry(&rules, &states, START, 1), None, "never");
@@ -261,7 +261,7 @@ fn what_cannot_be_counted_is_refused() {
     );
     assert_eq!(Rule::sliding(MOST_UNITS + 1, 1), Err(InvalidRule::TooMany));
     let largest = [Rule::bucket(MOST_UNITS - 1, 86_400 * SECOND, MOST_UNITS).unwrap()];
-    let mut states = States::default();
+    let mut states = RuleStates::default();
     assert!(take(&largest, &mut states, START, MOST_UNITS));
     assert!(!take(&largest, &mut states, START, 1));
 }
@@ -270,7 +270,7 @@ fn what_cannot_be_counted_is_refused() {
 fn a_changed_quota_keeps_what_was_used() {
     let slow = [Rule::bucket(1, 3600 * SECOND, 10).unwrap()];
     let fast = [Rule::bucket(1000, SECOND, 10).unwrap()];
-    let mut states = States::default();
+    let mut states = RuleStates::default();
     assert!(take(&slow, &mut states, START, 10));
     // Ten units are ten units, and not ten hours.
     assert_eq!(retry(&fast, &states, START, 1), Some(1_000));
@@ -285,7 +285,7 @@ fn a_changed_quota_keeps_what_was_used() {
 #[test]
 fn another_algorithm_is_a_mismatch() {
     let (bucket, window) = (Rule::bucket(1, 1, 9).unwrap(), Rule::fixed(1, 1).unwrap());
-    let mut states = States::default();
+    let mut states = RuleStates::default();
     assert!(take(&[bucket], &mut states, START, 1));
     let refused = decide(&[window], &states, START, &LimitOp::Take(1));
     let Err(Mismatch { stored, asked }) = refused else {

@@ -8,12 +8,12 @@ use super::*;
 
 const SECOND: u64 = 1_000_000;
 
-fn remaining(rules: &[Rule], states: &States, now: u64) -> u64 {
+fn remaining(rules: &[Rule], states: &RuleStates, now: u64) -> u64 {
     let states = bring_up(rules, states, now).unwrap();
     standing(rules, &states, now, 1).remaining
 }
 
-fn retry(rules: &[Rule], states: &States, now: u64) -> u64 {
+fn retry(rules: &[Rule], states: &RuleStates, now: u64) -> u64 {
     let states = bring_up(rules, states, now).unwrap();
     standing(rules, &states, now, 1).retry_after.unwrap()
 }
@@ -28,12 +28,12 @@ proptest! {
         moves in prop::collection::vec(
             (any::<prop::sample::Index>(), 0u64..150, 1u64..50), 1..40),
     ) {
-        let (mut states, mut now) = (States::default(), START);
+        let (mut states, mut now) = (RuleStates::default(), START);
         for (list, share, cost) in moves {
             let rules = &lists[list.index(lists.len())];
             match decide(rules, &states, now, &LimitOp::Take(cost)) {
                 // Another algorithm: begin anew.
-                Err(_) => states = States::default(),
+                Err(_) => states = RuleStates::default(),
                 Ok(outcome) => {
                     let wait = standing(rules, &outcome.states, now, cost).retry_after;
                     if outcome.changed {
@@ -59,7 +59,7 @@ proptest! {
         // What a sliding window that is over by the other length has before it has faded by that length.
         prop_assume!(!matches!((one, other), (Rule::Sliding { .. }, Rule::Sliding { .. })));
         let (one, other) = ([one], [other]);
-        let mut states = States::default();
+        let mut states = RuleStates::default();
         for cost in costs {
             take(&one, &mut states, START, cost);
         }
@@ -80,7 +80,7 @@ proptest! {
     ) {
         let mut turned = rules.clone();
         turned.rotate_left(turn % rules.len());
-        let (mut states, mut others) = (States::default(), States::default());
+        let (mut states, mut others) = (RuleStates::default(), RuleStates::default());
         for (i, cost) in costs.into_iter().enumerate() {
             let now = START + 1_000 * i as u64;
             // One by one order, one by both in turns.
@@ -95,7 +95,7 @@ proptest! {
 fn a_longer_fixed_window_has_begun_when_it_began() {
     let minute = [Rule::fixed(5, 60 * SECOND).unwrap()];
     let hour = [Rule::fixed(5, 3600 * SECOND).unwrap()];
-    let mut states = States::default();
+    let mut states = RuleStates::default();
     assert!(take(&minute, &mut states, START, 5));
     let now = START + 30 * SECOND;
     assert_eq!(retry(&hour, &states, now), 3570 * SECOND);
@@ -108,7 +108,7 @@ fn a_longer_fixed_window_has_begun_when_it_began() {
 fn a_shorter_fixed_window_ends_one_length_from_now_at_the_latest() {
     let hour = [Rule::fixed(5, 3600 * SECOND).unwrap()];
     let minute = [Rule::fixed(5, 60 * SECOND).unwrap()];
-    let mut states = States::default();
+    let mut states = RuleStates::default();
     assert!(take(&hour, &mut states, START, 5));
     assert_eq!(retry(&minute, &states, START + 10 * SECOND), 50 * SECOND);
     assert_eq!(retry(&minute, &states, START + 600 * SECOND), 60 * SECOND);
@@ -133,14 +133,14 @@ fn a_shorter_fixed_window_ends_one_length_from_now_at_the_latest() {
 fn sliding_windows_of_another_length() {
     let hour = [Rule::sliding(60, 3600 * SECOND).unwrap()];
     let minute = [Rule::sliding(60, 60 * SECOND).unwrap()];
-    let mut states = States::default();
+    let mut states = RuleStates::default();
     assert!(take(&minute, &mut states, START, 60));
     // A minute and a half on, half of it has faded; but it was within the hour.
     let now = START + 90 * SECOND;
     assert_eq!(remaining(&minute, &states, now), 30);
     assert_eq!(remaining(&hour, &states, now), 0);
     // What was used in an hour may have been used just now.
-    let mut states = States::default();
+    let mut states = RuleStates::default();
     assert!(take(&hour, &mut states, START, 60));
     let now = START + 1800 * SECOND;
     assert_eq!(remaining(&minute, &states, now), 0);
@@ -158,7 +158,15 @@ fn what_was_promised_by_another_state_is_not_given_back() {
         Rule::sliding(100, 60 * SECOND).unwrap(),
     ] {
         let rules = [rule];
-        let lend = |now| decide(&rules, &States::default(), now, &LimitOp::Lend(vec![40])).unwrap();
+        let lend = |now| {
+            decide(
+                &rules,
+                &RuleStates::default(),
+                now,
+                &LimitOp::Lend(vec![40]),
+            )
+            .unwrap()
+        };
         let (early, late) = (lend(START), lend(START + 1));
         let back = |mark| {
             let want = LimitOp::Return(40, START + 1, mark);
@@ -169,13 +177,13 @@ fn what_was_promised_by_another_state_is_not_given_back() {
         assert_eq!(back(late.states.mark()).granted, Some(40), "{rule:?}");
     }
     let rules = [Rule::bucket(1, SECOND, 10).unwrap()];
-    let reserve = |states: &States, now| {
+    let reserve = |states: &RuleStates, now| {
         let want = LimitOp::Reserve(10, 100 * SECOND);
         decide(&rules, states, now, &want).unwrap().states
     };
-    let early = reserve(&reserve(&States::default(), START), START);
-    let late = reserve(&reserve(&States::default(), START + 1), START + 1);
-    let cancel = |after: States| {
+    let early = reserve(&reserve(&RuleStates::default(), START), START);
+    let late = reserve(&reserve(&RuleStates::default(), START + 1), START + 1);
+    let cancel = |after: RuleStates| {
         let outcome = decide(&rules, &late, START + 2, &LimitOp::Cancel(10, after));
         outcome.unwrap().granted
     };

@@ -23,7 +23,7 @@ proptest! {
         let mut fleet = Fleet::new(rule);
         // Whoever waits for a reservation acts at a whole microsecond, up to one late.
         fleet.late = 1;
-        let mut open: VecDeque<(u64, States, usize)> = VecDeque::new();
+        let mut open: VecDeque<(u64, RuleStates, usize)> = VecDeque::new();
         for (wait, cost, kind, patience) in moves {
             fleet.now += wait;
             match kind {
@@ -32,7 +32,7 @@ proptest! {
                     let outcome = fleet.ask(&LimitOp::Reserve(cost, patience));
                     if outcome.granted.is_some() {
                         let b = bucket_of(&rule);
-                        let Some(State::Bucket { tat, .. }) = outcome.states.get(0) else {
+                        let Some(RuleState::Bucket { tat, .. }) = outcome.states.get(0) else {
                             unreachable!()
                         };
                         let ready = tat.minus(b.full, b.amount).ceil().max(fleet.now);
@@ -142,7 +142,7 @@ fn lending(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
 /// All who use one limiter, and what they have used, when.
 struct Fleet {
     rules: [Rule; 1],
-    states: States,
+    states: RuleStates,
     now: u64,
     late: u64,
     uses: Vec<(u64, u64)>,
@@ -154,7 +154,7 @@ impl Fleet {
     fn new(rule: Rule) -> Fleet {
         Fleet {
             rules: [rule],
-            states: States::default(),
+            states: RuleStates::default(),
             now: START,
             late: 0,
             uses: Vec::new(),
@@ -162,11 +162,11 @@ impl Fleet {
         }
     }
 
-    fn ask(&mut self, want: &LimitOp) -> Outcome {
+    fn ask(&mut self, want: &LimitOp) -> RuleOutcome {
         let outcome = decide(&self.rules, &self.states, self.now, want).unwrap();
         if outcome.changed {
             self.states = outcome.states.clone();
-            if let Some(State::Fixed { start, .. } | State::Sliding { start, .. }) =
+            if let Some(RuleState::Fixed { start, .. } | RuleState::Sliding { start, .. }) =
                 outcome.states.get(0)
             {
                 self.windows.insert(start);
@@ -242,13 +242,13 @@ impl Fleet {
 #[test]
 fn a_cancelled_reservation_gives_back_what_later_ones_have_not_used() {
     let rules = [Rule::bucket(1, SECOND, 1).unwrap()];
-    let reserve = |states: &mut States, cost| {
+    let reserve = |states: &mut RuleStates, cost| {
         let outcome = decide(&rules, states, START, &LimitOp::Reserve(cost, 100 * SECOND)).unwrap();
         *states = outcome.states.clone();
         outcome.states
     };
-    let wait = |states: &States| retry(&rules, states, START, 1).unwrap() / SECOND;
-    let mut states = States::default();
+    let wait = |states: &RuleStates| retry(&rules, states, START, 1).unwrap() / SECOND;
+    let mut states = RuleStates::default();
     reserve(&mut states, 1);
     let first = reserve(&mut states, 1);
     assert_eq!(wait(&states), 2);
@@ -291,12 +291,12 @@ fn giving_back_leaves_what_others_were_lent() {
 #[test]
 fn what_was_lent_and_not_used_goes_back() {
     let rules = [Rule::bucket(1000, SECOND, 1000).unwrap()];
-    let lend = |states: &mut States, now, units| {
+    let lend = |states: &mut RuleStates, now, units| {
         let outcome = decide(&rules, states, now, &LimitOp::Lend(vec![units])).unwrap();
         *states = outcome.states;
         outcome.granted
     };
-    let mut states = States::default();
+    let mut states = RuleStates::default();
     assert_eq!(lend(&mut states, START, 750), Some(750), "three quarters");
     assert_eq!(lend(&mut states, START, 1), None);
     let give_back = LimitOp::Return(700, START, states.mark());
@@ -306,7 +306,7 @@ fn what_was_lent_and_not_used_goes_back() {
     assert_eq!(lend(&mut states, START + 1000, 690), Some(690));
     assert_eq!(lend(&mut states, START + 1000, 100), None);
     // At the full rate, chunk after chunk.
-    let (mut states, mut used) = (States::default(), 0);
+    let (mut states, mut used) = (RuleStates::default(), 0);
     for i in 0..100 {
         used += lend(&mut states, START + i * 100_000, 100).unwrap_or(0);
     }

@@ -1,6 +1,6 @@
 //! Windows, fixed and sliding.
 
-use super::State;
+use super::RuleState;
 use super::rule::Rule;
 
 /// What is stored, as it stands now under this rule; `None` for another algorithm's.
@@ -13,22 +13,22 @@ use super::rule::Rule;
 /// - Of sliding windows, the present one has begun when it began, and the one before ended then. If the
 ///   present one is over already by the new length, then what was used in it counts as used within the
 ///   last new length, and begins to fade now.
-pub(super) fn bring_up(rule: &Rule, state: State, now: u64) -> Option<State> {
+pub(super) fn bring_up(rule: &Rule, state: RuleState, now: u64) -> Option<RuleState> {
     match (rule, state) {
-        (Rule::Fixed { .. }, State::Fixed { end, .. }) if now >= end => Some(rule.fresh(now)),
+        (Rule::Fixed { .. }, RuleState::Fixed { end, .. }) if now >= end => Some(rule.fresh(now)),
         (
             Rule::Fixed {
                 limit,
                 period: another,
             },
-            State::Fixed {
+            RuleState::Fixed {
                 period,
                 start,
                 count,
                 end,
                 ..
             },
-        ) if period != *another => Some(State::Fixed {
+        ) if period != *another => Some(RuleState::Fixed {
             limit: *limit,
             period: *another,
             start,
@@ -38,17 +38,17 @@ pub(super) fn bring_up(rule: &Rule, state: State, now: u64) -> Option<State> {
                 _ => end.min(now + another),
             },
         }),
-        (Rule::Fixed { .. }, State::Fixed { .. }) => Some(state),
+        (Rule::Fixed { .. }, RuleState::Fixed { .. }) => Some(state),
         (
             Rule::Sliding {
                 limit,
                 period: another,
             },
-            State::Sliding { .. },
+            RuleState::Sliding { .. },
         ) => {
             let (start, before, count) = turned(state, now)?;
             let over = now >= start + another;
-            Some(State::Sliding {
+            Some(RuleState::Sliding {
                 limit: *limit,
                 period: *another,
                 start: if over { now } else { start },
@@ -61,8 +61,8 @@ pub(super) fn bring_up(rule: &Rule, state: State, now: u64) -> Option<State> {
 }
 
 /// Sliding windows, by their own length, at this time.
-fn turned(state: State, now: u64) -> Option<(u64, u64, u64)> {
-    let State::Sliding {
+fn turned(state: RuleState, now: u64) -> Option<(u64, u64, u64)> {
+    let RuleState::Sliding {
         period,
         start,
         before,
@@ -82,11 +82,11 @@ fn turned(state: State, now: u64) -> Option<(u64, u64, u64)> {
 }
 
 /// The state after the charge, if there is pool.
-pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<State> {
+pub(super) fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64) -> Option<RuleState> {
     match (rule, state) {
         (
             Rule::Fixed { limit, .. },
-            State::Fixed {
+            RuleState::Fixed {
                 period,
                 start,
                 count,
@@ -95,7 +95,7 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<S
             },
         ) => {
             let count = count + cost;
-            (count <= *limit).then_some(State::Fixed {
+            (count <= *limit).then_some(RuleState::Fixed {
                 period,
                 start,
                 count,
@@ -105,7 +105,7 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<S
         }
         (
             Rule::Sliding { limit, period },
-            State::Sliding {
+            RuleState::Sliding {
                 start,
                 before,
                 count,
@@ -116,7 +116,7 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<S
             let pool = limit.checked_sub(count)?;
             let left = u128::from(period - now.saturating_sub(start));
             let fits = u128::from(before) * left <= u128::from(pool) * u128::from(*period);
-            fits.then_some(State::Sliding {
+            fits.then_some(RuleState::Sliding {
                 limit: *limit,
                 period: *period,
                 start,
@@ -131,12 +131,12 @@ pub(super) fn charge(rule: &Rule, state: State, now: u64, cost: u64) -> Option<S
 /// Units there now, time until `cost` units are, time until all are.
 pub(super) fn standing(
     rule: &Rule,
-    state: State,
+    state: RuleState,
     now: u64,
     cost: u64,
 ) -> (u64, Option<u64>, Option<u64>) {
     match (rule, state) {
-        (Rule::Fixed { limit, .. }, State::Fixed { count, end, .. }) => {
+        (Rule::Fixed { limit, .. }, RuleState::Fixed { count, end, .. }) => {
             let left = limit.saturating_sub(count);
             let end = end.saturating_sub(now);
             let wait = if cost <= left { 0 } else { end };
@@ -145,7 +145,7 @@ pub(super) fn standing(
         }
         (
             Rule::Sliding { limit, period },
-            State::Sliding {
+            RuleState::Sliding {
                 start,
                 before,
                 count,

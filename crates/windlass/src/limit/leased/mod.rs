@@ -83,11 +83,11 @@ struct Inner {
 /// A loan that is out.
 struct Out {
     purse: Arc<TokenCache>,
-    lent: Lent,
+    lent: LeasedUnits,
 }
 
 /// The store's time when a loan was made, and the mark of the state that it was made by.
-type Lent = (u64, u64);
+type LeasedUnits = (u64, u64);
 
 impl Limiter {
     /// The same limiter, deciding in this process from units that the store lends it.

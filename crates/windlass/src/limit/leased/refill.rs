@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 
 use super::token_cache::{Here, Last, TokenCache};
-use super::{Inner, Leased, Lent, Out, SHORTEST_LOAN};
+use super::{Inner, Leased, LeasedUnits, Out, SHORTEST_LOAN};
 use crate::lease::{Clock, Moment};
 use crate::limit::Limiter;
 use crate::limit::store_call::Answer;
@@ -248,7 +248,7 @@ fn remember(
     purse: &Arc<TokenCache>,
     good_until: Moment,
     sent: Moment,
-    lent: Lent,
+    lent: LeasedUnits,
 ) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     // Late enough that it is mostly used up, early enough that the store still takes it.
@@ -310,7 +310,12 @@ pub(super) async fn give_back(limiter: &Limiter, calls: &AtomicU64, out: &Out) -
     send_back(limiter, &out.purse, left, out.lent).await
 }
 
-async fn send_back(limiter: &Limiter, purse: &TokenCache, units: u64, lent: Lent) -> Result<u64> {
+async fn send_back(
+    limiter: &Limiter,
+    purse: &TokenCache,
+    units: u64,
+    lent: LeasedUnits,
+) -> Result<u64> {
     let want = LimitOp::Return(units, lent.0, lent.1);
     match limiter.ask("give back", purse.name.clone(), want).await? {
         Answer::Decided(verdict, _) if verdict.granted.is_some() => Ok(units),
