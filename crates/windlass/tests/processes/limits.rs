@@ -17,7 +17,7 @@ fn start(url: &str, role: &str) -> TestProcess {
     let me = std::env::current_exe().unwrap();
     let mut command = Command::new(me);
     command
-        .args(["--exact", "worker", "--nocapture"])
+        .args(["--exact", "limits::worker", "--nocapture"])
         .env("WINDLASS_TEST_ROLE", role)
         .env("WINDLASS_TEST_URL", url);
     TestProcess::spawn(&mut command).unwrap()

@@ -1,8 +1,6 @@
 //! What can go wrong with the nodes of a quorum, and what must not come of it.
 
-#[path = "redlock_faults/counting.rs"]
 mod counting;
-#[path = "redlock_faults/few.rs"]
 mod few;
 
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use windlass::{ErrorKind, RetryPolicy};
 use windlass_testkit::conformance::SOON;
 use windlass_testkit::{RedisCluster, eventually};
 
-use crate::{MS, connect};
+use super::{MS, connect};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_several_locks_none_is_kept_if_one_of_their_masters_is_gone() {

@@ -7,7 +7,7 @@ use windlass::Coordinator;
 use windlass_testkit::conformance::SOON;
 use windlass_testkit::{Flavor, RedisReplicated, eventually, eventually_blocking};
 
-use crate::{MS, PROMOTION, RESUMED, blocking, connect, cut_replication, heal_replication};
+use super::{MS, PROMOTION, RESUMED, blocking, connect, cut_replication, heal_replication};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fences_grow_over_a_failover_that_lost_grants() {

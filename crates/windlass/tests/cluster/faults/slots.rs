@@ -8,7 +8,7 @@ use windlass::{ErrorKind, Options, RetryPolicy};
 use windlass_testkit::conformance::{SOON, has_waiters};
 use windlass_testkit::{RedisCluster, eventually};
 
-use crate::{MS, RESUMED, blocking, connect, figure};
+use super::{MS, RESUMED, blocking, connect, figure};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_moves_while_a_lock_in_it_is_held_and_waited_for() {

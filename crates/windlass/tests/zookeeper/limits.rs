@@ -128,7 +128,7 @@ async fn an_operator_hears_of_clocks_that_differ() {
     ] {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args(["--exact", "worker", "--nocapture"])
+            .args(["--exact", "limits::worker", "--nocapture"])
             .env("WINDLASS_TEST_ROLE", "examine")
             .env("WINDLASS_TEST_URL", server.url("app"))
             .env("LD_PRELOAD", &library)

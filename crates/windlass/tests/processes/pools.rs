@@ -50,7 +50,7 @@ impl Bed {
             command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
         command
-            .args(["--exact", "worker", "--nocapture"])
+            .args(["--exact", "pools::worker", "--nocapture"])
             .env("WINDLASS_TEST_ROLE", "crowd")
             .env("WINDLASS_TEST_URL", &self.url)
             .env("WINDLASS_TEST_NOW", epoch_seconds().to_string())

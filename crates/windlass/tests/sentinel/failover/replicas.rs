@@ -6,7 +6,7 @@ use windlass::{ErrorKind, Options};
 use windlass_testkit::conformance::{SOON, has_waiters};
 use windlass_testkit::{RedisReplicated, RedisServer, eventually, eventually_blocking};
 
-use crate::{MS, PROMOTION, RESUMED, blocking, connect, cut_replication};
+use super::{MS, PROMOTION, RESUMED, blocking, connect, cut_replication};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_counts_when_replicas_have_it() {

@@ -23,7 +23,7 @@ fn start(role: &str, url: &str, register: Option<SocketAddr>) -> TestProcess {
     let me = std::env::current_exe().unwrap();
     let mut command = Command::new(me);
     command
-        .args(["--exact", "worker", "--nocapture"])
+        .args(["--exact", "locks::worker", "--nocapture"])
         .env("WINDLASS_TEST_ROLE", role)
         .env("WINDLASS_TEST_URL", url);
     if let Some(addr) = register {

@@ -7,7 +7,7 @@ use windlass::{Quota, Ran, RetryPolicy};
 use windlass_testkit::conformance::{SOON, has_waiters};
 use windlass_testkit::{Counting, FencedRegister, RedisCluster, eventually, eventually_blocking};
 
-use crate::{MS, PROMOTION, RESUMED, blocking, connect, figure};
+use super::{MS, PROMOTION, RESUMED, blocking, connect, figure};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_master_is_followed_under_load() {
