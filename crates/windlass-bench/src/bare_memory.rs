@@ -75,7 +75,7 @@ impl Cycle for BareMutex {
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
 
     #[tokio::test]
     async fn mutex_map_excludes_and_removes_unused_entries() {

@@ -50,7 +50,7 @@ pub(crate) fn rounded(value: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
 
     #[test]
     fn median_of_odd_and_even_counts() {

@@ -148,7 +148,7 @@ impl UrlParts<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
 
     #[test]
     fn urls_are_split_into_parts() {

@@ -128,7 +128,7 @@ impl Drop for ProgressLine {
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
 
     #[test]
     fn numbers_are_short() {

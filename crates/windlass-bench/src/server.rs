@@ -84,7 +84,7 @@ fn number(info: &str, field: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
 
     #[test]
     fn info_is_parsed() {

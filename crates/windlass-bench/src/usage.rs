@@ -73,7 +73,7 @@ impl ThreadTimes {
 mod tests {
     use std::time::Instant;
 
-    use crate::*;
+    use super::*;
 
     #[test]
     fn cpu_time_of_work_is_measured() {

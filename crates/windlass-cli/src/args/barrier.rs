@@ -11,8 +11,8 @@ use super::job::{JobArgs, OnLost};
 use super::permits;
 
 const EXAMPLES: &str = "\
-The command starts when N parties have arrived, and windlass exits when all of them have left. Without
-a command, windlass exits as soon as all parties have arrived.
+The command starts when N parties have arrived, and windlass exits when all of them have left.
+Without a command, windlass exits as soon as all parties have arrived.
 
 The environment of the command has WINDLASS_ROUND, a number that is the same for all parties of a
 round and different in every round, and WINDLASS_LOCK, WINDLASS_OWNER, WINDLASS_FENCE and
@@ -31,7 +31,7 @@ pub(crate) struct BarrierArgs {
     /// Name of the barrier
     pub(crate) name: String,
 
-    /// Number of parties; a different number than that of the others is an error
+    /// Number of parties; a different number is an error, and the command does not run
     #[arg(long, value_name = "N", value_parser = permits())]
     pub(crate) parties: u32,
 

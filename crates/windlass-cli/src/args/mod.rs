@@ -168,8 +168,11 @@ fn permits() -> RangedI64ValueParser<u32> {
 pub(crate) fn grammar() -> clap::Command {
     let command = Cli::command();
     let groups = grouped_commands(&command);
+    let styles = Styles::styled();
+    let header = styles.get_header();
     command.help_template(format!(
-        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}{{options}}{{after-help}}"
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n\
+         {groups}{header}Global options:{header:#}\n{{options}}{{after-help}}"
     ))
 }
 

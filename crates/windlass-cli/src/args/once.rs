@@ -8,8 +8,8 @@ use windlass_term::duration;
 
 const EXAMPLES: &str = "\
 A repeat prints the same stdout and exits with the same code, without running the command. The same
-key with a different command is an error. A command that was ended by a signal or lost its lease is not
-recorded: the next call runs it again.
+key with a different command is an error. A command that was ended by a signal, or that lost its
+lease, is not recorded: the next call runs it again.
 
 Example:
   windlass once charge/order-42 -- ./charge.sh order-42";

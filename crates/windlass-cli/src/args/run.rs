@@ -13,10 +13,12 @@ use super::permits;
 const EXAMPLES: &str = "\
 --permits N acquires a permit of the semaphore NAME, --shared and --exclusive the read and the write
 side of the read-write lock NAME. A lock, a semaphore and a read-write lock of the same name are
-independent of each other.
+independent of each other. A semaphore has one size: a different N is an error, and the command does
+not run.
 
-The environment of the command has WINDLASS_LOCK, WINDLASS_OWNER, WINDLASS_FENCE, WINDLASS_STORE_KIND
-and WINDLASS_STORE. If windlass is killed, even by SIGKILL, the command is killed too (on Linux).
+The environment of the command has WINDLASS_LOCK, WINDLASS_OWNER, WINDLASS_FENCE,
+WINDLASS_STORE_KIND and WINDLASS_STORE. If windlass is killed, even by SIGKILL, the command is
+killed too (on Linux).
 
 Examples:
   windlass run backup -- rsync -a /home /mnt/backup

@@ -30,7 +30,7 @@ pub(crate) struct SemAcquireArgs {
     /// Name of the semaphore
     pub(crate) name: String,
 
-    /// Total number of permits; a different number than that of other clients is an error
+    /// Total number of permits; a different number is an error
     #[arg(long, value_name = "N", value_parser = permits())]
     pub(crate) permits: u32,
 
