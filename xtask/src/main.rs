@@ -112,5 +112,8 @@ fn lint() -> Result<(), String> {
         let alone = ["-p", "windlass", "--no-default-features", "--features"];
         cargo("check", &[&alone[..], &[features]].concat(), &[])?;
     }
+    // The command line without `bench` and `demo`.
+    let alone = ["-p", "windlass-cli", "--no-default-features"];
+    cargo("check", &alone, &[])?;
     Ok(())
 }

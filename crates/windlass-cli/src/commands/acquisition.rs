@@ -167,7 +167,7 @@ fn busy_text(request: &ClaimRequest, name: &str, holder: Option<&Holder>) -> Str
     let (owner, remaining) = (humanize::holder(holder), humanize::remaining(holder));
     match request {
         ClaimRequest::Permit(..) => format!(
-            "{name} has not enough free permits; the first to expire is that of {owner}, {remaining}"
+            "{name} has too few free permits; the first to expire belongs to {owner}, {remaining}"
         ),
         ClaimRequest::Read(_) | ClaimRequest::Write(_) if holder.weight > 1 => {
             format!("{name} is write-locked by {owner}, {remaining}")

@@ -28,7 +28,7 @@ fn permits_bound_the_number_of_running_commands(fixture: Fixture) {
     let holders: Vec<_> = (0..3).map(|_| fixture.hold("s", &permits)).collect();
     let full = fixture.run(&["run", "s", "--permits", "3", "-n", "--", "echo", "ran"]);
     assert_eq!((full.code, full.out.as_str()), (75, ""));
-    assert!(full.err.contains("not enough free permits"), "{}", full.err);
+    assert!(full.err.contains("too few free permits"), "{}", full.err);
 
     let next = fixture.start(&["run", "s", "--permits", "3", "--", "echo", "my turn"]);
     fixture.wait_for_waiters_of("sem", "s", 1);

@@ -169,7 +169,7 @@ pub(super) fn summary(rows: &[MarketRow], printer: &Printer) {
     if !parts.is_empty() {
         printer.out(format_args!(
             "\nWith {most}, one lock per item buys {}.",
-            parts.join(", and ")
+            parts.join(", ")
         ));
     }
     if rows.iter().any(|row| !row.result.audit.is_clean()) {

@@ -55,8 +55,8 @@ pub(in crate::commands) async fn acquire(
             printer.answer(
                 &HeldAnswer::new(name, &kept),
                 format_args!(
-                    "{name} acquired{} for {}: owner {}, fence {}",
-                    mode(&request),
+                    "{} for {}: owner {}, fence {}",
+                    acquired(name, &request),
                     humanize::duration(kept.ttl),
                     kept.owner,
                     kept.fence
@@ -124,13 +124,13 @@ async fn undo(
     }
 }
 
-/// The mode or the number of permits, for messages.
-fn mode(request: &ClaimRequest) -> String {
+/// "backup acquired", "downloads: 2 permits acquired", "prices read-locked".
+fn acquired(name: &str, request: &ClaimRequest) -> String {
     match request {
-        ClaimRequest::Permit(_, 1) => " with 1 permit".to_owned(),
-        ClaimRequest::Permit(_, weight) => format!(" with {weight} permits"),
-        ClaimRequest::Read(_) => " for reading".to_owned(),
-        ClaimRequest::Write(_) => " for writing".to_owned(),
-        ClaimRequest::Lock(_) => String::new(),
+        ClaimRequest::Lock(_) => format!("{name} acquired"),
+        ClaimRequest::Permit(_, 1) => format!("{name}: 1 permit acquired"),
+        ClaimRequest::Permit(_, weight) => format!("{name}: {weight} permits acquired"),
+        ClaimRequest::Read(_) => format!("{name} read-locked"),
+        ClaimRequest::Write(_) => format!("{name} write-locked"),
     }
 }
