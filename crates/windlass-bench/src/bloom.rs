@@ -18,7 +18,7 @@ use crate::args::BloomArgs;
 use crate::cleanup::Cleanup;
 use crate::interleave::PAIRS;
 use crate::latency::{Latencies, median, rounded};
-use crate::report::{ProgressLine, Table, bars, maybe, short};
+use crate::report::{ProgressLine, ReportTable, bars, maybe, short};
 use crate::server::ServerStats;
 use crate::{bare_redis, task_failed, unique_prefix};
 
@@ -52,7 +52,7 @@ struct BloomReport {
 }
 
 /// Items per second, and the server's CPU time per item in microseconds.
-struct Rate(f64, Option<f64>);
+struct InsertRate(f64, Option<f64>);
 
 pub(crate) async fn bloom(
     args: &BloomArgs,
@@ -92,7 +92,7 @@ pub(crate) async fn bloom(
         cleanup.remove(async move { bare_redis::remove(&connection, [key]).await });
     }
     let (progress, mut latencies) = (ProgressLine::new(printer), Latencies::new());
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let (mut ours, mut bare_rounds) = (Vec::new(), Vec::new());
     for pair in 0..u64::from(PAIRS) {
         let range = args.items * pair / 5..args.items * (pair + 1) / 5;
         // The order alternates, so that drift of the machine favours neither side.
@@ -106,12 +106,12 @@ pub(crate) async fn bloom(
             } else if let Some((connection, server)) = &redis {
                 let shape = filter.plan().shape;
                 let set = set_bits(connection, &key, shape, batches, args.tasks);
-                theirs.push(measured(Some(server), &range, set).await?);
+                bare_rounds.push(measured(Some(server), &range, set).await?);
             }
         }
     }
     progress.now(format_args!("measuring the error rate"));
-    let answer = sum_up(args, kind, &filter, &ours, &theirs, &latencies).await?;
+    let answer = sum_up(args, kind, &filter, &ours, &bare_rounds, &latencies).await?;
     let answer = BloomReport {
         memory_bits_per_item: match &redis {
             Some((connection, _)) => Some(memory(connection, &prefix, args.items).await?),
@@ -136,7 +136,7 @@ async fn measured(
     server: Option<&ServerStats>,
     range: &std::ops::Range<u64>,
     work: impl Future<Output = Result<(), Failure>>,
-) -> Result<Rate, Failure> {
+) -> Result<InsertRate, Failure> {
     let cpu = async || match server {
         Some(server) => server.cpu().await.map(Some),
         None => Ok(None),
@@ -149,7 +149,7 @@ async fn measured(
         .await?
         .zip(before)
         .map(|(after, before)| after.saturating_sub(before));
-    Ok(Rate(
+    Ok(InsertRate(
         items / took,
         spent.map(|spent| spent.as_secs_f64() * 1e6 / items),
     ))
@@ -238,8 +238,8 @@ async fn sum_up(
     args: &BloomArgs,
     store: &'static str,
     filter: &BloomFilter,
-    ours: &[Rate],
-    theirs: &[Rate],
+    ours: &[InsertRate],
+    bare_rounds: &[InsertRate],
     latencies: &Latencies,
 ) -> Result<BloomReport, Failure> {
     let asked = args.items.min(1_000_000);
@@ -250,7 +250,7 @@ async fn sum_up(
     }
     let info = filter.info().await?;
     let per_item = |bits: f64| rounded(bits / args.items as f64);
-    let middle = |rates: &[Rate], of: fn(&Rate) -> Option<f64>| {
+    let middle = |rates: &[InsertRate], of: fn(&InsertRate) -> Option<f64>| {
         median(rates.iter().filter_map(of)).map(rounded)
     };
     Ok(BloomReport {
@@ -260,12 +260,12 @@ async fn sum_up(
         items: args.items,
         batch: args.batch,
         ops_per_s: middle(ours, |rate| Some(rate.0)).unwrap_or_default(),
-        bare_ops_per_s: middle(theirs, |rate| Some(rate.0)),
-        ratio: median(ours.iter().zip(theirs).map(|(a, b)| a.0 / b.0)).map(rounded),
+        bare_ops_per_s: middle(bare_rounds, |rate| Some(rate.0)),
+        ratio: median(ours.iter().zip(bare_rounds).map(|(a, b)| a.0 / b.0)).map(rounded),
         p50_us: rounded(latencies.micros(0.5)),
         p99_us: rounded(latencies.micros(0.99)),
         server_cpu_us_per_op: middle(ours, |rate| rate.1),
-        bare_server_cpu_us_per_op: middle(theirs, |rate| rate.1),
+        bare_server_cpu_us_per_op: middle(bare_rounds, |rate| rate.1),
         bits_per_item: per_item(info.bits as f64),
         theory_bits_per_item: rounded(-args.error_rate.ln() / std::f64::consts::LN_2.powi(2)),
         memory_bits_per_item: None,
@@ -299,7 +299,7 @@ async fn memory(
 }
 
 fn show(printer: &Printer, answer: &BloomReport) {
-    let table = Table::new(
+    let table = ReportTable::new(
         printer,
         &[
             "items/s",

@@ -11,10 +11,10 @@ use crate::bare_memory::{BareMutex, MutexMap};
 use crate::bare_redis::{self, BareLock};
 use crate::bare_zookeeper::{self, BareNode};
 use crate::cleanup::Cleanup;
-use crate::interleave::{Cycle, PAIRS, Round, Side, ratio, round};
+use crate::interleave::{BenchRound, Cycle, PAIRS, Side, ratio, round};
 use crate::latency::rounded;
 use crate::redis_topology::ClusterNodes;
-use crate::report::{ProgressLine, Table, bars, maybe, short};
+use crate::report::{ProgressLine, ReportTable, bars, maybe, short};
 use crate::server::ServerStats;
 use crate::{invalid_run, unique_prefix};
 
@@ -127,7 +127,7 @@ async fn compare<C: Cycle>(
         }
     };
     let progress = ProgressLine::new(printer);
-    let table = Table::new(
+    let table = ReportTable::new(
         printer,
         &[
             "tasks", "cycles/s", "bare/s", "ratio", "p50 µs", "p99 µs", "cpu µs", "bare cpu",
@@ -147,7 +147,7 @@ async fn compare<C: Cycle>(
     for &tasks in &args.tasks {
         let names = || (0..tasks).map(|i| format!("{prefix}:{i}"));
         let our_cycles = || names().map(|name| ours(&store, name));
-        let bare_round = async |length| -> Result<Option<Round>, Failure> {
+        let bare_round = async |length| -> Result<Option<BenchRound>, Failure> {
             Ok(match &bare {
                 Baseline::Redis(connection) => {
                     let cycles = names().map(|name| BareLock::new(connection, name));
@@ -183,7 +183,7 @@ async fn compare<C: Cycle>(
         progress.now(format_args!("{tasks} tasks: warming up"));
         bare_round(length / WARM_UP).await?;
         round(our_cycles(), length / WARM_UP, None).await?;
-        let (mut our_rounds, mut theirs) = (Vec::new(), Vec::new());
+        let (mut our_rounds, mut bare_rounds) = (Vec::new(), Vec::new());
         for pair in 1..=PAIRS {
             // The order alternates, so that drift of the machine favours neither side.
             for our_turn in [pair % 2 == 0, pair % 2 == 1] {
@@ -194,13 +194,13 @@ async fn compare<C: Cycle>(
                 if our_turn {
                     our_rounds.push(round(our_cycles(), length, server.as_ref()).await?);
                 } else {
-                    theirs.extend(bare_round(length).await?);
+                    bare_rounds.extend(bare_round(length).await?);
                 }
             }
         }
         progress.clear();
 
-        let answer = answer(workload, kind, tasks, &our_rounds, &theirs);
+        let answer = answer(workload, kind, tasks, &our_rounds, &bare_rounds);
         table.row(
             &answer,
             &[
@@ -227,12 +227,12 @@ fn answer(
     workload: &'static str,
     store: &'static str,
     tasks: u32,
-    ours: &[Round],
-    bare: &[Round],
+    ours: &[BenchRound],
+    bare: &[BenchRound],
 ) -> CyclesReport {
     let side = Side::of(ours);
-    let theirs = (!bare.is_empty()).then(|| Side::of(bare));
-    let of_bare = |field: fn(&Side) -> f64| theirs.as_ref().map(field).map(rounded);
+    let bare_side = (!bare.is_empty()).then(|| Side::of(bare));
+    let of_bare = |field: fn(&Side) -> f64| bare_side.as_ref().map(field).map(rounded);
     CyclesReport {
         workload,
         store,
@@ -248,7 +248,10 @@ fn answer(
         cpu_us_per_op: rounded(side.cpu_us),
         bare_cpu_us_per_op: of_bare(|side| side.cpu_us),
         server_cpu_us_per_op: side.server_cpu_us.map(rounded),
-        bare_server_cpu_us_per_op: theirs.as_ref().and_then(|s| s.server_cpu_us).map(rounded),
+        bare_server_cpu_us_per_op: bare_side
+            .as_ref()
+            .and_then(|s| s.server_cpu_us)
+            .map(rounded),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::bare_memory::MutexMap;
 use crate::bare_redis;
 use crate::cleanup::Cleanup;
 use crate::latency::{Latencies, median, rounded};
-use crate::report::{ProgressLine, Table, bars, maybe, short};
+use crate::report::{ProgressLine, ReportTable, bars, maybe, short};
 use crate::server::ServerStats;
 use crate::{invalid_run, task_failed, unique_prefix, usage};
 
@@ -62,7 +62,7 @@ pub(crate) async fn handoff(
     let waiter_set = WaiterSet::connect(url, args, &prefix).await?;
     cleanup.await_release(&waiter_set.stores, &prefix);
     let progress = ProgressLine::new(printer);
-    let table = Table::new(
+    let table = ReportTable::new(
         printer,
         &[
             "waiters",

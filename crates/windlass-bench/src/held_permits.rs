@@ -11,9 +11,9 @@ use crate::args::SemArgs;
 use crate::bare_redis;
 use crate::cleanup::{Cleanup, GuardPool};
 use crate::cycles::PermitCycle;
-use crate::interleave::{PAIRS, Round, Side, round};
+use crate::interleave::{BenchRound, PAIRS, Side, round};
 use crate::latency::rounded;
-use crate::report::{ProgressLine, Table, maybe, short};
+use crate::report::{ProgressLine, ReportTable, maybe, short};
 use crate::server::ServerStats;
 use crate::{invalid_run, task_failed, unique_prefix};
 
@@ -70,7 +70,7 @@ pub(crate) async fn held_permits(
         }
     }
     progress.clear();
-    let table = Table::new(
+    let table = ReportTable::new(
         printer,
         &[
             "held",
@@ -123,7 +123,7 @@ struct HeldSet {
     name: String,
     permits: GuardPool<Permit>,
     bytes: Option<f64>,
-    rounds: Vec<Round>,
+    rounds: Vec<BenchRound>,
 }
 
 impl HeldSet {

@@ -19,7 +19,7 @@ pub(crate) trait Cycle: Send + 'static {
 
 /// The measurements of one round.
 #[derive(Debug)]
-pub(crate) struct Round {
+pub(crate) struct BenchRound {
     pub(crate) per_second: f64,
     pub(crate) latencies: Latencies,
     /// CPU time of this process per cycle, in microseconds.
@@ -33,7 +33,7 @@ pub(crate) async fn round<C: Cycle>(
     cycles: impl IntoIterator<Item = C>,
     length: Duration,
     server: Option<&ServerStats>,
-) -> Result<Round, Failure> {
+) -> Result<BenchRound, Failure> {
     let server_before = match server {
         Some(server) => Some(server.cpu().await?),
         None => None,
@@ -58,7 +58,7 @@ pub(crate) async fn round<C: Cycle>(
         _ => None,
     };
     let each = |spent: Duration| spent.as_secs_f64() * 1e6 / done.max(1) as f64;
-    Ok(Round {
+    Ok(BenchRound {
         per_second: done as f64 / took.as_secs_f64(),
         latencies,
         cpu_us: each(cpu),
@@ -93,8 +93,8 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    pub(crate) fn of(rounds: &[Round]) -> Side {
-        let middle = |of: fn(&Round) -> f64| median(rounds.iter().map(of)).unwrap_or_default();
+    pub(crate) fn of(rounds: &[BenchRound]) -> Side {
+        let middle = |of: fn(&BenchRound) -> f64| median(rounds.iter().map(of)).unwrap_or_default();
         let mut all = Latencies::new();
         for round in rounds {
             all.merge(&round.latencies);
@@ -111,7 +111,7 @@ impl Side {
 
 /// Speed of Windlass relative to the bare side: the median of the ratios of neighbouring rounds, because what slows the
 /// machine down for a while slows both.
-pub(crate) fn ratio(ours: &[Round], bare: &[Round]) -> Option<f64> {
+pub(crate) fn ratio(ours: &[BenchRound], bare: &[BenchRound]) -> Option<f64> {
     median(
         ours.iter()
             .zip(bare)

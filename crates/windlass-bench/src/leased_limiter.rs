@@ -8,7 +8,7 @@ use windlass_term::{Failure, Printer};
 
 use crate::args::LimitArgs;
 use crate::latency::rounded;
-use crate::report::{ProgressLine, Table, short};
+use crate::report::{ProgressLine, ReportTable, short};
 use crate::{unique_prefix, usage};
 
 /// Tokens per second.
@@ -37,7 +37,7 @@ pub(crate) async fn leased_limiter(
     let store = windlass::connect(url).await?;
     let kind = store.capabilities().kind;
     let progress = ProgressLine::new(printer);
-    let table = Table::new(
+    let table = ReportTable::new(
         printer,
         &["demand", "checks/s", "allowed/s", "calls/s", "cpu ns"],
     );

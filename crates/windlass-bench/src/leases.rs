@@ -14,7 +14,7 @@ use crate::bare_redis::{self, BareRenewals};
 use crate::cleanup::{Cleanup, GuardPool};
 use crate::interleave::{Side, round};
 use crate::latency::{Latencies, rounded};
-use crate::report::{ProgressLine, Table, maybe, short};
+use crate::report::{ProgressLine, ReportTable, maybe, short};
 use crate::server::ServerStats;
 use crate::{task_failed, unique_prefix, usage};
 
@@ -159,7 +159,7 @@ pub(crate) async fn leases(
 
 fn show(answer: &LeasesReport, printer: &Printer) {
     let percent = |part: f64| format!("{:.1} %", part * 100.0);
-    Table::new(
+    ReportTable::new(
         printer,
         &[
             "leases",

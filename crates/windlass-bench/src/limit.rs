@@ -10,9 +10,9 @@ use windlass_term::{Failure, Printer, raw_redis};
 use crate::args::LimitArgs;
 use crate::bare_redis;
 use crate::cleanup::Cleanup;
-use crate::interleave::{Cycle, PAIRS, Round, Side, ratio, round};
+use crate::interleave::{BenchRound, Cycle, PAIRS, Side, ratio, round};
 use crate::latency::rounded;
-use crate::report::{ProgressLine, Table, bars, maybe, short};
+use crate::report::{ProgressLine, ReportTable, bars, maybe, short};
 use crate::server::ServerStats;
 use crate::{invalid_run, unique_prefix};
 
@@ -69,7 +69,7 @@ pub(crate) async fn limit(
         }
     };
     let progress = ProgressLine::new(printer);
-    let table = Table::new(
+    let table = ReportTable::new(
         printer,
         &[
             "tasks", "checks/s", "bare/s", "ratio", "p50 µs", "p99 µs", "cpu µs", "bare cpu",
@@ -93,7 +93,7 @@ pub(crate) async fn limit(
                 key: i.to_string(),
             })
         };
-        let bare_round = async |length| -> Result<Option<Round>, Failure> {
+        let bare_round = async |length| -> Result<Option<BenchRound>, Failure> {
             let Some(connection) = &bare else {
                 return Ok(None);
             };
@@ -106,7 +106,7 @@ pub(crate) async fn limit(
         progress.now(format_args!("{tasks} tasks: warming up"));
         bare_round(length / WARM_UP).await?;
         round(our_checks(), length / WARM_UP, None).await?;
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let (mut ours, mut bare_rounds) = (Vec::new(), Vec::new());
         for pair in 1..=PAIRS {
             // The order alternates, so that drift of the machine favours neither side.
             for our_turn in [pair % 2 == 0, pair % 2 == 1] {
@@ -117,12 +117,12 @@ pub(crate) async fn limit(
                 if our_turn {
                     ours.push(round(our_checks(), length, server.as_ref()).await?);
                 } else {
-                    theirs.extend(bare_round(length).await?);
+                    bare_rounds.extend(bare_round(length).await?);
                 }
             }
         }
         progress.clear();
-        let answer = answer(kind, tasks, &ours, &theirs);
+        let answer = answer(kind, tasks, &ours, &bare_rounds);
         table.row(
             &answer,
             &[
@@ -145,10 +145,15 @@ pub(crate) async fn limit(
     Ok(())
 }
 
-fn answer(store: &'static str, tasks: u32, ours: &[Round], bare: &[Round]) -> LimitReport {
+fn answer(
+    store: &'static str,
+    tasks: u32,
+    ours: &[BenchRound],
+    bare: &[BenchRound],
+) -> LimitReport {
     let side = Side::of(ours);
-    let theirs = (!bare.is_empty()).then(|| Side::of(bare));
-    let of_bare = |field: fn(&Side) -> f64| theirs.as_ref().map(field).map(rounded);
+    let bare_side = (!bare.is_empty()).then(|| Side::of(bare));
+    let of_bare = |field: fn(&Side) -> f64| bare_side.as_ref().map(field).map(rounded);
     LimitReport {
         workload: "limit",
         store,
@@ -164,7 +169,10 @@ fn answer(store: &'static str, tasks: u32, ours: &[Round], bare: &[Round]) -> Li
         cpu_us_per_op: rounded(side.cpu_us),
         bare_cpu_us_per_op: of_bare(|side| side.cpu_us),
         server_cpu_us_per_op: side.server_cpu_us.map(rounded),
-        bare_server_cpu_us_per_op: theirs.as_ref().and_then(|s| s.server_cpu_us).map(rounded),
+        bare_server_cpu_us_per_op: bare_side
+            .as_ref()
+            .and_then(|s| s.server_cpu_us)
+            .map(rounded),
     }
 }
 

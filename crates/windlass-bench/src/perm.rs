@@ -10,9 +10,9 @@ use windlass_term::{Failure, Printer, raw_redis};
 
 use crate::args::PermArgs;
 use crate::cleanup::Cleanup;
-use crate::interleave::{Cycle, PAIRS, Round, Side, ratio, round};
+use crate::interleave::{BenchRound, Cycle, PAIRS, Side, ratio, round};
 use crate::latency::rounded;
-use crate::report::{ProgressLine, Table, maybe, short};
+use crate::report::{ProgressLine, ReportTable, maybe, short};
 use crate::server::ServerStats;
 use crate::{bare_redis, invalid_run};
 
@@ -157,9 +157,9 @@ async fn check_rounds(
     resources: &[String],
     redis: Option<&(MultiplexedConnection, ServerStats)>,
     progress: &ProgressLine,
-) -> Result<(Vec<Round>, Vec<Round>), Failure> {
+) -> Result<(Vec<BenchRound>, Vec<BenchRound>), Failure> {
     let length = args.seconds / PAIRS;
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let (mut ours, mut bare_rounds) = (Vec::new(), Vec::new());
     let key = format!("windlass-bench:{:08x}", rand::random::<u32>());
     for pair in 1..=PAIRS {
         for our_turn in [pair % 2 == 0, pair % 2 == 1] {
@@ -173,11 +173,11 @@ async fn check_rounds(
                 ours.push(round(cycles, length, None).await?);
             } else if let Some((connection, _)) = redis {
                 let cycles = (0..args.tasks).map(|_| BareCheck(connection.clone(), key.clone()));
-                theirs.push(round(cycles, length, None).await?);
+                bare_rounds.push(round(cycles, length, None).await?);
             }
         }
     }
-    Ok((ours, theirs))
+    Ok((ours, bare_rounds))
 }
 
 /// The number of Redis commands for a check of 100 resources.
@@ -248,7 +248,7 @@ impl Cycle for BareCheck {
 }
 
 fn show(printer: &Printer, answer: &PermReport) {
-    let table = Table::new(
+    let table = ReportTable::new(
         printer,
         &[
             "checks/s",

@@ -9,14 +9,14 @@ const BAR: usize = 40;
 
 /// A table whose rows are printed as they are measured, so its column widths are fixed.
 #[derive(Debug)]
-pub(crate) struct Table<'a> {
+pub(crate) struct ReportTable<'a> {
     printer: &'a Printer,
     widths: Vec<usize>,
 }
 
-impl<'a> Table<'a> {
-    pub(crate) fn new(printer: &'a Printer, headings: &[&str]) -> Table<'a> {
-        let table = Table {
+impl<'a> ReportTable<'a> {
+    pub(crate) fn new(printer: &'a Printer, headings: &[&str]) -> ReportTable<'a> {
+        let table = ReportTable {
             printer,
             widths: headings.iter().map(|h| h.chars().count().max(9)).collect(),
         };

@@ -28,7 +28,7 @@ impl ServerStats {
         Ok(number(&info, "used_memory").map(|bytes| bytes as u64))
     }
 
-    /// CommandCounts of all clients so far, including those called by scripts.
+    /// Commands of all clients so far, including those called by scripts.
     pub(crate) async fn commands(&self) -> Result<CommandCounts, Failure> {
         Ok(CommandCounts(self.info("commandstats").await?))
     }

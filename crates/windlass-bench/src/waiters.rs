@@ -14,7 +14,7 @@ use windlass_term::{Failure, Printer};
 use crate::args::WaitersArgs;
 use crate::cleanup::Cleanup;
 use crate::latency::rounded;
-use crate::report::{ProgressLine, Table, short};
+use crate::report::{ProgressLine, ReportTable, short};
 use crate::usage::ThreadTimes;
 use crate::{invalid_run, unique_prefix};
 
@@ -125,7 +125,7 @@ pub(crate) async fn waiters(
         cpu: rounded(1e3 * cpu.as_secs_f64() / took.as_secs_f64()) / 1e3,
         woken_after_ms: rounded(woken_after.as_secs_f64() * 1e3),
     };
-    Table::new(printer, &["processes", "seconds", "cpu of all", "woken ms"]).row(
+    ReportTable::new(printer, &["processes", "seconds", "cpu of all", "woken ms"]).row(
         &answer,
         &[
             answer.processes.to_string(),

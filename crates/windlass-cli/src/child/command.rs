@@ -13,7 +13,7 @@ use tokio::process::{Child, Command as Process};
 use windlass_term::Exit;
 
 use super::handover;
-use super::protocol::{Channel, WardenOrder, WardenReport, to_shared_clock};
+use super::protocol::{WardenChannel, WardenOrder, WardenReport, to_shared_clock};
 use super::running::{self, RunningChild};
 use super::tree;
 use super::warden;
@@ -72,7 +72,7 @@ impl ChildCommand {
         tree::adopt_orphans().map_err(SpawnError::Other)?;
         let unrelated = tree::children();
         let (stream, theirs) = handover::offer(io::stdin()).map_err(SpawnError::Other)?;
-        let mut channel = Channel::new(stream).map_err(SpawnError::Other)?;
+        let mut channel = WardenChannel::new(stream).map_err(SpawnError::Other)?;
         if let Some(at) = self.deadline {
             // Sent before the warden starts: afterwards, this process may be suspended at any moment.
             let deadline = WardenOrder::Deadline(Some(to_shared_clock(at)));

@@ -120,17 +120,17 @@ pub(super) fn to_shared_clock(at: Instant) -> Duration {
 
 /// One end of the channel between windlass and the warden.
 #[derive(Debug)]
-pub(super) struct Channel {
+pub(super) struct WardenChannel {
     stream: UnixStream,
     /// Received bytes that do not form a whole line yet.
     partial: Vec<u8>,
 }
 
-impl Channel {
+impl WardenChannel {
     /// Must be called inside a tokio runtime.
-    pub(super) fn new(stream: StdStream) -> io::Result<Channel> {
+    pub(super) fn new(stream: StdStream) -> io::Result<WardenChannel> {
         stream.set_nonblocking(true)?;
-        Ok(Channel {
+        Ok(WardenChannel {
             stream: UnixStream::from_std(stream)?,
             partial: Vec::new(),
         })
@@ -241,7 +241,7 @@ mod tests {
     async fn partial_lines_are_joined_and_the_end_is_reported() {
         use std::io::Write;
         let (ours, mut theirs) = StdStream::pair().unwrap();
-        let mut channel = Channel::new(ours).unwrap();
+        let mut channel = WardenChannel::new(ours).unwrap();
         theirs.write_all(b"started 7\ncode").unwrap();
         let started: Option<WardenReport> = channel.receive().await.unwrap();
         assert_eq!(

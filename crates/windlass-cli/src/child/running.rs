@@ -8,7 +8,7 @@ use tokio::process::Child;
 use tokio::time::{sleep, timeout_at};
 
 use super::child_exit::ChildExit;
-use super::protocol::{Channel, WardenOrder, WardenReport, to_shared_clock};
+use super::protocol::{WardenChannel, WardenOrder, WardenReport, to_shared_clock};
 use super::tree;
 
 /// Pause between checks whether killed processes are gone.
@@ -25,7 +25,7 @@ const WARDEN_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 #[must_use = "dropping it kills the command"]
 pub(crate) struct RunningChild {
-    channel: Channel,
+    channel: WardenChannel,
     warden: Child,
     pid: Pid,
     /// Children that this process had before, which do not belong to the command.
@@ -36,7 +36,7 @@ pub(crate) struct RunningChild {
 
 impl RunningChild {
     pub(super) fn new(
-        channel: Channel,
+        channel: WardenChannel,
         warden: Child,
         pid: Pid,
         unrelated: Vec<Pid>,

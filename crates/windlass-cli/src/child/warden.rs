@@ -20,7 +20,7 @@ use windlass_term::Signals;
 use super::child_exit::ChildExit;
 use super::forwarding::Forwarding;
 use super::handover;
-use super::protocol::{Channel, WardenOrder, WardenReport, shared_clock};
+use super::protocol::{WardenChannel, WardenOrder, WardenReport, shared_clock};
 use super::tree;
 
 /// The hidden first argument that makes this binary a warden.
@@ -65,7 +65,7 @@ async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let deaths = signal(SignalKind::child())?;
     tree::adopt_orphans()?;
     let (stream, stdin) = handover::accept()?;
-    let channel = Channel::new(stream)?;
+    let channel = WardenChannel::new(stream)?;
     let program = args.next().unwrap_or_default();
     // The builder is dropped at once, and with it this copy of stdin: a process that writes to the command must notice
     // when the command stops reading.
@@ -101,7 +101,7 @@ async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
 
 struct Warden {
     /// `None` once windlass is gone.
-    channel: Option<Channel>,
+    channel: Option<WardenChannel>,
     signals: Signals,
     deaths: Listener,
     command: Pid,

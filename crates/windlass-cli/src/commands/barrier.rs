@@ -10,7 +10,7 @@ use windlass_term::{
 };
 
 use super::acquisition::{RELEASE_TIMEOUT, RETRY_WHILE_WAITING};
-use super::supervise::{Job, StatusEvent, StatusFile};
+use super::supervise::{StatusEvent, StatusFile, SupervisedCommand};
 use super::warn_about_memory;
 use crate::args::BarrierArgs;
 use crate::humanize;
@@ -79,7 +79,7 @@ pub(super) async fn barrier(
     }
     let mut more_env = store::command_env(global)?;
     more_env.push(("WINDLASS_ROUND", round.to_string()));
-    let job = Job {
+    let job = SupervisedCommand {
         name,
         noun: "lease",
         args: &args.job,

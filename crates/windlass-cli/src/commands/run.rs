@@ -5,7 +5,7 @@ use windlass_term::{Exit, Failure, GlobalArgs, Printer, Signals, store, unless_i
 
 use super::acquisition::{self, Acquisition, WaitLimit};
 use super::request::ClaimRequest;
-use super::supervise::{Job, StatusEvent, StatusFile};
+use super::supervise::{StatusEvent, StatusFile, SupervisedCommand};
 use super::warn_about_memory;
 use crate::args::RunArgs;
 
@@ -48,7 +48,7 @@ pub(super) async fn run(
             });
         }
     };
-    let job = Job {
+    let job = SupervisedCommand {
         name: &args.name,
         noun: request.noun(),
         args: &args.job,

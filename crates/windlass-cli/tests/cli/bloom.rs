@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use crate::fixture::{Done, Fixture, keys};
+use crate::fixture::{FinishedProcess, Fixture, keys};
 
 on_each_store!(items_are_added_and_checked);
 
@@ -134,7 +134,7 @@ fn invalid_arguments_are_rejected() {
         (&["bloom", "add", "f"], "ITEM"),
         (&["bloom", "add", "nobody", "x"], "no such filter"),
     ] {
-        let done: Done = fixture.run(args);
+        let done: FinishedProcess = fixture.run(args);
         assert_eq!(done.code, 125, "{args:?}: {done:?}");
         assert!(done.err.contains(word), "{args:?}: {}", done.err);
     }

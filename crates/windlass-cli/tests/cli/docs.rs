@@ -86,8 +86,9 @@ fn every_command_and_option_is_documented() {
 }
 
 fn help(command: &[&str]) -> String {
-    let help =
-        crate::fixture::Done::of(&mut crate::fixture::bare(&[command, &["--help"]].concat()));
+    let help = crate::fixture::FinishedProcess::of(&mut crate::fixture::bare(
+        &[command, &["--help"]].concat(),
+    ));
     assert_eq!(help.code, 0, "{command:?}");
     help.out
 }
@@ -177,19 +178,19 @@ fn blocks(text: &str) -> Vec<(usize, &str, Vec<&str>)> {
 }
 
 #[derive(Debug)]
-struct Step {
+struct ExampleStep {
     line: usize,
     command: String,
     /// `None` if any output is accepted.
     output: Option<Vec<String>>,
 }
 
-fn console(first: usize, block: &[&str]) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
+fn console(first: usize, block: &[&str]) -> Vec<ExampleStep> {
+    let mut steps: Vec<ExampleStep> = Vec::new();
     for (line, text) in (first..).zip(block) {
         if let Some(command) = text.strip_prefix("$ ") {
             let (command, output) = (command.to_owned(), Some(Vec::new()));
-            steps.push(Step {
+            steps.push(ExampleStep {
                 line,
                 command,
                 output,
@@ -206,7 +207,7 @@ fn console(first: usize, block: &[&str]) -> Vec<Step> {
 }
 
 /// The windlass command in a line of another format, with `true` as its COMMAND.
-fn windlass_command_in(line: usize, text: &str) -> Option<Step> {
+fn windlass_command_in(line: usize, text: &str) -> Option<ExampleStep> {
     let start = text.find("windlass ")?;
     let (options, command) = text[start..]
         .split_once(" -- ")
@@ -216,14 +217,14 @@ fn windlass_command_in(line: usize, text: &str) -> Option<Step> {
     } else {
         format!("{options} -- true")
     };
-    Some(Step {
+    Some(ExampleStep {
         line,
         command,
         output: None,
     })
 }
 
-fn in_yaml(line: usize, yaml: &Yaml<'_>) -> Vec<Step> {
+fn in_yaml(line: usize, yaml: &Yaml<'_>) -> Vec<ExampleStep> {
     if let Some(words) = yaml.as_sequence() {
         let words: Vec<&str> = words.iter().filter_map(Yaml::as_str).collect();
         if words.first() == Some(&"windlass") {
@@ -243,7 +244,7 @@ fn in_yaml(line: usize, yaml: &Yaml<'_>) -> Vec<Step> {
 }
 
 /// Runs the steps in one shell, and compares.
-fn run(fixture: &Fixture, server: &str, steps: &[Step]) -> Vec<String> {
+fn run(fixture: &Fixture, server: &str, steps: &[ExampleStep]) -> Vec<String> {
     let mut script = PRELUDE.to_owned();
     for step in steps {
         let command = step.command.replace(REDIS, server);
@@ -271,7 +272,7 @@ fn run(fixture: &Fixture, server: &str, steps: &[Step]) -> Vec<String> {
         .env("HOME", home)
         .env("XDG_STATE_HOME", home)
         .env("GITHUB_RUN_ID", "7");
-    let printed = crate::fixture::Done::of(shell.stdin(std::process::Stdio::null()))
+    let printed = crate::fixture::FinishedProcess::of(shell.stdin(std::process::Stdio::null()))
         .out
         .replace(server, REDIS);
     let mut rest = printed.as_str();

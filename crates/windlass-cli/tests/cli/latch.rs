@@ -1,12 +1,12 @@
 //! Latches: answers, JSON keys and exit codes, on each kind of store.
 
-use crate::fixture::{Done, Fixture, code, keys, wait_for};
+use crate::fixture::{FinishedProcess, Fixture, code, keys, wait_for};
 
 const COUNTED: [&str; 3] = ["generation", "name", "remaining"];
 const OPENED: [&str; 4] = ["generation", "name", "open", "replaced"];
 const SEEN: [&str; 5] = ["count", "generation", "name", "opened", "remaining"];
 
-fn latch(fixture: &Fixture, args: &[&str]) -> Done {
+fn latch(fixture: &Fixture, args: &[&str]) -> FinishedProcess {
     fixture.json(&[&["latch"], args].concat())
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::fixture::{Done, Fixture, keys};
+use crate::fixture::{FinishedProcess, Fixture, keys};
 use rustix::process::Signal;
 
 const KEYS: [&str; 5] = [
@@ -34,7 +34,7 @@ fn limit_of_three_per_minute_allows_three_of_ten(fixture: Fixture) {
 on_each_store!(token_bucket_cost_peek_and_reset);
 
 fn token_bucket_cost_peek_and_reset(fixture: Fixture) {
-    let limit = |verb: &str, more: &[&str]| -> Done {
+    let limit = |verb: &str, more: &[&str]| -> FinishedProcess {
         let front = ["limit", verb, "api", "--rate", "1/h", "--burst", "5"];
         fixture.json(&[&front, more].concat())
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::fixture::{Done, Fixture, bare, code, keys, signal};
+use crate::fixture::{FinishedProcess, Fixture, bare, code, keys, signal};
 use rustix::process::Signal;
 use windlass_testkit::RedisServer;
 
@@ -253,7 +253,8 @@ fn doctor_reports_redis_eviction_as_a_problem() {
         .config("maxmemory-policy", "allkeys-lru")
         .start()
         .unwrap();
-    let done = Done::of(bare(&["--json", "doctor", "--store", &server.url()]).env("HOME", "/"));
+    let done =
+        FinishedProcess::of(bare(&["--json", "doctor", "--store", &server.url()]).env("HOME", "/"));
     assert_eq!(done.code, 75, "{done:?}");
     let problems: Vec<_> = done
         .objects()
@@ -324,7 +325,7 @@ fn error_without_a_hint_recommends_doctor() {
     assert_eq!(doctor.code, 125, "{doctor:?}");
     assert!(doctor.err.contains("hint:"), "{doctor:?}");
     assert!(!doctor.err.contains("try: windlass doctor"), "{doctor:?}");
-    let by_option = Done::of(
+    let by_option = FinishedProcess::of(
         fixture
             .command(&["lock", "show", "x", "--store", &fixture.store])
             .env_remove("WINDLASS_STORE"),
@@ -347,7 +348,7 @@ fn unreachable_redis_is_69_and_its_password_is_not_shown() {
         assert!(url.contains("s3cret"));
         url
     };
-    let refused = Done::of(&mut bare(&["--store", &wrong, "lock", "show", "x"]));
+    let refused = FinishedProcess::of(&mut bare(&["--store", &wrong, "lock", "show", "x"]));
     assert_eq!(refused.code, 69, "{refused:?}");
     server.kill().unwrap();
     for args in [
@@ -368,7 +369,7 @@ fn unreachable_redis_is_69_and_its_password_is_not_shown() {
         &["barrier", "x", "--parties", "2"],
         &["top"],
     ] {
-        let done = Done::of(bare(args).env("WINDLASS_STORE", &dead));
+        let done = FinishedProcess::of(bare(args).env("WINDLASS_STORE", &dead));
         assert_eq!(done.code, 69, "{args:?}: {done:?}");
         assert!(
             done.err.contains(&format!("127.0.0.1:{}", server.port())),

@@ -69,7 +69,7 @@ fn inherited_variables_of_another_windlass_are_removed() {
             command.env(format!("WINDLASS_{name}"), "inherited");
         }
         command.env("WINDLASS_NAMESPACE", "ns");
-        let done = crate::fixture::Done::of(&mut command);
+        let done = crate::fixture::FinishedProcess::of(&mut command);
         assert_eq!(done.code, 0, "{done:?}");
         for name in names {
             let start = format!("WINDLASS_{name}=");

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::process::{Command, Stdio};
 
-use crate::fixture::{Done, Fixture, bare};
+use crate::fixture::{FinishedProcess, Fixture, bare};
 
 /// A disk that is always full.
 fn full() -> File {
@@ -11,7 +11,7 @@ fn full() -> File {
 }
 
 /// Runs the command with stdout on a full disk.
-fn onto_full_disk(command: &mut Command) -> Done {
+fn onto_full_disk(command: &mut Command) -> FinishedProcess {
     let output = command
         .stdout(full())
         .stderr(Stdio::piped())
@@ -19,7 +19,7 @@ fn onto_full_disk(command: &mut Command) -> Done {
         .unwrap()
         .wait_with_output()
         .unwrap();
-    Done {
+    FinishedProcess {
         code: output.status.code().expect("windlass exits by itself"),
         out: String::new(),
         err: String::from_utf8(output.stderr).unwrap(),

@@ -19,7 +19,7 @@ fn command_gets_streams_exit_code_and_environment(fixture: Fixture) {
         .stdin(std::fs::File::open(&input).unwrap())
         .env("WINDLASS_OWNER", "inherited")
         .env("WINDLASS_LOCK", "inherited");
-    let done = crate::fixture::Done::of(&mut command);
+    let done = crate::fixture::FinishedProcess::of(&mut command);
     assert_eq!(done.code, 3, "{done:?}");
     assert_eq!(done.err, "words\n");
     let lines: Vec<&str> = done.out.lines().collect();
@@ -72,7 +72,7 @@ fn nested_windlass_uses_the_same_store_file_or_redis() {
     plain
         .env_remove("WINDLASS_STORE")
         .env("WINDLASS_NAMESPACE", "outer");
-    let done = crate::fixture::Done::of(&mut plain);
+    let done = crate::fixture::FinishedProcess::of(&mut plain);
     let file = fixture.path("windlass/windlass.db");
     let said = format!("file:{} .", file.display());
     assert_eq!(done.out.lines().next(), Some(said.as_str()), "{done:?}");

@@ -1,6 +1,6 @@
 //! `sem` and `rw`: answers, JSON keys and exit codes, on each kind of store.
 
-use crate::fixture::{Done, Fixture, code, keys, signal};
+use crate::fixture::{FinishedProcess, Fixture, code, keys, signal};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ const HELD: [&str; 4] = ["fence", "name", "owner", "ttl_ms"];
 const BUSY: [&str; 3] = ["held_by", "name", "remaining_ms"];
 const HOLDER: [&str; 6] = ["age_ms", "fence", "note", "owner", "remaining_ms", "weight"];
 
-fn acquire(fixture: &Fixture, name: &str, owner: &str, more: &[&str]) -> Done {
+fn acquire(fixture: &Fixture, name: &str, owner: &str, more: &[&str]) -> FinishedProcess {
     let start = ["sem", "acquire", name, "--permits", "3", "--owner", owner];
     fixture.json(&[&start, more].concat())
 }

@@ -1,9 +1,9 @@
 //! Help texts, and messages for wrong usage.
 
-use crate::fixture::{Done, Fixture, bare};
+use crate::fixture::{FinishedProcess, Fixture, bare};
 
 fn help(args: &[&str]) -> String {
-    let done = Done::of(&mut bare(args));
+    let done = FinishedProcess::of(&mut bare(args));
     assert_eq!(done.code, 0);
     assert_eq!(done.err, "");
     done.out
@@ -81,7 +81,7 @@ fn help_of_gate_admit() {
 
 #[test]
 fn no_arguments_prints_examples() {
-    let done = Done::of(&mut bare(&[]));
+    let done = FinishedProcess::of(&mut bare(&[]));
     assert_eq!(done.code, 125);
     assert_eq!(done.out, "");
     insta::assert_snapshot!(done.err);
@@ -115,7 +115,7 @@ fn wrong_usage_is_125_with_a_suggestion() {
         (&["gate", "admit", "x", "seven"], "invalid value 'seven'"),
         (&["lock"], "Usage"),
     ] {
-        let done = Done::of(&mut bare(args));
+        let done = FinishedProcess::of(&mut bare(args));
         assert_eq!(done.code, 125, "{args:?}: {done:?}");
         assert_eq!(done.out, "", "{args:?}");
         assert!(done.err.contains(word), "{args:?}: {}", done.err);
@@ -174,7 +174,7 @@ fn default_store_is_a_private_file_in_the_state_directory() {
     use std::os::unix::fs::PermissionsExt as _;
     let fixture = Fixture::file();
     let mut command = fixture.command(&["run", "hello", "--", "echo", "one at a time"]);
-    let done = Done::of(command.env_remove("WINDLASS_STORE"));
+    let done = FinishedProcess::of(command.env_remove("WINDLASS_STORE"));
     assert_eq!((done.code, done.out.as_str()), (0, "one at a time\n"));
     let folder = fixture.path("windlass");
     assert!(folder.join("windlass.db").exists());
@@ -269,7 +269,7 @@ fn advice_matches_the_error() {
         "--",
         "echo a b",
     ]);
-    let done = Done::of(shell.env("PATH", "/nowhere"));
+    let done = FinishedProcess::of(shell.env("PATH", "/nowhere"));
     assert_eq!(done.code, 127, "{done:?}");
     assert!(!done.err.contains("use --shell"), "{done:?}");
     assert!(done.err.contains("needs sh"), "{done:?}");
@@ -279,7 +279,7 @@ fn advice_matches_the_error() {
         "WINDLASS_STORE",
         std::ffi::OsString::from_vec(vec![b'f', 0xff]),
     );
-    let done = Done::of(&mut command);
+    let done = FinishedProcess::of(&mut command);
     assert_eq!(done.code, 125, "{done:?}");
     assert!(done.err.contains("WINDLASS_STORE is not UTF-8"), "{done:?}");
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::fixture::pty::Pty;
-use crate::fixture::{Done, Fixture, assert_dies, code, signal};
+use crate::fixture::{FinishedProcess, Fixture, assert_dies, code, signal};
 use rustix::process::Signal;
 use serde_json::Value;
 use windlass_testkit::eventually_blocking;
@@ -14,7 +14,7 @@ use windlass_testkit::eventually_blocking;
 const SHOW_CURSOR: &str = "\x1b[?25h";
 
 /// The rows of a report by their guards.
-fn rows(done: &Done) -> HashMap<String, Value> {
+fn rows(done: &FinishedProcess) -> HashMap<String, Value> {
     assert_eq!(done.code, 0, "{done:?}");
     let rows = done.objects().into_iter();
     rows.filter_map(|row| Some((row["guard"].as_str()?.to_owned(), row.clone())))

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::fixture::{Done, Fixture};
+use crate::fixture::{FinishedProcess, Fixture};
 
 #[test]
 fn two_shops_behind_nginx_sell_exactly_the_stock_with_redis() {
@@ -35,7 +35,7 @@ fn two_shops_behind_nginx_sell_exactly_the_stock_with_redis() {
         .env("TMPDIR", fixture.folder.path())
         .env_remove("WINDLASS_NAMESPACE")
         .stdin(Stdio::null());
-    let done = Done::of(&mut command);
+    let done = FinishedProcess::of(&mut command);
     assert_eq!(done.code, 0, "{done:?}");
     let line = |guard: &str| {
         let mut lines = done.out.lines();

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::fixture::{Done, Fixture};
+use crate::fixture::{FinishedProcess, Fixture};
 use serde_json::Value;
 
 /// Finds layout problems, as one JSON object. Runs in the page around the report.
@@ -47,7 +47,7 @@ fn chromium(fixture: &Fixture, profile: &str) -> Command {
 }
 
 /// The console messages of a page.
-fn console(done: &Done) -> Vec<&str> {
+fn console(done: &FinishedProcess) -> Vec<&str> {
     let lines = done.err.lines();
     lines.filter(|line| line.contains(":CONSOLE")).collect()
 }
@@ -57,7 +57,7 @@ fn url(path: &Path) -> String {
 }
 
 /// Shows the report in a frame of this width, and returns what was found.
-fn inspect(fixture: &Fixture, report: &str, width: u32, scheme: &str) -> (Value, Done) {
+fn inspect(fixture: &Fixture, report: &str, width: u32, scheme: &str) -> (Value, FinishedProcess) {
     let quoted = report.replace('&', "&amp;").replace('"', "&quot;");
     let page = format!(
         "<!doctype html><meta charset=utf-8><link rel=icon href=\"data:,\">\
@@ -68,7 +68,7 @@ fn inspect(fixture: &Fixture, report: &str, width: u32, scheme: &str) -> (Value,
     std::fs::write(&path, page).unwrap();
     let mut chromium = chromium(fixture, &format!("profile-{width}-{scheme}"));
     chromium.args(["--dump-dom", "--virtual-time-budget=2000"]);
-    let done = Done::of(chromium.arg(url(&path)));
+    let done = FinishedProcess::of(chromium.arg(url(&path)));
     assert_eq!(done.code, 0, "{}", done.err);
     let text = done.out.split("<pre>").nth(1).unwrap_or_default();
     let text = text.split("</pre>").next().unwrap_or_default();
@@ -128,7 +128,7 @@ fn report_is_readable_on_desktop_and_phone() {
         let mut chromium = chromium(&fixture, &format!("profile-{name}"));
         chromium.arg(format!("--window-size={size}"));
         chromium.arg(format!("--screenshot={}", picture.display()));
-        let done = Done::of(chromium.arg("--hide-scrollbars").arg(url(&path)));
+        let done = FinishedProcess::of(chromium.arg("--hide-scrollbars").arg(url(&path)));
         assert_eq!(done.code, 0, "{}", done.err);
         assert_eq!(console(&done), Vec::<&str>::new());
         let bytes = std::fs::read(&picture).unwrap();

@@ -44,7 +44,7 @@ use crate::args::{FlashSaleArgs, Guard, Ports, WarehouseArgs};
 use crate::demo_store::{CLEANUP_TIMEOUT, DemoStore};
 use crate::live_lines::LiveLines;
 use page::PageFile;
-use plan::{Plan, ReportRow};
+use plan::{ReportRow, SalePlan};
 use raw_keys::RawKeys;
 use report::{Report, RowResult, SaleResult};
 use windlass_term::{Advice, Exit, Failure, GlobalArgs, Printer, Signals};
@@ -81,7 +81,7 @@ pub(super) struct SaleSetup<'a> {
 }
 
 impl SaleSetup<'_> {
-    fn name_of(&self, plan: &Plan) -> String {
+    fn name_of(&self, plan: &SalePlan) -> String {
         format!("{}:{}", self.prefix, plan.slug())
     }
 }
@@ -168,7 +168,7 @@ impl PreparedFlashSale {
                 .rows
                 .iter()
                 .flat_map(|row| [row.faultless(), row.faulty()]);
-            let plans: Vec<Plan> = plans.flatten().collect();
+            let plans: Vec<SalePlan> = plans.flatten().collect();
             if self.demo_store.is_one_redis()
                 && let Ok(keys) = RawKeys::on_redis(&self.demo_store.url).await
             {
@@ -267,7 +267,7 @@ async fn run_row(
             _ => Err(error.into()),
         };
     }
-    let mut run = async |plan: Option<Plan>, step: &str| match plan {
+    let mut run = async |plan: Option<SalePlan>, step: &str| match plan {
         None => Ok(None),
         Some(plan) => {
             progress(step, 0);

@@ -19,14 +19,14 @@ pub(super) enum FaultSet {
 
 /// One sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct SalePlan {
     pub(super) guard: Guard,
     pub(super) faults: FaultSet,
     /// Interval to poll for a lock, in place of its wait queue.
     pub(super) poll: Option<Duration>,
 }
 
-impl Plan {
+impl SalePlan {
     /// Whether a counter takes the place of a lock.
     pub(super) fn uses_counter(&self) -> bool {
         self.guard == Guard::Counter
@@ -138,7 +138,7 @@ impl ReportRow {
     }
 
     /// The sale without faults, which is timed, if any.
-    pub(super) fn faultless(self) -> Option<Plan> {
+    pub(super) fn faultless(self) -> Option<SalePlan> {
         match self {
             ReportRow::WorstMoment => None,
             ReportRow::Guard(guard) => Some(plan(guard, FaultSet::None, None)),
@@ -147,7 +147,7 @@ impl ReportRow {
     }
 
     /// The sale with faults, if any.
-    pub(super) fn faulty(self) -> Option<Plan> {
+    pub(super) fn faulty(self) -> Option<SalePlan> {
         match self {
             // The first two fail without faults, and polling is about speed.
             ReportRow::Guard(Guard::None | Guard::Mutex) | ReportRow::Polled => None,
@@ -222,8 +222,8 @@ impl ReportRow {
     }
 }
 
-fn plan(guard: Guard, faults: FaultSet, poll: Option<Duration>) -> Plan {
-    Plan {
+fn plan(guard: Guard, faults: FaultSet, poll: Option<Duration>) -> SalePlan {
+    SalePlan {
         guard,
         faults,
         poll,

@@ -3,14 +3,14 @@
 use serde::Serialize;
 
 use super::outcome::{SaleOutcome, SaleOutcomeReport};
-use super::plan::{Plan, ReportRow};
+use super::plan::{ReportRow, SalePlan};
 use super::{PreparedFlashSale, SaleSetup};
 use crate::args::{FaultKind, Guard, value_name};
 
 /// A sale and its outcome.
 #[derive(Debug)]
 pub(super) struct SaleResult {
-    pub(super) plan: Plan,
+    pub(super) plan: SalePlan,
     pub(super) outcome: SaleOutcome,
 }
 

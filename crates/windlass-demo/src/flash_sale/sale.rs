@@ -10,7 +10,7 @@ use super::SaleSetup;
 use super::balancer::Balancer;
 use super::buyers::{self, ServedBuyer};
 use super::outcome::{InjectedFault, SaleOutcome};
-use super::plan::Plan;
+use super::plan::SalePlan;
 use super::shop_processes::{ShopEventKind, ShopProcesses, ShopSettings};
 use super::warehouse::Warehouse;
 use crate::invalid_run;
@@ -22,7 +22,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(80);
 
 /// Runs a sale; `progress` is called with the number of items sold.
 pub(super) async fn run(
-    plan: &Plan,
+    plan: &SalePlan,
     setup: &SaleSetup<'_>,
     mut progress: impl FnMut(usize),
 ) -> Result<SaleOutcome, Failure> {

@@ -8,7 +8,7 @@ use windlass_term::{Exit, Failure, GlobalArgs, Printer, Signals, store, unless_i
 
 use crate::args::{ElectArgs, OnLost};
 use crate::commands::acquisition::{self, Acquirable, Acquisition, WaitLimit};
-use crate::commands::supervise::{Job, StatusEvent, StatusFile};
+use crate::commands::supervise::{StatusEvent, StatusFile, SupervisedCommand};
 use crate::commands::warn_about_memory;
 use crate::humanize;
 
@@ -63,7 +63,7 @@ pub(super) async fn campaign(
     };
     warn_about_memory(&store, printer);
     let name = args.name.as_str();
-    let job = Job {
+    let job = SupervisedCommand {
         name,
         noun: "leadership",
         args: &args.job,

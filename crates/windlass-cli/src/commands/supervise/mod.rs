@@ -30,7 +30,7 @@ use crate::child::{ChildCommand, SpawnError};
 const RELEASE_AFTER_LOSS: Duration = Duration::from_millis(100);
 
 /// A command to run while a lease is held.
-pub(super) struct Job<'a> {
+pub(super) struct SupervisedCommand<'a> {
     /// The name of the lock, semaphore, election or barrier.
     pub(super) name: &'a str,
     /// The noun for messages: lock, permit, …
@@ -47,7 +47,7 @@ pub(super) struct Job<'a> {
     pub(super) printer: &'a Printer,
 }
 
-impl Job<'_> {
+impl SupervisedCommand<'_> {
     /// Runs the command while the lease is held.
     pub(super) async fn run(
         &self,

@@ -13,7 +13,7 @@ use windlass_term::{Exit, Failure, Printer, Signal, Signals};
 
 use super::limits::limit_rows;
 use super::rows::{TtlEstimates, rows};
-use super::screen::{Scroll, View};
+use super::screen::{LiveView, Scroll};
 use super::terminal::TerminalScreen;
 use super::{MAX_HOLDERS, Survey};
 use crate::args::TopArgs;
@@ -38,7 +38,7 @@ pub(super) async fn run(
     let mut screen = TerminalScreen::open().map_err(no_terminal)?;
     let mut events = EventStream::new();
     let mut ttls = TtlEstimates::default();
-    let mut view = View::new(store.address(), printer.has_colour());
+    let mut view = LiveView::new(store.address(), printer.has_colour());
     let mut read_at = Instant::now();
     let mut next_read = Instant::now();
     let read = || Box::pin(Survey::read(store, &args.pattern, MAX_HOLDERS));
@@ -90,7 +90,7 @@ pub(super) async fn run(
     }
 }
 
-fn update(view: &mut View, found: &Survey, ttls: &mut TtlEstimates) {
+fn update(view: &mut LiveView, found: &Survey, ttls: &mut TtlEstimates) {
     let held = &found.held;
     view.problem = None;
     view.held = held.iter().filter(|seen| seen.used > 0).count();

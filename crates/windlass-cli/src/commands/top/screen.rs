@@ -15,7 +15,7 @@ use crate::humanize;
 
 /// The contents and the scroll position of the view.
 #[derive(Debug, Default)]
-pub(super) struct View {
+pub(super) struct LiveView {
     /// The address of the store.
     address: String,
     /// `None` before the first survey.
@@ -47,12 +47,12 @@ pub(super) enum Scroll {
     End,
 }
 
-impl View {
-    pub(super) fn new(address: &str, colour: bool) -> View {
-        View {
+impl LiveView {
+    pub(super) fn new(address: &str, colour: bool) -> LiveView {
+        LiveView {
             address: address.to_owned(),
             colour,
-            ..View::default()
+            ..LiveView::default()
         }
     }
 
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    fn view() -> View {
+    fn view() -> LiveView {
         let not_held = ClaimRow {
             age: None,
             left: TimeLeft::NotHeld,
@@ -275,7 +275,7 @@ mod tests {
             ..row("lock", "legacy", "old-client", 0, ["1", "0"])
         };
         let long = "a-name-that-is-much-longer-than-any-column-of-any-screen";
-        View {
+        LiveView {
             address: "redis://127.0.0.1:6379".to_owned(),
             rows: Some(vec![
                 row("lock", "backup", "ann (nightly)", 28, ["1", "3"]),
@@ -295,7 +295,7 @@ mod tests {
             ]),
             held: 7,
             waiting: 9,
-            ..View::default()
+            ..LiveView::default()
         }
     }
 
@@ -327,7 +327,7 @@ mod tests {
         ]
     }
 
-    fn drawn(view: &mut View, width: u16, height: u16) -> String {
+    fn drawn(view: &mut LiveView, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| view.draw(frame)).unwrap();
         terminal.backend().to_string()
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn empty_view_before_and_after_the_first_survey() {
-        let mut view = View::default();
+        let mut view = LiveView::default();
         assert!(drawn(&mut view, 80, 24).contains("loading …"));
         view.rows = Some(Vec::new());
         assert!(drawn(&mut view, 80, 24).contains("nothing is held or waited for"));
@@ -403,11 +403,11 @@ mod tests {
 
     #[test]
     fn rows_that_do_not_fit_can_be_scrolled_to() {
-        let mut view = View::default();
+        let mut view = LiveView::default();
         let name = |n: usize| format!("job/{n:03}");
         let rows = (0..100).map(|n| row("lock", &name(n), "ann", 20, ["1", "0"]));
         view.rows = Some(rows.collect());
-        let shows = |view: &mut View, first: usize, last: usize| {
+        let shows = |view: &mut LiveView, first: usize, last: usize| {
             let screen = drawn(view, 80, 24);
             let seen = |n: usize| screen.contains(&name(n));
             assert!(seen(first) && seen(last), "{screen}");
@@ -440,7 +440,7 @@ mod tests {
     fn colours_are_used_only_if_enabled() {
         for colour in [true, false] {
             let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
-            let mut view = View { colour, ..view() };
+            let mut view = LiveView { colour, ..view() };
             view.problem = Some("trouble".to_owned());
             terminal.draw(|frame| view.draw(frame)).unwrap();
             let cells = &terminal.backend().buffer().content;
