@@ -29,7 +29,7 @@ async fn fences_continue_above_those_in_the_file() {
     let w = open(folder.path()).await;
     let guard = w.lock("invoice/43").acquire().await.unwrap();
     assert!(guard.fence().get() > LAST_FENCE, "{}", guard.fence());
-    guard.release().await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
     let permits = w.semaphore("downloads", 5);
     assert!(permits.acquire().await.unwrap().fence().get() > LAST_FENCE);
 }

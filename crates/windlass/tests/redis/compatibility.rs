@@ -47,7 +47,7 @@ async fn what_is_held_stays_held() {
     let ours = w.lock("invoice/42").owner("ann").try_acquire().await;
     let ours = ours.unwrap().acquired().expect("it is ann's");
     assert_eq!(ours.fence(), fence);
-    ours.release().await.unwrap();
+    assert!(ours.release().await.unwrap().was_held());
     let next = w.lock("invoice/42").acquire().await.unwrap();
     assert!(next.fence().get() > LAST_FENCE);
 }
