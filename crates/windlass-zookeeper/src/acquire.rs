@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zookeeper_client::{CreateMode, Error as ZkError};
 
-use super::data::{ClaimData, RoomData};
-use super::line::{View, size};
-use super::node::{self, Sequence};
+use super::claim_data::{ClaimData, RoomData};
+use super::claim_table::{Entry, Placed, State};
+use super::errors::{after_writing, is_lost, translate};
+use super::node_name::{self as node, Sequence};
+use super::queue::{View, size};
 use super::session::Session;
-use super::table::{Entry, Placed, State};
-use super::translate::{after_writing, is_lost, translate};
 use super::{KIND, Store, paths};
 use windlass_core::Fence;
 use windlass_core::error::{Error, ErrorKind, Result};
@@ -291,7 +291,9 @@ impl Store {
         let seen = session.ask(|client| client.get_data(&path)).await?;
         let now = self.clock.now();
         Ok(match seen {
-            Ok((data, stat)) => super::data::holder(&data, &node.name, node.weight, &stat, now),
+            Ok((data, stat)) => {
+                super::claim_data::holder(&data, &node.name, node.weight, &stat, now)
+            }
             // It has gone since.
             Err(_) => {
                 let mut holder = Holder::new(node.name.clone());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::node::Layout;
+use super::node_name::Layout;
 use windlass_core::error::{Error, Result};
 use windlass_core::{redact::redact, store::unsupported::left_out};
 

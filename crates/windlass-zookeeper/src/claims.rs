@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use zookeeper_client::{CreateMode, Error as ZkError, MultiWriteResult};
 
-use super::data::ClaimData;
-use super::node;
+use super::claim_data::ClaimData;
+use super::claim_table::{Entry, Placed, State};
+use super::errors::{after_writing, translate};
+use super::node_name as node;
+use super::replace::OPERATION;
 use super::session::Session;
-use super::table::{Entry, Placed, State};
-use super::takeover::OPERATION;
-use super::translate::{after_writing, translate};
 use super::{LARGEST, Store, paths};
 use windlass_core::error::{Error, Result};
 use windlass_core::join::join_all;

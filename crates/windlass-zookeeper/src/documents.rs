@@ -18,8 +18,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use zookeeper_client::{CreateMode, Error as ZkError};
 
+use super::errors::{is_lost, translate};
 use super::session::Session;
-use super::translate::{is_lost, translate};
 use super::{LARGEST, Store, paths};
 use windlass_core::Moment;
 use windlass_core::error::{Error, ErrorKind, Result};

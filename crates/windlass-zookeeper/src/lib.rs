@@ -2,34 +2,32 @@
 
 mod acquire;
 mod address;
-mod barge;
+mod barging;
+mod claim_data;
+mod claim_table;
 mod claims;
-mod data;
-mod dial;
+mod connector;
+mod diagnose;
 mod documents;
-mod examine;
+mod errors;
 mod gate;
+mod inspect;
 mod latch;
-mod line;
-mod look;
-mod news;
-mod node;
+mod node_name;
+mod notifications;
 mod paths;
 mod probe;
-#[cfg(test)]
-mod proof;
-#[cfg(test)]
-mod proof_faults;
+mod queue;
+mod queue_reader;
 mod release;
 mod renew;
+mod replace;
 mod resize;
 mod session;
-mod table;
-mod takeover;
+#[cfg(test)]
+mod tests;
 #[cfg(feature = "tls")]
 mod tls;
-mod translate;
-mod view;
 mod wait;
 
 use std::collections::HashMap;
@@ -41,10 +39,10 @@ use tokio::sync::Mutex as AsyncMutex;
 use zookeeper_client::{Acls, CreateMode, Error as ZkError};
 
 use self::address::Address;
+use self::claim_table::Table;
+use self::errors::translate;
+use self::queue_reader::Views;
 use self::session::Session;
-use self::table::Table;
-use self::translate::translate;
-use self::view::Views;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::{
     Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
@@ -248,7 +246,7 @@ impl Backend for ZooKeeper {
     }
 
     fn examine(&self) -> Pending<'_, Vec<Finding>> {
-        Box::pin(examine::examine(&self.store))
+        Box::pin(diagnose::examine(&self.store))
     }
 }
 

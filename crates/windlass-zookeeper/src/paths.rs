@@ -3,7 +3,7 @@
 //! A lock's path is its name, so that a program on Curator or kazoo can name the same lock. All else is
 //! below a node whose name no lock can have, so that a lock and a semaphore may share a name.
 
-use super::node;
+use super::node_name as node;
 use windlass_core::store::Kind;
 
 /// What the path of anything but a lock begins with.

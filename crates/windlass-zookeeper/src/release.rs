@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use zookeeper_client::{Error as ZkError, SessionState};
 
-use super::data::ClaimData;
-use super::node::Mark;
+use super::claim_data::ClaimData;
+use super::claim_table::{Entry, State};
+use super::errors::{is_lost, translate};
+use super::node_name::Mark;
 use super::session::Session;
-use super::table::{Entry, State};
-use super::translate::{is_lost, translate};
 use super::{Store, paths};
 use windlass_core::Owner;
 use windlass_core::error::Result;
@@ -173,7 +173,7 @@ impl Store {
             };
             if delete(&session, &path).await? {
                 let now = self.clock.now();
-                let holder = super::data::holder(&data, &node.name, 1, &stat, now);
+                let holder = super::claim_data::holder(&data, &node.name, 1, &stat, now);
                 return Ok(Some(holder));
             }
         }

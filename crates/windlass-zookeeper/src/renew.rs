@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::Store;
+use super::claim_table::{Entry, State};
+use super::errors::translate;
 use super::session::{Session, is_same};
-use super::table::{Entry, State};
-use super::translate::translate;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::join::join_all;
 use windlass_core::store::{Renewal, Renewed, SameOwner};

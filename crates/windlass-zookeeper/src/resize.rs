@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use zookeeper_client::{CreateMode, Error as ZkError};
 
-use super::data::RoomData;
-use super::line::View;
-use super::node::{self, Mark};
+use super::claim_data::RoomData;
+use super::errors::{is_lost, translate};
+use super::node_name::{self as node, Mark};
+use super::queue::View;
+use super::replace::Exchange;
 use super::session::Session;
-use super::takeover::Exchange;
-use super::translate::{is_lost, translate};
 use super::{Store, paths};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;

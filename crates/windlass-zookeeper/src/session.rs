@@ -19,8 +19,8 @@ use tokio::time::{Instant, timeout_at};
 use zookeeper_client::{Client, Error as ZkError, SessionState};
 
 use super::address::Address;
-use super::translate::{is_lost, translate};
-use super::{dial, probe};
+use super::errors::{is_lost, translate};
+use super::{connector, probe};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::GrantListener;
 
@@ -85,9 +85,9 @@ impl Session {
         if let Some(digest) = &address.digest {
             connector = connector.with_auth("digest", digest.as_bytes());
         }
-        let servers = dial::servers(&hosts, address)?;
+        let servers = connector::servers(&hosts, address)?;
         if let Some(files) = &address.tls {
-            connector = dial::with_tls(connector, files)?;
+            connector = connector::with_tls(connector, files)?;
         }
         let client = match timeout_at(until, connector.connect(&servers)).await {
             Ok(Ok(client)) => client,
@@ -95,7 +95,7 @@ impl Session {
             Ok(Err(error)) => {
                 let why = async {
                     let reached = probe::reachable(address, call_timeout / 2).await;
-                    reached.err().or(dial::explain(address, &hosts).await)
+                    reached.err().or(connector::explain(address, &hosts).await)
                 };
                 let why = timeout_at(until, why).await.ok().flatten();
                 return Err(why.unwrap_or_else(|| probe::no_session(&hosts, &error.to_string())));

@@ -14,11 +14,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use zookeeper_client::{Error as ZkError, OneshotWatcher};
 
-use super::data::ClaimData;
-use super::line::{View, size};
+use super::claim_data::ClaimData;
+use super::claim_table::{Entry, State};
+use super::errors::translate;
+use super::queue::{View, size};
 use super::session::Session;
-use super::table::{Entry, State};
-use super::translate::translate;
 use super::{Store, paths};
 use windlass_core::Fence;
 use windlass_core::error::Result;

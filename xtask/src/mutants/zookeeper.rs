@@ -30,7 +30,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "the order survives the end of all numbers (ZooKeeper)",
-        file: "windlass-zookeeper/src/line.rs",
+        file: "windlass-zookeeper/src/queue.rs",
         from: "node.sequence.0 == i32::MAX || node.sequence.0 < 0;",
         to: "node.sequence.0 == i32::MAX && node.sequence.0 < 0;",
         caught_by: &[
@@ -76,7 +76,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-zookeeper",
             "--lib",
-            "zookeeper::proof::one_who_finds_itself_let_in",
+            "tests::concurrent_changes::one_who_finds_itself_let_in",
         ],
     },
     Mutant {
@@ -88,7 +88,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-zookeeper",
             "--lib",
-            "zookeeper::proof_faults::a_claim_that_was_written",
+            "tests::faults::a_claim_that_was_written",
         ],
     },
     Mutant {
@@ -100,7 +100,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-zookeeper",
             "--lib",
-            "zookeeper::proof_faults::of_several",
+            "tests::faults::of_several",
         ],
     },
     Mutant {
@@ -118,45 +118,45 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "why TLS failed is told (ZooKeeper)",
-        file: "windlass-zookeeper/src/dial.rs",
+        file: "windlass-zookeeper/src/connector.rs",
         from: "for host in hosts {\n        #[cfg",
         to: "for host in hosts.iter().take(0) {\n        #[cfg",
         caught_by: &["-p", "windlass", "--test", "zookeeper_tls"],
     },
     Mutant {
         breaks: "one who barges in counts on those who hold (ZooKeeper)",
-        file: "windlass-zookeeper/src/barge.rs",
+        file: "windlass-zookeeper/src/barging.rs",
         from: "let holders = standing().filter(|(_, held)| **held);",
         to: "let holders = standing().filter(|(_, held)| **held).take(0);",
         caught_by: &[
             "-p",
             "windlass-zookeeper",
             "--lib",
-            "zookeeper::proof::nobody_barges_into",
+            "tests::concurrent_changes::nobody_barges_into",
         ],
     },
     Mutant {
         breaks: "one who barges in counts on the first who waits (ZooKeeper)",
-        file: "windlass-zookeeper/src/barge.rs",
+        file: "windlass-zookeeper/src/barging.rs",
         from: "!**held && node.name != own.name);",
         to: "!**held && node.name != own.name).filter(|_| false);",
         caught_by: &[
             "-p",
             "windlass-zookeeper",
             "--lib",
-            "zookeeper::proof::nobody_barges_into",
+            "tests::concurrent_changes::nobody_barges_into",
         ],
     },
     Mutant {
         breaks: "one who barges in counts on the size (ZooKeeper)",
-        file: "windlass-zookeeper/src/barge.rs",
+        file: "windlass-zookeeper/src/barging.rs",
         from: "parent: Some((&parent, view.room.bytes(), view.version)),",
         to: "parent: None.filter(|(_, _, _): &(&str, Vec<u8>, i32)| parent.is_empty()),",
         caught_by: &[
             "-p",
             "windlass-zookeeper",
             "--lib",
-            "zookeeper::proof::nobody_barges_into",
+            "tests::concurrent_changes::nobody_barges_into",
         ],
     },
     Mutant {
@@ -168,7 +168,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-zookeeper",
             "--lib",
-            "zookeeper::proof::a_size_is_not_written",
+            "tests::concurrent_changes::a_size_is_not_written",
         ],
     },
     Mutant {
@@ -180,7 +180,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-zookeeper",
             "--lib",
-            "zookeeper::proof::nobody_is_let_in_while",
+            "tests::concurrent_changes::nobody_is_let_in_while",
         ],
     },
     Mutant {
@@ -192,19 +192,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-zookeeper",
             "--lib",
-            "zookeeper::proof::a_gate_that_was_forgotten",
+            "tests::concurrent_changes::a_gate_that_was_forgotten",
         ],
     },
     Mutant {
         breaks: "fences grow though one was overtaken (ZooKeeper)",
-        file: "windlass-zookeeper/src/line.rs",
+        file: "windlass-zookeeper/src/queue.rs",
         from: "self.changed > node.created",
         to: "self.changed < node.created",
         caught_by: &[
             "-p",
             "windlass-zookeeper",
             "--lib",
-            "zookeeper::proof::fences_grow_though",
+            "tests::concurrent_changes::fences_grow_though",
         ],
     },
     Mutant {

@@ -11,12 +11,12 @@ use std::time::Duration;
 use zookeeper_client::{CreateMode, Error as ZkError};
 
 use super::acquire::{in_place, promise};
-use super::data::{self, ClaimData, RoomData};
-use super::line::View;
-use super::node;
+use super::claim_data::{self as data, ClaimData, RoomData};
+use super::claim_table::{Entry, Placed, State};
+use super::errors::translate;
+use super::node_name as node;
+use super::queue::View;
 use super::session::Session;
-use super::table::{Entry, Placed, State};
-use super::translate::translate;
 use super::{LARGEST, Store, paths};
 use windlass_core::Fence;
 use windlass_core::error::{Error, ErrorKind, Result};

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Mutex as AsyncMutex;
 use zookeeper_client::Error as ZkError;
 
-use super::data::{ClaimData, RoomData};
-use super::line::View;
-use super::node::Layout;
+use super::claim_data::{ClaimData, RoomData};
+use super::errors::translate;
+use super::node_name::Layout;
 use super::paths;
+use super::queue::View;
 use super::session::Session;
-use super::translate::translate;
 use windlass_core::error::Result;
 use windlass_core::store::Kind;
 

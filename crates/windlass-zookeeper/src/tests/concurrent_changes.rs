@@ -7,13 +7,13 @@ use std::time::Duration;
 use windlass_testkit::ZooKeeperServers;
 use zookeeper_client::CreateMode;
 
-use super::data::{ClaimData, RoomData};
-use super::gate::GateDocument;
-use super::line::View;
-use super::node::{self, Mark};
-use super::session::Session;
-use super::table::Entry;
-use super::{Store, ZooKeeper, paths};
+use crate::claim_data::{ClaimData, RoomData};
+use crate::claim_table::Entry;
+use crate::gate::GateDocument;
+use crate::node_name::{self as node, Mark};
+use crate::queue::View;
+use crate::session::Session;
+use crate::{Store, ZooKeeper, paths};
 use windlass_core::name::Name;
 use windlass_core::store::{
     AcquireRequest, Acquired, GateStore as _, GrantListener, Kind, OnBusy, OnSizeMismatch, Order,

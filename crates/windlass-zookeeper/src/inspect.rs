@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use zookeeper_client::Error as ZkError;
 
-use super::line::{View, size};
-use super::node::{Child, read};
-use super::translate::translate;
-use super::{Store, data, paths};
+use super::errors::translate;
+use super::node_name::{Child, read};
+use super::queue::{View, size};
+use super::{Store, claim_data as data, paths};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::{Holder, Kind, Occupancy, matches};

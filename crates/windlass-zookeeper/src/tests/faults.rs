@@ -6,8 +6,8 @@ use std::time::Duration;
 use windlass_testkit::{Direction, FaultProxy, ZooKeeperServers, eventually};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
-use super::table::Entry;
-use super::{Store, ZooKeeper, paths};
+use crate::claim_table::Entry;
+use crate::{Store, ZooKeeper, paths};
 use windlass_core::error::{ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{

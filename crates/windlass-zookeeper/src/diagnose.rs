@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::gate::GateDocument;
 use super::session::Session;
-use super::{Store, dial, session};
+use super::{Store, connector, session};
 use windlass_core::DEFAULT_TTL;
 use windlass_core::clock_skew::{OurClock, Reading, Spread};
 use windlass_core::error::Result;
@@ -26,7 +26,7 @@ pub(super) async fn examine(store: &Store) -> Result<Vec<Finding>> {
     let session = store.any_session().await?;
     let asked = store.address.hosts.iter().map(|host| {
         Box::pin(async move {
-            let asked = dial::four_letters(&store.address, host, "srvr");
+            let asked = connector::four_letters(&store.address, host, "srvr");
             let told = tokio::time::timeout(PATIENCE, asked).await;
             (host.clone(), told.ok().and_then(|told| told.ok()))
         })

@@ -7,8 +7,8 @@ use futures_core::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Error as ZkError, EventType, OneshotWatcher};
 
+use super::errors::translate;
 use super::session::Session;
-use super::translate::translate;
 use super::{Store, paths};
 use windlass_core::error::Result;
 use windlass_core::store::{

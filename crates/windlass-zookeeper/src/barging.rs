@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use zookeeper_client::Error as ZkError;
 
-use super::data::ClaimData;
-use super::line::View;
-use super::node;
+use super::claim_data::ClaimData;
+use super::claim_table::Placed;
+use super::errors::translate;
+use super::node_name as node;
+use super::queue::View;
+use super::replace::Exchange;
 use super::session::Session;
-use super::table::Placed;
-use super::takeover::Exchange;
-use super::translate::translate;
 use super::{Store, paths};
 use windlass_core::Fence;
 use windlass_core::error::Result;

@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Store;
-use super::data::ClaimData;
-use super::node::{Mark, Sequence};
+use super::claim_data::ClaimData;
+use super::node_name::{Mark, Sequence};
 use super::session::Session;
 use windlass_core::name::Name;
 use windlass_core::store::{AcquireRequest, Kind, Renewal};

@@ -12,9 +12,9 @@
 
 use std::collections::HashMap;
 
-use super::data::RoomData;
-use super::node::{Child, Layout, Mark, Node, Sequence, read};
-use super::table::{Entry, Placed};
+use super::claim_data::RoomData;
+use super::claim_table::{Entry, Placed};
+use super::node_name::{Child, Layout, Mark, Node, Sequence, read};
 use windlass_core::Fence;
 use windlass_core::store::Kind;
 
@@ -218,7 +218,7 @@ fn standing(kind: Kind, nodes: &[Node], room: &RoomData) -> (Vec<bool>, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::data::Round;
+    use super::super::claim_data::Round;
     use super::*;
 
     fn view(kind: Kind, names: &[&str], room: RoomData) -> View {

@@ -1,0 +1,4 @@
+//! Tests against a real server.
+
+mod concurrent_changes;
+mod faults;
