@@ -1,8 +1,8 @@
-//! The claims of this client: where their nodes are, which session keeps them, and when they end.
+//! The claims of this client: their nodes, the sessions that keep them, and when they expire.
 //!
-//! The server ends a session that has gone silent. A claim that nobody renews, while its session goes
-//! on, ends by our own hand: the process that made the promise takes its node away when the promise is
-//! over. If the process dies before that, its session ends.
+//! The server ends a session that stops pinging. A claim that is not renewed while its session goes on
+//! is ended by this client, which removes its node when the claim expires. If the process dies before
+//! that, its session ends.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,305 +12,398 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Store;
 use super::claim_data::ClaimData;
-use super::node_name::{Mark, Sequence};
+use super::node_name::{ProtectionId, Sequence};
+use super::removal::NodeRemover;
 use super::session::Session;
 use windlass_core::name::Name;
 use windlass_core::store::{AcquireRequest, Kind, Renewal};
 use windlass_core::{Fence, Owner};
 
-/// Where a claim stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// Its node may or may not be there.
-    Asking,
+pub(super) enum ClaimState {
+    /// Requested; its node may or may not exist.
+    Requested,
     Waiting,
     Held,
 }
 
-/// One claim.
+/// A claim of this client.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    /// Its number.
-    pub(super) claim: u64,
+pub(super) struct LocalClaim {
+    /// Its number within this client.
+    pub(super) number: u64,
     pub(super) kind: Kind,
     pub(super) name: Name,
     pub(super) owner: Owner,
-    pub(super) mark: Mark,
+    pub(super) id: ProtectionId,
     pub(super) weight: u32,
-    pub(super) state: State,
-    /// What keeps its node.
+    pub(super) state: ClaimState,
+    /// The session that keeps its node.
     pub(super) session: Arc<Session>,
-    /// Its node, once that is known to be there.
-    pub(super) node: Option<Placed>,
-    /// Whether its node may be there, known or not.
-    pub(super) tried: bool,
+    /// Its node, once known to exist.
+    pub(super) node: Option<CreatedNode>,
+    /// Whether a request to create its node was sent, and not refused.
+    pub(super) may_have_node: bool,
     pub(super) data: ClaimData,
     /// When it ends unless renewed.
     pub(super) expires: Instant,
-    /// Not before this was it promised to end, to one who held it as the same owner.
-    pub(super) promised: Instant,
+    /// It does not end before this time, which was promised to the claim of the same owner that it
+    /// replaced.
+    pub(super) promised_until: Instant,
 }
 
-/// A claim's node.
+/// The node of a claim.
 #[derive(Clone, Debug)]
-pub(super) struct Placed {
+pub(super) struct CreatedNode {
     pub(super) path: String,
     pub(super) sequence: Sequence,
     pub(super) fence: Fence,
-    /// The transaction that created it, where known.
-    pub(super) created: i64,
+    /// The transaction that created it or, if it replaced another node, the other's fence.
+    pub(super) created_zxid: i64,
 }
 
-impl Entry {
-    pub(super) fn new(ask: &AcquireRequest, session: Arc<Session>) -> Entry {
+impl CreatedNode {
+    /// A node whose fence is the zxid that created it.
+    pub(super) fn new(path: String, sequence: Sequence, created_zxid: i64) -> CreatedNode {
+        CreatedNode {
+            path,
+            sequence,
+            fence: Fence::new(created_zxid as u64),
+            created_zxid,
+        }
+    }
+}
+
+impl LocalClaim {
+    pub(super) fn new(request: &AcquireRequest, session: Arc<Session>) -> LocalClaim {
         let now = Instant::now();
-        Entry {
-            claim: ask.wake.claim,
-            kind: ask.kind,
-            name: ask.name.clone(),
-            owner: ask.owner.clone(),
-            mark: Mark::new(&ask.owner, ask.wake),
-            weight: ask.share.weight,
-            state: State::Asking,
+        LocalClaim {
+            number: request.wake.claim,
+            kind: request.kind,
+            name: request.name.clone(),
+            owner: request.owner.clone(),
+            id: ProtectionId::new(&request.owner, request.wake),
+            weight: request.share.weight,
+            state: ClaimState::Requested,
             session,
             node: None,
-            tried: false,
-            data: ClaimData::new(&ask.owner, ask.ttl, ask.note.as_deref()),
-            expires: now + ask.ttl,
-            promised: now,
+            may_have_node: false,
+            data: ClaimData::new(&request.owner, request.ttl, request.note.as_deref()),
+            expires: now + request.ttl,
+            promised_until: now,
         }
     }
 
-    /// A claim that takes the place of another of the same owner.
-    pub(super) fn of_renewal(
+    /// A claim that is about to replace another one of the same owner.
+    pub(super) fn for_renewal(
         renewal: &Renewal,
-        mark: Mark,
+        id: ProtectionId,
         weight: u32,
         session: Arc<Session>,
-    ) -> Entry {
+    ) -> LocalClaim {
         let now = Instant::now();
-        Entry {
-            claim: renewal.wake.claim,
+        LocalClaim {
+            number: renewal.wake.claim,
             kind: renewal.kind,
             name: renewal.name.clone(),
             owner: renewal.owner.clone(),
-            mark,
+            id,
             weight,
-            state: State::Asking,
+            state: ClaimState::Requested,
             session,
             node: None,
-            tried: false,
+            may_have_node: false,
             data: ClaimData::new(&renewal.owner, renewal.ttl, renewal.note.as_deref()),
             expires: now + renewal.ttl,
-            promised: now,
+            promised_until: now,
         }
     }
 
-    /// Lives for another ttl.
+    /// Expires one TTL from now.
     pub(super) fn extend(&mut self, ttl: Duration) {
-        self.expires = (Instant::now() + ttl).max(self.promised);
+        self.expires = (Instant::now() + ttl).max(self.promised_until);
+    }
+
+    /// Takes over the promise that a replaced claim of this TTL was given.
+    pub(super) fn inherit_promise(&mut self, ttl: Duration) {
+        self.promised_until = self.promised_until.max(Instant::now() + ttl);
+        self.expires = self.expires.max(self.promised_until);
+    }
+
+    /// The order of this client's waiters; one without a node comes last.
+    pub(super) fn queue_order(&self) -> (bool, i64) {
+        match &self.node {
+            Some(node) => (false, node.created_zxid),
+            None => (true, 0),
+        }
     }
 }
 
-type Place = (Kind, Name);
+type QueueKey = (Kind, Name);
 
-/// The claims of this client, by number.
-#[derive(Default)]
-pub(super) struct Table {
+/// All claims of this client, by number.
+pub(super) struct ClaimTable {
     inner: Mutex<Inner>,
-    /// Told when a claim may end before the reaper would look by itself.
-    sooner: Notify,
+    /// Notified when a claim may expire before the expiry task would wake up.
+    expires_sooner: Notify,
+    remover: Arc<NodeRemover>,
 }
 
 #[derive(Default)]
 struct Inner {
-    entries: HashMap<u64, Entry>,
-    /// Those of one owner to one thing.
+    claims: HashMap<u64, LocalClaim>,
     by_owner: HashMap<(Kind, Name, Owner), Vec<u64>>,
-    /// Those that wait for one thing.
-    waiting: HashMap<Place, Line>,
-    reaping: bool,
-    /// When the reaper looks next.
-    next_look: Option<Instant>,
+    waiting: HashMap<QueueKey, LocalWaiters>,
+    /// Whether the expiry task runs.
+    expiring: bool,
+    /// When the expiry task wakes up.
+    next_expiry: Option<Instant>,
 }
 
-/// Those of this client that wait for one thing.
+/// The claims of this client that wait in one queue.
 #[derive(Default)]
-struct Line {
+struct LocalWaiters {
     claims: HashSet<u64>,
     changed: Arc<Notify>,
+    /// Whether a task watches the queue for them.
     watched: bool,
 }
 
-impl Table {
+impl ClaimTable {
+    pub(super) fn new(remover: Arc<NodeRemover>) -> ClaimTable {
+        ClaimTable {
+            inner: Mutex::default(),
+            expires_sooner: Notify::new(),
+            remover,
+        }
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // Each change leaves the table whole.
+        // No change panics halfway.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn get(&self, claim: u64) -> Option<Entry> {
-        self.inner().entries.get(&claim).cloned()
+    pub(super) fn get(&self, number: u64) -> Option<LocalClaim> {
+        self.inner().claims.get(&number).cloned()
     }
 
-    /// Adds a claim, or puts it in the place of what was known under its number.
-    pub(super) fn insert(&self, store: &Store, entry: Entry) {
+    /// Adds a claim, or replaces the one with its number.
+    pub(super) fn insert(self: &Arc<Self>, claim: LocalClaim) {
         let mut inner = self.inner();
-        let claim = entry.claim;
-        let key = (entry.kind, entry.name.clone(), entry.owner.clone());
+        let number = claim.number;
+        let key = (claim.kind, claim.name.clone(), claim.owner.clone());
         let known = inner.by_owner.entry(key).or_default();
-        if !known.contains(&claim) {
-            known.push(claim);
+        if !known.contains(&number) {
+            known.push(number);
         }
-        let expires = entry.expires;
-        inner.entries.insert(claim, entry);
-        if !inner.reaping {
-            inner.reaping = true;
-            tokio::spawn(reap(store.shared()));
+        let expires = claim.expires;
+        inner.claims.insert(number, claim);
+        if !inner.expiring {
+            inner.expiring = true;
+            tokio::spawn(expire_claims(Arc::clone(self)));
         }
-        if inner.next_look.is_some_and(|next| expires < next) {
-            self.sooner.notify_one();
+        if inner.next_expiry.is_some_and(|next| expires < next) {
+            self.expires_sooner.notify_one();
         }
     }
 
-    /// Changes a claim, if it is still there.
-    pub(super) fn change<T>(&self, claim: u64, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+    /// Changes a claim, if it is still in the table.
+    pub(super) fn change<T>(
+        &self,
+        number: u64,
+        change: impl FnOnce(&mut LocalClaim) -> T,
+    ) -> Option<T> {
         let mut inner = self.inner();
-        let entry = inner.entries.get_mut(&claim)?;
-        let changed = change(entry);
-        let (expires, waits) = (entry.expires, entry.state == State::Waiting);
-        let place = (entry.kind, entry.name.clone());
-        if inner.next_look.is_some_and(|next| expires < next) {
-            self.sooner.notify_one();
+        let claim = inner.claims.get_mut(&number)?;
+        let changed = change(claim);
+        let (expires, waits) = (claim.expires, claim.state == ClaimState::Waiting);
+        let queue = (claim.kind, claim.name.clone());
+        if inner.next_expiry.is_some_and(|next| expires < next) {
+            self.expires_sooner.notify_one();
         }
         match waits {
             true => {
-                let line = inner.waiting.entry(place).or_default();
-                if line.claims.insert(claim) {
-                    line.changed.notify_one();
+                let waiters = inner.waiting.entry(queue).or_default();
+                if waiters.claims.insert(number) {
+                    waiters.changed.notify_one();
                 }
             }
-            false => inner.leave_line(&place, claim),
+            false => inner.leave_queue(&queue, number),
         }
         Some(changed)
     }
 
-    /// Forgets a claim.
-    pub(super) fn remove(&self, claim: u64) -> Option<Entry> {
-        self.inner().remove(claim)
+    /// Records a claim's node. The claim lives for one TTL from now.
+    pub(super) fn set_node(&self, number: u64, node: CreatedNode, ttl: Duration) {
+        self.change(number, |claim| {
+            claim.node = Some(node);
+            claim.extend(ttl);
+        });
     }
 
-    /// The numbers of an owner's claims to something.
+    /// Records that a claim is granted with this fence, and returns it. `None` if the claim is not in
+    /// the table, or has no node.
+    pub(super) fn set_held(&self, number: u64, fence: Fence) -> Option<Fence> {
+        let granted = self.change(number, |claim| {
+            claim.state = ClaimState::Held;
+            let node = claim.node.as_mut()?;
+            node.fence = fence;
+            Some(fence)
+        });
+        granted.flatten()
+    }
+
+    /// Records that a claim waits, and returns its ticket. `None` as for [`set_held`](Self::set_held).
+    pub(super) fn set_waiting(&self, number: u64) -> Option<Fence> {
+        let ticket = self.change(number, |claim| {
+            claim.state = ClaimState::Waiting;
+            claim.node.as_ref().map(|node| node.fence)
+        });
+        ticket.flatten()
+    }
+
+    /// Forgets a claim. Its node stays.
+    pub(super) fn remove(&self, number: u64) -> Option<LocalClaim> {
+        self.inner().remove(number)
+    }
+
+    /// Forgets a claim, and removes its node in the background until the server confirms it.
+    pub(super) fn abandon(&self, number: u64) {
+        if let Some(claim) = self.remove(number) {
+            tokio::spawn(Arc::clone(&self.remover).remove_until_confirmed(claim));
+        }
+    }
+
+    /// The numbers of an owner's claims to a name.
     pub(super) fn of_owner(&self, kind: Kind, name: &Name, owner: &Owner) -> Vec<u64> {
         let key = (kind, name.clone(), owner.clone());
         self.inner().by_owner.get(&key).cloned().unwrap_or_default()
     }
 
-    /// Whether nobody looks after those who wait for this: then the asker has to, from now on.
+    /// Forgets the claim with this id, whose node `claim` has replaced.
+    pub(super) fn forget_replaced(&self, claim: &LocalClaim, id: Option<ProtectionId>) {
+        for number in self.of_owner(claim.kind, &claim.name, &claim.owner) {
+            let replaced =
+                |known: &LocalClaim| Some(known.id) == id && known.number != claim.number;
+            if self.get(number).is_some_and(|known| replaced(&known)) {
+                self.remove(number);
+            }
+        }
+    }
+
+    /// Whether the caller must start a task that watches this queue. From now on the queue counts as
+    /// watched.
     pub(super) fn begin_watch(&self, kind: Kind, name: &Name) -> bool {
         let mut inner = self.inner();
-        let line = inner.waiting.get_mut(&(kind, name.clone()));
-        line.is_some_and(|line| !std::mem::replace(&mut line.watched, true))
+        let waiters = inner.waiting.get_mut(&(kind, name.clone()));
+        waiters.is_some_and(|waiters| !std::mem::replace(&mut waiters.watched, true))
     }
 
-    /// Which of those who wait came first: the transaction that created its node.
+    /// The zxid that created the first of this client's waiters.
     pub(super) fn first_waiting(&self, kind: Kind, name: &Name) -> Option<i64> {
         let inner = self.inner();
-        let line = inner.waiting.get(&(kind, name.clone()))?;
-        let entries = line.claims.iter().filter_map(|c| inner.entries.get(c));
-        entries.filter_map(|e| Some(e.node.as_ref()?.created)).min()
+        let waiters = inner.waiting.get(&(kind, name.clone()))?;
+        let claims = waiters.claims.iter().filter_map(|n| inner.claims.get(n));
+        claims
+            .filter_map(|claim| Some(claim.node.as_ref()?.created_zxid))
+            .min()
     }
 
-    /// Whether the claim with this mark waits here.
-    pub(super) fn has_waiting(&self, kind: Kind, name: &Name, mark: Mark) -> bool {
+    /// Whether a claim of this client with this id waits in the queue.
+    pub(super) fn has_waiting(&self, kind: Kind, name: &Name, id: ProtectionId) -> bool {
         let inner = self.inner();
-        let line = inner.waiting.get(&(kind, name.clone()));
-        let marked = |claim: &u64| inner.entries.get(claim).is_some_and(|e| e.mark == mark);
-        line.is_some_and(|line| line.claims.iter().any(marked))
+        let waiters = inner.waiting.get(&(kind, name.clone()));
+        let has_id = |number: &u64| inner.claims.get(number).is_some_and(|claim| claim.id == id);
+        waiters.is_some_and(|waiters| waiters.claims.iter().any(has_id))
     }
 
-    /// Those who wait, and what tells that it is not the same any more. `None` if there are none: then
-    /// nobody looks after them any more.
-    pub(super) fn waiting(&self, kind: Kind, name: &Name) -> Option<(Vec<Entry>, Arc<Notify>)> {
+    /// This client's waiters in a queue, and what is notified when they change. `None` if there are
+    /// none: then the queue counts as not watched.
+    pub(super) fn waiting(
+        &self,
+        kind: Kind,
+        name: &Name,
+    ) -> Option<(Vec<LocalClaim>, Arc<Notify>)> {
         let mut inner = self.inner();
-        let place = (kind, name.clone());
-        let line = inner.waiting.get(&place)?;
-        if line.claims.is_empty() {
-            inner.waiting.remove(&place);
+        let queue = (kind, name.clone());
+        let waiters = inner.waiting.get(&queue)?;
+        if waiters.claims.is_empty() {
+            inner.waiting.remove(&queue);
             return None;
         }
-        let entry = |claim: &u64| inner.entries.get(claim).cloned();
-        let entries = line.claims.iter().filter_map(entry).collect();
-        Some((entries, Arc::clone(&line.changed)))
+        let claim = |number: &u64| inner.claims.get(number).cloned();
+        let claims = waiters.claims.iter().filter_map(claim).collect();
+        Some((claims, Arc::clone(&waiters.changed)))
     }
 
-    /// Takes out what has ended, and tells when the next one does.
-    fn expired(&self) -> (Vec<Entry>, Option<Instant>) {
+    /// Takes out the expired claims, and returns them with the time of the next expiry.
+    fn take_expired(&self) -> (Vec<LocalClaim>, Option<Instant>) {
         let mut inner = self.inner();
         let now = Instant::now();
-        let over = |(claim, entry): (&u64, &Entry)| (entry.expires <= now).then_some(*claim);
-        let over: Vec<u64> = inner.entries.iter().filter_map(over).collect();
-        let over = over
+        let is_expired =
+            |(number, claim): (&u64, &LocalClaim)| (claim.expires <= now).then_some(*number);
+        let expired: Vec<u64> = inner.claims.iter().filter_map(is_expired).collect();
+        let expired = expired
             .iter()
-            .filter_map(|claim| inner.remove(*claim))
+            .filter_map(|number| inner.remove(*number))
             .collect();
-        let next = inner.entries.values().map(|entry| entry.expires).min();
-        inner.next_look = next;
-        inner.reaping = next.is_some();
-        (over, next)
+        let next = inner.claims.values().map(|claim| claim.expires).min();
+        inner.next_expiry = next;
+        inner.expiring = next.is_some();
+        (expired, next)
     }
 }
 
 impl Inner {
-    fn remove(&mut self, claim: u64) -> Option<Entry> {
-        let entry = self.entries.remove(&claim)?;
-        let key = (entry.kind, entry.name.clone(), entry.owner.clone());
+    fn remove(&mut self, number: u64) -> Option<LocalClaim> {
+        let claim = self.claims.remove(&number)?;
+        let key = (claim.kind, claim.name.clone(), claim.owner.clone());
         if let Some(known) = self.by_owner.get_mut(&key) {
-            known.retain(|known| *known != claim);
+            known.retain(|known| *known != number);
             if known.is_empty() {
                 self.by_owner.remove(&key);
             }
         }
-        self.leave_line(&(key.0, key.1), claim);
-        Some(entry)
+        self.leave_queue(&(key.0, key.1), number);
+        Some(claim)
     }
 
-    fn leave_line(&mut self, place: &Place, claim: u64) {
-        if let Some(line) = self.waiting.get_mut(place)
-            && line.claims.remove(&claim)
+    fn leave_queue(&mut self, queue: &QueueKey, number: u64) {
+        if let Some(waiters) = self.waiting.get_mut(queue)
+            && waiters.claims.remove(&number)
         {
-            line.changed.notify_one();
-            if line.claims.is_empty() && !line.watched {
-                self.waiting.remove(place);
+            waiters.changed.notify_one();
+            if waiters.claims.is_empty() && !waiters.watched {
+                self.waiting.remove(queue);
             }
         }
     }
 }
 
-/// Takes away the nodes of claims that have ended, for as long as there are claims. It has a share in
-/// the store: so what was left behind to live for its ttl does so, though its coordinator is gone.
-async fn reap(store: Arc<Store>) {
+/// Removes the nodes of expired claims, as long as there are claims. The task keeps the table and the
+/// claims' sessions alive, so that a lease that outlives its coordinator lasts for its TTL.
+async fn expire_claims(table: Arc<ClaimTable>) {
     loop {
-        let (over, next) = store.table.expired();
-        for entry in over {
-            tracing::debug!(name = %entry.name, "a claim has ended");
-            tokio::spawn(Arc::clone(&store).take_away(entry));
+        let (expired, next) = table.take_expired();
+        for claim in expired {
+            tracing::debug!(name = %claim.name, "a claim has expired");
+            tokio::spawn(Arc::clone(&table.remover).remove_until_confirmed(claim));
         }
         let Some(next) = next else { return };
         tokio::select! {
             () = tokio::time::sleep_until(next) => {}
-            () = store.table.sooner.notified() => {}
+            () = table.expires_sooner.notified() => {}
         }
     }
 }
 
-impl fmt::Debug for Table {
+impl fmt::Debug for ClaimTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = self.inner();
-        f.debug_struct("Table")
-            .field("claims", &inner.entries.len())
-            .field("lines", &inner.waiting.len())
+        f.debug_struct("ClaimTable")
+            .field("claims", &inner.claims.len())
+            .field("waited_for", &inner.waiting.len())
             .finish()
     }
 }

@@ -1,4 +1,4 @@
-//! News: watches for those who look without waiting in line.
+//! Notifications: watches for subscribers that do not wait in the queue.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -7,36 +7,58 @@ use futures_core::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Error as ZkError, EventType, OneshotWatcher};
 
-use super::errors::translate;
+use super::errors::from_client;
+use super::paths;
+use super::queue_reader::QueueReader;
 use super::session::Session;
-use super::{Store, paths};
+use super::sessions::Sessions;
 use windlass_core::error::Result;
 use windlass_core::store::{
     Channel, Kind, NotificationStore, Pending, Subscriber, SubscriptionHandle,
 };
 
-/// After a failure, watch again so much later.
+/// The pause before watching again after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
 
-impl NotificationStore for Store {
+#[derive(Debug)]
+pub(super) struct ZooKeeperNotifications {
+    watcher: Arc<ChannelWatcher>,
+}
+
+impl ZooKeeperNotifications {
+    pub(super) fn new(sessions: Arc<Sessions>, queues: Arc<QueueReader>) -> ZooKeeperNotifications {
+        let watcher = Arc::new(ChannelWatcher { sessions, queues });
+        ZooKeeperNotifications { watcher }
+    }
+}
+
+impl NotificationStore for ZooKeeperNotifications {
     fn listen(
         &self,
         channel: Channel,
-        ear: Weak<dyn Subscriber>,
+        subscriber: Weak<dyn Subscriber>,
     ) -> Pending<'_, SubscriptionHandle> {
         Box::pin(async move {
-            let armed = self.watch_for(&channel).await?;
+            let armed = self.watcher.watch(&channel).await?;
             let end = CancellationToken::new();
-            tokio::spawn(hear(self.me.clone(), channel, ear, armed, end.clone()));
+            let watcher = Arc::downgrade(&self.watcher);
+            tokio::spawn(deliver(watcher, channel, subscriber, armed, end.clone()));
             Ok(SubscriptionHandle::new(move || end.cancel()))
         })
     }
 }
 
-impl Store {
-    /// Watches what those who listen to this channel want to know.
-    async fn watch_for(&self, channel: &Channel) -> Result<Vec<OneshotWatcher>> {
-        let session = self.any_session().await?;
+/// Sets the watches of a channel.
+#[derive(Debug)]
+struct ChannelWatcher {
+    sessions: Arc<Sessions>,
+    queues: Arc<QueueReader>,
+}
+
+impl ChannelWatcher {
+    /// Watches the nodes whose change a subscriber of this channel must learn of.
+    async fn watch(&self, channel: &Channel) -> Result<Vec<OneshotWatcher>> {
+        let session = self.sessions.default_session().await?;
         let kind = Kind::ALL
             .into_iter()
             .find(|kind| kind.word() == channel.kind);
@@ -44,20 +66,20 @@ impl Store {
             let path = paths::document(channel.kind, &channel.name);
             return Ok(vec![watch_node(&session, &path).await?.1]);
         };
-        let parent = paths::of_claims(kind, &channel.name);
-        let (there, watcher) = watch_node(&session, &parent).await?;
+        let parent = paths::queue(kind, &channel.name);
+        let (exists, watcher) = watch_node(&session, &parent).await?;
         let mut watchers = vec![watcher];
-        if !there {
+        if !exists {
             return Ok(watchers);
         }
-        session.ready().await?;
+        session.wait_connected().await?;
         match session.client().list_and_watch_children(&parent).await {
             Ok((_, watcher)) => watchers.push(watcher),
             Err(ZkError::NoNode) => {}
-            Err(error) => return Err(translate(error)),
+            Err(error) => return Err(from_client(error)),
         }
         if kind == Kind::Election {
-            let view = self.view(&session, kind, &channel.name).await?;
+            let view = self.queues.read(&session, kind, &channel.name).await?;
             if let Some(leader) = view.nodes.first() {
                 let path = format!("{parent}/{}", leader.name);
                 watchers.push(watch_node(&session, &path).await?.1);
@@ -67,51 +89,49 @@ impl Store {
     }
 }
 
-/// Whether it is there; what tells when that, or what it says, has changed.
+/// Whether a node exists, and a watcher for its creation, its removal and changes of its data.
 async fn watch_node(session: &Session, path: &str) -> Result<(bool, OneshotWatcher)> {
-    session.ready().await?;
+    session.wait_connected().await?;
     let watched = session.client().check_and_watch_stat(path).await;
-    let (stat, watcher) = watched.map_err(translate)?;
+    let (stat, watcher) = watched.map_err(from_client)?;
     Ok((stat.is_some(), watcher))
 }
 
-/// Tells of every change, after the next one is watched for.
-async fn hear(
-    store: Weak<Store>,
+/// Notifies the subscriber of every change, after the next watch is set.
+async fn deliver(
+    watcher: Weak<ChannelWatcher>,
     channel: Channel,
-    ear: Weak<dyn Subscriber>,
+    subscriber: Weak<dyn Subscriber>,
     mut armed: Vec<OneshotWatcher>,
     end: CancellationToken,
 ) {
     loop {
-        let missed = tokio::select! {
-            missed = first_of(armed) => missed,
+        let session_ended = tokio::select! {
+            ended = first_event(armed) => ended,
             () = end.cancelled() => return,
         };
         armed = loop {
-            let (Some(store), Some(_)) = (store.upgrade(), ear.upgrade()) else {
+            let (Some(watcher), Some(_)) = (watcher.upgrade(), subscriber.upgrade()) else {
                 return;
             };
-            match watch_again(store, &channel).await {
+            match watcher.watch(&channel).await {
                 Ok(armed) => break armed,
                 Err(_) if end.is_cancelled() => return,
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         };
-        let Some(ear) = ear.upgrade() else { return };
-        match missed {
-            true => ear.missed(),
-            false => ear.heard(b""),
+        let Some(subscriber) = subscriber.upgrade() else {
+            return;
+        };
+        match session_ended {
+            true => subscriber.missed(),
+            false => subscriber.heard(b""),
         }
     }
 }
 
-async fn watch_again(store: Arc<Store>, channel: &Channel) -> Result<Vec<OneshotWatcher>> {
-    store.watch_for(channel).await
-}
-
-/// Waits for the first event; tells whether it was the end of the session.
-async fn first_of(watchers: Vec<OneshotWatcher>) -> bool {
+/// Waits for the first event, and returns whether it was the end of the session.
+async fn first_event(watchers: Vec<OneshotWatcher>) -> bool {
     let mut events: Vec<BoxFuture<'static, bool>> = Vec::new();
     for watcher in watchers {
         events.push(Box::pin(async move {
@@ -120,8 +140,8 @@ async fn first_of(watchers: Vec<OneshotWatcher>) -> bool {
     }
     std::future::poll_fn(|cx| {
         for event in &mut events {
-            if let std::task::Poll::Ready(missed) = event.as_mut().poll(cx) {
-                return std::task::Poll::Ready(missed);
+            if let std::task::Poll::Ready(ended) = event.as_mut().poll(cx) {
+                return std::task::Poll::Ready(ended);
             }
         }
         std::task::Poll::Pending

@@ -1,127 +1,131 @@
-//! Who holds, by the names of the claims alone.
+//! Who holds and who waits, decided by the names of the claim nodes.
 //!
-//! Every client that sees the same children comes to the same answer, so nobody has to be told, and
-//! nothing has to be written, for a claim to be granted:
+//! This is the only place that decides which claims hold. Every client that reads the same children comes
+//! to the same result, so a grant needs no write and no message:
 //!
-//! - claims are ordered by the numbers that the server gave them as they came;
-//! - whoever comes first, and fits, holds; and so on, up to the first that does not fit: nobody goes
-//!   past one who waits;
-//! - what is held stays held: nobody can come in before it, so what is before it only grows less;
-//! - a claim that barged in holds whatever is before it. It writes that into its name in a transaction
-//!   that fails if anything has changed that its decision rests on (see `barge.rs`).
+//! - claims are ordered by the sequence numbers that the server gave them;
+//! - from the front of the queue, each claim that fits into the pool holds, up to the first that does
+//!   not fit: no claim overtakes a waiter;
+//! - a claim that holds keeps holding: no claim can be inserted before it, so the weight before it only
+//!   decreases;
+//! - a barging claim holds whatever is before it. It writes that into its name in a transaction that
+//!   fails if anything changed that the decision depends on (see `barging.rs`).
 
 use std::collections::HashMap;
 
-use super::claim_data::RoomData;
-use super::claim_table::{Entry, Placed};
-use super::node_name::{Child, Layout, Mark, Node, Sequence, read};
+use super::node_name::{ChildNode, ClaimNode, NodeLayout, ProtectionId, Sequence, parse};
+use super::pool::PoolData;
 use windlass_core::Fence;
 use windlass_core::store::Kind;
 
-/// What a look at the children has shown.
+/// The claims to one name, as one read has shown them.
 #[derive(Debug)]
-pub(super) struct View {
-    /// In the order in which they came.
-    pub(super) nodes: Vec<Node>,
-    /// Which of them hold.
+pub(super) struct QueueView {
+    /// In the order of the queue.
+    pub(super) nodes: Vec<ClaimNode>,
+    /// Which of the nodes hold.
     pub(super) held: Vec<bool>,
-    /// What the holders take.
+    /// The total weight of the holders.
     pub(super) used: u64,
-    /// What the parent says, and the version of that.
-    pub(super) room: RoomData,
-    pub(super) version: i32,
-    /// The transaction that last changed what the parent says: somebody barged in, or resized.
-    pub(super) changed: i64,
-    /// One of another layout, if there is any.
+    pub(super) parent: QueueParent,
+    /// A claim in another layout, if there is one.
     pub(super) foreign: Option<String>,
-    by_mark: HashMap<Mark, usize>,
+    by_id: HashMap<ProtectionId, usize>,
 }
 
-impl View {
+/// The parent node of the claims.
+#[derive(Clone, Debug, Default)]
+pub(super) struct QueueParent {
+    pub(super) pool: PoolData,
+    pub(super) version: i32,
+    /// The transaction that last wrote the data: a client barged in, or changed the size.
+    pub(super) changed_zxid: i64,
+}
+
+impl QueueParent {
+    /// The version of a parent that does not exist.
+    const MISSING: i32 = -1;
+
+    pub(super) fn exists(&self) -> bool {
+        self.version > QueueParent::MISSING
+    }
+}
+
+impl QueueView {
     pub(super) fn new(
-        layout: Layout,
+        layout: NodeLayout,
         kind: Kind,
         children: Vec<String>,
-        room: RoomData,
-        version: i32,
-        changed: i64,
-    ) -> View {
+        parent: QueueParent,
+    ) -> QueueView {
         let mut nodes = Vec::with_capacity(children.len());
         let mut foreign = None;
         for child in children {
-            match read(layout, kind, &child) {
-                Child::Claim(node) => nodes.push(node),
-                Child::Foreign => foreign = Some(child),
-                Child::Other => {}
+            match parse(layout, kind, &child) {
+                ChildNode::Claim(node) => nodes.push(node),
+                ChildNode::Foreign => foreign = Some(child),
+                ChildNode::Other => {}
             }
         }
         nodes.sort_by(|a, b| a.sequence.order(b.sequence));
-        View::of(kind, nodes, room, version, changed, foreign)
+        QueueView::of_ordered(kind, nodes, parent, foreign)
     }
 
-    fn of(
+    fn of_ordered(
         kind: Kind,
-        nodes: Vec<Node>,
-        room: RoomData,
-        version: i32,
-        changed: i64,
+        nodes: Vec<ClaimNode>,
+        parent: QueueParent,
         foreign: Option<String>,
-    ) -> View {
-        let (held, used) = standing(kind, &nodes, &room);
-        let marks = nodes.iter().enumerate().rev();
-        let by_mark = marks
-            .filter_map(|(i, node)| Some((node.mark?, i)))
+    ) -> QueueView {
+        let (held, used) = decide_holders(kind, &nodes, &parent.pool);
+        // Should several nodes have one id, the first one counts.
+        let indexes = nodes.iter().enumerate().rev();
+        let by_id = indexes
+            .filter_map(|(i, node)| Some((node.id?, i)))
             .collect();
-        View {
+        QueueView {
             nodes,
             held,
             used,
-            room,
-            version,
-            changed,
+            parent,
             foreign,
-            by_mark,
+            by_id,
         }
     }
 
-    /// Whether the parent has run out of numbers: depending on its version and on what else is going on
-    /// just then, a server gives the last one again and again, or goes on below zero. Then only the
-    /// transactions that created the claims tell their order.
+    /// The view of a parent that does not exist.
+    pub(super) fn missing() -> QueueView {
+        let parent = QueueParent {
+            version: QueueParent::MISSING,
+            ..QueueParent::default()
+        };
+        QueueView::of_ordered(Kind::Lock, Vec::new(), parent, None)
+    }
+
+    /// Whether the parent has run out of sequence numbers: depending on its version and its load, a
+    /// server then repeats the last number, or continues below zero. From then on only the zxids that
+    /// created the claims tell their order.
     pub(super) fn is_out_of_numbers(&self) -> bool {
-        let is_last = |node: &Node| node.sequence.0 == i32::MAX || node.sequence.0 < 0;
+        let is_last = |node: &ClaimNode| node.sequence.0 == i32::MAX || node.sequence.0 < 0;
         self.nodes.iter().any(is_last)
     }
 
-    /// The same in the order of these transactions, by the names of the nodes. One whose transaction is
-    /// not known has gone.
-    pub(super) fn in_order_of(self, kind: Kind, created: &HashMap<String, i64>) -> View {
+    /// The same claims in the order of these zxids, by node name. A node without a zxid is gone.
+    pub(super) fn ordered_by_zxid(self, kind: Kind, created: &HashMap<String, i64>) -> QueueView {
         let mut nodes = self.nodes;
         nodes.retain(|node| created.contains_key(&node.name));
         nodes.sort_by_key(|node| created.get(&node.name).copied());
-        let (room, version) = (self.room, self.version);
-        View::of(kind, nodes, room, version, self.changed, self.foreign)
+        QueueView::of_ordered(kind, nodes, self.parent, self.foreign)
     }
 
-    /// Nothing at all: the parent does not exist.
-    pub(super) fn empty() -> View {
-        View::new(
-            Layout::Curator,
-            Kind::Lock,
-            Vec::new(),
-            RoomData::default(),
-            -1,
-            0,
-        )
+    /// The index of the claim with this id; of the first, should there be several.
+    pub(super) fn index_of(&self, id: ProtectionId) -> Option<usize> {
+        self.by_id.get(&id).copied()
     }
 
-    /// Where the claim with this mark is; the first one, should there be several.
-    pub(super) fn index_of(&self, mark: Mark) -> Option<usize> {
-        self.by_mark.get(&mark).copied()
-    }
-
-    /// All claims of the owner of this mark.
-    pub(super) fn of_owner(&self, mark: Mark) -> impl Iterator<Item = usize> {
-        let same = move |node: &Node| node.mark.is_some_and(|m| m.same_owner(mark));
+    /// All claims of the owner of this id.
+    pub(super) fn of_owner(&self, id: ProtectionId) -> impl Iterator<Item = usize> {
+        let same = move |node: &ClaimNode| node.id.is_some_and(|known| known.same_owner(id));
         let nodes = self.nodes.iter().enumerate();
         nodes.filter(move |(_, node)| same(node)).map(|(i, _)| i)
     }
@@ -130,9 +134,8 @@ impl View {
         self.held.iter().filter(|held| !**held).count() as u64
     }
 
-    /// Whose going could let the claim at `index` in: the last that keeps it out. Readers are kept out
-    /// by writers alone.
-    pub(super) fn blocker(&self, kind: Kind, index: usize) -> Option<&Node> {
+    /// The last claim that keeps the one at `index` waiting. Only writers keep readers waiting.
+    pub(super) fn blocker(&self, kind: Kind, index: usize) -> Option<&ClaimNode> {
         let weight = self.nodes[index].weight;
         let mut before = self.nodes[..index].iter();
         match kind {
@@ -141,76 +144,72 @@ impl View {
         }
     }
 
-    /// Whether somebody may have barged in since the claim came: then its fence would not be higher.
-    pub(super) fn was_overtaken(&self, entry: &Entry) -> bool {
-        let came_before = |node: &Placed| self.changed > node.created;
-        entry.kind == Kind::Semaphore && entry.node.as_ref().is_some_and(came_before)
+    /// Whether another client may have barged in after a node was created: then that node's zxid may be
+    /// lower than a fence that was given out.
+    pub(super) fn was_overtaken(&self, kind: Kind, created_zxid: i64) -> bool {
+        kind == Kind::Semaphore && self.parent.changed_zxid > created_zxid
     }
 
-    /// Whether nobody waits before the claim at `index`.
-    pub(super) fn is_head(&self, index: usize) -> bool {
+    /// Whether a waiter of this weight can never hold, because the size was made smaller.
+    pub(super) fn is_too_heavy(&self, kind: Kind, weight: u32) -> bool {
+        weight > self.parent.pool.capacity(kind)
+    }
+
+    /// Whether no claim waits before the one at `index`.
+    pub(super) fn is_first_waiter(&self, index: usize) -> bool {
         self.held[..index].iter().all(|held| *held)
     }
 
     /// The number of a barrier's round that has begun and is not over.
-    pub(super) fn open(&self) -> Option<Fence> {
-        let round = self.room.round?;
-        let any = self.nodes.iter().any(|n| up_to(n, round.last));
+    pub(super) fn open_round(&self) -> Option<Fence> {
+        let round = self.parent.pool.round?;
+        let any = self.nodes.iter().any(|node| is_up_to(node, round.last));
         any.then(|| Fence::new(round.number))
     }
 
-    /// The last party of a round that could begin, and has not been written down.
-    pub(super) fn complete(&self) -> Option<&Node> {
-        if self.room.size == 0 || self.open().is_some() {
+    /// The last party of a round that is complete, and has not begun.
+    pub(super) fn complete_round(&self) -> Option<&ClaimNode> {
+        if self.parent.pool.size == 0 || self.open_round().is_some() {
             return None;
         }
-        self.nodes.get(self.room.size as usize - 1)
+        self.nodes.get(self.parent.pool.size as usize - 1)
     }
 }
 
-fn up_to(node: &Node, last: i32) -> bool {
+fn is_up_to(node: &ClaimNode, last: i32) -> bool {
     node.sequence.order(Sequence(last)).is_le()
 }
 
-/// How much there is of something.
-pub(super) fn size(kind: Kind, room: &RoomData) -> u32 {
-    match kind {
-        Kind::ReadWrite => windlass_core::store::MAX_READERS,
-        Kind::Semaphore | Kind::Barrier => room.size,
-        _ => 1,
-    }
-}
-
-/// Which of the claims hold, and how much they take.
-fn standing(kind: Kind, nodes: &[Node], room: &RoomData) -> (Vec<bool>, u64) {
-    let size = u64::from(size(kind, room));
+/// Which of the claims hold, and their total weight.
+fn decide_holders(kind: Kind, nodes: &[ClaimNode], pool: &PoolData) -> (Vec<bool>, u64) {
+    let capacity = u64::from(pool.capacity(kind));
     let mut held = vec![false; nodes.len()];
     if kind == Kind::Barrier
-        && let Some(round) = room.round
-        && nodes.iter().any(|node| up_to(node, round.last))
+        && let Some(round) = pool.round
+        && nodes.iter().any(|node| is_up_to(node, round.last))
     {
         let mut used = 0;
         for (node, held) in nodes.iter().zip(&mut held) {
-            *held = up_to(node, round.last);
+            *held = is_up_to(node, round.last);
             used += u64::from(*held);
         }
         return (held, used);
     }
     let barged = nodes.iter().filter(|node| node.barged);
     let mut used: u64 = barged.map(|node| u64::from(node.weight)).sum();
-    let mut full = false;
+    let mut is_full = false;
     for (node, held) in nodes.iter().zip(&mut held) {
         let weight = u64::from(node.weight);
         if node.barged {
             *held = true;
             continue;
         }
-        let was_held = room.held_to.is_some_and(|last| up_to(node, last));
-        if was_held || (!full && used + weight <= size) {
+        let was_held = pool.held_to.is_some_and(|last| is_up_to(node, last));
+        if was_held || (!is_full && used + weight <= capacity) {
             *held = true;
             used += weight;
         } else {
-            full = true;
+            is_full = true;
         }
     }
     (held, used)
@@ -218,43 +217,47 @@ fn standing(kind: Kind, nodes: &[Node], room: &RoomData) -> (Vec<bool>, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::claim_data::Round;
+    use super::super::pool::BarrierRound;
     use super::*;
 
-    fn view(kind: Kind, names: &[&str], room: RoomData) -> View {
+    fn view_of(kind: Kind, names: &[&str], pool: PoolData) -> QueueView {
         let uuid = |i: usize| format!("_c_00000000-0000-0000-0000-{i:012}");
         let named = |(i, name): (usize, &&str)| format!("{}-{name}", uuid(i));
         let children = names.iter().enumerate().map(named).collect();
-        View::new(Layout::Curator, kind, children, room, 0, 0)
+        let parent = QueueParent {
+            pool,
+            ..QueueParent::default()
+        };
+        QueueView::new(NodeLayout::Curator, kind, children, parent)
     }
 
     #[test]
-    fn the_first_holds_a_lock() {
-        let seen = view(
+    fn first_claim_holds_a_lock() {
+        let view = view_of(
             Kind::Lock,
             &["lock-0000000012", "lock-0000000002", "lock-0000000007"],
-            RoomData::default(),
+            PoolData::default(),
         );
-        assert_eq!(seen.held, [true, false, false]);
-        assert_eq!(seen.nodes[0].sequence.0, 2);
-        assert_eq!(seen.blocker(Kind::Lock, 2).unwrap().sequence.0, 7);
+        assert_eq!(view.held, [true, false, false]);
+        assert_eq!(view.nodes[0].sequence.0, 2);
+        assert_eq!(view.blocker(Kind::Lock, 2).unwrap().sequence.0, 7);
     }
 
     #[test]
-    fn the_first_holds_after_the_numbers_came_round() {
-        let seen = view(
+    fn first_claim_holds_after_wrap_around() {
+        let view = view_of(
             Kind::Lock,
             &["lock--2147483648", "lock-2147483647", "lock--2147483647"],
-            RoomData::default(),
+            PoolData::default(),
         );
-        let order: Vec<i32> = seen.nodes.iter().map(|n| n.sequence.0).collect();
+        let order: Vec<i32> = view.nodes.iter().map(|n| n.sequence.0).collect();
         assert_eq!(order, [i32::MAX, i32::MIN, i32::MIN + 1]);
-        assert_eq!(seen.held, [true, false, false]);
+        assert_eq!(view.held, [true, false, false]);
     }
 
     #[test]
-    fn readers_share_up_to_the_first_writer() {
-        let seen = view(
+    fn readers_hold_up_to_the_first_writer() {
+        let view = view_of(
             Kind::ReadWrite,
             &[
                 "__READ__0000000001",
@@ -262,79 +265,82 @@ mod tests {
                 "__WRIT__0000000003",
                 "__READ__0000000004",
             ],
-            RoomData::default(),
+            PoolData::default(),
         );
-        assert_eq!(seen.held, [true, true, false, false]);
-        assert_eq!(seen.blocker(Kind::ReadWrite, 3).unwrap().sequence.0, 3);
-        assert_eq!(seen.blocker(Kind::ReadWrite, 2).unwrap().sequence.0, 2);
+        assert_eq!(view.held, [true, true, false, false]);
+        assert_eq!(view.blocker(Kind::ReadWrite, 3).unwrap().sequence.0, 3);
+        assert_eq!(view.blocker(Kind::ReadWrite, 2).unwrap().sequence.0, 2);
     }
 
     #[test]
-    fn nobody_goes_past_the_heavy_but_who_barged() {
+    fn only_barging_claims_overtake_a_heavy_waiter() {
         let names = [
             "lease-2-0000000001",
             "lease-3-0000000002",
             "lease-1-0000000003",
         ];
-        let seen = view(Kind::Semaphore, &names, RoomData::of_size(4));
+        let view = view_of(Kind::Semaphore, &names, PoolData::with_size(4));
         assert_eq!(
-            (seen.held.as_slice(), seen.used),
+            (view.held.as_slice(), view.used),
             (&[true, false, false][..], 2)
         );
-        assert!(seen.is_head(1) && !seen.is_head(2));
+        assert!(view.is_first_waiter(1) && !view.is_first_waiter(2));
         let names = [
             "lease-2-0000000001",
             "lease-3-0000000002",
             "barged-1-0000000003",
         ];
-        let seen = view(Kind::Semaphore, &names, RoomData::of_size(4));
+        let view = view_of(Kind::Semaphore, &names, PoolData::with_size(4));
         assert_eq!(
-            (seen.held.as_slice(), seen.used),
+            (view.held.as_slice(), view.used),
             (&[true, false, true][..], 3)
         );
-        // The one before has gone: 3 and 1 fit in 4, but 3 and 2 would not.
+        // The first holder left. A waiter of 3 would fit beside 1, but not beside the barging 2.
         let names = ["lease-3-0000000002", "barged-2-0000000003"];
-        let seen = view(Kind::Semaphore, &names, RoomData::of_size(4));
-        assert_eq!(seen.held, [false, true], "what barged in is not pushed out");
+        let view = view_of(Kind::Semaphore, &names, PoolData::with_size(4));
+        assert_eq!(view.held, [false, true], "a barging claim keeps holding");
     }
 
     #[test]
-    fn a_smaller_size_takes_nothing_away() {
+    fn holders_survive_a_smaller_size() {
         let names = [
             "lease-1-0000000001",
             "lease-2-0000000002",
             "lease-1-0000000003",
         ];
-        let room = RoomData {
+        let pool = PoolData {
             held_to: Some(2),
-            ..RoomData::of_size(1)
+            ..PoolData::with_size(1)
         };
-        let seen = view(Kind::Semaphore, &names, room);
+        let view = view_of(Kind::Semaphore, &names, pool);
         assert_eq!(
-            (seen.held.as_slice(), seen.used),
+            (view.held.as_slice(), view.used),
             (&[true, true, false][..], 3)
         );
     }
 
     #[test]
-    fn rounds_do_not_mix() {
+    fn parties_stay_in_their_round() {
         let names = ["party-0000000001", "party-0000000002", "party-0000000003"];
-        let seen = view(Kind::Barrier, &names, RoomData::of_size(2));
-        assert_eq!(seen.held, [true, true, false]);
-        assert_eq!(seen.complete().unwrap().sequence.0, 2);
-        let begun = RoomData {
-            round: Some(Round { last: 2, number: 9 }),
-            ..RoomData::of_size(2)
+        let view = view_of(Kind::Barrier, &names, PoolData::with_size(2));
+        assert_eq!(view.held, [true, true, false]);
+        assert_eq!(view.complete_round().unwrap().sequence.0, 2);
+        let begun = PoolData {
+            round: Some(BarrierRound { last: 2, number: 9 }),
+            ..PoolData::with_size(2)
         };
-        let seen = view(Kind::Barrier, &names[1..], begun.clone());
+        let view = view_of(Kind::Barrier, &names[1..], begun.clone());
         assert_eq!(
-            seen.held,
+            view.held,
             [true, false],
-            "a place given up early is not for the next round"
+            "a party of the next round does not replace one that left"
         );
-        assert_eq!(seen.open(), Some(Fence::new(9)));
-        assert!(seen.complete().is_none());
-        let seen = view(Kind::Barrier, &names[2..], begun);
-        assert_eq!((seen.held.as_slice(), seen.open()), (&[true][..], None));
+        assert_eq!(view.open_round(), Some(Fence::new(9)));
+        assert!(view.complete_round().is_none());
+        let view = view_of(Kind::Barrier, &names[2..], begun);
+        assert_eq!(
+            (view.held.as_slice(), view.open_round()),
+            (&[true][..], None)
+        );
     }
 }

@@ -1,148 +1,171 @@
-//! Looking at the children, once for all who ask at the same time.
+//! Reading the queue of a name, once for all concurrent callers.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Mutex as AsyncMutex;
 use zookeeper_client::Error as ZkError;
 
-use super::claim_data::{ClaimData, RoomData};
-use super::errors::translate;
-use super::node_name::Layout;
+use super::claim_data::ClaimData;
+use super::errors::from_client;
+use super::node_name::NodeLayout;
 use super::paths;
-use super::queue::View;
+use super::pool::{PoolData, has_pool};
+use super::queue::{QueueParent, QueueView};
 use super::session::Session;
 use windlass_core::error::Result;
 use windlass_core::store::Kind;
 
-type Key = (i64, String);
+/// A session, and the path of a queue.
+type ReadKey = (i64, String);
 
-/// What is being looked at.
-#[derive(Default)]
-pub(super) struct Views {
-    slots: Mutex<HashMap<Key, Arc<Slot>>>,
+/// Reads queues.
+pub(super) struct QueueReader {
+    pub(super) layout: NodeLayout,
+    reads: Mutex<HashMap<ReadKey, Arc<SharedRead>>>,
 }
 
+/// The reads of one queue through one session.
 #[derive(Default)]
-struct Slot {
-    /// How often it was asked for.
-    asked: AtomicU64,
-    /// What was seen last, and how often it had been asked for when that look began.
-    last: AsyncMutex<Option<(u64, Arc<View>)>>,
+struct SharedRead {
+    /// How many callers have asked for it.
+    requests: AtomicU64,
+    /// The last view, and the value of `requests` when its read began.
+    latest: AsyncMutex<Option<(u64, Arc<QueueView>)>>,
 }
 
-impl Views {
-    /// Looks through this session, so that all is seen that the session has done before.
+impl QueueReader {
+    pub(super) fn new(layout: NodeLayout) -> QueueReader {
+        QueueReader {
+            layout,
+            reads: Mutex::default(),
+        }
+    }
+
+    /// Reads a queue through this session, so that the view shows all that the session did before.
     ///
-    /// Many who ask at once share a look that began after they asked: five thousand who come together
-    /// do not each read a list of five thousand.
-    pub(super) async fn fresh(
+    /// Concurrent callers share a read that began after they called: 5,000 claims that arrive together
+    /// do not each read a list of 5,000.
+    pub(super) async fn read(
         &self,
         session: &Session,
-        layout: Layout,
         kind: Kind,
         name: &str,
-    ) -> Result<Arc<View>> {
-        let parent = paths::of_claims(kind, name);
-        let seat = self.seat((session.id(), parent.clone()));
-        let ticket = seat.slot.asked.fetch_add(1, Ordering::SeqCst) + 1;
-        let mut last = seat.slot.last.lock().await;
-        if let Some((began, view)) = &*last
-            && *began >= ticket
+    ) -> Result<Arc<QueueView>> {
+        let parent = paths::queue(kind, name);
+        let reader = self.join((session.id(), parent.clone()));
+        let request = reader.shared.requests.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut latest = reader.shared.latest.lock().await;
+        if let Some((began, view)) = &*latest
+            && *began >= request
         {
             return Ok(Arc::clone(view));
         }
-        let began = seat.slot.asked.load(Ordering::SeqCst);
-        let view = Arc::new(look(session, layout, kind, &parent).await?);
-        *last = Some((began, Arc::clone(&view)));
+        let began = reader.shared.requests.load(Ordering::SeqCst);
+        let view = Arc::new(read_queue(session, self.layout, kind, &parent).await?);
+        *latest = Some((began, Arc::clone(&view)));
         Ok(view)
     }
 
-    fn seat(&self, key: Key) -> Seat<'_> {
-        let slot = Arc::clone(self.slots().entry(key.clone()).or_default());
-        Seat {
-            views: self,
+    fn join(&self, key: ReadKey) -> ActiveReader<'_> {
+        let shared = Arc::clone(self.reads().entry(key.clone()).or_default());
+        ActiveReader {
+            queues: self,
             key,
-            slot,
+            shared,
         }
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<Key, Arc<Slot>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reads(&self) -> MutexGuard<'_, HashMap<ReadKey, Arc<SharedRead>>> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Somebody who looks. The last one to leave takes the slot away, also when cancelled.
-struct Seat<'a> {
-    views: &'a Views,
-    key: Key,
-    slot: Arc<Slot>,
+impl fmt::Debug for QueueReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueReader")
+            .field("layout", &self.layout)
+            .finish_non_exhaustive()
+    }
 }
 
-impl Drop for Seat<'_> {
+/// A caller of [`QueueReader::read`]. The last one removes the map entry, also when cancelled.
+struct ActiveReader<'a> {
+    queues: &'a QueueReader,
+    key: ReadKey,
+    shared: Arc<SharedRead>,
+}
+
+impl Drop for ActiveReader<'_> {
     fn drop(&mut self) {
-        let mut slots = self.views.slots();
-        // One share is the table's, one is ours.
-        if Arc::strong_count(&self.slot) == 2 {
-            slots.remove(&self.key);
+        let mut reads = self.queues.reads();
+        // One reference is the map's, one is this caller's.
+        if Arc::strong_count(&self.shared) == 2 {
+            reads.remove(&self.key);
         }
     }
 }
 
-/// One look: the children, and what the parent says where that matters.
-async fn look(session: &Session, layout: Layout, kind: Kind, parent: &str) -> Result<View> {
-    let has_size = matches!(kind, Kind::Semaphore | Kind::Barrier);
+/// One read: the children, and the parent's data where the kind has a pool.
+async fn read_queue(
+    session: &Session,
+    layout: NodeLayout,
+    kind: Kind,
+    parent: &str,
+) -> Result<QueueView> {
     let view = loop {
-        let seen = session.ask(|client| {
-            // Both are sent before the first is awaited.
-            let room = has_size.then(|| client.get_data(parent));
+        let read = session.retry(|client| {
+            // Both requests are sent before the first reply is awaited.
+            let pool = has_pool(kind).then(|| client.get_data(parent));
             let children = client.get_children(parent);
             async move {
-                let room = match room {
-                    Some(room) => Some(room.await?),
+                let pool = match pool {
+                    Some(pool) => Some(pool.await?),
                     None => None,
                 };
-                Ok((room, children.await?))
+                Ok((pool, children.await?))
             }
         });
-        match seen.await? {
-            Ok((Some((data, stat)), (children, then))) => {
-                // Somebody may have barged in, or resized, between the two. Then the old size would be
-                // taken for that of the new children.
-                if then.mzxid != stat.mzxid {
+        match read.await? {
+            Ok((Some((data, stat)), (children, children_stat))) => {
+                // The parent was written between the two reads: its old size does not belong to these
+                // children.
+                if children_stat.mzxid != stat.mzxid {
                     continue;
                 }
-                let room = RoomData::read(&data);
-                let (version, changed) = (stat.version, stat.mzxid);
-                break View::new(layout, kind, children, room, version, changed);
+                let parent = QueueParent {
+                    pool: PoolData::read(&data),
+                    version: stat.version,
+                    changed_zxid: stat.mzxid,
+                };
+                break QueueView::new(layout, kind, children, parent);
             }
             Ok((None, (children, _))) => {
-                let room = RoomData::default();
-                break View::new(layout, kind, children, room, 0, 0);
+                break QueueView::new(layout, kind, children, QueueParent::default());
             }
-            Err(ZkError::NoNode) => return Ok(View::empty()),
-            Err(error) => return Err(translate(error)),
+            Err(ZkError::NoNode) => return Ok(QueueView::missing()),
+            Err(error) => return Err(from_client(error)),
         }
     };
     if !view.is_out_of_numbers() {
         return Ok(view);
     }
-    let created = transactions(session, parent, &view).await?;
-    Ok(view.in_order_of(kind, &created))
+    let created = created_zxids(session, parent, &view).await?;
+    Ok(view.ordered_by_zxid(kind, &created))
 }
 
-/// The transactions by which claims came, by the names of their nodes. A node that has taken the place
-/// of another says the other's.
-async fn transactions(
+/// The zxids that created the claims, by node name. A node that replaced another one contains the other's.
+async fn created_zxids(
     session: &Session,
     parent: &str,
-    view: &View,
+    view: &QueueView,
 ) -> Result<HashMap<String, i64>> {
     let mut created = HashMap::new();
     for node in &view.nodes {
         let path = format!("{parent}/{}", node.name);
-        match session.ask(|client| client.get_data(&path)).await? {
+        match session.retry(|client| client.get_data(&path)).await? {
             Ok((bytes, stat)) => {
                 let data = ClaimData::read(&bytes);
                 let earlier = data.and_then(|data| data.fence).map(|fence| fence as i64);
@@ -150,7 +173,7 @@ async fn transactions(
                 created.insert(node.name.clone(), first);
             }
             Err(ZkError::NoNode) => {}
-            Err(error) => return Err(translate(error)),
+            Err(error) => return Err(from_client(error)),
         }
     }
     Ok(created)
