@@ -27,7 +27,7 @@ use windlass_core::store::{
 };
 
 /// One request for a claim.
-pub(super) struct Acquisition<'a> {
+pub(super) struct ClaimAcquisition<'a> {
     claims: &'a ZooKeeperClaims,
     session: Arc<Session>,
     request: AcquireRequest,
@@ -41,7 +41,7 @@ enum Admissibility {
     Refused(Refusal),
 }
 
-impl<'a> Acquisition<'a> {
+impl<'a> ClaimAcquisition<'a> {
     pub(super) async fn run(
         claims: &'a ZooKeeperClaims,
         request: AcquireRequest,
@@ -54,7 +54,12 @@ impl<'a> Acquisition<'a> {
             ));
         }
         let number = request.wake.claim;
-        let outcome = async { Acquisition::begin(claims, request).await?.decide().await };
+        let outcome = async {
+            ClaimAcquisition::begin(claims, request)
+                .await?
+                .decide()
+                .await
+        };
         outcome
             .await
             .map_err(|error| match claims.table.get(number) {
@@ -69,7 +74,7 @@ impl<'a> Acquisition<'a> {
     pub(super) async fn begin(
         claims: &'a ZooKeeperClaims,
         request: AcquireRequest,
-    ) -> Result<Acquisition<'a>> {
+    ) -> Result<ClaimAcquisition<'a>> {
         let known = claims.table.get(request.wake.claim);
         let session = match known.filter(|claim| !claim.session.has_ended()) {
             Some(known) => known.session,
@@ -81,7 +86,7 @@ impl<'a> Acquisition<'a> {
                 session
             }
         };
-        Ok(Acquisition {
+        Ok(ClaimAcquisition {
             claims,
             session,
             request,

@@ -21,7 +21,7 @@ use windlass_core::store::{AcquireRequest, Kind, Renewal};
 use windlass_core::{Fence, Owner};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClaimState {
+pub(super) enum LocalClaimState {
     /// Requested; its node may or may not exist.
     Requested,
     Waiting,
@@ -38,7 +38,7 @@ pub(super) struct LocalClaim {
     pub(super) owner: Owner,
     pub(super) id: ProtectionId,
     pub(super) weight: u32,
-    pub(super) state: ClaimState,
+    pub(super) state: LocalClaimState,
     /// The session that keeps its node.
     pub(super) session: Arc<Session>,
     /// Its node, once known to exist.
@@ -85,7 +85,7 @@ impl LocalClaim {
             owner: request.owner.clone(),
             id: ProtectionId::new(&request.owner, request.wake),
             weight: request.share.weight,
-            state: ClaimState::Requested,
+            state: LocalClaimState::Requested,
             session,
             node: None,
             may_have_node: false,
@@ -110,7 +110,7 @@ impl LocalClaim {
             owner: renewal.owner.clone(),
             id,
             weight,
-            state: ClaimState::Requested,
+            state: LocalClaimState::Requested,
             session,
             node: None,
             may_have_node: false,
@@ -144,14 +144,14 @@ type QueueKey = (Kind, Name);
 
 /// All claims of this client, by number.
 pub(super) struct ClaimTable {
-    inner: Mutex<Inner>,
+    inner: Mutex<ClaimIndex>,
     /// Notified when a claim may expire before the expiry task would wake up.
     expires_sooner: Notify,
     remover: Arc<NodeRemover>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct ClaimIndex {
     claims: HashMap<u64, LocalClaim>,
     by_owner: HashMap<(Kind, Name, Owner), Vec<u64>>,
     waiting: HashMap<QueueKey, LocalWaiters>,
@@ -179,7 +179,7 @@ impl ClaimTable {
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, ClaimIndex> {
         // No change panics halfway.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -217,7 +217,7 @@ impl ClaimTable {
         let mut inner = self.inner();
         let claim = inner.claims.get_mut(&number)?;
         let changed = change(claim);
-        let (expires, waits) = (claim.expires, claim.state == ClaimState::Waiting);
+        let (expires, waits) = (claim.expires, claim.state == LocalClaimState::Waiting);
         let queue = (claim.kind, claim.name.clone());
         if inner.next_expiry.is_some_and(|next| expires < next) {
             self.expires_sooner.notify_one();
@@ -246,7 +246,7 @@ impl ClaimTable {
     /// the table, or has no node.
     pub(super) fn set_held(&self, number: u64, fence: Fence) -> Option<Fence> {
         let granted = self.change(number, |claim| {
-            claim.state = ClaimState::Held;
+            claim.state = LocalClaimState::Held;
             let node = claim.node.as_mut()?;
             node.fence = fence;
             Some(fence)
@@ -257,7 +257,7 @@ impl ClaimTable {
     /// Records that a claim waits, and returns its ticket. `None` as for [`set_held`](Self::set_held).
     pub(super) fn set_waiting(&self, number: u64) -> Option<Fence> {
         let ticket = self.change(number, |claim| {
-            claim.state = ClaimState::Waiting;
+            claim.state = LocalClaimState::Waiting;
             claim.node.as_ref().map(|node| node.fence)
         });
         ticket.flatten()
@@ -355,7 +355,7 @@ impl ClaimTable {
     }
 }
 
-impl Inner {
+impl ClaimIndex {
     fn remove(&mut self, number: u64) -> Option<LocalClaim> {
         let claim = self.claims.remove(&number)?;
         let key = (claim.kind, claim.name.clone(), claim.owner.clone());

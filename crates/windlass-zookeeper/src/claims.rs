@@ -5,14 +5,14 @@
 
 use std::sync::{Arc, Weak};
 
-use super::acquire::Acquisition;
+use super::acquire::ClaimAcquisition;
 use super::acquire_all::JointAcquisition;
 use super::claim_table::ClaimTable;
 use super::grant::Grants;
 use super::inspect::inspect;
 use super::list::list;
 use super::queue_reader::QueueReader;
-use super::release::{Release, break_lock};
+use super::release::{ClaimRelease, break_lock};
 use super::removal::NodeRemover;
 use super::renew::Renewals;
 use super::resize::Resize;
@@ -66,7 +66,7 @@ impl ZooKeeperClaims {
 
 impl ClaimStore for ZooKeeperClaims {
     fn acquire(&self, request: AcquireRequest) -> Pending<'_, Acquired> {
-        Box::pin(Acquisition::run(self, request))
+        Box::pin(ClaimAcquisition::run(self, request))
     }
 
     fn acquire_all(&self, requests: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
@@ -84,7 +84,7 @@ impl ClaimStore for ZooKeeperClaims {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> Pending<'static, Released> {
-        Release::new(self.clone(), kind, name, owner, claim).start()
+        ClaimRelease::new(self.clone(), kind, name, owner, claim).start()
     }
 
     fn shrink(

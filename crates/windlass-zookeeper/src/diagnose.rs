@@ -19,7 +19,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A server's reply to `srvr`.
 #[derive(Debug, Default, PartialEq)]
-struct ServerInfo {
+struct SrvrReply {
     version: Option<String>,
     mode: Option<String>,
 }
@@ -52,19 +52,19 @@ pub(super) async fn diagnose(sessions: &Sessions, documents: &Documents) -> Resu
     Ok(findings)
 }
 
-fn parse(reply: &str) -> ServerInfo {
+fn parse(reply: &str) -> SrvrReply {
     let line = |name: &str| {
         let mut lines = reply.lines();
         lines.find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
     };
     let version = line("Zookeeper version:");
-    ServerInfo {
+    SrvrReply {
         version: version.and_then(|v| Some(v.split(['-', ',']).next()?.to_owned())),
         mode: line("Mode:"),
     }
 }
 
-fn server(host: &str, replied: bool, info: &ServerInfo) -> Finding {
+fn server(host: &str, replied: bool, info: &SrvrReply) -> Finding {
     match (&info.version, &info.mode) {
         (Some(version), Some(mode)) => {
             let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(info.mode.as_deref(), Some("follower"));
         assert_eq!(
             parse("srvr is not executed because it is not in the whitelist."),
-            ServerInfo::default()
+            SrvrReply::default()
         );
         let config = "server.1=a:1:2:participant\nserver.2=b:1:2:observer\nversion=0\n";
         assert_eq!(voters(config), 1);

@@ -26,7 +26,7 @@ use super::{MAX_REQUEST, paths};
 use windlass_core::Moment;
 use windlass_core::error::{Error, ErrorKind, Result};
 
-/// One in this many writes looks for expired documents,
+/// One in this many writes searches for expired documents,
 const SWEEP_RATIO: u32 = 32;
 /// and checks at most this many.
 const SWEEP_LIMIT: usize = 64;
@@ -64,7 +64,7 @@ impl<D: Document> StoredDocument<D> {
 
 /// The part that all documents have in common.
 #[derive(serde::Deserialize)]
-struct Retention {
+struct DocumentRetention {
     keep: u64,
 }
 
@@ -241,7 +241,8 @@ impl Documents {
                 if is_over(EMPTY_FOR.as_millis() as u64) {
                     let _ = client.delete(&path, version).await;
                 }
-            } else if serde_json::from_slice(&bytes).is_ok_and(|kept: Retention| is_over(kept.keep))
+            } else if serde_json::from_slice(&bytes)
+                .is_ok_and(|kept: DocumentRetention| is_over(kept.keep))
             {
                 let _ = client.set_data(&path, b"", version).await;
             }

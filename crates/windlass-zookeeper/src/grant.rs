@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use zookeeper_client::Error as ZkError;
 
 use super::claim_data::ClaimData;
-use super::claim_table::{ClaimState, ClaimTable, LocalClaim};
+use super::claim_table::{ClaimTable, LocalClaim, LocalClaimState};
 use super::errors::from_client;
 use super::pool::has_pool;
 use super::queue::QueueView;
@@ -71,11 +71,11 @@ impl Grants {
     /// Whether another client may watch the claim's node. Among waiters of this client the task that
     /// grants them reads the whole queue, so they do not watch each other.
     fn may_be_watched(&self, claim: &LocalClaim, view: &QueueView, index: usize) -> bool {
-        let waited = claim.state == ClaimState::Waiting;
-        let ours = |id| waited && self.table.has_waiting(claim.kind, &claim.name, id);
+        let waited = claim.state == LocalClaimState::Waiting;
+        let is_local = |id| waited && self.table.has_waiting(claim.kind, &claim.name, id);
         view.nodes
             .get(index + 1)
-            .is_some_and(|next| !next.id.is_some_and(ours))
+            .is_some_and(|next| !next.id.is_some_and(is_local))
     }
 
     /// Wakes the caller that waits for this claim: with its fence if it is granted; otherwise the caller

@@ -30,7 +30,7 @@ pub(super) struct QueueReader {
 /// The reads of one queue through one session.
 #[derive(Default)]
 struct SharedRead {
-    /// How many callers have asked for it.
+    /// How many callers have requested it.
     requests: AtomicU64,
     /// The last view, and the value of `requests` when its read began.
     latest: AsyncMutex<Option<(u64, Arc<QueueView>)>>,

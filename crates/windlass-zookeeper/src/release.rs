@@ -3,7 +3,7 @@
 use zookeeper_client::Error as ZkError;
 
 use super::claim_data::{ClaimData, holder};
-use super::claim_table::{ClaimState, LocalClaim};
+use super::claim_table::{LocalClaim, LocalClaimState};
 use super::claims::ZooKeeperClaims;
 use super::errors::from_client;
 use super::node_name::ProtectionId;
@@ -14,7 +14,7 @@ use windlass_core::name::Name;
 use windlass_core::store::{Holder, Kind, Pending, Released, WakeAddress};
 
 /// One release, of one claim or of all claims of an owner to a name.
-pub(super) struct Release {
+pub(super) struct ClaimRelease {
     claims: ZooKeeperClaims,
     kind: Kind,
     name: Name,
@@ -22,15 +22,15 @@ pub(super) struct Release {
     claim: Option<WakeAddress>,
 }
 
-impl Release {
+impl ClaimRelease {
     pub(super) fn new(
         claims: ZooKeeperClaims,
         kind: Kind,
         name: Name,
         owner: Owner,
         claim: Option<WakeAddress>,
-    ) -> Release {
-        Release {
+    ) -> ClaimRelease {
+        ClaimRelease {
             claims,
             kind,
             name,
@@ -50,7 +50,7 @@ impl Release {
         let mut known: Vec<_> = numbers.iter().filter_map(|n| table.remove(*n)).collect();
         if let [claim] = known.as_slice()
             && let Some(node) = &claim.node
-            && claim.state != ClaimState::Requested
+            && claim.state != LocalClaimState::Requested
             && claim.session.is_connected()
         {
             let deletion = claim.session.client().delete(&node.path, None);
@@ -79,7 +79,7 @@ impl Release {
     /// Removes the nodes of claims in this client's table. The result is that of `claim`.
     async fn release_known(self, claim: LocalClaim, others: Vec<LocalClaim>) -> Result<Released> {
         let mut result = released(&claim);
-        let is_undecided = claim.state == ClaimState::Requested && claim.may_have_node;
+        let is_undecided = claim.state == LocalClaimState::Requested && claim.may_have_node;
         if is_undecided && !claim.session.has_ended() {
             // It may hold already, before its caller has learned of it.
             let queues = &self.claims.queues;
@@ -134,7 +134,7 @@ impl Release {
 /// The result of releasing a claim in this state.
 fn released(claim: &LocalClaim) -> Released {
     match claim.state {
-        ClaimState::Held => Released::WasHeld,
+        LocalClaimState::Held => Released::WasHeld,
         _ => Released::WasWaiting,
     }
 }

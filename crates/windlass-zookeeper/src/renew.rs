@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use zookeeper_client::Error as ZkError;
 
-use super::claim_table::{ClaimState, LocalClaim};
+use super::claim_table::{LocalClaim, LocalClaimState};
 use super::claims::ZooKeeperClaims;
 use super::errors::from_client;
 use super::node_name::ProtectionId;
@@ -138,7 +138,7 @@ impl<'a> Renewals<'a> {
         let (table, number) = (&self.claims.table, claim.number);
         table.change(number, |claim| claim.extend(renewal.ttl));
         let state = table.get(number).map(|claim| claim.state);
-        if state != Some(ClaimState::Held) {
+        if state != Some(LocalClaimState::Held) {
             let (kind, name) = (claim.kind, &claim.name);
             let view = self.claims.queues.read(session, kind, name).await?;
             begin_complete_round(session, kind, name, &view).await?;

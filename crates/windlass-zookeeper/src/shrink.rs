@@ -4,7 +4,7 @@
 //! sequence number.
 
 use super::claim_data::ClaimData;
-use super::claim_table::ClaimState;
+use super::claim_table::LocalClaimState;
 use super::claims::ZooKeeperClaims;
 use super::node_name::{self, ChildNode};
 use super::paths;
@@ -16,7 +16,7 @@ pub(super) async fn shrink(claims: &ZooKeeperClaims, number: u64, weight: u32) -
     let Some(claim) = claims.table.get(number) else {
         return Ok(false);
     };
-    let (Some(node), ClaimState::Held) = (&claim.node, claim.state) else {
+    let (Some(node), LocalClaimState::Held) = (&claim.node, claim.state) else {
         return Ok(false);
     };
     if claim.weight < weight {

@@ -126,7 +126,7 @@ pub(super) async fn server_speaks_tls(host: &str) -> bool {
 pub(super) fn expected(host: &str) -> Error {
     failed(
         host,
-        "this port speaks TLS, and the URL asks for a plain connection",
+        "this port speaks TLS, but the URL uses a plain connection",
         "use zookeeper+tls:// with ?tls_ca=FILE, or the port for plain connections",
     )
 }

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use zookeeper_client::{Error as ZkError, OneshotWatcher};
 
 use super::claim_data::ClaimData;
-use super::claim_table::{ClaimState, ClaimTable, LocalClaim};
+use super::claim_table::{ClaimTable, LocalClaim, LocalClaimState};
 use super::errors::from_client;
 use super::grant::Grants;
 use super::paths;
@@ -82,7 +82,7 @@ impl QueueWatches {
         for claim in ended {
             // The caller renews the claim, and learns that it is gone.
             self.table.change(claim.number, |claim| {
-                claim.state = ClaimState::Requested;
+                claim.state = LocalClaimState::Requested;
             });
             self.grants.wake(&claim, None);
         }

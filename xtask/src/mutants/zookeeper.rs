@@ -70,8 +70,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a grant is written for the next waiter, which the same release may admit (ZooKeeper)",
         file: "windlass-zookeeper/src/grant.rs",
-        from: ".is_some_and(|next| !next.id.is_some_and(ours))",
-        to: ".is_some_and(|next| !view.held[index + 1] && !next.id.is_some_and(ours))",
+        from: ".is_some_and(|next| !next.id.is_some_and(is_local))",
+        to: ".is_some_and(|next| !view.held[index + 1] && !next.id.is_some_and(is_local))",
         caught_by: &[
             "-p",
             "windlass-zookeeper",

@@ -8,7 +8,7 @@ use windlass_testkit::ZooKeeperServers;
 use zookeeper_client::CreateMode;
 
 use super::{open, request, server};
-use crate::acquire::Acquisition;
+use crate::acquire::ClaimAcquisition;
 use crate::barging::barge;
 use crate::claim_data::ClaimData;
 use crate::gate::GateDocument;
@@ -28,14 +28,14 @@ use windlass_core::store::{
 const SEMAPHORE: Kind = Kind::Semaphore;
 
 /// A semaphore on a server, and a client of it.
-struct Fixture {
+struct SemaphoreFixture {
     store: Arc<ZooKeeper>,
     session: Arc<Session>,
     name: Name,
 }
 
-impl Fixture {
-    async fn new(server: &ZooKeeperServers, name: &str, size: u32) -> Fixture {
+impl SemaphoreFixture {
+    async fn new(server: &ZooKeeperServers, name: &str, size: u32) -> SemaphoreFixture {
         let store = open(&server.url("app"), Duration::from_secs(20)).await;
         let session = store.sessions.default_session().await.unwrap();
         let name = Name::new("test", None, name).unwrap();
@@ -43,7 +43,7 @@ impl Fixture {
         let pool = PoolData::with_size(size).bytes();
         let created = session.create_containers(&parent, &pool);
         created.await.unwrap();
-        Fixture {
+        SemaphoreFixture {
             store,
             session,
             name,
@@ -86,7 +86,7 @@ impl Fixture {
 
     /// Creates the node of a request, without reading the queue.
     async fn create_node(&self, request: &AcquireRequest) {
-        let acquisition = Acquisition::begin(&self.store.claims, request.clone()).await;
+        let acquisition = ClaimAcquisition::begin(&self.store.claims, request.clone()).await;
         acquisition.unwrap().create_node().await.unwrap();
     }
 
@@ -114,7 +114,7 @@ impl Fixture {
 async fn size_is_not_written_if_a_claim_was_granted_meanwhile() {
     let server = server();
     for (round, weights) in [vec![4], vec![9, 1]].into_iter().enumerate() {
-        let fixture = Fixture::new(&server, &format!("jobs-{round}"), 10).await;
+        let fixture = SemaphoreFixture::new(&server, &format!("jobs-{round}"), 10).await;
         let first = fixture.add_claim(3).await;
         let _others = (fixture.add_claim(3).await, fixture.add_claim(3).await);
         let mut waiting = Vec::new();
@@ -148,7 +148,7 @@ async fn size_is_not_written_if_a_claim_was_granted_meanwhile() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_claim_is_granted_while_the_size_changes() {
     let server = server();
-    let fixture = Fixture::new(&server, "jobs", 10).await;
+    let fixture = SemaphoreFixture::new(&server, "jobs", 10).await;
     let _holder = fixture.add_claim(3).await;
     let resize = fixture.resize(5).await;
     let blocker = ProtectionId(rand::random());
@@ -173,7 +173,7 @@ async fn no_claim_is_granted_while_the_size_changes() {
 async fn barging_fails_if_the_queue_changed() {
     let server = server();
     for round in 0..5 {
-        let fixture = Fixture::new(&server, &format!("jobs-{round}"), 4).await;
+        let fixture = SemaphoreFixture::new(&server, &format!("jobs-{round}"), 4).await;
         let holder = fixture.add_claim(2).await;
         let waiter = fixture.add_claim(3).await;
         let _next = fixture.add_claim(2).await;
@@ -210,7 +210,7 @@ async fn barging_fails_if_the_queue_changed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fence_of_an_overtaken_claim_is_higher() {
     let server = server();
-    let fixture = Fixture::new(&server, "jobs", 3).await;
+    let fixture = SemaphoreFixture::new(&server, "jobs", 3).await;
     let (holder, waiter) = (fixture.add_claim(2).await, fixture.add_claim(2).await);
     let slow = fixture.request(1, Order::Fifo);
     fixture.create_node(&slow).await;
@@ -224,7 +224,7 @@ async fn fence_of_an_overtaken_claim_is_higher() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn barging_claim_holds_after_it_shrinks() {
     let server = server();
-    let fixture = Fixture::new(&server, "smaller", 5).await;
+    let fixture = SemaphoreFixture::new(&server, "smaller", 5).await;
     fixture.add_claim(3).await;
     fixture.add_claim(3).await;
     let request = fixture.request(2, Order::Barging);
@@ -240,7 +240,7 @@ async fn barging_claim_holds_after_it_shrinks() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grant_is_written_for_the_next_waiter() {
     let server = server();
-    let fixture = Fixture::new(&server, "watched", 2).await;
+    let fixture = SemaphoreFixture::new(&server, "watched", 2).await;
     let holder = fixture.add_claim(2).await;
     let request = fixture.request(1, Order::Fifo);
     fixture.create_node(&request).await;
@@ -264,8 +264,8 @@ async fn grant_is_written_for_the_next_waiter() {
 async fn expired_gate_does_not_go_back() {
     let server = server();
     let (a, b) = (
-        Fixture::new(&server, "x", 1).await,
-        Fixture::new(&server, "x", 1).await,
+        SemaphoreFixture::new(&server, "x", 1).await,
+        SemaphoreFixture::new(&server, "x", 1).await,
     );
     let admit = |fence, keep| {
         let gates = Arc::clone(&b.store.gates);

@@ -7,7 +7,7 @@ use windlass_testkit::{Direction, FaultProxy, ZooKeeperServers, eventually};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 use super::{open, server};
-use crate::acquire::Acquisition;
+use crate::acquire::ClaimAcquisition;
 use crate::claims::ZooKeeperClaims;
 use crate::paths;
 use windlass_core::DEFAULT_TTL;
@@ -60,7 +60,9 @@ async fn error_after_the_create_says_that_a_node_may_exist() {
     let (_server, proxy) = server_with_proxy();
     let claims = claims(&url_of(&proxy), Duration::from_secs(5)).await;
     let request = request("stock", 1);
-    let acquisition = Acquisition::begin(&claims, request.clone()).await.unwrap();
+    let acquisition = ClaimAcquisition::begin(&claims, request.clone())
+        .await
+        .unwrap();
     acquisition.create_node().await.unwrap();
     proxy.refuse(true);
     proxy.reset_all();
