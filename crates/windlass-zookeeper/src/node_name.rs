@@ -1,12 +1,12 @@
-//! The names of claims' nodes, in the layouts that other libraries use.
+//! Names of claim nodes, in the layouts of Curator and kazoo.
 //!
 //! `_c_<uuid>-lock-<sequence>` is Curator's mutex, `-latch-` its leader latch, `-__READ__` and
 //! `-__WRIT__` its read-write lock; `<uuid>__lock__<sequence>` is kazoo's lock. Semaphores and barriers
-//! are laid out the same way, in names of our own.
+//! use the same form with words of Windlass: `-lease-<weight>-`, `-barged-<weight>-` and `-party-`.
 //!
-//! Curator marks its nodes with a random UUID, so that one whose creation went unanswered is found
-//! again. Ours says more: its first half is a digest of the owner, so that anybody finds what an owner
-//! has, and the second half is the claim's own.
+//! The UUID is Curator's protection id: a client that lost the reply to its create request finds its
+//! node by it. In Curator it is random. In Windlass its first half is a digest of the owner, so that any
+//! client finds all claims of an owner, and its second half is a digest of the claim's number.
 
 use std::cmp::Ordering;
 
@@ -15,34 +15,33 @@ use sha2::{Digest as _, Sha256};
 use windlass_core::Owner;
 use windlass_core::store::{Kind, WakeAddress};
 
-/// All of a read-write lock.
+/// A writer's weight.
 const ALL: u32 = windlass_core::store::MAX_READERS;
-/// The digits of a sequence number.
+/// The length of a sequence number.
 const DIGITS: usize = 10;
 
-/// Whose names a lock's nodes have.
+/// Which library's names the nodes of a lock have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum NodeLayout {
     Curator,
     Kazoo,
 }
 
-/// The mark of a claim, in its node's name.
+/// The protection id of a claim, part of its node's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Mark(pub(super) [u8; 16]);
+pub(super) struct ProtectionId(pub(super) [u8; 16]);
 
-impl Mark {
-    /// The mark of one claim of an owner.
-    pub(super) fn new(owner: &Owner, wake: WakeAddress) -> Mark {
-        let mut mark = [0; 16];
-        mark[..8].copy_from_slice(&half(&[owner.as_str().as_bytes()]));
+impl ProtectionId {
+    pub(super) fn new(owner: &Owner, wake: WakeAddress) -> ProtectionId {
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&half_digest(&[owner.as_str().as_bytes()]));
         let (client, claim) = (wake.client.to_be_bytes(), wake.claim.to_be_bytes());
-        mark[8..].copy_from_slice(&half(&[b"claim", &client, &claim]));
-        Mark(mark)
+        id[8..].copy_from_slice(&half_digest(&[b"claim", &client, &claim]));
+        ProtectionId(id)
     }
 
-    /// Whether both are an owner's.
-    pub(super) fn same_owner(self, other: Mark) -> bool {
+    /// Whether both claims have the same owner.
+    pub(super) fn same_owner(self, other: ProtectionId) -> bool {
         self.0[..8] == other.0[..8]
     }
 
@@ -56,20 +55,20 @@ impl Mark {
         format!("{a}-{b}-{c}-{}-{}", &hex[16..20], &hex[20..])
     }
 
-    fn parse(text: &str) -> Option<Mark> {
+    fn parse(text: &str) -> Option<ProtectionId> {
         let hex: String = text.chars().filter(|c| *c != '-').collect();
-        let mut mark = [0; 16];
+        let mut id = [0; 16];
         if hex.len() != 32 || !hex.is_ascii() {
             return None;
         }
-        for (i, byte) in mark.iter_mut().enumerate() {
+        for (i, byte) in id.iter_mut().enumerate() {
             *byte = u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).ok()?;
         }
-        Some(Mark(mark))
+        Some(ProtectionId(id))
     }
 }
 
-fn half(parts: &[&[u8]]) -> [u8; 8] {
+fn half_digest(parts: &[&[u8]]) -> [u8; 8] {
     let mut hasher = Sha256::new();
     for part in parts {
         hasher.update(part);
@@ -80,43 +79,49 @@ fn half(parts: &[&[u8]]) -> [u8; 8] {
     half
 }
 
-/// One claim, as its node's name tells.
+/// A claim, as its node's name describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Node {
-    /// The name.
+pub(super) struct ClaimNode {
     pub(super) name: String,
-    /// Its mark; `None` for a library that does not mark its nodes.
-    pub(super) mark: Option<Mark>,
-    /// How much it takes.
+    /// `None` if another library created the node without one.
+    pub(super) id: Option<ProtectionId>,
     pub(super) weight: u32,
-    /// Whether it went ahead of others who wait, and holds whatever comes before it.
+    /// Whether it was granted ahead of waiters: it holds, whatever is before it.
     pub(super) barged: bool,
-    /// Its place in line.
+    /// Its position in the queue.
     pub(super) sequence: Sequence,
 }
 
-/// A number that the server counts up for every child, and that comes round after 2³¹.
+/// The number that the server appends to a sequential node. It counts up for every child of a parent,
+/// and wraps around after 2³¹.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sequence(pub(super) i32);
 
 impl Sequence {
-    /// Which came first. No two that are alive are 2³¹ apart, so the shorter way round tells.
+    /// Which node was created first. No two that exist at once are 2³¹ apart, so the shorter distance
+    /// around the ring decides.
     pub(super) fn order(self, other: Sequence) -> Ordering {
         self.0.wrapping_sub(other.0).cmp(&0)
     }
 
-    /// As the server writes it.
+    /// The digits as the server writes them.
     pub(super) fn text(self) -> String {
         format!("{:010}", self.0)
     }
 }
 
-/// What a claim's node is called, up to the sequence number.
-pub(super) fn prefix(layout: Layout, kind: Kind, mark: Mark, weight: u32, barged: bool) -> String {
-    let uuid = mark.uuid();
+/// The name of a claim's node, up to the sequence number.
+pub(super) fn prefix(
+    layout: NodeLayout,
+    kind: Kind,
+    id: ProtectionId,
+    weight: u32,
+    barged: bool,
+) -> String {
+    let uuid = id.uuid();
     match (kind, layout) {
-        (Kind::Lock, Layout::Kazoo) => format!("{}__lock__", mark.hex()),
-        (Kind::Lock, Layout::Curator) => format!("_c_{uuid}-lock-"),
+        (Kind::Lock, NodeLayout::Kazoo) => format!("{}__lock__", id.hex()),
+        (Kind::Lock, NodeLayout::Curator) => format!("_c_{uuid}-lock-"),
         (Kind::Election, _) => format!("_c_{uuid}-latch-"),
         (Kind::ReadWrite, _) if weight == ALL => format!("_c_{uuid}-__WRIT__"),
         (Kind::ReadWrite, _) => format!("_c_{uuid}-__READ__"),
@@ -126,64 +131,64 @@ pub(super) fn prefix(layout: Layout, kind: Kind, mark: Mark, weight: u32, barged
     }
 }
 
-/// What a child of a parent of claims is.
+/// A child of the parent of claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Child {
-    Claim(Node),
-    /// A claim of another layout: who made it does not see ours.
+pub(super) enum ChildNode {
+    Claim(ClaimNode),
+    /// A claim in another layout: its client does not see the claims of this layout.
     Foreign,
-    /// Something else: the path of longer names leads through here.
+    /// Not a claim: a part of the path of a longer name.
     Other,
 }
 
-/// Reads the name of a child.
-pub(super) fn read(layout: Layout, kind: Kind, name: &str) -> Child {
+/// Parses the name of a child.
+pub(super) fn parse(layout: NodeLayout, kind: Kind, name: &str) -> ChildNode {
     let (front, sequence) = match split(name) {
         Some((front, sequence)) if !front.is_empty() => (front, sequence),
-        Some(_) => return Child::Foreign,
-        None => return Child::Other,
+        Some(_) => return ChildNode::Foreign,
+        None => return ChildNode::Other,
     };
-    let node = |mark: &str, weight, barged| {
-        Child::Claim(Node {
+    let node = |id: &str, weight, barged| {
+        ChildNode::Claim(ClaimNode {
             name: name.to_owned(),
-            mark: Mark::parse(mark),
+            id: ProtectionId::parse(id),
             weight,
             barged,
             sequence,
         })
     };
     let protected = front.strip_prefix("_c_").unwrap_or(front);
-    let marked = |ending: &str| {
+    let before = |ending: &str| {
         let rest = protected.strip_suffix(ending)?;
-        // Curator without protection writes the bare word.
+        // Without protection, Curator writes the word alone.
         Some(rest.strip_suffix('-').unwrap_or(rest))
     };
     let known = match (kind, layout) {
-        (Kind::Lock, Layout::Kazoo) => protected
+        (Kind::Lock, NodeLayout::Kazoo) => protected
             .strip_suffix("__lock__")
-            .map(|m| node(m, 1, false)),
-        (Kind::Lock, Layout::Curator) => marked("lock-").map(|m| node(m, 1, false)),
-        (Kind::Election, _) => marked("latch-").map(|m| node(m, 1, false)),
-        (Kind::ReadWrite, _) => marked("__READ__")
-            .map(|m| node(m, 1, false))
-            .or_else(|| marked("__WRIT__").map(|m| node(m, ALL, false))),
-        (Kind::Barrier, _) => marked("party-").map(|m| node(m, 1, false)),
-        _ => weighted(protected).map(|(mark, weight, barged)| node(mark, weight, barged)),
+            .map(|id| node(id, 1, false)),
+        (Kind::Lock, NodeLayout::Curator) => before("lock-").map(|id| node(id, 1, false)),
+        (Kind::Election, _) => before("latch-").map(|id| node(id, 1, false)),
+        (Kind::ReadWrite, _) => before("__READ__")
+            .map(|id| node(id, 1, false))
+            .or_else(|| before("__WRIT__").map(|id| node(id, ALL, false))),
+        (Kind::Barrier, _) => before("party-").map(|id| node(id, 1, false)),
+        _ => weighted(protected).map(|(id, weight, barged)| node(id, weight, barged)),
     };
-    known.unwrap_or(Child::Foreign)
+    known.unwrap_or(ChildNode::Foreign)
 }
 
-/// `<mark>-lease-<weight>-`
+/// `<id>-lease-<weight>-` or `<id>-barged-<weight>-`
 fn weighted(front: &str) -> Option<(&str, u32, bool)> {
     let (front, weight) = front.strip_suffix('-')?.rsplit_once('-')?;
     let weight = weight.parse().ok()?;
     match front.strip_suffix("-lease") {
-        Some(mark) => Some((mark, weight, false)),
+        Some(id) => Some((id, weight, false)),
         None => Some((front.strip_suffix("-barged")?, weight, true)),
     }
 }
 
-/// What is in front of the sequence number, and that.
+/// The part before the sequence number, and the sequence number.
 fn split(name: &str) -> Option<(&str, Sequence)> {
     let front = name.len().checked_sub(DIGITS)?;
     let digits = name.get(front..)?;
@@ -192,7 +197,8 @@ fn split(name: &str) -> Option<(&str, Sequence)> {
     }
     let number: i64 = digits.parse().ok()?;
     match name[..front].strip_suffix('-') {
-        // After it came round: a sign and ten digits. A hyphen of the word before is told by the number.
+        // After a wrap-around: a minus sign and ten digits. A hyphen is a minus sign only after a word
+        // that ends with a hyphen or an underscore of its own.
         Some(word) if word.ends_with(['-', '_']) => {
             Some((word, Sequence(i32::try_from(-number).ok()?)))
         }
@@ -200,7 +206,7 @@ fn split(name: &str) -> Option<(&str, Sequence)> {
     }
 }
 
-/// A negative number of fewer than ten digits takes ten characters with its sign.
+/// A negative number of fewer than ten digits is padded to ten characters with its sign.
 fn negative(name: &str) -> Option<(&str, Sequence)> {
     let front = name.len().checked_sub(DIGITS)?;
     let text = name.get(front..)?;
@@ -212,8 +218,8 @@ fn negative(name: &str) -> Option<(&str, Sequence)> {
     Some((&name[..front], Sequence(number)))
 }
 
-/// Whether a name could be taken for that of a claim, of whatever layout.
-pub(super) fn looks_like_a_claim(name: &str) -> bool {
+/// Whether a name has the form of a claim's name, in any layout.
+pub(super) fn is_like_a_claim(name: &str) -> bool {
     split(name).is_some()
 }
 
@@ -225,17 +231,17 @@ mod tests {
         WakeAddress { client: 7, claim }
     }
 
-    fn claim(layout: Layout, kind: Kind, name: &str) -> Node {
-        match read(layout, kind, name) {
-            Child::Claim(node) => node,
+    fn claim(layout: NodeLayout, kind: Kind, name: &str) -> ClaimNode {
+        match parse(layout, kind, name) {
+            ChildNode::Claim(node) => node,
             other => panic!("{name} is {other:?}"),
         }
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn names_are_parsed_as_written() {
         let owner = Owner::new("ann").unwrap();
-        let mark = Mark::new(&owner, wake(1));
+        let id = ProtectionId::new(&owner, wake(1));
         for (kind, weight, barged) in [
             (Kind::Lock, 1, false),
             (Kind::Election, 1, false),
@@ -245,12 +251,12 @@ mod tests {
             (Kind::Semaphore, 1_000_000, true),
             (Kind::Barrier, 1, false),
         ] {
-            for layout in [Layout::Curator, Layout::Kazoo] {
+            for layout in [NodeLayout::Curator, NodeLayout::Kazoo] {
                 for sequence in [0, 42, i32::MAX, i32::MIN, -2_000_000_000, -999_999_999, -1] {
                     let sequence = Sequence(sequence);
-                    let front = prefix(layout, kind, mark, weight, barged);
+                    let front = prefix(layout, kind, id, weight, barged);
                     let node = claim(layout, kind, &format!("{front}{}", sequence.text()));
-                    assert_eq!(node.mark, Some(mark), "{}", node.name);
+                    assert_eq!(node.id, Some(id), "{}", node.name);
                     assert_eq!((node.weight, node.barged), (weight, barged));
                     assert_eq!(node.sequence, sequence, "{}", node.name);
                 }
@@ -259,36 +265,51 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_other_libraries() {
+    fn names_of_other_libraries_are_parsed() {
         let curator = "_c_45c3e2cb-4ae1-4a38-a6e3-3d5f3a1a2b3c-lock-0000000003";
-        assert_eq!(claim(Layout::Curator, Kind::Lock, curator).sequence.0, 3);
-        assert_eq!(read(Layout::Kazoo, Kind::Lock, curator), Child::Foreign);
+        assert_eq!(
+            claim(NodeLayout::Curator, Kind::Lock, curator).sequence.0,
+            3
+        );
+        assert_eq!(
+            parse(NodeLayout::Kazoo, Kind::Lock, curator),
+            ChildNode::Foreign
+        );
         let kazoo = "5d1c5a7d8a5b4d5e9f0a1b2c3d4e5f60__lock__0000000012";
-        assert_eq!(claim(Layout::Kazoo, Kind::Lock, kazoo).sequence.0, 12);
-        assert_eq!(read(Layout::Curator, Kind::Lock, kazoo), Child::Foreign);
+        assert_eq!(claim(NodeLayout::Kazoo, Kind::Lock, kazoo).sequence.0, 12);
         assert_eq!(
-            read(Layout::Curator, Kind::Lock, "x-17-0000000001"),
-            Child::Foreign
+            parse(NodeLayout::Curator, Kind::Lock, kazoo),
+            ChildNode::Foreign
         );
         assert_eq!(
-            read(Layout::Curator, Kind::Lock, "0000000001"),
-            Child::Foreign
+            parse(NodeLayout::Curator, Kind::Lock, "x-17-0000000001"),
+            ChildNode::Foreign
         );
-        assert_eq!(read(Layout::Curator, Kind::Lock, "orders"), Child::Other);
+        assert_eq!(
+            parse(NodeLayout::Curator, Kind::Lock, "0000000001"),
+            ChildNode::Foreign
+        );
+        assert_eq!(
+            parse(NodeLayout::Curator, Kind::Lock, "orders"),
+            ChildNode::Other
+        );
         let writer = "_c_45c3e2cb-4ae1-4a38-a6e3-3d5f3a1a2b3c-__WRIT__0000000004";
-        assert_eq!(claim(Layout::Curator, Kind::ReadWrite, writer).weight, ALL);
+        assert_eq!(
+            claim(NodeLayout::Curator, Kind::ReadWrite, writer).weight,
+            ALL
+        );
     }
 
     #[test]
-    fn an_owner_is_found_by_the_mark() {
+    fn protection_ids_of_one_owner_match() {
         let (ann, bob) = (Owner::new("ann").unwrap(), Owner::new("bob").unwrap());
-        let mark = Mark::new(&ann, wake(1));
-        assert!(mark.same_owner(Mark::new(&ann, wake(2))));
-        assert!(!mark.same_owner(Mark::new(&bob, wake(1))));
+        let id = ProtectionId::new(&ann, wake(1));
+        assert!(id.same_owner(ProtectionId::new(&ann, wake(2))));
+        assert!(!id.same_owner(ProtectionId::new(&bob, wake(1))));
     }
 
     #[test]
-    fn the_order_survives_coming_round() {
+    fn order_survives_wrap_around() {
         let numbers = [i32::MAX - 1, i32::MAX, i32::MIN, i32::MIN + 1].map(Sequence);
         for pair in numbers.windows(2) {
             assert_eq!(pair[0].order(pair[1]), Ordering::Less);
