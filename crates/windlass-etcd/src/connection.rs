@@ -35,7 +35,7 @@ const RANGE: &str = "/etcdserverpb.KV/Range";
 
 /// The largest reply that etcd can send.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
-/// A call that nobody waits for any more is dropped after this time, in case the server never replies.
+/// A call whose caller has given up is dropped after this time, in case the server never replies.
 const MAX_CALL: Duration = Duration::from_secs(60);
 
 /// The connection of one client to the cluster.
@@ -97,11 +97,7 @@ impl EtcdConnection {
 
     /// Commits a transaction.
     pub(super) async fn txn(&self, txn: Txn) -> Result<TxnReply> {
-        let lost_reply = match txn.is_read_only() {
-            true => LostReply::Harmless,
-            false => LostReply::OutcomeUnknown,
-        };
-        let reply: TxnResponse = self.call(TXN, txn.into_request(), lost_reply).await?;
+        let reply: TxnResponse = self.call(TXN, txn.request, txn.lost_reply).await?;
         Ok(TxnReply::new(reply))
     }
 

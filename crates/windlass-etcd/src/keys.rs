@@ -239,7 +239,7 @@ pub(super) enum KeyOrigin {
     Foreign,
 }
 
-/// Tells by the part of the key after `NAME/`, and by the lease that the key is on.
+/// Determined by the part of the key after `NAME/`, and by the lease that the key is on.
 pub(super) fn key_origin(rest: &str, lease: i64) -> KeyOrigin {
     if rest.contains('/') {
         return KeyOrigin::NestedName;

@@ -1,12 +1,12 @@
 //! The `etcd://` store: an etcd cluster, or a single member.
 //!
-//! Two layouts of keys ([`keys`]):
-//! - Locks and elections are a queue ([`lock_queue`]), laid out as etcd's own concurrency package does, so that
+//! Two layouts of keys (`keys`):
+//! - Locks and elections are a queue (`lock_queue`), laid out as etcd's own concurrency package does, so that
 //!   `etcdctl lock` and Go programs exclude Windlass and vice versa.
-//! - Semaphores, read-write locks and barriers are a pool ([`pools`]), whose capacity claims share by weight.
+//! - Semaphores, read-write locks and barriers are a pool (`pools`), whose capacity claims share by weight.
 //!
-//! What both have in common: [`connection`] reaches the cluster, [`leases`] and [`keepalive`] keep claims alive,
-//! [`tracked_claims`] knows the keys of this client, [`watches`] report changes.
+//! What both have in common: `connection` reaches the cluster, `leases` and `keepalive` keep claims alive,
+//! `tracked_claims` knows the keys of this client, `watches` report changes.
 
 mod address;
 mod claims;

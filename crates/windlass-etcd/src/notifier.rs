@@ -15,7 +15,7 @@ impl Notifier {
         Notifier(listener)
     }
 
-    /// Whether nobody listens any more: the client is shutting down.
+    /// Whether the listener is gone: the client is shutting down.
     pub(super) fn is_closed(&self) -> bool {
         self.0.strong_count() == 0
     }

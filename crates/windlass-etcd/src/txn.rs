@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::errors::malformed_reply;
+use super::errors::{LostReply, malformed_reply};
 use super::proto::{
     Compare, CompareOperand, CompareResult, CompareTarget, DeleteRequest, KeyValue, PutRequest,
     RangeRequest, RequestOp, SortOrder, SortTarget, TxnOp, TxnOpResponse, TxnRequest, TxnResponse,
@@ -13,12 +13,19 @@ use windlass_core::error::Result;
 pub(super) const MAX_OPS: usize = 128;
 
 /// A transaction: operations for the case that all conditions hold, and for the case that one does not.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Txn(TxnRequest);
+#[derive(Clone, Debug)]
+pub(super) struct Txn {
+    pub(super) request: TxnRequest,
+    /// Harmless while all operations only read.
+    pub(super) lost_reply: LostReply,
+}
 
 impl Txn {
     pub(super) fn new() -> Txn {
-        Txn::default()
+        Txn {
+            request: TxnRequest::default(),
+            lost_reply: LostReply::Harmless,
+        }
     }
 
     /// If the key does not exist.
@@ -67,7 +74,7 @@ impl Txn {
             CompareOperand::Mod(_) => CompareTarget::Mod,
             CompareOperand::Value(_) => CompareTarget::Value,
         };
-        self.0.compare.push(Compare {
+        self.request.compare.push(Compare {
             result: result.into(),
             target: target.into(),
             key: key.into(),
@@ -78,12 +85,14 @@ impl Txn {
     }
 
     pub(super) fn then(mut self, op: TxnOp) -> Txn {
-        self.0.success.push(RequestOp { op: Some(op) });
+        self.note_write(&op);
+        self.request.success.push(RequestOp { op: Some(op) });
         self
     }
 
     pub(super) fn otherwise(mut self, op: TxnOp) -> Txn {
-        self.0.failure.push(RequestOp { op: Some(op) });
+        self.note_write(&op);
+        self.request.failure.push(RequestOp { op: Some(op) });
         self
     }
 
@@ -95,13 +104,10 @@ impl Txn {
         ops.into_iter().fold(self, Txn::otherwise)
     }
 
-    pub(super) fn is_read_only(&self) -> bool {
-        let reads = |op: &RequestOp| matches!(op.op, Some(TxnOp::Range(_)));
-        self.0.success.iter().chain(&self.0.failure).all(reads)
-    }
-
-    pub(super) fn into_request(self) -> TxnRequest {
-        self.0
+    fn note_write(&mut self, op: &TxnOp) {
+        if !matches!(op, TxnOp::Range(_)) {
+            self.lost_reply = LostReply::OutcomeUnknown;
+        }
     }
 }
 

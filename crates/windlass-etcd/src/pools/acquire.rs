@@ -1,7 +1,7 @@
 //! Acquiring a share of a pool.
 //!
-//! The common case is one transaction: it puts the key at the end of the queue and reads the pool, which tells
-//! whether the claim holds. Everything else (no key yet for the size, try without waiting, barging, the same
+//! The common case is one transaction: it puts the key at the end of the queue and reads the pool, which
+//! shows whether the claim holds. Everything else (no key yet for the size, try without waiting, barging, the same
 //! owner again) reads the pool first, and writes only if nothing has changed since.
 
 use std::sync::Arc;
@@ -68,8 +68,8 @@ impl Pools {
         if request.kind == Kind::Semaphore {
             txn = txn.if_value(&keys.pool, &StoredPool::of_size(share.size).to_json());
         }
-        // A claim may take a share of a large semaphore without another write only if it fits at once, which
-        // takes all claims to tell.
+        // A claim may take a share of a large semaphore without another write only if it fits at once, and
+        // that takes a read of all claims.
         let limit = match request.kind == Kind::Semaphore && is_large(share.size) {
             true => 0,
             false => SOME,

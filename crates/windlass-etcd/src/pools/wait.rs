@@ -1,6 +1,6 @@
 //! Notifying the waiters of a pool of their grant.
 //!
-//! Any holder that leaves may make room for a waiter. If all waiters watched the whole pool, each departure
+//! Any holder that leaves may free capacity for a waiter. If all waiters watched the whole pool, each departure
 //! would wake them all to read it. So a client watches on behalf of its first waiter only, since the others
 //! cannot be granted sooner; and of the claims ahead, only enough to block that waiter
 //! ([`PoolSnapshot::blockers_of`]): as long as these stay, there is nothing to learn. They are taken from the end
@@ -255,8 +255,8 @@ impl PoolWatcher {
             .await
     }
 
-    /// Watches on behalf of the first claim that still waits. True if a waiter may have come since that nobody
-    /// watches for.
+    /// Watches on behalf of the first claim that still waits. True if a newer waiter may have come for
+    /// which nothing is watched.
     fn watch_for_next(self: &Arc<PoolWatcher>, keys: &PoolKeys, pool: &PoolSnapshot) -> bool {
         let waiting = self.claims.waiting_for(keys.kind, &keys.name);
         if waiting.is_empty() {
