@@ -150,7 +150,7 @@ pub(super) fn check_supported(kind: Kind) -> Result<()> {
         Kind::Lock | Kind::ReadWrite | Kind::Election => return Ok(()),
         Kind::Semaphore => (
             "semaphores",
-            "each node counts alone, and holders that share no node are counted together by none: more \
+            "each node counts alone, and holders with no common node are never counted together: more \
              permits than the limit could be granted",
         ),
         Kind::Barrier => (
