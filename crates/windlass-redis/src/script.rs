@@ -39,8 +39,8 @@ pub(super) fn by_digest(digest: &[u8]) -> Option<&'static Script> {
         &ROOM,
         &ROOM_INSPECT,
         &LATCH,
-        &REIGN,
-        &WITNESS,
+        &MASTER_EPOCH,
+        &REPLICA_ACK,
         &GATE_ADMIT,
         &BLOOM_CREATE,
         &BLOOM_MEND,
@@ -116,11 +116,11 @@ pub(super) static ROOM_INSPECT: LazyLock<Script> =
 pub(super) static LATCH: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/latch.lua")));
 
-pub(super) static REIGN: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/reign.lua")));
+pub(super) static MASTER_EPOCH: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/master_epoch.lua")));
 
-pub(super) static WITNESS: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/witness.lua")));
+pub(super) static REPLICA_ACK: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("scripts/replica_ack.lua")));
 
 pub(super) static GATE_ADMIT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("scripts/gate_admit.lua")));
