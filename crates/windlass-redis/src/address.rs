@@ -1,11 +1,26 @@
-//! URLs that name several hosts (`redis+sentinel://`, `redis+cluster://`), and how each host is reached.
+//! Store URLs: which servers to connect to, and with which options.
+//!
+//! | URL | parsed by |
+//! |---|---|
+//! | `redis://`, `rediss://`, `redis+unix://` | [`single_server`] |
+//! | `redis+sentinel://`, `redis+cluster://` | [`MultiHostUrl`] |
+//!
+//! An unknown or repeated parameter is an error: a misspelt one must not be ignored.
+
+mod multi_host;
+mod replicas;
 
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo,
     TlsCertificates,
 };
 
+pub(super) use self::multi_host::MultiHostUrl;
 use windlass_core::error::{Error, Result};
+use windlass_core::store::Replicas;
+
+/// The query parameters that Windlass reads itself; the driver never sees them.
+const OWN_PARAMETERS: [&str; 4] = ["tls_ca", "replicas", "replicas_timeout", "replicas_on_disk"];
 
 /// A host and its port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,7 +39,7 @@ impl std::fmt::Display for HostPort {
 }
 
 impl HostPort {
-    /// Reads `HOST:PORT`, as in a redirection; the host may be missing or be an IPv6 address.
+    /// Reads the `HOST:PORT` of a redirection. The host may be an IPv6 address, or missing, which means `same_host`.
     pub(super) fn parse(text: &str, same_host: &str) -> Option<HostPort> {
         let (host, port) = text.rsplit_once(':')?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -35,7 +50,7 @@ impl HostPort {
     }
 }
 
-/// Who we are to a server, and whether the way there is encrypted.
+/// How to connect to any of the servers of a Sentinel service or a cluster: credentials, database and TLS.
 #[derive(Clone)]
 pub(super) struct ServerOptions {
     pub(super) user: Option<String>,
@@ -69,212 +84,168 @@ impl ServerOptions {
         }
         let info: ConnectionInfo = address.into_connection_info()?;
         let info = info.set_redis_settings(settings);
-        if !self.tls {
-            return redis::Client::open(info);
-        }
-        // Fails only when a provider is there already, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let certificates = TlsCertificates {
-            client_tls: None,
-            root_cert: self.ca.clone(),
-        };
-        redis::Client::build_with_tls(info, certificates)
-    }
-}
-
-/// `SCHEME://[USER:PASSWORD@]HOST[:PORT],…[/PART[/PART]][?KEY=VALUE&…]`, taken apart.
-pub(super) struct MultiHostUrl {
-    pub(super) tls: bool,
-    pub(super) user: Option<String>,
-    pub(super) password: Option<String>,
-    pub(super) hosts: Vec<HostPort>,
-    pub(super) path: Vec<String>,
-    parameters: Vec<(String, String)>,
-}
-
-impl MultiHostUrl {
-    pub(super) fn parse(url: &str, default_port: u16, example: &str) -> Result<MultiHostUrl> {
-        let wrong = |what: String| Error::invalid("connect", what).with_hint(example.to_owned());
-        let (scheme, rest) = url
-            .split_once("://")
-            .ok_or_else(|| wrong("the URL names no server".into()))?;
-        let (front, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (credentials, front) = match front.rsplit_once('@') {
-            Some((credentials, front)) => (Some(credentials), front),
-            None => (None, front),
-        };
-        if credentials.is_some_and(|credentials| credentials.contains('@')) {
-            let twice = "user and password are named more than once";
-            return Err(Error::invalid("connect", twice).with_hint(
-                "name them once, before the first host; an @ in a password is written %40",
-            ));
-        }
-        let (hosts, path) = front.split_once('/').unwrap_or((front, ""));
-        let (user, password) = match credentials.map(|c| c.split_once(':').unwrap_or((c, ""))) {
-            Some((user, password)) => (text(user), text(password)),
-            None => (None, None),
-        };
-        let mut found: Vec<HostPort> = Vec::new();
-        for host in hosts.split(',') {
-            let address = address(host, default_port).ok_or_else(|| {
-                // Then this may be part of a password.
-                let shown = match query.contains('@') {
-                    true => "what stands before the \"?\"".to_owned(),
-                    false => format!("{host:?}"),
-                };
-                wrong(format!("{shown} is not a host, or a host and a port"))
-            })?;
-            if found.contains(&address) {
-                return Err(wrong(format!("{address} is named twice")));
-            }
-            found.push(address);
-        }
-        let parts = path.split('/').filter(|part| !part.is_empty());
-        let pairs = query.split('&').filter(|pair| !pair.is_empty());
-        let pair = |pair: &str| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (key.to_owned(), decode(value))
-        };
-        Ok(MultiHostUrl {
-            tls: scheme.starts_with("rediss"),
-            user,
-            password,
-            hosts: found,
-            path: parts.map(decode).collect(),
-            parameters: pairs.map(pair).collect(),
-        })
-    }
-
-    /// Takes one parameter of the query.
-    pub(super) fn take(&mut self, wanted: &str) -> Option<String> {
-        let at = self.parameters.iter().position(|(key, _)| key == wanted)?;
-        Some(self.parameters.remove(at).1)
-    }
-
-    /// Takes the parameter `tls_ca` and reads the file that it names.
-    pub(super) fn take_ca(&mut self) -> Result<Option<Vec<u8>>> {
-        let Some(path) = self.take("tls_ca") else {
-            return Ok(None);
-        };
-        let read = std::fs::read(&path).map_err(|e| {
-            let unreadable = format!("the CA file {path:?} cannot be read: {e}");
-            Error::invalid("connect", unreadable)
-                .with_hint("tls_ca names a file with the certificate of the CA to trust, in PEM")
-        });
-        read.map(Some)
-    }
-
-    /// Refuses what nobody took: a misspelt parameter must not be ignored.
-    pub(super) fn nothing_left(&self) -> Result<()> {
-        match self.parameters.first() {
-            None => Ok(()),
-            Some((key, _)) => {
-                let unknown = format!("the URL has a parameter {key:?} that means nothing here");
-                Err(Error::invalid("connect", unknown)
-                    .with_hint("tls_ca, replicas, replicas_timeout, replicas_on_disk; for sentinels also sentinel_user, sentinel_password"))
-            }
+        match self.tls {
+            false => redis::Client::open(info),
+            true => tls_client(info, self.ca.clone()),
         }
     }
 }
 
-fn address(text: &str, default_port: u16) -> Option<HostPort> {
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, after) = rest.split_once(']')?;
-            match after {
-                "" => (host, None),
-                after => (host, Some(after.strip_prefix(':')?)),
-            }
-        }
-        None => match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        },
+fn tls_client(info: ConnectionInfo, ca: Option<Vec<u8>>) -> redis::RedisResult<redis::Client> {
+    // Fails only if a provider is installed already, which serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let certificates = TlsCertificates {
+        client_tls: None,
+        root_cert: ca,
     };
-    if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return None;
-    }
-    let port = match port {
-        Some(port) => port.parse().ok().filter(|port| *port != 0)?,
-        None => default_port,
-    };
-    Some(HostPort {
-        host: host.to_ascii_lowercase(),
-        port,
+    redis::Client::build_with_tls(info, certificates)
+}
+
+fn read_ca(path: &str) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|e| {
+        let unreadable = format!("the CA file {path:?} cannot be read: {e}");
+        Error::invalid("connect", unreadable)
+            .with_hint("tls_ca is the path of a PEM file with the CA certificate to trust")
     })
 }
 
-/// Decoded, if there is any.
-fn text(encoded: &str) -> Option<String> {
-    Some(decode(encoded)).filter(|text| !text.is_empty())
+/// The server of a `redis://`, `rediss://` or `redis+unix://` URL, and the replicas a grant waits for.
+pub(super) fn single_server(url: &str) -> Result<(redis::Client, Option<Replicas>)> {
+    let malformed = |e: redis::RedisError| {
+        Error::invalid("connect", format!("the URL is malformed: {e}")).with_hint(
+            "redis://USER:PASSWORD@HOST:PORT/DB, rediss://… for TLS, redis+unix:///SOCKET?db=DB",
+        )
+    };
+    let (url, ca) = take_parameter(url, "tls_ca");
+    let (url, count) = take_parameter(&url, "replicas");
+    let (url, timeout) = take_parameter(&url, "replicas_timeout");
+    let (url, on_disk) = take_parameter(&url, "replicas_on_disk");
+    let replicas = replicas::from_parameters(count, timeout, on_disk)?;
+    check_remaining_parameters(&url)?;
+    let tls = url.starts_with("rediss:");
+    if ca.is_some() && !tls {
+        return Err(
+            Error::invalid("connect", "tls_ca needs TLS, and this URL does not use it")
+                .with_hint("write rediss:// for TLS"),
+        );
+    }
+    let info: ConnectionInfo = url.as_str().into_connection_info().map_err(malformed)?;
+    let settings = info
+        .redis_settings()
+        .clone()
+        .set_protocol(ProtocolVersion::RESP3);
+    let info = info.set_redis_settings(settings);
+    let client = match tls {
+        false => redis::Client::open(info),
+        true => tls_client(info, ca.as_deref().map(read_ca).transpose()?),
+    };
+    Ok((client.map_err(malformed)?, replicas))
 }
 
-/// Undoes percent encoding. What is not encoded well is taken as it is.
-fn decode(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut i = 0;
-    while i < bytes.len() {
-        let coded = text.get(i + 1..i + 3).filter(|_| bytes[i] == b'%');
-        match coded.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                i += 3;
-            }
-            None => {
-                out.push(bytes[i]);
-                i += 1;
-            }
+/// Rejects the parameters that are left after Windlass took its own.
+fn check_remaining_parameters(url: &str) -> Result<()> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let query = query.split_once('#').map_or(query, |(query, _)| query);
+    // The driver reads these from the query of a socket's URL.
+    let known: &[&str] = match url.starts_with("redis+unix:") || url.starts_with("unix:") {
+        true => &["db", "user", "pass"],
+        false => &[],
+    };
+    let mut seen = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let key = pair.split('=').next().unwrap_or(pair);
+        if !known.contains(&key) || seen.contains(&key) {
+            let message = match seen.contains(&key) || OWN_PARAMETERS.contains(&key) {
+                true => format!("the URL has the parameter {key:?} twice"),
+                false => format!("the URL has an unknown parameter {key:?}"),
+            };
+            return Err(Error::invalid("connect", message).with_hint(match key {
+                "db" => "the database is part of the path: redis://HOST/3",
+                _ => "known parameters: tls_ca, replicas, replicas_timeout, replicas_on_disk",
+            }));
         }
+        seen.push(key);
     }
-    String::from_utf8_lossy(&out).into_owned()
+    Ok(())
+}
+
+/// Removes the first parameter of that name from the query of a URL. A second one stays, and is rejected with the
+/// unknown ones.
+fn take_parameter(url: &str, wanted: &str) -> (String, Option<String>) {
+    let Some((front, query)) = url.split_once('?') else {
+        return (url.to_owned(), None);
+    };
+    let mut found = None;
+    let rest: Vec<&str> = query
+        .split('&')
+        .filter(|pair| match pair.split_once('=') {
+            Some((key, value)) if key == wanted && found.is_none() => {
+                found = Some(value.to_owned());
+                false
+            }
+            _ => true,
+        })
+        .collect();
+    let url = match rest.is_empty() {
+        true => front.to_owned(),
+        false => format!("{front}?{}", rest.join("&")),
+    };
+    (url, found)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(url: &str) -> Result<MultiHostUrl> {
-        MultiHostUrl::parse(url, 26379, "an example")
-    }
-
     #[test]
-    fn all_parts_are_found() {
-        let url = "rediss+sentinel://ann:p%40%2F@a,B:1,[::1]:2/main%20one/3?tls_ca=x&replicas=1";
-        let mut hosts = parse(url).unwrap();
-        assert!(hosts.tls);
-        assert_eq!(hosts.user.as_deref(), Some("ann"));
-        assert_eq!(hosts.password.as_deref(), Some("p@/"));
-        let shown: Vec<String> = hosts.hosts.iter().map(HostPort::to_string).collect();
-        assert_eq!(shown, ["a:26379", "b:1", "[::1]:2"]);
-        assert_eq!(hosts.path, ["main one", "3"]);
-        assert_eq!(hosts.take("replicas").as_deref(), Some("1"));
-        assert!(hosts.nothing_left().is_err());
-        assert_eq!(hosts.take("tls_ca").as_deref(), Some("x"));
-        assert!(hosts.nothing_left().is_ok());
-        let password_alone = parse("redis+cluster://:secret@h").unwrap();
-        assert_eq!(password_alone.user, None);
-        assert_eq!(password_alone.password.as_deref(), Some("secret"));
-    }
-
-    #[test]
-    fn what_cannot_be_a_host_is_refused() {
-        for (url, word) in [
-            ("redis+cluster://", "is not a host"),
-            ("redis+cluster://a,,b", "is not a host"),
-            ("redis+cluster://a:0", "is not a host"),
-            ("redis+cluster://a:x", "is not a host"),
-            ("redis+cluster://a b", "is not a host"),
-            ("redis+cluster://[::1", "is not a host"),
-            ("redis+cluster://a,A:26379", "named twice"),
+    fn unknown_and_repeated_parameters_are_rejected() {
+        for url in [
+            "redis://h?replica=1",
+            "redis://h?db=3",
+            "redis://h/3?foo",
+            "redis://h?replicas=1&replicas=2",
+            "redis://h?tls_ca=/etc/ca.pem",
+            "redis+unix:///run/redis.sock?databse=3",
+            "redis+unix:///run/redis.sock?db=3&db=4",
         ] {
-            let error = parse(url).err().unwrap().to_string();
-            assert!(error.contains(word), "{url}: {error}");
+            let error = single_server(url).map(drop).expect_err(url);
+            assert_eq!(
+                error.kind(),
+                windlass_core::error::ErrorKind::InvalidInput,
+                "{url}: {error}"
+            );
+            assert!(error.hint().is_some(), "{url}: {error}");
+        }
+        for url in [
+            "redis://h",
+            "redis://h/3?",
+            "redis://u:p@h:1/3?replicas=1&replicas_timeout=1s",
+            "redis+unix:///run/redis.sock?db=3&user=u&pass=p",
+        ] {
+            single_server(url).map(drop).expect(url);
         }
     }
 
     #[test]
-    fn redirections_are_understood() {
+    fn own_parameters_do_not_reach_the_driver() {
+        let (url, ca) = take_parameter("rediss://h/0?tls_ca=/etc/ca.pem&x=1", "tls_ca");
+        assert_eq!(
+            (url.as_str(), ca.as_deref()),
+            ("rediss://h/0?x=1", Some("/etc/ca.pem"))
+        );
+        let (url, ca) = take_parameter("rediss://h/0?tls_ca=/etc/ca.pem", "tls_ca");
+        assert_eq!(
+            (url.as_str(), ca.as_deref()),
+            ("rediss://h/0", Some("/etc/ca.pem"))
+        );
+        assert_eq!(
+            take_parameter("redis://h", "tls_ca"),
+            ("redis://h".into(), None)
+        );
+    }
+
+    #[test]
+    fn addresses_in_redirections_are_parsed() {
         let parsed = |text| HostPort::parse(text, "me").map(|a| a.to_string());
         assert_eq!(parsed("10.0.0.1:7000").as_deref(), Some("10.0.0.1:7000"));
         assert_eq!(parsed("::1:7000").as_deref(), Some("[::1]:7000"));

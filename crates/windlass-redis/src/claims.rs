@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::master_epoch::FenceUse;
-use super::{Redis, keys};
+use super::{Redis, keys, replica_ack};
 use windlass_core::Owner;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
@@ -94,7 +94,9 @@ impl ClaimStore for Redis {
         owner: Owner,
         wanted: Replicas,
     ) -> Pending<'_, Acknowledged> {
-        Box::pin(self.wait_for_replicas(kind, name, owner, wanted))
+        Box::pin(async move {
+            replica_ack::wait_for_replicas(&self.router, kind, &name, &owner, wanted).await
+        })
     }
 
     fn answer_is_overdue(&self) {

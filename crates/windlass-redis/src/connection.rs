@@ -1,11 +1,13 @@
-//! The connection: one, shared by all, dialled again when it breaks.
+//! The connection to one server: shared by all callers, replaced when it breaks.
 //!
-//! It speaks RESP3, so that wake-ups come in on the same connection as answers. A connection that
-//! failed, or left a call unanswered, is dropped: the next call dials. Nothing here sleeps or
-//! retries for a caller, save that a script unknown to the server is loaded, unseen.
-//!
-//! A server that takes no writes any more was a master: its connection is dropped as well, so that the
-//! next call finds the master that took its place.
+//! - **Protocol.** RESP3, so that wake-ups and notifications (`push.rs`) arrive on the same connection as replies.
+//! - **Reconnect.** A connection that failed, or left a call without a reply, is dropped, and the next call connects. Callers
+//!   that need a connection at the same time share one attempt.
+//! - **Retries.** None: a command is sent once, and the caller learns whether it was sent ([`CommandError`]). Loading unknown
+//!   scripts and following redirections is up to the router.
+//! - **Failover.** A server that answers that it takes no writes is not the master any more. Its connection is dropped, so that
+//!   the next call finds the new master. Commands that take fences first make sure that the counter was raised for this
+//!   master (`fenced.rs`).
 
 mod fenced;
 mod pending_call;
@@ -31,70 +33,74 @@ use windlass_core::store::GrantListener;
 use windlass_core::store::notification::SubscriberRegistry;
 
 pub(super) struct Connection {
-    dialler: Arc<Connector>,
-    witness: OnceLock<ReplicaAcks>,
-    listens: bool,
+    connector: Arc<Connector>,
+    replica_acks: OnceLock<ReplicaAcks>,
+    /// Whether this connection subscribes to channels. In a cluster a message reaches the subscribers of every node, so
+    /// one connection subscribes for all.
+    subscribes: bool,
     call_timeout: Duration,
-    channel: String,
-    wakeups: Weak<dyn GrantListener>,
-    dialled: AtomicU64,
+    /// The channel that grants to this client are published on.
+    wake_channel: String,
+    grant_listener: Weak<dyn GrantListener>,
+    /// Connection attempts so far: the number of the last one.
+    attempts: AtomicU64,
     current: RwLock<Option<LiveConnection>>,
-    /// Held while dialling, so that all who need a connection share one attempt.
-    dialling: tokio::sync::Mutex<()>,
-    listeners: SubscriberRegistry,
+    /// Held while connecting.
+    connecting: tokio::sync::Mutex<()>,
+    subscribers: SubscriberRegistry,
+    /// Held while subscribing or unsubscribing.
     subscribing: tokio::sync::Mutex<()>,
-    /// Calls that were sent and are not answered yet.
-    unanswered: AtomicUsize,
-    hearsay: FailoverNotices,
+    /// Calls that were sent and have no reply yet.
+    pending_calls: AtomicUsize,
+    failover_notices: FailoverNotices,
 }
 
 #[derive(Clone)]
 struct LiveConnection {
     connection: MultiplexedConnection,
     number: u64,
-    /// Changes whenever a server starts to be a master. `None` if we may not know.
-    reign: Option<MasterEpoch>,
-    /// It was a replica when it was dialled, and the reign is that of its master then.
+    /// `None` without permission to read it.
+    epoch: Option<MasterEpoch>,
+    /// The server was a replica when the connection was made, so `epoch` is that of its master at the time.
     was_replica: bool,
-    assured: Arc<CheckedSlots>,
-    appointed: Option<NamedMaster>,
+    checked_slots: Arc<CheckedSlots>,
+    named_master: Option<NamedMaster>,
 }
 
-/// How often a script is loaded again for one call: scripts may be flushed just after they were loaded.
+/// How often a script is loaded again for one call: scripts may be flushed right after they were loaded.
 pub(super) const MAX_SCRIPT_LOADS: usize = 4;
 
 impl Connection {
     pub(super) fn new(
-        dialler: Connector,
+        connector: Connector,
         call_timeout: Duration,
         id: u64,
-        wakeups: Weak<dyn GrantListener>,
+        grant_listener: Weak<dyn GrantListener>,
     ) -> Arc<Connection> {
         Arc::new(Connection {
-            // In a cluster, what is published anywhere is heard everywhere: one connection listens.
-            listens: !matches!(dialler, Connector::Node(_)),
-            dialler: Arc::new(dialler),
-            witness: OnceLock::new(),
+            subscribes: !matches!(connector, Connector::Node(_)),
+            connector: Arc::new(connector),
+            replica_acks: OnceLock::new(),
             call_timeout,
-            channel: keys::channel(id),
-            wakeups,
-            dialled: AtomicU64::new(0),
+            wake_channel: keys::wake_channel(id),
+            grant_listener,
+            attempts: AtomicU64::new(0),
             current: RwLock::new(None),
-            dialling: tokio::sync::Mutex::new(()),
-            listeners: SubscriberRegistry::default(),
+            connecting: tokio::sync::Mutex::new(()),
+            subscribers: SubscriberRegistry::default(),
             subscribing: tokio::sync::Mutex::new(()),
-            unanswered: AtomicUsize::new(0),
-            hearsay: FailoverNotices::default(),
+            pending_calls: AtomicUsize::new(0),
+            failover_notices: FailoverNotices::default(),
         })
     }
 
-    pub(super) fn channel(&self) -> &str {
-        &self.channel
+    pub(super) fn wake_channel(&self) -> &str {
+        &self.wake_channel
     }
 
-    /// How often it has been dialled: another number for each connection.
+    /// Another number for each connection.
     pub(super) fn connection_number(&self) -> u64 {
-        self.dialled.load(Ordering::Acquire)
+        self.attempts.load(Ordering::Acquire)
     }
 
     /// Sends one command.
@@ -105,32 +111,32 @@ impl Connection {
         self.send(command).await.and_then(decode)
     }
 
-    /// Asks this server about its replicas.
-    pub(super) fn witness(&self) -> &ReplicaAcks {
-        let start = || ReplicaAcks::start(Arc::clone(&self.dialler), self.call_timeout);
-        self.witness.get_or_init(start)
+    /// Waits for acknowledgements of this server's replicas.
+    pub(super) fn replica_acks(&self) -> &ReplicaAcks {
+        let start = || ReplicaAcks::start(Arc::clone(&self.connector), self.call_timeout);
+        self.replica_acks.get_or_init(start)
     }
 
-    /// Who listens to what, besides wake-ups.
-    pub(super) fn listeners(&self) -> &SubscriberRegistry {
-        &self.listeners
+    /// The subscribers of all channels but the wake channel.
+    pub(super) fn subscribers(&self) -> &SubscriberRegistry {
+        &self.subscribers
     }
 
-    /// Subscribes to a channel if somebody listens to it, and unsubscribes if nobody does any more.
+    /// Subscribes to a channel if it has subscribers, and unsubscribes from it if it has none.
     pub(super) async fn sync_subscription(
         self: &Arc<Connection>,
         channel: &str,
     ) -> Result<(), CommandError> {
-        // One at a time, so that of two that begin and end at once the last word is the true one.
+        // One at a time: the last command sent must be for the latest state of the registry.
         let _one_at_a_time = self.subscribing.lock().await;
-        let verb = match self.listeners.has(channel) {
+        let verb = match self.subscribers.has(channel) {
             true => "SUBSCRIBE",
             false => "UNSUBSCRIBE",
         };
         self.send(redis::cmd(verb).arg(channel)).await.map(drop)
     }
 
-    /// Sends several commands in one go. One answer for each, in order.
+    /// Sends several commands as a pipeline. One reply for each, in order.
     pub(super) async fn send_all(
         self: &Arc<Connection>,
         commands: &redis::Pipeline,
@@ -140,49 +146,25 @@ impl Connection {
             return Ok(Vec::new());
         }
         let mut live = self.live().await?;
-        let unanswered = PendingCall::new(self, live.number);
-        let answer = live
+        let pending = PendingCall::new(self, live.number);
+        let replies = live
             .connection
             .send_packed_commands(commands, 0, count)
             .await;
-        unanswered.done();
-        let answers = answer.map_err(|e| {
-            if e.is_unrecoverable_error() || e.is_io_error() {
-                self.hang_up(live.number);
-            }
-            CommandError::Sent(e)
-        })?;
-        let read = |value| self.told(&live, value);
-        Ok(answers.into_iter().map(read).collect())
+        pending.done();
+        let replies = replies.map_err(|e| self.call_failed(&live, e))?;
+        let check = |value| self.check_reply(&live, value);
+        Ok(replies.into_iter().map(check).collect())
     }
 
-    /// The same command, for a slot that is on its way to this node.
+    /// Sends a command for a slot that this node is importing.
     pub(super) async fn send_asking(
         self: &Arc<Connection>,
         command: &Cmd,
     ) -> Result<Value, CommandError> {
         let both = pipeline([redis::cmd("ASKING"), command.clone()]);
-        let mut answers = self.send_all(&both).await?;
-        answers.pop().unwrap_or(Ok(Value::Nil))
-    }
-
-    /// What the server said. If it says that it is no master, the connection is given up.
-    fn told(&self, live: &LiveConnection, value: Value) -> Result<Value, CommandError> {
-        let Value::ServerError(e) = value else {
-            return Ok(value);
-        };
-        let failure = CommandError::Sent(e.into());
-        let cut_off =
-            self.dialler.may_be_replaced() && failure.code().is_some_and(|c| c == "NOREPLICAS");
-        if failure.is_not_master() || cut_off {
-            self.hang_up(live.number);
-        }
-        Err(failure)
-    }
-
-    /// Makes sure that there is a connection.
-    pub(super) async fn connect(self: &Arc<Connection>) -> Result<(), CommandError> {
-        self.live().await.map(drop)
+        let mut replies = self.send_all(&both).await?;
+        replies.pop().unwrap_or(Ok(Value::Nil))
     }
 
     pub(super) async fn send(self: &Arc<Connection>, command: &Cmd) -> Result<Value, CommandError> {
@@ -195,95 +177,111 @@ impl Connection {
         mut live: LiveConnection,
         command: &Cmd,
     ) -> Result<Value, CommandError> {
-        let unanswered = PendingCall::new(self, live.number);
-        let answer = live.connection.send_packed_command(command).await;
-        unanswered.done();
-        if let Err(e) = &answer {
-            // Without an answer the connection may be half open: the next call must not wait
-            // for it too.
-            if e.is_unrecoverable_error() || e.is_io_error() {
-                self.hang_up(live.number);
-            }
+        let pending = PendingCall::new(self, live.number);
+        let reply = live.connection.send_packed_command(command).await;
+        pending.done();
+        match reply {
+            Ok(value) => self.check_reply(&live, value),
+            Err(e) => Err(self.call_failed(&live, e)),
         }
-        match answer {
-            Ok(value) => self.told(&live, value),
-            Err(e) => Err(CommandError::Sent(e)),
+    }
+
+    /// A call that got no reply. The connection may be half open: the next call must not wait for it too.
+    fn call_failed(&self, live: &LiveConnection, e: redis::RedisError) -> CommandError {
+        if e.is_unrecoverable_error() || e.is_io_error() {
+            self.drop_if_current(live.number);
         }
+        CommandError::Sent(e)
+    }
+
+    /// Turns an error reply into an error. If it says that the server is not the master, drops the connection.
+    fn check_reply(&self, live: &LiveConnection, value: Value) -> Result<Value, CommandError> {
+        let Value::ServerError(e) = value else {
+            return Ok(value);
+        };
+        let error = CommandError::Sent(e.into());
+        let is_cut_off = self.connector.may_be_replaced() && error.code() == Some("NOREPLICAS");
+        if error.is_not_master() || is_cut_off {
+            self.drop_if_current(live.number);
+        }
+        Err(error)
+    }
+
+    /// Connects, unless there is a connection.
+    pub(super) async fn connect(self: &Arc<Connection>) -> Result<(), CommandError> {
+        self.live().await.map(drop)
     }
 
     async fn live(self: &Arc<Connection>) -> Result<LiveConnection, CommandError> {
         if let Some(live) = self.current() {
             return Ok(live);
         }
-        let _one_at_a_time = self.dialling.lock().await;
+        let _one_at_a_time = self.connecting.lock().await;
         if let Some(live) = self.current() {
             return Ok(live);
         }
-        // Sentinels may name another one meanwhile. Once: if they go on changing their minds, they are watched.
-        let live = match self.dial_anew(false).await? {
+        // Sentinel may name another master meanwhile. One more attempt; if the master changes again, the sentinels'
+        // watchers notice it.
+        let live = match self.reconnect(false).await? {
             Some(live) => live,
-            None => match self.dial_anew(true).await? {
+            None => match self.reconnect(true).await? {
                 Some(live) => live,
-                None => {
-                    return Err(CommandError::NotSent(
-                        (redis::ErrorKind::Io, "shut down").into(),
-                    ));
-                }
+                None => return Err(shut_down()),
             },
         };
-        let number = live.number;
-        if number > 1 && self.listens {
-            // Whatever was published while nobody listened is gone.
-            self.has_missed();
+        if live.number > 1 && self.subscribes {
+            // Messages published while there was no connection are lost.
+            self.report_missed();
         }
         Ok(live)
     }
 
-    /// Whether another master was heard of while this one was dialled.
-    fn was_replaced(&self, greeting: &Handshake) -> bool {
-        let appointed = greeting.appointed.as_ref();
-        appointed.is_some_and(|ours| self.hearsay.contradicts(ours))
-    }
-
-    /// Makes a connection the present one; `None` if it is to a master that was replaced while it was dialled,
-    /// unless it is taken `anyway`.
-    async fn dial_anew(
+    /// Makes a new connection the current one; `None` if it leads to a master that was replaced while it was being made,
+    /// unless that is accepted.
+    async fn reconnect(
         self: &Arc<Connection>,
-        anyway: bool,
+        accept_replaced: bool,
     ) -> Result<Option<LiveConnection>, CommandError> {
-        let number = self.dialled.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.call_timeout))
             .set_response_timeout(Some(self.call_timeout))
             .set_push_sender(PushReceiver {
-                link: Arc::downgrade(self),
+                connection: Arc::downgrade(self),
                 number,
             });
-        self.hearsay.begin();
-        let (mut connection, greeting) = self.dialler.connect(&config).await?;
-        if self.listens {
-            let channels = self.listeners.channels();
-            let mine = std::iter::once(&*self.channel);
-            for channel in mine.chain(channels.iter().map(|c| &**c)) {
+        self.failover_notices.clear();
+        let (mut connection, handshake) = self.connector.connect(&config).await?;
+        if self.subscribes {
+            let channels = self.subscribers.channels();
+            let own = std::iter::once(&*self.wake_channel);
+            for channel in own.chain(channels.iter().map(|c| &**c)) {
                 let subscribed = connection.subscribe(channel).await;
                 subscribed.map_err(CommandError::NotSent)?;
             }
         }
-        // What is heard from now on finds this connection, and what was heard before is looked at here.
+        // The write lock comes before the check: a notice that arrives later finds this connection as the current one,
+        // and one that arrived earlier is seen here.
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        if !anyway && self.was_replaced(&greeting) {
+        if !accept_replaced && self.was_replaced(&handshake) {
             return Ok(None);
         }
         let live = LiveConnection {
             connection,
             number,
-            was_replica: greeting.is_replica(),
-            reign: greeting.reign,
-            assured: Arc::new(CheckedSlots::new()),
-            appointed: greeting.appointed,
+            was_replica: handshake.is_replica(),
+            epoch: handshake.epoch,
+            checked_slots: Arc::new(CheckedSlots::new()),
+            named_master: handshake.named_master,
         };
         *current = Some(live.clone());
         Ok(Some(live))
+    }
+
+    /// Whether Sentinel has named another master while this connection was being made.
+    fn was_replaced(&self, handshake: &Handshake) -> bool {
+        let ours = handshake.named_master.as_ref();
+        ours.is_some_and(|ours| self.failover_notices.contradict(ours))
     }
 
     fn current(&self) -> Option<LiveConnection> {
@@ -293,65 +291,65 @@ impl Connection {
             .clone()
     }
 
-    /// Whether there is a connection that nobody knows to be broken.
+    /// Whether there is a connection that is not known to be broken.
     pub(super) fn is_connected(&self) -> bool {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
         current.is_some()
     }
 
-    /// Which master the other end is, if sentinels have named it and there is a connection.
-    pub(super) fn appointed(&self) -> Option<NamedMaster> {
-        self.current().and_then(|live| live.appointed)
+    /// The master at the other end, if Sentinel has named it and there is a connection.
+    pub(super) fn named_master(&self) -> Option<NamedMaster> {
+        self.current().and_then(|live| live.named_master)
     }
 
-    /// What was heard of masters while there is no connection.
-    pub(super) fn hearsay(&self) -> &FailoverNotices {
-        &self.hearsay
+    /// What Sentinel says about masters while a connection is being made.
+    pub(super) fn failover_notices(&self) -> &FailoverNotices {
+        &self.failover_notices
     }
 
     /// The sentinels that name the server, if any do.
     pub(super) fn sentinels(&self) -> Option<&Sentinels> {
-        match &*self.dialler {
+        match &*self.connector {
             Connector::Master(sentinels) => Some(sentinels),
             _ => None,
         }
     }
 
-    /// Drops the present connection.
+    /// Drops the current connection.
     pub(super) fn drop_connection(&self) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Drops the present connection if a call on it is not answered yet.
-    pub(super) fn drop_unanswered(&self) {
-        if self.unanswered.load(Ordering::Relaxed) > 0 {
+    /// Drops the current connection if a call on it has no reply yet.
+    pub(super) fn drop_if_pending(&self) {
+        if self.pending_calls.load(Ordering::Relaxed) > 0 {
             self.drop_connection();
         }
     }
 
-    /// Leaves a server that is not the one to talk to any more.
-    pub(super) fn leave(&self) {
+    /// Drops the connection to a server that is not the right one any more.
+    pub(super) fn abandon(&self) {
         self.drop_connection();
-        self.has_missed();
+        self.report_missed();
     }
 
-    /// Wake-ups and news may have been missed: those who wait look for themselves, and so dial.
-    fn has_missed(&self) {
-        self.tell(|wakeups| wakeups.missed());
-        self.listeners.missed();
+    /// Wake-ups and notifications may have been missed: waiters and subscribers read the state themselves, and so connect.
+    fn report_missed(&self) {
+        self.notify_listener(|listener| listener.missed());
+        self.subscribers.missed();
     }
 
-    /// Drops the connection of that number, unless another has taken its place.
-    fn hang_up(&self, number: u64) {
+    /// Drops the connection of that number, unless another has replaced it.
+    fn drop_if_current(&self, number: u64) {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|live| live.number == number) {
             *current = None;
         }
     }
 
-    fn tell(&self, what: impl FnOnce(&dyn GrantListener)) {
-        if let Some(wakeups) = self.wakeups.upgrade() {
-            what(&*wakeups);
+    fn notify_listener(&self, notify: impl FnOnce(&dyn GrantListener)) {
+        if let Some(listener) = self.grant_listener.upgrade() {
+            notify(&*listener);
         }
     }
 }
@@ -359,7 +357,7 @@ impl Connection {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
-            .field("channel", &self.channel)
+            .field("wake_channel", &self.wake_channel)
             .finish_non_exhaustive()
     }
 }
@@ -374,4 +372,8 @@ pub(super) fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> redis::Pipeli
 
 pub(super) fn decode<T: FromRedisValue>(value: Value) -> Result<T, CommandError> {
     redis::from_redis_value(value).map_err(|e| CommandError::Sent(e.into()))
+}
+
+pub(super) fn shut_down() -> CommandError {
+    CommandError::NotSent((redis::ErrorKind::Io, "the store is shut down").into())
 }

@@ -1,18 +1,22 @@
-//! From the driver's errors to ours: no type of the driver goes further up.
+//! Errors of the driver and of the server, translated to [`Error`]. No driver type leaves this crate.
+//!
+//! Decisions are made by the server's error codes (`READONLY`, `MOVED`, …). Three facts have no code, and only this file reads
+//! the text for them: an error inside a script (before Redis 7 it arrives as `ERR` with the inner error in the text), a script
+//! that meets a key of a slot that is being moved, and a database number that does not exist.
 
-use redis::{ErrorKind as Kind, RedisError};
+use redis::{ErrorKind as DriverKind, RedisError};
 
 use super::address::HostPort;
 use windlass_core::error::{Error, ErrorKind};
 
-/// How a command failed.
+/// How a command failed, and whether it was sent.
 #[derive(Clone, Debug)]
 pub(super) enum CommandError {
     /// There was no connection: nothing was sent.
     NotSent(RedisError),
-    /// It was sent, and failed or went unanswered.
+    /// It was sent, and failed or got no reply.
     Sent(RedisError),
-    /// Nothing was sent, for a reason that was found out.
+    /// Nothing was sent, for a known reason.
     Rejected(Rejection),
 }
 
@@ -29,39 +33,37 @@ impl CommandError {
         matches!(self, CommandError::Sent(e) if e.code() == Some("NOSCRIPT"))
     }
 
-    /// The server's own word for what is wrong, also where a script passes it on.
+    /// The server's error code, also of an error inside a script.
     pub(super) fn code(&self) -> Option<&str> {
         let CommandError::Sent(e) = self else {
             return None;
         };
         let detail = e.detail().unwrap_or("");
         match e.code()? {
-            // Before Redis 7, an error within a script comes as text.
             "ERR" if detail.contains("-READONLY ") => Some("READONLY"),
-            "ERR" if is_on_its_way(detail) => Some("TRYAGAIN"),
+            "ERR" if is_slot_moving(detail) => Some("TRYAGAIN"),
             code => Some(code),
         }
     }
 
-    /// Whether the server says that it does not take writes: it was a master, or is none yet. Nothing
-    /// was done.
+    /// Whether the server says that it does not take writes: it was a master, or is not one yet. Nothing was done.
     pub(super) fn is_not_master(&self) -> bool {
         self.code().is_some_and(is_not_master)
     }
 
-    /// Whether the server takes no more data for now.
-    pub(super) fn is_refusal(&self) -> bool {
+    /// Whether the server refuses writes for now.
+    pub(super) fn is_write_refused(&self) -> bool {
         matches!(self.code(), Some("OOM" | "NOREPLICAS" | "MISCONF"))
     }
 
-    /// The same, saying which master could not be reached.
+    /// The same error, naming the master that could not be reached.
     pub(super) fn of_master(self, address: &HostPort) -> CommandError {
         match self {
             CommandError::NotSent(e) if refusal(&e).is_none() => {
                 CommandError::Rejected(Rejection {
                     kind: ErrorKind::Unreachable,
                     message: format!("the master at {address} cannot be reached: {e}"),
-                    hint: "if it is down, sentinels name another one soon; is TLS right?",
+                    hint: "if it is down, Sentinel names another one soon; check TLS too",
                 })
             }
             other => other,
@@ -70,47 +72,47 @@ impl CommandError {
 }
 
 impl From<CommandError> for Error {
-    fn from(failure: CommandError) -> Error {
-        match failure {
-            CommandError::NotSent(e) => unsent(e),
+    fn from(error: CommandError) -> Error {
+        match error {
+            CommandError::NotSent(e) => not_sent(e),
             CommandError::Sent(e) => sent(e),
-            CommandError::Rejected(refused) => {
-                Error::new(refused.kind, "connect", refused.message).with_hint(refused.hint)
+            CommandError::Rejected(rejection) => {
+                Error::new(rejection.kind, "connect", rejection.message).with_hint(rejection.hint)
             }
         }
     }
 }
 
-/// What a server says that was a master, or is none yet.
+/// Whether a server with this error code was a master, or is not one yet.
 pub(super) fn is_not_master(code: &str) -> bool {
     matches!(code, "READONLY" | "LOADING" | "MASTERDOWN" | "UNBLOCKED")
 }
 
-/// Whether a script has met a key that is not there because its slot is being moved. Scripts meet such keys
+/// Whether a script has met a key that is on another node because its slot is being moved. Scripts read all such keys
 /// before they change anything.
-fn is_on_its_way(text: &str) -> bool {
+fn is_slot_moving(text: &str) -> bool {
     text.contains("non local key in a cluster node")
 }
 
-fn unsent(e: RedisError) -> Error {
+fn not_sent(e: RedisError) -> Error {
     if let Some(error) = refusal(&e) {
         return error.with_operation("connect").with_source(e);
     }
-    if e.kind() == Kind::Parse {
+    if e.kind() == DriverKind::Parse {
         return Error::new(
             ErrorKind::Unreachable,
             "connect",
-            "what answers there speaks another protocol than Redis",
+            "the server speaks another protocol than Redis",
         )
-        .with_hint("are host and port right, and is TLS as the server has it?");
+        .with_hint("check host and port, and whether the server uses TLS");
     }
-    if e.kind() == Kind::RESP3NotSupported {
+    if e.kind() == DriverKind::RESP3NotSupported {
         return Error::new(
             ErrorKind::Unsupported,
             "connect",
-            "the server does not speak RESP3",
+            "the server does not support RESP3",
         )
-        .with_hint("Redis 6.2 or later, or Valkey, is needed")
+        .with_hint("use Redis 6.2 or later, or Valkey")
         .with_source(e);
     }
     Error::new(
@@ -118,7 +120,7 @@ fn unsent(e: RedisError) -> Error {
         "connect",
         "the server cannot be reached",
     )
-    .with_hint("is it running, and are host, port and TLS right?")
+    .with_hint("check that it is running, and host, port and TLS in the URL")
     .with_source(e)
 }
 
@@ -126,21 +128,21 @@ fn sent(e: RedisError) -> Error {
     if let Some(error) = refusal(&e) {
         return error.with_source(e);
     }
-    let no_answer = e.is_timeout() || e.is_io_error() || e.is_unrecoverable_error();
-    let (kind, message) = if no_answer {
+    let no_reply = e.is_timeout() || e.is_io_error() || e.is_unrecoverable_error();
+    let (kind, message) = if no_reply {
         (
             ErrorKind::OutcomeUnknown,
-            "no answer came; it may have happened",
+            "the server did not reply; the call may have taken effect",
         )
     } else {
-        (ErrorKind::Store, "the server answered with an error")
+        (ErrorKind::Store, "the server replied with an error")
     };
     Error::new(kind, "call", message).with_source(e)
 }
 
-/// What the server's own words mean, where it refused before doing anything.
+/// The error for a command that the server refused before it did anything.
 fn refusal(e: &RedisError) -> Option<Error> {
-    if e.kind() == Kind::AuthenticationFailed {
+    if e.kind() == DriverKind::AuthenticationFailed {
         return Some(access_denied());
     }
     if let Some(error) = no_such_database(e) {
@@ -153,7 +155,7 @@ fn refusal(e: &RedisError) -> Option<Error> {
     })
 }
 
-/// The driver tells by words alone that the server did not take the database of the URL.
+/// The driver reports a refused `SELECT` without a code.
 fn no_such_database(e: &RedisError) -> Option<Error> {
     if !e.to_string().contains("refused to switch database") {
         return None;
@@ -163,12 +165,12 @@ fn no_such_database(e: &RedisError) -> Option<Error> {
     }
     let error = Error::invalid("connect", "the server has no database of that number");
     Some(error.with_hint(
-        "databases go from 0 to one less than the server's setting \"databases\", 16 unless told \
-         otherwise; a cluster has 0 alone",
+        "databases are numbered from 0 to one less than the server's setting \"databases\" (default \
+         16); a cluster has only 0",
     ))
 }
 
-/// What a command in a script met, and what that means.
+/// The error of a command inside a script.
 fn refusal_in_script(text: &str) -> Option<Error> {
     // Valkey, and Redis since 7, have no code for this one.
     match text.contains("ACL failure in script") {
@@ -177,10 +179,10 @@ fn refusal_in_script(text: &str) -> Option<Error> {
     }
 }
 
-/// The code of an error that a command in a script met. Redis 6.2 says before it where that was.
+/// The code of an error inside a script, in the text of Redis 6.2: "… @user_script:3: @user_script: 3: -CODE …".
 fn code_in_script(text: &str) -> Option<&str> {
-    let (_, place) = text.split_once("@user_script")?;
-    let (_, error) = place.rsplit_once(": -")?;
+    let (_, position) = text.split_once("@user_script")?;
+    let (_, error) = position.rsplit_once(": -")?;
     error.split(' ').next()
 }
 
@@ -191,9 +193,9 @@ fn refusal_by_code(code: &str) -> Option<Error> {
         "READONLY" => (
             ErrorKind::Unreachable,
             "the server is a read-only replica",
-            "connect to the primary",
+            "connect to the master",
         ),
-        // A redirection comes this far when there was no time left to follow it.
+        // A redirection gets here if there was no time left to follow it.
         "LOADING" | "BUSY" | "MASTERDOWN" | "UNBLOCKED" | "TRYAGAIN" | "CLUSTERDOWN"
         | "NOREPLICAS" | "MISCONF" | "MOVED" | "ASK" => (
             ErrorKind::Unreachable,
@@ -203,23 +205,23 @@ fn refusal_by_code(code: &str) -> Option<Error> {
         "OOM" => (
             ErrorKind::Store,
             "the server is out of memory",
-            "raise maxmemory, or free some",
+            "raise maxmemory, or delete data",
         ),
         _ => return None,
     };
     Some(Error::new(kind, "call", message).with_hint(hint))
 }
 
-/// The code of an error that one decision of a batch was answered with.
+/// The code of the error that one decision of a batch got.
 pub(super) fn decision_code(text: &str) -> &str {
-    if is_on_its_way(text) {
+    if is_slot_moving(text) {
         return "TRYAGAIN";
     }
     let first = text.trim_start_matches('-').split(' ').next();
     code_in_script(text).or(first).unwrap_or("")
 }
 
-/// An error that one decision of a batch was answered with: a code, then words.
+/// The error that one decision of a batch got: a code, then text.
 pub(super) fn decision_error(text: &str) -> Error {
     let refusal = refusal_by_code(decision_code(text)).or_else(|| refusal_in_script(text));
     refusal.unwrap_or_else(|| {
@@ -231,12 +233,12 @@ pub(super) fn decision_error(text: &str) -> Error {
     })
 }
 
-/// An answer that is not of the shape it should have.
-pub(super) fn unexpected_reply(answer: &impl std::fmt::Debug) -> Error {
+/// A reply of another shape than expected.
+pub(super) fn unexpected_reply(reply: &impl std::fmt::Debug) -> Error {
     Error::new(
         ErrorKind::Store,
         "call",
-        format!("the server's answer makes no sense: {answer:?}"),
+        format!("the server sent an unexpected reply: {reply:?}"),
     )
 }
 
@@ -244,7 +246,7 @@ fn wrong_type() -> Error {
     Error::new(
         ErrorKind::WrongType,
         "call",
-        "a key of this name holds something that Windlass did not write",
+        "the key of this name holds data that Windlass did not write",
     )
     .with_hint("another program uses the name; choose another one, or a namespace")
 }
@@ -261,18 +263,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_not_is_told_so_also_from_within_a_script() {
-        let answers = [
+    fn access_denied_inside_a_script_is_recognised() {
+        let replies = [
             "NOPERM this user has no permissions to run the 'incrby' command",
             "ERR ACL failure in script: User ro has no permissions to run the 'incrby' command",
             "ERR Error running script (call to f_1): @user_script:3: @user_script: 3: -NOPERM this user \
              has no permissions",
         ];
-        for answer in answers {
+        for reply in replies {
             assert_eq!(
-                decision_error(answer).kind(),
+                decision_error(reply).kind(),
                 ErrorKind::AccessDenied,
-                "{answer}"
+                "{reply}"
             );
         }
         let other = decision_error("ERR ACL is a word");

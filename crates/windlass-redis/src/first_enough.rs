@@ -1,12 +1,12 @@
-//! Asking many, and going on when enough have answered.
+//! Waiting for several replies at once, and continuing when enough have arrived.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Awaits all at once, until all have come or `limit` has passed; once `enough` says so of what has come, the
-/// others have no longer than `grace`. What has come, in the order in which it came.
+/// Awaits all futures, for at most `limit`. Once `enough` accepts the outputs so far, the others get another `grace`.
+/// Returns the outputs in the order in which they arrived.
 pub(super) async fn first_enough<F: Future + Unpin>(
     futures: Vec<F>,
     limit: Duration,
@@ -18,8 +18,8 @@ where
 {
     let mut futures: Vec<Option<F>> = futures.into_iter().map(Some).collect();
     let mut outputs = Vec::with_capacity(futures.len());
-    let mut last_call = None;
-    let gathering = poll_fn(|cx| {
+    let mut grace_timer = None;
+    let collecting = poll_fn(|cx| {
         for slot in &mut futures {
             if let Some(future) = slot
                 && let Poll::Ready(output) = Pin::new(future).poll(cx)
@@ -34,11 +34,10 @@ where
         if !enough(&outputs) {
             return Poll::Pending;
         }
-        let last_call = last_call.get_or_insert_with(|| Box::pin(tokio::time::sleep(grace)));
-        last_call.as_mut().poll(cx)
+        let grace_timer = grace_timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(grace)));
+        grace_timer.as_mut().poll(cx)
     });
-    // When the time is up, what has come has to do.
-    let _ = tokio::time::timeout(limit, gathering).await;
+    let _ = tokio::time::timeout(limit, collecting).await;
     outputs
 }
 
@@ -47,7 +46,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_slow_are_not_waited_for() {
+    async fn slow_replies_are_not_waited_for() {
         let after = |ms: u64| {
             Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(ms)).await;

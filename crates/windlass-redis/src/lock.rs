@@ -192,14 +192,14 @@ impl Redis {
 
     /// The record of a new claim, but for the fence.
     fn fresh_record(&self, ask: &AcquireRequest) -> String {
-        let channel = self.router.channel();
+        let channel = self.router.wake_channel();
         let note = ask.note.as_deref();
         record::without_fence(ask.ttl, Duration::ZERO, channel, ask.wake.claim, note)
     }
 
     /// Asked for when this is called, not when the answer is awaited.
     pub(super) fn renew_lock(&self, r: Renewal) -> impl Future<Output = Result<Renewed>> + use<> {
-        let (channel, note) = (self.router.channel(), r.note.as_deref());
+        let (channel, note) = (self.router.wake_channel(), r.note.as_deref());
         let rest = record::without_fence(r.ttl, r.age, channel, r.wake.claim, note);
         let flags = renewal_flags(&r);
         let fence = r.fence;
@@ -230,7 +230,7 @@ impl Redis {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> impl Future<Output = Result<Released>> + use<> {
-        let address = claim.map(|c| record::address(self.router.channel(), c.claim));
+        let address = claim.map(|c| record::address(self.router.wake_channel(), c.claim));
         let answer = self.locks.decide(LockDecision {
             name,
             owner: Some(owner),

@@ -1,16 +1,22 @@
-//! Fences over a change of masters.
+//! Fences across failovers: why a fencing token of a new master is always higher than those of the old one.
 //!
-//! Replication is asynchronous, and so is what reaches the disk: a master that takes over, or one that
-//! starts anew, may have forgotten the last numbers that were given out. Each start of a reign has a
-//! replication id of its own. Before the first grant over a connection, whoever asks for it makes sure
-//! that the counter was raised for that reign: `scripts/reign.lua` does so once. So no fence of a new
-//! reign is as low as one of an old reign, whatever got lost, and no clock is needed for it as long as
-//! fewer than [`MARGIN`] grants got lost.
+//! **The problem.** Replication and persistence are asynchronous. A replica that is promoted, or a master that restarts,
+//! may lack the last grants, and with them the last values of the fence counter. Counting on from there would hand out
+//! fences a second time.
 //!
-//! What gets lost may include the raise, with all grants that followed it. Sentinels and clusters number
-//! their masters, each higher than the one before ([`MasterEpoch::epoch`]): the counter is raised for each number
-//! since the one that it was raised for last, and so two masters that begin from the same copy do not begin
-//! at the same fence.
+//! **The rule.** A server gets a new replication id (`master_replid`) whenever it starts to be a master. Before the first
+//! fence is taken over a connection, the client runs `scripts/master_epoch.lua`, which compares that id with the one stored
+//! beside the counter. If they differ, it stores the new id and raises the counter, once, by more grants than can have been
+//! lost ([`MARGIN`]). So fences grow across the failover without relying on a clock.
+//!
+//! **Two failovers.** The raise can be lost as well, together with the grants that followed it: two masters may be promoted
+//! one after the other from copies of the same age. Sentinel and Redis Cluster number their failovers, each higher than the
+//! one before (`config-epoch`, [`MasterEpoch::number`]). The counter is raised once for every number since the one stored
+//! beside it, so the later master starts above everything the earlier one can have granted.
+//!
+//! **What the client remembers.** [`CheckedSlots`] records, for each connection, the slots whose counter has been checked, so
+//! that the script runs once per connection and slot. A reconnect starts with none. In a cluster a slot can leave a node and
+//! return: the record is cleared whenever that may have happened (`cluster/slot_map.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,66 +26,70 @@ use redis::Cmd;
 use super::script;
 use super::slots::SLOTS;
 
-/// More grants than a replica can have missed while it was connected: 256 MB of them (the usual limit of
-/// what a master keeps for a slow replica), at less than a hundred bytes each, are under 4 million. As
-/// microseconds, which a counter starts from, they are 4 seconds.
+/// More grants than a replica can have missed while it was connected: 256 MB of them (the usual limit of the buffer that a
+/// master keeps for a slow replica), at less than a hundred bytes each, are under 4 million. As microseconds, which a
+/// counter starts from, they are 4 seconds.
 const MARGIN: u64 = 1 << 22;
 
-/// What each number is worth: grants that got lost, and up to three starts that got lost with them.
+/// The raise for each failover number: room for lost grants, and for up to three restarts that were lost with them.
 const STEP: u64 = 4 * MARGIN;
 
-/// A server that is the master, from when it became so, or started as one.
+/// The period during which one server is the master: from its promotion or start on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MasterEpoch {
-    /// Another one for each.
-    pub(super) id: Arc<str>,
-    /// By which decision it is the master, where those are counted: a master that was appointed later has
-    /// a higher one.
-    pub(super) epoch: Option<u64>,
-    /// Whether the server is a node of a cluster. Its epoch changes with the slots that it is given, without
-    /// another reign: so it is asked for when a counter is raised, and `epoch` is what it is at least.
-    pub(super) is_node: bool,
+    /// Unique for each period.
+    pub(super) replication_id: Arc<str>,
+    /// The number of the failover that made it the master, if failovers are numbered: a later master has a higher one.
+    pub(super) number: Option<u64>,
+    /// Whether the server is a node of a cluster. Its number changes with the slots it is given, while the replication id
+    /// stays: the script reads the current number from the node, and `number` is a lower bound.
+    pub(super) is_cluster_node: bool,
 }
 
 impl MasterEpoch {
-    /// What raises a counter for this reign, unless that was done.
+    /// The command that raises a fence counter for this epoch, unless that has been done. `mark` is the key that stores
+    /// the epoch of the last raise.
     pub(super) fn raise(&self, fences: &str, mark: &str) -> Cmd {
         let mut raise = redis::cmd("EVAL");
         raise.arg(script::MASTER_EPOCH.source()).arg(2);
-        raise.arg(fences).arg(mark).arg(&*self.id).arg(MARGIN);
-        match self.epoch {
-            Some(epoch) => raise.arg(epoch),
+        raise
+            .arg(fences)
+            .arg(mark)
+            .arg(&*self.replication_id)
+            .arg(MARGIN);
+        match self.number {
+            Some(number) => raise.arg(number),
             None => raise.arg(""),
         };
-        raise.arg(STEP).arg(u8::from(self.is_node));
+        raise.arg(STEP).arg(u8::from(self.is_cluster_node));
         raise
     }
 
-    /// The same on a node that a slot is on its way to, which has no epoch for it yet: it begins from the copy of
-    /// one that was appointed by this decision.
-    pub(super) fn taking_over_from(&self, epoch: Option<u64>) -> MasterEpoch {
+    /// The epoch to raise for on a node that is importing a slot. The node's own number does not count for that slot yet,
+    /// and its data is the copy of a node whose number is `source`.
+    pub(super) fn importing_from(&self, source: Option<u64>) -> MasterEpoch {
         MasterEpoch {
-            epoch: self.epoch.max(epoch),
+            number: self.number.max(source),
             ..self.clone()
         }
     }
 }
 
-/// Whether a command takes numbers from the counter.
+/// Whether a command takes values from the fence counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FenceUse {
     None,
-    /// Not usually, and it must be tried even on a server that refuses to raise the counter: one that takes
-    /// no writes refuses to draw from it, too. (One that has no memory left raises it all the same.)
+    /// Seldom. The command is sent even if the server refuses to raise the counter: a server that takes no writes refuses
+    /// the increment as well, and one that is out of memory still raises it.
     Possible,
     Certain,
 }
 
-/// For which counters that was made sure, over one connection.
+/// The slots whose fence counter was checked over one connection.
 #[derive(Debug)]
 pub(super) struct CheckedSlots {
     slots: Box<[AtomicU64]>,
-    /// How often something was taken back: what was being made sure of at that time is not.
+    /// Grows with each `clear`: a check that was under way at that time does not count.
     generation: AtomicU64,
 }
 
@@ -92,34 +102,34 @@ impl CheckedSlots {
         }
     }
 
-    pub(super) fn has(&self, slot: u16) -> bool {
-        let (word, bit) = place(slot);
+    pub(super) fn contains(&self, slot: u16) -> bool {
+        let (word, bit) = position(slot);
         self.slots[word].load(Ordering::Acquire) & bit != 0
     }
 
-    /// To be asked for before it is made sure.
+    /// To be read before a check starts.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::SeqCst)
     }
 
-    /// It was made sure, unless something was taken back since.
-    pub(super) fn set(&self, slot: u16, since: u64) {
-        let (word, bit) = place(slot);
+    /// Records a check, unless something was cleared since it started at generation `since`.
+    pub(super) fn insert(&self, slot: u16, since: u64) {
+        let (word, bit) = position(slot);
         self.slots[word].fetch_or(bit, Ordering::SeqCst);
-        // Looked at afterwards: whoever takes it back later finds it, whoever did before is seen here.
+        // Compared after the bit is set: a later `clear` finds the bit, and an earlier one is seen here.
         if self.generation() != since {
             self.slots[word].fetch_and(!bit, Ordering::SeqCst);
         }
     }
 
-    /// It is elsewhere, or has come from there.
+    /// The slot has left this server, or has come to it.
     pub(super) fn clear(&self, slot: u16) {
-        let (word, bit) = place(slot);
+        let (word, bit) = position(slot);
         self.generation.fetch_add(1, Ordering::SeqCst);
         self.slots[word].fetch_and(!bit, Ordering::SeqCst);
     }
 
-    /// Any of them may have been elsewhere, and come back.
+    /// Any slot may have left this server and returned.
     pub(super) fn clear_all(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);
         let words = self.slots.iter();
@@ -127,7 +137,7 @@ impl CheckedSlots {
     }
 }
 
-fn place(slot: u16) -> (usize, u64) {
+fn position(slot: u16) -> (usize, u64) {
     (usize::from(slot / 64), 1 << (slot % 64))
 }
 
@@ -138,51 +148,71 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_taken_back_while_it_was_made_sure_is_not_sure() {
-        let assured = CheckedSlots::new();
-        let since = assured.generation();
-        assured.set(7, since);
-        assert!(assured.has(7) && !assured.has(8));
-        assured.clear(8);
-        assert!(assured.has(7));
-        // The answer to a raise of before arrives late.
-        for take_back in [|a: &CheckedSlots| a.clear(7), CheckedSlots::clear_all] {
-            let since = assured.generation();
-            take_back(&assured);
-            assured.set(7, since);
-            assert!(!assured.has(7));
+    fn a_check_that_overlaps_a_clear_does_not_count() {
+        let checked = CheckedSlots::new();
+        let since = checked.generation();
+        checked.insert(7, since);
+        assert!(checked.contains(7) && !checked.contains(8));
+        checked.clear(8);
+        assert!(checked.contains(7));
+        // The answer to an earlier raise arrives late.
+        for clear in [|c: &CheckedSlots| c.clear(7), CheckedSlots::clear_all] {
+            let since = checked.generation();
+            clear(&checked);
+            checked.insert(7, since);
+            assert!(!checked.contains(7));
         }
-        assured.set(7, assured.generation());
-        assert!(assured.has(7));
+        checked.insert(7, checked.generation());
+        assert!(checked.contains(7));
     }
 
-    /// What a copy of the data has: the counter, and whose it was.
+    #[test]
+    fn each_slot_has_its_own_bit() {
+        let checked = CheckedSlots::new();
+        for slot in [0, 63, 64, SLOTS - 1] {
+            assert!(!checked.contains(slot));
+            checked.insert(slot, checked.generation());
+            assert!(checked.contains(slot));
+        }
+        assert!(!checked.contains(1) && !checked.contains(65));
+        checked.clear_all();
+        assert!(!checked.contains(63) && !checked.contains(SLOTS - 1));
+    }
+
+    /// A copy of the data: the counter, and the mark of its last raise.
     type Copy = (String, String);
 
-    /// A server on which every reign begins from the copy that it is said to have.
-    struct Throne(RedisServer);
+    /// A server that starts every epoch from a given copy.
+    struct Master(RedisServer);
 
-    impl Throne {
+    impl Master {
+        fn start() -> Master {
+            Master(RedisServer::start().unwrap())
+        }
+
         fn command(&self, words: &[&str]) -> String {
             self.0.command(words).unwrap()
         }
 
-        /// Begins a reign. The copy as it is then.
-        fn begin(&self, (counter, mark): &Copy, id: u64, epoch: Option<u64>) -> Copy {
-            self.command(&["SET", "f", counter]);
-            self.command(&["SET", "m", mark]);
-            let id = Arc::from(format!("{id:040x}"));
-            let raise = MasterEpoch {
-                id,
-                epoch,
-                is_node: false,
-            }
-            .raise("f", "m");
+        fn raise(&self, id: u64, number: Option<u64>) {
+            let epoch = MasterEpoch {
+                replication_id: Arc::from(format!("{id:040x}")),
+                number,
+                is_cluster_node: false,
+            };
+            let raise = epoch.raise("f", "m");
             let words = raise.args_iter().map(|word| match word {
                 redis::Arg::Simple(word) => std::str::from_utf8(word).unwrap(),
                 _ => unreachable!("all words are plain"),
             });
             self.command(&words.collect::<Vec<_>>());
+        }
+
+        /// Starts an epoch from a copy, and returns the copy after the raise.
+        fn begin(&self, (counter, mark): &Copy, id: u64, number: Option<u64>) -> Copy {
+            self.command(&["SET", "f", counter]);
+            self.command(&["SET", "m", mark]);
+            self.raise(id, number);
             self.copy()
         }
 
@@ -195,111 +225,88 @@ mod tests {
         copy.0.parse().unwrap()
     }
 
-    /// Far ahead of any clock, which so is of no help.
+    /// A counter far ahead of any clock, so that starting from the clock cannot help.
     const AHEAD: &str = "4000000000000000";
 
     #[test]
-    fn fences_grow_although_a_raise_is_lost_with_all_that_followed() {
-        let throne = Throne(RedisServer::start().unwrap());
+    fn fences_grow_when_a_raise_is_lost_with_everything_after_it() {
+        let master = Master::start();
         for _ in 0..10 {
-            let first = throne.begin(&(AHEAD.to_owned(), String::new()), 0, Some(3));
-            let (mut epoch, mut highest) = (3, 0);
-            // Every state that somebody may have a copy of, and in which reign it was.
+            let first = master.begin(&(AHEAD.to_owned(), String::new()), 0, Some(3));
+            let (mut number, mut highest) = (3, 0);
+            // Every state that a replica may have a copy of, and its epoch.
             let mut copies = vec![(first, 0)];
-            for reign in 0..20 {
+            for epoch in 0..20 {
                 let mut grant = |copies: &mut Vec<(Copy, u64)>| {
                     let some = rand::random_range(1..9).to_string();
-                    throne.command(&["INCRBY", "f", &some]);
-                    let now = throne.copy();
+                    master.command(&["INCRBY", "f", &some]);
+                    let now = master.copy();
                     highest = highest.max(fence(&now));
-                    copies.push((now, reign));
+                    copies.push((now, epoch));
                     highest
                 };
                 let highest = (0..3).map(|_| grant(&mut copies)).max().unwrap();
-                // The same master starts again, with all or most of what it knew.
+                // The same master restarts, with all or most of its data.
                 let kept = copies.len() - 1 - rand::random_range(0..3);
-                let now = throne.begin(&copies[kept].0, 1000 + reign, Some(epoch));
+                let now = master.begin(&copies[kept].0, 1000 + epoch, Some(number));
                 assert!(fence(&now) > highest, "{now:?} after {highest}");
                 let highest = grant(&mut copies);
-                // Another one takes over, which may have missed up to three whole reigns.
-                epoch += rand::random_range(1..4);
-                copies.retain(|(_, of)| of + 2 >= reign);
+                // Another one is promoted, which may have missed up to three whole epochs.
+                number += rand::random_range(1..4);
+                copies.retain(|(_, of)| of + 2 >= epoch);
                 let copy = &copies[rand::random_range(0..copies.len())].0;
-                let now = throne.begin(copy, reign + 1, Some(epoch));
+                let now = master.begin(copy, epoch + 1, Some(number));
                 assert!(fence(&now) > highest, "{now:?} after {highest}");
-                copies.push((now, reign + 1));
+                copies.push((now, epoch + 1));
             }
         }
     }
 
     #[test]
-    fn a_counter_is_raised_once_for_each_reign() {
-        let throne = Throne(RedisServer::start().unwrap());
+    fn a_counter_is_raised_once_for_each_epoch() {
+        let master = Master::start();
         let unused = (AHEAD.to_owned(), String::new());
-        let plain = throne.begin(&unused, 1, None);
+        let plain = master.begin(&unused, 1, None);
         assert_eq!(fence(&plain), fence(&unused) + MARGIN);
-        assert_eq!(throne.begin(&plain, 1, None), plain);
-        // Who knows of numbers notes this one; who does not leaves it alone.
-        let noted = throne.begin(&plain, 1, Some(5));
-        assert_eq!(fence(&noted), fence(&plain));
-        for epoch in [Some(5), Some(4), None] {
-            assert_eq!(throne.begin(&noted, 1, epoch), noted);
+        assert_eq!(master.begin(&plain, 1, None), plain);
+        // A client that knows the number stores it; one that does not leaves it unchanged.
+        let numbered = master.begin(&plain, 1, Some(5));
+        assert_eq!(fence(&numbered), fence(&plain));
+        for number in [Some(5), Some(4), None] {
+            assert_eq!(master.begin(&numbered, 1, number), numbered);
         }
-        let unnumbered = throne.begin(&noted, 2, None);
-        assert_eq!(fence(&unnumbered), fence(&noted) + MARGIN);
-        let next = throne.begin(&unnumbered, 3, Some(7));
+        let unnumbered = master.begin(&numbered, 2, None);
+        assert_eq!(fence(&unnumbered), fence(&numbered) + MARGIN);
+        let next = master.begin(&unnumbered, 3, Some(7));
         assert_eq!(fence(&next), fence(&unnumbered) + 2 * STEP);
-        // Sentinels that were set up anew count from the beginning, and the highest number stays noted.
-        let anew = throne.begin(&next, 4, Some(1));
-        assert_eq!(fence(&anew), fence(&next) + MARGIN);
-        assert!(anew.1.ends_with(" 7"), "{anew:?}");
-        let strange = throne.begin(&anew, 5, Some(u64::MAX));
-        assert_eq!(fence(&strange), fence(&anew) + 65536 * STEP);
+        // Sentinels that were set up again count from the beginning; the highest number stays stored.
+        let reset = master.begin(&next, 4, Some(1));
+        assert_eq!(fence(&reset), fence(&next) + MARGIN);
+        assert!(reset.1.ends_with(" 7"), "{reset:?}");
+        let strange = master.begin(&reset, 5, Some(u64::MAX));
+        assert_eq!(fence(&strange), fence(&reset) + 65536 * STEP);
     }
 
-    /// Whoever gives up a place there may draw for the next one: such scripts begin with what takes no memory.
+    /// A release on a full server may grant to the next waiter, which takes a fence: the raise must work there too.
     #[test]
     fn a_full_server_raises_its_counter_too() {
-        let throne = Throne(RedisServer::start().unwrap());
-        let copy = throne.begin(&(AHEAD.to_owned(), String::new()), 1, Some(1));
-        throne.command(&["CONFIG", "SET", "maxmemory", "1"]);
-        assert!(throne.0.command(&["SET", "x", "1"]).is_err(), "it is full");
-        let raise = MasterEpoch {
-            id: Arc::from(format!("{:040x}", 2)),
-            epoch: Some(2),
-            is_node: false,
-        }
-        .raise("f", "m");
-        let words = raise.args_iter().map(|word| match word {
-            redis::Arg::Simple(word) => std::str::from_utf8(word).unwrap(),
-            _ => unreachable!("all words are plain"),
-        });
-        throne.command(&words.collect::<Vec<_>>());
-        assert_eq!(fence(&throne.copy()), fence(&copy) + STEP);
+        let master = Master::start();
+        let copy = master.begin(&(AHEAD.to_owned(), String::new()), 1, Some(1));
+        master.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        assert!(master.0.command(&["SET", "x", "1"]).is_err(), "it is full");
+        master.raise(2, Some(2));
+        assert_eq!(fence(&master.copy()), fence(&copy) + STEP);
     }
 
-    /// Nobody knows for which numbers it was raised, so it is raised for all.
+    /// The numbers it was raised for are unknown, so it is raised for all of them.
     #[test]
-    fn a_mark_without_a_number_counts_as_none() {
-        let throne = Throne(RedisServer::start().unwrap());
-        let plain = throne.begin(&(AHEAD.to_owned(), String::new()), 1, None);
+    fn a_mark_without_a_number_counts_as_zero() {
+        let master = Master::start();
+        let plain = master.begin(&(AHEAD.to_owned(), String::new()), 1, None);
         let (one, other) = (
-            throne.begin(&plain, 2, Some(5)),
-            throne.begin(&plain, 3, Some(6)),
+            master.begin(&plain, 2, Some(5)),
+            master.begin(&plain, 3, Some(6)),
         );
         assert!(fence(&other) >= fence(&one) + STEP);
-    }
-
-    #[test]
-    fn slots_do_not_stand_for_each_other() {
-        let assured = CheckedSlots::new();
-        for slot in [0, 63, 64, SLOTS - 1] {
-            assert!(!assured.has(slot));
-            assured.set(slot, assured.generation());
-            assert!(assured.has(slot));
-        }
-        assert!(!assured.has(1) && !assured.has(65));
-        assured.clear_all();
-        assert!(!assured.has(63) && !assured.has(SLOTS - 1));
     }
 }

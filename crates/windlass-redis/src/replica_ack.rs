@@ -1,12 +1,15 @@
-//! Asking one server what its replicas have acknowledged.
+//! Replica acknowledgements: `?replicas=N` makes a grant count only when N replicas have it.
 //!
-//! `WAIT` is about what its own connection wrote last, and keeps that connection from all else. So a
-//! connection of its own first makes a small write, if the claim is (still) there, and then waits.
-//! Replication is in order: whoever has acknowledged that write has the grant before it. All who ask for the
-//! same while others wait are asked about together, in the next round.
+//! **How.** `WAIT` covers what its own connection has written, and blocks that connection. So the wait runs on a connection of its
+//! own, which first makes a small write if the claim exists (`scripts/replica_ack.lua`), then waits. Replication is in
+//! order: a replica that has acknowledged that write has the grant before it.
 //!
-//! Rounds are under way side by side, each on a connection: those who are patient with a replica that is
-//! gone must not use up the patience of others.
+//! **Rounds.** Claims that wait for the same number of replicas share a round: one pipeline of checks and one `WAIT`. A round
+//! that is under way takes no more claims; the next one takes all that arrived meanwhile. Several rounds run at the same time,
+//! each on its own connection, so that a claim with a long timeout does not delay others.
+//!
+//! **Retries.** A round on a connection that was idle is repeated once on a new one if its outcome is doubtful: the connection may
+//! have broken, or may lead to a server that was replaced. Checking and waiting a second time changes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,151 +19,211 @@ use redis::{AsyncConnectionConfig, Cmd, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::connection::pipeline;
+use super::cluster::Cluster;
+use super::connection::{pipeline, shut_down};
 use super::connector::Connector;
-use super::errors::CommandError;
-use windlass_core::store::{Acknowledged, Replicas};
+use super::errors::{CommandError, Rejection};
+use super::router::Router;
+use super::topology::Redirection;
+use super::{keys, script};
+use windlass_core::Owner;
+use windlass_core::error::{ErrorKind, Result as Outcome};
+use windlass_core::name::Name;
+use windlass_core::store::{Acknowledged, Kind, Replicas};
 
-/// Claims asked about in one round.
-const MOST: usize = 256;
-/// Rounds under way at once, and so connections.
-const ROUNDS: usize = 8;
-/// Of them, for the same number of replicas and the same patience: one that waits, and one for those who came
-/// meanwhile.
-const ROUNDS_EACH: usize = 2;
+/// Claims in one round.
+const MAX_CLAIMS: usize = 256;
+/// Rounds at the same time, and so connections.
+const MAX_ROUNDS: usize = 8;
+/// Rounds at the same time for the same number of replicas and the same timeout: one that waits, and one for the claims that
+/// arrived meanwhile.
+const MAX_ROUNDS_ALIKE: usize = 2;
+/// The first pause before another node is asked, while a slot is being moved.
+const PAUSE: Duration = Duration::from_millis(5);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
+const MAX_ATTEMPTS: u32 = 600;
 
-/// A claim to ask about.
-#[derive(Debug)]
-struct Job {
+/// Waits until the replicas have the owner's claim, or the timeout of `wanted` has passed.
+pub(super) async fn wait_for_replicas(
+    router: &Router,
+    kind: Kind,
+    name: &Name,
+    owner: &Owner,
+    wanted: Replicas,
+) -> Outcome<Acknowledged> {
+    let claim = match kind {
+        Kind::Lock => name.as_str().to_owned(),
+        kind => {
+            let [_, holders, _] = keys::pool(kind, name);
+            holders
+        }
+    };
+    let mut check = redis::cmd("EVAL");
+    check.arg(script::REPLICA_ACK.source()).arg(2);
+    check.arg(claim).arg(keys::wait(name));
+    check.arg(kind.word()).arg(owner.as_str());
+    let acknowledged = match router {
+        Router::Single(connection) => connection.replica_acks().wait(check, wanted).await,
+        Router::Cluster(cluster) => wait_at_owner(cluster, keys::slot(name), check, wanted).await,
+    };
+    Ok(acknowledged?)
+}
+
+/// Waits at the node that serves the slot, and follows the slot if it moves. The caller limits the time.
+async fn wait_at_owner(
+    cluster: &Arc<Cluster>,
+    slot: u16,
     check: Cmd,
     wanted: Replicas,
-    answer: oneshot::Sender<Result<Acknowledged, CommandError>>,
+) -> Result<Acknowledged, CommandError> {
+    let mut pause = PAUSE;
+    for _ in 0..MAX_ATTEMPTS {
+        let node = cluster.owner(slot).await?;
+        let reply = node.replica_acks().wait(check.clone(), wanted).await;
+        match reply.as_ref().map_err(|e| Redirection::of(e, "")) {
+            Err(Redirection::Moved(_) | Redirection::Ask(_) | Redirection::TryAgain) => {}
+            Err(Redirection::NotSent) => {
+                let _ = cluster.refresh().await;
+                if Arc::ptr_eq(&cluster.owner(slot).await?, &node) {
+                    return reply;
+                }
+                continue;
+            }
+            _ => return reply,
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(MAX_PAUSE);
+        let _ = cluster.refresh().await;
+    }
+    Err(malformed())
 }
 
-/// Asks one server about its replicas, over connections of its own.
+/// A claim to check.
 #[derive(Debug)]
-pub(super) struct ReplicaAcks(mpsc::UnboundedSender<Job>);
+struct AckRequest {
+    check: Cmd,
+    wanted: Replicas,
+    reply: oneshot::Sender<Result<Acknowledged, CommandError>>,
+}
+
+/// Waits for the replicas of one server, on connections of its own.
+#[derive(Debug)]
+pub(super) struct ReplicaAcks(mpsc::UnboundedSender<AckRequest>);
 
 impl ReplicaAcks {
-    pub(super) fn start(dialler: Arc<Connector>, call_timeout: Duration) -> ReplicaAcks {
-        let (jobs, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(work(dialler, call_timeout, inbox));
-        ReplicaAcks(jobs)
+    pub(super) fn start(connector: Arc<Connector>, call_timeout: Duration) -> ReplicaAcks {
+        let (requests, inbox) = mpsc::unbounded_channel();
+        tokio::spawn(run(connector, call_timeout, inbox));
+        ReplicaAcks(requests)
     }
 
-    /// Waits until enough replicas have what `check` finds, or the time is up.
-    pub(super) async fn ask(
-        &self,
-        check: Cmd,
-        wanted: Replicas,
-    ) -> Result<Acknowledged, CommandError> {
-        let (answer, reply) = oneshot::channel();
-        let over = || CommandError::NotSent((redis::ErrorKind::Io, "shut down").into());
-        let job = Job {
+    /// Waits until enough replicas have the claim that `check` looks for, or the timeout has passed.
+    async fn wait(&self, check: Cmd, wanted: Replicas) -> Result<Acknowledged, CommandError> {
+        let (reply, receiver) = oneshot::channel();
+        let request = AckRequest {
             check,
             wanted,
-            answer,
+            reply,
         };
-        self.0.send(job).map_err(|_| over())?;
-        reply.await.map_err(|_| over())?
+        self.0.send(request).map_err(|_| shut_down())?;
+        receiver.await.map_err(|_| shut_down())?
     }
 }
 
-async fn work(
-    dialler: Arc<Connector>,
+async fn run(
+    connector: Arc<Connector>,
     call_timeout: Duration,
-    mut inbox: mpsc::UnboundedReceiver<Job>,
+    mut inbox: mpsc::UnboundedReceiver<AckRequest>,
 ) {
-    let mut pending: Vec<Job> = Vec::new();
+    let mut pending: Vec<AckRequest> = Vec::new();
     let mut idle: Vec<MultiplexedConnection> = Vec::new();
-    let mut wanted_now: Vec<Replicas> = Vec::new();
+    // The parameters of the rounds under way.
+    let mut active: Vec<Replicas> = Vec::new();
     let mut rounds = JoinSet::new();
     loop {
         tokio::select! {
-            got = inbox.recv_many(&mut pending, MOST) => {
+            got = inbox.recv_many(&mut pending, MAX_CLAIMS) => {
                 if got == 0 {
-                    // Nobody asks any more, so nobody waits for an answer.
                     return;
                 }
             }
             Some(done) = rounds.join_next() => {
-                // A round does not panic; if one did, those who asked in it hear that it is over.
+                // If a round panicked, its claims get the error of a dropped reply channel.
                 if let Ok((wanted, connection)) = done {
                     idle.extend(connection);
-                    let place = wanted_now.iter().position(|now| *now == wanted);
-                    place.map(|place| wanted_now.swap_remove(place));
+                    let position = active.iter().position(|now| *now == wanted);
+                    position.map(|position| active.swap_remove(position));
                 }
             }
         }
-        // Nobody needs to know of what was cancelled: the claim is being withdrawn.
-        pending.retain(|job| !job.answer.is_closed());
-        while rounds.len() < ROUNDS {
-            let has_room = |wanted: &Replicas| {
-                let same = wanted_now.iter().filter(|now| *now == wanted);
-                same.count() < ROUNDS_EACH
+        // A cancelled request needs no reply: its claim is being released.
+        pending.retain(|request| !request.reply.is_closed());
+        while rounds.len() < MAX_ROUNDS {
+            let may_start = |wanted: &Replicas| {
+                let alike = active.iter().filter(|now| *now == wanted);
+                alike.count() < MAX_ROUNDS_ALIKE
             };
-            let Some(wanted) = pending.iter().map(|job| job.wanted).find(has_room) else {
+            let Some(wanted) = pending.iter().map(|request| request.wanted).find(may_start) else {
                 break;
             };
-            let (now, later): (Vec<Job>, Vec<Job>) =
-                pending.into_iter().partition(|job| job.wanted == wanted);
+            let (now, later): (Vec<AckRequest>, Vec<AckRequest>) = pending
+                .into_iter()
+                .partition(|request| request.wanted == wanted);
             pending = later;
-            wanted_now.push(wanted);
-            let (dialler, connection) = (Arc::clone(&dialler), idle.pop());
+            active.push(wanted);
+            let (connector, connection) = (Arc::clone(&connector), idle.pop());
             rounds.spawn(async move {
-                let connection = hold(&dialler, call_timeout, connection, now, wanted).await;
+                let connection = serve(&connector, call_timeout, connection, now, wanted).await;
                 (wanted, connection)
             });
         }
     }
 }
 
-/// Asks about all of these, and answers them. The connection, if it is still good.
-async fn hold(
-    dialler: &Connector,
+/// Runs a round for these requests, and replies to them. Returns the connection if it can be used again.
+async fn serve(
+    connector: &Connector,
     call_timeout: Duration,
     mut connection: Option<MultiplexedConnection>,
-    jobs: Vec<Job>,
+    requests: Vec<AckRequest>,
     wanted: Replicas,
 ) -> Option<MultiplexedConnection> {
-    let checks: Vec<Cmd> = jobs.iter().map(|job| job.check.clone()).collect();
+    let checks: Vec<Cmd> = requests.iter().map(|r| r.check.clone()).collect();
     let limit = wanted.timeout + call_timeout;
-    let ask = async |connection: &mut Option<MultiplexedConnection>| {
-        let round = round(dialler, call_timeout, connection, &checks, &wanted);
-        let answers = tokio::time::timeout(limit, round).await;
+    let run_round = async |connection: &mut Option<MultiplexedConnection>| {
+        let round = round(connector, call_timeout, connection, &checks, &wanted);
+        let replies = tokio::time::timeout(limit, round).await;
         let late = || CommandError::Sent((redis::ErrorKind::Io, "timed out").into());
-        let answers = answers.unwrap_or_else(|_| Err(late()));
-        if answers.is_err() {
+        let replies = replies.unwrap_or_else(|_| Err(late()));
+        if replies.is_err() {
             *connection = None;
         }
-        answers
+        replies
     };
     let was_open = connection.is_some();
-    let mut answers = ask(&mut connection).await;
-    if was_open && is_doubtful(&answers) {
-        // It broke while nobody used it, or leads to a server that was replaced since. To look and
-        // wait a second time does no harm.
+    let mut replies = run_round(&mut connection).await;
+    if was_open && is_doubtful(&replies) {
         connection = None;
-        answers = ask(&mut connection).await;
+        replies = run_round(&mut connection).await;
     }
-    let mut answers = answers.map(Vec::into_iter);
-    for job in jobs {
-        let answer = match &mut answers {
-            Ok(answers) => answers.next().unwrap_or_else(|| Err(strange())),
-            Err(failure) => Err(failure.clone()),
+    let mut replies = replies.map(Vec::into_iter);
+    for request in requests {
+        let reply = match &mut replies {
+            Ok(replies) => replies.next().unwrap_or_else(|| Err(malformed())),
+            Err(error) => Err(error.clone()),
         };
-        // Nobody may be listening any more; then the claim is being withdrawn.
-        let _ = job.answer.send(answer);
+        // Fails if the request was cancelled.
+        let _ = request.reply.send(reply);
     }
     connection
 }
 
-/// Whether another connection might lead to another answer.
-fn is_doubtful(answers: &Result<Vec<Result<Acknowledged, CommandError>>, CommandError>) -> bool {
-    match answers {
-        Ok(answers) => answers.iter().any(|answer| match answer {
+/// Whether another connection might lead to another outcome.
+fn is_doubtful(replies: &Result<Vec<Result<Acknowledged, CommandError>>, CommandError>) -> bool {
+    match replies {
+        Ok(replies) => replies.iter().any(|reply| match reply {
             Ok(found) => !found.is_held,
-            Err(failure) => failure.is_not_master(),
+            Err(error) => error.is_not_master(),
         }),
         Err(CommandError::Sent(e)) => e.is_connection_dropped() || e.code().is_some(),
         Err(_) => false,
@@ -168,7 +231,7 @@ fn is_doubtful(answers: &Result<Vec<Result<Acknowledged, CommandError>>, Command
 }
 
 async fn round(
-    dialler: &Connector,
+    connector: &Connector,
     call_timeout: Duration,
     connection: &mut Option<MultiplexedConnection>,
     checks: &[Cmd],
@@ -177,45 +240,61 @@ async fn round(
     let connection = match connection {
         Some(connection) => connection,
         None => {
-            // It may wait for longer than any call: the limit is set above.
+            // No response timeout: WAIT may take longer than a call. The caller limits the round.
             let config = AsyncConnectionConfig::new()
                 .set_connection_timeout(Some(call_timeout))
                 .set_response_timeout(None);
-            connection.insert(dialler.connect(&config).await?.0)
+            connection.insert(connector.connect(&config).await?.0)
         }
     };
     let mut wait = redis::cmd(if wanted.on_disk { "WAITAOF" } else { "WAIT" });
     if wanted.on_disk {
         wait.arg(1);
     }
-    // A timeout of zero would mean for ever.
+    // A timeout of zero would mean to wait for ever.
     let millis = u64::try_from(wanted.timeout.as_millis()).unwrap_or(u64::MAX);
     wait.arg(wanted.count).arg(millis.max(1));
-    let all = pipeline(checks.iter().cloned().chain([wait]));
-    let sent = connection.send_packed_commands(&all, 0, checks.len() + 1);
-    let mut answers = sent.await.map_err(CommandError::Sent)?;
-    let failed = |value: Value| match value {
-        Value::ServerError(e) => Err(CommandError::Sent(e.into())),
-        value => Ok(value),
-    };
-    let (replicas, on_own_disk) = match failed(answers.pop().ok_or_else(strange)?)? {
+    let commands = pipeline(checks.iter().cloned().chain([wait]));
+    let sent = connection.send_packed_commands(&commands, 0, checks.len() + 1);
+    let mut replies = sent.await.map_err(CommandError::Sent)?;
+    let (replicas, on_own_disk) = match replies.pop().ok_or_else(malformed)? {
         Value::Int(count) => (count, false),
         Value::Array(both) => match both.as_slice() {
             [Value::Int(local), Value::Int(count)] => (*count, *local > 0),
-            _ => return Err(strange()),
+            _ => return Err(malformed()),
         },
-        _ => return Err(strange()),
+        Value::ServerError(e) if wanted.on_disk && !has_waitaof(connection).await => {
+            tracing::debug!(error = ?e, "WAITAOF is not supported");
+            return Err(CommandError::Rejected(Rejection {
+                kind: ErrorKind::Unsupported,
+                message: "the server does not support replicas_on_disk (WAITAOF)".to_owned(),
+                hint: "use Redis 7.2 or later or Valkey, or leave out replicas_on_disk",
+            }));
+        }
+        Value::ServerError(e) => return Err(CommandError::Sent(e.into())),
+        _ => return Err(malformed()),
     };
-    let each = |value: Value| {
-        Ok(Acknowledged {
-            is_held: failed(value)? == Value::Int(1),
+    let each = |value: Value| match value {
+        Value::ServerError(e) => Err(CommandError::Sent(e.into())),
+        value => Ok(Acknowledged {
+            is_held: value == Value::Int(1),
             replicas: u32::try_from(replicas).unwrap_or(0),
             on_own_disk,
-        })
+        }),
     };
-    Ok(answers.into_iter().map(each).collect())
+    Ok(replies.into_iter().map(each).collect())
 }
 
-pub(super) fn strange() -> CommandError {
-    CommandError::Sent((redis::ErrorKind::Parse, "a strange answer to WAIT").into())
+/// Whether the server has the command. Assumed if it does not tell.
+async fn has_waitaof(connection: &mut MultiplexedConnection) -> bool {
+    let mut command = redis::cmd("COMMAND");
+    command.arg("INFO").arg("WAITAOF");
+    match command.query_async(connection).await {
+        Ok(Value::Array(commands)) => !matches!(commands.as_slice(), [Value::Nil]),
+        _ => true,
+    }
+}
+
+fn malformed() -> CommandError {
+    CommandError::Sent((redis::ErrorKind::Parse, "malformed reply to WAIT").into())
 }

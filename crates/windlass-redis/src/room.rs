@@ -194,7 +194,7 @@ impl Redis {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> impl Future<Output = Result<Released>> + use<> {
-        let address = claim.map(|c| record::address(self.router.channel(), c.claim));
+        let address = claim.map(|c| record::address(self.router.wake_channel(), c.claim));
         let verb = Verb::Release(address.unwrap_or_default());
         let owner = Some(owner);
         let answer = self.rooms.decide(RoomDecision {
@@ -214,7 +214,7 @@ impl Redis {
         claim: WakeAddress,
         weight: u32,
     ) -> Result<bool> {
-        let address = record::address(self.router.channel(), claim.claim);
+        let address = record::address(self.router.wake_channel(), claim.claim);
         let answer = self.rooms.decide(RoomDecision {
             kind,
             name,
@@ -293,7 +293,7 @@ impl Redis {
     }
 
     fn address_and_note(&self, wake: WakeAddress, note: Option<&str>) -> String {
-        let address = record::address(self.router.channel(), wake.claim);
+        let address = record::address(self.router.wake_channel(), wake.claim);
         format!("{address} {}", note.unwrap_or(""))
     }
 }

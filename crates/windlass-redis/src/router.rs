@@ -1,4 +1,13 @@
-//! Where a command goes: to the one server there is, or to the node of a cluster that has its key.
+//! Routing: how a command reaches the right server.
+//!
+//! - `redis://` and `redis+sentinel://` have one connection, to the server or to the current master.
+//! - `redis+cluster://` has one connection for each master. The first key of a command determines its hash slot
+//!   ([`slots`]), and the slot map determines the master that serves it ([`cluster`]). Commands without a key go to any
+//!   node; [`Router::query_near`] sends such a command to the node of a name.
+//!
+//! **What is sent again.** A script that the server does not know is loaded and run again: the server answers "unknown
+//! script" before it runs anything. In a cluster, redirections are followed for the same reason. Everything else is reported
+//! to the caller, who knows whether the command may run twice.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,51 +25,51 @@ use super::{cluster, keys, slots};
 use windlass_core::name::Name;
 use windlass_core::store::notification::SubscriberRegistry;
 
-/// The way to the store.
+/// The connections to the servers of the store.
 #[derive(Clone, Debug)]
 pub(super) enum Router {
-    /// To one server, which sentinels may have named.
+    /// One server, possibly named by Sentinel.
     Single(Arc<Connection>),
-    /// To a cluster.
+    /// A cluster.
     Cluster(Arc<Cluster>),
 }
 
 impl Router {
-    /// The channel on which we are woken.
-    pub(super) fn channel(&self) -> &str {
-        self.ear().channel()
+    /// The channel that grants to this client are published on.
+    pub(super) fn wake_channel(&self) -> &str {
+        self.push_connection().wake_channel()
     }
 
-    /// Who listens to what, besides wake-ups.
-    pub(super) fn listeners(&self) -> &SubscriberRegistry {
-        self.ear().listeners()
+    /// The subscribers of all channels but the wake channel.
+    pub(super) fn subscribers(&self) -> &SubscriberRegistry {
+        self.push_connection().subscribers()
     }
 
-    /// Subscribes to a channel if somebody listens to it, and unsubscribes if nobody does any more.
+    /// Subscribes to a channel if it has subscribers, and unsubscribes from it if it has none.
     pub(super) async fn sync_subscription(&self, channel: &str) -> Result<(), CommandError> {
-        self.ear().sync_subscription(channel).await
+        self.push_connection().sync_subscription(channel).await
     }
 
-    /// How often we have dialled: another number for each connection on which we are woken.
+    /// The number of the connection that wake-ups arrive on; another one after each reconnect.
     pub(super) fn connection_number(&self) -> u64 {
-        self.ear().connection_number()
+        self.push_connection().connection_number()
     }
 
-    /// Whether there is a connection that nobody knows to be broken.
+    /// Whether that connection is up, as far as is known.
     pub(super) fn is_connected(&self) -> bool {
-        self.ear().is_connected()
+        self.push_connection().is_connected()
     }
 
-    fn ear(&self) -> &Arc<Connection> {
+    fn push_connection(&self) -> &Arc<Connection> {
         match self {
-            Router::Single(link) => link,
-            Router::Cluster(cluster) => cluster.ear(),
+            Router::Single(connection) => connection,
+            Router::Cluster(cluster) => cluster.push_connection(),
         }
     }
 
     async fn send(&self, command: &Cmd) -> Result<Value, CommandError> {
         match self {
-            Router::Single(link) => link.send(command).await,
+            Router::Single(connection) => connection.send(command).await,
             Router::Cluster(cluster) => cluster.send(command).await,
         }
     }
@@ -70,14 +79,14 @@ impl Router {
         self.send(command).await.and_then(decode)
     }
 
-    /// Sends one command that has no key to where the keys of `name` are.
+    /// Sends a command without a key to the server that stores the keys of `name`.
     pub(super) async fn query_near<T: FromRedisValue>(
         &self,
         name: &Name,
         command: &Cmd,
     ) -> Result<T, CommandError> {
         match self {
-            Router::Single(link) => link.send(command).await,
+            Router::Single(connection) => connection.send(command).await,
             Router::Cluster(cluster) => {
                 cluster
                     .send_to(keys::slot(name), command, FenceUse::None, &|| true)
@@ -87,29 +96,29 @@ impl Router {
         .and_then(decode)
     }
 
-    /// Takes decisions on names of one slot. If it `draws` fences, they are higher than any that were
-    /// given out under another master.
+    /// Sends a script that decides on names of one slot. The fences it takes are higher than those of any earlier master.
+    /// A cluster does not send it again once `is_wanted` returns false: its undo may have been sent by then.
     pub(super) async fn send_decision(
         &self,
         name: &Name,
         command: &Cmd,
-        draws: FenceUse,
+        fence_use: FenceUse,
         is_wanted: &(dyn Fn() -> bool + Sync),
     ) -> Result<Value, CommandError> {
         match self {
-            Router::Single(link) if draws > FenceUse::None => {
+            Router::Single(connection) if fence_use > FenceUse::None => {
                 let keys = || [keys::FENCE, keys::MASTER_EPOCH].map(str::to_owned);
-                link.send_fenced(0, keys, command, draws).await
+                connection.send_fenced(0, keys, command, fence_use).await
             }
-            Router::Single(link) => link.send(command).await,
+            Router::Single(connection) => connection.send(command).await,
             Router::Cluster(cluster) => {
                 let slot = keys::slot(name);
-                cluster.send_to(slot, command, draws, is_wanted).await
+                cluster.send_to(slot, command, fence_use, is_wanted).await
             }
         }
     }
 
-    /// The counter that fences of that name come from.
+    /// The key of the counter that the fences of `name` are taken from.
     pub(super) fn fence_counter(&self, name: &Name) -> String {
         match self {
             Router::Single(_) => keys::FENCE.to_owned(),
@@ -120,7 +129,7 @@ impl Router {
         }
     }
 
-    /// Whether all of these can be decided on in one step.
+    /// Whether one script can decide on all these names.
     pub(super) fn share_slot<'a>(&self, names: impl IntoIterator<Item = &'a Name>) -> bool {
         let mut slots = names.into_iter().map(keys::slot);
         match (self, slots.next()) {
@@ -129,86 +138,84 @@ impl Router {
         }
     }
 
-    /// Runs a script by its digest; a server that does not know it is told.
-    ///
-    /// "Unknown script" is answered before anything runs, so running it again is safe.
+    /// Runs a script by its digest, and loads it if the server does not know it.
     pub(super) async fn run<T: FromRedisValue>(
         &self,
         script: &Script,
         command: &Cmd,
     ) -> Result<T, CommandError> {
-        let mut answer = self.send(command).await;
+        let mut reply = self.send(command).await;
         for _ in 0..MAX_SCRIPT_LOADS {
-            match &answer {
+            match &reply {
                 Err(failure) if failure.is_unknown_script() => {
                     self.load(script, command).await?;
-                    answer = self.send(command).await;
+                    reply = self.send(command).await;
                 }
                 _ => break,
             }
         }
-        answer.and_then(decode)
+        reply.and_then(decode)
     }
 
-    /// Runs a script several times in one go, by its digest. One answer for each, in order.
+    /// Runs a script several times, in a pipeline. One reply for each, in order.
     pub(super) async fn run_all(
         &self,
         script: &Script,
         commands: Vec<Cmd>,
     ) -> Result<Vec<Value>, CommandError> {
-        let mut answers = self.send_all(&commands).await?;
-        let unknown = |answer: &Result<Value, CommandError>| {
-            answer.as_ref().is_err_and(CommandError::is_unknown_script)
+        let mut replies = self.send_all(&commands).await?;
+        let unknown = |reply: &Result<Value, CommandError>| {
+            reply.as_ref().is_err_and(CommandError::is_unknown_script)
         };
-        if answers.iter().any(unknown) {
-            // Those alone: the others have run.
+        if replies.iter().any(unknown) {
+            // Only these: the others have run.
             let again = commands
                 .iter()
-                .zip(&answers)
-                .filter(|(_, answer)| unknown(answer));
+                .zip(&replies)
+                .filter(|(_, reply)| unknown(reply));
             let again: Vec<Cmd> = again.map(|(command, _)| command.clone()).collect();
-            let mut told = HashSet::new();
+            let mut loaded = HashSet::new();
             for command in &again {
-                // One server has them all; of a cluster, each slot's.
+                // Once per server; in a cluster, once per slot.
                 let server = match self {
                     Router::Single(_) => None,
                     Router::Cluster(_) => slots::of_command(command),
                 };
-                if told.insert(server) {
+                if loaded.insert(server) {
                     self.load(script, command).await?;
                 }
             }
-            let mut anew = self.send_all(&again).await?.into_iter();
-            for answer in answers.iter_mut().filter(|answer| unknown(answer)) {
-                if let Some(found) = anew.next() {
-                    *answer = found;
+            let mut second = self.send_all(&again).await?.into_iter();
+            for reply in replies.iter_mut().filter(|reply| unknown(reply)) {
+                if let Some(found) = second.next() {
+                    *reply = found;
                 }
             }
         }
-        answers.into_iter().collect()
+        replies.into_iter().collect()
     }
 
-    /// Tells a script to the server that a command goes to.
+    /// Loads a script on the server that `command` goes to.
     pub(super) async fn load(&self, script: &Script, command: &Cmd) -> Result<(), CommandError> {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(script.source());
         match (self, slots::of_command(command)) {
             (Router::Cluster(cluster), Some(slot)) => {
-                // Where a command is redirected to, the router tells it.
+                // If the command is redirected, `Cluster::send_to` loads the script on the other node.
                 cluster.owner(slot).await?.send(&load).await
             }
-            (wire, _) => wire.send(&load).await,
+            (router, _) => router.send(&load).await,
         }
         .map(drop)
     }
 
-    /// Sends several commands in one go. One answer for each, in order.
+    /// Sends several commands in a pipeline. One reply for each, in order.
     pub(super) async fn query_all(&self, commands: Vec<Cmd>) -> Result<Vec<Value>, CommandError> {
         if let [command] = commands.as_slice() {
             return Ok(vec![self.send(command).await?]);
         }
-        let answers = self.send_all(&commands).await?;
-        answers.into_iter().collect()
+        let replies = self.send_all(&commands).await?;
+        replies.into_iter().collect()
     }
 
     async fn send_all(
@@ -216,24 +223,30 @@ impl Router {
         commands: &[Cmd],
     ) -> Result<Vec<Result<Value, CommandError>>, CommandError> {
         match self {
-            Router::Single(link) => link.send_all(&pipeline(commands.iter().cloned())).await,
+            Router::Single(connection) => {
+                connection
+                    .send_all(&pipeline(commands.iter().cloned()))
+                    .await
+            }
             Router::Cluster(cluster) => cluster.send_all(commands).await,
         }
     }
 
-    /// All servers that keep keys.
+    /// All servers that store keys; in a cluster with their addresses.
     pub(super) fn masters(&self) -> Vec<(Option<HostPort>, Arc<Connection>)> {
         match self {
-            Router::Single(link) => vec![(None, Arc::clone(link))],
+            Router::Single(connection) => vec![(None, Arc::clone(connection))],
             Router::Cluster(cluster) => {
                 let masters = cluster.masters().into_iter();
-                masters.map(|(at, link)| (Some(at), link)).collect()
+                masters
+                    .map(|(at, connection)| (Some(at), connection))
+                    .collect()
             }
         }
     }
 
-    /// How long to wait before a decision is asked for again that could not be taken as its slot is on its way, if
-    /// there is still time for it.
+    /// The pause before a decision is sent again that failed because its slot is being moved; `None` if there is no time
+    /// left for another attempt.
     pub(super) fn slot_move_pause(&self, since: Duration) -> Option<Duration> {
         match self {
             Router::Cluster(cluster) if since < cluster.call_timeout() => Some(cluster::PAUSE),
@@ -241,23 +254,24 @@ impl Router {
         }
     }
 
-    /// Drops connections on which an answer is overdue.
+    /// Drops connections on which a reply is overdue.
     pub(super) fn drop_overdue_connections(&self) {
         match self {
-            Router::Single(link) => link.drop_connection(),
-            Router::Cluster(cluster) => cluster.drop_unanswered(),
+            Router::Single(connection) => connection.drop_connection(),
+            Router::Cluster(cluster) => cluster.drop_if_pending(),
         }
     }
 
-    /// The server that decides on that name says that it is no master: the next one is looked for.
+    /// The server that decides on `name` has answered that it is not the master: drops its connection, so that the next
+    /// call finds the new master.
     pub(super) fn find_new_master(&self, name: &Name) {
         match self {
-            Router::Single(link) => link.drop_connection(),
+            Router::Single(connection) => connection.drop_connection(),
             Router::Cluster(cluster) => {
                 let (cluster, slot) = (Arc::clone(cluster), keys::slot(name));
                 tokio::spawn(async move {
-                    if let Ok(link) = cluster.owner(slot).await {
-                        link.drop_connection();
+                    if let Ok(connection) = cluster.owner(slot).await {
+                        connection.drop_connection();
                     }
                     let _ = cluster.refresh().await;
                 });

@@ -1,11 +1,13 @@
-//! What was seen, in Redis: a key for each item, which expires by itself. `SET NX PX` decides.
+//! Deduplication: a key for each item, which expires with the window. `SET NX PX` decides whether an item is new.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 
 use super::errors::unexpected_reply;
-use super::{Redis, keys};
+use super::keys;
+use super::router::Router;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::seen::Member;
@@ -19,8 +21,8 @@ fn command(verb: &str, name: &Name, item: &Member) -> Cmd {
     command
 }
 
-fn yes(answer: &Value) -> Result<bool> {
-    match answer {
+fn parse_bool(reply: &Value) -> Result<bool> {
+    match reply {
         Value::Okay => Ok(true),
         Value::Nil => Ok(false),
         Value::Int(number) => Ok(*number > 0),
@@ -28,7 +30,18 @@ fn yes(answer: &Value) -> Result<bool> {
     }
 }
 
-impl SeenStore for Redis {
+#[derive(Debug)]
+pub(super) struct RedisSeenItems {
+    router: Arc<Router>,
+}
+
+impl RedisSeenItems {
+    pub(super) fn new(router: Arc<Router>) -> RedisSeenItems {
+        RedisSeenItems { router }
+    }
+}
+
+impl SeenStore for RedisSeenItems {
     fn first(&self, name: Name, items: Vec<Member>, window: Duration) -> Pending<'_, Vec<bool>> {
         Box::pin(async move {
             let millis = window.as_millis().max(1) as u64;
@@ -37,22 +50,22 @@ impl SeenStore for Redis {
                 command.arg("").arg("NX").arg("PX").arg(millis);
                 command
             };
-            let answers = self
+            let replies = self
                 .router
                 .query_all(items.iter().map(set).collect())
                 .await?;
-            answers.iter().map(yes).collect()
+            replies.iter().map(parse_bool).collect()
         })
     }
 
     fn contains(&self, name: Name, items: Vec<Member>) -> Pending<'_, Vec<bool>> {
         Box::pin(async move {
             let exists = |item: &Member| command("EXISTS", &name, item);
-            let answers = self
+            let replies = self
                 .router
                 .query_all(items.iter().map(exists).collect())
                 .await?;
-            answers.iter().map(yes).collect()
+            replies.iter().map(parse_bool).collect()
         })
     }
 

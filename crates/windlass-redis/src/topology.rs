@@ -1,40 +1,36 @@
-//! What the nodes of a cluster say: who has which slot, and where to go instead.
+//! What the nodes of a cluster say: the layout, and redirections.
 
 use std::ops::RangeInclusive;
 
 use redis::Value;
 
 use super::address::HostPort;
+use super::connector::info_field;
 use super::errors::CommandError;
 
-/// Who has which slot, as one node knows it.
+/// The masters and their slots, as one node knows them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ClusterLayout {
-    /// Whether the node finds that the cluster works.
+    /// Whether the node finds the cluster healthy.
     pub(super) is_ok: bool,
-    /// The newest change that the node has heard of.
+    /// The newest epoch that the node has heard of.
     pub(super) epoch: u64,
     pub(super) masters: Vec<HostPort>,
-    /// How many replicas each master has.
+    /// The number of replicas of each master.
     pub(super) replicas: Vec<usize>,
-    /// Slots, and the number of their master in `masters`.
+    /// Slots, and the index of their master in `masters`.
     pub(super) ranges: Vec<(RangeInclusive<u16>, u16)>,
 }
 
 impl ClusterLayout {
-    /// From the answers to `CLUSTER INFO` and `CLUSTER SLOTS` of a node at `host`.
-    pub(super) fn read(answers: &[Value], host: &str) -> Option<ClusterLayout> {
-        let [info, slots] = answers else {
+    /// From the replies to `CLUSTER INFO` and `CLUSTER SLOTS` of a node at `host`.
+    pub(super) fn read(replies: &[Value], host: &str) -> Option<ClusterLayout> {
+        let [info, slots] = replies else {
             return None;
         };
         let info: String = redis::from_redis_value_ref(info).ok()?;
-        let field = |name: &str| {
-            info.lines()
-                .find_map(|line| line.strip_prefix(name))
-                .map(str::trim)
-        };
         let mut layout = ClusterLayout {
-            is_ok: field("cluster_state:") == Some("ok"),
+            is_ok: info_field(&info, "cluster_state:") == Some("ok"),
             epoch: newest_epoch(&info)?,
             ..ClusterLayout::default()
         };
@@ -51,28 +47,26 @@ impl ClusterLayout {
             };
             let master = address(master, host)?;
             let known = layout.masters.iter().position(|known| *known == master);
-            let number = known.unwrap_or_else(|| {
+            let index = known.unwrap_or_else(|| {
                 layout.masters.push(master);
                 layout.replicas.push(replicas.len());
                 layout.masters.len() - 1
             });
             let range = u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?;
-            layout.ranges.push((range, u16::try_from(number).ok()?));
+            layout.ranges.push((range, u16::try_from(index).ok()?));
         }
         Some(layout)
     }
 
-    /// How many slots some master has.
+    /// How many slots have a master.
     pub(super) fn covered(&self) -> usize {
         self.ranges.iter().map(|(range, _)| range.len()).sum()
     }
 }
 
-/// The newest change that a node has heard of, in what it says to `CLUSTER INFO`.
+/// The newest epoch that a node has heard of, in its `CLUSTER INFO`.
 pub(super) fn newest_epoch(info: &str) -> Option<u64> {
-    let mut lines = info.lines();
-    let number = lines.find_map(|line| line.strip_prefix("cluster_current_epoch:"))?;
-    number.trim().parse().ok()
+    info_field(info, "cluster_current_epoch:")?.parse().ok()
 }
 
 /// `[host or nil, port, …]`.
@@ -93,40 +87,37 @@ fn address(node: &Value, same_host: &str) -> Option<HostPort> {
     Some(HostPort { host, port })
 }
 
-/// What to do about a failure.
+/// What a failed command says about where its slot is.
 #[derive(Debug, PartialEq)]
 pub(super) enum Redirection {
-    /// The slot is there now.
+    /// The slot has moved there. Nothing was done.
     Moved(HostPort),
-    /// This time, ask there: the slot is on its way.
+    /// The slot is being moved there: this command goes there. Nothing was done.
     Ask(HostPort),
-    /// AcquireRequest again in a moment: some keys of the slot are here, and some there.
+    /// The slot is being moved, and the keys of the command are on both nodes. Nothing was done.
     TryAgain,
-    /// Nothing was sent, as nobody is there.
+    /// Nothing was sent.
     NotSent,
-    /// Somebody else may have the slot by now; but whether it was done is not known, or it cannot be done
-    /// by anybody yet.
-    Doubt,
-    /// It has nothing to do with where it was sent.
+    /// Another node may serve the slot by now. Either the command may have run, or no node can run it yet.
+    Unclear,
+    /// The failure has nothing to do with the node.
     None,
 }
 
 impl Redirection {
-    pub(super) fn of(failure: &CommandError, same_host: &str) -> Redirection {
-        let e = match failure {
-            CommandError::Sent(e) => e,
-            CommandError::NotSent(_) => return Redirection::NotSent,
-            CommandError::Rejected(_) => return Redirection::NotSent,
+    pub(super) fn of(error: &CommandError, same_host: &str) -> Redirection {
+        let CommandError::Sent(e) = error else {
+            return Redirection::NotSent;
         };
         let to = || HostPort::parse(e.redirect_node()?.0, same_host);
-        match failure.code() {
-            Some("MOVED") => to().map_or(Redirection::Doubt, Redirection::Moved),
-            Some("ASK") => to().map_or(Redirection::Doubt, Redirection::Ask),
+        match error.code() {
+            Some("MOVED") => to().map_or(Redirection::Unclear, Redirection::Moved),
+            Some("ASK") => to().map_or(Redirection::Unclear, Redirection::Ask),
             Some("TRYAGAIN") => Redirection::TryAgain,
-            Some("CLUSTERDOWN") => Redirection::Doubt,
-            Some(_) if failure.is_not_master() => Redirection::Doubt,
+            Some("CLUSTERDOWN") => Redirection::Unclear,
+            Some(_) if error.is_not_master() => Redirection::Unclear,
             Some(_) => Redirection::None,
-            None => Redirection::Doubt,
+            None => Redirection::Unclear,
         }
     }
 }
@@ -140,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_are_understood() {
+    fn layouts_are_parsed() {
         let node = |host: Value, port| Value::Array(vec![host, Value::Int(port), text("id")]);
         let range = |first, last, nodes: Vec<Value>| {
             let mut parts = vec![Value::Int(first), Value::Int(last)];

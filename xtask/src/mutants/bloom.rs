@@ -6,8 +6,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a Bloom filter decides in one step (Redis): reading, then writing, is not",
         file: "windlass-redis/src/bloom.rs",
-        from: "            Ask::Insert => (\"BITFIELD\", \"SET\"),",
-        to: "            Ask::Insert => (\"BITFIELD\", \"GET\"),",
+        from: "            BitOp::Insert => (\"BITFIELD\", \"SET\"),",
+        to: "            BitOp::Insert => (\"BITFIELD\", \"GET\"),",
         caught_by: &[
             "-p",
             "windlass",
@@ -19,8 +19,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a Bloom filter's batch counts its own items (Redis)",
         file: "windlass-redis/src/bloom/whole_shard.rs",
-        from: "            if ask == Ask::Insert {\n                // The same",
-        to: "            if false {\n                // The same",
+        from: "        if op == BitOp::Insert {\n            // The same",
+        to: "        if false {\n            // The same",
         caught_by: &[
             "-p",
             "windlass-redis",
@@ -44,8 +44,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a Bloom filter that has lost its bits is not taken for an empty one (Redis: asking)",
         file: "windlass-redis/src/bloom.rs",
-        from: "found(if complete { LOST } else { 1 })",
-        to: "found(if complete { 1 } else { LOST })",
+        from: "filter_exists(if complete { LOST } else { 1 })",
+        to: "filter_exists(if complete { 1 } else { LOST })",
         caught_by: &["-p", "windlass", "--test", "redis_bloom", "lost_its_bits"],
     },
     Mutant {

@@ -45,8 +45,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a master that was replaced and still answers is left",
         file: "windlass-redis/src/connection.rs",
-        from: "    pub(super) fn leave(&self) {\n        self.drop_connection();\n",
-        to: "    pub(super) fn leave(&self) {\n",
+        from: "    pub(super) fn abandon(&self) {\n        self.drop_connection();\n",
+        to: "    pub(super) fn abandon(&self) {\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -58,8 +58,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "fences grow for those who were connected to the replica before",
         file: "windlass-redis/src/connection.rs",
-        from: "was_replica: greeting.is_replica(),",
-        to: "was_replica: greeting.is_replica() && false,",
+        from: "was_replica: handshake.is_replica(),",
+        to: "was_replica: handshake.is_replica() && false,",
         caught_by: &[
             "-p",
             "windlass",

@@ -91,8 +91,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "looking for limiters in use is bounded (Redis)",
         file: "windlass-redis/src/limit/list.rs",
-        from: "step >= steps || wanted.len() > search.most",
-        to: "step == 0 || wanted.len() > search.most",
+        from: "step >= steps || found.len() > query.most",
+        to: "step == 0 || found.len() > query.most",
         caught_by: &[
             "-p",
             "windlass",

@@ -32,8 +32,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "permissions: an interrupted removal denies at once (Redis: short strings)",
         file: "windlass-redis/src/permissions.rs",
-        from: "        if !self.is_open(head) {",
-        to: "        if false && !self.is_open(head) {",
+        from: "        if !self.is_current(head) {",
+        to: "        if false && !self.is_current(head) {",
         caught_by: &[
             "-p",
             "windlass",

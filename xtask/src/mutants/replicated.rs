@@ -19,8 +19,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "fences grow over a failover that lost grants (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
-        from: "(None, FenceUse::Certain | FenceUse::Possible) => {",
-        to: "(None, FenceUse::Certain | FenceUse::Possible) if slot > 20000 => {",
+        from: "self.send_fenced(&node, slot, command, fence_use).await",
+        to: "if slot > 20000 { self.send_fenced(&node, slot, command, fence_use).await } else { node.send(command).await }",
         caught_by: &[
             "-p",
             "windlass",
@@ -32,8 +32,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "fences grow when a replica is promoted by hand",
         file: "windlass-redis/src/scripts/master_epoch.lua",
-        from: "local is_same = reign == ARGV[1]",
-        to: "local is_same = reign ~= nil",
+        from: "local is_same = id == ARGV[1]",
+        to: "local is_same = id ~= nil",
         caught_by: &[
             "-p",
             "windlass",
@@ -58,8 +58,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "sentinels number their masters, and each number counts",
         file: "windlass-redis/src/connector.rs",
-        from: "reign.epoch = Some(appointed.epoch());",
-        to: "reign.epoch = None;",
+        from: "epoch.number = Some(master.config_epoch());",
+        to: "epoch.number = None;",
         caught_by: &[
             "-p",
             "windlass",
@@ -91,8 +91,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "one sentinel that has heard of a failover is enough",
         file: "windlass-redis/src/sentinel.rs",
-        from: "self.epoch() > ours.epoch()",
-        to: "self.epoch() > ours.epoch() + 1000",
+        from: "self.config_epoch() > ours.config_epoch()",
+        to: "self.config_epoch() > ours.config_epoch() + 1000",
         caught_by: &[
             "-p",
             "windlass",
@@ -124,8 +124,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "somebody looks after the connection that wake-ups come over (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
-        from: "        tokio::spawn(recheck_after(Arc::downgrade(&cluster)));\n",
-        to: "        let _ = recheck_after;\n",
+        from: "        tokio::spawn(watch(Arc::downgrade(&cluster)));\n",
+        to: "        let _ = watch;\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -150,8 +150,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "whoever is patient with replicas holds up nobody else",
         file: "windlass-redis/src/replica_ack.rs",
-        from: "const ROUNDS: usize = 8;",
-        to: "const ROUNDS: usize = 1;",
+        from: "const MAX_ROUNDS: usize = 8;",
+        to: "const MAX_ROUNDS: usize = 1;",
         caught_by: &[
             "-p",
             "windlass",
@@ -176,14 +176,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a dead master keeps nothing from being said of the others",
         file: "windlass-redis/src/diagnose/replicated.rs",
-        from: "false if told.is_empty() => return None,",
-        to: "_ if silent > 0 => return None,",
+        from: "false if known.is_empty() => return None,",
+        to: "_ if unknown > 0 => return None,",
         caught_by: &["-p", "windlass", "--test", "redis_doctor", "of_a_cluster"],
     },
     Mutant {
         breaks: "a slot on its way is asked about where it goes",
         file: "windlass-redis/src/topology.rs",
-        from: "Some(\"ASK\") => to().map_or(Redirection::Doubt, Redirection::Ask),",
+        from: "Some(\"ASK\") => to().map_or(Redirection::Unclear, Redirection::Ask),",
         to: "Some(\"ASK\") => Redirection::TryAgain,",
         caught_by: &["-p", "windlass", "--test", "redis_hosts", "over_tls"],
     },
@@ -229,8 +229,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a slot that comes back to its node has its counter raised anew (cluster)",
         file: "windlass-redis/src/cluster/slot_map.rs",
-        from: "if table.layout.epoch != before.layout.epoch {",
-        to: "if false && table.layout.epoch != before.layout.epoch {",
+        from: "if now.layout.epoch != before.layout.epoch {",
+        to: "if false && now.layout.epoch != before.layout.epoch {",
         caught_by: &[
             "-p",
             "windlass-redis",
@@ -253,8 +253,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "whoever was out of touch has counters raised anew (cluster)",
         file: "windlass-redis/src/cluster/slot_map.rs",
-        from: "> OUT_OF_TOUCH {",
-        to: "> OUT_OF_TOUCH * 1000 {",
+        from: "> MAX_UNVERIFIED {",
+        to: "> MAX_UNVERIFIED * 1000 {",
         caught_by: &[
             "-p",
             "windlass-redis",
@@ -265,8 +265,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "slots that moved are noticed without a redirection (cluster)",
         file: "windlass-redis/src/cluster/slot_map.rs",
-        from: "        _ => Told::Otherwise,\n",
-        to: "        _ => Told::NothingNew,\n",
+        from: "        _ => MapStatus::Unverified,\n",
+        to: "        _ => MapStatus::Current,\n",
         caught_by: &[
             "-p",
             "windlass-redis",
@@ -277,8 +277,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a counter on its way is raised before anything is drawn from it (cluster)",
         file: "windlass-redis/src/connection/fenced.rs",
-        from: "match self.send_asking(&reign.raise(&fences, &mark)).await {",
-        to: "match self.send_asking(&redis::cmd(\"PING\").arg((reign.is_node, fences, mark).1).to_owned()).await {",
+        from: "match self.send_asking(&epoch.raise(&fences, &mark)).await {",
+        to: "match self.send_asking(&redis::cmd(\"PING\").arg((epoch.is_cluster_node, fences, mark).1).to_owned()).await {",
         caught_by: &[
             "-p",
             "windlass-redis",
@@ -289,8 +289,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a counter on its way is raised for whom it comes from (cluster)",
         file: "windlass-redis/src/master_epoch.rs",
-        from: "epoch: self.epoch.max(epoch),",
-        to: "epoch: self.epoch.or(epoch),",
+        from: "number: self.number.max(source),",
+        to: "number: self.number.or(source),",
         caught_by: &[
             "-p",
             "windlass-redis",
@@ -301,8 +301,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "whoever of a batch gave up is not sent again (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
-        from: "if turn > 0 && !is_wanted() {",
-        to: "if turn > TURNS && !is_wanted() {",
+        from: "if attempt > 0 && !is_wanted() {",
+        to: "if attempt > MAX_ATTEMPTS && !is_wanted() {",
         caught_by: &[
             "-p",
             "windlass-redis",
@@ -325,8 +325,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a master that was made so anew has its counter raised anew (sentinels)",
         file: "windlass-redis/src/sentinel.rs",
-        from: "self.epoch() > ours.epoch()",
-        to: "self.epoch() > ours.epoch() && self.address != ours.address",
+        from: "self.config_epoch() > ours.config_epoch()",
+        to: "self.config_epoch() > ours.config_epoch() && self.address != ours.address",
         caught_by: &[
             "-p",
             "windlass",
@@ -338,8 +338,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "of a failover between two questions, the new address is heard (sentinels)",
         file: "windlass-redis/src/sentinel.rs",
-        from: "    for question in [\"MASTER\", \"GET-MASTER-ADDR-BY-NAME\"] {\n        questions.cmd(\"SENTINEL\").arg(question).arg(service);\n    }\n    let answers = connection.send_packed_commands(&questions, 0, 2).await?;\n",
-        to: "    for question in [\"GET-MASTER-ADDR-BY-NAME\", \"MASTER\"] {\n        questions.cmd(\"SENTINEL\").arg(question).arg(service);\n    }\n    let mut answers = connection.send_packed_commands(&questions, 0, 2).await?;\n    answers.reverse();\n",
+        from: "    for question in [\"MASTER\", \"GET-MASTER-ADDR-BY-NAME\"] {\n        questions.cmd(\"SENTINEL\").arg(question).arg(service);\n    }\n    let replies = connection.send_packed_commands(&questions, 0, 2).await?;\n",
+        to: "    for question in [\"GET-MASTER-ADDR-BY-NAME\", \"MASTER\"] {\n        questions.cmd(\"SENTINEL\").arg(question).arg(service);\n    }\n    let mut replies = connection.send_packed_commands(&questions, 0, 2).await?;\n    replies.reverse();\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -351,8 +351,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a master that was replaced while it was dialled is not asked (sentinels)",
         file: "windlass-redis/src/connection.rs",
-        from: "if !anyway && self.was_replaced(&greeting) {",
-        to: "if !anyway && self.was_replaced(&greeting) && false {",
+        from: "if !accept_replaced && self.was_replaced(&handshake) {",
+        to: "if !accept_replaced && self.was_replaced(&handshake) && false {",
         caught_by: &[
             "-p",
             "windlass",
@@ -364,8 +364,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "whoever leads a failover is asked for the new address (sentinels)",
         file: "windlass-redis/src/sentinel.rs",
-        from: "let named = answers.get(1)",
-        to: "let named = answers.get(2)",
+        from: "let named = replies.get(1)",
+        to: "let named = replies.get(2)",
         caught_by: &[
             "-p",
             "windlass",
@@ -377,8 +377,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "replicas are asked about where the lock is (sentinels)",
         file: "windlass-redis/src/replica_ack.rs",
-        from: "if was_open && is_doubtful(&answers) {",
-        to: "if false && was_open && is_doubtful(&answers) {",
+        from: "if was_open && is_doubtful(&replies) {",
+        to: "if false && was_open && is_doubtful(&replies) {",
         caught_by: &[
             "-p",
             "windlass",
@@ -403,8 +403,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a master that was replaced at the last moment is not asked (sentinels)",
         file: "windlass-redis/src/connection.rs",
-        from: "= self.dialler.connect(&config).await?;\n",
-        to: "= self.dialler.connect(&config).await?;\n        let anyway = anyway || !self.was_replaced(&greeting);\n",
+        from: "= self.connector.connect(&config).await?;\n",
+        to: "= self.connector.connect(&config).await?;\n        let accept_replaced = accept_replaced || !self.was_replaced(&handshake);\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -416,8 +416,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "the first master that is dialled may be replaced meanwhile, too (sentinels)",
         file: "windlass-redis/src/lib.rs",
-        from: "            sentinel::watch(&sentinels, &link);\n",
-        to: "            link.connect().await?;\n            sentinel::watch(&sentinels, &link);\n",
+        from: "            sentinel::watch(&sentinels, &connection);\n",
+        to: "            connection.connect().await?;\n            sentinel::watch(&sentinels, &connection);\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -429,8 +429,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "what a slow sentinel has said counts (sentinels)",
         file: "windlass-redis/src/sentinel.rs",
-        from: "answer_of(who).or(said)",
-        to: "answer_of(who).or(said.filter(|_| false))",
+        from: "reply_of(who).or(polled)",
+        to: "reply_of(who).or(polled.filter(|_| false))",
         caught_by: &[
             "-p",
             "windlass",
@@ -442,7 +442,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "one that sent us away has its counter raised when it has the slot again (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
-        from: "                    link.slot_moved(slot);\n",
+        from: "                    node.slot_moved(slot);\n",
         to: "",
         caught_by: &[
             "-p",
@@ -466,7 +466,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a slot that moves without a new decision has its counter raised anew (cluster)",
         file: "windlass-redis/src/cluster/slot_map.rs",
-        from: "ends.for_each(|link| link.slot_moved(slot));",
+        from: "ends.for_each(|node| node.slot_moved(slot));",
         to: "ends.for_each(drop);",
         caught_by: &[
             "-p",
@@ -478,8 +478,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "an answer that comes too late is no grant (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
-        from: "since(asked) > slot_map::OUT_OF_TOUCH {",
-        to: "since(asked) > slot_map::OUT_OF_TOUCH * 1000 {",
+        from: "since(sent) > slot_map::MAX_UNVERIFIED {",
+        to: "since(sent) > slot_map::MAX_UNVERIFIED * 1000 {",
         caught_by: &[
             "-p",
             "windlass-redis",
@@ -490,13 +490,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a node that has not heard of the last change keeps nobody in touch (cluster)",
         file: "windlass-redis/src/cluster/slot_map.rs",
-        from: "Some(epoch) if epoch == known => Told::NothingNew,",
-        to: "Some(epoch) if epoch <= known => Told::NothingNew,",
+        from: "Some(epoch) if epoch == known_epoch => MapStatus::Current,",
+        to: "Some(epoch) if epoch <= known_epoch => MapStatus::Current,",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "only_a_node_that_knows_what_is_known_tells_that_nothing_has_changed",
+            "only_a_node_with_the_known_epoch_verifies_the_map",
         ],
     },
 ];

@@ -1,4 +1,17 @@
-//! Who has which slot: asked of the nodes, and asked again.
+//! The slot map: which master serves which slot, and how the client keeps it current.
+//!
+//! **Refresh.** Several nodes are asked, and the layout with the highest epoch among those that find the cluster healthy counts: a
+//! node that is cut off from the others reports the cluster as down, or has not heard of the newest epoch.
+//!
+//! **Why it must be current for fences.** [`CheckedSlots`](crate::master_epoch::CheckedSlots) records that a slot's fence
+//! counter was raised for the node that serves it. If the slot leaves the node and returns, that is not true any more: the
+//! other node may have granted fences that this node never received. Three rules keep the record safe:
+//!
+//! 1. When the cluster's epoch changes, the record of every node is cleared: a slot does not return without a new epoch, except
+//!    for moves to the node that has the newest one.
+//! 2. When the owner of a slot changes, by the map or by a redirection, the slot is cleared on both nodes.
+//! 3. A client that has not verified the map for [`MAX_UNVERIFIED`], because it was suspended or no node answered, clears
+//!    all records before it takes the next fence, and does not trust a fence whose reply took that long.
 
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -8,6 +21,7 @@ use redis::Value;
 use super::Cluster;
 use crate::address::HostPort;
 use crate::connection::{Connection, pipeline};
+use crate::connector::info_field;
 use crate::errors::{CommandError, Rejection};
 use crate::first_enough::first_enough;
 use crate::slots::SLOTS;
@@ -15,20 +29,20 @@ use crate::topology::{ClusterLayout, newest_epoch};
 use windlass_core::Moment;
 use windlass_core::error::{Error, ErrorKind};
 
-/// Nodes asked about slots at once.
-const ASKED: usize = 8;
-/// How often the listening connection is looked after.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
-/// After so long without such a look, nothing is sure any more that depends on who had which slot.
-pub(super) const OUT_OF_TOUCH: Duration = Duration::from_secs(5);
-/// How often slots are asked about when nothing seems wrong: in so many looks.
-const LOOKS_A_REFRESH: u32 = 30;
+/// Nodes asked for the layout at the same time.
+const ASKED_AT_ONCE: usize = 8;
+/// How often a node is asked whether the map is current.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// After this time without such a check, the records of raised fence counters do not count any more.
+pub(super) const MAX_UNVERIFIED: Duration = Duration::from_secs(5);
+/// The map is refreshed even if nothing seems wrong: once in this many checks.
+const CHECKS_PER_REFRESH: u32 = 30;
 
-/// Who has which slot.
+/// The master of each slot.
 #[derive(Default)]
 pub(super) struct SlotMap {
     pub(super) layout: ClusterLayout,
-    /// For each slot, the number of its master in the layout.
+    /// For each slot, the index of its master in the layout.
     owners: Vec<Option<u16>>,
     pub(super) masters: Vec<Arc<Connection>>,
 }
@@ -45,40 +59,37 @@ impl SlotMap {
 }
 
 impl Cluster {
-    /// Asks the nodes who has which slot.
+    /// Asks the nodes for the layout. Callers that arrive during a refresh wait for it, and start another one only if theirs
+    /// was requested after it began.
     pub(crate) async fn refresh(self: &Arc<Cluster>) -> Result<(), CommandError> {
-        let wanted = Instant::now();
+        let requested = Instant::now();
         let _one_at_a_time = self.refreshing.lock().await;
-        let done = *self
+        let last = *self
             .refreshed
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if done.is_some_and(|done| done > wanted) {
-            return Ok(()); // asked since we wanted to know
+        if last.is_some_and(|last| last > requested) {
+            return Ok(());
         }
         let (begun, asked) = (Instant::now(), self.clock.now());
-        // Not always the same ones first: those may all be gone.
+        // Shuffled: the first nodes may all be gone.
         let known = self.shuffled();
-        let mut answers = Vec::new();
-        for some in known.chunks(ASKED) {
-            answers.extend(self.ask_about_slots(some).await);
-            if answers.iter().any(|(_, layout)| layout.is_ok()) {
+        let mut replies = Vec::new();
+        for some in known.chunks(ASKED_AT_ONCE) {
+            replies.extend(self.ask_for_layout(some).await);
+            if replies.iter().any(|(_, layout)| layout.is_ok()) {
                 break;
             }
         }
-        let best = answers
-            .iter()
-            .filter_map(|(_, answer)| answer.as_ref().ok());
-        // Who is cut off from the others knows that the cluster is down, or has not heard of the
-        // newest epoch.
-        let Some(best) = best.max_by_key(|layout| (layout.is_ok, layout.epoch)) else {
-            return Err(nobody_answers(&answers));
+        let layouts = replies.iter().filter_map(|(_, reply)| reply.as_ref().ok());
+        let Some(newest) = layouts.max_by_key(|layout| (layout.is_ok, layout.epoch)) else {
+            return Err(no_layout(&replies));
         };
-        let known = self.layout().epoch;
-        self.adopt(best.clone())?;
-        // Those who have not heard of what is known here would not know of another change.
-        if best.is_ok && best.epoch >= known {
-            self.is_in_touch(asked);
+        let known_epoch = self.layout().epoch;
+        self.adopt(newest.clone())?;
+        // A node that lacks the known epoch would not know of a later change either.
+        if newest.is_ok && newest.epoch >= known_epoch {
+            self.set_verified(asked);
         }
         *self
             .refreshed
@@ -87,53 +98,54 @@ impl Cluster {
         Ok(())
     }
 
-    /// What each of these says, until most of them have said something.
-    async fn ask_about_slots(
+    /// The layout as each of these nodes knows it, until a majority of them has replied.
+    async fn ask_for_layout(
         &self,
         nodes: &[HostPort],
     ) -> Vec<(HostPort, Result<ClusterLayout, CommandError>)> {
-        let most = nodes.len() / 2 + 1;
+        let majority = nodes.len() / 2 + 1;
         let ask = |address: HostPort| {
-            let link = self.link(&address);
+            let connection = self.connection(&address);
             Box::pin(async move {
                 let questions = [["CLUSTER", "INFO"], ["CLUSTER", "SLOTS"]].map(|[verb, what]| {
                     let mut question = redis::cmd(verb);
                     question.arg(what);
                     question
                 });
-                let answers = match link {
-                    Ok(link) => link.send_all(&pipeline(questions)).await,
-                    Err(failure) => Err(failure),
+                let replies = match connection {
+                    Ok(connection) => connection.send_all(&pipeline(questions)).await,
+                    Err(error) => Err(error),
                 };
-                let answers = answers.and_then(|answers| answers.into_iter().collect());
-                let layout = answers.and_then(|answers: Vec<Value>| {
-                    ClusterLayout::read(&answers, &address.host).ok_or_else(not_understood)
+                let replies = replies.and_then(|replies| replies.into_iter().collect());
+                let layout = replies.and_then(|replies: Vec<Value>| {
+                    ClusterLayout::read(&replies, &address.host).ok_or_else(malformed)
                 });
                 (address, layout)
             })
         };
         let asked = nodes.iter().cloned().map(ask).collect();
         let enough = |got: &[(HostPort, Result<ClusterLayout, CommandError>)]| {
-            got.iter().filter(|(_, layout)| layout.is_ok()).count() >= most
+            got.iter().filter(|(_, layout)| layout.is_ok()).count() >= majority
         };
         first_enough(asked, self.call_timeout / 2, Duration::ZERO, enough).await
     }
 
-    /// Somebody was asked whether anything has changed, beginning at that moment.
-    fn is_in_touch(&self, begun: Moment) {
-        let mut in_touch = self.in_touch.lock().unwrap_or_else(PoisonError::into_inner);
-        *in_touch = begun.max(*in_touch);
+    /// The map was current at that moment.
+    fn set_verified(&self, begun: Moment) {
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        *verified = begun.max(*verified);
     }
 
-    /// If nobody has asked for some time whether anything has changed, anything may have: we were put to sleep, or
-    /// nobody answered.
-    pub(super) fn doubt_if_out_of_touch(&self) {
+    /// Clears all records of raised fence counters if the map has not been verified for too long.
+    pub(super) fn recheck_fences_if_unverified(&self) {
         let now = self.clock.now();
-        let mut in_touch = self.in_touch.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.since(*in_touch) > OUT_OF_TOUCH {
-            *in_touch = now;
-            let links = self.links();
-            links.values().for_each(|link| link.slots_may_have_moved());
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.since(*verified) > MAX_UNVERIFIED {
+            *verified = now;
+            let connections = self.connections();
+            connections
+                .values()
+                .for_each(|node| node.slots_may_have_moved());
         }
     }
 
@@ -142,42 +154,43 @@ impl Cluster {
         tokio::spawn(async move { cluster.refresh().await });
     }
 
+    /// Makes this layout the current one.
     fn adopt(&self, layout: ClusterLayout) -> Result<(), CommandError> {
-        let masters: Result<Vec<_>, _> = layout.masters.iter().map(|at| self.link(at)).collect();
-        let masters = masters?;
+        let masters = layout.masters.iter().map(|at| self.connection(at));
+        let masters = masters.collect::<Result<Vec<_>, _>>()?;
         let mut owners = vec![None; usize::from(SLOTS)];
         for (range, master) in &layout.ranges {
             for slot in range.clone() {
                 owners[usize::from(slot)] = Some(*master);
             }
         }
-        let table = Arc::new(SlotMap {
+        let now = Arc::new(SlotMap {
             layout,
             owners,
             masters,
         });
         let before = {
-            let mut known = self.table.write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *known, Arc::clone(&table))
+            let mut current = self
+                .slot_map
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, Arc::clone(&now))
         };
-        // Whoever has a slot again may have it from somebody who began from an old copy. Between two looks it
-        // may have been elsewhere and come back; but not without a new decision.
-        if table.layout.epoch != before.layout.epoch {
-            let links = table.masters.iter();
-            links.for_each(|link| link.slots_may_have_moved());
+        if now.layout.epoch != before.layout.epoch {
+            let nodes = now.masters.iter();
+            nodes.for_each(|node| node.slots_may_have_moved());
         }
-        // A move to one who decided last is no new decision.
         for slot in 0..SLOTS {
-            let (was, is) = (before.master_of(slot), table.master_of(slot));
+            let (was, is) = (before.master_of(slot), now.master_of(slot));
             let moved = was.map(Arc::as_ptr) != is.map(Arc::as_ptr);
             let ends = was.into_iter().chain(is).filter(|_| moved);
-            ends.for_each(|link| link.slot_moved(slot));
+            ends.for_each(|node| node.slot_moved(slot));
         }
         let known = self.known();
-        self.links().retain(|address, link| {
-            // One that is no master any more may become one again, under another reign.
-            if !table.layout.masters.contains(address) {
-                link.drop_connection();
+        self.connections().retain(|address, connection| {
+            // A node that is no master any more may become one again, in another epoch.
+            if !now.layout.masters.contains(address) {
+                connection.drop_connection();
             }
             known.contains(address)
         });
@@ -185,29 +198,25 @@ impl Cluster {
     }
 }
 
-fn not_understood() -> CommandError {
-    CommandError::Sent((redis::ErrorKind::Parse, "CLUSTER SLOTS was not understood").into())
+fn malformed() -> CommandError {
+    CommandError::Sent((redis::ErrorKind::Parse, "malformed reply to CLUSTER SLOTS").into())
 }
 
-/// Why nobody could be asked: the reason that most needs to be known, or each node's.
-fn nobody_answers(answers: &[(HostPort, Result<ClusterLayout, CommandError>)]) -> CommandError {
-    let failures = || {
-        answers
-            .iter()
-            .filter_map(|(_, answer)| answer.as_ref().err())
-    };
-    let telling = failures().find(|failure| {
-        let kind = Error::from((*failure).clone()).kind();
+/// Why no node gave a layout: the reason that the user can act on, or the reason of each node.
+fn no_layout(replies: &[(HostPort, Result<ClusterLayout, CommandError>)]) -> CommandError {
+    let errors = || replies.iter().filter_map(|(_, reply)| reply.as_ref().err());
+    let actionable = errors().find(|error| {
+        let kind = Error::from((*error).clone()).kind();
         matches!(kind, ErrorKind::InvalidInput | ErrorKind::AccessDenied)
     });
-    // "This instance has cluster support disabled".
-    let telling = telling.or_else(|| failures().find(|failure| failure.code().is_some()));
-    if let Some(failure) = telling {
-        return failure.clone();
+    // Such as "This instance has cluster support disabled".
+    let actionable = actionable.or_else(|| errors().find(|error| error.code().is_some()));
+    if let Some(error) = actionable {
+        return error.clone();
     }
-    let each = answers.iter().map(|(address, answer)| match answer {
+    let each = replies.iter().map(|(address, reply)| match reply {
         Err(CommandError::NotSent(e) | CommandError::Sent(e)) => format!("{address}: {e}"),
-        Err(CommandError::Rejected(refused)) => format!("{address}: {}", refused.message),
+        Err(CommandError::Rejected(rejection)) => format!("{address}: {}", rejection.message),
         Ok(_) => address.to_string(),
     });
     let each: Vec<String> = each.collect();
@@ -217,60 +226,59 @@ fn nobody_answers(answers: &[(HostPort, Result<ClusterLayout, CommandError>)]) -
             true => "no node of the cluster answers".to_owned(),
             false => format!("no node of the cluster answers ({})", each.join("; ")),
         },
-        hint: "are they running, and are hosts, ports and TLS right?",
+        hint: "check that they are running, and hosts, ports and TLS in the URL",
     })
 }
 
-/// What a node's word means for what is known of slots.
+/// What a node's `CLUSTER INFO` says about the slot map.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
-    /// All is as it was.
-    NothingNew,
-    /// It knows of a change, or has not heard of the last one, and so would not know of another.
-    Otherwise,
-    /// It hears nothing from the others.
+enum MapStatus {
+    Current,
+    /// The node knows of a change, or has not heard of the last one, and so would not know of another.
+    Unverified,
+    /// The node has no contact with the others.
     CutOff,
 }
 
-/// What it means that a node says that to `CLUSTER INFO`, for one who knows of the changes up to `known`.
-fn told(info: &str, known: u64) -> Told {
-    if !info.contains("cluster_state:ok") {
-        return Told::CutOff;
+fn map_status(info: &str, known_epoch: u64) -> MapStatus {
+    if info_field(info, "cluster_state:") != Some("ok") {
+        return MapStatus::CutOff;
     }
     match newest_epoch(info) {
-        Some(epoch) if epoch == known => Told::NothingNew,
-        _ => Told::Otherwise,
+        Some(epoch) if epoch == known_epoch => MapStatus::Current,
+        _ => MapStatus::Unverified,
     }
 }
 
-/// Looks after the listening connection, which nothing else is sent over that would notice its end; and
-/// asks about slots now and then, as one that is not used would not hear of a change.
-pub(super) async fn recheck_after(cluster: Weak<Cluster>) {
-    for look in 1u32.. {
-        tokio::time::sleep(LOOK_AFTER).await;
+/// Checks periodically that the map is current, since an idle client gets no redirections; and that the push connection is
+/// alive, since no call would notice its end.
+pub(super) async fn watch(cluster: Weak<Cluster>) {
+    for check in 1u32.. {
+        tokio::time::sleep(CHECK_INTERVAL).await;
         let Some(cluster) = cluster.upgrade() else {
             return;
         };
         let mut question = redis::cmd("CLUSTER");
         question.arg("INFO");
         let begun = cluster.clock.now();
-        match cluster.ear().query::<String>(&question).await {
-            Ok(info) => match told(&info, cluster.layout().epoch) {
-                Told::NothingNew => cluster.is_in_touch(begun),
-                Told::Otherwise => drop(cluster.refresh().await),
-                Told::CutOff => {
+        let push_connection = cluster.push_connection();
+        match push_connection.query::<String>(&question).await {
+            Ok(info) => match map_status(&info, cluster.layout().epoch) {
+                MapStatus::Current => cluster.set_verified(begun),
+                MapStatus::Unverified => drop(cluster.refresh().await),
+                MapStatus::CutOff => {
                     let _ = cluster.refresh().await;
                     if cluster.layout().is_ok {
-                        cluster.ear().leave();
+                        push_connection.abandon();
                     }
                 }
             },
             Err(_) => {
                 let _ = cluster.refresh().await;
-                let _ = cluster.ear().connect().await;
+                let _ = push_connection.connect().await;
             }
         }
-        if look % LOOKS_A_REFRESH == 0 {
+        if check % CHECKS_PER_REFRESH == 0 {
             let _ = cluster.refresh().await;
         }
     }
@@ -281,20 +289,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_node_that_knows_what_is_known_tells_that_nothing_has_changed() {
-        let says = |info: &str| told(info, 7);
+    fn only_a_node_with_the_known_epoch_verifies_the_map() {
+        let status = |info: &str| map_status(info, 7);
         let ok = |epoch| format!("cluster_state:ok\r\ncluster_current_epoch:{epoch}\r\n");
-        assert_eq!(says(&ok(7)), Told::NothingNew);
-        assert_eq!(says(&ok(8)), Told::Otherwise);
+        assert_eq!(status(&ok(7)), MapStatus::Current);
+        assert_eq!(status(&ok(8)), MapStatus::Unverified);
         assert_eq!(
-            says(&ok(6)),
-            Told::Otherwise,
-            "it has not heard of the last change"
+            status(&ok(6)),
+            MapStatus::Unverified,
+            "the node has not heard of the last change"
         );
-        assert_eq!(says("cluster_state:ok\r\n"), Told::Otherwise);
+        assert_eq!(status("cluster_state:ok\r\n"), MapStatus::Unverified);
         assert_eq!(
-            says("cluster_state:fail\r\ncluster_current_epoch:7\r\n"),
-            Told::CutOff
+            status("cluster_state:fail\r\ncluster_current_epoch:7\r\n"),
+            MapStatus::CutOff
         );
     }
 }

@@ -9,7 +9,7 @@ use redis::{Cmd, Value};
 use windlass_testkit::{RedisCluster, RedisServer, eventually_blocking};
 
 use super::Cluster;
-use crate::connector::epoch_of;
+use crate::connector::epoch_number;
 use crate::errors::CommandError;
 use crate::keys;
 use crate::master_epoch::FenceUse;
@@ -46,7 +46,7 @@ impl Bed {
     async fn by(clock: Clock) -> Bed {
         let nodes = RedisCluster::start().unwrap();
         let (url, nobody): (_, Weak<Deaf>) = (nodes.url(), Weak::new());
-        let client = Cluster::open_by(clock, &url, Duration::from_secs(5), 7, nobody).await;
+        let client = Cluster::open_with_clock(clock, &url, Duration::from_secs(5), 7, nobody).await;
         let slot = slots::of_key(b"stock");
         let [fences, mark] = keys::fences(slot);
         Bed {
@@ -164,7 +164,7 @@ async fn whoever_was_out_of_touch_has_counters_raised_anew() {
     let highest = bed.is_elsewhere_and_comes_back().await;
     // As if put to sleep all the while: the connection is the old one, and nobody has looked yet.
     let asleep = Duration::from_secs(10);
-    *bed.client.in_touch.lock().unwrap() = bed.client.clock.now() - asleep;
+    *bed.client.verified.lock().unwrap() = bed.client.clock.now() - asleep;
     let next = bed.draws().await;
     assert!(next > highest, "{next} after {highest}");
     assert_eq!(bed.draws().await, next + 1, "raised once");
@@ -182,7 +182,7 @@ async fn a_change_is_noticed_although_nobody_was_redirected() {
 /// By which decision a node has its slots.
 fn epoch(node: &RedisServer) -> u64 {
     let info = node.command(&["CLUSTER", "INFO"]).unwrap();
-    epoch_of(&info).unwrap()
+    epoch_number(&info).unwrap()
 }
 
 /// Has a node decide anew, after all others.
@@ -211,7 +211,7 @@ async fn a_counter_on_its_way_is_raised_for_whom_it_comes_from() {
     let copy = (AHEAD, format!("{:040x} {}", 1, number - 1));
     // Nobody looks meanwhile, and nobody minds.
     let unseen = bed.client.refreshing.lock().await;
-    *bed.client.in_touch.lock().unwrap() = bed.client.clock.now() + 10 * SOON;
+    *bed.client.verified.lock().unwrap() = bed.client.clock.now() + 10 * SOON;
     bed.set(copy.0, &copy.1);
     let highest = (bed.draws().await..).nth(20).unwrap();
     bed.set(&highest.to_string(), &copy.1);
@@ -256,7 +256,7 @@ impl Bed {
     /// Nobody asks who has which slot from now on, and nobody minds.
     async fn nobody_looks(&self) -> tokio::sync::MutexGuard<'_, ()> {
         let unseen = self.client.refreshing.lock().await;
-        *self.client.in_touch.lock().unwrap() = self.client.clock.now() + 10 * SOON;
+        *self.client.verified.lock().unwrap() = self.client.clock.now() + 10 * SOON;
         unseen
     }
 }

@@ -1,4 +1,4 @@
-//! Sending what draws fences: only over a connection for which the counter was raised.
+//! Commands that take fences: sent only over a connection for which the fence counter was raised (see `master_epoch.rs`).
 
 use std::sync::{Arc, PoisonError};
 
@@ -11,7 +11,7 @@ use crate::master_epoch::FenceUse;
 use windlass_core::error::ErrorKind;
 
 impl Connection {
-    /// Makes sure that fences drawn from the counter of `slot` are higher than any of an earlier reign.
+    /// Makes sure that fences from the counter of `slot` are higher than any of an earlier master.
     pub(crate) async fn ensure_fences_raised(
         self: &Arc<Connection>,
         slot: u16,
@@ -19,114 +19,116 @@ impl Connection {
         mark: &str,
     ) -> Result<(), CommandError> {
         let live = self.live().await?;
-        self.assure_over(&live, slot, fences, mark).await
+        self.raise_over(&live, slot, fences, mark).await
     }
 
-    /// Sends a command that draws fences from the counter of `slot`, over a connection for which that
-    /// was made sure. `keys` are the counter's, which is hardly ever asked.
+    /// Sends a command that takes fences from the counter of `slot`, over a connection for which the counter was raised.
+    /// `keys` are the counter and its mark; they are needed once per connection and slot.
     pub(crate) async fn send_fenced(
         self: &Arc<Connection>,
         slot: u16,
         keys: impl FnOnce() -> [String; 2],
         command: &Cmd,
-        draws: FenceUse,
+        fence_use: FenceUse,
     ) -> Result<Value, CommandError> {
         let mut live = self.live().await?;
         if live.was_replica {
-            // It may have become a master since, whose reign we do not know.
-            self.hang_up(live.number);
+            // It may have been promoted since, to an epoch that is not known here.
+            self.drop_if_current(live.number);
             live = self.live().await?;
         }
-        if !live.assured.has(slot) {
+        if !live.checked_slots.contains(slot) {
             let [fences, mark] = keys();
-            // Boxed, as it is rare.
-            match Box::pin(self.assure_over(&live, slot, &fences, &mark)).await {
-                Err(failure) if draws == FenceUse::Possible && failure.is_refusal() => {}
+            // Boxed to keep the common path's future small.
+            match Box::pin(self.raise_over(&live, slot, &fences, &mark)).await {
+                Err(e) if fence_use == FenceUse::Possible && e.is_write_refused() => {}
                 other => other?,
             }
         }
         self.send_over(live, command).await
     }
 
-    async fn assure_over(
+    async fn raise_over(
         self: &Arc<Connection>,
         live: &LiveConnection,
         slot: u16,
         fences: &str,
         mark: &str,
     ) -> Result<(), CommandError> {
-        if live.assured.has(slot) {
+        if live.checked_slots.contains(slot) {
             return Ok(());
         }
         if live.was_replica {
-            self.hang_up(live.number);
+            self.drop_if_current(live.number);
             return Err(CommandError::Rejected(Rejection {
                 kind: ErrorKind::Unreachable,
                 message: "the server is a read-only replica".to_owned(),
-                hint: "connect to the primary",
+                hint: "connect to the master",
             }));
         }
-        let generation = live.assured.generation();
-        if let Some(reign) = &live.reign {
-            let raise = reign.raise(fences, mark);
+        let generation = live.checked_slots.generation();
+        if let Some(epoch) = &live.epoch {
+            let raise = epoch.raise(fences, mark);
             match self.send_over(live.clone(), &raise).await {
                 Ok(_) => {}
-                // Not ours to do: an operator has decided what we may use.
-                Err(failure) if failure.code() == Some("NOPERM") => {}
-                Err(failure) => return Err(failure),
+                // The operator has not permitted the script's commands; claims still work, without this protection.
+                Err(e) if e.code() == Some("NOPERM") => {}
+                Err(e) => return Err(e),
             }
         }
-        live.assured.set(slot, generation);
+        live.checked_slots.insert(slot, generation);
         Ok(())
     }
 
-    /// By which decision this node of a cluster has its slots now.
-    pub(crate) async fn epoch(self: &Arc<Connection>) -> Option<u64> {
-        let mut question = redis::cmd("CLUSTER");
-        question.arg("INFO");
-        let info: String = self.query(&question).await.ok()?;
-        connector::epoch_of(&info)
-    }
-
-    /// The slot has left this server or has come to it.
-    pub(crate) fn slot_moved(&self, slot: u16) {
-        if let Some(live) = self.current() {
-            live.assured.clear(slot);
-        }
-    }
-
-    /// Slots may have left this server and come back, unseen.
-    pub(crate) fn slots_may_have_moved(&self) {
-        if let Some(live) = self.current() {
-            live.assured.clear_all();
-        }
-    }
-
-    /// Sends a command that draws fences from a counter that is on its way to this node: not before it was raised,
-    /// for whoever it comes from was appointed by the decision of that `epoch`.
+    /// Sends a command that takes fences from the counter of a slot that this node is importing, after raising the counter
+    /// for the node that the slot comes from, whose failover number is `source`.
     pub(crate) async fn send_asking_fenced(
         self: &Arc<Connection>,
-        epoch: Option<u64>,
+        source: Option<u64>,
         [fences, mark]: [String; 2],
         command: &Cmd,
-        draws: FenceUse,
+        fence_use: FenceUse,
     ) -> Result<Value, CommandError> {
-        if let Some(reign) = self.live().await?.reign {
-            let reign = reign.taking_over_from(epoch);
-            match self.send_asking(&reign.raise(&fences, &mark)).await {
+        if let Some(epoch) = self.live().await?.epoch {
+            let epoch = epoch.importing_from(source);
+            match self.send_asking(&epoch.raise(&fences, &mark)).await {
                 Ok(_) => {}
-                Err(failure) if failure.code() == Some("NOPERM") => {}
-                Err(failure) if draws == FenceUse::Possible && failure.is_refusal() => {}
-                Err(failure) => return Err(failure),
+                Err(e) if e.code() == Some("NOPERM") => {}
+                Err(e) if fence_use == FenceUse::Possible && e.is_write_refused() => {}
+                Err(e) => return Err(e),
             }
         }
         self.send_asking(command).await
     }
 
-    /// Whether a decision that draws so from the counter of `slot` would be sent at once.
-    pub(crate) fn is_ready(&self, slot: u16, draws: FenceUse) -> bool {
+    /// The failover number of this cluster node now.
+    pub(crate) async fn epoch_number(self: &Arc<Connection>) -> Option<u64> {
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("INFO");
+        let info: String = self.query(&command).await.ok()?;
+        connector::epoch_number(&info)
+    }
+
+    /// The slot has left this server, or has come to it.
+    pub(crate) fn slot_moved(&self, slot: u16) {
+        if let Some(live) = self.current() {
+            live.checked_slots.clear(slot);
+        }
+    }
+
+    /// Slots may have left this server and returned, unnoticed.
+    pub(crate) fn slots_may_have_moved(&self) {
+        if let Some(live) = self.current() {
+            live.checked_slots.clear_all();
+        }
+    }
+
+    /// Whether a command with this use of the counter of `slot` would be sent without a raise before it.
+    pub(crate) fn is_ready(&self, slot: u16, fence_use: FenceUse) -> bool {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        let ready = |live: &LiveConnection| draws == FenceUse::None || live.assured.has(slot);
+        let ready = |live: &LiveConnection| {
+            fence_use == FenceUse::None || live.checked_slots.contains(slot)
+        };
         current.as_ref().is_some_and(ready)
     }
 }

@@ -1,41 +1,43 @@
-//! Calls that nobody has answered yet.
+//! Calls without a reply.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::Connection;
 
-/// A call on its way. A caller that gives up after waiting for some time takes the connection with
-/// it, or nobody might ever notice that the other end is gone.
+/// A call that was sent. If the caller gives up after a while, the connection is dropped with the call: otherwise nothing
+/// might notice that the server is gone.
 pub(super) struct PendingCall<'a> {
-    link: &'a Connection,
+    connection: &'a Connection,
     number: u64,
     since: Instant,
-    waiting: bool,
+    is_pending: bool,
 }
 
 impl PendingCall<'_> {
-    pub(super) fn new(link: &Connection, number: u64) -> PendingCall<'_> {
-        link.unanswered.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn new(connection: &Connection, number: u64) -> PendingCall<'_> {
+        connection.pending_calls.fetch_add(1, Ordering::Relaxed);
         PendingCall {
-            link,
+            connection,
             number,
             since: Instant::now(),
-            waiting: true,
+            is_pending: true,
         }
     }
 
-    /// It is over: answered, or failed.
+    /// The call has a reply, or has failed.
     pub(super) fn done(mut self) {
-        self.waiting = false;
+        self.is_pending = false;
     }
 }
 
 impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
-        self.link.unanswered.fetch_sub(1, Ordering::Relaxed);
-        if self.waiting && self.since.elapsed() > self.link.call_timeout / 4 {
-            self.link.hang_up(self.number);
+        self.connection
+            .pending_calls
+            .fetch_sub(1, Ordering::Relaxed);
+        if self.is_pending && self.since.elapsed() > self.connection.call_timeout / 4 {
+            self.connection.drop_if_current(self.number);
         }
     }
 }

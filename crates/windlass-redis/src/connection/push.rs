@@ -1,4 +1,9 @@
-//! What a server says unasked.
+//! Push messages: how wake-ups and notifications arrive.
+//!
+//! The script that grants a claim to a waiter publishes `CLAIM FENCE` on the wake channel of the waiter's client, and scripts
+//! that change something with subscribers publish on its notification channel. Both are plain pub/sub: a message that is
+//! published while there is no connection is lost. So after every disconnection the listeners are told that they may have
+//! missed something, and check for themselves.
 
 use std::sync::Weak;
 
@@ -8,17 +13,16 @@ use redis::{PushInfo, PushKind, Value};
 use super::Connection;
 use windlass_core::Fence;
 
-/// Subscriber what the server says unasked. Called by the driver as it reads, so that a wake-up
-/// costs no detour through another task.
+/// Handles the push messages of one connection. The driver calls it as it reads, so that a wake-up is not delayed by another
+/// task.
 pub(super) struct PushReceiver {
-    pub(super) link: Weak<Connection>,
-    /// Of the connection.
+    pub(super) connection: Weak<Connection>,
     pub(super) number: u64,
 }
 
 impl AsyncPushSender for PushReceiver {
     fn send(&self, info: PushInfo) -> Result<(), SendError> {
-        let Some(link) = self.link.upgrade() else {
+        let Some(connection) = self.connection.upgrade() else {
             return Ok(());
         };
         match info.kind {
@@ -26,21 +30,20 @@ impl AsyncPushSender for PushReceiver {
                 let [Value::BulkString(channel), payload, ..] = info.data.as_slice() else {
                     return Ok(());
                 };
-                if *channel != link.channel.as_bytes() {
-                    if let (Ok(channel), Value::BulkString(news)) =
+                if *channel != connection.wake_channel.as_bytes() {
+                    if let (Ok(channel), Value::BulkString(message)) =
                         (std::str::from_utf8(channel), payload)
                     {
-                        link.listeners.heard(channel, news);
+                        connection.subscribers.heard(channel, message);
                     }
-                } else if let Some((claim, fence)) = parse_wakeup(payload) {
-                    link.tell(|wakeups| wakeups.granted(claim, Some(fence)));
+                } else if let Some((claim, fence)) = parse_wake_up(payload) {
+                    connection.notify_listener(|listener| listener.granted(claim, Some(fence)));
                 }
             }
             PushKind::Disconnection => {
-                link.hang_up(self.number);
-                if link.listens {
-                    // The waiters' next heartbeat dials, and hears what was missed.
-                    link.has_missed();
+                connection.drop_if_current(self.number);
+                if connection.subscribes {
+                    connection.report_missed();
                 }
             }
             _ => {}
@@ -49,8 +52,8 @@ impl AsyncPushSender for PushReceiver {
     }
 }
 
-/// A wake-up is "<claim> <fence>".
-fn parse_wakeup(payload: &Value) -> Option<(u64, Fence)> {
+/// A wake-up is "CLAIM FENCE".
+fn parse_wake_up(payload: &Value) -> Option<(u64, Fence)> {
     let Value::BulkString(bytes) = payload else {
         return None;
     };

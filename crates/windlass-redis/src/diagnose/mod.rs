@@ -1,4 +1,4 @@
-//! What an operator should know about a Redis server that keeps locks.
+//! Findings about a Redis server for the operator (`windlass doctor`); of Sentinel and clusters see [`replicated`].
 
 mod replicated;
 
@@ -12,38 +12,38 @@ use windlass_core::error::Result;
 use windlass_core::store::Severity::{Fine, Problem, Warning};
 use windlass_core::store::{Finding, Severity};
 
-/// What a server tells of itself.
-pub(super) type Info<'a> = HashMap<&'a str, &'a str>;
+/// The fields of `INFO`.
+type ServerInfo<'a> = HashMap<&'a str, &'a str>;
 
-pub(super) async fn diagnose(wire: &Router) -> Result<Vec<Finding>> {
-    let link = match wire {
-        Router::Single(link) => link,
+pub(super) async fn diagnose(router: &Router) -> Result<Vec<Finding>> {
+    let connection = match router {
+        Router::Single(connection) => connection,
         Router::Cluster(cluster) => return replicated::cluster(cluster).await,
     };
-    let text: String = link.query(&redis::cmd("INFO")).await?;
+    let text: String = connection.query(&redis::cmd("INFO")).await?;
     let info = parse(&text);
     let mut findings = vec![version(&info), role(&info), persistence(&info)];
     findings.extend(replicas(&info));
     findings.push(eviction(&info));
-    if let Some(sentinels) = link.sentinels() {
+    if let Some(sentinels) = connection.sentinels() {
         findings.extend(replicated::sentinels(sentinels, &text).await);
-        findings.extend(replicated::min_replicas(&[link]).await);
+        findings.extend(replicated::min_replicas(&[connection]).await);
     }
-    findings.push(clock(link).await?);
+    findings.push(clock(connection).await?);
     Ok(findings)
 }
 
-pub(super) fn parse(text: &str) -> Info<'_> {
+fn parse(text: &str) -> ServerInfo<'_> {
     text.lines()
         .filter_map(|line| line.trim_end().split_once(':'))
         .collect()
 }
 
-pub(super) fn get<'a>(info: &Info<'a>, key: &str) -> &'a str {
+fn get<'a>(info: &ServerInfo<'a>, key: &str) -> &'a str {
     info.get(key).copied().unwrap_or("unknown")
 }
 
-pub(super) fn version(info: &Info<'_>) -> Finding {
+fn version(info: &ServerInfo<'_>) -> Finding {
     let (product, version) = match info.get("valkey_version") {
         Some(version) => ("Valkey", *version),
         None => ("Redis", get(info, "redis_version")),
@@ -63,48 +63,48 @@ pub(super) fn version(info: &Info<'_>) -> Finding {
     )
 }
 
-fn role(info: &Info<'_>) -> Finding {
+fn role(info: &ServerInfo<'_>) -> Finding {
     match get(info, "role") {
-        "master" => Finding::new(Fine, "role", "primary: takes writes"),
+        "master" => Finding::new(Fine, "role", "master: takes writes"),
         role => Finding::new(
             Problem,
             "role",
-            format!("{role}: locks cannot be taken here; connect to the primary"),
+            format!("{role}: locks cannot be acquired here; connect to the master"),
         ),
     }
 }
 
-pub(super) fn persistence(info: &Info<'_>) -> Finding {
+fn persistence(info: &ServerInfo<'_>) -> Finding {
     let (severity, message): (Severity, &str) = if get(info, "aof_enabled") == "1" {
         (
             Fine,
-            "append-only file: held locks survive a restart, up to what appendfsync may lose",
+            "append-only file: held locks survive a restart, except for what appendfsync may lose",
         )
     } else {
         (
             Warning,
-            "no append-only file: a restart forgets held locks, so two holders are possible until \
-             leases end; fences go on growing, because a lost counter restarts from the clock",
+            "no append-only file: a restart loses held locks, so two holders are possible until \
+             leases end; fences keep growing, because a lost counter restarts from the clock",
         )
     };
     Finding::new(severity, "persistence", message)
 }
 
-fn replicas(info: &Info<'_>) -> Option<Finding> {
+fn replicas(info: &ServerInfo<'_>) -> Option<Finding> {
     let count: u32 = get(info, "connected_slaves").parse().unwrap_or(0);
     (count > 0).then(|| {
         Finding::new(
             Warning,
             "replicas",
             format!(
-                "{count} connected; replication is asynchronous: a failover may forget the newest \
-                 grants, and only fences protect then"
+                "{count} connected; replication is asynchronous: a failover may lose the newest \
+                 grants, and only fencing protects against that"
             ),
         )
     })
 }
 
-pub(super) fn eviction(info: &Info<'_>) -> Finding {
+fn eviction(info: &ServerInfo<'_>) -> Finding {
     let policy = get(info, "maxmemory_policy");
     let unlimited = get(info, "maxmemory") == "0";
     let (severity, message) = match (policy, unlimited) {
@@ -121,17 +121,17 @@ pub(super) fn eviction(info: &Info<'_>) -> Finding {
     Finding::new(severity, "eviction", message)
 }
 
-/// What `TIME` answers, in microseconds.
+/// The reply to `TIME`, in microseconds.
 pub(super) fn micros((seconds, micros): (i64, i64)) -> i64 {
     seconds.saturating_mul(1_000_000).saturating_add(micros)
 }
 
-/// In such steps.
-pub(super) const STEP: Duration = Duration::from_micros(1);
+/// The resolution of `TIME`.
+const RESOLUTION: Duration = Duration::from_micros(1);
 
-async fn clock(link: &Arc<Connection>) -> Result<Finding> {
+async fn clock(connection: &Arc<Connection>) -> Result<Finding> {
     let before = SystemTime::now();
-    let (seconds, micros): (u64, u64) = link.query(&redis::cmd("TIME")).await?;
+    let (seconds, micros): (u64, u64) = connection.query(&redis::cmd("TIME")).await?;
     let after = SystemTime::now();
     let unix_ms = |t: SystemTime| t.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let server = u128::from(seconds) * 1000 + u128::from(micros) / 1000;
@@ -145,11 +145,15 @@ async fn clock(link: &Arc<Connection>) -> Result<Finding> {
             Warning,
             "clock",
             format!(
-                "differs from this machine's by {skew} ms: harmless for leases, which use neither, \
-                 but one of the two is wrong"
+                "differs from the local clock by {skew} ms: leases depend on neither, but one of \
+                 the two is wrong"
             ),
         )
     } else {
-        Finding::new(Fine, "clock", format!("within {skew} ms of this machine's"))
+        Finding::new(
+            Fine,
+            "clock",
+            format!("within {skew} ms of the local clock"),
+        )
     })
 }

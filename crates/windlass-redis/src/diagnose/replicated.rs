@@ -1,4 +1,4 @@
-//! What an operator should know about sentinels, replicas, and the nodes of a cluster.
+//! Findings about sentinels, replicas and the nodes of a cluster.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::AsyncConnectionConfig;
 
-use super::{Info, STEP, eviction, get, micros, parse, persistence, version};
+use super::{RESOLUTION, ServerInfo, eviction, get, micros, parse, persistence, version};
 use crate::address::{HostPort, ServerOptions};
 use crate::cluster::Cluster;
 use crate::connection::Connection;
@@ -18,18 +18,18 @@ use windlass_core::join::join_all;
 use windlass_core::store::Finding;
 use windlass_core::store::Severity::{Fine, Problem, Warning};
 
-/// For a node that does not answer.
+/// How long a node that does not answer is waited for.
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// The sentinels of a service, and the replicas of its master.
 pub(super) async fn sentinels(sentinels: &Sentinels, master: &str) -> Vec<Finding> {
     let count = sentinels.count();
-    let answers = sentinels.ask_all(LIMIT).await;
-    let known: Vec<_> = answers
+    let replies = sentinels.ask_all(LIMIT).await;
+    let known: Vec<_> = replies
         .iter()
-        .filter_map(|(_, known)| known.as_ref().ok())
+        .filter_map(|(_, reply)| reply.as_ref().ok())
         .collect();
-    let (answering, most) = (known.len(), sentinels.most());
+    let (answering, majority) = (known.len(), sentinels.majority());
     let quorum = known.iter().map(|k| k.number("quorum")).max().unwrap_or(0);
     let others = known
         .iter()
@@ -38,21 +38,21 @@ pub(super) async fn sentinels(sentinels: &Sentinels, master: &str) -> Vec<Findin
         .unwrap_or(0);
     let all = others + 1;
     let service = sentinels.service();
-    let (severity, meaning) = if answering < most || (answering as u64) < quorum {
+    let (severity, meaning) = if answering < majority || (answering as u64) < quorum {
         (
             Problem,
-            "too few to agree: if the master fails, nobody takes its place",
+            "too few to agree: if the master fails, no replica is promoted",
         )
     } else if answering < count {
-        (Warning, "enough to agree on another master, but not all")
+        (Warning, "enough to promote a replica, but not all")
     } else {
-        (Fine, "they agree on another master if this one fails")
+        (Fine, "enough to promote a replica if the master fails")
     };
     let mut findings = vec![Finding::new(
         severity,
         "sentinels",
         format!(
-            "{answering} of the {count} named answer for {service:?}, {all} are known, quorum {quorum}: {meaning}"
+            "{answering} of the {count} named answer for {service:?}, {all} exist, quorum {quorum}: {meaning}"
         ),
     )];
     let masters: std::collections::BTreeSet<_> = known.iter().map(|k| &k.master).collect();
@@ -62,7 +62,7 @@ pub(super) async fn sentinels(sentinels: &Sentinels, master: &str) -> Vec<Findin
             Warning,
             "agreement",
             format!(
-                "the sentinels name {}: a failover is under way",
+                "the sentinels name {}: a failover is in progress",
                 shown.join(" and ")
             ),
         ));
@@ -83,16 +83,16 @@ pub(super) async fn sentinels(sentinels: &Sentinels, master: &str) -> Vec<Findin
 pub(super) async fn cluster(cluster: &Arc<Cluster>) -> Result<Vec<Finding>> {
     cluster.refresh().await?;
     let layout = cluster.layout();
-    let ask = |(address, link): (HostPort, Arc<Connection>)| {
+    let ask = |(address, connection): (HostPort, Arc<Connection>)| {
         Box::pin(async move {
-            let text: Option<String> = link.query(&redis::cmd("INFO")).await.ok();
-            (address.to_string(), link, text)
+            let text: Option<String> = connection.query(&redis::cmd("INFO")).await.ok();
+            (address.to_string(), connection, text)
         })
     };
     let texts = join_all(cluster.masters().into_iter().map(ask).collect()).await;
     let silent = texts.iter().filter(|(_, _, text)| text.is_none());
     let silent: Vec<&str> = silent.map(|(name, _, _)| name.as_str()).collect();
-    let infos: Vec<(&str, Info<'_>)> = texts
+    let infos: Vec<(&str, ServerInfo<'_>)> = texts
         .iter()
         .filter_map(|(name, _, text)| Some((name.as_str(), parse(text.as_deref()?))))
         .collect();
@@ -108,14 +108,14 @@ pub(super) async fn cluster(cluster: &Arc<Cluster>) -> Result<Vec<Finding>> {
             Problem,
             "cluster",
             format!(
-                "{} does not answer: locks in its slots cannot be had",
+                "{} does not answer: locks in its slots cannot be acquired",
                 silent.join(", ")
             ),
         ),
         false => Finding::new(
             Problem,
             "cluster",
-            "state fail: some or all locks cannot be had",
+            "state fail: some or all locks cannot be acquired",
         ),
     });
     let covered = layout.covered();
@@ -124,7 +124,7 @@ pub(super) async fn cluster(cluster: &Arc<Cluster>) -> Result<Vec<Finding>> {
         false => Finding::new(
             Problem,
             "slots",
-            format!("{covered} of {SLOTS} are covered: names in the others cannot be locked"),
+            format!("{covered} of {SLOTS} are covered: locks in the others cannot be acquired"),
         ),
     });
     let alone = layout.masters.iter().zip(&layout.replicas);
@@ -134,28 +134,32 @@ pub(super) async fn cluster(cluster: &Arc<Cluster>) -> Result<Vec<Finding>> {
         true => Finding::new(
             Warning,
             "replicas",
-            "every master has one; replication is asynchronous: a failover may forget the newest grants, \
-             and only fences protect then",
+            "every master has one; replication is asynchronous: a failover may lose the newest grants, \
+             and only fencing protects against that",
         ),
         false => Finding::new(
             Warning,
             "replicas",
-            format!("{} has none: if it fails, its locks cannot be had until it is back", alone.join(", ")),
+            format!("{} has none: if it fails, its locks cannot be acquired until it is back", alone.join(", ")),
         ),
     });
-    let named: Vec<(&str, &Info<'_>)> = infos.iter().map(|(name, info)| (*name, info)).collect();
+    let named: Vec<(&str, &ServerInfo<'_>)> =
+        infos.iter().map(|(name, info)| (*name, info)).collect();
     findings.push(lag(&named));
     findings.extend(worst(&infos, persistence));
     findings.extend(worst(&infos, eviction));
-    let links: Vec<&Arc<Connection>> = texts.iter().map(|(_, link, _)| link).collect();
-    findings.extend(min_replicas(&links).await);
-    findings.push(skew(cluster.access(), &layout.masters).await);
+    let masters: Vec<&Arc<Connection>> = texts.iter().map(|(_, master, _)| master).collect();
+    findings.extend(min_replicas(&masters).await);
+    findings.push(skew(cluster.server_options(), &layout.masters).await);
     Ok(findings)
 }
 
-/// The worst that is found of one thing, and where.
-fn worst(infos: &[(&str, Info<'_>)], look: impl Fn(&Info<'_>) -> Finding) -> Option<Finding> {
-    let found = infos.iter().map(|(name, info)| (name, look(info)));
+/// The most severe finding of one check, and its server.
+fn worst(
+    infos: &[(&str, ServerInfo<'_>)],
+    check: impl Fn(&ServerInfo<'_>) -> Finding,
+) -> Option<Finding> {
+    let found = infos.iter().map(|(name, info)| (name, check(info)));
     let (name, mut finding) = found.max_by_key(|(_, finding)| finding.severity)?;
     if finding.severity > Fine {
         finding.message = format!("{name}: {}", finding.message);
@@ -163,24 +167,24 @@ fn worst(infos: &[(&str, Info<'_>)], look: impl Fn(&Info<'_>) -> Finding) -> Opt
     Some(finding)
 }
 
-/// Whether a master that is cut off stops granting.
-pub(super) async fn min_replicas(links: &[&Arc<Connection>]) -> Option<Finding> {
+/// Whether a master that is cut off from its replicas stops granting.
+pub(super) async fn min_replicas(masters: &[&Arc<Connection>]) -> Option<Finding> {
     let mut ask = redis::cmd("CONFIG");
     ask.arg("GET").arg("min-replicas-to-write");
-    let answers = links
+    let calls = masters
         .iter()
-        .map(|link| Box::pin(link.query::<HashMap<String, String>>(&ask)));
-    let answers = join_all(answers.collect()).await;
-    // One may be dead, and we may not be allowed to ask.
-    let told: Vec<_> = answers.into_iter().filter_map(Result::ok).collect();
-    let silent = links.len() - told.len();
-    let is_careless = |settings: &HashMap<_, String>| settings.values().any(|least| least == "0");
-    Some(match told.iter().any(is_careless) {
-        false if told.is_empty() => return None,
-        false if silent > 0 => Finding::new(
+        .map(|master| Box::pin(master.query::<HashMap<String, String>>(&ask)));
+    let replies = join_all(calls.collect()).await;
+    // A master may be down, or the user may lack permission for CONFIG.
+    let known: Vec<_> = replies.into_iter().filter_map(Result::ok).collect();
+    let unknown = masters.len() - known.len();
+    let is_zero = |settings: &HashMap<_, String>| settings.values().any(|least| least == "0");
+    Some(match known.iter().any(is_zero) {
+        false if known.is_empty() => return None,
+        false if unknown > 0 => Finding::new(
             Warning,
             "min-replicas",
-            format!("min-replicas-to-write is set where it was told, but {silent} did not tell"),
+            format!("min-replicas-to-write is set, but {unknown} did not answer"),
         ),
         false => Finding::new(
             Fine,
@@ -190,23 +194,23 @@ pub(super) async fn min_replicas(links: &[&Arc<Connection>]) -> Option<Finding> 
         true => Finding::new(
             Warning,
             "min-replicas",
-            "min-replicas-to-write is 0: a master that is cut off goes on granting to those on its side, \
-             beside the one that took its place; only fences protect then",
+            "min-replicas-to-write is 0: a master that is cut off goes on granting while another \
+             one is promoted; only fencing protects against that",
         ),
     })
 }
 
-struct Replica {
+struct ReplicaInfo {
     address: HostPort,
     is_online: bool,
-    /// Bytes that it has not acknowledged.
+    /// Bytes that the replica has not acknowledged.
     behind: u64,
-    /// Seconds since it last acknowledged anything.
+    /// Seconds since the last acknowledgement.
     silent: u64,
 }
 
 /// `slave0:ip=127.0.0.1,port=6380,state=online,offset=42,lag=0`.
-fn replicas(info: &Info<'_>) -> Vec<Replica> {
+fn replicas(info: &ServerInfo<'_>) -> Vec<ReplicaInfo> {
     let sent: u64 = get(info, "master_repl_offset").parse().unwrap_or(0);
     let lines = (0..).map_while(|i: u32| info.get(format!("slave{i}").as_str()));
     let read = |line: &&str| {
@@ -214,7 +218,7 @@ fn replicas(info: &Info<'_>) -> Vec<Replica> {
             let mut pairs = line.split(',').filter_map(|pair| pair.split_once('='));
             pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
         };
-        Some(Replica {
+        Some(ReplicaInfo {
             address: HostPort {
                 host: field("ip")?.to_owned(),
                 port: field("port")?.parse().ok()?,
@@ -227,8 +231,8 @@ fn replicas(info: &Info<'_>) -> Vec<Replica> {
     lines.filter_map(read).collect()
 }
 
-/// How far replicas are behind: what a failover would forget.
-fn lag(masters: &[(&str, &Info<'_>)]) -> Finding {
+/// How far replicas are behind: what a failover would lose.
+fn lag(masters: &[(&str, &ServerInfo<'_>)]) -> Finding {
     let mut all = Vec::new();
     for (name, info) in masters {
         let found = replicas(info);
@@ -236,9 +240,7 @@ fn lag(masters: &[(&str, &Info<'_>)]) -> Finding {
             return Finding::new(
                 Problem,
                 "lag",
-                format!(
-                    "{name} has no replica that is in step: a failover would forget held locks"
-                ),
+                format!("{name} has no replica in sync: a failover would lose held locks"),
             );
         }
         all.extend(found);
@@ -251,29 +253,29 @@ fn lag(masters: &[(&str, &Info<'_>)]) -> Finding {
             Warning,
             "lag",
             format!(
-                "a replica was last heard of {silent} s ago: a failover to it would forget as much"
+                "a replica acknowledged last {silent} s ago: a failover to it would lose the grants since"
             ),
         ),
         false => Finding::new(
             Fine,
             "lag",
-            format!(
-                "{count} in step, at most {behind} bytes behind: that much a failover would forget"
-            ),
+            format!("{count} in sync, at most {behind} bytes behind, which a failover would lose"),
         ),
     }
 }
 
 /// How far the clocks of nodes are apart.
-async fn skew(access: &ServerOptions, nodes: &[HostPort]) -> Finding {
+async fn skew(options: &ServerOptions, nodes: &[HostPort]) -> Finding {
     let ours = OurClock::new();
-    let asked = nodes.iter().map(|node| Box::pin(clock(access, node, ours)));
-    let told = join_all(asked.collect()).await.into_iter().flatten();
-    let told: Vec<Reading> = told.collect();
-    let Some(spread) = Spread::of(&told) else {
-        return Finding::new(Warning, "clock skew", "no node told its time");
+    let calls = nodes
+        .iter()
+        .map(|node| Box::pin(clock(options, node, ours)));
+    let readings = join_all(calls.collect()).await.into_iter().flatten();
+    let readings: Vec<Reading> = readings.collect();
+    let Some(spread) = Spread::of(&readings) else {
+        return Finding::new(Warning, "clock skew", "no node answered TIME");
     };
-    let (count, possible) = (told.len(), spread.possible);
+    let (count, possible) = (readings.len(), spread.possible);
     let Spread {
         ahead,
         behind,
@@ -286,32 +288,37 @@ async fn skew(access: &ServerOptions, nodes: &[HostPort]) -> Finding {
             "clock skew",
             format!(
                 "of {count} nodes, {ahead} is at least {certain} ms ahead of {behind}: a failover makes leases, \
-                 limiters and windows longer or shorter by that; fences do not mind"
+                 limiters and windows longer or shorter by that; fences are not affected"
             ),
         ),
         false => Finding::new(
             Fine,
             "clock skew",
             format!(
-                "{count} nodes are at most {possible} ms apart: leases and limiters go on as they are over a failover"
+                "{count} nodes are at most {possible} ms apart: a failover does not change leases and limiters"
             ),
         ),
     }
 }
 
-/// What a node's clock says.
-async fn clock(access: &ServerOptions, node: &HostPort, ours: OurClock) -> Option<Reading> {
+/// A reading of a node's clock.
+async fn clock(options: &ServerOptions, node: &HostPort, ours: OurClock) -> Option<Reading> {
     let ask = async {
         let config = AsyncConnectionConfig::new().set_connection_timeout(Some(LIMIT));
-        let client = access.client(node).ok()?;
+        let client = options.client(node).ok()?;
         let mut connection = client
             .get_multiplexed_async_connection_with_config(&config)
             .await
             .ok()?;
         let asked = ours.now();
-        let told: (i64, i64) = redis::cmd("TIME").query_async(&mut connection).await.ok()?;
+        let time: (i64, i64) = redis::cmd("TIME").query_async(&mut connection).await.ok()?;
         let between = (asked, ours.now());
-        Some(Reading::new(&node.to_string(), micros(told), STEP, between))
+        Some(Reading::new(
+            &node.to_string(),
+            micros(time),
+            RESOLUTION,
+            between,
+        ))
     };
     tokio::time::timeout(LIMIT, ask).await.ok().flatten()
 }
@@ -321,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replicas_are_read() {
+    fn replicas_in_info_are_parsed() {
         let text = "master_repl_offset:100\r\n\
                     slave0:ip=10.0.0.1,port=1,state=online,offset=90,lag=1\r\n\
                     slave1:ip=10.0.0.2,port=2,state=wait_bgsave,offset=0,lag=0\r\n";

@@ -1,10 +1,11 @@
--- Makes a small write behind a claim, if the claim is there: whoever has that write has the claim.
+-- Writes a small key after a claim, if the claim exists. Replication is in order: a replica that has acknowledged this
+-- write has the claim too.
 --
---   KEYS: the lock, or those who hold (sorted set of owners, by the end of their claims); a key to write to
+--   KEYS: the lock, or the sorted set of holders (by the end of their claims); the key to write
 --   ARGV: the kind, the owner
 --   returns: 1 if it was written, 0 if the owner holds nothing
 --
--- Atomic because a claim that ended in between must not count as acknowledged.
+-- Atomic because a claim that ends in between must not count as acknowledged.
 
 local call = redis.call
 if ARGV[1] == 'lock' then

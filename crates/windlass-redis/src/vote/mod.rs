@@ -21,7 +21,7 @@ use super::connector::Connector;
 use super::errors::unexpected_reply;
 use super::master_epoch::FenceUse;
 use super::router::Router;
-use super::{CAPABILITIES, Redis, bytes, client, keys, script, time_left};
+use super::{CAPABILITIES, Redis, bytes, keys, script, time_left};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::redact::redact;
@@ -48,7 +48,7 @@ impl RedisVoter {
         wakeups: Weak<dyn GrantListener>,
     ) -> Result<RedisVoter> {
         // What replicas of a node have does not count: the other nodes do.
-        let (client, _) = client(url)?;
+        let (client, _) = super::address::single_server(url)?;
         let link = Connection::new(Connector::Server(client), call_timeout, id, wakeups);
         let link = Arc::new(Router::Single(link));
         Ok(RedisVoter {
@@ -159,11 +159,11 @@ impl Voter for RedisVoter {
         let recorded = ask.record_now || ask.share.weight > 1;
         let answer: Pending<'static, Value> = match ask.kind {
             Kind::Lock => {
-                let vote = LockVote::acquire(ask, self.redis.router.channel(), proposal);
+                let vote = LockVote::acquire(ask, self.redis.router.wake_channel(), proposal);
                 Box::pin(self.locks.decide(vote))
             }
             _ => {
-                let vote = RoomVote::acquire(ask, self.redis.router.channel());
+                let vote = RoomVote::acquire(ask, self.redis.router.wake_channel());
                 Box::pin(self.rooms.decide(vote))
             }
         };
@@ -174,7 +174,7 @@ impl Voter for RedisVoter {
         &self,
         asks: Vec<(AcquireRequest, Fence)>,
     ) -> Pending<'static, Vec<Result<Acquired>>> {
-        let channel = self.redis.router.channel();
+        let channel = self.redis.router.wake_channel();
         let vote = |(ask, proposal): (AcquireRequest, Fence)| {
             let answer = self
                 .locks
@@ -201,7 +201,7 @@ impl Voter for RedisVoter {
     }
 
     fn confirm(&self, claim: &Renewal, proposal: Fence) -> Pending<'static, Confirmed> {
-        let channel = self.redis.router.channel();
+        let channel = self.redis.router.wake_channel();
         let answer: Pending<'static, Value> = match claim.kind {
             Kind::Lock => {
                 let vote = LockVote::confirm(claim, channel, proposal);
@@ -237,7 +237,7 @@ impl Voter for RedisVoter {
         number: Fence,
         proposal: Fence,
     ) -> Pending<'static, bool> {
-        let channel = self.redis.router.channel();
+        let channel = self.redis.router.wake_channel();
         let answer: Pending<'static, Value> = match claim.kind {
             Kind::Lock => {
                 let vote = LockVote::line_up_again(claim, channel, number, proposal);
@@ -252,7 +252,7 @@ impl Voter for RedisVoter {
     }
 
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'static, Vec<Result<Renewed>>> {
-        let channel = self.redis.router.channel();
+        let channel = self.redis.router.wake_channel();
         let ask = |claim: Renewal| -> (Fence, Pending<'static, Value>) {
             let answer: Pending<'static, Value> = match claim.kind {
                 Kind::Lock => Box::pin(self.locks.collect(LockVote::renew(&claim, channel))),
@@ -278,7 +278,7 @@ impl Voter for RedisVoter {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> Pending<'static, Released> {
-        let channel = self.redis.router.channel();
+        let channel = self.redis.router.wake_channel();
         let answer: Pending<'static, Value> = match kind {
             Kind::Lock => {
                 let vote = LockVote::release(name, owner, claim, channel);
