@@ -223,7 +223,7 @@ impl Cluster {
                 continue;
             }
             let same_host = self.host_of(&link);
-            let reaches_further = script_of(command).is_some_and(Script::reaches_further);
+            let reads_undeclared = script_of(command).is_some_and(Script::reads_undeclared_keys);
             match Redirection::of(&failure, &same_host) {
                 Redirection::Moved(to) => {
                     self.refresh_soon();
@@ -233,7 +233,7 @@ impl Cluster {
                     to.slot_moved(slot);
                     (link, asking) = (to, None);
                 }
-                Redirection::AcquireRequest(to) if !reaches_further => {
+                Redirection::AcquireRequest(to) if !reads_undeclared => {
                     let epoch = match draws {
                         Draws::Never => None,
                         _ => link.epoch().await,
