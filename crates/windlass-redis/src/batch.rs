@@ -16,12 +16,12 @@ use std::time::Instant;
 use redis::{Cmd, Value};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 
-use super::link::RELOADS;
-use super::reign::Draws;
+use super::connection::MAX_SCRIPT_LOADS;
+use super::errors::{CommandError, decision_code, decision_error, is_not_master, unexpected_reply};
+use super::master_epoch::FenceUse;
+use super::router::Router;
 use super::script::Script;
-use super::translate::{Failure, decision_code, decision_error, is_no_master, strange_answer};
-use super::wire::Wire;
-use super::{keys, link};
+use super::{connection, keys};
 use windlass_core::error::{Error, Result};
 use windlass_core::join::join_all;
 use windlass_core::name::Name;
@@ -49,7 +49,7 @@ pub(super) trait Decision: fmt::Debug + Send + Sync + Sized + 'static {
     fn name(&self) -> &Name;
 
     /// Whether it may need a fence.
-    fn draws(&self) -> Draws;
+    fn draws(&self) -> FenceUse;
 
     /// The call that takes these decisions, with fences from that counter. Its answer is a list of as
     /// many answers.
@@ -64,7 +64,7 @@ struct Job<D> {
 /// Collects decisions and sends them.
 #[derive(Debug)]
 pub(super) struct Batcher<D> {
-    link: Arc<Wire>,
+    link: Arc<Router>,
     jobs: mpsc::UnboundedSender<Job<D>>,
     slots: Arc<Semaphore>,
     load: Arc<Load>,
@@ -91,7 +91,7 @@ impl<D> Clone for Batcher<D> {
 }
 
 impl<D: Decision> Batcher<D> {
-    pub(super) fn start(link: Arc<Wire>) -> Batcher<D> {
+    pub(super) fn start(link: Arc<Router>) -> Batcher<D> {
         let (jobs, inbox) = mpsc::unbounded_channel();
         let batcher = Batcher {
             link,
@@ -112,7 +112,7 @@ impl<D: Decision> Batcher<D> {
     pub(super) fn decide(&self, decision: D) -> impl Future<Output = Result<Value>> + use<D> {
         let batcher = self.clone();
         async move {
-            if let Wire::Many(_) = &*batcher.link {
+            if let Router::Cluster(_) = &*batcher.link {
                 if batcher.load.unsent.load(Ordering::Acquire) > 0 {
                     // It might be the withdrawal of something that is not on the wire yet.
                     return batcher.collect(decision).await;
@@ -144,7 +144,7 @@ impl<D: Decision> Batcher<D> {
         let sent = self.jobs.send(Job { decision, answer });
         async move {
             let over = || redis::RedisError::from((redis::ErrorKind::Io, "shut down"));
-            sent.map_err(|_| Error::from(Failure::Unsent(over())))?;
+            sent.map_err(|_| Error::from(CommandError::NotSent(over())))?;
             reply.await.map_err(|_| shut_down())?
         }
     }
@@ -153,7 +153,7 @@ impl<D: Decision> Batcher<D> {
     /// who comes with many decisions. They do not wait for what is collected. One answer for each
     /// decision.
     pub(super) async fn decide_many(&self, batches: Vec<Vec<D>>) -> Vec<Result<Value>> {
-        if let Wire::Many(_) = &*self.link {
+        if let Router::Cluster(_) = &*self.link {
             return self.decide_many_apart(batches).await;
         }
         let command = |batch: &Vec<D>| D::command(batch.iter(), keys::FENCE);
@@ -166,8 +166,9 @@ impl<D: Decision> Batcher<D> {
         };
         let mut replies = ask(&commands.iter().collect::<Vec<_>>()).await;
         // Those were not taken, and all are sent again together, so that their order is kept.
-        let unknown = |reply: &Result<_, Failure>| matches!(reply, Err(f) if f.is_unknown_script());
-        for _ in 0..RELOADS {
+        let unknown =
+            |reply: &Result<_, CommandError>| matches!(reply, Err(f) if f.is_unknown_script());
+        for _ in 0..MAX_SCRIPT_LOADS {
             let again: Vec<usize> = (0..replies.len())
                 .filter(|&i| unknown(&replies[i]))
                 .collect();
@@ -186,10 +187,10 @@ impl<D: Decision> Batcher<D> {
             if let (Some(first), Ok(replies)) = (batch.first(), replies)
                 && replies.iter().any(says_no_master)
             {
-                self.link.is_no_master(first.name());
+                self.link.find_new_master(first.name());
             }
         }
-        let each = |(batch, replies): (Vec<D>, Result<Vec<Value>, Failure>)| {
+        let each = |(batch, replies): (Vec<D>, Result<Vec<Value>, CommandError>)| {
             let mut replies = replies.map(Vec::into_iter);
             batch.into_iter().map(move |_| answer_of(&mut replies))
         };
@@ -218,16 +219,16 @@ impl<D: Decision> Batcher<D> {
 
     /// A slot for a caller that meets nobody: nothing collected, nothing on its way, and a
     /// connection that takes the command at once.
-    fn alone(&self, draws: Draws) -> Option<SemaphorePermit<'_>> {
+    fn alone(&self, draws: FenceUse) -> Option<SemaphorePermit<'_>> {
         let idle = self.load.unsent.load(Ordering::Acquire) == 0
             && self.slots.available_permits() == IN_FLIGHT
-            && matches!(&*self.link, Wire::One(link) if link.is_ready(0, draws));
+            && matches!(&*self.link, Router::Single(link) if link.is_ready(0, draws));
         idle.then(|| self.slots.try_acquire().ok()).flatten()
     }
 }
 
 fn shut_down() -> Error {
-    Failure::Sent((redis::ErrorKind::Io, "shut down").into()).into()
+    CommandError::Sent((redis::ErrorKind::Io, "shut down").into()).into()
 }
 
 /// In calls of one slot each, in their order.
@@ -244,7 +245,7 @@ fn by_slot<D: Decision>(jobs: Vec<Job<D>>) -> Vec<Vec<Job<D>>> {
 }
 
 async fn work<D: Decision>(
-    link: Arc<Wire>,
+    link: Arc<Router>,
     mut inbox: mpsc::UnboundedReceiver<Job<D>>,
     slots: Arc<Semaphore>,
     load: Arc<Load>,
@@ -255,8 +256,8 @@ async fn work<D: Decision>(
             return;
         }
         let one = match &*link {
-            Wire::One(one) => one,
-            Wire::Many(_) => {
+            Router::Single(one) => one,
+            Router::Cluster(_) => {
                 // Each to its own node: a dead one holds up nobody else.
                 while let Ok(job) = inbox.try_recv() {
                     jobs.push(job);
@@ -319,23 +320,28 @@ async fn begin(mut call: Pin<Box<impl Future<Output = ()> + Send + 'static>>) {
 }
 
 /// Whether any of them does.
-fn draws<D: Decision>(jobs: &[Job<D>]) -> Draws {
+fn draws<D: Decision>(jobs: &[Job<D>]) -> FenceUse {
     let each = jobs.iter().map(|job| job.decision.draws());
-    each.max().unwrap_or(Draws::Never)
+    each.max().unwrap_or(FenceUse::None)
 }
 
 /// Makes sure that there is a connection, and that fences drawn over it will be high enough.
-async fn get_ready(link: &Arc<link::Link>, draws: Draws) -> Result<(), Failure> {
-    link.dial().await?;
-    if draws > Draws::Never && !link.is_ready(0, draws) {
+async fn get_ready(
+    link: &Arc<connection::Connection>,
+    draws: FenceUse,
+) -> Result<(), CommandError> {
+    link.connect().await?;
+    if draws > FenceUse::None && !link.is_ready(0, draws) {
         // If the server refuses that, it refuses the decision: it is told to those who asked for one.
-        let _ = link.assure(0, keys::FENCE, keys::REIGN).await;
+        let _ = link
+            .ensure_fences_raised(0, keys::FENCE, keys::MASTER_EPOCH)
+            .await;
     }
     Ok(())
 }
 
 /// Has a batch on names of one slot decided, and answers those who asked.
-async fn send<D: Decision>(link: &Arc<Wire>, mut jobs: Vec<Job<D>>) {
+async fn send<D: Decision>(link: &Arc<Router>, mut jobs: Vec<Job<D>>) {
     let mut loads = 0;
     let begun = Instant::now();
     loop {
@@ -347,15 +353,18 @@ async fn send<D: Decision>(link: &Arc<Wire>, mut jobs: Vec<Job<D>>) {
         };
         let name = first.decision.name().clone();
         let draws = draws(&jobs);
-        let command = D::command(jobs.iter().map(|job| &job.decision), &link.fences(&name));
+        let command = D::command(
+            jobs.iter().map(|job| &job.decision),
+            &link.fence_counter(&name),
+        );
         let all_wait = || jobs.iter().all(|job| !job.answer.is_closed());
-        let replies = link.decide(&name, &command, draws, &all_wait).await;
-        let replies = replies.and_then(link::read::<Vec<Value>>);
+        let replies = link.send_decision(&name, &command, draws, &all_wait).await;
+        let replies = replies.and_then(connection::decode::<Vec<Value>>);
         match replies {
             // Not sent (again), because somebody has given up: the others still wait.
-            Err(Failure::Unsent(_)) if !all_wait() => {}
+            Err(CommandError::NotSent(_)) if !all_wait() => {}
             // Answered before anything ran, so the batch can be sent again.
-            Err(failure) if failure.is_unknown_script() && loads < RELOADS => {
+            Err(failure) if failure.is_unknown_script() && loads < MAX_SCRIPT_LOADS => {
                 if let Err(failure) = link.load(D::script(), &command).await {
                     return deliver(jobs, Err(failure));
                 }
@@ -365,9 +374,9 @@ async fn send<D: Decision>(link: &Arc<Wire>, mut jobs: Vec<Job<D>>) {
                 if let Ok(replies) = &replies
                     && replies.iter().any(says_no_master)
                 {
-                    link.is_no_master(&name);
+                    link.find_new_master(&name);
                 }
-                let Some(pause) = link.pause_for_move(begun.elapsed()) else {
+                let Some(pause) = link.slot_move_pause(begun.elapsed()) else {
                     return deliver(jobs, replies);
                 };
                 jobs = deliver_decided(jobs, replies);
@@ -381,17 +390,17 @@ async fn send<D: Decision>(link: &Arc<Wire>, mut jobs: Vec<Job<D>>) {
 }
 
 /// Has one decision taken in a cluster, which tells its nodes scripts that they do not know.
-async fn decide_alone<D: Decision>(link: &Wire, decision: &D) -> Result<Value> {
+async fn decide_alone<D: Decision>(link: &Router, decision: &D) -> Result<Value> {
     let name = decision.name();
-    let command = D::command(std::iter::once(decision), &link.fences(name));
+    let command = D::command(std::iter::once(decision), &link.fence_counter(name));
     let begun = Instant::now();
     let replies = loop {
         let replies = link
-            .decide(name, &command, decision.draws(), &|| true)
+            .send_decision(name, &command, decision.draws(), &|| true)
             .await;
-        let replies = replies.and_then(link::read::<Vec<Value>>);
+        let replies = replies.and_then(connection::decode::<Vec<Value>>);
         let again = |replies: &Vec<Value>| replies.iter().any(says_try_again);
-        match link.pause_for_move(begun.elapsed()) {
+        match link.slot_move_pause(begun.elapsed()) {
             Some(pause) if replies.as_ref().is_ok_and(again) => tokio::time::sleep(pause).await,
             _ => break replies,
         }
@@ -399,14 +408,14 @@ async fn decide_alone<D: Decision>(link: &Wire, decision: &D) -> Result<Value> {
     if let Ok(replies) = &replies
         && replies.iter().any(says_no_master)
     {
-        link.is_no_master(name);
+        link.find_new_master(name);
     }
     answer_of(&mut replies.map(Vec::into_iter))
 }
 
 /// Whether a decision failed because the server takes no writes.
 fn says_no_master(reply: &Value) -> bool {
-    failed_with(reply, is_no_master)
+    failed_with(reply, is_not_master)
 }
 
 /// Whether a decision was not taken because the slot is on its way.
@@ -427,7 +436,7 @@ fn failed_with(reply: &Value, what: impl Fn(&str) -> bool) -> bool {
 }
 
 /// Answers those whose decision was taken. The others, whose slot is on its way: nothing was done about them.
-fn deliver_decided<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, Failure>) -> Vec<Job<D>> {
+fn deliver_decided<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, CommandError>) -> Vec<Job<D>> {
     let Ok(replies) = replies else {
         deliver(jobs, replies);
         return Vec::new();
@@ -441,7 +450,7 @@ fn deliver_decided<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, Failure>) -
     again.into_iter().map(|(job, _)| job).collect()
 }
 
-fn deliver<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, Failure>) {
+fn deliver<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, CommandError>) {
     let mut replies = replies.map(Vec::into_iter);
     for job in jobs {
         // Nobody may be listening any more; then the withdrawal of the claim is on its way.
@@ -450,17 +459,17 @@ fn deliver<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, Failure>) {
 }
 
 /// The answer to the next decision of a batch.
-fn answer_of(replies: &mut Result<std::vec::IntoIter<Value>, Failure>) -> Result<Value> {
+fn answer_of(replies: &mut Result<std::vec::IntoIter<Value>, CommandError>) -> Result<Value> {
     match replies {
         Ok(replies) => match replies.next() {
             Some(Value::Array(parts)) if parts.first() == Some(&Value::Int(3)) => {
                 Err(match parts.get(1) {
                     Some(Value::BulkString(text)) => decision_error(&String::from_utf8_lossy(text)),
-                    _ => strange_answer(&parts),
+                    _ => unexpected_reply(&parts),
                 })
             }
             Some(value) => Ok(value),
-            None => Err(strange_answer(&"too few replies")),
+            None => Err(unexpected_reply(&"too few replies")),
         },
         Err(failure) => Err(failure.clone().into()),
     }

@@ -4,12 +4,14 @@
 //! were. It also reads the shard's header, the plan's fingerprint: a shard that has none was never
 //! made, or is gone with its filter. Filters that grow or rotate span several keys, and need a script.
 
+mod whole_shard;
+
 use std::collections::BTreeMap;
 
 use redis::{Cmd, Value};
 
-use super::translate::strange_answer;
-use super::{Redis, bloom_whole, keys, script};
+use super::errors::unexpected_reply;
+use super::{Redis, keys, script};
 use windlass_core::bloom::{BloomKind, Digest, Plan, Shape};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::join::join_all;
@@ -107,14 +109,14 @@ impl Redis {
         let each = (BITS_A_COMMAND / hashes).max(1);
         let commands = items.chunks(each);
         let commands = commands.map(|items| Redis::bits_command(ask, &key, shape, items));
-        let answers = self.link.query_all(commands.collect()).await?;
+        let answers = self.router.query_all(commands.collect()).await?;
         let (mut all_set, mut has_header) = (Vec::with_capacity(items.len()), true);
         for (items, answer) in items.chunks(each).zip(answers) {
             let Value::Array(bits) = &answer else {
-                return Err(strange_answer(&answer));
+                return Err(unexpected_reply(&answer));
             };
             if bits.len() != 1 + items.len() * hashes {
-                return Err(strange_answer(&answer));
+                return Err(unexpected_reply(&answer));
             }
             has_header &= bits[0] == Value::Int(keys.fingerprint as i64);
             let set = |bits: &[Value]| bits.iter().all(|bit| *bit == Value::Int(1));
@@ -140,7 +142,7 @@ impl Redis {
         let mut all_set = vec![false; items.len()];
         let mut named = Vec::new();
         for (&shard, items) in &by_shard {
-            if !bloom_whole::pays(&shape, items.len()) {
+            if !whole_shard::pays(&shape, items.len()) {
                 named.extend(items.chunks(ITEMS_A_PIPELINE).map(|part| (shard, part)));
                 continue;
             }
@@ -195,14 +197,14 @@ impl Redis {
             .arg(&keys.header())
             .arg(last_byte(shape))
             .arg(if is_last { "1" } else { "0" });
-        found(self.link.run(&script::BLOOM_MEND, &command).await?)
+        found(self.router.run(&script::BLOOM_MEND, &command).await?)
     }
 
     /// Whether the filter is there, and has no shard that was lost. One that is being made lacks some.
     pub(super) async fn may_lack_a_shard(&self, keys: &Keys) -> Result<bool> {
         let mut command = redis::cmd("MGET");
         command.arg(&keys.plan).arg(&keys.made);
-        let (plan, made): (Option<String>, Option<String>) = self.link.query(&command).await?;
+        let (plan, made): (Option<String>, Option<String>) = self.router.query(&command).await?;
         if plan.as_deref() != Some(&keys.text) {
             return Ok(false);
         }
@@ -211,7 +213,7 @@ impl Redis {
     }
 
     pub(super) async fn is_there(&self, keys: &Keys) -> Result<bool> {
-        let stored: Option<String> = self.link.query(redis::cmd("GET").arg(&keys.plan)).await?;
+        let stored: Option<String> = self.router.query(redis::cmd("GET").arg(&keys.plan)).await?;
         Ok(stored.as_deref() == Some(&keys.text))
     }
 
@@ -231,14 +233,17 @@ impl Redis {
             let rest = &items[answers.len()..];
             let rest = &rest[..rest.len().min(ITEMS_A_CALL)];
             let command = generations_command(ask, &keys, plan, layouts, rest);
-            let answer = self.link.run(&script::BLOOM_GENERATIONS, &command).await?;
+            let answer = self
+                .router
+                .run(&script::BLOOM_GENERATIONS, &command)
+                .await?;
             let found = match answer {
                 Value::Nil => return Ok(None),
                 Value::Array(found) => found,
-                other => return Err(strange_answer(&other)),
+                other => return Err(unexpected_reply(&other)),
             };
             let Some((Value::Int(newest), flags)) = found.split_first() else {
-                return Err(strange_answer(&found));
+                return Err(unexpected_reply(&found));
             };
             if plan.kind == BloomKind::Growing {
                 layouts = (*newest as u64 + 1).max(layouts);
@@ -276,11 +281,15 @@ impl Redis {
     ) -> Result<std::ops::RangeInclusive<u64>> {
         let mut progress = Progress::default();
         if plan.kind == BloomKind::Growing {
-            let grown: Option<String> = self.link.query(redis::cmd("GET").arg(&keys.grown)).await?;
+            let grown: Option<String> = self
+                .router
+                .query(redis::cmd("GET").arg(&keys.grown))
+                .await?;
             let newest = grown.as_deref().and_then(|g| g.split(' ').next());
             progress.newest = newest.and_then(|n| n.parse().ok()).unwrap_or(0);
         }
-        let (seconds, micros): (u64, u32) = self.link.query_near(name, &redis::cmd("TIME")).await?;
+        let (seconds, micros): (u64, u32) =
+            self.router.query_near(name, &redis::cmd("TIME")).await?;
         let now = std::time::Duration::new(seconds, micros * 1000);
         Ok(rules::living(plan, progress, now))
     }
@@ -337,12 +346,12 @@ impl BloomStore for Redis {
                 .arg(&keys.made)
                 .arg(&keys.text);
             loop {
-                let answer: Vec<String> = self.link.run(&script::BLOOM_CREATE, &command).await?;
+                let answer: Vec<String> = self.router.run(&script::BLOOM_CREATE, &command).await?;
                 match answer.as_slice() {
                     [stored] => return parse(stored),
                     // Of a filter that has lost its plan, nothing may stay behind for ever.
                     [_, lost] => self.remove(name.clone(), parse(lost)?).await?,
-                    _ => return Err(strange_answer(&answer)),
+                    _ => return Err(unexpected_reply(&answer)),
                 };
             }
         })
@@ -360,7 +369,7 @@ impl BloomStore for Redis {
     fn open(&self, name: Name) -> Pending<'_, Option<Plan>> {
         Box::pin(async move {
             let key = keys::bloom(&name);
-            let stored: Option<String> = self.link.query(redis::cmd("GET").arg(key)).await?;
+            let stored: Option<String> = self.router.query(redis::cmd("GET").arg(key)).await?;
             stored.as_deref().map(parse).transpose()
         })
     }
@@ -394,14 +403,14 @@ impl BloomStore for Redis {
                     if plan.kind == BloomKind::Fixed {
                         let mut header = redis::cmd("GETRANGE");
                         header.arg(&key).arg(0).arg(HEADER - 1);
-                        let header: Vec<u8> = self.link.query(&header).await?;
+                        let header: Vec<u8> = self.router.query(&header).await?;
                         if header != keys.header() && !self.may_lack_a_shard(&keys).await? {
                             return Ok(None);
                         }
                     }
                     let mut count = redis::cmd("BITCOUNT");
                     count.arg(key).arg(HEADER).arg(-1);
-                    set += self.link.query::<u64>(&count).await?;
+                    set += self.router.query::<u64>(&count).await?;
                 }
                 filled.push(Filled { shape, set });
             }
@@ -411,7 +420,7 @@ impl BloomStore for Redis {
 
     fn union(&self, into: Name, from: Name, plan: Plan) -> Pending<'_, Option<()>> {
         Box::pin(async move {
-            let one_step = self.link.is_one_step([&into, &from]);
+            let one_step = self.router.share_slot([&into, &from]);
             let (into, from) = (Keys::of(&into, &plan), Keys::of(&from, &plan));
             if !one_step {
                 return self.unite_apart(&into, &from, plan.shape.shards).await;
@@ -429,7 +438,7 @@ impl BloomStore for Redis {
                     .arg(&from.made)
                     .arg(&into.text)
                     .arg(&into.header());
-                if !found(self.link.run(&script::BLOOM_UNION, &command).await?)? {
+                if !found(self.router.run(&script::BLOOM_UNION, &command).await?)? {
                     return Ok(None);
                 }
             }
@@ -463,7 +472,7 @@ impl BloomStore for Redis {
                 }
                 generation += 1;
             }
-            Ok(self.link.run(&script::BLOOM_REMOVE, &command).await?)
+            Ok(self.router.run(&script::BLOOM_REMOVE, &command).await?)
         })
     }
 }

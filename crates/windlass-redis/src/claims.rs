@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::reign::Draws;
+use super::master_epoch::FenceUse;
 use super::{Redis, keys};
 use windlass_core::Owner;
 use windlass_core::error::Result;
@@ -33,7 +33,7 @@ impl ClaimStore for Redis {
     }
 
     fn acquire_all(&self, asks: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
-        Box::pin(self.acquire_all_locks(asks, Draws::Surely))
+        Box::pin(self.acquire_all_locks(asks, FenceUse::Certain))
     }
 
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>> {
@@ -98,7 +98,7 @@ impl ClaimStore for Redis {
     }
 
     fn answer_is_overdue(&self) {
-        self.link.answer_is_overdue();
+        self.router.drop_overdue_connections();
     }
 
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy> {
@@ -113,7 +113,7 @@ impl ClaimStore for Redis {
     ) -> Pending<'_, Vec<Occupancy>> {
         Box::pin(async move {
             let mut found: BTreeSet<(String, Kind)> = BTreeSet::new();
-            for (_, master) in self.link.masters() {
+            for (_, master) in self.router.masters() {
                 let mut cursor = 0u64;
                 loop {
                     let mut scan = redis::cmd("SCAN");
@@ -122,7 +122,7 @@ impl ClaimStore for Redis {
                     let (next, keys): (u64, Vec<Vec<u8>>) = master.query(&scan).await?;
                     // Keys that are no text are not those of claims.
                     let keys = keys.iter().filter_map(|key| std::str::from_utf8(key).ok());
-                    let claimed = keys.filter_map(keys::claimed);
+                    let claimed = keys.filter_map(keys::claim_of_key);
                     let wanted = claimed
                         .filter(|(kind, name)| kinds.contains(kind) && matches(&pattern, name));
                     found.extend(wanted.map(|(kind, name)| (name.to_owned(), kind)));

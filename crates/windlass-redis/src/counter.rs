@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::translate::strange_answer;
+use super::errors::unexpected_reply;
 use super::{Redis, keys, script};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
@@ -13,7 +13,7 @@ use windlass_core::store::counter::{
 };
 
 fn read(answer: &[Value]) -> Result<Counted> {
-    let strange = || strange_answer(&answer);
+    let strange = || unexpected_reply(&answer);
     let number = |i: usize| -> Result<i64> {
         match answer.get(i) {
             Some(Value::Int(number)) => Ok(*number),
@@ -68,7 +68,7 @@ impl CounterStore for Redis {
                 )
                 .arg(remember.unwrap_or_default())
                 .arg(ask.operation.as_ref().map_or(0, |o| o.number));
-            let answer: Vec<Value> = self.link.run(&script::COUNTER_ADD, &command).await?;
+            let answer: Vec<Value> = self.router.run(&script::COUNTER_ADD, &command).await?;
             read(&answer)
         })
     }
@@ -80,7 +80,7 @@ impl CounterStore for Redis {
                 .arg(script::COUNTER_RESET.digest())
                 .arg(1)
                 .arg(keys::counter(&name));
-            Ok(self.link.run(&script::COUNTER_RESET, &command).await?)
+            Ok(self.router.run(&script::COUNTER_RESET, &command).await?)
         })
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::translate::strange_answer;
+use super::errors::unexpected_reply;
 use super::{Redis, keys, script};
 use windlass_core::Fence;
 use windlass_core::name::Name;
@@ -20,15 +20,15 @@ impl GateStore for Redis {
                 .arg(keys::gate(&name))
                 .arg(fence.get())
                 .arg(remember.as_millis().max(1).to_string());
-            let answer: Value = self.link.run(&script::GATE_ADMIT, &command).await?;
+            let answer: Value = self.router.run(&script::GATE_ADMIT, &command).await?;
             match &answer {
                 Value::Nil => Ok(Admission::Admitted),
                 Value::BulkString(highest) => std::str::from_utf8(highest)
                     .ok()
                     .and_then(|text| text.parse().ok())
                     .map(|highest| Admission::Stale { highest })
-                    .ok_or_else(|| strange_answer(&answer)),
-                _ => Err(strange_answer(&answer)),
+                    .ok_or_else(|| unexpected_reply(&answer)),
+                _ => Err(unexpected_reply(&answer)),
             }
         })
     }

@@ -45,7 +45,7 @@ pub(super) const FENCE: &str = "windlass:fence";
 /// Which run of the server has been told the counters of the other nodes of its quorum.
 pub(super) const JOINED: &str = "windlass:quorum:joined";
 /// Under which master the counter was used last.
-pub(super) const REIGN: &str = "windlass:reign";
+pub(super) const MASTER_EPOCH: &str = "windlass:reign";
 const LINE: &str = "windlass:lock:line:";
 const CLAIM: &str = "windlass:lock:claim:";
 const GATE: &str = "windlass:gate:";
@@ -58,7 +58,7 @@ const COUNTED: &str = "windlass:latch:counted:";
 /// What `SCAN` looks for to find all claims.
 pub(super) const ALL: &str = "windlass:*";
 
-pub(super) fn line(name: &Name) -> String {
+pub(super) fn queue(name: &Name) -> String {
     tagged(LINE, name)
 }
 
@@ -162,7 +162,7 @@ pub(super) fn channel(client: u64) -> String {
 }
 
 /// The keys of anything that is held, other than a lock: its room, its holders, its line.
-pub(super) fn room(kind: Kind, name: &Name) -> [String; 3] {
+pub(super) fn pool(kind: Kind, name: &Name) -> [String; 3] {
     ["room", "held", "line"].map(|part| tagged(&format!("windlass:{kind}:{part}:"), name))
 }
 
@@ -177,12 +177,12 @@ pub(super) fn all_limits() -> String {
 }
 
 /// Whose limiter's state the key is.
-pub(super) fn limited(key: &str) -> Option<&str> {
+pub(super) fn limiter_of_key(key: &str) -> Option<&str> {
     untagged(key.strip_prefix(LIMIT)?)
 }
 
 /// Where there is news of a change.
-pub(super) fn news(channel: &Channel) -> String {
+pub(super) fn notifications(channel: &Channel) -> String {
     let name = &channel.name;
     let claimed = Kind::ALL.into_iter().find(|k| k.word() == channel.kind);
     let key = match claimed {
@@ -193,7 +193,7 @@ pub(super) fn news(channel: &Channel) -> String {
 }
 
 /// What is claimed, from the key of a lock's claim record or of a room.
-pub(super) fn claimed(key: &str) -> Option<(Kind, &str)> {
+pub(super) fn claim_of_key(key: &str) -> Option<(Kind, &str)> {
     if let Some(rest) = key.strip_prefix(CLAIM) {
         // An owner has no spaces; a name may.
         let (rest, _owner) = rest.rsplit_once(' ')?;
@@ -274,7 +274,7 @@ fn number_for_each_slot() -> Vec<u32> {
 /// The keys of one slot of a cluster: its fence counter, and under which master that was used last.
 pub(super) fn fences(slot: u16) -> [String; 2] {
     let number = NUMBERS[usize::from(slot)];
-    [FENCE, REIGN].map(|key| format!("{key}:{{{number}}}"))
+    [FENCE, MASTER_EPOCH].map(|key| format!("{key}:{{{number}}}"))
 }
 
 /// The slot of all keys of that name.
@@ -313,9 +313,9 @@ mod tests {
         for text in NAMES {
             let n = name(text);
             let owner = Owner::random();
-            let rooms = Kind::ALL.into_iter().flat_map(|kind| room(kind, &n));
+            let rooms = Kind::ALL.into_iter().flat_map(|kind| pool(kind, &n));
             let keys = [
-                line(&n),
+                queue(&n),
                 claim(&n, &owner),
                 gate(&n),
                 limit(&n),
@@ -346,14 +346,14 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         for text in NAMES {
             let key = claim(&name(text), &owner);
-            assert_eq!(claimed(&key), Some((Kind::Lock, text)));
+            assert_eq!(claim_of_key(&key), Some((Kind::Lock, text)));
             for kind in &Kind::ALL[1..] {
-                let [room, held, line] = room(*kind, &name(text));
-                assert_eq!(claimed(&room), Some((*kind, text)));
-                assert_eq!((claimed(&held), claimed(&line)), (None, None));
+                let [room, held, line] = pool(*kind, &name(text));
+                assert_eq!(claim_of_key(&room), Some((*kind, text)));
+                assert_eq!((claim_of_key(&held), claim_of_key(&line)), (None, None));
             }
-            assert_eq!(limited(&limit(&name(text))), Some(text));
-            assert!(seen.insert(line(&name(text))));
+            assert_eq!(limiter_of_key(&limit(&name(text))), Some(text));
+            assert!(seen.insert(queue(&name(text))));
         }
     }
 

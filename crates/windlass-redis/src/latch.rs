@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::translate::strange_answer;
+use super::errors::unexpected_reply;
 use super::{Redis, bytes, keys, millis, script};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
@@ -18,9 +18,9 @@ impl Redis {
         }
         command.arg(millis(terms.keep)).arg(&*terms.generation);
         command.arg(arguments);
-        match self.link.run(&script::LATCH, &command).await? {
+        match self.router.run(&script::LATCH, &command).await? {
             Value::Array(parts) => Ok(parts),
-            other => Err(strange_answer(&other)),
+            other => Err(unexpected_reply(&other)),
         }
     }
 }
@@ -42,7 +42,7 @@ impl LatchStore for Redis {
                 [Value::Int(5), present] => Ok(Reset::Over {
                     present: bytes(present).map(text).unwrap_or_default(),
                 }),
-                other => Err(strange_answer(&other)),
+                other => Err(unexpected_reply(&other)),
             }
         })
     }
@@ -65,7 +65,7 @@ impl LatchStore for Redis {
                 }),
                 // A list ends where a nil is.
                 [Value::Int(4)] => Ok(CountedDown::OtherGeneration { present: None }),
-                other => Err(strange_answer(&other)),
+                other => Err(unexpected_reply(&other)),
             }
         })
     }
@@ -77,7 +77,7 @@ impl LatchStore for Redis {
             let fields = ["generation", "count", "remaining", "past"];
             command.arg(latch).arg(&fields);
             let seen: (Option<String>, Option<u32>, Option<u32>, Option<String>) =
-                self.link.query(&command).await?;
+                self.router.query(&command).await?;
             Ok(match seen {
                 (Some(generation), Some(count), Some(remaining), past) => {
                     let past = read_past(&past.unwrap_or_default());

@@ -1,25 +1,26 @@
 //! `redis://` — one Redis or Valkey server; `redis+sentinel://` — the one that sentinels name;
 //! `redis+cluster://` — several that share the keys.
 
-mod access;
+mod address;
 mod batch;
 mod bloom;
-mod bloom_whole;
 mod claims;
 mod cluster;
+mod connection;
+mod connector;
 mod counter;
-mod dialler;
-mod examine;
-mod examine_many;
+mod diagnose;
+#[cfg(test)]
+mod equivalence;
+mod errors;
+mod first_enough;
 mod gate;
-mod gather;
 mod keys;
 mod latch;
 mod limit;
-mod limit_list;
-mod link;
 mod lock;
-mod news;
+mod master_epoch;
+mod notifications;
 mod once;
 mod permissions;
 #[cfg(test)]
@@ -27,31 +28,19 @@ mod proof;
 #[cfg(test)]
 mod proof_bed;
 #[cfg(test)]
-mod proof_bloom;
-#[cfg(test)]
-mod proof_counter;
-#[cfg(test)]
 mod proof_latch;
-#[cfg(test)]
-mod proof_limit;
-#[cfg(test)]
-mod proof_once;
-#[cfg(test)]
-mod proof_permissions;
 mod record;
-mod reign;
+mod replica_ack;
 mod replicas;
 mod room;
+mod router;
 mod script;
 mod seen;
 mod sentinel;
 mod slots;
 mod topic;
 mod topology;
-mod translate;
 mod vote;
-mod wire;
-mod witness;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -60,13 +49,13 @@ use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, TlsCertificates
 
 use self::batch::Batcher;
 use self::cluster::Cluster;
-use self::dialler::Dialler;
-use self::link::Link;
+use self::connection::Connection;
+use self::connector::Connector;
 use self::lock::LockDecision;
 use self::room::RoomDecision;
+use self::router::Router;
 use self::sentinel::Sentinels;
 pub use self::vote::{Confirmed, RedisVoter, Standing, Voter};
-use self::wire::Wire;
 use windlass_core::FenceStrength;
 use windlass_core::error::{Error, Result};
 use windlass_core::redact::redact;
@@ -80,7 +69,7 @@ use windlass_core::store::{
 #[derive(Clone, Debug)]
 pub struct Redis {
     address: Arc<str>,
-    link: Arc<Wire>,
+    router: Arc<Router>,
     capabilities: Capabilities,
     replicas: Option<Replicas>,
     locks: Batcher<LockDecision>,
@@ -107,7 +96,7 @@ impl Redis {
             locks: Batcher::start(Arc::clone(&link)),
             rooms: Batcher::start(Arc::clone(&link)),
             limits: Batcher::start(Arc::clone(&link)),
-            link,
+            router: link,
         }))
     }
 
@@ -117,33 +106,33 @@ impl Redis {
         call_timeout: Duration,
         id: u64,
         wakeups: Weak<dyn GrantListener>,
-    ) -> Result<(Wire, Capabilities, Option<Replicas>)> {
+    ) -> Result<(Router, Capabilities, Option<Replicas>)> {
         let scheme = url.split("://").next().unwrap_or("");
         if scheme.ends_with("+cluster") {
             let (cluster, replicas) = Cluster::open(url, call_timeout, id, wakeups).await?;
-            return Ok((Wire::Many(cluster), CLUSTER, replicas));
+            return Ok((Router::Cluster(cluster), CLUSTER, replicas));
         }
         let (dialler, capabilities, replicas) = match scheme.ends_with("+sentinel") {
             true => {
                 let (sentinels, replicas) = Sentinels::parse(url, call_timeout)?;
-                (Dialler::Master(sentinels), SENTINEL, replicas)
+                (Connector::Master(sentinels), SENTINEL, replicas)
             }
             false => {
                 let (client, replicas) = client(url)?;
-                (Dialler::Server(client), CAPABILITIES, replicas)
+                (Connector::Server(client), CAPABILITIES, replicas)
             }
         };
         let sentinels = match &dialler {
-            Dialler::Master(sentinels) => Some(Arc::clone(sentinels)),
+            Connector::Master(sentinels) => Some(Arc::clone(sentinels)),
             _ => None,
         };
-        let link = Link::new(dialler, call_timeout, id, wakeups);
+        let link = Connection::new(dialler, call_timeout, id, wakeups);
         // Before the first dial: whom it reaches may be replaced meanwhile.
         if let Some(sentinels) = sentinels {
             sentinel::watch(&sentinels, &link);
         }
-        link.dial().await?;
-        Ok((Wire::One(link), capabilities, replicas))
+        link.connect().await?;
+        Ok((Router::Single(link), capabilities, replicas))
     }
 }
 
@@ -205,7 +194,7 @@ impl Backend for Redis {
     }
 
     fn examine(&self) -> Pending<'_, Vec<Finding>> {
-        Box::pin(examine::examine(&self.link))
+        Box::pin(diagnose::diagnose(&self.router))
     }
 }
 

@@ -1,11 +1,13 @@
 //! Limiters in Redis.
 
+mod list;
+
 use redis::{Cmd, Value};
 
 use super::batch::Decision;
-use super::reign::Draws;
+use super::errors::unexpected_reply;
+use super::master_epoch::FenceUse;
 use super::script::Script;
-use super::translate::strange_answer;
 use super::{Redis, keys, script};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
@@ -30,8 +32,8 @@ impl Decision for LimitRequest {
         &self.name
     }
 
-    fn draws(&self) -> Draws {
-        Draws::Never
+    fn draws(&self) -> FenceUse {
+        FenceUse::None
     }
 
     fn command<'a>(
@@ -135,7 +137,7 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usiz
 
 /// Reads "<k> <now> <state>".
 fn verdict(ask: &LimitRequest, reply: &Value) -> Result<LimitOutcome> {
-    let strange = || strange_answer(reply);
+    let strange = || unexpected_reply(reply);
     let text = match reply {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).map_err(|_| strange())?,
         Value::SimpleString(text) => text.as_str(),
@@ -201,7 +203,7 @@ impl LimitStore for Redis {
         Box::pin(async move {
             let mut command = redis::cmd("DEL");
             command.arg(keys::limit(&name));
-            let gone: u64 = self.link.query(&command).await?;
+            let gone: u64 = self.router.query(&command).await?;
             Ok(gone > 0)
         })
     }

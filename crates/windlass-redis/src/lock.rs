@@ -5,9 +5,9 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::batch::Decision;
-use super::reign::Draws;
+use super::errors::unexpected_reply;
+use super::master_epoch::FenceUse;
 use super::script::Script;
-use super::translate::strange_answer;
 use super::{Redis, bytes, keys, millis, record, script, time_left};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
@@ -46,10 +46,10 @@ impl Decision for LockDecision {
         &self.name
     }
 
-    fn draws(&self) -> Draws {
+    fn draws(&self) -> FenceUse {
         match self.verb {
-            Verb::Acquire(..) => Draws::Surely,
-            _ => Draws::Never,
+            Verb::Acquire(..) => FenceUse::Certain,
+            _ => FenceUse::None,
         }
     }
 
@@ -61,13 +61,13 @@ impl Decision for LockDecision {
         command.arg(script::LOCK.digest());
         command.arg(1 + 3 * batch.len()).arg(fences);
         for LockDecision { name, owner, .. } in batch.clone() {
-            command.arg(name.as_str()).arg(keys::line(name));
+            command.arg(name.as_str()).arg(keys::queue(name));
             match owner {
                 Some(owner) => command.arg(keys::claim(name, owner)),
                 None => command.arg(keys::claim_prefix(name)),
             };
         }
-        let draws = batch.clone().filter(|d| d.draws() == Draws::Surely);
+        let draws = batch.clone().filter(|d| d.draws() == FenceUse::Certain);
         command.arg(draws.count());
         for decision in batch {
             let owner = decision.owner.as_ref().map_or("", Owner::as_str);
@@ -125,11 +125,11 @@ impl Redis {
                     }),
                     [Value::Int(2), rest @ ..] => match holder(rest) {
                         Some(Some(holder)) => Ok(Acquired::Busy(holder)),
-                        _ => Err(strange_answer(&answer)),
+                        _ => Err(unexpected_reply(&answer)),
                     },
-                    _ => Err(strange_answer(&answer)),
+                    _ => Err(unexpected_reply(&answer)),
                 },
-                _ => Err(strange_answer(&answer)),
+                _ => Err(unexpected_reply(&answer)),
             }
         }
     }
@@ -137,20 +137,20 @@ impl Redis {
     pub(super) async fn acquire_all_locks(
         &self,
         asks: Vec<AcquireRequest>,
-        draws: Draws,
+        draws: FenceUse,
     ) -> Result<AcquiredAll> {
         let Some(first) = asks.first() else {
             return Ok(AcquiredAll::Granted(Vec::new()));
         };
-        if !self.link.is_one_step(asks.iter().map(|ask| &ask.name)) {
+        if !self.router.share_slot(asks.iter().map(|ask| &ask.name)) {
             return Ok(AcquiredAll::Apart);
         }
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::LOCK_ALL.digest());
         command.arg(1 + 3 * asks.len());
-        command.arg(self.link.fences(&first.name));
+        command.arg(self.router.fence_counter(&first.name));
         for AcquireRequest { name, owner, .. } in &asks {
-            let keys = command.arg(name.as_str()).arg(keys::line(name));
+            let keys = command.arg(name.as_str()).arg(keys::queue(name));
             keys.arg(keys::claim(name, owner));
         }
         let record = if first.record_now { "r" } else { "" };
@@ -159,18 +159,18 @@ impl Redis {
             command.arg(ask.owner.as_str()).arg(self.fresh_record(ask));
         }
         let decide = async || {
-            self.link
-                .decide(&first.name, &command, draws, &|| true)
+            self.router
+                .send_decision(&first.name, &command, draws, &|| true)
                 .await
         };
         let answer = match decide().await {
             Err(failure) if failure.is_unknown_script() => {
-                self.link.load(&script::LOCK_ALL, &command).await?;
+                self.router.load(&script::LOCK_ALL, &command).await?;
                 decide().await?
             }
             other => other?,
         };
-        let strange = || strange_answer(&answer);
+        let strange = || unexpected_reply(&answer);
         let Value::Array(parts) = &answer else {
             return Err(strange());
         };
@@ -192,14 +192,14 @@ impl Redis {
 
     /// The record of a new claim, but for the fence.
     fn fresh_record(&self, ask: &AcquireRequest) -> String {
-        let channel = self.link.channel();
+        let channel = self.router.channel();
         let note = ask.note.as_deref();
         record::without_fence(ask.ttl, Duration::ZERO, channel, ask.wake.claim, note)
     }
 
     /// Asked for when this is called, not when the answer is awaited.
     pub(super) fn renew_lock(&self, r: Renewal) -> impl Future<Output = Result<Renewed>> + use<> {
-        let (channel, note) = (self.link.channel(), r.note.as_deref());
+        let (channel, note) = (self.router.channel(), r.note.as_deref());
         let rest = record::without_fence(r.ttl, r.age, channel, r.wake.claim, note);
         let flags = renewal_flags(&r);
         let fence = r.fence;
@@ -217,9 +217,9 @@ impl Redis {
                     [Value::Int(1), Value::Int(left)] => Ok(Renewed::Waiting {
                         held_for: time_left(*left),
                     }),
-                    _ => Err(strange_answer(&answer)),
+                    _ => Err(unexpected_reply(&answer)),
                 },
-                _ => Err(strange_answer(&answer)),
+                _ => Err(unexpected_reply(&answer)),
             }
         }
     }
@@ -230,7 +230,7 @@ impl Redis {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> impl Future<Output = Result<Released>> + use<> {
-        let address = claim.map(|c| record::address(self.link.channel(), c.claim));
+        let address = claim.map(|c| record::address(self.router.channel(), c.claim));
         let answer = self.locks.decide(LockDecision {
             name,
             owner: Some(owner),
@@ -248,10 +248,10 @@ impl Redis {
             .await?;
         match &answer {
             Value::Array(parts) => match parts.as_slice() {
-                [Value::Int(1), rest @ ..] => holder(rest).ok_or_else(|| strange_answer(&answer)),
-                _ => Err(strange_answer(&answer)),
+                [Value::Int(1), rest @ ..] => holder(rest).ok_or_else(|| unexpected_reply(&answer)),
+                _ => Err(unexpected_reply(&answer)),
             },
-            _ => Err(strange_answer(&answer)),
+            _ => Err(unexpected_reply(&answer)),
         }
     }
 
@@ -261,16 +261,16 @@ impl Redis {
             .arg(script::LOCK_INSPECT.digest())
             .arg(2)
             .arg(name.as_str())
-            .arg(keys::line(name))
+            .arg(keys::queue(name))
             .arg(keys::claim_prefix(name));
-        let seen: Value = self.link.run(&script::LOCK_INSPECT, &command).await?;
+        let seen: Value = self.router.run(&script::LOCK_INSPECT, &command).await?;
         let Value::Array(parts) = &seen else {
-            return Err(strange_answer(&seen));
+            return Err(unexpected_reply(&seen));
         };
         let [front @ .., Value::Int(waiters)] = parts.as_slice() else {
-            return Err(strange_answer(&seen));
+            return Err(unexpected_reply(&seen));
         };
-        let holder = holder(front).ok_or_else(|| strange_answer(&seen))?;
+        let holder = holder(front).ok_or_else(|| unexpected_reply(&seen))?;
         let mut state = Occupancy::new(Kind::Lock, name.to_string());
         state.size = 1;
         state.used = holder.is_some().into();
@@ -295,7 +295,7 @@ pub(super) fn released(answer: Value) -> Result<Released> {
         Value::Int(1) => Ok(Released::WasHeld),
         Value::Int(2) => Ok(Released::WasWaiting),
         Value::Int(0) => Ok(Released::WasGone),
-        answer => Err(strange_answer(&answer)),
+        answer => Err(unexpected_reply(&answer)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::translate::strange_answer;
+use super::errors::unexpected_reply;
 use super::{Redis, keys, script};
 use windlass_core::Fence;
 use windlass_core::name::Name;
@@ -44,11 +44,11 @@ impl OnceStore for Redis {
                 .arg(keys::once(&key))
                 .arg(&["fence", "payload", "result"]);
             let found: (Option<String>, Option<Vec<u8>>, Option<Vec<u8>>) =
-                self.link.query(&command).await?;
+                self.router.query(&command).await?;
             let (Some(fence), Some(payload), result) = found else {
                 return Ok(None);
             };
-            let strange = || strange_answer(&fence);
+            let strange = || unexpected_reply(&fence);
             Ok(Some(OnceRecord {
                 fence: fence.parse().map_err(|_| strange())?,
                 payload: payload.try_into().map_err(|_| strange())?,
@@ -67,7 +67,7 @@ impl OnceStore for Redis {
         Box::pin(async move {
             let mut command = command(&key, "start", Some(fence));
             command.arg(&payload).arg(millis(keep));
-            let mut answer: Value = self.link.run(&script::ONCE, &command).await?;
+            let mut answer: Value = self.router.run(&script::ONCE, &command).await?;
             if let Some(result) = result(&mut answer) {
                 return Ok(OnceStart::Done(result));
             }
@@ -75,7 +75,7 @@ impl OnceStore for Redis {
                 Value::BulkString(word) if word == b"go" => Ok(OnceStart::Go),
                 Value::BulkString(word) if word == b"other" => Ok(OnceStart::OtherPayload),
                 Value::BulkString(word) if word == b"stale" => Ok(OnceStart::Stale),
-                _ => Err(strange_answer(&answer)),
+                _ => Err(unexpected_reply(&answer)),
             }
         })
     }
@@ -90,14 +90,14 @@ impl OnceStore for Redis {
         Box::pin(async move {
             let mut command = command(&key, "finish", Some(fence));
             command.arg(kept).arg(millis(keep));
-            let mut answer: Value = self.link.run(&script::ONCE, &command).await?;
+            let mut answer: Value = self.router.run(&script::ONCE, &command).await?;
             if let Some(result) = result(&mut answer) {
                 return Ok(OnceFinish::Done(result));
             }
             match &answer {
                 Value::BulkString(word) if word == b"kept" => Ok(OnceFinish::OnceFinish),
                 Value::BulkString(word) if word == b"stale" => Ok(OnceFinish::Stale),
-                _ => Err(strange_answer(&answer)),
+                _ => Err(unexpected_reply(&answer)),
             }
         })
     }
@@ -105,7 +105,7 @@ impl OnceStore for Redis {
     fn forget(&self, key: Name, fence: Option<Fence>) -> Pending<'_, bool> {
         Box::pin(async move {
             let command = command(&key, "forget", fence);
-            Ok(self.link.run(&script::ONCE, &command).await?)
+            Ok(self.router.run(&script::ONCE, &command).await?)
         })
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
+use super::errors::unexpected_reply;
 use super::script::Script;
-use super::translate::strange_answer;
 use super::{Redis, bytes, keys, script};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
@@ -31,14 +31,14 @@ const PAGE: u64 = 1_000;
 fn number(value: &Value) -> Result<u64> {
     match value {
         Value::Int(number) => Ok(*number as u64),
-        other => Err(strange_answer(other)),
+        other => Err(unexpected_reply(other)),
     }
 }
 
 fn numbers(value: &Value) -> Result<Vec<u64>> {
     match value {
         Value::Array(values) => values.iter().map(number).collect(),
-        other => Err(strange_answer(other)),
+        other => Err(unexpected_reply(other)),
     }
 }
 
@@ -94,10 +94,10 @@ impl Keys {
     /// What [`fetch`](Keys::fetch) is answered with; `None` if the space is another.
     fn fetched(&self, answer: &Value, wanted: &[FieldRead]) -> Result<Option<Vec<Vec<u64>>>> {
         let Value::Array(values) = answer else {
-            return Err(strange_answer(answer));
+            return Err(unexpected_reply(answer));
         };
         let Some((head, strings)) = values.split_first() else {
-            return Err(strange_answer(answer));
+            return Err(unexpected_reply(answer));
         };
         if !self.is_open(head) {
             return Ok(None);
@@ -120,7 +120,7 @@ impl Redis {
     async fn read_short(&self, keys: &Keys, wanted: &[FieldRead]) -> Result<Option<Vec<Vec<u64>>>> {
         let parts = || wanted.chunks(SUBJECTS_A_COMMAND);
         let commands = parts().map(|part| keys.fetch(part)).collect();
-        let answers = self.link.query_all(commands).await?;
+        let answers = self.router.query_all(commands).await?;
         let mut values = Vec::with_capacity(wanted.len());
         for (part, answer) in parts().zip(answers) {
             match keys.fetched(&answer, part)? {
@@ -144,7 +144,7 @@ impl Redis {
             command
         };
         let commands = wanted.iter().map(command).collect();
-        let answers = self.link.run_all(&script::PERM_READ, commands).await?;
+        let answers = self.router.run_all(&script::PERM_READ, commands).await?;
         let mut values = Vec::with_capacity(wanted.len());
         for (wanted, answer) in wanted.iter().zip(answers) {
             let found = match (wanted.fields.len() >= FETCH_FROM, &answer) {
@@ -167,7 +167,8 @@ impl PermissionStore for Redis {
             let [head, names, _] = keys::permission_schema(&space);
             let mut command = redis::cmd("MGET");
             command.arg(head).arg(names);
-            let (head, names): (Option<String>, Option<String>) = self.link.query(&command).await?;
+            let (head, names): (Option<String>, Option<String>) =
+                self.router.query(&command).await?;
             let Some(head) = head else {
                 return Ok(None);
             };
@@ -190,7 +191,7 @@ impl PermissionStore for Redis {
                 .arg(schema.head())
                 .arg(schema.names())
                 .arg(schema.id);
-            Ok(self.link.run(&script::PERM_DEFINE, &command).await?)
+            Ok(self.router.run(&script::PERM_DEFINE, &command).await?)
         })
     }
 
@@ -211,7 +212,7 @@ impl PermissionStore for Redis {
                 command
             };
             let commands = changes.iter().map(command).collect();
-            let answers = self.link.run_all(&script::PERM_WRITE, commands).await?;
+            let answers = self.router.run_all(&script::PERM_WRITE, commands).await?;
             let before = |answer: &Value| match answer {
                 Value::Nil => Ok(None),
                 answer => numbers(answer).map(Some),
@@ -259,7 +260,7 @@ impl PermissionStore for Redis {
             let mut head = redis::cmd("GET");
             head.arg(&keys.head);
             let commands = subjects.iter().map(unlink).chain([head]).collect();
-            let mut answers = self.link.query_all(commands).await?;
+            let mut answers = self.router.query_all(commands).await?;
             if !answers.pop().is_some_and(|head| keys.is_open(&head)) {
                 return Ok(None);
             }
@@ -278,9 +279,9 @@ impl PermissionStore for Redis {
             let keys = Keys::of(&space, &id);
             let (next, found) = self.scan_keys(&space, &keys, cursor).await?;
             let size = redis::cmd("DBSIZE");
-            let total: u64 = self.link.query_near(&space, &size).await?;
+            let total: u64 = self.router.query_near(&space, &size).await?;
             // An id is never used again: if the space is there now, it was there all the time.
-            let head: Value = self.link.query(redis::cmd("GET").arg(&keys.head)).await?;
+            let head: Value = self.router.query(redis::cmd("GET").arg(&keys.head)).await?;
             let subject = |key: &String| Some(key.strip_prefix(&keys.subject)?.to_owned());
             Ok(keys.is_open(&head).then(|| SubjectPage {
                 subjects: found.iter().filter_map(subject).collect(),
@@ -300,7 +301,7 @@ impl PermissionStore for Redis {
                 command
             };
             let answers = self
-                .link
+                .router
                 .query_all(subjects.iter().map(command).collect())
                 .await?;
             let there = answers.iter().filter(|answer| **answer != Value::Nil);
@@ -320,7 +321,7 @@ impl PermissionStore for Redis {
                 .arg(keys.removed)
                 .arg(keys.beginning)
                 .arg(id);
-            Ok(self.link.run(&script::PERM_REMOVE, &command).await?)
+            Ok(self.router.run(&script::PERM_REMOVE, &command).await?)
         })
     }
 
@@ -328,7 +329,7 @@ impl PermissionStore for Redis {
         Box::pin(async move {
             let [_, _, removed] = keys::permission_schema(&space);
             let mut command = redis::cmd("SMEMBERS");
-            Ok(self.link.query(command.arg(removed)).await?)
+            Ok(self.router.query(command.arg(removed)).await?)
         })
     }
 
@@ -344,17 +345,17 @@ impl PermissionStore for Redis {
             // finds all of it.
             let mut is_removed = redis::cmd("SISMEMBER");
             is_removed.arg(&keys.removed).arg(&id);
-            if !self.link.query::<bool>(&is_removed).await? {
+            if !self.router.query::<bool>(&is_removed).await? {
                 return Ok(None);
             }
             let (next, found) = self.scan_keys(&space, &keys, cursor).await?;
             if !found.is_empty() {
-                let _: u64 = self.link.query(redis::cmd("UNLINK").arg(found)).await?;
+                let _: u64 = self.router.query(redis::cmd("UNLINK").arg(found)).await?;
             }
             if next.is_none() {
                 let mut struck_off = redis::cmd("SREM");
                 struck_off.arg(&keys.removed).arg(&id);
-                let _: u64 = self.link.query(&struck_off).await?;
+                let _: u64 = self.router.query(&struck_off).await?;
             }
             Ok(next)
         })
@@ -375,7 +376,7 @@ impl Redis {
             .arg(keys::pattern(&keys.subject))
             .arg("COUNT")
             .arg(PAGE);
-        let (next, found): (u64, Vec<Vec<u8>>) = self.link.query_near(space, &scan).await?;
+        let (next, found): (u64, Vec<Vec<u8>>) = self.router.query_near(space, &scan).await?;
         // Keys that are no text are not ours.
         let found = found
             .into_iter()

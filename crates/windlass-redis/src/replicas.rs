@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::access::Hosts;
+use super::address::MultiHostUrl;
 use super::cluster::Cluster;
+use super::errors::CommandError;
+use super::replica_ack::strange;
+use super::router::Router;
 use super::topology::Redirection;
-use super::translate::Failure;
-use super::wire::Wire;
-use super::witness::strange;
 use super::{Redis, keys, script};
 use windlass_core::Owner;
 use windlass_core::error::{Error, ErrorKind, Result};
@@ -66,7 +66,7 @@ pub(super) fn from_parameters(
 }
 
 /// What the query of a URL says about replicas.
-pub(super) fn take(hosts: &mut Hosts) -> Result<Option<Replicas>> {
+pub(super) fn take(hosts: &mut MultiHostUrl) -> Result<Option<Replicas>> {
     from_parameters(
         hosts.take("replicas"),
         hosts.take("replicas_timeout"),
@@ -95,17 +95,17 @@ impl Redis {
         let claim = match kind {
             Kind::Lock => name.as_str().to_owned(),
             kind => {
-                let [_, held, _] = keys::room(kind, &name);
+                let [_, held, _] = keys::pool(kind, &name);
                 held
             }
         };
         let mut check = redis::cmd("EVAL");
-        check.arg(script::WITNESS.source()).arg(2);
+        check.arg(script::REPLICA_ACK.source()).arg(2);
         check.arg(claim).arg(keys::wait(&name));
         check.arg(kind.word()).arg(owner.as_str());
-        let answer = match &*self.link {
-            Wire::One(link) => link.witness().ask(check, wanted).await,
-            Wire::Many(cluster) => ask_owner(cluster, keys::slot(&name), check, wanted).await,
+        let answer = match &*self.router {
+            Router::Single(link) => link.witness().ask(check, wanted).await,
+            Router::Cluster(cluster) => ask_owner(cluster, keys::slot(&name), check, wanted).await,
         };
         answer.map_err(|failure| explain(failure, &wanted))
     }
@@ -118,15 +118,14 @@ async fn ask_owner(
     slot: u16,
     check: Cmd,
     wanted: Replicas,
-) -> Result<Acknowledged, Failure> {
+) -> Result<Acknowledged, CommandError> {
     let mut pause = PAUSE;
     for _ in 0..TURNS {
         let link = cluster.owner(slot).await?;
         let answer = link.witness().ask(check.clone(), wanted).await;
         match answer.as_ref().map_err(|f| Redirection::of(f, "")) {
-            Err(Redirection::Moved(_) | Redirection::AcquireRequest(_) | Redirection::TryAgain) => {
-            }
-            Err(Redirection::Unsent) => {
+            Err(Redirection::Moved(_) | Redirection::Ask(_) | Redirection::TryAgain) => {}
+            Err(Redirection::NotSent) => {
                 let _ = cluster.refresh().await;
                 if Arc::ptr_eq(&cluster.owner(slot).await?, &link) {
                     return answer;
@@ -142,9 +141,9 @@ async fn ask_owner(
     Err(strange())
 }
 
-fn explain(failure: Failure, wanted: &Replicas) -> Error {
+fn explain(failure: CommandError, wanted: &Replicas) -> Error {
     let unknown = failure.code() == Some("ERR")
-        && matches!(&failure, Failure::Sent(e) if e.detail().is_some_and(|d| d.contains("unknown command")));
+        && matches!(&failure, CommandError::Sent(e) if e.detail().is_some_and(|d| d.contains("unknown command")));
     if wanted.on_disk && unknown {
         return Error::new(
             ErrorKind::Unsupported,

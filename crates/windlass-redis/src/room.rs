@@ -3,10 +3,10 @@
 use redis::{Cmd, Value};
 
 use super::batch::Decision;
+use super::errors::unexpected_reply;
 use super::lock::{released, renewal_flags};
-use super::reign::Draws;
+use super::master_epoch::FenceUse;
 use super::script::Script;
-use super::translate::strange_answer;
 use super::{Redis, bytes, keys, millis, record, script, time_left};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
@@ -49,11 +49,11 @@ impl Decision for RoomDecision {
         &self.name
     }
 
-    fn draws(&self) -> Draws {
+    fn draws(&self) -> FenceUse {
         match self.verb {
-            Verb::Acquire(..) => Draws::Surely,
+            Verb::Acquire(..) => FenceUse::Certain,
             // For somebody who was overtaken, when it is handed over.
-            _ => Draws::Perhaps,
+            _ => FenceUse::Possible,
         }
     }
 
@@ -65,7 +65,7 @@ impl Decision for RoomDecision {
         command.arg(script::ROOM.digest());
         command.arg(1 + 3 * batch.len()).arg(fences);
         for decision in batch.clone() {
-            for key in keys::room(decision.kind, &decision.name) {
+            for key in keys::pool(decision.kind, &decision.name) {
                 command.arg(key);
             }
         }
@@ -145,15 +145,15 @@ impl Redis {
                         record,
                         Value::Int(now),
                     ] => {
-                        let owner = bytes(owner).ok_or_else(|| strange_answer(&answer))?;
+                        let owner = bytes(owner).ok_or_else(|| unexpected_reply(&answer))?;
                         Ok(Acquired::Busy(holder(owner, *left, bytes(record), *now)))
                     }
                     [Value::Int(what), Value::Int(number)] => {
-                        refusal(*what, *number as u32).ok_or_else(|| strange_answer(&answer))
+                        refusal(*what, *number as u32).ok_or_else(|| unexpected_reply(&answer))
                     }
-                    _ => Err(strange_answer(&answer)),
+                    _ => Err(unexpected_reply(&answer)),
                 },
-                _ => Err(strange_answer(&answer)),
+                _ => Err(unexpected_reply(&answer)),
             }
         }
     }
@@ -180,9 +180,9 @@ impl Redis {
                     [Value::Int(1), Value::Int(left)] => Ok(Renewed::Waiting {
                         held_for: time_left(*left),
                     }),
-                    _ => Err(strange_answer(&answer)),
+                    _ => Err(unexpected_reply(&answer)),
                 },
-                _ => Err(strange_answer(&answer)),
+                _ => Err(unexpected_reply(&answer)),
             }
         }
     }
@@ -194,7 +194,7 @@ impl Redis {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> impl Future<Output = Result<Released>> + use<> {
-        let address = claim.map(|c| record::address(self.link.channel(), c.claim));
+        let address = claim.map(|c| record::address(self.router.channel(), c.claim));
         let verb = Verb::Release(address.unwrap_or_default());
         let owner = Some(owner);
         let answer = self.rooms.decide(RoomDecision {
@@ -214,7 +214,7 @@ impl Redis {
         claim: WakeAddress,
         weight: u32,
     ) -> Result<bool> {
-        let address = record::address(self.link.channel(), claim.claim);
+        let address = record::address(self.router.channel(), claim.claim);
         let answer = self.rooms.decide(RoomDecision {
             kind,
             name,
@@ -224,7 +224,7 @@ impl Redis {
         match answer.await? {
             Value::Int(1) => Ok(true),
             Value::Int(0) => Ok(false),
-            answer => Err(strange_answer(&answer)),
+            answer => Err(unexpected_reply(&answer)),
         }
     }
 
@@ -243,7 +243,7 @@ impl Redis {
         match answer.await? {
             Value::Int(0) => Ok(None),
             Value::Int(before) => Ok(Some(before as u32)),
-            answer => Err(strange_answer(&answer)),
+            answer => Err(unexpected_reply(&answer)),
         }
     }
 
@@ -255,13 +255,13 @@ impl Redis {
     ) -> Result<Occupancy> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::ROOM_INSPECT.digest()).arg(3);
-        for key in keys::room(kind, name) {
+        for key in keys::pool(kind, name) {
             command.arg(key);
         }
         command.arg(i64::try_from(most).unwrap_or(i64::MAX));
         command.arg(kind.word());
-        let seen: Value = self.link.run(&script::ROOM_INSPECT, &command).await?;
-        let strange = || strange_answer(&seen);
+        let seen: Value = self.router.run(&script::ROOM_INSPECT, &command).await?;
+        let strange = || unexpected_reply(&seen);
         let Value::Array(parts) = &seen else {
             return Err(strange());
         };
@@ -293,7 +293,7 @@ impl Redis {
     }
 
     fn address_and_note(&self, wake: WakeAddress, note: Option<&str>) -> String {
-        let address = record::address(self.link.channel(), wake.claim);
+        let address = record::address(self.router.channel(), wake.claim);
         format!("{address} {}", note.unwrap_or(""))
     }
 }

@@ -107,8 +107,8 @@ scripts! {
     VOTE_JOIN = ["vote/join.lua"];
     LATCH = ["latch.lua"];
     GATE_ADMIT = ["gate_admit.lua"];
-    REIGN = ["reign.lua"];
-    WITNESS = ["witness.lua"];
+    MASTER_EPOCH = ["master_epoch.lua"];
+    REPLICA_ACK = ["replica_ack.lua"];
     /// All decisions on limiters, in batches.
     LIMIT = ["limit/common.lua", "limit/states.lua", "limit/rest.lua"];
     COUNTER_ADD = ["counter_add.lua"];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::translate::strange_answer;
+use super::errors::unexpected_reply;
 use super::{Redis, keys};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
@@ -24,7 +24,7 @@ fn yes(answer: &Value) -> Result<bool> {
         Value::Okay => Ok(true),
         Value::Nil => Ok(false),
         Value::Int(number) => Ok(*number > 0),
-        other => Err(strange_answer(other)),
+        other => Err(unexpected_reply(other)),
     }
 }
 
@@ -37,7 +37,10 @@ impl SeenStore for Redis {
                 command.arg("").arg("NX").arg("PX").arg(millis);
                 command
             };
-            let answers = self.link.query_all(items.iter().map(set).collect()).await?;
+            let answers = self
+                .router
+                .query_all(items.iter().map(set).collect())
+                .await?;
             answers.iter().map(yes).collect()
         })
     }
@@ -46,7 +49,7 @@ impl SeenStore for Redis {
         Box::pin(async move {
             let exists = |item: &Member| command("EXISTS", &name, item);
             let answers = self
-                .link
+                .router
                 .query_all(items.iter().map(exists).collect())
                 .await?;
             answers.iter().map(yes).collect()
@@ -54,6 +57,6 @@ impl SeenStore for Redis {
     }
 
     fn forget(&self, name: Name, item: Member) -> Pending<'_, bool> {
-        Box::pin(async move { Ok(self.link.query(&command("DEL", &name, &item)).await?) })
+        Box::pin(async move { Ok(self.router.query(&command("DEL", &name, &item)).await?) })
     }
 }

@@ -16,12 +16,12 @@ use std::time::Duration;
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
 
-use super::access::{Access, Address, Hosts};
-use super::dialler::fields;
-use super::gather::first_until;
-use super::link::Link;
+use super::address::{HostPort, MultiHostUrl, ServerOptions};
+use super::connection::Connection;
+use super::connector::fields;
+use super::errors::{CommandError, Rejection};
+use super::first_enough::first_enough;
 use super::replicas;
-use super::translate::{Failure, Refused};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::Replicas;
 
@@ -36,47 +36,47 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The sentinels of one service, and how to reach what they name.
 pub(super) struct Sentinels {
     service: String,
-    sentinels: Vec<(Address, redis::Client)>,
+    sentinels: Vec<(HostPort, redis::Client)>,
     /// What each of them said last over the connection on which it is listened to, while that lasts.
-    said: Mutex<Vec<Option<Appointed>>>,
-    servers: Access,
+    said: Mutex<Vec<Option<NamedMaster>>>,
+    servers: ServerOptions,
     call_timeout: Duration,
 }
 
 /// A server that sentinels have made the master, and by which of their decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Appointed {
-    pub(super) address: Address,
+pub(super) struct NamedMaster {
+    pub(super) address: HostPort,
     /// The higher, the newer: the number, and whether whoever says so is just about to tell the others.
     age: (u64, bool),
 }
 
-impl Appointed {
+impl NamedMaster {
     /// The number of the decision.
     pub(super) fn epoch(&self) -> u64 {
         self.age.0
     }
 
     /// Whether it was appointed later: another master, or the same made so anew, which is another reign.
-    fn replaces(&self, ours: &Appointed) -> bool {
+    fn replaces(&self, ours: &NamedMaster) -> bool {
         self.epoch() > ours.epoch()
     }
 }
 
 /// What was heard of masters since a dial was begun: by its end, whom it reached may have been replaced.
 #[derive(Debug, Default)]
-pub(super) struct Hearsay(Mutex<Vec<Heard>>);
+pub(super) struct FailoverNotices(Mutex<Vec<Heard>>);
 
 /// Who is the master, and by which decision, if that was said.
-type Heard = (Address, Option<(u64, bool)>);
+type Heard = (HostPort, Option<(u64, bool)>);
 
-impl Hearsay {
+impl FailoverNotices {
     /// A dial begins.
     pub(super) fn begin(&self) {
         self.heard().clear();
     }
 
-    fn add(&self, address: Address, age: Option<(u64, bool)>) {
+    fn add(&self, address: HostPort, age: Option<(u64, bool)>) {
         let mut heard = self.heard();
         // Nobody may dial for a long time, and the same is said again and again.
         if !heard.contains(&(address.clone(), age)) {
@@ -85,7 +85,7 @@ impl Hearsay {
     }
 
     /// Whether somebody else has been made the master since that one.
-    pub(super) fn contradicts(&self, ours: &Appointed) -> bool {
+    pub(super) fn contradicts(&self, ours: &NamedMaster) -> bool {
         let is_other = |(address, age): &Heard| {
             *address != ours.address && age.is_none_or(|age| age > ours.age)
         };
@@ -98,12 +98,12 @@ impl Hearsay {
 }
 
 /// What a sentinel knows of the service.
-pub(super) struct Known {
-    pub(super) master: Address,
+pub(super) struct SentinelReply {
+    pub(super) master: HostPort,
     pub(super) fields: std::collections::HashMap<String, String>,
 }
 
-impl Known {
+impl SentinelReply {
     /// Among the fields, the leader of a failover tells of the old address until the other replicas follow
     /// the new master.
     fn is_leading(&self) -> bool {
@@ -112,8 +112,8 @@ impl Known {
         differs("ip", &self.master.host) || differs("port", &port)
     }
 
-    fn appointed(&self) -> Appointed {
-        Appointed {
+    fn appointed(&self) -> NamedMaster {
+        NamedMaster {
             address: self.master.clone(),
             age: (self.number("config-epoch"), self.is_leading()),
         }
@@ -131,7 +131,7 @@ impl Sentinels {
         url: &str,
         call_timeout: Duration,
     ) -> Result<(Arc<Sentinels>, Option<Replicas>)> {
-        let mut hosts = Hosts::parse(url, PORT, EXAMPLE)?;
+        let mut hosts = MultiHostUrl::parse(url, PORT, EXAMPLE)?;
         let wrong = |what: String| Err(Error::invalid("connect", what).with_hint(EXAMPLE));
         let (service, database) = match hosts.path.as_slice() {
             [] => return wrong("the URL names no service".into()),
@@ -144,14 +144,14 @@ impl Sentinels {
         };
         let ca = hosts.take_ca()?;
         let replicas = replicas::take(&mut hosts)?;
-        let servers = Access {
+        let servers = ServerOptions {
             user: hosts.user.clone(),
             password: hosts.password.clone(),
             database,
             tls: hosts.tls,
             ca: ca.clone(),
         };
-        let to_sentinels = Access {
+        let to_sentinels = ServerOptions {
             user: hosts.take("sentinel_user"),
             password: hosts.take("sentinel_password"),
             database: 0,
@@ -159,7 +159,7 @@ impl Sentinels {
             ca,
         };
         hosts.nothing_left()?;
-        let client = |address: &Address| match to_sentinels.client(address) {
+        let client = |address: &HostPort| match to_sentinels.client(address) {
             Ok(client) => Ok((address.clone(), client)),
             Err(e) => Err(Error::invalid("connect", format!("{address}: {e}"))),
         };
@@ -180,7 +180,7 @@ impl Sentinels {
     }
 
     /// How the servers are reached.
-    pub(super) fn servers(&self) -> &Access {
+    pub(super) fn servers(&self) -> &ServerOptions {
         &self.servers
     }
 
@@ -195,10 +195,10 @@ impl Sentinels {
     }
 
     /// Who is the master.
-    pub(super) async fn master(&self) -> Result<(Appointed, redis::Client), Failure> {
+    pub(super) async fn master(&self) -> Result<(NamedMaster, redis::Client), CommandError> {
         let answers = self.ask_all(GRACE).await;
-        let answer_of = |sentinel: &Address| {
-            let theirs = |(who, answer): &(Address, redis::RedisResult<Known>)| {
+        let answer_of = |sentinel: &HostPort| {
+            let theirs = |(who, answer): &(HostPort, redis::RedisResult<SentinelReply>)| {
                 let known = answer.as_ref().ok().filter(|_| who == sentinel)?;
                 Some(known.appointed())
             };
@@ -213,7 +213,7 @@ impl Sentinels {
         let client = self
             .servers
             .client(&best.address)
-            .map_err(Failure::Unsent)?;
+            .map_err(CommandError::NotSent)?;
         Ok((best, client))
     }
 
@@ -221,8 +221,11 @@ impl Sentinels {
     pub(super) async fn ask_all(
         &self,
         grace: Duration,
-    ) -> Vec<(Address, std::result::Result<Known, redis::RedisError>)> {
-        let ask = |(address, client): &(Address, redis::Client)| {
+    ) -> Vec<(
+        HostPort,
+        std::result::Result<SentinelReply, redis::RedisError>,
+    )> {
+        let ask = |(address, client): &(HostPort, redis::Client)| {
             let (address, client) = (address.clone(), client.clone());
             let (service, limit) = (self.service.clone(), self.call_timeout);
             Box::pin(async move {
@@ -237,20 +240,23 @@ impl Sentinels {
             })
         };
         let asked = self.sentinels.iter().map(ask).collect();
-        let known = |answers: &[(Address, redis::RedisResult<Known>)]| {
+        let known = |answers: &[(HostPort, redis::RedisResult<SentinelReply>)]| {
             answers.iter().filter(|(_, answer)| answer.is_ok()).count() >= self.most()
         };
         // Those who do not answer must not take all the time that the caller has.
-        first_until(asked, self.call_timeout / 2, grace, known).await
+        first_enough(asked, self.call_timeout / 2, grace, known).await
     }
 
-    fn said(&self) -> MutexGuard<'_, Vec<Option<Appointed>>> {
+    fn said(&self) -> MutexGuard<'_, Vec<Option<NamedMaster>>> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn nobody_knows(&self, answers: Vec<(Address, redis::RedisResult<Known>)>) -> Failure {
+    fn nobody_knows(
+        &self,
+        answers: Vec<(HostPort, redis::RedisResult<SentinelReply>)>,
+    ) -> CommandError {
         let refused = |kind, message, hint| {
-            Failure::Refused(Refused {
+            CommandError::Rejected(Rejection {
                 kind,
                 message,
                 hint,
@@ -286,7 +292,7 @@ impl Sentinels {
                 "sentinels have credentials of their own: ?sentinel_user=…&sentinel_password=…",
             );
         }
-        let silent = |(address, _): &(Address, Client)| {
+        let silent = |(address, _): &(HostPort, Client)| {
             let heard = answers.iter().find(|(who, _)| who == address);
             match heard.and_then(|(_, answer)| answer.as_ref().err()) {
                 Some(e) => format!("{address}: {e}"),
@@ -303,7 +309,10 @@ impl Sentinels {
     }
 }
 
-async fn look(connection: &mut MultiplexedConnection, service: &str) -> redis::RedisResult<Known> {
+async fn look(
+    connection: &mut MultiplexedConnection,
+    service: &str,
+) -> redis::RedisResult<SentinelReply> {
     let mut questions = redis::Pipeline::new();
     // In this order: of a failover between the two answers, the new address must be heard, if with an old number.
     // The other way round, the old address would be believed by the new number, and by no later one be left.
@@ -331,8 +340,8 @@ async fn look(connection: &mut MultiplexedConnection, service: &str) -> redis::R
         ),
     };
     let port = port.parse().map_err(|_| strange())?;
-    Ok(Known {
-        master: Address { host, port },
+    Ok(SentinelReply {
+        master: HostPort { host, port },
         fields,
     })
 }
@@ -353,7 +362,7 @@ fn is_no_sentinel(e: &redis::RedisError) -> bool {
 }
 
 /// Subscriber of failovers, so that an old master that still answers is left at once.
-struct Ear(Weak<Link>, String);
+struct Ear(Weak<Connection>, String);
 
 impl AsyncPushSender for Ear {
     fn send(&self, info: PushInfo) -> std::result::Result<(), SendError> {
@@ -375,20 +384,20 @@ impl AsyncPushSender for Ear {
 }
 
 /// The new address in `SERVICE OLD-HOST OLD-PORT NEW-HOST NEW-PORT`, if it is about that service.
-fn switched_to(announcement: &str, service: &str) -> Option<Address> {
+fn switched_to(announcement: &str, service: &str) -> Option<HostPort> {
     let words = announcement.strip_prefix(service)?.strip_prefix(' ')?;
     let words: Vec<&str> = words.split(' ').collect();
     let [_, _, host, port] = words[..] else {
         return None;
     };
-    Some(Address {
+    Some(HostPort {
         host: host.to_owned(),
         port: port.parse().ok()?,
     })
 }
 
 /// Listens to all sentinels, for as long as the link lives.
-pub(super) fn watch(sentinels: &Arc<Sentinels>, link: &Arc<Link>) {
+pub(super) fn watch(sentinels: &Arc<Sentinels>, link: &Arc<Connection>) {
     for which in 0..sentinels.count() {
         tokio::spawn(watch_one(
             Arc::clone(sentinels),
@@ -398,7 +407,7 @@ pub(super) fn watch(sentinels: &Arc<Sentinels>, link: &Arc<Link>) {
     }
 }
 
-async fn watch_one(sentinels: Arc<Sentinels>, which: usize, link: Weak<Link>) {
+async fn watch_one(sentinels: Arc<Sentinels>, which: usize, link: Weak<Connection>) {
     let (_, client) = &sentinels.sentinels[which];
     let mut was_lost = false;
     while link.strong_count() > 0 {
@@ -453,8 +462,8 @@ mod tests {
 
     #[test]
     fn what_sentinels_say_again_and_again_is_kept_once() {
-        let hearsay = Hearsay::default();
-        let master = |port| Address {
+        let hearsay = FailoverNotices::default();
+        let master = |port| HostPort {
             host: "10.0.0.1".to_owned(),
             port,
         };
@@ -464,7 +473,7 @@ mod tests {
             hearsay.add(master(2), None);
         }
         assert_eq!(hearsay.heard().len(), 2);
-        let ours = Appointed {
+        let ours = NamedMaster {
             address: master(1),
             age: (7, false),
         };

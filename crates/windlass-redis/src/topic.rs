@@ -13,8 +13,10 @@ impl TopicStore for Redis {
     fn publish(&self, name: Name, message: Vec<u8>) -> Pending<'_, ()> {
         Box::pin(async move {
             let mut publish = redis::cmd("PUBLISH");
-            publish.arg(keys::news(&channel(name))).arg(message);
-            let _receivers: u64 = self.link.query(&publish).await?;
+            publish
+                .arg(keys::notifications(&channel(name)))
+                .arg(message);
+            let _receivers: u64 = self.router.query(&publish).await?;
             Ok(())
         })
     }
@@ -24,6 +26,11 @@ impl TopicStore for Redis {
     }
 
     fn refresh(&self, name: Name) -> Pending<'_, ()> {
-        Box::pin(async move { Ok(self.link.agree_on(&keys::news(&channel(name))).await?) })
+        Box::pin(async move {
+            Ok(self
+                .router
+                .sync_subscription(&keys::notifications(&channel(name)))
+                .await?)
+        })
     }
 }

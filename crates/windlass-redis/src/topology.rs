@@ -4,26 +4,26 @@ use std::ops::RangeInclusive;
 
 use redis::Value;
 
-use super::access::Address;
-use super::translate::Failure;
+use super::address::HostPort;
+use super::errors::CommandError;
 
 /// Who has which slot, as one node knows it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Layout {
+pub(super) struct ClusterLayout {
     /// Whether the node finds that the cluster works.
     pub(super) is_ok: bool,
     /// The newest change that the node has heard of.
     pub(super) epoch: u64,
-    pub(super) masters: Vec<Address>,
+    pub(super) masters: Vec<HostPort>,
     /// How many replicas each master has.
     pub(super) replicas: Vec<usize>,
     /// Slots, and the number of their master in `masters`.
     pub(super) ranges: Vec<(RangeInclusive<u16>, u16)>,
 }
 
-impl Layout {
+impl ClusterLayout {
     /// From the answers to `CLUSTER INFO` and `CLUSTER SLOTS` of a node at `host`.
-    pub(super) fn read(answers: &[Value], host: &str) -> Option<Layout> {
+    pub(super) fn read(answers: &[Value], host: &str) -> Option<ClusterLayout> {
         let [info, slots] = answers else {
             return None;
         };
@@ -33,10 +33,10 @@ impl Layout {
                 .find_map(|line| line.strip_prefix(name))
                 .map(str::trim)
         };
-        let mut layout = Layout {
+        let mut layout = ClusterLayout {
             is_ok: field("cluster_state:") == Some("ok"),
             epoch: newest_epoch(&info)?,
-            ..Layout::default()
+            ..ClusterLayout::default()
         };
         let Value::Array(slots) = slots else {
             return None;
@@ -76,7 +76,7 @@ pub(super) fn newest_epoch(info: &str) -> Option<u64> {
 }
 
 /// `[host or nil, port, …]`.
-fn address(node: &Value, same_host: &str) -> Option<Address> {
+fn address(node: &Value, same_host: &str) -> Option<HostPort> {
     let Value::Array(parts) = node else {
         return None;
     };
@@ -90,20 +90,20 @@ fn address(node: &Value, same_host: &str) -> Option<Address> {
         _ => same_host.to_owned(),
     };
     let port = u16::try_from(*port).ok()?;
-    Some(Address { host, port })
+    Some(HostPort { host, port })
 }
 
 /// What to do about a failure.
 #[derive(Debug, PartialEq)]
 pub(super) enum Redirection {
     /// The slot is there now.
-    Moved(Address),
+    Moved(HostPort),
     /// This time, ask there: the slot is on its way.
-    AcquireRequest(Address),
+    Ask(HostPort),
     /// AcquireRequest again in a moment: some keys of the slot are here, and some there.
     TryAgain,
     /// Nothing was sent, as nobody is there.
-    Unsent,
+    NotSent,
     /// Somebody else may have the slot by now; but whether it was done is not known, or it cannot be done
     /// by anybody yet.
     Doubt,
@@ -112,19 +112,19 @@ pub(super) enum Redirection {
 }
 
 impl Redirection {
-    pub(super) fn of(failure: &Failure, same_host: &str) -> Redirection {
+    pub(super) fn of(failure: &CommandError, same_host: &str) -> Redirection {
         let e = match failure {
-            Failure::Sent(e) => e,
-            Failure::Unsent(_) => return Redirection::Unsent,
-            Failure::Refused(_) => return Redirection::Unsent,
+            CommandError::Sent(e) => e,
+            CommandError::NotSent(_) => return Redirection::NotSent,
+            CommandError::Rejected(_) => return Redirection::NotSent,
         };
-        let to = || Address::parse(e.redirect_node()?.0, same_host);
+        let to = || HostPort::parse(e.redirect_node()?.0, same_host);
         match failure.code() {
             Some("MOVED") => to().map_or(Redirection::Doubt, Redirection::Moved),
-            Some("ASK") => to().map_or(Redirection::Doubt, Redirection::AcquireRequest),
+            Some("ASK") => to().map_or(Redirection::Doubt, Redirection::Ask),
             Some("TRYAGAIN") => Redirection::TryAgain,
             Some("CLUSTERDOWN") => Redirection::Doubt,
-            Some(_) if failure.is_no_master() => Redirection::Doubt,
+            Some(_) if failure.is_not_master() => Redirection::Doubt,
             Some(_) => Redirection::None,
             None => Redirection::Doubt,
         }
@@ -153,14 +153,14 @@ mod tests {
             range(11, 20, vec![node(Value::Nil, 3)]),
             range(21, 30, vec![node(text("a"), 1), node(text("b"), 2)]),
         ]);
-        let layout = Layout::read(&[info, slots], "me").unwrap();
+        let layout = ClusterLayout::read(&[info, slots], "me").unwrap();
         assert!(layout.is_ok);
         assert_eq!(layout.epoch, 6);
-        let shown: Vec<String> = layout.masters.iter().map(Address::to_string).collect();
+        let shown: Vec<String> = layout.masters.iter().map(HostPort::to_string).collect();
         assert_eq!(shown, ["a:1", "me:3"]);
         assert_eq!(layout.replicas, [1, 0]);
         assert_eq!(layout.ranges, [(0..=10, 0), (11..=20, 1), (21..=30, 0)]);
         assert_eq!(layout.covered(), 31);
-        assert_eq!(Layout::read(&[Value::Nil, Value::Nil], "me"), None);
+        assert_eq!(ClusterLayout::read(&[Value::Nil, Value::Nil], "me"), None);
     }
 }

@@ -18,7 +18,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a Bloom filter's batch counts its own items (Redis)",
-        file: "windlass-redis/src/bloom_whole.rs",
+        file: "windlass-redis/src/bloom/whole_shard.rs",
         from: "            if ask == Ask::Insert {\n                // The same",
         to: "            if false {\n                // The same",
         caught_by: &[

@@ -44,7 +44,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a master that was replaced and still answers is left",
-        file: "windlass-redis/src/link.rs",
+        file: "windlass-redis/src/connection.rs",
         from: "    pub(super) fn leave(&self) {\n        self.drop_connection();\n",
         to: "    pub(super) fn leave(&self) {\n",
         caught_by: &[
@@ -57,7 +57,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "fences grow for those who were connected to the replica before",
-        file: "windlass-redis/src/link.rs",
+        file: "windlass-redis/src/connection.rs",
         from: "was_replica: greeting.is_replica(),",
         to: "was_replica: greeting.is_replica() && false,",
         caught_by: &[

@@ -90,7 +90,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "looking for limiters in use is bounded (Redis)",
-        file: "windlass-redis/src/limit_list.rs",
+        file: "windlass-redis/src/limit/list.rs",
         from: "step >= steps || wanted.len() > search.most",
         to: "step == 0 || wanted.len() > search.most",
         caught_by: &[

@@ -407,8 +407,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "what gives several locks back comes after what asked for them (quorum)",
         file: "windlass-redis/src/vote/mod.rs",
-        from: "redis.acquire_all_locks(asks, Draws::Never)",
-        to: "redis.acquire_all_locks(asks, Draws::Surely)",
+        from: "redis.acquire_all_locks(asks, FenceUse::None)",
+        to: "redis.acquire_all_locks(asks, FenceUse::Certain)",
         caught_by: &[
             "-p",
             "windlass-redlock",

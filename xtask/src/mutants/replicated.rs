@@ -5,7 +5,7 @@ use super::Mutant;
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "fences grow over a failover that lost grants (sentinels)",
-        file: "windlass-redis/src/scripts/reign.lua",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "call('INCRBY', KEYS[1], string.format('%.0f', raise))",
         to: "call('INCRBY', KEYS[1], 0)",
         caught_by: &[
@@ -19,8 +19,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "fences grow over a failover that lost grants (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
-        from: "(None, Draws::Surely | Draws::Perhaps) => {",
-        to: "(None, Draws::Surely | Draws::Perhaps) if slot > 20000 => {",
+        from: "(None, FenceUse::Certain | FenceUse::Possible) => {",
+        to: "(None, FenceUse::Certain | FenceUse::Possible) if slot > 20000 => {",
         caught_by: &[
             "-p",
             "windlass",
@@ -31,7 +31,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "fences grow when a replica is promoted by hand",
-        file: "windlass-redis/src/scripts/reign.lua",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "local is_same = reign == ARGV[1]",
         to: "local is_same = reign ~= nil",
         caught_by: &[
@@ -44,7 +44,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "fences grow over a failover that lost the raise of the one before",
-        file: "windlass-redis/src/scripts/reign.lua",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "newer > 0 and math.min(newer, 65536) * ARGV[4] or ARGV[2]",
         to: "ARGV[2]",
         caught_by: &[
@@ -57,7 +57,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "sentinels number their masters, and each number counts",
-        file: "windlass-redis/src/dialler.rs",
+        file: "windlass-redis/src/connector.rs",
         from: "reign.epoch = Some(appointed.epoch());",
         to: "reign.epoch = None;",
         caught_by: &[
@@ -70,7 +70,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a cluster numbers its masters, and each number counts",
-        file: "windlass-redis/src/scripts/reign.lua",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "epoch = own and math.max(own, epoch or 0) or epoch",
         to: "epoch = nil",
         caught_by: &[
@@ -83,10 +83,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "numbers are compared with the highest that a counter was raised for",
-        file: "windlass-redis/src/scripts/reign.lua",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "math.max(epoch or -1, noted or -1)",
         to: "epoch or noted or -1",
-        caught_by: &["-p", "windlass-redis", "--lib", "reign"],
+        caught_by: &["-p", "windlass-redis", "--lib", "master_epoch"],
     },
     Mutant {
         breaks: "one sentinel that has heard of a failover is enough",
@@ -136,7 +136,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "an unknown script is loaded, unseen",
-        file: "windlass-redis/src/wire.rs",
+        file: "windlass-redis/src/router.rs",
         from: "Err(failure) if failure.is_unknown_script() => {",
         to: "Err(failure) if failure.is_unknown_script() && false => {",
         caught_by: &[
@@ -149,7 +149,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "whoever is patient with replicas holds up nobody else",
-        file: "windlass-redis/src/witness.rs",
+        file: "windlass-redis/src/replica_ack.rs",
         from: "const ROUNDS: usize = 8;",
         to: "const ROUNDS: usize = 1;",
         caught_by: &[
@@ -162,7 +162,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "nodes that say nothing do not use up the time of a call (cluster)",
-        file: "windlass-redis/src/dialler.rs",
+        file: "windlass-redis/src/connector.rs",
         from: "tokio::time::sleep(apart * i)",
         to: "tokio::time::sleep(apart * i * 16)",
         caught_by: &[
@@ -175,7 +175,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a dead master keeps nothing from being said of the others",
-        file: "windlass-redis/src/examine_many.rs",
+        file: "windlass-redis/src/diagnose/replicated.rs",
         from: "false if told.is_empty() => return None,",
         to: "_ if silent > 0 => return None,",
         caught_by: &["-p", "windlass", "--test", "redis_doctor", "of_a_cluster"],
@@ -183,13 +183,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a slot on its way is asked about where it goes",
         file: "windlass-redis/src/topology.rs",
-        from: "Some(\"ASK\") => to().map_or(Redirection::Doubt, Redirection::AcquireRequest),",
+        from: "Some(\"ASK\") => to().map_or(Redirection::Doubt, Redirection::Ask),",
         to: "Some(\"ASK\") => Redirection::TryAgain,",
         caught_by: &["-p", "windlass", "--test", "redis_hosts", "over_tls"],
     },
     Mutant {
         breaks: "a crowd in line is served in turn although its slot moves",
-        file: "windlass-redis/src/translate.rs",
+        file: "windlass-redis/src/errors.rs",
         from: "text.contains(\"non local key in a cluster node\")",
         to: "text.contains(\"no such words\")",
         caught_by: &[
@@ -228,7 +228,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a slot that comes back to its node has its counter raised anew (cluster)",
-        file: "windlass-redis/src/cluster/table.rs",
+        file: "windlass-redis/src/cluster/slot_map.rs",
         from: "if table.layout.epoch != before.layout.epoch {",
         to: "if false && table.layout.epoch != before.layout.epoch {",
         caught_by: &[
@@ -240,7 +240,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a node's number is what it is when its counter is raised (cluster)",
-        file: "windlass-redis/src/scripts/reign.lua",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "if ARGV[5] == '1' then",
         to: "if ARGV[5] == '2' then",
         caught_by: &[
@@ -252,7 +252,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "whoever was out of touch has counters raised anew (cluster)",
-        file: "windlass-redis/src/cluster/table.rs",
+        file: "windlass-redis/src/cluster/slot_map.rs",
         from: "> OUT_OF_TOUCH {",
         to: "> OUT_OF_TOUCH * 1000 {",
         caught_by: &[
@@ -264,7 +264,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "slots that moved are noticed without a redirection (cluster)",
-        file: "windlass-redis/src/cluster/table.rs",
+        file: "windlass-redis/src/cluster/slot_map.rs",
         from: "        _ => Told::Otherwise,\n",
         to: "        _ => Told::NothingNew,\n",
         caught_by: &[
@@ -276,7 +276,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a counter on its way is raised before anything is drawn from it (cluster)",
-        file: "windlass-redis/src/link/draw.rs",
+        file: "windlass-redis/src/connection/fenced.rs",
         from: "match self.send_asking(&reign.raise(&fences, &mark)).await {",
         to: "match self.send_asking(&redis::cmd(\"PING\").arg((reign.is_node, fences, mark).1).to_owned()).await {",
         caught_by: &[
@@ -288,7 +288,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a counter on its way is raised for whom it comes from (cluster)",
-        file: "windlass-redis/src/reign.rs",
+        file: "windlass-redis/src/master_epoch.rs",
         from: "epoch: self.epoch.max(epoch),",
         to: "epoch: self.epoch.or(epoch),",
         caught_by: &[
@@ -313,8 +313,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "whoever of a batch still waits is sent again (cluster)",
         file: "windlass-redis/src/batch.rs",
-        from: "Err(Failure::Unsent(_)) if !all_wait() => {}",
-        to: "Err(Failure::Unsent(_)) if !all_wait() && loads > RELOADS => {}",
+        from: "Err(CommandError::NotSent(_)) if !all_wait() => {}",
+        to: "Err(CommandError::NotSent(_)) if !all_wait() && loads > MAX_SCRIPT_LOADS => {}",
         caught_by: &[
             "-p",
             "windlass-redis",
@@ -350,7 +350,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a master that was replaced while it was dialled is not asked (sentinels)",
-        file: "windlass-redis/src/link.rs",
+        file: "windlass-redis/src/connection.rs",
         from: "if !anyway && self.was_replaced(&greeting) {",
         to: "if !anyway && self.was_replaced(&greeting) && false {",
         caught_by: &[
@@ -376,7 +376,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "replicas are asked about where the lock is (sentinels)",
-        file: "windlass-redis/src/witness.rs",
+        file: "windlass-redis/src/replica_ack.rs",
         from: "if was_open && is_doubtful(&answers) {",
         to: "if false && was_open && is_doubtful(&answers) {",
         caught_by: &[
@@ -390,7 +390,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a demoted server is hung up on, whatever was asked",
         file: "windlass-redis/src/batch.rs",
-        from: "self.link.is_no_master(first.name());",
+        from: "self.link.find_new_master(first.name());",
         to: "let _ = first.name();",
         caught_by: &[
             "-p",
@@ -402,7 +402,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a master that was replaced at the last moment is not asked (sentinels)",
-        file: "windlass-redis/src/link.rs",
+        file: "windlass-redis/src/connection.rs",
         from: "= self.dialler.connect(&config).await?;\n",
         to: "= self.dialler.connect(&config).await?;\n        let anyway = anyway || !self.was_replaced(&greeting);\n",
         caught_by: &[
@@ -417,7 +417,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "the first master that is dialled may be replaced meanwhile, too (sentinels)",
         file: "windlass-redis/src/lib.rs",
         from: "            sentinel::watch(&sentinels, &link);\n",
-        to: "            link.dial().await?;\n            sentinel::watch(&sentinels, &link);\n",
+        to: "            link.connect().await?;\n            sentinel::watch(&sentinels, &link);\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -465,7 +465,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a slot that moves without a new decision has its counter raised anew (cluster)",
-        file: "windlass-redis/src/cluster/table.rs",
+        file: "windlass-redis/src/cluster/slot_map.rs",
         from: "ends.for_each(|link| link.slot_moved(slot));",
         to: "ends.for_each(drop);",
         caught_by: &[
@@ -478,8 +478,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "an answer that comes too late is no grant (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
-        from: "since(asked) > table::OUT_OF_TOUCH {",
-        to: "since(asked) > table::OUT_OF_TOUCH * 1000 {",
+        from: "since(asked) > slot_map::OUT_OF_TOUCH {",
+        to: "since(asked) > slot_map::OUT_OF_TOUCH * 1000 {",
         caught_by: &[
             "-p",
             "windlass-redis",
@@ -489,7 +489,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a node that has not heard of the last change keeps nobody in touch (cluster)",
-        file: "windlass-redis/src/cluster/table.rs",
+        file: "windlass-redis/src/cluster/slot_map.rs",
         from: "Some(epoch) if epoch == known => Told::NothingNew,",
         to: "Some(epoch) if epoch <= known => Told::NothingNew,",
         caught_by: &[

@@ -33,8 +33,8 @@ impl Decision for Word {
         &self.0
     }
 
-    fn draws(&self) -> Draws {
-        Draws::Never
+    fn draws(&self) -> FenceUse {
+        FenceUse::None
     }
 
     fn command<'a>(batch: impl ExactSizeIterator<Item = &'a Word> + Clone, _: &str) -> Cmd {
@@ -59,7 +59,7 @@ async fn whoever_gave_up_is_not_sent_again_and_the_others_are() {
     let nodes = RedisCluster::start().unwrap();
     let (url, nobody): (_, Weak<Deaf>) = (nodes.url(), Weak::new());
     let cluster = Cluster::open(&url, 3 * SOON, 7, nobody).await.unwrap().0;
-    let link = Arc::new(Wire::Many(cluster));
+    let link = Arc::new(Router::Cluster(cluster));
     let from = nodes.master_of("stock").unwrap();
     from.command(&["SET", "{stock}here", "1"]).unwrap();
     let moving = nodes.begin_move("stock").unwrap();

@@ -5,7 +5,7 @@
 //! cluster answers; so is "try again", which a node says of a slot that is being moved. In both cases
 //! nothing was done. Whatever else goes wrong is the caller's to know.
 
-mod table;
+mod slot_map;
 #[cfg(test)]
 mod tests;
 
@@ -16,17 +16,17 @@ use std::time::{Duration, Instant};
 
 use redis::{Arg, Cmd, Value};
 
-use self::table::{Table, recheck_after};
-use super::access::{Access, Address, Hosts};
-use super::dialler::Dialler;
+use self::slot_map::{SlotMap, recheck_after};
+use super::address::{HostPort, MultiHostUrl, ServerOptions};
+use super::connection::{Connection, pipeline};
+use super::connector::Connector;
+use super::errors::{CommandError, Rejection};
 use super::keys;
-use super::link::{Link, pipeline};
-use super::reign::Draws;
+use super::master_epoch::FenceUse;
 use super::replicas;
 use super::script::{self, Script};
 use super::slots;
-use super::topology::{Layout, Redirection};
-use super::translate::{Failure, Refused};
+use super::topology::{ClusterLayout, Redirection};
 use windlass_core::error::{Error, ErrorKind, Result as Outcome};
 use windlass_core::store::{GrantListener, Replicas};
 use windlass_core::{Clock, Moment};
@@ -40,13 +40,13 @@ const TURNS: u32 = 64;
 pub(super) const PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Cluster {
-    access: Access,
-    seeds: Vec<Address>,
+    access: ServerOptions,
+    seeds: Vec<HostPort>,
     call_timeout: Duration,
     id: u64,
     wakeups: Weak<dyn GrantListener>,
-    table: RwLock<Arc<Table>>,
-    links: Mutex<HashMap<Address, Arc<Link>>>,
+    table: RwLock<Arc<SlotMap>>,
+    links: Mutex<HashMap<HostPort, Arc<Connection>>>,
     /// Held while asking about slots, so that all who need to know share one answer.
     refreshing: tokio::sync::Mutex<()>,
     /// When that was begun last: what was answered then may not be true any more of what happened later.
@@ -54,7 +54,7 @@ pub(super) struct Cluster {
     /// When somebody was asked last whether anything has changed.
     in_touch: Mutex<Moment>,
     clock: Clock,
-    ear: OnceLock<Arc<Link>>,
+    ear: OnceLock<Arc<Connection>>,
 }
 
 impl Cluster {
@@ -76,7 +76,7 @@ impl Cluster {
         id: u64,
         wakeups: Weak<dyn GrantListener>,
     ) -> Outcome<(Arc<Cluster>, Option<Replicas>)> {
-        let mut hosts = Hosts::parse(url, PORT, EXAMPLE)?;
+        let mut hosts = MultiHostUrl::parse(url, PORT, EXAMPLE)?;
         match hosts.path.as_slice() {
             [] => {}
             [database] if database == "0" => {}
@@ -90,7 +90,7 @@ impl Cluster {
         let replicas = replicas::take(&mut hosts)?;
         hosts.nothing_left()?;
         let cluster = Arc::new(Cluster {
-            access: Access {
+            access: ServerOptions {
                 user: hosts.user.clone(),
                 password: hosts.password.clone(),
                 database: 0,
@@ -110,23 +110,23 @@ impl Cluster {
             ear: OnceLock::new(),
         });
         cluster.refresh().await?;
-        let listening = Dialler::AnyNode(Arc::downgrade(&cluster));
-        let ear = Link::new(listening, call_timeout, id, wakeups);
-        ear.dial().await?;
+        let listening = Connector::AnyNode(Arc::downgrade(&cluster));
+        let ear = Connection::new(listening, call_timeout, id, wakeups);
+        ear.connect().await?;
         let _ = cluster.ear.set(ear);
         tokio::spawn(recheck_after(Arc::downgrade(&cluster)));
         Ok((cluster, replicas))
     }
 
     /// The connection that hears wake-ups and news, whichever node they come from.
-    pub(super) fn ear(&self) -> &Arc<Link> {
+    pub(super) fn ear(&self) -> &Arc<Connection> {
         self.ear
             .get()
             .expect("set before the cluster is handed out")
     }
 
     /// All masters.
-    pub(super) fn masters(&self) -> Vec<(Address, Arc<Link>)> {
+    pub(super) fn masters(&self) -> Vec<(HostPort, Arc<Connection>)> {
         let table = self.table();
         let links = table.masters.iter().cloned();
         table.layout.masters.iter().cloned().zip(links).collect()
@@ -134,11 +134,11 @@ impl Cluster {
 
     /// The nodes to listen at, in no order.
     pub(super) fn clients(&self) -> Vec<redis::Client> {
-        let client = |address: &Address| self.access.client(address).ok();
+        let client = |address: &HostPort| self.access.client(address).ok();
         self.shuffled().iter().filter_map(client).collect()
     }
 
-    pub(super) fn layout(&self) -> Layout {
+    pub(super) fn layout(&self) -> ClusterLayout {
         self.table().layout.clone()
     }
 
@@ -146,14 +146,14 @@ impl Cluster {
         self.call_timeout
     }
 
-    pub(super) fn access(&self) -> &Access {
+    pub(super) fn access(&self) -> &ServerOptions {
         &self.access
     }
 
     /// Sends a command to where its key is, or to any node if it has none.
-    pub(super) async fn send(self: &Arc<Cluster>, command: &Cmd) -> Result<Value, Failure> {
+    pub(super) async fn send(self: &Arc<Cluster>, command: &Cmd) -> Result<Value, CommandError> {
         match slots::of_command(command) {
-            Some(slot) => self.send_to(slot, command, Draws::Never, &|| true).await,
+            Some(slot) => self.send_to(slot, command, FenceUse::None, &|| true).await,
             None => self.ear().send(command).await,
         }
     }
@@ -165,9 +165,9 @@ impl Cluster {
         self: &Arc<Cluster>,
         slot: u16,
         command: &Cmd,
-        draws: Draws,
+        draws: FenceUse,
         is_wanted: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, CommandError> {
         let begun = Instant::now();
         let mut link = self.owner(slot).await?;
         let mut asking = None;
@@ -175,26 +175,26 @@ impl Cluster {
         let mut pause = PAUSE;
         for turn in 0..TURNS {
             if turn > 0 && !is_wanted() {
-                return Err(Failure::Unsent(
+                return Err(CommandError::NotSent(
                     (redis::ErrorKind::Io, "given up before it was sent").into(),
                 ));
             }
             let answer = match (asking, draws) {
                 // Answered there only if all its keys have come: nothing is lost on that way. But the
                 // one that they come from may have begun from an old copy.
-                (Some(_), Draws::Never) => link.send_asking(command).await,
+                (Some(_), FenceUse::None) => link.send_asking(command).await,
                 (Some(epoch), _) => {
                     let keys = keys::fences(slot);
-                    link.send_asking_drawing(epoch, keys, command, draws).await
+                    link.send_asking_fenced(epoch, keys, command, draws).await
                 }
-                (None, Draws::Surely | Draws::Perhaps) => {
+                (None, FenceUse::Certain | FenceUse::Possible) => {
                     self.doubt_if_out_of_touch();
                     let keys = || keys::fences(slot);
                     let asked = self.clock.now();
-                    let answer = link.send_drawing(slot, keys, command, draws).await;
-                    match self.clock.now().since(asked) > table::OUT_OF_TOUCH {
+                    let answer = link.send_fenced(slot, keys, command, draws).await;
+                    match self.clock.now().since(asked) > slot_map::OUT_OF_TOUCH {
                         // Stopped in between: it may be of a time when the counter had not been raised.
-                        true => answer.and(Err(Failure::Sent(
+                        true => answer.and(Err(CommandError::Sent(
                             (
                                 redis::ErrorKind::Io,
                                 "the answer came too late to be relied upon",
@@ -204,7 +204,7 @@ impl Cluster {
                         false => answer,
                     }
                 }
-                (None, Draws::Never) => link.send(command).await,
+                (None, FenceUse::None) => link.send(command).await,
             };
             let failure = match answer {
                 Ok(value) => return Ok(value),
@@ -233,19 +233,19 @@ impl Cluster {
                     to.slot_moved(slot);
                     (link, asking) = (to, None);
                 }
-                Redirection::AcquireRequest(to) if !reads_undeclared => {
+                Redirection::Ask(to) if !reads_undeclared => {
                     let epoch = match draws {
-                        Draws::Never => None,
+                        FenceUse::None => None,
                         _ => link.epoch().await,
                     };
                     (link, asking) = (self.link(&to)?, Some(epoch));
                 }
-                Redirection::AcquireRequest(_) | Redirection::TryAgain => {
+                Redirection::Ask(_) | Redirection::TryAgain => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     (link, asking) = (self.owner(slot).await?, None);
                 }
-                Redirection::Unsent if !looked_again => {
+                Redirection::NotSent if !looked_again => {
                     looked_again = true;
                     // Who has it may have changed; if not, there is nobody else to ask.
                     let _ = self.refresh().await;
@@ -259,10 +259,10 @@ impl Cluster {
                     self.refresh_soon();
                     return Err(failure);
                 }
-                Redirection::Unsent | Redirection::None => return Err(failure),
+                Redirection::NotSent | Redirection::None => return Err(failure),
             }
         }
-        Err(Failure::Refused(Refused {
+        Err(CommandError::Rejected(Rejection {
             kind: ErrorKind::Unreachable,
             message: format!("slot {slot} is redirected in circles"),
             hint: "the nodes do not agree yet; try again in a moment",
@@ -274,13 +274,13 @@ impl Cluster {
     pub(super) async fn send_all(
         self: &Arc<Cluster>,
         commands: &[Cmd],
-    ) -> Result<Vec<Result<Value, Failure>>, Failure> {
+    ) -> Result<Vec<Result<Value, CommandError>>, CommandError> {
         let mut by_slot: HashMap<Option<u16>, Vec<usize>> = HashMap::new();
         for (i, command) in commands.iter().enumerate() {
             let slot = slots::of_command(command);
             by_slot.entry(slot).or_default().push(i);
         }
-        let mut answers: Vec<Option<Result<Value, Failure>>> =
+        let mut answers: Vec<Option<Result<Value, CommandError>>> =
             commands.iter().map(|_| None).collect();
         let ask = async |slot: Option<u16>, which: &[usize]| {
             let link = match slot {
@@ -290,7 +290,7 @@ impl Cluster {
             let some = which.iter().map(|&i| commands[i].clone());
             let mut found = match link.send_all(&pipeline(some)).await {
                 Ok(found) => found,
-                Err(Failure::Sent(e)) => return Err(Failure::Sent(e)),
+                Err(CommandError::Sent(e)) => return Err(CommandError::Sent(e)),
                 // Nothing was sent: one by one, they find out whether somebody else has the slot.
                 Err(failure) => which.iter().map(|_| Err(failure.clone())).collect(),
             };
@@ -321,13 +321,16 @@ impl Cluster {
     }
 
     /// The master that has the slot.
-    pub(super) async fn owner(self: &Arc<Cluster>, slot: u16) -> Result<Arc<Link>, Failure> {
+    pub(super) async fn owner(
+        self: &Arc<Cluster>,
+        slot: u16,
+    ) -> Result<Arc<Connection>, CommandError> {
         if let Some(link) = self.table().owner(slot) {
             return Ok(link);
         }
         self.refresh().await?;
         self.table().owner(slot).ok_or_else(|| {
-            Failure::Refused(Refused {
+            CommandError::Rejected(Rejection {
                 kind: ErrorKind::Unreachable,
                 message: format!("no node of the cluster has slot {slot}"),
                 hint: "windlass doctor tells which slots are not covered; try again in a moment",
@@ -336,32 +339,32 @@ impl Cluster {
     }
 
     /// The masters, and whoever the URL names.
-    fn known(&self) -> BTreeSet<Address> {
+    fn known(&self) -> BTreeSet<HostPort> {
         let table = self.table();
         let masters = table.layout.masters.iter();
         masters.chain(&self.seeds).cloned().collect()
     }
 
-    fn shuffled(&self) -> Vec<Address> {
-        let mut known: Vec<Address> = self.known().into_iter().collect();
+    fn shuffled(&self) -> Vec<HostPort> {
+        let mut known: Vec<HostPort> = self.known().into_iter().collect();
         let turn = rand::random_range(0..known.len().max(1));
         known.rotate_left(turn);
         known
     }
 
-    fn link(&self, address: &Address) -> Result<Arc<Link>, Failure> {
+    fn link(&self, address: &HostPort) -> Result<Arc<Connection>, CommandError> {
         let mut links = self.links();
         if let Some(link) = links.get(address) {
             return Ok(Arc::clone(link));
         }
-        let client = self.access.client(address).map_err(Failure::Unsent)?;
+        let client = self.access.client(address).map_err(CommandError::NotSent)?;
         let wakeups = self.wakeups.clone();
-        let link = Link::new(Dialler::Node(client), self.call_timeout, self.id, wakeups);
+        let link = Connection::new(Connector::Node(client), self.call_timeout, self.id, wakeups);
         links.insert(address.clone(), Arc::clone(&link));
         Ok(link)
     }
 
-    fn host_of(&self, link: &Arc<Link>) -> String {
+    fn host_of(&self, link: &Arc<Connection>) -> String {
         let links = self.links();
         let found = links.iter().find(|(_, known)| Arc::ptr_eq(known, link));
         found
@@ -377,12 +380,12 @@ impl Cluster {
         self.ear().drop_unanswered();
     }
 
-    fn table(&self) -> Arc<Table> {
+    fn table(&self) -> Arc<SlotMap> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&table)
     }
 
-    fn links(&self) -> MutexGuard<'_, HashMap<Address, Arc<Link>>> {
+    fn links(&self) -> MutexGuard<'_, HashMap<HostPort, Arc<Connection>>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

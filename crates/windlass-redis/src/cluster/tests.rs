@@ -9,12 +9,12 @@ use redis::{Cmd, Value};
 use windlass_testkit::{RedisCluster, RedisServer, eventually_blocking};
 
 use super::Cluster;
-use crate::dialler::epoch_of;
+use crate::connector::epoch_of;
+use crate::errors::CommandError;
 use crate::keys;
-use crate::reign::Draws;
+use crate::master_epoch::FenceUse;
 use crate::slots;
 use crate::topology::newest_epoch;
-use crate::translate::Failure;
 use windlass_core::store::GrantListener;
 use windlass_core::{Clock, Fence};
 
@@ -74,11 +74,11 @@ impl Bed {
         loop {
             let drawn = self
                 .client
-                .send_to(self.slot, &draw, Draws::Surely, &wanted);
+                .send_to(self.slot, &draw, FenceUse::Certain, &wanted);
             match drawn.await {
                 Ok(Value::Int(fence)) => return fence,
                 // For a moment after a move, the nodes may send whoever asks in circles: nothing was drawn.
-                Err(Failure::Refused(_)) if begun.elapsed() < SOON => {
+                Err(CommandError::Rejected(_)) if begun.elapsed() < SOON => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 other => panic!("no fence: {other:?}"),
@@ -126,7 +126,7 @@ impl Bed {
         let (draw, wanted, other) = (self.draw(), || true, other.unwrap().0);
         let mut highest = 0;
         for _ in 0..20 {
-            let drawn = other.send_to(self.slot, &draw, Draws::Surely, &wanted);
+            let drawn = other.send_to(self.slot, &draw, FenceUse::Certain, &wanted);
             highest = match drawn.await {
                 Ok(Value::Int(fence)) => fence,
                 other => panic!("no fence: {other:?}"),
@@ -303,16 +303,19 @@ async fn whoever_had_a_slot_by_the_table_has_its_counter_raised_anew() {
     assert!(eventually_blocking(SOON, knows));
     bed.draws().await;
     let was = bed.client.owner(bed.slot).await.unwrap();
-    assert!(was.is_ready(bed.slot, Draws::Surely));
+    assert!(was.is_ready(bed.slot, FenceUse::Certain));
     bed.moves();
     bed.client.refresh().await.unwrap();
     assert_eq!(bed.client.layout().epoch, number, "no new decision");
     let now = bed.client.owner(bed.slot).await.unwrap();
     assert!(!Arc::ptr_eq(&was, &now), "the table knows");
-    assert!(!was.is_ready(bed.slot, Draws::Surely), "it may come back");
-    assert!(!now.is_ready(bed.slot, Draws::Surely), "not raised yet");
+    assert!(
+        !was.is_ready(bed.slot, FenceUse::Certain),
+        "it may come back"
+    );
+    assert!(!now.is_ready(bed.slot, FenceUse::Certain), "not raised yet");
     bed.draws().await;
-    assert!(now.is_ready(bed.slot, Draws::Surely));
+    assert!(now.is_ready(bed.slot, FenceUse::Certain));
 }
 
 /// As if put to sleep while a node had its say: by now, the slot may be elsewhere and its counter be raised.
@@ -328,7 +331,11 @@ async fn an_answer_that_comes_too_late_is_no_grant() {
         .unwrap();
     let drawing = {
         let (client, slot, draw) = (Arc::clone(&bed.client), bed.slot, bed.draw());
-        tokio::spawn(async move { client.send_to(slot, &draw, Draws::Surely, &|| true).await })
+        tokio::spawn(async move {
+            client
+                .send_to(slot, &draw, FenceUse::Certain, &|| true)
+                .await
+        })
     };
     let asked = || {
         let info = master.command(&["INFO", "clients"]).unwrap();
@@ -338,7 +345,7 @@ async fn an_answer_that_comes_too_late_is_no_grant() {
     clock.advance(Duration::from_secs(6));
     master.command(&["CLIENT", "UNPAUSE"]).unwrap();
     let drawn = drawing.await.unwrap();
-    assert!(matches!(drawn, Err(Failure::Sent(_))), "{drawn:?}");
+    assert!(matches!(drawn, Err(CommandError::Sent(_))), "{drawn:?}");
     // What comes in time does count.
     bed.draws().await;
 }

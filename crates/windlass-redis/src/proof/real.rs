@@ -164,7 +164,7 @@ impl Real {
                 self.server.command(&["EXISTS", &key])
             }
             kind => {
-                let [room, _, _] = keys::room(kind, &ask.name);
+                let [room, _, _] = keys::pool(kind, &ask.name);
                 self.server.command(&["HEXISTS", &room, ask.owner.as_str()])
             }
         };
@@ -181,7 +181,7 @@ impl Real {
             }
             return;
         }
-        let [room, held, _] = keys::room(kind, name);
+        let [room, held, _] = keys::pool(kind, name);
         run(&["ZADD", &held, "XX", "1", owner]);
         let record = run(&["HGET", &room, owner]);
         let mut fields: Vec<&str> = record.splitn(8, ' ').collect();
@@ -203,7 +203,7 @@ impl Real {
             }
             return;
         }
-        let [room, held, _] = keys::room(kind, name);
+        let [room, held, _] = keys::pool(kind, name);
         let time = run(&["TIME"]);
         let seconds: u64 = time.lines().next().unwrap().parse().unwrap();
         let end = (seconds + LITTLE.as_secs()) * 1000;

@@ -6,7 +6,7 @@ use redis::Cmd;
 
 use super::super::batch::Decision;
 use super::super::lock::renewal_flags;
-use super::super::reign::Draws;
+use super::super::master_epoch::FenceUse;
 use super::super::script::Script;
 use super::super::{keys, millis, record, script};
 use windlass_core::name::Name;
@@ -46,9 +46,9 @@ impl Decision for LockVote {
         &self.name
     }
 
-    fn draws(&self) -> Draws {
+    fn draws(&self) -> FenceUse {
         // A node that may have forgotten numbers has no vote until it has been told the others'.
-        Draws::Never
+        FenceUse::None
     }
 
     fn command<'a>(
@@ -59,7 +59,7 @@ impl Decision for LockVote {
         command.arg(script::VOTE_LOCK.digest());
         command.arg(1 + 3 * batch.len()).arg(fences);
         for LockVote { name, owner, .. } in batch.clone() {
-            command.arg(name.as_str()).arg(keys::line(name));
+            command.arg(name.as_str()).arg(keys::queue(name));
             match owner {
                 Some(owner) => command.arg(keys::claim(name, owner)),
                 None => command.arg(keys::claim_prefix(name)),
@@ -214,7 +214,7 @@ mod tests {
         run(&[acquire(), vote(Verb::Release(String::new()))]);
         assert_eq!(server.command(&["EXISTS", "stock"]).unwrap(), "0");
         assert_eq!(
-            server.command(&["EXISTS", &keys::line(&name)]).unwrap(),
+            server.command(&["EXISTS", &keys::queue(&name)]).unwrap(),
             "0"
         );
     }

@@ -16,11 +16,11 @@ use self::lock::LockVote;
 use self::room::RoomVote;
 pub use self::voter::{Confirmed, Standing, Voter};
 use super::batch::Batcher;
-use super::dialler::Dialler;
-use super::link::Link;
-use super::reign::Draws;
-use super::translate::strange_answer;
-use super::wire::Wire;
+use super::connection::Connection;
+use super::connector::Connector;
+use super::errors::unexpected_reply;
+use super::master_epoch::FenceUse;
+use super::router::Router;
 use super::{CAPABILITIES, Redis, bytes, client, keys, script, time_left};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
@@ -49,8 +49,8 @@ impl RedisVoter {
     ) -> Result<RedisVoter> {
         // What replicas of a node have does not count: the other nodes do.
         let (client, _) = client(url)?;
-        let link = Link::new(Dialler::Server(client), call_timeout, id, wakeups);
-        let link = Arc::new(Wire::One(link));
+        let link = Connection::new(Connector::Server(client), call_timeout, id, wakeups);
+        let link = Arc::new(Router::Single(link));
         Ok(RedisVoter {
             locks: Batcher::start(Arc::clone(&link)),
             rooms: Batcher::start(Arc::clone(&link)),
@@ -61,13 +61,13 @@ impl RedisVoter {
                 locks: Batcher::start(Arc::clone(&link)),
                 rooms: Batcher::start(Arc::clone(&link)),
                 limits: Batcher::start(Arc::clone(&link)),
-                link,
+                router: link,
             },
         })
     }
 
     async fn ask_standing(&self) -> Result<Standing> {
-        let link = &self.redis.link;
+        let link = &self.redis.router;
         let text: String = link.query(&redis::cmd("INFO")).await?;
         let info: HashMap<&str, &str> = text
             .lines()
@@ -114,7 +114,7 @@ impl RedisVoter {
     async fn is_set(&self, setting: &str, value: &str) -> bool {
         let mut ask = redis::cmd("CONFIG");
         ask.arg("GET").arg(setting);
-        let told: Result<HashMap<String, String>, _> = self.redis.link.query(&ask).await;
+        let told: Result<HashMap<String, String>, _> = self.redis.router.query(&ask).await;
         told.is_ok_and(|told| told.get(setting).is_some_and(|v| v == value))
     }
 }
@@ -125,11 +125,11 @@ impl Voter for RedisVoter {
     }
 
     fn connection(&self) -> u64 {
-        self.redis.link.dialled()
+        self.redis.router.connection_number()
     }
 
     fn is_connected(&self) -> bool {
-        self.redis.link.is_connected()
+        self.redis.router.is_connected()
     }
 
     fn standing(&self) -> Pending<'_, Standing> {
@@ -138,8 +138,8 @@ impl Voter for RedisVoter {
 
     fn time(&self) -> Pending<'_, i64> {
         Box::pin(async move {
-            let told: (i64, i64) = self.redis.link.query(&redis::cmd("TIME")).await?;
-            Ok(super::examine::micros(told))
+            let told: (i64, i64) = self.redis.router.query(&redis::cmd("TIME")).await?;
+            Ok(super::diagnose::micros(told))
         })
     }
 
@@ -149,7 +149,7 @@ impl Voter for RedisVoter {
             command.arg(script::VOTE_JOIN.digest()).arg(2);
             command.arg(keys::FENCE).arg(keys::JOINED);
             command.arg(run).arg(floor.get());
-            let link = &self.redis.link;
+            let link = &self.redis.router;
             link.run::<Value>(&script::VOTE_JOIN, &command).await?;
             Ok(())
         })
@@ -159,11 +159,11 @@ impl Voter for RedisVoter {
         let recorded = ask.record_now || ask.share.weight > 1;
         let answer: Pending<'static, Value> = match ask.kind {
             Kind::Lock => {
-                let vote = LockVote::acquire(ask, self.redis.link.channel(), proposal);
+                let vote = LockVote::acquire(ask, self.redis.router.channel(), proposal);
                 Box::pin(self.locks.decide(vote))
             }
             _ => {
-                let vote = RoomVote::acquire(ask, self.redis.link.channel());
+                let vote = RoomVote::acquire(ask, self.redis.router.channel());
                 Box::pin(self.rooms.decide(vote))
             }
         };
@@ -174,7 +174,7 @@ impl Voter for RedisVoter {
         &self,
         asks: Vec<(AcquireRequest, Fence)>,
     ) -> Pending<'static, Vec<Result<Acquired>>> {
-        let channel = self.redis.link.channel();
+        let channel = self.redis.router.channel();
         let vote = |(ask, proposal): (AcquireRequest, Fence)| {
             let answer = self
                 .locks
@@ -195,13 +195,13 @@ impl Voter for RedisVoter {
     fn vote_for_all(&self, asks: Vec<AcquireRequest>) -> Pending<'static, AcquiredAll> {
         let redis = self.redis.clone();
         // No counter is raised first (see [`LockVote::draws`]): that would take an answer before it is sent.
-        let ask = async move { redis.acquire_all_locks(asks, Draws::Never).await };
+        let ask = async move { redis.acquire_all_locks(asks, FenceUse::None).await };
         // Unconstrained: a spent budget must not make the first poll stop short of the wire.
         Box::pin(tokio::task::unconstrained(ask))
     }
 
     fn confirm(&self, claim: &Renewal, proposal: Fence) -> Pending<'static, Confirmed> {
-        let channel = self.redis.link.channel();
+        let channel = self.redis.router.channel();
         let answer: Pending<'static, Value> = match claim.kind {
             Kind::Lock => {
                 let vote = LockVote::confirm(claim, channel, proposal);
@@ -224,9 +224,9 @@ impl Voter for RedisVoter {
                         held_for: time_left(*left),
                         holder: String::from_utf8_lossy(bytes(holder).unwrap_or_default()).into(),
                     }),
-                    _ => Err(strange_answer(&answer)),
+                    _ => Err(unexpected_reply(&answer)),
                 },
-                _ => Err(strange_answer(&answer)),
+                _ => Err(unexpected_reply(&answer)),
             }
         })
     }
@@ -237,7 +237,7 @@ impl Voter for RedisVoter {
         number: Fence,
         proposal: Fence,
     ) -> Pending<'static, bool> {
-        let channel = self.redis.link.channel();
+        let channel = self.redis.router.channel();
         let answer: Pending<'static, Value> = match claim.kind {
             Kind::Lock => {
                 let vote = LockVote::line_up_again(claim, channel, number, proposal);
@@ -252,7 +252,7 @@ impl Voter for RedisVoter {
     }
 
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'static, Vec<Result<Renewed>>> {
-        let channel = self.redis.link.channel();
+        let channel = self.redis.router.channel();
         let ask = |claim: Renewal| -> (Fence, Pending<'static, Value>) {
             let answer: Pending<'static, Value> = match claim.kind {
                 Kind::Lock => Box::pin(self.locks.collect(LockVote::renew(&claim, channel))),
@@ -278,7 +278,7 @@ impl Voter for RedisVoter {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> Pending<'static, Released> {
-        let channel = self.redis.link.channel();
+        let channel = self.redis.router.channel();
         let answer: Pending<'static, Value> = match kind {
             Kind::Lock => {
                 let vote = LockVote::release(name, owner, claim, channel);
@@ -299,11 +299,11 @@ impl Voter for RedisVoter {
             match &answer {
                 Value::Array(parts) => match parts.as_slice() {
                     [Value::Int(1), rest @ ..] => {
-                        super::lock::holder(rest).ok_or_else(|| strange_answer(&answer))
+                        super::lock::holder(rest).ok_or_else(|| unexpected_reply(&answer))
                     }
-                    _ => Err(strange_answer(&answer)),
+                    _ => Err(unexpected_reply(&answer)),
                 },
-                _ => Err(strange_answer(&answer)),
+                _ => Err(unexpected_reply(&answer)),
             }
         })
     }
@@ -319,15 +319,15 @@ fn renewed(answer: &Value, fence: Fence) -> Result<Renewed> {
             [Value::Int(1), Value::Int(left)] => Ok(Renewed::Waiting {
                 held_for: time_left(*left),
             }),
-            _ => Err(strange_answer(answer)),
+            _ => Err(unexpected_reply(answer)),
         },
-        _ => Err(strange_answer(answer)),
+        _ => Err(unexpected_reply(answer)),
     }
 }
 
 /// Both scripts answer alike, but for who is in the way.
 fn acquired(answer: Value, recorded: bool) -> Result<Acquired> {
-    let strange = || strange_answer(&answer);
+    let strange = || unexpected_reply(&answer);
     match &answer {
         Value::Int(number) if *number > 0 => Ok(Acquired::Granted {
             fence: Fence::new(*number as u64),

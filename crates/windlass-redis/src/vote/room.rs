@@ -4,7 +4,7 @@ use redis::Cmd;
 
 use super::super::batch::Decision;
 use super::super::lock::renewal_flags;
-use super::super::reign::Draws;
+use super::super::master_epoch::FenceUse;
 use super::super::script::Script;
 use super::super::{keys, millis, record, script};
 use windlass_core::name::Name;
@@ -32,9 +32,9 @@ impl Decision for RoomVote {
         &self.name
     }
 
-    fn draws(&self) -> Draws {
+    fn draws(&self) -> FenceUse {
         // A node that may have forgotten numbers has no vote until it has been told the others'.
-        Draws::Never
+        FenceUse::None
     }
 
     fn command<'a>(
@@ -45,7 +45,7 @@ impl Decision for RoomVote {
         command.arg(script::VOTE_ROOM.digest());
         command.arg(1 + 3 * batch.len()).arg(fences);
         for vote in batch.clone() {
-            for key in keys::room(vote.kind, &vote.name) {
+            for key in keys::pool(vote.kind, &vote.name) {
                 command.arg(key);
             }
         }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use redis::Value;
 
 use super::Cluster;
-use crate::access::Address;
-use crate::gather::first_until;
-use crate::link::{Link, pipeline};
+use crate::address::HostPort;
+use crate::connection::{Connection, pipeline};
+use crate::errors::{CommandError, Rejection};
+use crate::first_enough::first_enough;
 use crate::slots::SLOTS;
-use crate::topology::{Layout, newest_epoch};
-use crate::translate::{Failure, Refused};
+use crate::topology::{ClusterLayout, newest_epoch};
 use windlass_core::Moment;
 use windlass_core::error::{Error, ErrorKind};
 
@@ -26,19 +26,19 @@ const LOOKS_A_REFRESH: u32 = 30;
 
 /// Who has which slot.
 #[derive(Default)]
-pub(super) struct Table {
-    pub(super) layout: Layout,
+pub(super) struct SlotMap {
+    pub(super) layout: ClusterLayout,
     /// For each slot, the number of its master in the layout.
     owners: Vec<Option<u16>>,
-    pub(super) masters: Vec<Arc<Link>>,
+    pub(super) masters: Vec<Arc<Connection>>,
 }
 
-impl Table {
-    pub(super) fn owner(&self, slot: u16) -> Option<Arc<Link>> {
+impl SlotMap {
+    pub(super) fn owner(&self, slot: u16) -> Option<Arc<Connection>> {
         self.master_of(slot).cloned()
     }
 
-    fn master_of(&self, slot: u16) -> Option<&Arc<Link>> {
+    fn master_of(&self, slot: u16) -> Option<&Arc<Connection>> {
         let owner = (*self.owners.get(usize::from(slot))?)?;
         self.masters.get(usize::from(owner))
     }
@@ -46,7 +46,7 @@ impl Table {
 
 impl Cluster {
     /// Asks the nodes who has which slot.
-    pub(crate) async fn refresh(self: &Arc<Cluster>) -> Result<(), Failure> {
+    pub(crate) async fn refresh(self: &Arc<Cluster>) -> Result<(), CommandError> {
         let wanted = Instant::now();
         let _one_at_a_time = self.refreshing.lock().await;
         let done = *self
@@ -88,9 +88,12 @@ impl Cluster {
     }
 
     /// What each of these says, until most of them have said something.
-    async fn ask_about_slots(&self, nodes: &[Address]) -> Vec<(Address, Result<Layout, Failure>)> {
+    async fn ask_about_slots(
+        &self,
+        nodes: &[HostPort],
+    ) -> Vec<(HostPort, Result<ClusterLayout, CommandError>)> {
         let most = nodes.len() / 2 + 1;
-        let ask = |address: Address| {
+        let ask = |address: HostPort| {
             let link = self.link(&address);
             Box::pin(async move {
                 let questions = [["CLUSTER", "INFO"], ["CLUSTER", "SLOTS"]].map(|[verb, what]| {
@@ -104,16 +107,16 @@ impl Cluster {
                 };
                 let answers = answers.and_then(|answers| answers.into_iter().collect());
                 let layout = answers.and_then(|answers: Vec<Value>| {
-                    Layout::read(&answers, &address.host).ok_or_else(not_understood)
+                    ClusterLayout::read(&answers, &address.host).ok_or_else(not_understood)
                 });
                 (address, layout)
             })
         };
         let asked = nodes.iter().cloned().map(ask).collect();
-        let enough = |got: &[(Address, Result<Layout, Failure>)]| {
+        let enough = |got: &[(HostPort, Result<ClusterLayout, CommandError>)]| {
             got.iter().filter(|(_, layout)| layout.is_ok()).count() >= most
         };
-        first_until(asked, self.call_timeout / 2, Duration::ZERO, enough).await
+        first_enough(asked, self.call_timeout / 2, Duration::ZERO, enough).await
     }
 
     /// Somebody was asked whether anything has changed, beginning at that moment.
@@ -139,7 +142,7 @@ impl Cluster {
         tokio::spawn(async move { cluster.refresh().await });
     }
 
-    fn adopt(&self, layout: Layout) -> Result<(), Failure> {
+    fn adopt(&self, layout: ClusterLayout) -> Result<(), CommandError> {
         let masters: Result<Vec<_>, _> = layout.masters.iter().map(|at| self.link(at)).collect();
         let masters = masters?;
         let mut owners = vec![None; usize::from(SLOTS)];
@@ -148,7 +151,7 @@ impl Cluster {
                 owners[usize::from(slot)] = Some(*master);
             }
         }
-        let table = Arc::new(Table {
+        let table = Arc::new(SlotMap {
             layout,
             owners,
             masters,
@@ -182,12 +185,12 @@ impl Cluster {
     }
 }
 
-fn not_understood() -> Failure {
-    Failure::Sent((redis::ErrorKind::Parse, "CLUSTER SLOTS was not understood").into())
+fn not_understood() -> CommandError {
+    CommandError::Sent((redis::ErrorKind::Parse, "CLUSTER SLOTS was not understood").into())
 }
 
 /// Why nobody could be asked: the reason that most needs to be known, or each node's.
-fn nobody_answers(answers: &[(Address, Result<Layout, Failure>)]) -> Failure {
+fn nobody_answers(answers: &[(HostPort, Result<ClusterLayout, CommandError>)]) -> CommandError {
     let failures = || {
         answers
             .iter()
@@ -203,12 +206,12 @@ fn nobody_answers(answers: &[(Address, Result<Layout, Failure>)]) -> Failure {
         return failure.clone();
     }
     let each = answers.iter().map(|(address, answer)| match answer {
-        Err(Failure::Unsent(e) | Failure::Sent(e)) => format!("{address}: {e}"),
-        Err(Failure::Refused(refused)) => format!("{address}: {}", refused.message),
+        Err(CommandError::NotSent(e) | CommandError::Sent(e)) => format!("{address}: {e}"),
+        Err(CommandError::Rejected(refused)) => format!("{address}: {}", refused.message),
         Ok(_) => address.to_string(),
     });
     let each: Vec<String> = each.collect();
-    Failure::Refused(Refused {
+    CommandError::Rejected(Rejection {
         kind: ErrorKind::Unreachable,
         message: match each.is_empty() {
             true => "no node of the cluster answers".to_owned(),
@@ -264,7 +267,7 @@ pub(super) async fn recheck_after(cluster: Weak<Cluster>) {
             },
             Err(_) => {
                 let _ = cluster.refresh().await;
-                let _ = cluster.ear().dial().await;
+                let _ = cluster.ear().connect().await;
             }
         }
         if look % LOOKS_A_REFRESH == 0 {

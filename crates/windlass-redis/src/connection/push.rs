@@ -5,18 +5,18 @@ use std::sync::Weak;
 use redis::aio::{AsyncPushSender, SendError};
 use redis::{PushInfo, PushKind, Value};
 
-use super::Link;
+use super::Connection;
 use windlass_core::Fence;
 
 /// Subscriber what the server says unasked. Called by the driver as it reads, so that a wake-up
 /// costs no detour through another task.
-pub(super) struct Ear {
-    pub(super) link: Weak<Link>,
+pub(super) struct PushReceiver {
+    pub(super) link: Weak<Connection>,
     /// Of the connection.
     pub(super) number: u64,
 }
 
-impl AsyncPushSender for Ear {
+impl AsyncPushSender for PushReceiver {
     fn send(&self, info: PushInfo) -> Result<(), SendError> {
         let Some(link) = self.link.upgrade() else {
             return Ok(());

@@ -1,12 +1,13 @@
 //! What an operator should know about a Redis server that keeps locks.
 
+mod replicated;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::examine_many;
-use super::link::Link;
-use super::wire::Wire;
+use crate::connection::Connection;
+use crate::router::Router;
 use windlass_core::error::Result;
 use windlass_core::store::Severity::{Fine, Problem, Warning};
 use windlass_core::store::{Finding, Severity};
@@ -14,10 +15,10 @@ use windlass_core::store::{Finding, Severity};
 /// What a server tells of itself.
 pub(super) type Info<'a> = HashMap<&'a str, &'a str>;
 
-pub(super) async fn examine(wire: &Wire) -> Result<Vec<Finding>> {
+pub(super) async fn diagnose(wire: &Router) -> Result<Vec<Finding>> {
     let link = match wire {
-        Wire::One(link) => link,
-        Wire::Many(cluster) => return examine_many::cluster(cluster).await,
+        Router::Single(link) => link,
+        Router::Cluster(cluster) => return replicated::cluster(cluster).await,
     };
     let text: String = link.query(&redis::cmd("INFO")).await?;
     let info = parse(&text);
@@ -25,8 +26,8 @@ pub(super) async fn examine(wire: &Wire) -> Result<Vec<Finding>> {
     findings.extend(replicas(&info));
     findings.push(eviction(&info));
     if let Some(sentinels) = link.sentinels() {
-        findings.extend(examine_many::sentinels(sentinels, &text).await);
-        findings.extend(examine_many::min_replicas(&[link]).await);
+        findings.extend(replicated::sentinels(sentinels, &text).await);
+        findings.extend(replicated::min_replicas(&[link]).await);
     }
     findings.push(clock(link).await?);
     Ok(findings)
@@ -128,7 +129,7 @@ pub(super) fn micros((seconds, micros): (i64, i64)) -> i64 {
 /// In such steps.
 pub(super) const STEP: Duration = Duration::from_micros(1);
 
-async fn clock(link: &Arc<Link>) -> Result<Finding> {
+async fn clock(link: &Arc<Connection>) -> Result<Finding> {
     let before = SystemTime::now();
     let (seconds, micros): (u64, u64) = link.query(&redis::cmd("TIME")).await?;
     let after = SystemTime::now();

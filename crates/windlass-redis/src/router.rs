@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, Value};
 
-use super::access::Address;
+use super::address::HostPort;
 use super::cluster::Cluster;
-use super::link::{Link, RELOADS, pipeline, read};
-use super::reign::Draws;
+use super::connection::{Connection, MAX_SCRIPT_LOADS, decode, pipeline};
+use super::errors::CommandError;
+use super::master_epoch::FenceUse;
 use super::script::Script;
-use super::translate::Failure;
 use super::{cluster, keys, slots};
 use windlass_core::name::Name;
 use windlass_core::store::notification::SubscriberRegistry;
 
 /// The way to the store.
 #[derive(Clone, Debug)]
-pub(super) enum Wire {
+pub(super) enum Router {
     /// To one server, which sentinels may have named.
-    One(Arc<Link>),
+    Single(Arc<Connection>),
     /// To a cluster.
-    Many(Arc<Cluster>),
+    Cluster(Arc<Cluster>),
 }
 
-impl Wire {
+impl Router {
     /// The channel on which we are woken.
     pub(super) fn channel(&self) -> &str {
         self.ear().channel()
@@ -37,13 +37,13 @@ impl Wire {
     }
 
     /// Subscribes to a channel if somebody listens to it, and unsubscribes if nobody does any more.
-    pub(super) async fn agree_on(&self, channel: &str) -> Result<(), Failure> {
-        self.ear().agree_on(channel).await
+    pub(super) async fn sync_subscription(&self, channel: &str) -> Result<(), CommandError> {
+        self.ear().sync_subscription(channel).await
     }
 
     /// How often we have dialled: another number for each connection on which we are woken.
-    pub(super) fn dialled(&self) -> u64 {
-        self.ear().dialled()
+    pub(super) fn connection_number(&self) -> u64 {
+        self.ear().connection_number()
     }
 
     /// Whether there is a connection that nobody knows to be broken.
@@ -51,23 +51,23 @@ impl Wire {
         self.ear().is_connected()
     }
 
-    fn ear(&self) -> &Arc<Link> {
+    fn ear(&self) -> &Arc<Connection> {
         match self {
-            Wire::One(link) => link,
-            Wire::Many(cluster) => cluster.ear(),
+            Router::Single(link) => link,
+            Router::Cluster(cluster) => cluster.ear(),
         }
     }
 
-    async fn send(&self, command: &Cmd) -> Result<Value, Failure> {
+    async fn send(&self, command: &Cmd) -> Result<Value, CommandError> {
         match self {
-            Wire::One(link) => link.send(command).await,
-            Wire::Many(cluster) => cluster.send(command).await,
+            Router::Single(link) => link.send(command).await,
+            Router::Cluster(cluster) => cluster.send(command).await,
         }
     }
 
     /// Sends one command.
-    pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Failure> {
-        self.send(command).await.and_then(read)
+    pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, CommandError> {
+        self.send(command).await.and_then(decode)
     }
 
     /// Sends one command that has no key to where the keys of `name` are.
@@ -75,34 +75,34 @@ impl Wire {
         &self,
         name: &Name,
         command: &Cmd,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CommandError> {
         match self {
-            Wire::One(link) => link.send(command).await,
-            Wire::Many(cluster) => {
+            Router::Single(link) => link.send(command).await,
+            Router::Cluster(cluster) => {
                 cluster
-                    .send_to(keys::slot(name), command, Draws::Never, &|| true)
+                    .send_to(keys::slot(name), command, FenceUse::None, &|| true)
                     .await
             }
         }
-        .and_then(read)
+        .and_then(decode)
     }
 
     /// Takes decisions on names of one slot. If it `draws` fences, they are higher than any that were
     /// given out under another master.
-    pub(super) async fn decide(
+    pub(super) async fn send_decision(
         &self,
         name: &Name,
         command: &Cmd,
-        draws: Draws,
+        draws: FenceUse,
         is_wanted: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, CommandError> {
         match self {
-            Wire::One(link) if draws > Draws::Never => {
-                let keys = || [keys::FENCE, keys::REIGN].map(str::to_owned);
-                link.send_drawing(0, keys, command, draws).await
+            Router::Single(link) if draws > FenceUse::None => {
+                let keys = || [keys::FENCE, keys::MASTER_EPOCH].map(str::to_owned);
+                link.send_fenced(0, keys, command, draws).await
             }
-            Wire::One(link) => link.send(command).await,
-            Wire::Many(cluster) => {
+            Router::Single(link) => link.send(command).await,
+            Router::Cluster(cluster) => {
                 let slot = keys::slot(name);
                 cluster.send_to(slot, command, draws, is_wanted).await
             }
@@ -110,10 +110,10 @@ impl Wire {
     }
 
     /// The counter that fences of that name come from.
-    pub(super) fn fences(&self, name: &Name) -> String {
+    pub(super) fn fence_counter(&self, name: &Name) -> String {
         match self {
-            Wire::One(_) => keys::FENCE.to_owned(),
-            Wire::Many(_) => {
+            Router::Single(_) => keys::FENCE.to_owned(),
+            Router::Cluster(_) => {
                 let [fences, _] = keys::fences(keys::slot(name));
                 fences
             }
@@ -121,10 +121,10 @@ impl Wire {
     }
 
     /// Whether all of these can be decided on in one step.
-    pub(super) fn is_one_step<'a>(&self, names: impl IntoIterator<Item = &'a Name>) -> bool {
+    pub(super) fn share_slot<'a>(&self, names: impl IntoIterator<Item = &'a Name>) -> bool {
         let mut slots = names.into_iter().map(keys::slot);
         match (self, slots.next()) {
-            (Wire::Many(_), Some(first)) => slots.all(|slot| slot == first),
+            (Router::Cluster(_), Some(first)) => slots.all(|slot| slot == first),
             _ => true,
         }
     }
@@ -136,9 +136,9 @@ impl Wire {
         &self,
         script: &Script,
         command: &Cmd,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CommandError> {
         let mut answer = self.send(command).await;
-        for _ in 0..RELOADS {
+        for _ in 0..MAX_SCRIPT_LOADS {
             match &answer {
                 Err(failure) if failure.is_unknown_script() => {
                     self.load(script, command).await?;
@@ -147,7 +147,7 @@ impl Wire {
                 _ => break,
             }
         }
-        answer.and_then(read)
+        answer.and_then(decode)
     }
 
     /// Runs a script several times in one go, by its digest. One answer for each, in order.
@@ -155,10 +155,10 @@ impl Wire {
         &self,
         script: &Script,
         commands: Vec<Cmd>,
-    ) -> Result<Vec<Value>, Failure> {
+    ) -> Result<Vec<Value>, CommandError> {
         let mut answers = self.send_all(&commands).await?;
-        let unknown = |answer: &Result<Value, Failure>| {
-            answer.as_ref().is_err_and(Failure::is_unknown_script)
+        let unknown = |answer: &Result<Value, CommandError>| {
+            answer.as_ref().is_err_and(CommandError::is_unknown_script)
         };
         if answers.iter().any(unknown) {
             // Those alone: the others have run.
@@ -171,8 +171,8 @@ impl Wire {
             for command in &again {
                 // One server has them all; of a cluster, each slot's.
                 let server = match self {
-                    Wire::One(_) => None,
-                    Wire::Many(_) => slots::of_command(command),
+                    Router::Single(_) => None,
+                    Router::Cluster(_) => slots::of_command(command),
                 };
                 if told.insert(server) {
                     self.load(script, command).await?;
@@ -189,11 +189,11 @@ impl Wire {
     }
 
     /// Tells a script to the server that a command goes to.
-    pub(super) async fn load(&self, script: &Script, command: &Cmd) -> Result<(), Failure> {
+    pub(super) async fn load(&self, script: &Script, command: &Cmd) -> Result<(), CommandError> {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(script.source());
         match (self, slots::of_command(command)) {
-            (Wire::Many(cluster), Some(slot)) => {
+            (Router::Cluster(cluster), Some(slot)) => {
                 // Where a command is redirected to, the router tells it.
                 cluster.owner(slot).await?.send(&load).await
             }
@@ -203,7 +203,7 @@ impl Wire {
     }
 
     /// Sends several commands in one go. One answer for each, in order.
-    pub(super) async fn query_all(&self, commands: Vec<Cmd>) -> Result<Vec<Value>, Failure> {
+    pub(super) async fn query_all(&self, commands: Vec<Cmd>) -> Result<Vec<Value>, CommandError> {
         if let [command] = commands.as_slice() {
             return Ok(vec![self.send(command).await?]);
         }
@@ -211,18 +211,21 @@ impl Wire {
         answers.into_iter().collect()
     }
 
-    async fn send_all(&self, commands: &[Cmd]) -> Result<Vec<Result<Value, Failure>>, Failure> {
+    async fn send_all(
+        &self,
+        commands: &[Cmd],
+    ) -> Result<Vec<Result<Value, CommandError>>, CommandError> {
         match self {
-            Wire::One(link) => link.send_all(&pipeline(commands.iter().cloned())).await,
-            Wire::Many(cluster) => cluster.send_all(commands).await,
+            Router::Single(link) => link.send_all(&pipeline(commands.iter().cloned())).await,
+            Router::Cluster(cluster) => cluster.send_all(commands).await,
         }
     }
 
     /// All servers that keep keys.
-    pub(super) fn masters(&self) -> Vec<(Option<Address>, Arc<Link>)> {
+    pub(super) fn masters(&self) -> Vec<(Option<HostPort>, Arc<Connection>)> {
         match self {
-            Wire::One(link) => vec![(None, Arc::clone(link))],
-            Wire::Many(cluster) => {
+            Router::Single(link) => vec![(None, Arc::clone(link))],
+            Router::Cluster(cluster) => {
                 let masters = cluster.masters().into_iter();
                 masters.map(|(at, link)| (Some(at), link)).collect()
             }
@@ -231,26 +234,26 @@ impl Wire {
 
     /// How long to wait before a decision is asked for again that could not be taken as its slot is on its way, if
     /// there is still time for it.
-    pub(super) fn pause_for_move(&self, since: Duration) -> Option<Duration> {
+    pub(super) fn slot_move_pause(&self, since: Duration) -> Option<Duration> {
         match self {
-            Wire::Many(cluster) if since < cluster.call_timeout() => Some(cluster::PAUSE),
+            Router::Cluster(cluster) if since < cluster.call_timeout() => Some(cluster::PAUSE),
             _ => None,
         }
     }
 
     /// Drops connections on which an answer is overdue.
-    pub(super) fn answer_is_overdue(&self) {
+    pub(super) fn drop_overdue_connections(&self) {
         match self {
-            Wire::One(link) => link.drop_connection(),
-            Wire::Many(cluster) => cluster.drop_unanswered(),
+            Router::Single(link) => link.drop_connection(),
+            Router::Cluster(cluster) => cluster.drop_unanswered(),
         }
     }
 
     /// The server that decides on that name says that it is no master: the next one is looked for.
-    pub(super) fn is_no_master(&self, name: &Name) {
+    pub(super) fn find_new_master(&self, name: &Name) {
         match self {
-            Wire::One(link) => link.drop_connection(),
-            Wire::Many(cluster) => {
+            Router::Single(link) => link.drop_connection(),
+            Router::Cluster(cluster) => {
                 let (cluster, slot) = (Arc::clone(cluster), keys::slot(name));
                 tokio::spawn(async move {
                     if let Ok(link) = cluster.owner(slot).await {

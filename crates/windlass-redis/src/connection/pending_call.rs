@@ -3,21 +3,21 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::Link;
+use super::Connection;
 
 /// A call on its way. A caller that gives up after waiting for some time takes the connection with
 /// it, or nobody might ever notice that the other end is gone.
-pub(super) struct Unanswered<'a> {
-    link: &'a Link,
+pub(super) struct PendingCall<'a> {
+    link: &'a Connection,
     number: u64,
     since: Instant,
     waiting: bool,
 }
 
-impl Unanswered<'_> {
-    pub(super) fn new(link: &Link, number: u64) -> Unanswered<'_> {
+impl PendingCall<'_> {
+    pub(super) fn new(link: &Connection, number: u64) -> PendingCall<'_> {
         link.unanswered.fetch_add(1, Ordering::Relaxed);
-        Unanswered {
+        PendingCall {
             link,
             number,
             since: Instant::now(),
@@ -31,7 +31,7 @@ impl Unanswered<'_> {
     }
 }
 
-impl Drop for Unanswered<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         self.link.unanswered.fetch_sub(1, Ordering::Relaxed);
         if self.waiting && self.since.elapsed() > self.link.call_timeout / 4 {

@@ -2,36 +2,36 @@
 
 use redis::{ErrorKind as Kind, RedisError};
 
-use super::access::Address;
+use super::address::HostPort;
 use windlass_core::error::{Error, ErrorKind};
 
 /// How a command failed.
 #[derive(Clone, Debug)]
-pub(super) enum Failure {
+pub(super) enum CommandError {
     /// There was no connection: nothing was sent.
-    Unsent(RedisError),
+    NotSent(RedisError),
     /// It was sent, and failed or went unanswered.
     Sent(RedisError),
     /// Nothing was sent, for a reason that was found out.
-    Refused(Refused),
+    Rejected(Rejection),
 }
 
 /// Why nothing was sent.
 #[derive(Clone, Debug)]
-pub(super) struct Refused {
+pub(super) struct Rejection {
     pub(super) kind: ErrorKind,
     pub(super) message: String,
     pub(super) hint: &'static str,
 }
 
-impl Failure {
+impl CommandError {
     pub(super) fn is_unknown_script(&self) -> bool {
-        matches!(self, Failure::Sent(e) if e.code() == Some("NOSCRIPT"))
+        matches!(self, CommandError::Sent(e) if e.code() == Some("NOSCRIPT"))
     }
 
     /// The server's own word for what is wrong, also where a script passes it on.
     pub(super) fn code(&self) -> Option<&str> {
-        let Failure::Sent(e) = self else {
+        let CommandError::Sent(e) = self else {
             return None;
         };
         let detail = e.detail().unwrap_or("");
@@ -45,8 +45,8 @@ impl Failure {
 
     /// Whether the server says that it does not take writes: it was a master, or is none yet. Nothing
     /// was done.
-    pub(super) fn is_no_master(&self) -> bool {
-        self.code().is_some_and(is_no_master)
+    pub(super) fn is_not_master(&self) -> bool {
+        self.code().is_some_and(is_not_master)
     }
 
     /// Whether the server takes no more data for now.
@@ -55,24 +55,26 @@ impl Failure {
     }
 
     /// The same, saying which master could not be reached.
-    pub(super) fn of_master(self, address: &Address) -> Failure {
+    pub(super) fn of_master(self, address: &HostPort) -> CommandError {
         match self {
-            Failure::Unsent(e) if refusal(&e).is_none() => Failure::Refused(Refused {
-                kind: ErrorKind::Unreachable,
-                message: format!("the master at {address} cannot be reached: {e}"),
-                hint: "if it is down, sentinels name another one soon; is TLS right?",
-            }),
+            CommandError::NotSent(e) if refusal(&e).is_none() => {
+                CommandError::Rejected(Rejection {
+                    kind: ErrorKind::Unreachable,
+                    message: format!("the master at {address} cannot be reached: {e}"),
+                    hint: "if it is down, sentinels name another one soon; is TLS right?",
+                })
+            }
             other => other,
         }
     }
 }
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Error {
+impl From<CommandError> for Error {
+    fn from(failure: CommandError) -> Error {
         match failure {
-            Failure::Unsent(e) => unsent(e),
-            Failure::Sent(e) => sent(e),
-            Failure::Refused(refused) => {
+            CommandError::NotSent(e) => unsent(e),
+            CommandError::Sent(e) => sent(e),
+            CommandError::Rejected(refused) => {
                 Error::new(refused.kind, "connect", refused.message).with_hint(refused.hint)
             }
         }
@@ -80,7 +82,7 @@ impl From<Failure> for Error {
 }
 
 /// What a server says that was a master, or is none yet.
-pub(super) fn is_no_master(code: &str) -> bool {
+pub(super) fn is_not_master(code: &str) -> bool {
     matches!(code, "READONLY" | "LOADING" | "MASTERDOWN" | "UNBLOCKED")
 }
 
@@ -230,7 +232,7 @@ pub(super) fn decision_error(text: &str) -> Error {
 }
 
 /// An answer that is not of the shape it should have.
-pub(super) fn strange_answer(answer: &impl std::fmt::Debug) -> Error {
+pub(super) fn unexpected_reply(answer: &impl std::fmt::Debug) -> Error {
     Error::new(
         ErrorKind::Store,
         "call",

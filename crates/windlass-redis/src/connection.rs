@@ -7,9 +7,9 @@
 //! A server that takes no writes any more was a master: its connection is dropped as well, so that the
 //! next call finds the master that took its place.
 
-mod draw;
-mod ear;
-mod unanswered;
+mod fenced;
+mod pending_call;
+mod push;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,60 +19,60 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Value};
 
-use self::ear::Ear;
-use self::unanswered::Unanswered;
-use super::dialler::{Dialler, Greeting};
+use self::pending_call::PendingCall;
+use self::push::PushReceiver;
+use super::connector::{Connector, Handshake};
+use super::errors::CommandError;
 use super::keys;
-use super::reign::{Assured, Reign};
-use super::sentinel::{Appointed, Hearsay, Sentinels};
-use super::translate::Failure;
-use super::witness::Witness;
+use super::master_epoch::{CheckedSlots, MasterEpoch};
+use super::replica_ack::ReplicaAcks;
+use super::sentinel::{FailoverNotices, NamedMaster, Sentinels};
 use windlass_core::store::GrantListener;
 use windlass_core::store::notification::SubscriberRegistry;
 
-pub(super) struct Link {
-    dialler: Arc<Dialler>,
-    witness: OnceLock<Witness>,
+pub(super) struct Connection {
+    dialler: Arc<Connector>,
+    witness: OnceLock<ReplicaAcks>,
     listens: bool,
     call_timeout: Duration,
     channel: String,
     wakeups: Weak<dyn GrantListener>,
     dialled: AtomicU64,
-    current: RwLock<Option<Live>>,
+    current: RwLock<Option<LiveConnection>>,
     /// Held while dialling, so that all who need a connection share one attempt.
     dialling: tokio::sync::Mutex<()>,
     listeners: SubscriberRegistry,
     subscribing: tokio::sync::Mutex<()>,
     /// Calls that were sent and are not answered yet.
     unanswered: AtomicUsize,
-    hearsay: Hearsay,
+    hearsay: FailoverNotices,
 }
 
 #[derive(Clone)]
-struct Live {
+struct LiveConnection {
     connection: MultiplexedConnection,
     number: u64,
     /// Changes whenever a server starts to be a master. `None` if we may not know.
-    reign: Option<Reign>,
+    reign: Option<MasterEpoch>,
     /// It was a replica when it was dialled, and the reign is that of its master then.
     was_replica: bool,
-    assured: Arc<Assured>,
-    appointed: Option<Appointed>,
+    assured: Arc<CheckedSlots>,
+    appointed: Option<NamedMaster>,
 }
 
 /// How often a script is loaded again for one call: scripts may be flushed just after they were loaded.
-pub(super) const RELOADS: usize = 4;
+pub(super) const MAX_SCRIPT_LOADS: usize = 4;
 
-impl Link {
+impl Connection {
     pub(super) fn new(
-        dialler: Dialler,
+        dialler: Connector,
         call_timeout: Duration,
         id: u64,
         wakeups: Weak<dyn GrantListener>,
-    ) -> Arc<Link> {
-        Arc::new(Link {
+    ) -> Arc<Connection> {
+        Arc::new(Connection {
             // In a cluster, what is published anywhere is heard everywhere: one connection listens.
-            listens: !matches!(dialler, Dialler::Node(_)),
+            listens: !matches!(dialler, Connector::Node(_)),
             dialler: Arc::new(dialler),
             witness: OnceLock::new(),
             call_timeout,
@@ -84,7 +84,7 @@ impl Link {
             listeners: SubscriberRegistry::default(),
             subscribing: tokio::sync::Mutex::new(()),
             unanswered: AtomicUsize::new(0),
-            hearsay: Hearsay::default(),
+            hearsay: FailoverNotices::default(),
         })
     }
 
@@ -93,21 +93,21 @@ impl Link {
     }
 
     /// How often it has been dialled: another number for each connection.
-    pub(super) fn dialled(&self) -> u64 {
+    pub(super) fn connection_number(&self) -> u64 {
         self.dialled.load(Ordering::Acquire)
     }
 
     /// Sends one command.
     pub(super) async fn query<T: FromRedisValue>(
-        self: &Arc<Link>,
+        self: &Arc<Connection>,
         command: &Cmd,
-    ) -> Result<T, Failure> {
-        self.send(command).await.and_then(read)
+    ) -> Result<T, CommandError> {
+        self.send(command).await.and_then(decode)
     }
 
     /// Asks this server about its replicas.
-    pub(super) fn witness(&self) -> &Witness {
-        let start = || Witness::start(Arc::clone(&self.dialler), self.call_timeout);
+    pub(super) fn witness(&self) -> &ReplicaAcks {
+        let start = || ReplicaAcks::start(Arc::clone(&self.dialler), self.call_timeout);
         self.witness.get_or_init(start)
     }
 
@@ -117,7 +117,10 @@ impl Link {
     }
 
     /// Subscribes to a channel if somebody listens to it, and unsubscribes if nobody does any more.
-    pub(super) async fn agree_on(self: &Arc<Link>, channel: &str) -> Result<(), Failure> {
+    pub(super) async fn sync_subscription(
+        self: &Arc<Connection>,
+        channel: &str,
+    ) -> Result<(), CommandError> {
         // One at a time, so that of two that begin and end at once the last word is the true one.
         let _one_at_a_time = self.subscribing.lock().await;
         let verb = match self.listeners.has(channel) {
@@ -129,15 +132,15 @@ impl Link {
 
     /// Sends several commands in one go. One answer for each, in order.
     pub(super) async fn send_all(
-        self: &Arc<Link>,
+        self: &Arc<Connection>,
         commands: &redis::Pipeline,
-    ) -> Result<Vec<Result<Value, Failure>>, Failure> {
+    ) -> Result<Vec<Result<Value, CommandError>>, CommandError> {
         let count = commands.len();
         if count == 0 {
             return Ok(Vec::new());
         }
         let mut live = self.live().await?;
-        let unanswered = Unanswered::new(self, live.number);
+        let unanswered = PendingCall::new(self, live.number);
         let answer = live
             .connection
             .send_packed_commands(commands, 0, count)
@@ -147,45 +150,52 @@ impl Link {
             if e.is_unrecoverable_error() || e.is_io_error() {
                 self.hang_up(live.number);
             }
-            Failure::Sent(e)
+            CommandError::Sent(e)
         })?;
         let read = |value| self.told(&live, value);
         Ok(answers.into_iter().map(read).collect())
     }
 
     /// The same command, for a slot that is on its way to this node.
-    pub(super) async fn send_asking(self: &Arc<Link>, command: &Cmd) -> Result<Value, Failure> {
+    pub(super) async fn send_asking(
+        self: &Arc<Connection>,
+        command: &Cmd,
+    ) -> Result<Value, CommandError> {
         let both = pipeline([redis::cmd("ASKING"), command.clone()]);
         let mut answers = self.send_all(&both).await?;
         answers.pop().unwrap_or(Ok(Value::Nil))
     }
 
     /// What the server said. If it says that it is no master, the connection is given up.
-    fn told(&self, live: &Live, value: Value) -> Result<Value, Failure> {
+    fn told(&self, live: &LiveConnection, value: Value) -> Result<Value, CommandError> {
         let Value::ServerError(e) = value else {
             return Ok(value);
         };
-        let failure = Failure::Sent(e.into());
+        let failure = CommandError::Sent(e.into());
         let cut_off =
             self.dialler.may_be_replaced() && failure.code().is_some_and(|c| c == "NOREPLICAS");
-        if failure.is_no_master() || cut_off {
+        if failure.is_not_master() || cut_off {
             self.hang_up(live.number);
         }
         Err(failure)
     }
 
     /// Makes sure that there is a connection.
-    pub(super) async fn dial(self: &Arc<Link>) -> Result<(), Failure> {
+    pub(super) async fn connect(self: &Arc<Connection>) -> Result<(), CommandError> {
         self.live().await.map(drop)
     }
 
-    pub(super) async fn send(self: &Arc<Link>, command: &Cmd) -> Result<Value, Failure> {
+    pub(super) async fn send(self: &Arc<Connection>, command: &Cmd) -> Result<Value, CommandError> {
         let live = self.live().await?;
         self.send_over(live, command).await
     }
 
-    async fn send_over(self: &Arc<Link>, mut live: Live, command: &Cmd) -> Result<Value, Failure> {
-        let unanswered = Unanswered::new(self, live.number);
+    async fn send_over(
+        self: &Arc<Connection>,
+        mut live: LiveConnection,
+        command: &Cmd,
+    ) -> Result<Value, CommandError> {
+        let unanswered = PendingCall::new(self, live.number);
         let answer = live.connection.send_packed_command(command).await;
         unanswered.done();
         if let Err(e) = &answer {
@@ -197,11 +207,11 @@ impl Link {
         }
         match answer {
             Ok(value) => self.told(&live, value),
-            Err(e) => Err(Failure::Sent(e)),
+            Err(e) => Err(CommandError::Sent(e)),
         }
     }
 
-    async fn live(self: &Arc<Link>) -> Result<Live, Failure> {
+    async fn live(self: &Arc<Connection>) -> Result<LiveConnection, CommandError> {
         if let Some(live) = self.current() {
             return Ok(live);
         }
@@ -214,7 +224,11 @@ impl Link {
             Some(live) => live,
             None => match self.dial_anew(true).await? {
                 Some(live) => live,
-                None => return Err(Failure::Unsent((redis::ErrorKind::Io, "shut down").into())),
+                None => {
+                    return Err(CommandError::NotSent(
+                        (redis::ErrorKind::Io, "shut down").into(),
+                    ));
+                }
             },
         };
         let number = live.number;
@@ -226,19 +240,22 @@ impl Link {
     }
 
     /// Whether another master was heard of while this one was dialled.
-    fn was_replaced(&self, greeting: &Greeting) -> bool {
+    fn was_replaced(&self, greeting: &Handshake) -> bool {
         let appointed = greeting.appointed.as_ref();
         appointed.is_some_and(|ours| self.hearsay.contradicts(ours))
     }
 
     /// Makes a connection the present one; `None` if it is to a master that was replaced while it was dialled,
     /// unless it is taken `anyway`.
-    async fn dial_anew(self: &Arc<Link>, anyway: bool) -> Result<Option<Live>, Failure> {
+    async fn dial_anew(
+        self: &Arc<Connection>,
+        anyway: bool,
+    ) -> Result<Option<LiveConnection>, CommandError> {
         let number = self.dialled.fetch_add(1, Ordering::Relaxed) + 1;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.call_timeout))
             .set_response_timeout(Some(self.call_timeout))
-            .set_push_sender(Ear {
+            .set_push_sender(PushReceiver {
                 link: Arc::downgrade(self),
                 number,
             });
@@ -249,7 +266,7 @@ impl Link {
             let mine = std::iter::once(&*self.channel);
             for channel in mine.chain(channels.iter().map(|c| &**c)) {
                 let subscribed = connection.subscribe(channel).await;
-                subscribed.map_err(Failure::Unsent)?;
+                subscribed.map_err(CommandError::NotSent)?;
             }
         }
         // What is heard from now on finds this connection, and what was heard before is looked at here.
@@ -257,19 +274,19 @@ impl Link {
         if !anyway && self.was_replaced(&greeting) {
             return Ok(None);
         }
-        let live = Live {
+        let live = LiveConnection {
             connection,
             number,
             was_replica: greeting.is_replica(),
             reign: greeting.reign,
-            assured: Arc::new(Assured::new()),
+            assured: Arc::new(CheckedSlots::new()),
             appointed: greeting.appointed,
         };
         *current = Some(live.clone());
         Ok(Some(live))
     }
 
-    fn current(&self) -> Option<Live> {
+    fn current(&self) -> Option<LiveConnection> {
         self.current
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -283,19 +300,19 @@ impl Link {
     }
 
     /// Which master the other end is, if sentinels have named it and there is a connection.
-    pub(super) fn appointed(&self) -> Option<Appointed> {
+    pub(super) fn appointed(&self) -> Option<NamedMaster> {
         self.current().and_then(|live| live.appointed)
     }
 
     /// What was heard of masters while there is no connection.
-    pub(super) fn hearsay(&self) -> &Hearsay {
+    pub(super) fn hearsay(&self) -> &FailoverNotices {
         &self.hearsay
     }
 
     /// The sentinels that name the server, if any do.
     pub(super) fn sentinels(&self) -> Option<&Sentinels> {
         match &*self.dialler {
-            Dialler::Master(sentinels) => Some(sentinels),
+            Connector::Master(sentinels) => Some(sentinels),
             _ => None,
         }
     }
@@ -339,9 +356,9 @@ impl Link {
     }
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link")
+        f.debug_struct("Connection")
             .field("channel", &self.channel)
             .finish_non_exhaustive()
     }
@@ -355,6 +372,6 @@ pub(super) fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> redis::Pipeli
     pipeline
 }
 
-pub(super) fn read<T: FromRedisValue>(value: Value) -> Result<T, Failure> {
-    redis::from_redis_value(value).map_err(|e| Failure::Sent(e.into()))
+pub(super) fn decode<T: FromRedisValue>(value: Value) -> Result<T, CommandError> {
+    redis::from_redis_value(value).map_err(|e| CommandError::Sent(e.into()))
 }

@@ -11,19 +11,19 @@ impl NotificationStore for Redis {
         channel: Channel,
         ear: Weak<dyn Subscriber>,
     ) -> Pending<'_, SubscriptionHandle> {
-        let channel = keys::news(&channel);
-        let (number, _first) = self.link.listeners().add(&channel, ear);
+        let channel = keys::notifications(&channel);
+        let (number, _first) = self.router.listeners().add(&channel, ear);
         let listening = SubscriptionHandle::new({
-            let (link, channel) = (Arc::clone(&self.link), channel.clone());
+            let (link, channel) = (Arc::clone(&self.router), channel.clone());
             let runtime = tokio::runtime::Handle::current();
             move || {
                 if link.listeners().remove(&channel, number) {
-                    runtime.spawn(async move { link.agree_on(&channel).await });
+                    runtime.spawn(async move { link.sync_subscription(&channel).await });
                 }
             }
         });
         Box::pin(async move {
-            self.link.agree_on(&channel).await?;
+            self.router.sync_subscription(&channel).await?;
             Ok(listening)
         })
     }

@@ -6,9 +6,9 @@
 
 use redis::Value;
 
-use super::bloom::{Ask, HEADER, Keys, found};
-use super::translate::strange_answer;
-use super::{Redis, script};
+use super::{Ask, HEADER, Keys, found};
+use crate::errors::unexpected_reply;
+use crate::{Redis, script};
 use windlass_core::bloom::{Digest, Shape};
 use windlass_core::error::Result;
 
@@ -39,7 +39,7 @@ impl Redis {
         let key = keys.shard(0, shard);
         let length = (HEADER + shape.bits.div_ceil(8)) as usize;
         let answer = match ask {
-            Ask::Contains => self.link.query(redis::cmd("GET").arg(&key)).await?,
+            Ask::Contains => self.router.query(redis::cmd("GET").arg(&key)).await?,
             Ask::Insert => {
                 let mut wanted = vec![0; length];
                 wanted[..HEADER as usize].copy_from_slice(&keys.header());
@@ -53,7 +53,7 @@ impl Redis {
             Value::BulkString(bits) => bits,
             Value::Nil if ask == Ask::Contains => Vec::new(),
             Value::Int(gone) => return Ok(found(gone)?.then(Vec::new)),
-            other => return Err(strange_answer(&other)),
+            other => return Err(unexpected_reply(&other)),
         };
         if ask == Ask::Contains
             && !bits.starts_with(&keys.header())
@@ -85,7 +85,7 @@ impl Redis {
     ) -> Result<Option<()>> {
         for shard in 0..shards {
             let fetch = from.shard(0, shard);
-            let bits: Option<Vec<u8>> = self.link.query(redis::cmd("GET").arg(fetch)).await?;
+            let bits: Option<Vec<u8>> = self.router.query(redis::cmd("GET").arg(fetch)).await?;
             // Gone, or made anew by another plan, while we were at it.
             if !self.is_there(from).await? || !self.is_there(into).await? {
                 return Ok(None);
@@ -114,7 +114,7 @@ impl Redis {
             .arg(format!("{shard}:merge"))
             .arg(&keys.text)
             .arg(wanted);
-        Ok(self.link.run(&script::BLOOM_MERGE, &command).await?)
+        Ok(self.router.run(&script::BLOOM_MERGE, &command).await?)
     }
 }
 

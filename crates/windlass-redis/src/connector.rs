@@ -8,14 +8,14 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Value};
 
 use super::cluster::Cluster;
-use super::gather::first_until;
-use super::reign::Reign;
-use super::sentinel::{Appointed, Sentinels};
-use super::translate::{Failure, Refused};
+use super::errors::{CommandError, Rejection};
+use super::first_enough::first_enough;
+use super::master_epoch::MasterEpoch;
+use super::sentinel::{NamedMaster, Sentinels};
 use windlass_core::error::ErrorKind;
 
 /// Whom to connect to.
-pub(super) enum Dialler {
+pub(super) enum Connector {
     /// One server.
     Server(redis::Client),
     /// The master that sentinels name.
@@ -28,41 +28,41 @@ pub(super) enum Dialler {
 
 /// What a server says of itself.
 #[derive(Debug, Default)]
-pub(super) struct Greeting {
+pub(super) struct Handshake {
     mode: Option<String>,
     role: Option<String>,
     /// Changes whenever a server starts to be a master. Unknown if we may not ask.
-    pub(super) reign: Option<Reign>,
+    pub(super) reign: Option<MasterEpoch>,
     /// Where it is, and since when it is the master, if that was to be found out.
-    pub(super) appointed: Option<Appointed>,
+    pub(super) appointed: Option<NamedMaster>,
 }
 
-impl Greeting {
+impl Handshake {
     /// Whether it was a replica: then the reign is another server's.
     pub(super) fn is_replica(&self) -> bool {
         matches!(self.role.as_deref(), Some("replica" | "slave"))
     }
 }
 
-impl Dialler {
+impl Connector {
     pub(super) async fn connect(
         &self,
         config: &AsyncConnectionConfig,
-    ) -> Result<(MultiplexedConnection, Greeting), Failure> {
+    ) -> Result<(MultiplexedConnection, Handshake), CommandError> {
         let reach = async |client: &redis::Client| {
             let mut connection = client
                 .get_multiplexed_async_connection_with_config(config)
                 .await
-                .map_err(Failure::Unsent)?;
-            let is_node = matches!(self, Dialler::Node(_));
+                .map_err(CommandError::NotSent)?;
+            let is_node = matches!(self, Connector::Node(_));
             let greeting = greet(&mut connection, is_node).await;
-            let greeting = greeting.map_err(Failure::Unsent)?;
+            let greeting = greeting.map_err(CommandError::NotSent)?;
             self.check(&greeting)?;
             Ok((connection, greeting))
         };
         match self {
-            Dialler::Server(client) | Dialler::Node(client) => reach(client).await,
-            Dialler::Master(sentinels) => {
+            Connector::Server(client) | Connector::Node(client) => reach(client).await,
+            Connector::Master(sentinels) => {
                 let (appointed, client) = sentinels.master().await?;
                 match reach(&client).await {
                     Ok((connection, mut greeting)) => {
@@ -75,9 +75,11 @@ impl Dialler {
                     Err(failure) => Err(failure.of_master(&appointed.address)),
                 }
             }
-            Dialler::AnyNode(cluster) => {
+            Connector::AnyNode(cluster) => {
                 let Some(cluster) = cluster.upgrade() else {
-                    return Err(Failure::Unsent((redis::ErrorKind::Io, "shut down").into()));
+                    return Err(CommandError::NotSent(
+                        (redis::ErrorKind::Io, "shut down").into(),
+                    ));
                 };
                 let found = first_to_answer(cluster.clients(), cluster.call_timeout()).await?;
                 reach(&found).await
@@ -87,13 +89,13 @@ impl Dialler {
 
     /// Whether a master that cannot reach its replicas may have been replaced.
     pub(super) fn may_be_replaced(&self) -> bool {
-        matches!(self, Dialler::Master(_))
+        matches!(self, Connector::Master(_))
     }
 
-    fn check(&self, greeting: &Greeting) -> Result<(), Failure> {
+    fn check(&self, greeting: &Handshake) -> Result<(), CommandError> {
         let mode = greeting.mode.as_deref().unwrap_or("unknown");
         let wrong = |message: &str, hint: &'static str| {
-            Err(Failure::Refused(Refused {
+            Err(CommandError::Rejected(Rejection {
                 kind: ErrorKind::InvalidInput,
                 message: message.to_owned(),
                 hint,
@@ -104,21 +106,23 @@ impl Dialler {
                 "this is a sentinel, not a server that keeps data",
                 "name the sentinels and the service: redis+sentinel://HOST,HOST/SERVICE",
             ),
-            (Dialler::Server(_) | Dialler::Master(_), "cluster") => wrong(
+            (Connector::Server(_) | Connector::Master(_), "cluster") => wrong(
                 "the server is part of a Redis Cluster",
                 "use redis+cluster://HOST,HOST",
             ),
-            (Dialler::Node(_) | Dialler::AnyNode(_), "standalone") => wrong(
+            (Connector::Node(_) | Connector::AnyNode(_), "standalone") => wrong(
                 "the server is not part of a Redis Cluster",
                 "use redis://HOST for one server, redis+sentinel://HOST,HOST/SERVICE for sentinels",
             ),
-            (Dialler::Master(_), _) if greeting.is_replica() => Err(Failure::Refused(Refused {
-                kind: ErrorKind::Unreachable,
-                message: "what the sentinels name as master is a replica: a failover is under \
+            (Connector::Master(_), _) if greeting.is_replica() => {
+                Err(CommandError::Rejected(Rejection {
+                    kind: ErrorKind::Unreachable,
+                    message: "what the sentinels name as master is a replica: a failover is under \
                               way"
-                .to_owned(),
-                hint: "try again in a moment",
-            })),
+                    .to_owned(),
+                    hint: "try again in a moment",
+                }))
+            }
             _ => Ok(()),
         }
     }
@@ -132,7 +136,7 @@ impl Dialler {
 async fn first_to_answer(
     nodes: Vec<redis::Client>,
     call_timeout: Duration,
-) -> Result<redis::Client, Failure> {
+) -> Result<redis::Client, CommandError> {
     let apart = call_timeout / 16;
     let ask = |(i, client): (u32, redis::Client)| {
         Box::pin(async move {
@@ -149,7 +153,7 @@ async fn first_to_answer(
     };
     let asked = (0..).zip(nodes).map(ask).collect();
     let one = |answers: &[redis::RedisResult<redis::Client>]| answers.iter().any(Result::is_ok);
-    let answers = first_until(asked, call_timeout, Duration::ZERO, one).await;
+    let answers = first_enough(asked, call_timeout, Duration::ZERO, one).await;
     let mut failed = None;
     for answer in answers {
         match answer {
@@ -158,13 +162,13 @@ async fn first_to_answer(
         }
     }
     let nobody = || (redis::ErrorKind::Io, "no node of the cluster answers").into();
-    Err(Failure::Unsent(failed.unwrap_or_else(nobody)))
+    Err(CommandError::NotSent(failed.unwrap_or_else(nobody)))
 }
 
 async fn greet(
     connection: &mut MultiplexedConnection,
     is_node: bool,
-) -> redis::RedisResult<Greeting> {
+) -> redis::RedisResult<Handshake> {
     let mut questions = redis::Pipeline::new();
     questions.cmd("HELLO");
     questions.cmd("INFO").arg("replication");
@@ -175,7 +179,7 @@ async fn greet(
     let answers = connection
         .send_packed_commands(&questions, 0, count)
         .await?;
-    let mut greeting = Greeting::default();
+    let mut greeting = Handshake::default();
     // Any of them may be denied to us: then we know less, and go on.
     if let Some(hello) = answers.first() {
         let mut fields = fields(hello);
@@ -189,7 +193,7 @@ async fn greet(
     };
     let field = |answer: usize, name: &str| field(&text(answer)?, name);
     greeting.role = greeting.role.or_else(|| field(1, "role:"));
-    greeting.reign = field(1, "master_replid:").map(|id| Reign {
+    greeting.reign = field(1, "master_replid:").map(|id| MasterEpoch {
         id: Arc::from(id),
         is_node,
         epoch: text(2).as_deref().and_then(epoch_of),

@@ -16,9 +16,9 @@ use redis::{AsyncConnectionConfig, Cmd, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::dialler::Dialler;
-use super::link::pipeline;
-use super::translate::Failure;
+use super::connection::pipeline;
+use super::connector::Connector;
+use super::errors::CommandError;
 use windlass_core::store::{Acknowledged, Replicas};
 
 /// Claims asked about in one round.
@@ -34,24 +34,28 @@ const ROUNDS_EACH: usize = 2;
 struct Job {
     check: Cmd,
     wanted: Replicas,
-    answer: oneshot::Sender<Result<Acknowledged, Failure>>,
+    answer: oneshot::Sender<Result<Acknowledged, CommandError>>,
 }
 
 /// Asks one server about its replicas, over connections of its own.
 #[derive(Debug)]
-pub(super) struct Witness(mpsc::UnboundedSender<Job>);
+pub(super) struct ReplicaAcks(mpsc::UnboundedSender<Job>);
 
-impl Witness {
-    pub(super) fn start(dialler: Arc<Dialler>, call_timeout: Duration) -> Witness {
+impl ReplicaAcks {
+    pub(super) fn start(dialler: Arc<Connector>, call_timeout: Duration) -> ReplicaAcks {
         let (jobs, inbox) = mpsc::unbounded_channel();
         tokio::spawn(work(dialler, call_timeout, inbox));
-        Witness(jobs)
+        ReplicaAcks(jobs)
     }
 
     /// Waits until enough replicas have what `check` finds, or the time is up.
-    pub(super) async fn ask(&self, check: Cmd, wanted: Replicas) -> Result<Acknowledged, Failure> {
+    pub(super) async fn ask(
+        &self,
+        check: Cmd,
+        wanted: Replicas,
+    ) -> Result<Acknowledged, CommandError> {
         let (answer, reply) = oneshot::channel();
-        let over = || Failure::Unsent((redis::ErrorKind::Io, "shut down").into());
+        let over = || CommandError::NotSent((redis::ErrorKind::Io, "shut down").into());
         let job = Job {
             check,
             wanted,
@@ -63,7 +67,7 @@ impl Witness {
 }
 
 async fn work(
-    dialler: Arc<Dialler>,
+    dialler: Arc<Connector>,
     call_timeout: Duration,
     mut inbox: mpsc::UnboundedReceiver<Job>,
 ) {
@@ -113,7 +117,7 @@ async fn work(
 
 /// Asks about all of these, and answers them. The connection, if it is still good.
 async fn hold(
-    dialler: &Dialler,
+    dialler: &Connector,
     call_timeout: Duration,
     mut connection: Option<MultiplexedConnection>,
     jobs: Vec<Job>,
@@ -124,7 +128,7 @@ async fn hold(
     let ask = async |connection: &mut Option<MultiplexedConnection>| {
         let round = round(dialler, call_timeout, connection, &checks, &wanted);
         let answers = tokio::time::timeout(limit, round).await;
-        let late = || Failure::Sent((redis::ErrorKind::Io, "timed out").into());
+        let late = || CommandError::Sent((redis::ErrorKind::Io, "timed out").into());
         let answers = answers.unwrap_or_else(|_| Err(late()));
         if answers.is_err() {
             *connection = None;
@@ -152,24 +156,24 @@ async fn hold(
 }
 
 /// Whether another connection might lead to another answer.
-fn is_doubtful(answers: &Result<Vec<Result<Acknowledged, Failure>>, Failure>) -> bool {
+fn is_doubtful(answers: &Result<Vec<Result<Acknowledged, CommandError>>, CommandError>) -> bool {
     match answers {
         Ok(answers) => answers.iter().any(|answer| match answer {
             Ok(found) => !found.is_held,
-            Err(failure) => failure.is_no_master(),
+            Err(failure) => failure.is_not_master(),
         }),
-        Err(Failure::Sent(e)) => e.is_connection_dropped() || e.code().is_some(),
+        Err(CommandError::Sent(e)) => e.is_connection_dropped() || e.code().is_some(),
         Err(_) => false,
     }
 }
 
 async fn round(
-    dialler: &Dialler,
+    dialler: &Connector,
     call_timeout: Duration,
     connection: &mut Option<MultiplexedConnection>,
     checks: &[Cmd],
     wanted: &Replicas,
-) -> Result<Vec<Result<Acknowledged, Failure>>, Failure> {
+) -> Result<Vec<Result<Acknowledged, CommandError>>, CommandError> {
     let connection = match connection {
         Some(connection) => connection,
         None => {
@@ -189,9 +193,9 @@ async fn round(
     wait.arg(wanted.count).arg(millis.max(1));
     let all = pipeline(checks.iter().cloned().chain([wait]));
     let sent = connection.send_packed_commands(&all, 0, checks.len() + 1);
-    let mut answers = sent.await.map_err(Failure::Sent)?;
+    let mut answers = sent.await.map_err(CommandError::Sent)?;
     let failed = |value: Value| match value {
-        Value::ServerError(e) => Err(Failure::Sent(e.into())),
+        Value::ServerError(e) => Err(CommandError::Sent(e.into())),
         value => Ok(value),
     };
     let (replicas, on_own_disk) = match failed(answers.pop().ok_or_else(strange)?)? {
@@ -212,6 +216,6 @@ async fn round(
     Ok(answers.into_iter().map(each).collect())
 }
 
-pub(super) fn strange() -> Failure {
-    Failure::Sent((redis::ErrorKind::Parse, "a strange answer to WAIT").into())
+pub(super) fn strange() -> CommandError {
+    CommandError::Sent((redis::ErrorKind::Parse, "a strange answer to WAIT").into())
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use redis::AsyncConnectionConfig;
 
-use super::access::{Access, Address};
-use super::cluster::Cluster;
-use super::examine::{Info, STEP, eviction, get, micros, parse, persistence, version};
-use super::link::Link;
-use super::sentinel::Sentinels;
-use super::slots::SLOTS;
+use super::{Info, STEP, eviction, get, micros, parse, persistence, version};
+use crate::address::{HostPort, ServerOptions};
+use crate::cluster::Cluster;
+use crate::connection::Connection;
+use crate::sentinel::Sentinels;
+use crate::slots::SLOTS;
 use windlass_core::clock_skew::{OurClock, Reading, Spread};
 use windlass_core::error::Result;
 use windlass_core::join::join_all;
@@ -69,7 +69,7 @@ pub(super) async fn sentinels(sentinels: &Sentinels, master: &str) -> Vec<Findin
     }
     let info = parse(master);
     findings.push(lag(&[("the master", &info)]));
-    let mut nodes: Vec<Address> = known
+    let mut nodes: Vec<HostPort> = known
         .first()
         .map(|k| k.master.clone())
         .into_iter()
@@ -83,7 +83,7 @@ pub(super) async fn sentinels(sentinels: &Sentinels, master: &str) -> Vec<Findin
 pub(super) async fn cluster(cluster: &Arc<Cluster>) -> Result<Vec<Finding>> {
     cluster.refresh().await?;
     let layout = cluster.layout();
-    let ask = |(address, link): (Address, Arc<Link>)| {
+    let ask = |(address, link): (HostPort, Arc<Connection>)| {
         Box::pin(async move {
             let text: Option<String> = link.query(&redis::cmd("INFO")).await.ok();
             (address.to_string(), link, text)
@@ -147,7 +147,7 @@ pub(super) async fn cluster(cluster: &Arc<Cluster>) -> Result<Vec<Finding>> {
     findings.push(lag(&named));
     findings.extend(worst(&infos, persistence));
     findings.extend(worst(&infos, eviction));
-    let links: Vec<&Arc<Link>> = texts.iter().map(|(_, link, _)| link).collect();
+    let links: Vec<&Arc<Connection>> = texts.iter().map(|(_, link, _)| link).collect();
     findings.extend(min_replicas(&links).await);
     findings.push(skew(cluster.access(), &layout.masters).await);
     Ok(findings)
@@ -164,7 +164,7 @@ fn worst(infos: &[(&str, Info<'_>)], look: impl Fn(&Info<'_>) -> Finding) -> Opt
 }
 
 /// Whether a master that is cut off stops granting.
-pub(super) async fn min_replicas(links: &[&Arc<Link>]) -> Option<Finding> {
+pub(super) async fn min_replicas(links: &[&Arc<Connection>]) -> Option<Finding> {
     let mut ask = redis::cmd("CONFIG");
     ask.arg("GET").arg("min-replicas-to-write");
     let answers = links
@@ -197,7 +197,7 @@ pub(super) async fn min_replicas(links: &[&Arc<Link>]) -> Option<Finding> {
 }
 
 struct Replica {
-    address: Address,
+    address: HostPort,
     is_online: bool,
     /// Bytes that it has not acknowledged.
     behind: u64,
@@ -215,7 +215,7 @@ fn replicas(info: &Info<'_>) -> Vec<Replica> {
             pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
         };
         Some(Replica {
-            address: Address {
+            address: HostPort {
                 host: field("ip")?.to_owned(),
                 port: field("port")?.parse().ok()?,
             },
@@ -265,7 +265,7 @@ fn lag(masters: &[(&str, &Info<'_>)]) -> Finding {
 }
 
 /// How far the clocks of nodes are apart.
-async fn skew(access: &Access, nodes: &[Address]) -> Finding {
+async fn skew(access: &ServerOptions, nodes: &[HostPort]) -> Finding {
     let ours = OurClock::new();
     let asked = nodes.iter().map(|node| Box::pin(clock(access, node, ours)));
     let told = join_all(asked.collect()).await.into_iter().flatten();
@@ -300,7 +300,7 @@ async fn skew(access: &Access, nodes: &[Address]) -> Finding {
 }
 
 /// What a node's clock says.
-async fn clock(access: &Access, node: &Address, ours: OurClock) -> Option<Reading> {
+async fn clock(access: &ServerOptions, node: &HostPort, ours: OurClock) -> Option<Reading> {
     let ask = async {
         let config = AsyncConnectionConfig::new().set_connection_timeout(Some(LIMIT));
         let client = access.client(node).ok()?;

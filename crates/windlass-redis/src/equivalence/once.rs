@@ -8,8 +8,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::keys;
-use super::proof_bed::Bed;
+use crate::keys;
+use crate::proof_bed::Bed;
 use windlass_core::Fence;
 use windlass_core::name::Name;
 use windlass_core::rules::{once, seen};

@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::keys;
-use super::proof_bed::Bed;
+use crate::keys;
+use crate::proof_bed::Bed;
 use windlass_core::name::Name;
 use windlass_core::permissions::{Scale, Schema};
 use windlass_core::rules::permissions as rules;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use windlass_testkit::RedisServer;
 
-use super::proof_bed::Bed;
+use crate::proof_bed::Bed;
 use windlass_core::bloom::{BloomKind, Digest, Plan};
 use windlass_core::name::Name;
 use windlass_core::rules::bloom::{self as rules, Cells, Progress};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Awaits all at once, until all have come or `limit` has passed; once `enough` says so of what has come, the
 /// others have no longer than `grace`. What has come, in the order in which it came.
-pub(super) async fn first_until<F: Future + Unpin>(
+pub(super) async fn first_enough<F: Future + Unpin>(
     futures: Vec<F>,
     limit: Duration,
     grace: Duration,
@@ -58,11 +58,11 @@ mod tests {
         let all = || vec![after(30_000), after(60), after(5)];
         let (none, some) = (Duration::ZERO, Duration::from_millis(200));
         let one = |got: &[u64]| got.len() == 1;
-        assert_eq!(first_until(all(), limit, none, one).await, [5]);
-        assert_eq!(first_until(all(), limit, some, one).await, [5, 60]);
-        assert_eq!(first_until(all(), limit, none, |_| false).await, [5, 60]);
+        assert_eq!(first_enough(all(), limit, none, one).await, [5]);
+        assert_eq!(first_enough(all(), limit, some, one).await, [5, 60]);
+        assert_eq!(first_enough(all(), limit, none, |_| false).await, [5, 60]);
         assert_eq!(
-            first_until(vec![after(5)], limit, none, |_| false).await,
+            first_enough(vec![after(5)], limit, none, |_| false).await,
             [5]
         );
     }

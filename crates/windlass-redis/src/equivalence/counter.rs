@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use windlass_testkit::RedisServer;
 
-use super::{Redis, keys};
+use crate::{Redis, keys};
 use windlass_core::Fence;
 use windlass_core::error::ErrorKind;
 use windlass_core::name::Name;

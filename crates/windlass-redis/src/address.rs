@@ -9,12 +9,12 @@ use windlass_core::error::{Error, Result};
 
 /// A host and its port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Address {
+pub(super) struct HostPort {
     pub(super) host: String,
     pub(super) port: u16,
 }
 
-impl std::fmt::Display for Address {
+impl std::fmt::Display for HostPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.host.contains(':') {
             true => write!(f, "[{}]:{}", self.host, self.port),
@@ -23,12 +23,12 @@ impl std::fmt::Display for Address {
     }
 }
 
-impl Address {
+impl HostPort {
     /// Reads `HOST:PORT`, as in a redirection; the host may be missing or be an IPv6 address.
-    pub(super) fn parse(text: &str, same_host: &str) -> Option<Address> {
+    pub(super) fn parse(text: &str, same_host: &str) -> Option<HostPort> {
         let (host, port) = text.rsplit_once(':')?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        Some(Address {
+        Some(HostPort {
             host: if host.is_empty() { same_host } else { host }.to_owned(),
             port: port.parse().ok()?,
         })
@@ -37,7 +37,7 @@ impl Address {
 
 /// Who we are to a server, and whether the way there is encrypted.
 #[derive(Clone)]
-pub(super) struct Access {
+pub(super) struct ServerOptions {
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
     pub(super) database: i64,
@@ -46,8 +46,8 @@ pub(super) struct Access {
     pub(super) ca: Option<Vec<u8>>,
 }
 
-impl Access {
-    pub(super) fn client(&self, to: &Address) -> redis::RedisResult<redis::Client> {
+impl ServerOptions {
+    pub(super) fn client(&self, to: &HostPort) -> redis::RedisResult<redis::Client> {
         let (host, port) = (to.host.clone(), to.port);
         let address = match self.tls {
             false => ConnectionAddr::Tcp(host, port),
@@ -83,17 +83,17 @@ impl Access {
 }
 
 /// `SCHEME://[USER:PASSWORD@]HOST[:PORT],…[/PART[/PART]][?KEY=VALUE&…]`, taken apart.
-pub(super) struct Hosts {
+pub(super) struct MultiHostUrl {
     pub(super) tls: bool,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
-    pub(super) hosts: Vec<Address>,
+    pub(super) hosts: Vec<HostPort>,
     pub(super) path: Vec<String>,
     parameters: Vec<(String, String)>,
 }
 
-impl Hosts {
-    pub(super) fn parse(url: &str, default_port: u16, example: &str) -> Result<Hosts> {
+impl MultiHostUrl {
+    pub(super) fn parse(url: &str, default_port: u16, example: &str) -> Result<MultiHostUrl> {
         let wrong = |what: String| Error::invalid("connect", what).with_hint(example.to_owned());
         let (scheme, rest) = url
             .split_once("://")
@@ -114,7 +114,7 @@ impl Hosts {
             Some((user, password)) => (text(user), text(password)),
             None => (None, None),
         };
-        let mut found: Vec<Address> = Vec::new();
+        let mut found: Vec<HostPort> = Vec::new();
         for host in hosts.split(',') {
             let address = address(host, default_port).ok_or_else(|| {
                 // Then this may be part of a password.
@@ -135,7 +135,7 @@ impl Hosts {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             (key.to_owned(), decode(value))
         };
-        Ok(Hosts {
+        Ok(MultiHostUrl {
             tls: scheme.starts_with("rediss"),
             user,
             password,
@@ -177,7 +177,7 @@ impl Hosts {
     }
 }
 
-fn address(text: &str, default_port: u16) -> Option<Address> {
+fn address(text: &str, default_port: u16) -> Option<HostPort> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, after) = rest.split_once(']')?;
@@ -198,7 +198,7 @@ fn address(text: &str, default_port: u16) -> Option<Address> {
         Some(port) => port.parse().ok().filter(|port| *port != 0)?,
         None => default_port,
     };
-    Some(Address {
+    Some(HostPort {
         host: host.to_ascii_lowercase(),
         port,
     })
@@ -234,8 +234,8 @@ fn decode(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn parse(url: &str) -> Result<Hosts> {
-        Hosts::parse(url, 26379, "an example")
+    fn parse(url: &str) -> Result<MultiHostUrl> {
+        MultiHostUrl::parse(url, 26379, "an example")
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
         assert!(hosts.tls);
         assert_eq!(hosts.user.as_deref(), Some("ann"));
         assert_eq!(hosts.password.as_deref(), Some("p@/"));
-        let shown: Vec<String> = hosts.hosts.iter().map(Address::to_string).collect();
+        let shown: Vec<String> = hosts.hosts.iter().map(HostPort::to_string).collect();
         assert_eq!(shown, ["a:26379", "b:1", "[::1]:2"]);
         assert_eq!(hosts.path, ["main one", "3"]);
         assert_eq!(hosts.take("replicas").as_deref(), Some("1"));
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn redirections_are_understood() {
-        let parsed = |text| Address::parse(text, "me").map(|a| a.to_string());
+        let parsed = |text| HostPort::parse(text, "me").map(|a| a.to_string());
         assert_eq!(parsed("10.0.0.1:7000").as_deref(), Some("10.0.0.1:7000"));
         assert_eq!(parsed("::1:7000").as_deref(), Some("[::1]:7000"));
         assert_eq!(parsed(":7000").as_deref(), Some("me:7000"));

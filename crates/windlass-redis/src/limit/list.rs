@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use redis::Value;
 
-use super::claims::SCAN_STEP;
-use super::{Redis, keys};
+use crate::claims::SCAN_STEP;
+use crate::{Redis, keys};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::limit::{QuotaUsage, RuleStates, look};
@@ -20,7 +20,7 @@ const AT_ONCE: usize = 500;
 impl Redis {
     /// `SCAN`, never `KEYS`. It goes by hash and not by name: if it ends early, then these are any.
     pub(super) async fn list_limits(&self, search: LimiterQuery) -> Result<LimiterEntry> {
-        let masters = self.link.masters();
+        let masters = self.router.masters();
         let steps = (WALKED_OVER / SCAN_STEP / masters.len().max(1)).max(1);
         let mut wanted: BTreeMap<(String, Name), u64> = BTreeMap::new();
         let mut more = false;
@@ -36,7 +36,7 @@ impl Redis {
                 let (next, found): (u64, Vec<Vec<u8>>) = master.query(&scan).await?;
                 // Keys that are no text are not of our making; nor are names that we would not accept.
                 let texts = found.iter().filter_map(|key| std::str::from_utf8(key).ok());
-                for stored in texts.filter_map(keys::limited) {
+                for stored in texts.filter_map(keys::limiter_of_key) {
                     if let (Some(shown), Ok(name)) =
                         (search.wanted(stored), Name::new("list", None, stored))
                     {
@@ -72,7 +72,10 @@ impl Redis {
                 command.arg(keys::limit(name));
                 command
             };
-            let answers = self.link.query_all(some.iter().map(get).collect()).await?;
+            let answers = self
+                .router
+                .query_all(some.iter().map(get).collect())
+                .await?;
             for (((shown, _), now), answer) in some.iter().zip(answers) {
                 // What has ended meanwhile is gone, and what others wrote there is no limiter.
                 let seen = states(&answer).map(|states| look(&states, *now));
@@ -89,6 +92,6 @@ fn states(answer: &Value) -> Option<RuleStates> {
     let Value::Array(answers) = answer else {
         return None;
     };
-    let bytes = super::bytes(answers.first()?)?;
+    let bytes = crate::bytes(answers.first()?)?;
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }

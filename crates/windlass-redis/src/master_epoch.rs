@@ -8,7 +8,7 @@
 //! fewer than [`MARGIN`] grants got lost.
 //!
 //! What gets lost may include the raise, with all grants that followed it. Sentinels and clusters number
-//! their masters, each higher than the one before ([`Reign::epoch`]): the counter is raised for each number
+//! their masters, each higher than the one before ([`MasterEpoch::epoch`]): the counter is raised for each number
 //! since the one that it was raised for last, and so two masters that begin from the same copy do not begin
 //! at the same fence.
 
@@ -30,7 +30,7 @@ const STEP: u64 = 4 * MARGIN;
 
 /// A server that is the master, from when it became so, or started as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reign {
+pub(super) struct MasterEpoch {
     /// Another one for each.
     pub(super) id: Arc<str>,
     /// By which decision it is the master, where those are counted: a master that was appointed later has
@@ -41,11 +41,11 @@ pub(super) struct Reign {
     pub(super) is_node: bool,
 }
 
-impl Reign {
+impl MasterEpoch {
     /// What raises a counter for this reign, unless that was done.
     pub(super) fn raise(&self, fences: &str, mark: &str) -> Cmd {
         let mut raise = redis::cmd("EVAL");
-        raise.arg(script::REIGN.source()).arg(2);
+        raise.arg(script::MASTER_EPOCH.source()).arg(2);
         raise.arg(fences).arg(mark).arg(&*self.id).arg(MARGIN);
         match self.epoch {
             Some(epoch) => raise.arg(epoch),
@@ -57,8 +57,8 @@ impl Reign {
 
     /// The same on a node that a slot is on its way to, which has no epoch for it yet: it begins from the copy of
     /// one that was appointed by this decision.
-    pub(super) fn taking_over_from(&self, epoch: Option<u64>) -> Reign {
-        Reign {
+    pub(super) fn taking_over_from(&self, epoch: Option<u64>) -> MasterEpoch {
+        MasterEpoch {
             epoch: self.epoch.max(epoch),
             ..self.clone()
         }
@@ -67,26 +67,26 @@ impl Reign {
 
 /// Whether a command takes numbers from the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Draws {
-    Never,
+pub(super) enum FenceUse {
+    None,
     /// Not usually, and it must be tried even on a server that refuses to raise the counter: one that takes
     /// no writes refuses to draw from it, too. (One that has no memory left raises it all the same.)
-    Perhaps,
-    Surely,
+    Possible,
+    Certain,
 }
 
 /// For which counters that was made sure, over one connection.
 #[derive(Debug)]
-pub(super) struct Assured {
+pub(super) struct CheckedSlots {
     slots: Box<[AtomicU64]>,
     /// How often something was taken back: what was being made sure of at that time is not.
     generation: AtomicU64,
 }
 
-impl Assured {
-    pub(super) fn new() -> Assured {
+impl CheckedSlots {
+    pub(super) fn new() -> CheckedSlots {
         let words = usize::from(SLOTS) / 64;
-        Assured {
+        CheckedSlots {
             slots: (0..words).map(|_| AtomicU64::new(0)).collect(),
             generation: AtomicU64::new(0),
         }
@@ -139,14 +139,14 @@ mod tests {
 
     #[test]
     fn what_was_taken_back_while_it_was_made_sure_is_not_sure() {
-        let assured = Assured::new();
+        let assured = CheckedSlots::new();
         let since = assured.generation();
         assured.set(7, since);
         assert!(assured.has(7) && !assured.has(8));
         assured.clear(8);
         assert!(assured.has(7));
         // The answer to a raise of before arrives late.
-        for take_back in [|a: &Assured| a.clear(7), Assured::clear_all] {
+        for take_back in [|a: &CheckedSlots| a.clear(7), CheckedSlots::clear_all] {
             let since = assured.generation();
             take_back(&assured);
             assured.set(7, since);
@@ -172,7 +172,7 @@ mod tests {
             self.command(&["SET", "f", counter]);
             self.command(&["SET", "m", mark]);
             let id = Arc::from(format!("{id:040x}"));
-            let raise = Reign {
+            let raise = MasterEpoch {
                 id,
                 epoch,
                 is_node: false,
@@ -264,7 +264,7 @@ mod tests {
         let copy = throne.begin(&(AHEAD.to_owned(), String::new()), 1, Some(1));
         throne.command(&["CONFIG", "SET", "maxmemory", "1"]);
         assert!(throne.0.command(&["SET", "x", "1"]).is_err(), "it is full");
-        let raise = Reign {
+        let raise = MasterEpoch {
             id: Arc::from(format!("{:040x}", 2)),
             epoch: Some(2),
             is_node: false,
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn slots_do_not_stand_for_each_other() {
-        let assured = Assured::new();
+        let assured = CheckedSlots::new();
         for slot in [0, 63, 64, SLOTS - 1] {
             assert!(!assured.has(slot));
             assured.set(slot, assured.generation());

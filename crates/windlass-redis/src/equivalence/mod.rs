@@ -1,0 +1,8 @@
+//! Equivalence tests: a script of this crate and the rule it implements get the same random operations, and must give
+//! the same answers and leave the same state.
+
+mod bloom;
+mod counter;
+mod limit;
+mod once;
+mod permissions;
