@@ -4,6 +4,7 @@
 mod address;
 mod batch;
 mod bloom;
+mod claim_command;
 mod claims;
 mod cluster;
 mod connection;
@@ -18,7 +19,6 @@ mod gate;
 mod keys;
 mod latch;
 mod limit;
-mod lock;
 mod master_epoch;
 mod notifications;
 mod once;
@@ -29,10 +29,10 @@ mod proof;
 mod proof_bed;
 #[cfg(test)]
 mod proof_latch;
+mod quorum_node;
 mod record;
 mod replica_ack;
 mod replicas;
-mod room;
 mod router;
 mod script;
 mod seen;
@@ -40,7 +40,6 @@ mod sentinel;
 mod slots;
 mod topic;
 mod topology;
-mod vote;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -48,14 +47,16 @@ use std::time::Duration;
 use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, TlsCertificates, Value};
 
 use self::batch::Batcher;
+use self::claims::RedisClaims;
 use self::cluster::Cluster;
 use self::connection::Connection;
 use self::connector::Connector;
-use self::lock::LockDecision;
-use self::room::RoomDecision;
+pub use self::quorum_node::{
+    Confirmed, NodeClient, NodeClient as Voter, NodeStatus, NodeStatus as Standing,
+    RedisNodeClient, RedisNodeClient as RedisVoter,
+};
 use self::router::Router;
 use self::sentinel::Sentinels;
-pub use self::vote::{Confirmed, RedisVoter, Standing, Voter};
 use windlass_core::FenceStrength;
 use windlass_core::error::{Error, Result};
 use windlass_core::redact::redact;
@@ -72,8 +73,7 @@ pub struct Redis {
     router: Arc<Router>,
     capabilities: Capabilities,
     replicas: Option<Replicas>,
-    locks: Batcher<LockDecision>,
-    rooms: Batcher<RoomDecision>,
+    claims: RedisClaims,
     limits: Batcher<LimitRequest>,
 }
 
@@ -93,9 +93,8 @@ impl Redis {
             address,
             capabilities,
             replicas,
-            locks: Batcher::start(Arc::clone(&link)),
-            rooms: Batcher::start(Arc::clone(&link)),
-            limits: Batcher::start(Arc::clone(&link)),
+            claims: RedisClaims::new(Arc::clone(&link)),
+            limits: Batcher::start(Arc::clone(&link), &script::LIMIT),
             router: link,
         }))
     }
@@ -150,7 +149,7 @@ impl Backend for Redis {
     }
 
     fn claims(&self) -> Arc<dyn ClaimStore> {
-        Arc::new(self.clone())
+        Arc::new(self.claims.clone())
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {

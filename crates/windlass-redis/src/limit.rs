@@ -8,7 +8,7 @@ use super::batch::Decision;
 use super::errors::unexpected_reply;
 use super::master_epoch::FenceUse;
 use super::script::Script;
-use super::{Redis, keys, script};
+use super::{Redis, keys};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::rules::limit::{LimitOp, Rule, RuleState, RuleStates, Span, bring_up};
@@ -24,24 +24,21 @@ const AT_ONCE: usize = 1_000;
 const NEVER: u64 = 1 << 60;
 
 impl Decision for LimitRequest {
-    fn script() -> &'static Script {
-        &script::LIMIT
-    }
-
     fn name(&self) -> &Name {
         &self.name
     }
 
-    fn draws(&self) -> FenceUse {
+    fn fence_use(&self) -> FenceUse {
         FenceUse::None
     }
 
     fn command<'a>(
+        script: &Script,
         asks: impl ExactSizeIterator<Item = &'a LimitRequest> + Clone,
-        _fences: &str,
+        _fence_counter: &str,
     ) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(script::LIMIT.digest()).arg(asks.len());
+        command.arg(script.digest()).arg(asks.len());
         // Most of a batch wants the same of the same limiter, for different keys.
         let mut plans: Vec<(&LimitRequest, Vec<usize>)> = Vec::new();
         for (i, ask) in asks.enumerate() {

@@ -6,12 +6,13 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::address::MultiHostUrl;
+use super::claims::RedisClaims;
 use super::cluster::Cluster;
 use super::errors::CommandError;
 use super::replica_ack::strange;
 use super::router::Router;
 use super::topology::Redirection;
-use super::{Redis, keys, script};
+use super::{keys, script};
 use windlass_core::Owner;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
@@ -84,7 +85,7 @@ fn duration(text: &str) -> Option<Duration> {
     }
 }
 
-impl Redis {
+impl RedisClaims {
     pub(super) async fn wait_for_replicas(
         &self,
         kind: Kind,

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 /// A Lua script and the digest that Redis knows it by.
+#[derive(Debug)]
 pub(super) struct Script {
     digest: redis::Script,
     source: &'static str,
@@ -55,56 +56,61 @@ macro_rules! scripts {
 }
 
 scripts! {
-    /// Acquire, renew, release and break, in batches.
+    /// All decisions on locks, in batches.
     LOCK = [
+        "standalone.lua",
         "lock/prelude.lua",
-        "lock/lone.lua",
+        "lock/single.lua",
         "lock/hand_over.lua",
-        "lock/common.lua",
-        "fences.lua",
-        "lock/shared.lua",
+        "lock/fast_path.lua",
+        "fence.lua",
+        "lock/record.lua",
         "lock/acquire.lua",
         "lock/renew.lua",
         "lock/release.lua",
         "lock/break.lua",
         "lock/dispatch.lua",
     ];
-    LOCK_ALL = ["lock/prelude.lua", "lock/hand_over.lua", "lock_all.lua"];
-    LOCK_INSPECT = ["lock_inspect.lua"];
-    /// Acquire, renew, release, shrink and resize, in batches, for all that is not a lock.
-    ROOM = [
-        "room/common.lua",
-        "fences.lua",
-        "room/sitting.lua",
-        "room/decisions.lua",
-        "room/dispatch.lua",
+    LOCK_ALL = ["lock/prelude.lua", "lock/hand_over.lua", "lock/acquire_all.lua"];
+    LOCK_INSPECT = ["lock/inspect.lua"];
+    /// All decisions on pools, in batches.
+    POOL = [
+        "standalone.lua",
+        "pool/prelude.lua",
+        "pool/fast_path.lua",
+        "fence.lua",
+        "pool/transaction.lua",
+        "pool/decisions.lua",
+        "pool/dispatch.lua",
     ];
-    ROOM_INSPECT = ["room_inspect.lua"];
-    /// The decisions on locks on a node of a quorum: they propose numbers, and there are two more.
-    VOTE_LOCK = [
+    POOL_INSPECT = ["pool/inspect.lua"];
+    /// `LOCK` on a node of a quorum.
+    QUORUM_NODE_LOCK = [
+        "quorum_node/prelude.lua",
         "lock/prelude.lua",
         "lock/hand_over.lua",
-        "vote/lock_common.lua",
-        "vote/fences.lua",
-        "lock/shared.lua",
+        "lock/fast_path.lua",
+        "fence.lua",
+        "lock/record.lua",
         "lock/acquire.lua",
         "lock/renew.lua",
         "lock/release.lua",
         "lock/break.lua",
-        "vote/lock_more.lua",
-        "vote/lock_dispatch.lua",
+        "quorum_node/lock.lua",
+        "lock/dispatch.lua",
     ];
-    /// The same for all that is not a lock.
-    VOTE_ROOM = [
-        "room/common.lua",
-        "vote/fences.lua",
-        "room/sitting.lua",
-        "room/decisions.lua",
-        "vote/room_more.lua",
-        "vote/room_dispatch.lua",
+    /// `POOL` on a node of a quorum.
+    QUORUM_NODE_POOL = [
+        "quorum_node/prelude.lua",
+        "pool/prelude.lua",
+        "pool/fast_path.lua",
+        "fence.lua",
+        "pool/transaction.lua",
+        "pool/decisions.lua",
+        "quorum_node/pool.lua",
+        "pool/dispatch.lua",
     ];
-    /// Raises the counter of a quorum's node to those of the others.
-    VOTE_JOIN = ["vote/join.lua"];
+    QUORUM_NODE_JOIN = ["quorum_node/join.lua"];
     LATCH = ["latch.lua"];
     GATE_ADMIT = ["gate_admit.lua"];
     MASTER_EPOCH = ["master_epoch.lua"];

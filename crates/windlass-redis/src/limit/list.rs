@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use redis::Value;
 
-use crate::claims::SCAN_STEP;
+use crate::claims::list::SCAN_STEP;
 use crate::{Redis, keys};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
