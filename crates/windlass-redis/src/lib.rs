@@ -17,6 +17,7 @@
 mod address;
 mod batch;
 mod bloom;
+mod claim_command;
 mod claims;
 mod cluster;
 mod connection;
@@ -31,7 +32,6 @@ mod gate;
 mod keys;
 mod latch;
 mod limit;
-mod lock;
 mod master_epoch;
 mod notifications;
 mod once;
@@ -42,9 +42,9 @@ mod proof;
 mod proof_bed;
 #[cfg(test)]
 mod proof_latch;
+mod quorum_node;
 mod record;
 mod replica_ack;
-mod room;
 mod router;
 mod script;
 mod seen;
@@ -52,7 +52,6 @@ mod sentinel;
 mod slots;
 mod topic;
 mod topology;
-mod vote;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -61,21 +60,23 @@ use redis::Value;
 
 use self::batch::Batcher;
 use self::bloom::RedisBloomFilters;
+use self::claims::RedisClaims;
 use self::cluster::Cluster;
 use self::connection::Connection;
 use self::connector::Connector;
 use self::counter::RedisCounters;
 use self::limit::RedisLimiters;
-use self::lock::LockDecision;
 use self::notifications::RedisNotifications;
 use self::once::RedisOnceRecords;
 use self::permissions::RedisPermissions;
-use self::room::RoomDecision;
+pub use self::quorum_node::{
+    Confirmed, NodeClient, NodeClient as Voter, NodeStatus, NodeStatus as Standing,
+    RedisNodeClient, RedisNodeClient as RedisVoter,
+};
 use self::router::Router;
 use self::seen::RedisSeenItems;
 use self::sentinel::Sentinels;
 use self::topic::RedisTopics;
-pub use self::vote::{Confirmed, RedisVoter, Standing, Voter};
 use windlass_core::FenceStrength;
 use windlass_core::error::Result;
 use windlass_core::redact::redact;
@@ -93,8 +94,7 @@ pub struct Redis {
     router: Arc<Router>,
     capabilities: Capabilities,
     replicas: Option<Replicas>,
-    locks: Batcher<LockDecision>,
-    rooms: Batcher<RoomDecision>,
+    claims: RedisClaims,
     limits: Batcher<LimitRequest>,
 }
 
@@ -116,9 +116,8 @@ impl Redis {
             address,
             capabilities,
             replicas,
-            locks: Batcher::start(Arc::clone(&router)),
-            rooms: Batcher::start(Arc::clone(&router)),
-            limits: Batcher::start(Arc::clone(&router)),
+            claims: RedisClaims::new(Arc::clone(&router)),
+            limits: Batcher::start(Arc::clone(&router), &script::LIMIT),
             router,
         }))
     }
@@ -168,7 +167,7 @@ impl Backend for Redis {
     }
 
     fn claims(&self) -> Arc<dyn ClaimStore> {
-        Arc::new(self.clone())
+        Arc::new(self.claims.clone())
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {

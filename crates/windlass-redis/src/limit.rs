@@ -10,10 +10,10 @@ use redis::{Cmd, Value};
 
 use super::batch::{Batcher, Decision};
 use super::errors::unexpected_reply;
+use super::keys;
 use super::master_epoch::FenceUse;
 use super::router::Router;
 use super::script::Script;
-use super::{keys, script};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::rules::limit::{LimitOp, Rule, RuleState, RuleStates, Span, bring_up};
@@ -28,24 +28,21 @@ const MAX_DECISIONS: usize = 1_000;
 const NEVER: u64 = 1 << 60;
 
 impl Decision for LimitRequest {
-    fn script() -> &'static Script {
-        &script::LIMIT
-    }
-
     fn name(&self) -> &Name {
         &self.name
     }
 
-    fn draws(&self) -> FenceUse {
+    fn fence_use(&self) -> FenceUse {
         FenceUse::None
     }
 
     fn command<'a>(
+        script: &Script,
         requests: impl ExactSizeIterator<Item = &'a LimitRequest> + Clone,
-        _fences: &str,
+        _fence_counter: &str,
     ) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(script::LIMIT.digest()).arg(requests.len());
+        command.arg(script.digest()).arg(requests.len());
         let mut plans: Vec<(&LimitRequest, Vec<usize>)> = Vec::new();
         for (i, request) in requests.enumerate() {
             command.arg(keys::limit(&request.name));

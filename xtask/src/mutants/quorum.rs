@@ -51,7 +51,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "whoever counts on a node is not undone by an earlier giving way",
-        file: "windlass-redis/src/scripts/vote/lock_more.lua",
+        file: "windlass-redis/src/scripts/quorum_node/lock.lua",
         from: "string.match(call('GET', claim) or '', '^%d+') ~= number then",
         to: "number == '' then",
         caught_by: &[
@@ -63,7 +63,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a node of a quorum gives no number twice",
-        file: "windlass-redis/src/scripts/vote/fences.lua",
+        file: "windlass-redis/src/scripts/fence.lua",
         from: "proposal and proposal > counter and proposal or counter + 1",
         to: "proposal and proposal >= counter and proposal or counter + 1",
         caught_by: &[
@@ -87,8 +87,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "whoever comes again out of line draws a fence (quorum)",
-        file: "windlass-redis/src/scripts/vote/room_more.lua",
-        from: "    set(at, 'overtook', claim.fence)\n",
+        file: "windlass-redis/src/scripts/quorum_node/pool.lua",
+        from: "    set(tx, 'overtook', claim.fence)\n",
         to: "",
         caught_by: &[
             "-p",
@@ -406,9 +406,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "what gives several locks back comes after what asked for them (quorum)",
-        file: "windlass-redis/src/vote/mod.rs",
-        from: "redis.acquire_all_locks(asks, FenceUse::None)",
-        to: "redis.acquire_all_locks(asks, FenceUse::Certain)",
+        file: "windlass-redis/src/quorum_node/mod.rs",
+        from: "claims.acquire_all_locks(requests, FenceUse::None)",
+        to: "claims.acquire_all_locks(requests, FenceUse::Certain)",
         caught_by: &[
             "-p",
             "windlass-redlock",

@@ -203,8 +203,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a release that cannot be decided on has changed nothing",
         file: "windlass-redis/src/scripts/lock/hand_over.lua",
-        from: "head = first_in_line or call('ZRANGE', line, 0, 0)[1]",
-        to: "head = call('ZPOPMIN', line)[1]",
+        from: "head = first_waiter or call('ZRANGE', queue, 0, 0)[1]",
+        to: "head = call('ZPOPMIN', queue)[1]",
         caught_by: &[
             "-p",
             "windlass",
@@ -307,7 +307,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_gave_up_is_not_sent_again_and_the_others_are",
+            "cancelled_decision_is_not_sent_again_and_the_others_are",
         ],
     },
     Mutant {
@@ -319,7 +319,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_gave_up_is_not_sent_again_and_the_others_are",
+            "cancelled_decision_is_not_sent_again_and_the_others_are",
         ],
     },
     Mutant {
@@ -390,7 +390,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a demoted server is hung up on, whatever was asked",
         file: "windlass-redis/src/batch.rs",
-        from: "self.link.find_new_master(first.name());",
+        from: "router.find_new_master(first.name());",
         to: "let _ = first.name();",
         caught_by: &[
             "-p",

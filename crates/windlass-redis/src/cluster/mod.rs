@@ -218,7 +218,7 @@ impl Cluster {
                 continue;
             }
             let same_host = self.host_of(&node);
-            let reaches_further = script_of(command).is_some_and(Script::reaches_further);
+            let reads_undeclared = script_of(command).is_some_and(Script::reads_undeclared_keys);
             match Redirection::of(&error, &same_host) {
                 Redirection::Moved(to) => {
                     self.refresh_soon();
@@ -228,7 +228,7 @@ impl Cluster {
                     to.slot_moved(slot);
                     (node, importing) = (to, None);
                 }
-                Redirection::Ask(to) if !reaches_further => {
+                Redirection::Ask(to) if !reads_undeclared => {
                     let source = match fence_use {
                         FenceUse::None => None,
                         _ => node.epoch_number().await,

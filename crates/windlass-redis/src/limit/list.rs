@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use redis::Value;
 
-use crate::claims::SCAN_STEP;
+use crate::claims::list::SCAN_STEP;
 use crate::keys;
 use crate::router::Router;
 use windlass_core::error::Result;

@@ -104,7 +104,7 @@ for _ = 1, ARGV[1] do
           done = pcall_redis('SET', key, state, 'PX', ceil((tat - now) / 1000) + 2)
         end
         if done.err then
-          replies[n] = {3, done.err}
+          replies[n] = {'error', done.err}
         else
           latest[key], replies[n] = state, granted .. state
         end

@@ -234,7 +234,7 @@ for i = 1, #undecided, 2 do
   if ok then
     replies[n] = reply
   else
-    replies[n] = {3, type(reply) == 'table' and reply.err or tostring(reply)}
+    replies[n] = {'error', type(reply) == 'table' and reply.err or tostring(reply)}
   end
 end
 return replies

@@ -1,8 +1,8 @@
--- Looks at a room and changes nothing.
+-- Reads a pool and changes nothing.
 --
---   KEYS: the room, those who hold, the line
---   ARGV: how many holders to name at most, the kind
---   returns: {size, room taken by the living, waiters, open, server's time in ms,
+--   KEYS     the pool, its holders, its queue
+--   ARGV     how many holders to name at most, the kind
+--   returns  {size, what living holders weigh, waiters, open, server's time in ms,
 --             {owner, end of its claim in ms, its record or false, …}}
 --
 -- Atomic so that what is shown was true at one moment.
@@ -16,7 +16,7 @@ local waiting = call('ZCARD', KEYS[3])
 local used = math.max(call('ZCARD', KEYS[2]) - 1, 0) + (seen[2] or 0)
 used = used - call('ZCOUNT', KEYS[2], '-inf', bound)
 if seen[2] and seen[2] ~= '0' then
-  -- What weighs more than one has a record. Of very many dead, some may be counted as one each.
+  -- A holder that weighs more than one has a record. Of very many dead, some may be counted as one each.
   local dead = call('ZRANGEBYSCORE', KEYS[2], '-inf', bound, 'LIMIT', 0, 10000)
   for i = 1, #dead do
     local record = call('HGET', KEYS[1], dead[i])
@@ -25,7 +25,7 @@ if seen[2] and seen[2] ~= '0' then
 end
 local size = tonumber(seen[1] or 0)
 if ARGV[2] ~= 'sem' and used == 0 and waiting == 0 then
-  size = 0 -- only a semaphore's is remembered
+  size = 0 -- only a semaphore keeps its size
 end
 local holders = {}
 local alive = call('ZRANGEBYSCORE', KEYS[2], '(' .. bound, '(+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[1])

@@ -8,8 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use windlass_testkit::RedisServer;
 
-use super::RedisVoter;
-use super::voter::{Confirmed, Voter};
+use super::{Confirmed, NodeClient, RedisNodeClient};
 use windlass_core::name::Name;
 use windlass_core::rules::wait_queue::MemoryQueue;
 use windlass_core::rules::{claims, quorum};
@@ -202,7 +201,13 @@ impl Ruled {
     }
 }
 
-async fn ask_server(voter: &RedisVoter, kind: Kind, name: &Name, op: &Op, number: Fence) -> Seen {
+async fn ask_server(
+    voter: &RedisNodeClient,
+    kind: Kind,
+    name: &Name,
+    op: &Op,
+    number: Fence,
+) -> Seen {
     let claim = |n| renewal(kind, name, n);
     match *op {
         Op::Vote(n, p, line_up, weight) => {
@@ -256,7 +261,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let deaf: Weak<Deaf> = Weak::new();
-            let voter = RedisVoter::new(&server().url(), Duration::from_secs(5), 7, deaf).unwrap();
+            let voter = RedisNodeClient::new(&server().url(), Duration::from_secs(5), 7, deaf).unwrap();
             let mut rules = Ruled { line: MemoryQueue::default(), counter: START, drawn: [0; 4], lined_up: [false; 4] };
             for (step, op) in ops.iter().enumerate() {
                 let n = match op {

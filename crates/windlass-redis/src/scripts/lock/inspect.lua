@@ -1,8 +1,8 @@
--- Looks at a lock and changes nothing.
+-- Reads a lock and changes nothing.
 --
---   KEYS: the lock, its line
---   ARGV: the prefix of its claim records
---   returns: {holder or false, holder's ms left, holder's record or false, server's time in ms, waiters}
+--   KEYS     the lock, its queue
+--   ARGV     the prefix of its claim records
+--   returns  {holder or false, its ms left, its record or false, server's time in ms, waiters}
 --
 -- Atomic so that what is shown was true at one moment.
 
