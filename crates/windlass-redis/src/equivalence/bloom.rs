@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use windlass_testkit::RedisServer;
 
-use crate::proof_bed::Bed;
+use super::fixture::Fixture;
 use windlass_core::bloom::{BloomKind, Digest, Plan};
 use windlass_core::name::Name;
 use windlass_core::rules::bloom::{self as rules, Cells, Progress};
@@ -174,9 +174,9 @@ proptest! {
 
     #[test]
     fn bloom_filters_decide_as_the_rules_do(plan in plans(), ops in ops()) {
-        static BED: LazyLock<Bed> = LazyLock::new(Bed::start);
-        BED.case(|bed, name| async move {
-            let (blooms, server) = (bed.backend.blooms(), &bed.server);
+        static FIXTURE: LazyLock<Fixture> = LazyLock::new(Fixture::start);
+        FIXTURE.case(|fixture, name| async move {
+            let (blooms, server) = (fixture.backend.blooms(), &fixture.server);
             check(&Real { blooms, server }, name, plan, ops).await
         })?;
     }

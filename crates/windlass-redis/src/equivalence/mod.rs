@@ -2,7 +2,11 @@
 //! the same answers and leave the same state.
 
 mod bloom;
+mod claims;
 mod counter;
+mod fixture;
+mod latch;
 mod limit;
 mod once;
 mod permissions;
+mod quorum_node;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
+use super::fixture::Fixture;
 use crate::keys;
-use crate::proof_bed::Bed;
 use windlass_core::Fence;
 use windlass_core::name::Name;
 use windlass_core::rules::{once, seen};
@@ -41,8 +41,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..40)
 }
 
-async fn check(bed: &Bed, name: Name, ops: Vec<Op>) -> TestCaseResult {
-    let (onces, seens) = (bed.backend.onces(), bed.backend.seen());
+async fn check(fixture: &Fixture, name: Name, ops: Vec<Op>) -> TestCaseResult {
+    let (onces, seens) = (fixture.backend.onces(), fixture.backend.seen());
     let (hour, now) = (Duration::from_secs(3600), Duration::from_secs(1));
     let mut record: Option<OnceRecord> = None;
     let mut known: HashMap<u8, Duration> = HashMap::new();
@@ -87,7 +87,7 @@ async fn check(bed: &Bed, name: Name, ops: Vec<Op>) -> TestCaseResult {
             Op::Expire(item) => {
                 known.remove(&item);
                 let key = keys::seen(&name) + std::str::from_utf8(&[b' ', item]).unwrap();
-                bed.server.command(&["DEL", &key]).unwrap();
+                fixture.server.command(&["DEL", &key]).unwrap();
             }
         }
         prop_assert_eq!(&onces.look(name.clone()).await.unwrap(), &record);
@@ -100,7 +100,7 @@ proptest! {
 
     #[test]
     fn once_and_seen_decide_as_the_rules_do(ops in ops()) {
-        static BED: LazyLock<Bed> = LazyLock::new(Bed::start);
-        BED.case(|bed, name| check(bed, name, ops))?;
+        static FIXTURE: LazyLock<Fixture> = LazyLock::new(Fixture::start);
+        FIXTURE.case(|fixture, name| check(fixture, name, ops))?;
     }
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
+use super::fixture::Fixture;
 use crate::keys;
-use crate::proof_bed::Bed;
 use windlass_core::name::Name;
 use windlass_core::permissions::{Scale, Schema};
 use windlass_core::rules::permissions as rules;
@@ -234,9 +234,9 @@ impl Case {
     }
 }
 
-async fn check(bed: &Bed, space: Name, long: bool, ops: Vec<Op>) -> TestCaseResult {
+async fn check(fixture: &Fixture, space: Name, long: bool, ops: Vec<Op>) -> TestCaseResult {
     let mut case = Case {
-        store: bed.backend.permissions(),
+        store: fixture.backend.permissions(),
         space: space.clone(),
         model: Model::default(),
         known: Vec::new(),
@@ -246,7 +246,7 @@ async fn check(bed: &Bed, space: Name, long: bool, ops: Vec<Op>) -> TestCaseResu
     for op in ops {
         case.apply(op).await?;
     }
-    let redis = redis::Client::open(bed.server.url()).unwrap();
+    let redis = redis::Client::open(fixture.server.url()).unwrap();
     let mut connection = redis.get_multiplexed_async_connection().await.unwrap();
     let Some(stored) = &case.model.stored else {
         return Ok(());
@@ -265,7 +265,7 @@ proptest! {
 
     #[test]
     fn permissions_are_kept_as_the_rules_have_it(long in any::<bool>(), ops in ops()) {
-        static BED: LazyLock<Bed> = LazyLock::new(Bed::start);
-        BED.case(|bed, space| check(bed, space, long, ops))?;
+        static FIXTURE: LazyLock<Fixture> = LazyLock::new(Fixture::start);
+        FIXTURE.case(|fixture, space| check(fixture, space, long, ops))?;
     }
 }
