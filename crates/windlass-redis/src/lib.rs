@@ -39,8 +39,6 @@ mod permissions;
 #[cfg(test)]
 mod proof;
 #[cfg(test)]
-mod proof_bed;
-#[cfg(test)]
 mod proof_latch;
 mod quorum_node;
 mod record;

@@ -51,7 +51,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "permissions_are_kept_as_the_rules_have_it",
+            "permissions_are_stored_as_the_rules_say",
         ],
     },
     Mutant {
@@ -89,7 +89,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "permissions_are_kept_as_the_rules_have_it",
+            "permissions_are_stored_as_the_rules_say",
         ],
     },
     Mutant {
@@ -140,7 +140,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "permissions_are_kept_as_the_rules_have_it",
+            "permissions_are_stored_as_the_rules_say",
         ],
     },
     Mutant {

@@ -3,6 +3,7 @@
 
 mod bloom;
 mod counter;
+mod fixture;
 mod limit;
 mod once;
 mod permissions;
