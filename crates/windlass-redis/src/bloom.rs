@@ -3,7 +3,7 @@
 //! The bits of a filter are split into shards, one string each. All bits of an item are in one shard, so one `BITFIELD` both
 //! sets them and returns what they were. It also reads the header of the shard, the fingerprint of the plan: a shard without
 //! a header was never created, was removed with its filter, or was lost. Filters that grow or rotate span several keys and need
-//! a script (`scripts/bloom_generations.lua`). For many items and a small shard, the whole shard is transferred
+//! a script (`scripts/bloom/generations.lua`). For many items and a small shard, the whole shard is transferred
 //! ([`whole_shard`]).
 
 mod whole_shard;
@@ -213,7 +213,7 @@ impl RedisBloomFilters {
     ) -> Result<bool> {
         let mut command = redis::cmd("EVALSHA");
         command
-            .arg(script::BLOOM_MEND.digest())
+            .arg(script::BLOOM_CREATE_SHARD.digest())
             .arg(3)
             .arg(&keys.plan)
             .arg(keys.shard(0, shard))
@@ -222,7 +222,11 @@ impl RedisBloomFilters {
             .arg(&keys.header())
             .arg(last_byte(shape))
             .arg(if is_last { "1" } else { "0" });
-        filter_exists(self.router.run(&script::BLOOM_MEND, &command).await?)
+        filter_exists(
+            self.router
+                .run(&script::BLOOM_CREATE_SHARD, &command)
+                .await?,
+        )
     }
 
     /// Whether the filter exists, given that one of its shards does not. A filter that is being created may lack shards; one that

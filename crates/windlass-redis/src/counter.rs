@@ -15,7 +15,7 @@ use windlass_core::store::counter::{
     Counted, CounterRequest, CounterStore, other_amount, other_kind,
 };
 
-/// Reads the reply of `scripts/counter_add.lua`.
+/// Reads the reply of `scripts/counter/add.lua`.
 fn parse_reply(reply: &[Value]) -> Result<Counted> {
     let unexpected = || unexpected_reply(&reply);
     let number = |i: usize| -> Result<i64> {

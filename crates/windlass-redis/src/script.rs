@@ -116,19 +116,19 @@ scripts! {
     MASTER_EPOCH = ["master_epoch.lua"];
     REPLICA_ACK = ["replica_ack.lua"];
     /// All decisions on limiters, in batches.
-    LIMIT = ["limit/common.lua", "limit/states.lua", "limit/rest.lua"];
-    COUNTER_ADD = ["counter_add.lua"];
-    COUNTER_RESET = ["counter_reset.lua"];
-    BLOOM_CREATE = ["bloom_create.lua"];
-    BLOOM_MEND = ["bloom_mend.lua"];
-    BLOOM_MERGE = ["bloom_merge.lua"];
-    BLOOM_GENERATIONS = ["bloom_generations.lua"];
-    BLOOM_UNION = ["bloom_union.lua"];
-    BLOOM_REMOVE = ["bloom_remove.lua"];
-    PERM_DEFINE = ["perm_define.lua"];
-    PERM_REMOVE = ["perm_remove.lua"];
-    PERM_READ = ["perm_read.lua"];
-    PERM_WRITE = ["perm_write.lua"];
+    LIMIT = ["limit/fast_path.lua", "limit/states.lua", "limit/decide.lua"];
+    COUNTER_ADD = ["counter/add.lua"];
+    COUNTER_RESET = ["counter/reset.lua"];
+    BLOOM_CREATE = ["bloom/create.lua"];
+    BLOOM_CREATE_SHARD = ["bloom/create_shard.lua"];
+    BLOOM_MERGE = ["bloom/merge.lua"];
+    BLOOM_GENERATIONS = ["bloom/generations.lua"];
+    BLOOM_UNION = ["bloom/union.lua"];
+    BLOOM_REMOVE = ["bloom/remove.lua"];
+    PERM_DEFINE = ["permissions/define.lua"];
+    PERM_REMOVE = ["permissions/remove.lua"];
+    PERM_READ = ["permissions/read.lua"];
+    PERM_WRITE = ["permissions/write.lua"];
     ONCE = ["once.lua"];
 }
 

@@ -50,21 +50,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a Bloom filter that has lost its bits is not taken for an empty one (Redis: inserting)",
-        file: "windlass-redis/src/scripts/bloom_mend.lua",
+        file: "windlass-redis/src/scripts/bloom/create_shard.lua",
         from: "    return 2\n",
         to: "",
         caught_by: &["-p", "windlass", "--test", "redis_bloom", "lost_its_bits"],
     },
     Mutant {
         breaks: "a Bloom filter that has lost its bits is not taken for an empty one (Redis: merging)",
-        file: "windlass-redis/src/scripts/bloom_merge.lua",
+        file: "windlass-redis/src/scripts/bloom/merge.lua",
         from: "  return 2\n",
         to: "",
         caught_by: &["-p", "windlass", "--test", "redis_bloom", "lost_its_bits"],
     },
     Mutant {
         breaks: "a Bloom filter that has lost its plan leaves nothing behind (Redis)",
-        file: "windlass-redis/src/scripts/bloom_create.lua",
+        file: "windlass-redis/src/scripts/bloom/create.lua",
         from: "if made and string.sub(made, 3) ~= ARGV[1] then",
         to: "if false then",
         caught_by: &["-p", "windlass", "--test", "redis_bloom", "lost_its_plan"],
@@ -96,7 +96,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a rotating Bloom filter remembers for the whole window (Redis)",
-        file: "windlass-redis/src/scripts/bloom_generations.lua",
+        file: "windlass-redis/src/scripts/bloom/generations.lua",
         from: "oldest = newest - slices + 1",
         to: "oldest = newest",
         caught_by: &[
@@ -108,7 +108,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a growing Bloom filter grows when it is full (Redis)",
-        file: "windlass-redis/src/scripts/bloom_generations.lua",
+        file: "windlass-redis/src/scripts/bloom/generations.lua",
         from: "if counted >= capacity[newest + 1]",
         to: "if tostring(counted) >= tostring(capacity[newest + 1] + 1)",
         caught_by: &[

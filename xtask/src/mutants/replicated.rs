@@ -235,7 +235,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_slot_that_comes_back_has_its_counter_raised_anew",
+            "fences_are_raised_again_when_a_slot_returns",
         ],
     },
     Mutant {
@@ -247,7 +247,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_slot_that_comes_back_has_its_counter_raised_anew",
+            "fences_are_raised_again_when_a_slot_returns",
         ],
     },
     Mutant {
@@ -259,7 +259,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_was_out_of_touch_has_counters_raised_anew",
+            "fences_are_raised_again_after_the_client_was_suspended",
         ],
     },
     Mutant {
@@ -271,7 +271,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_change_is_noticed_although_nobody_was_redirected",
+            "a_moved_slot_is_noticed_without_a_redirection",
         ],
     },
     Mutant {
@@ -283,7 +283,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_counter_on_its_way_is_raised_for_whom_it_comes_from",
+            "fences_of_an_importing_slot_are_raised_for_its_source",
         ],
     },
     Mutant {
@@ -295,7 +295,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_counter_on_its_way_is_raised_for_whom_it_comes_from",
+            "fences_of_an_importing_slot_are_raised_for_its_source",
         ],
     },
     Mutant {
@@ -448,7 +448,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_was_redirected_has_counters_raised_anew",
+            "fences_are_raised_again_after_a_redirection",
         ],
     },
     Mutant {
@@ -460,7 +460,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_was_redirected_has_counters_raised_anew",
+            "fences_are_raised_again_after_a_redirection",
         ],
     },
     Mutant {
@@ -472,7 +472,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_had_a_slot_by_the_table_has_its_counter_raised_anew",
+            "fences_are_raised_again_when_the_slot_map_changes",
         ],
     },
     Mutant {
@@ -484,7 +484,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "an_answer_that_comes_too_late_is_no_grant",
+            "a_late_reply_is_not_a_grant",
         ],
     },
     Mutant {

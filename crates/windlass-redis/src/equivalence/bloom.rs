@@ -1,5 +1,4 @@
-//! Bloom filters on Redis decide exactly as the rules do: the same random operations, against the rules
-//! and against a real Redis, give the same answers and set the same number of bits.
+//! Bloom filters: random operations give the same answers as the rules, and set the same number of bits.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -8,9 +7,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use windlass_testkit::RedisServer;
 
-use super::fixture::Fixture;
+use super::fixture::RedisFixture;
 use windlass_core::bloom::{BloomKind, Digest, Plan};
 use windlass_core::name::Name;
 use windlass_core::rules::bloom::{self as rules, Cells, Progress};
@@ -20,7 +18,7 @@ use windlass_core::store::BloomStore;
 enum Op {
     Insert(Vec<u8>),
     Contains(Vec<u8>),
-    /// Time passes, for those that rotate.
+    /// Time passes, for rotating filters.
     Wait,
 }
 
@@ -91,20 +89,17 @@ impl Model {
     }
 }
 
-struct Real {
+struct RealFilters {
     blooms: Arc<dyn BloomStore>,
-    server: &'static RedisServer,
+    redis: &'static RedisFixture,
 }
 
-impl Real {
+impl RealFilters {
     fn time(&self) -> Duration {
-        let text = self.server.command(&["TIME"]).unwrap();
-        let mut numbers = text.split_whitespace().map(|n| n.parse::<u64>().unwrap());
-        let (seconds, micros) = (numbers.next().unwrap(), numbers.next().unwrap());
-        Duration::from_secs(seconds) + Duration::from_micros(micros)
+        Duration::from_micros(self.redis.micros())
     }
 
-    /// Now, with time enough that the slice does not end while something is done.
+    /// The time, when the current slice does not end too soon.
     async fn within_a_slice(&self, plan: &Plan) -> Duration {
         let Some(period) = plan.period() else {
             return self.time();
@@ -120,7 +115,7 @@ impl Real {
     }
 }
 
-async fn check(real: &Real, name: Name, plan: Plan, ops: Vec<Op>) -> TestCaseResult {
+async fn check(real: &RealFilters, name: Name, plan: Plan, ops: Vec<Op>) -> TestCaseResult {
     real.blooms.create(name.clone(), plan).await.unwrap();
     let mut model = Model::default();
     for op in &ops {
@@ -174,10 +169,10 @@ proptest! {
 
     #[test]
     fn bloom_filters_decide_as_the_rules_do(plan in plans(), ops in ops()) {
-        static FIXTURE: LazyLock<Fixture> = LazyLock::new(Fixture::start);
-        FIXTURE.case(|fixture, name| async move {
-            let (blooms, server) = (fixture.backend.blooms(), &fixture.server);
-            check(&Real { blooms, server }, name, plan, ops).await
+        static REDIS: LazyLock<RedisFixture> = LazyLock::new(RedisFixture::start);
+        REDIS.case(|redis, name| async move {
+            let blooms = redis.backend.blooms();
+            check(&RealFilters { blooms, redis }, name, plan, ops).await
         })?;
     }
 }

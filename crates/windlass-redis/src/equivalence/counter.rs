@@ -1,30 +1,27 @@
-//! The counter's script decides exactly as the rules do, to the last of 64 bits.
+//! Counters: the script decides as the rules do, with all 64 bits.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use windlass_testkit::RedisServer;
 
-use crate::{Redis, keys};
-use windlass_core::Fence;
+use super::fixture::RedisFixture;
+use crate::keys;
 use windlass_core::error::ErrorKind;
 use windlass_core::name::Name;
 use windlass_core::rules::counter::{self as rules, Addition, CounterState};
 use windlass_core::rules::operation::Done;
-use windlass_core::store::GrantListener;
-use windlass_core::store::counter::{Counted, CounterRequest, CounterStore, Operation};
+use windlass_core::store::counter::{Counted, CounterRequest, Operation};
 
-/// So long that no slot ends while a case runs, unless it is moved.
+/// Long enough that no slot of the window ends during a case, unless time is moved.
 const WINDOW: u64 = 60 * 60 * 1_000_000;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Once perhaps: by an id, and which of several it is.
+    /// With an id and a number if the operation is idempotent.
     Add(Addition, Option<(u8, u64)>),
-    /// So many slots of time pass.
+    /// This many slots of the window pass.
     Pass(u64),
     Reset,
 }
@@ -63,22 +60,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..40)
 }
 
-struct Nobody;
-
-impl GrantListener for Nobody {
-    fn granted(&self, _claim: u64, _fence: Option<Fence>) {}
-
-    fn missed(&self) {}
-}
-
-fn micros(server: &RedisServer) -> u64 {
-    let script = "local t = redis.call('TIME') return t[1] .. ' ' .. t[2]";
-    let text = server.command(&["EVAL", script, "0"]).unwrap();
-    let (seconds, micros) = text.split_once(' ').unwrap();
-    seconds.parse::<u64>().unwrap() * 1_000_000 + micros.parse::<u64>().unwrap()
-}
-
-/// Moves what is stored back by so many slots.
+/// Moves the stored slots back in time.
 const SET_BACK: &str = "
     local fields = redis.call('HGETALL', KEYS[1])
     local ttl = redis.call('PTTL', KEYS[1])
@@ -93,24 +75,19 @@ const SET_BACK: &str = "
     redis.call('PEXPIRE', KEYS[1], ttl)
     return ttl";
 
-async fn check(
-    counters: &Arc<dyn CounterStore>,
-    server: &RedisServer,
-    ops: Vec<Op>,
-) -> TestCaseResult {
-    let name = format!("case-{:x}", rand::random::<u128>());
-    let name = Name::new("test", None, &name).unwrap();
+async fn check(redis: &RedisFixture, name: Name, ops: Vec<Op>) -> TestCaseResult {
+    let (counters, server) = (redis.backend.counters(), &redis.server);
     let mut model: Option<CounterState> = None;
     let mut known: HashMap<u8, Done> = HashMap::new();
     for op in ops {
-        let now = micros(server);
+        let now = redis.micros();
         match op {
             Op::Pass(slots) => {
                 if let Some(CounterState::Windowed { slots: kept, .. }) = &mut model {
                     kept.iter_mut().for_each(|slot| slot.0 -= slots);
                     let (key, by) = (keys::counter(&name), slots.to_string());
                     let ttl = server.command(&["EVAL", SET_BACK, "1", &key, &by]).unwrap();
-                    prop_assert_ne!(ttl, "-1", "no end");
+                    prop_assert_ne!(ttl, "-1", "no expiry");
                 }
             }
             Op::Reset => {
@@ -140,8 +117,8 @@ async fn check(
                     continue;
                 }
                 let width = rules::width(WINDOW);
-                if micros(server) / width != now / width {
-                    // A slot has ended in between, and nobody can tell before or after.
+                if redis.micros() / width != now / width {
+                    // A slot ended during the call: the result may be of before or after.
                     return Ok(());
                 }
                 match (rules::add(model.as_ref(), now, &addition), real) {
@@ -176,27 +153,7 @@ proptest! {
 
     #[test]
     fn the_counter_script_decides_as_the_rules_do(ops in ops()) {
-        static RUNTIME: OnceLock<(tokio::runtime::Runtime, RedisServer)> = OnceLock::new();
-        let (runtime, server) = RUNTIME.get_or_init(|| {
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(1)
-                .enable_all()
-                .build()
-                .unwrap();
-            (runtime, RedisServer::start().unwrap())
-        });
-        static REAL: tokio::sync::OnceCell<Arc<dyn CounterStore>> =
-            tokio::sync::OnceCell::const_new();
-        let result: TestCaseResult = runtime.block_on(async {
-            let connect = || async {
-                let nobody: Weak<Nobody> = Weak::new();
-                let timeout = Duration::from_secs(5);
-                let url = server.url();
-                let backend = Redis::open(&url, timeout, rand::random(), nobody);
-                backend.await.unwrap().counters()
-            };
-            check(REAL.get_or_init(connect).await, server, ops).await
-        });
-        result?;
+        static REDIS: LazyLock<RedisFixture> = LazyLock::new(RedisFixture::start);
+        REDIS.case(|redis, name| check(redis, name, ops))?;
     }
 }

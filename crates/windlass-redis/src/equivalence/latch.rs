@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::fixture::Fixture;
+use super::fixture::RedisFixture;
 use windlass_core::Clock;
 use windlass_core::memory::MemoryStore;
 use windlass_core::name::Name;
@@ -82,7 +82,7 @@ proptest! {
 
     #[test]
     fn latch_script_decides_as_the_rules(ops in ops()) {
-        static FIXTURE: LazyLock<Fixture> = LazyLock::new(Fixture::start);
+        static FIXTURE: LazyLock<RedisFixture> = LazyLock::new(RedisFixture::start);
         FIXTURE.case(|fixture, name| async move {
             check(&*fixture.backend.latches(), name, ops).await
         })?;

@@ -1,44 +1,41 @@
-//! The limiter's script decides exactly as the rules do.
+//! Rate limiters: the script decides as the rules do.
 //!
-//! The script says by which time it decided, so the rules are asked for the same moment, and every
-//! answer and every state must be the same to the last digit. Time is moved by hand: what is stored is
-//! set back, on both sides.
+//! The script reports the time of its decision, so the rules decide for the same moment, and every answer and every state must
+//! be the same to the last digit. To let time pass, the stored state is moved back on both sides.
 
-use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use windlass_testkit::RedisServer;
 
-use crate::{Redis, keys};
-use windlass_core::Fence;
+use super::fixture::RedisFixture;
+use crate::keys;
 use windlass_core::error::ErrorKind;
 use windlass_core::name::Name;
 use windlass_core::rules::limit::{self as rules, LimitOp, Rule, RuleStates};
-use windlass_core::store::GrantListener;
 use windlass_core::store::limit::{LimitRequest, LimitStore};
 
 const SECOND: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Ask(usize, Ask),
-    /// So much of the time that the limiter takes to recover passes, in thousandths.
+    /// By which list of quotas, and what.
+    Request(usize, Request),
+    /// Time passes: a share of the time that the limiter takes to recover, in thousandths.
     Pass(u64),
-    /// Exactly as much time passes as was said to be needed, or a microsecond less.
+    /// The reported retry time passes, or a microsecond less.
     PassUntilAllowed(u64, bool),
-    /// All is forgotten; what was lent and reserved before is still out.
+    /// The state is deleted; earlier loans and reservations are still out.
     Reset,
 }
 
 #[derive(Clone, Debug)]
-enum Ask {
+enum Request {
     Peek,
     Take(u64),
     Reserve(u64, u64),
     Lend(u64),
-    /// Which loan, and how much of it, in quarters.
+    /// Which prefetched units, and how much of them, in quarters.
     Return(usize, u64),
     Cancel(usize),
 }
@@ -62,19 +59,19 @@ fn rule() -> impl Strategy<Value = Rule> {
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    // In percent of all there can be.
+    // In percent of the limit.
     let cost = prop_oneof![Just(0u64), 1u64..10, 10u64..60, 95u64..130];
-    let ask = prop_oneof![
-        1 => Just(Ask::Peek),
-        6 => cost.clone().prop_map(Ask::Take),
-        2 => (cost.clone(), 0u64..3_000).prop_map(|(c, w)| Ask::Reserve(c, w)),
-        2 => cost.prop_map(Ask::Lend),
-        2 => (0usize..4, 0u64..5).prop_map(|(i, q)| Ask::Return(i, q)),
-        1 => (0usize..4).prop_map(Ask::Cancel),
+    let request = prop_oneof![
+        1 => Just(Request::Peek),
+        6 => cost.clone().prop_map(Request::Take),
+        2 => (cost.clone(), 0u64..3_000).prop_map(|(c, w)| Request::Reserve(c, w)),
+        2 => cost.prop_map(Request::Lend),
+        2 => (0usize..4, 0u64..5).prop_map(|(i, q)| Request::Return(i, q)),
+        1 => (0usize..4).prop_map(Request::Cancel),
     ];
     let op = prop_oneof![
-        // Mostly by the first list of quotas; the others come in when quotas change.
-        6 => (prop::sample::select(vec![0usize, 0, 0, 0, 1, 2]), ask).prop_map(|(i, a)| Op::Ask(i, a)),
+        // Mostly by the first list of quotas; the others stand for changed quotas.
+        6 => (prop::sample::select(vec![0usize, 0, 0, 0, 1, 2]), request).prop_map(|(i, a)| Op::Request(i, a)),
         2 => (0u64..1_200).prop_map(Op::Pass),
         1 => (0u64..130, any::<bool>()).prop_map(|(c, at)| Op::PassUntilAllowed(c, at)),
         1 => Just(Op::Reset),
@@ -82,60 +79,40 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..30)
 }
 
-struct Nobody;
+static REDIS: LazyLock<RedisFixture> = LazyLock::new(RedisFixture::start);
 
-impl GrantListener for Nobody {
-    fn granted(&self, _claim: u64, _fence: Option<Fence>) {}
-
-    fn missed(&self) {}
-}
-
-struct Real {
+struct RealLimiters {
     limits: Arc<dyn LimitStore>,
-    server: &'static RedisServer,
+    redis: &'static RedisFixture,
 }
 
-impl Real {
-    async fn connect(server: &'static RedisServer) -> Real {
-        let timeout = Duration::from_secs(5);
-        let nobody: Weak<Nobody> = Weak::new();
-        let backend = Redis::open(&server.url(), timeout, rand::random(), nobody)
-            .await
-            .unwrap();
-        Real {
-            limits: backend.limits(),
-            server,
-        }
-    }
-
-    /// The server's time.
-    fn micros(&self) -> u64 {
-        let script = "local t = redis.call('TIME') return t[1] .. ' ' .. t[2]";
-        let text = self.server.command(&["EVAL", script, "0"]).unwrap();
-        let (seconds, micros) = text.split_once(' ').unwrap();
-        seconds.parse::<u64>().unwrap() * SECOND + micros.parse::<u64>().unwrap()
+impl RealLimiters {
+    fn of(redis: &'static RedisFixture) -> RealLimiters {
+        let limits = redis.backend.limits();
+        RealLimiters { limits, redis }
     }
 
     fn stored(&self, name: &Name) -> RuleStates {
         let key = keys::limit(name);
-        match self.server.command(&["GET", &key]).unwrap().as_str() {
+        match self.redis.server.command(&["GET", &key]).unwrap().as_str() {
             "(nil)" => RuleStates::default(),
             text => text.parse().unwrap(),
         }
     }
 
-    /// Sets what is stored back by so much, and gives it.
+    /// Moves the stored state back in time, and returns it.
     fn set_back(&self, name: &Name, by: u64) -> RuleStates {
         let states = self.stored(name).moved(by, 0);
         self.keep(name, &states);
         states
     }
 
-    /// Stores it for longer than the test takes: only the time by which the script decides counts.
+    /// Stores a state for longer than the test takes: the script decides by its clock, not by the expiry.
     fn keep(&self, name: &Name, states: &RuleStates) {
         if !states.is_empty() {
             let (key, text) = (keys::limit(name), states.to_string());
-            self.server
+            self.redis
+                .server
                 .command(&["SET", &key, &text, "PX", "600000"])
                 .unwrap();
         }
@@ -150,7 +127,7 @@ fn percent(rules: &[Rule], percent: u64) -> u64 {
     }
 }
 
-/// The time in which a limiter recovers.
+/// The time that a limiter takes to recover.
 fn span(rules: &[Rule]) -> u64 {
     let each = |rule: &Rule| match rule {
         Rule::Bucket(b) => b.full.us,
@@ -161,9 +138,14 @@ fn span(rules: &[Rule]) -> u64 {
     rules.iter().map(each).max().unwrap_or(0).max(1)
 }
 
-async fn check(real: &Real, name: Name, lists: [Vec<Rule>; 2], ops: Vec<Op>) -> TestCaseResult {
+async fn check(
+    real: &RealLimiters,
+    name: Name,
+    lists: [Vec<Rule>; 2],
+    ops: Vec<Op>,
+) -> TestCaseResult {
     let [some, others] = lists;
-    // The first ones in another order, and behind one more.
+    // The first list in another order, after one more quota.
     let mixed = others[..1]
         .iter()
         .chain(some.iter().rev())
@@ -175,7 +157,7 @@ async fn check(real: &Real, name: Name, lists: [Vec<Rule>; 2], ops: Vec<Op>) -> 
     let mut reserved: Vec<(u64, RuleStates)> = Vec::new();
     let mut last = 0;
     for op in ops {
-        let (rules, ask) = match op {
+        let (rules, request) = match op {
             Op::Pass(share) => {
                 let by = span(&lists[0]) / 1_000 * share;
                 model = real.set_back(&name, by);
@@ -191,8 +173,8 @@ async fn check(real: &Real, name: Name, lists: [Vec<Rule>; 2], ops: Vec<Op>) -> 
                     continue;
                 };
                 if let Some(wait) = rules::standing(&lists[0], &states, last, cost).retry_after {
-                    // The server's clock goes on, by more than a microsecond: only the rules can be
-                    // asked for one moment. See the tests of the rules for that.
+                    // The server's clock moves on by more than a microsecond until the next call. The tests of the rules
+                    // check the exact moment.
                     let by = wait.saturating_sub(u64::from(!at_it));
                     model = real.set_back(&name, by);
                     loans
@@ -208,23 +190,23 @@ async fn check(real: &Real, name: Name, lists: [Vec<Rule>; 2], ops: Vec<Op>) -> 
                 model = RuleStates::default();
                 continue;
             }
-            Op::Ask(i, ask) => (Arc::clone(&lists[i]), ask),
+            Op::Request(i, request) => (Arc::clone(&lists[i]), request),
         };
-        let want = match ask {
-            Ask::Peek => LimitOp::Peek,
-            Ask::Take(cost) => LimitOp::Take(percent(&rules, cost)),
-            Ask::Reserve(cost, wait) => {
+        let want = match request {
+            Request::Peek => LimitOp::Peek,
+            Request::Take(cost) => LimitOp::Take(percent(&rules, cost)),
+            Request::Reserve(cost, wait) => {
                 LimitOp::Reserve(percent(&rules, cost), span(&rules) / 1_000 * wait)
             }
-            Ask::Lend(cost) => {
+            Request::Lend(cost) => {
                 let cost = percent(&rules, cost);
                 LimitOp::Lend(vec![cost, cost / 3 + 1, cost / 9 + 1])
             }
-            Ask::Return(i, quarters) => match loans.get(i % loans.len().max(1)) {
+            Request::Return(i, quarters) => match loans.get(i % loans.len().max(1)) {
                 Some((units, at, mark)) => LimitOp::Return(units * quarters / 4, *at, *mark),
                 None => continue,
             },
-            Ask::Cancel(i) => match reserved.get(i % reserved.len().max(1)) {
+            Request::Cancel(i) => match reserved.get(i % reserved.len().max(1)) {
                 Some((units, after)) => LimitOp::Cancel(*units, after.clone()),
                 None => continue,
             },
@@ -234,9 +216,9 @@ async fn check(real: &Real, name: Name, lists: [Vec<Rule>; 2], ops: Vec<Op>) -> 
             rules: Arc::clone(&rules),
             want: want.clone(),
         };
-        let before = real.micros();
-        let verdict = match real.limits.decide(asked).await {
-            Ok(verdict) => verdict,
+        let before = real.redis.micros();
+        let outcome = match real.limits.decide(asked).await {
+            Ok(outcome) => outcome,
             Err(e) => {
                 prop_assert_eq!(e.kind(), ErrorKind::WrongType, "{:?}", e);
                 let expected = rules::decide(&rules, &model, last, &want);
@@ -245,13 +227,13 @@ async fn check(real: &Real, name: Name, lists: [Vec<Rule>; 2], ops: Vec<Op>) -> 
                 continue;
             }
         };
-        let now = verdict.now;
-        let by_server = before..=real.micros();
+        let now = outcome.now;
+        let by_server = before..=real.redis.micros();
         prop_assert!(by_server.contains(&now), "{} is not the server's time", now);
         last = now;
         let expected = rules::decide(&rules, &model, now, &want).unwrap();
         prop_assert_eq!(
-            verdict.granted,
+            outcome.granted,
             expected.granted,
             "{:?} at {} on {:?}",
             want,
@@ -259,7 +241,7 @@ async fn check(real: &Real, name: Name, lists: [Vec<Rule>; 2], ops: Vec<Op>) -> 
             model
         );
         prop_assert_eq!(
-            &verdict.states,
+            &outcome.states,
             &expected.states,
             "{:?} at {} on {:?}",
             want,
@@ -269,6 +251,7 @@ async fn check(real: &Real, name: Name, lists: [Vec<Rule>; 2], ops: Vec<Op>) -> 
         if expected.changed {
             model = expected.states;
             let left: i64 = real
+                .redis
                 .server
                 .command(&["PTTL", &keys::limit(&name)])
                 .unwrap()
@@ -276,9 +259,9 @@ async fn check(real: &Real, name: Name, lists: [Vec<Rule>; 2], ops: Vec<Op>) -> 
                 .unwrap();
             let end = rules::ends(&model, now);
             let most = end.saturating_sub(now).div_ceil(1_000) as i64 + 2;
-            prop_assert_ne!(left, -1, "no end");
+            prop_assert_ne!(left, -1, "no expiry");
             prop_assert!(left <= most, "{} is longer than {}", left, most);
-            // Shorter by as long as it took to ask; gone, if that was longer than it was to live.
+            // Shorter by the duration of the call; gone, if that was longer than the expiry.
             prop_assert!(
                 left >= most - 1_000 || left == -2 && most < 1_000,
                 "{} and {}",
@@ -292,36 +275,17 @@ async fn check(real: &Real, name: Name, lists: [Vec<Rule>; 2], ops: Vec<Op>) -> 
             real.keep(&name, &model);
         }
         prop_assert_eq!(&real.stored(&name), &model, "{:?} at {}", want, now);
-        match (&want, verdict.granted) {
-            (LimitOp::Lend(_), Some(units)) => loans.push((units, now, verdict.states.mark())),
-            (LimitOp::Reserve(..), Some(units)) => reserved.push((units, verdict.states)),
+        match (&want, outcome.granted) {
+            (LimitOp::Lend(_), Some(units)) => loans.push((units, now, outcome.states.mark())),
+            (LimitOp::Reserve(..), Some(units)) => reserved.push((units, outcome.states)),
             _ => {}
         }
     }
     Ok(())
 }
 
-fn real() -> (&'static tokio::runtime::Runtime, &'static RedisServer) {
-    static RUNTIME: OnceLock<(tokio::runtime::Runtime, RedisServer)> = OnceLock::new();
-    let (runtime, server) = RUNTIME.get_or_init(|| {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
-        (runtime, RedisServer::start().unwrap())
-    });
-    (runtime, server)
-}
-
-fn prove(lists: [Vec<Rule>; 2], ops: Vec<Op>) -> TestCaseResult {
-    static REAL: tokio::sync::OnceCell<Real> = tokio::sync::OnceCell::const_new();
-    let (runtime, server) = real();
-    runtime.block_on(async {
-        let real = REAL.get_or_init(|| Real::connect(server)).await;
-        let name = Name::new("test", None, &format!("case-{:x}", rand::random::<u128>()));
-        check(real, name.unwrap(), lists, ops).await
-    })
+fn check_case(lists: [Vec<Rule>; 2], ops: Vec<Op>) -> TestCaseResult {
+    REDIS.case(|redis, name| async move { check(&RealLimiters::of(redis), name, lists, ops).await })
 }
 
 proptest! {
@@ -331,7 +295,7 @@ proptest! {
     fn the_limit_script_decides_as_the_rules_do(
         one in rule(), other in rule(), ops in ops()
     ) {
-        prove([vec![one], vec![other]], ops)?;
+        check_case([vec![one], vec![other]], ops)?;
     }
 
     #[test]
@@ -340,19 +304,23 @@ proptest! {
         others in prop::collection::vec(rule(), 1..4),
         ops in ops(),
     ) {
-        prove([some, others], ops)?;
+        check_case([some, others], ops)?;
     }
 }
 
-/// The order in which a batch is decided: plan by plan, and what is common before what is not.
-fn order(asks: &[LimitRequest]) -> Vec<usize> {
+/// The order in which the script decides a batch: plan by plan, and single token buckets before the rest.
+fn order(requests: &[LimitRequest]) -> Vec<usize> {
     let alike = |a: &LimitRequest, b: &LimitRequest| a.rules == b.rules && a.want == b.want;
-    let common = |ask: &LimitRequest| {
-        matches!(ask.rules[..], [Rule::Bucket(_)]) && !matches!(ask.want, LimitOp::Take(0))
+    let common = |request: &LimitRequest| {
+        matches!(request.rules[..], [Rule::Bucket(_)]) && !matches!(request.want, LimitOp::Take(0))
     };
-    let first = |i: usize| asks.iter().position(|ask| alike(ask, &asks[i]));
-    let mut order: Vec<usize> = (0..asks.len()).collect();
-    order.sort_by_key(|&i| (!common(&asks[i]), first(i), i));
+    let first = |i: usize| {
+        requests
+            .iter()
+            .position(|request| alike(request, &requests[i]))
+    };
+    let mut order: Vec<usize> = (0..requests.len()).collect();
+    order.sort_by_key(|&i| (!common(&requests[i]), first(i), i));
     order
 }
 
@@ -363,23 +331,20 @@ proptest! {
     #[test]
     fn the_limit_script_decides_a_batch_as_the_rules_do(
         lists in prop::collection::vec(prop::collection::vec(rule(), 1..3), 1..4),
-        // Percent of all there can be: few, so that plans are shared.
+        // Few different costs, so that plans are shared.
         batches in prop::collection::vec(
             prop::collection::vec((any::<prop::sample::Index>(), 0usize..3, 0u64..2), 1..12), 1..4),
     ) {
-        static REAL: tokio::sync::OnceCell<Real> = tokio::sync::OnceCell::const_new();
-        let (runtime, server) = real();
-        let result: TestCaseResult = runtime.block_on(async {
-            let real = REAL.get_or_init(|| Real::connect(server)).await;
-            let case = rand::random::<u128>();
+        let result: TestCaseResult = REDIS.case(|redis, name| async move {
+            let real = RealLimiters::of(redis);
             let lists: Vec<Arc<[Rule]>> = lists.into_iter().map(Arc::from).collect();
             let mut model = std::collections::HashMap::<Name, RuleStates>::new();
             for batch in batches {
-                let asks: Vec<LimitRequest> = batch
+                let requests: Vec<LimitRequest> = batch
                     .into_iter()
                     .map(|(list, key, cost)| {
                         let list = list.index(lists.len());
-                        let name = format!("case-{case:x}-{list}-{key}");
+                        let name = format!("{name}-{list}-{key}");
                         LimitRequest {
                             name: Name::new("test", None, &name).unwrap(),
                             rules: Arc::clone(&lists[list]),
@@ -387,15 +352,15 @@ proptest! {
                         }
                     })
                     .collect();
-                let verdicts = real.limits.decide_all(asks.clone()).await.unwrap();
-                prop_assert_eq!(verdicts.len(), asks.len());
-                for i in order(&asks) {
-                    let (ask, verdict) = (&asks[i], verdicts[i].as_ref().unwrap());
-                    let stored = model.entry(ask.name.clone()).or_default();
+                let outcomes = real.limits.decide_all(requests.clone()).await.unwrap();
+                prop_assert_eq!(outcomes.len(), requests.len());
+                for i in order(&requests) {
+                    let (request, outcome) = (&requests[i], outcomes[i].as_ref().unwrap());
+                    let stored = model.entry(request.name.clone()).or_default();
                     let expected =
-                        rules::decide(&ask.rules, stored, verdict.now, &ask.want).unwrap();
-                    prop_assert_eq!(verdict.granted, expected.granted, "{} {:?}", i, asks);
-                    prop_assert_eq!(&verdict.states, &expected.states, "{} {:?}", i, asks);
+                        rules::decide(&request.rules, stored, outcome.now, &request.want).unwrap();
+                    prop_assert_eq!(outcome.granted, expected.granted, "{} {:?}", i, requests);
+                    prop_assert_eq!(&outcome.states, &expected.states, "{} {:?}", i, requests);
                     if expected.changed {
                         *stored = expected.states;
                     }

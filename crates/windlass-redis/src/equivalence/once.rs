@@ -1,5 +1,4 @@
-//! What is done once, and what was seen, is decided on Redis exactly as the rules do: the same random
-//! operations give the same answers and the same records.
+//! Idempotent execution and deduplication: the script and `SET NX` decide as the rules do.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::fixture::Fixture;
+use super::fixture::RedisFixture;
 use crate::keys;
 use windlass_core::Fence;
 use windlass_core::name::Name;
@@ -23,12 +22,12 @@ enum Op {
     Forget(Option<u64>),
     First(Vec<u8>),
     ForgetSeen(u8),
-    /// The item's window passes.
+    /// The window of an item ends.
     Expire(u8),
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    // Text order and number order differ here, beyond what a double can hold too.
+    // Text order and number order differ for these, also beyond the precision of a double.
     let fence = prop::sample::select(vec![1u64, 2, 9, 10, 11, (1 << 60) + 1, (1 << 60) + 2]);
     let op = prop_oneof![
         4 => (fence.clone(), 0..2u8).prop_map(|(f, p)| Op::Start(f, p)),
@@ -41,8 +40,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..40)
 }
 
-async fn check(fixture: &Fixture, name: Name, ops: Vec<Op>) -> TestCaseResult {
-    let (onces, seens) = (fixture.backend.onces(), fixture.backend.seen());
+async fn check(redis: &RedisFixture, name: Name, ops: Vec<Op>) -> TestCaseResult {
+    let (onces, seens) = (redis.backend.onces(), redis.backend.seen());
     let (hour, now) = (Duration::from_secs(3600), Duration::from_secs(1));
     let mut record: Option<OnceRecord> = None;
     let mut known: HashMap<u8, Duration> = HashMap::new();
@@ -87,7 +86,7 @@ async fn check(fixture: &Fixture, name: Name, ops: Vec<Op>) -> TestCaseResult {
             Op::Expire(item) => {
                 known.remove(&item);
                 let key = keys::seen(&name) + std::str::from_utf8(&[b' ', item]).unwrap();
-                fixture.server.command(&["DEL", &key]).unwrap();
+                redis.server.command(&["DEL", &key]).unwrap();
             }
         }
         prop_assert_eq!(&onces.look(name.clone()).await.unwrap(), &record);
@@ -100,7 +99,7 @@ proptest! {
 
     #[test]
     fn once_and_seen_decide_as_the_rules_do(ops in ops()) {
-        static FIXTURE: LazyLock<Fixture> = LazyLock::new(Fixture::start);
-        FIXTURE.case(|fixture, name| check(fixture, name, ops))?;
+        static REDIS: LazyLock<RedisFixture> = LazyLock::new(RedisFixture::start);
+        REDIS.case(|redis, name| check(redis, name, ops))?;
     }
 }

@@ -1,5 +1,5 @@
-//! Permissions on Redis are kept exactly as the rules have it: the same random operations, by handles old and
-//! new, give the same answers and leave the same bytes on both sides.
+//! Permissions: random operations with current and outdated schemas give the same answers as the rules, and leave the same
+//! bytes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -7,14 +7,14 @@ use std::sync::{Arc, LazyLock};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::fixture::Fixture;
+use super::fixture::RedisFixture;
 use crate::keys;
 use windlass_core::name::Name;
 use windlass_core::permissions::{Scale, Schema};
 use windlass_core::rules::permissions as rules;
 use windlass_core::store::{Field, FieldRead, FieldWrite, PermissionStore, ScanCursor};
 
-/// Who does it: how many schemas ago the space was opened.
+/// The schema that an operation uses: 0 is the newest, 1 the one before it, and so on.
 type Handle = usize;
 
 #[derive(Clone, Debug)]
@@ -22,12 +22,12 @@ enum Op {
     Write(Handle, Vec<(u8, Field, u64)>),
     Read(Handle, Vec<(u8, Vec<Field>)>),
     Clear(Handle, u8),
-    /// Defines the space: by a schema of its own, or by one with this handle's id; as whoever saw this one before.
+    /// Defines the space, with a new schema or with the id of this one; as a client that knows the second one as current.
     Define(Option<Handle>, Option<Handle>),
     Remove(Handle),
-    /// Looks for all subjects.
+    /// Lists all subjects.
     Scan(Handle),
-    /// Clears away what is left over: all of it, or only what the first step finds.
+    /// Deletes the subjects of a removed schema: all of them, or one page.
     Sweep(Handle, bool),
 }
 
@@ -40,7 +40,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let handle = || prop_oneof![4 => Just(0usize), 1 => 0..3usize];
     let seen = || prop::option::weighted(0.3, 0..3usize);
     let write = (0..3u8, field(), any::<u64>());
-    // All ways of reading: few fields of long strings are named, all else is fetched as a whole.
+    // Covers both ways of reading: naming a few fields of long strings, and fetching whole strings.
     let read = (0..3u8, prop::collection::vec(field(), 1..80));
     let op = prop_oneof![
         8 => (handle(), prop::collection::vec(write, 1..9)).prop_map(|(h, w)| Op::Write(h, w)),
@@ -54,11 +54,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..30)
 }
 
-/// What the rules make of it.
 #[derive(Default)]
 struct Model {
     stored: Option<Schema>,
-    /// By id, then by subject.
+    /// By schema id, then by subject.
     bits: HashMap<String, HashMap<String, Vec<u8>>>,
     removed: Vec<String>,
 }
@@ -99,9 +98,9 @@ struct Case {
     store: Arc<dyn PermissionStore>,
     space: Name,
     model: Model,
-    /// All schemas that were tried, oldest first.
+    /// All schemas that were defined, oldest first.
     known: Vec<Arc<Schema>>,
-    /// Whether subjects have long strings.
+    /// Whether the strings of subjects are long.
     long: bool,
 }
 
@@ -131,7 +130,7 @@ impl Case {
         }
         let left_over = self.model.removed.contains(&next.id);
         let expected = rules::may_define(self.model.stored.as_ref(), before.as_ref(), left_over);
-        // A schema is not replaced by another: that is not asked for.
+        // Callers never replace a schema by one with another id.
         let replaced = self.model.stored.as_ref().is_some_and(|s| s.id != next.id);
         if expected && replaced {
             return Ok(());
@@ -152,7 +151,7 @@ impl Case {
                 let schema = self.handle(handle);
                 let change = |(subject, field, value): (u8, Field, u64)| FieldWrite {
                     subject: subject.to_string(),
-                    // As it is used: values fit their fields.
+                    // Callers check that values fit their fields.
                     fields: vec![(field, value & ((1 << field.width) - 1))],
                 };
                 let changes: Vec<FieldWrite> = writes.into_iter().map(change).collect();
@@ -234,9 +233,9 @@ impl Case {
     }
 }
 
-async fn check(fixture: &Fixture, space: Name, long: bool, ops: Vec<Op>) -> TestCaseResult {
+async fn check(redis: &RedisFixture, space: Name, long: bool, ops: Vec<Op>) -> TestCaseResult {
     let mut case = Case {
-        store: fixture.backend.permissions(),
+        store: redis.backend.permissions(),
         space: space.clone(),
         model: Model::default(),
         known: Vec::new(),
@@ -246,8 +245,8 @@ async fn check(fixture: &Fixture, space: Name, long: bool, ops: Vec<Op>) -> Test
     for op in ops {
         case.apply(op).await?;
     }
-    let redis = redis::Client::open(fixture.server.url()).unwrap();
-    let mut connection = redis.get_multiplexed_async_connection().await.unwrap();
+    let client = redis::Client::open(redis.server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let Some(stored) = &case.model.stored else {
         return Ok(());
     };
@@ -264,8 +263,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn permissions_are_kept_as_the_rules_have_it(long in any::<bool>(), ops in ops()) {
-        static FIXTURE: LazyLock<Fixture> = LazyLock::new(Fixture::start);
-        FIXTURE.case(|fixture, space| check(fixture, space, long, ops))?;
+    fn permissions_are_stored_as_the_rules_say(long in any::<bool>(), ops in ops()) {
+        static REDIS: LazyLock<RedisFixture> = LazyLock::new(RedisFixture::start);
+        REDIS.case(|redis, space| check(redis, space, long, ops))?;
     }
 }

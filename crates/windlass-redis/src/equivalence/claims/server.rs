@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::test_runner::TestCaseResult;
 use windlass_testkit::RedisServer;
 
-use super::super::fixture::Fixture;
+use super::super::fixture::RedisFixture;
 use super::model::{Effect, Outcome, acquired, broken, renewed};
 use super::operations::{AGED, Op, owner_of, renewal, request, wake};
 use crate::keys;
@@ -20,7 +20,7 @@ use windlass_core::{Fence, Owner};
 
 /// A server, its store, and the notifications that arrive from it.
 pub(super) struct Server {
-    pub(super) fixture: Fixture,
+    pub(super) fixture: RedisFixture,
     pub(super) claims: Arc<dyn ClaimStore>,
     pub(super) received: Arc<Received>,
     /// One case at a time: the notifications that arrive are its own.
@@ -54,7 +54,7 @@ impl Server {
         let received = Arc::new(Received::default());
         let (server, url) = start().unwrap();
         let listener: Weak<Received> = Arc::downgrade(&received);
-        let fixture = Fixture::with(server, &url, listener);
+        let fixture = RedisFixture::with(server, &url, listener);
         Server {
             claims: fixture.backend.claims(),
             fixture,

@@ -1,10 +1,10 @@
 -- Reads a few fields of a subject that has many.
 --
---   KEYS: the schema's head, the subject's bits
---   ARGV: what the head begins with; then for each field: type, offset
---   returns: the values, or false if the space is gone or was defined anew
+--   KEYS: the head of the schema, the bits of the subject
+--   ARGV: the expected start of the head; then for each field: type, offset
+--   returns: the values, or false if the space was removed or defined again
 --
--- Atomic because bits must never be read by a schema that is not the space's any more.
+-- Atomic because bits must never be read by the layout of another schema.
 
 if redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] - 1) ~= ARGV[1] then
   return false

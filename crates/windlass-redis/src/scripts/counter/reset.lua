@@ -1,9 +1,9 @@
--- Forgets a counter.
+-- Deletes a counter.
 --
 --   KEYS: the counter
 --   returns: its value
 --
--- Atomic so that the value told is the one that was forgotten: an addition goes before or after.
+-- Atomic so that the returned value is the one that was deleted.
 
 local counter = KEYS[1]
 local kind = redis.call('TYPE', counter).ok

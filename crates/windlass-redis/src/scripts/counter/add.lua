@@ -1,18 +1,18 @@
--- Adds to a counter, unless that goes beyond a bound.
+-- Adds to a counter, unless that exceeds a bound.
 --
---   KEYS: the counter, what was done once (any key of the same slot if nothing is)
---   ARGV: amount, min, max, expire in ms or "", width of a slot in us or "" for a plain counter,
---         for how long to remember in ms or "", which of several operations of this id (0: the only one)
+--   KEYS: the counter, the record of the operation (any key of the same slot if it has no id)
+--   ARGV: amount, min, max, expiry in ms or "", width of a window's slot in us or "" for a plain counter,
+--         retention of the operation in ms or "", the number of the operation among those of its id (0: the only one)
 --   returns: {1 if added, else 0; the value; 1 if it was done before, else 0}
 --            {2, the other amount} if it was done before with another amount
 --            {3} if the counter is of another kind
 --
--- A plain counter is a string with the number. A windowed one is a hash: the sum of each slot of time,
--- by the slot's number, and the width of a slot ("width"). What was done once is
--- "<amount> <value> <number> <1 if added, else 0>": see "rules/operation".
+-- A plain counter is a string. A windowed one is a hash: the sum of each slot of time by the number of the slot, and the width
+-- of a slot ("width"). The record of an operation is "<amount> <value> <number> <1 if added, else 0>"; the rules are in
+-- windlass-core, rules/operation.
 --
--- Atomic because "is it within the bounds" and "now it is more" must not be parted.
--- Numbers have up to 64 bits, more than Lua's: Redis adds, and bounds are compared as text.
+-- Atomic because a concurrent addition must not come between the check of the bounds and the addition. Values have up to 64
+-- bits, more than Lua's numbers: Redis adds, and bounds are compared as text.
 
 local call = redis.call
 local counter, once = KEYS[1], KEYS[2]
@@ -85,7 +85,7 @@ if width == '' then
       if string.find(sum.err, 'not an integer', 1, true) then
         return {3}
       elseif not string.find(sum.err, 'overflow', 1, true) then
-        -- The server's own trouble, such as no memory.
+        -- An error of the server, such as out of memory.
         return sum
       end
       added = 0
@@ -119,7 +119,7 @@ else
     local total = string.format('%.0f', sum + amount)
     local slot = string.format('%.0f', math.floor(now / width))
     local in_slot = string.format('%.0f', (call('HGET', counter, slot) or 0) + amount)
-    -- All of these must be exact here.
+    -- Lua must represent all of these exactly.
     local most = '9007199254740991'
     local function exact(number)
       return not above(number, most) and not above('-' .. most, number)

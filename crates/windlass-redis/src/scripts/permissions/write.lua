@@ -1,16 +1,16 @@
--- Writes fields of one subject, and gives what they were.
+-- Writes fields of one subject, and returns their previous values.
 --
---   KEYS: the schema's head, the subject's bits
---   ARGV: what the head begins with; then for each field: type, offset, value
---   returns: the values before, or false if the space is gone or was defined anew
+--   KEYS: the head of the schema, the bits of the subject
+--   ARGV: the expected start of the head; then for each field: type, offset, value
+--   returns: the previous values, or false if the space was removed or defined again
 --
--- Atomic because bits must never be written by a schema that is not the space's any more, and because all
--- that a subject is given at once is given in one step, however much it is.
+-- Atomic because bits must never be written by the layout of another schema, and because all changes of a subject take effect
+-- together, however many there are.
 
 if redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] - 1) ~= ARGV[1] then
   return false
 end
--- Lua hands at most some 8,000 arguments to a command: 4 a field.
+-- Lua passes at most about 8,000 arguments to a command: 4 per field.
 local MOST = 1500 * 3
 local before
 for first = 2, #ARGV, MOST do

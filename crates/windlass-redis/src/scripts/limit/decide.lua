@@ -1,4 +1,4 @@
--- What is done with them.
+-- All other requests: several quotas, windows, lending, returning, cancelling, and changed quotas.
 
 -- "a <= b", each in whole microseconds and parts.
 local function at_most(us, part, other, other_part)
@@ -15,8 +15,8 @@ local function minus(us, part, other, other_part, amount)
   return us - other - 1, part + amount - other_part
 end
 
--- "a * b <= c * d" for numbers below 2^53. If the products are too large, the fractions a/c and
--- d/b are compared instead: whole parts first, then what is left over, turned upside down.
+-- "a * b <= c * d" for numbers below 2^53. If the products are too large, the fractions a/c and d/b are compared as continued
+-- fractions: whole parts first, then the reciprocals of the remainders.
 local function product_at_most(a, b, c, d)
   if a * b < EXACT and c * d < EXACT then
     return a * b <= c * d
@@ -38,7 +38,7 @@ local function product_at_most(a, b, c, d)
   end
 end
 
--- The state after the charge, or nothing if there is no room.
+-- The state after the charge, or nothing if it exceeds the quota.
 local function charge(rule, state, cost, part, wait, lends)
   local kind = rule.kind
   if kind == 't' then
@@ -80,7 +80,7 @@ local function charge(rule, state, cost, part, wait, lends)
   end
 end
 
--- The state after lent units came back unused, or nothing if they cannot.
+-- The state after lent units are returned unused, or nothing if they cannot be returned.
 local function give_back(rule, state, cost, part, lent_at)
   local kind = rule.kind
   if kind == 't' then
@@ -118,7 +118,7 @@ local function give_back(rule, state, cost, part, lent_at)
   end
 end
 
--- The state after a reservation was cancelled, or nothing if nothing comes back.
+-- The state after a reservation is cancelled, or nothing if nothing is given back.
 local function cancel(rule, state, cost, part, tat, tat_part)
   if rule.kind ~= 't' or at_most(tat, tat_part, now + rule.full, rule.full_part) then
     return
@@ -173,14 +173,14 @@ local function decide(key, plan)
   end
   if verb == 'R' or verb == 'C' then
     local given = tonumber(ARGV[costs + 2 * q])
-    -- What was promised by a state that is gone was forgotten with it.
+    -- Loans and reservations of a state that is gone do not count any more.
     for i = 1, (given > 0 and given == mark) and q or 0 do
       local cost, part = cost_of(1, i)
       local state
       if verb == 'R' then
         state = give_back(rules[i], states[i], cost, part, plan.wait)
       elseif rules[i].kind == 't' then
-        -- An amount of time by another rate would be another number of units.
+        -- With another rate, the same time would be another number of units.
         local at = costs + 2 * q + 1 + 2 * (i - 1)
         state = cancel(rules[i], states[i], cost, part, tonumber(ARGV[at]), tonumber(ARGV[at + 1]))
       end

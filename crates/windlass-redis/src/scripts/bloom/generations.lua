@@ -1,17 +1,17 @@
--- Inserts items into a filter that grows or rotates, or asks whether they are in it.
+-- Inserts items into a growing or rotating filter, or checks whether they are in it.
 --
---   KEYS: the plan, how far the filter has grown
---   ARGV: the plan; what the keys of bits begin with; the header (8 bytes);
---         '1' to insert, '0' to ask; 'growing' or 'rotating'; a slice's time in ms; how many slices;
---         how many layouts follow;
---         for each layout: hashes, the number of the last byte, capacity, '1' if another may follow;
+--   KEYS: the plan, the progress of a growing filter ("NEWEST-GENERATION ITEM-COUNT")
+--   ARGV: the plan; the prefix of the keys of shards; the header (8 bytes);
+--         '1' to insert, '0' to check; 'growing' or 'rotating'; the period of a slice in ms; the number of slices;
+--         the number of layouts;
+--         for each layout: hashes, the index of the last byte, capacity, '1' if another may follow;
 --         for each item and layout: the shard, then an offset for each hash
---   returns: false if the filter is gone; else the newest generation, then for each item 1 if it was
---         new (or, if asked, is in the filter). Fewer answers than items if the filter has outgrown
---         the layouts: ask again for the rest, with more of them.
+--   returns: false if the filter does not exist; else the newest generation, then for each item 1 if it was new (insert) or
+--            is in the filter (check). Fewer replies than items if the filter has outgrown the layouts: the caller sends
+--            the rest again, with more layouts.
 --
--- Atomic because whether an item is new depends on several keys, and the server's clock decides which.
--- A layout belongs to a generation of a growing filter; all slices of a rotating one share the first.
+-- Atomic because whether an item is new depends on several keys, and on the server's clock. A growing filter has one layout
+-- per generation; all slices of a rotating one share the first.
 
 local call = redis.call
 if call('GET', KEYS[1]) ~= ARGV[1] then
@@ -47,7 +47,7 @@ local function layout(generation)
   return rotating and 1 or generation + 1
 end
 
--- Where the offsets of a layout begin within an item's arguments.
+-- The position of a layout's offsets in the arguments of an item.
 local starts, at = {}, 0
 for i = 1, layouts do
   starts[i] = at
@@ -79,7 +79,7 @@ local function bits(command, verb, generation, item)
   return all
 end
 
--- A shard is made at its full length, so that it takes no more than it needs.
+-- A shard is created at its full length, so that it takes no more memory than needed.
 local made = {}
 local function make(generation, item)
   local shard = key(generation, item)

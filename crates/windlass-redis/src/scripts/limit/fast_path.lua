@@ -1,36 +1,37 @@
--- Decides on limiters, many in one call.
+-- Decides on rate limiters, many requests in one call. This file: the arguments, and the fast path.
 --
---   KEYS        for each decision: the limiter's state
---   ARGV[1]     how many plans follow. A plan is what several decisions of a batch share:
---                 verb: T take (or reserve), L lend, R return, C cancel, P peek
---                 wait: for T how many microseconds the caller would wait; for R when it was lent
---                 q, k: how many quotas, how many amounts
---                 how many decisions
+--   KEYS        for each request: the state of its limiter
+--   ARGV[1]     the number of plans that follow. A plan is what several requests of a batch share:
+--                 verb: T take (or reserve), L lend (prefetch), R return, C cancel, P peek
+--                 wait: for T how many microseconds the caller would wait; for R when the units were lent
+--                 q, k: the number of quotas, the number of amounts
+--                 the number of requests
 --                 q times: kind, amount, period, full (2 numbers), lend time, limit
---                   kind t token bucket, z one into which nothing comes in, f fixed, s sliding window
+--                   kind t token bucket, z bucket without refill, f fixed window, s sliding window
 --                   full: how long an empty bucket takes to fill (us, parts); else the limit, 0
---                   limit: what is written down for those who look without a quota
---                 k times, in the order in which they are tried: for each quota the amount's cost
+--                   limit: stored with the state, for listings
+--                 k times, in the order in which they are tried: for each quota the cost of the amount
 --                   (2 numbers: us and parts for t; else units, 0)
 --                 for R and C: the mark of the state that the units came from
 --                 for C, for each quota: the bucket's time after the reservation (2 numbers)
---                 the numbers of its decisions, from 1; left out if there is one plan for all
---   returns     for each decision "<k> <now> <state>": which amount was granted, from 1, or 0; the time
---               in microseconds; and what is stored for the limiter ("" for nothing)
+--                 the indexes of its requests, from 1; left out if one plan serves all
+--   returns     for each request "<k> <now> <state>": the index of the granted amount, from 1, or 0; the time in
+--               microseconds; and the stored state of the limiter ("" for none)
 --
 -- A state has for each quota, separated by commas,
 --   t<limit> <amount> <period> <tat us> <tat parts> [<lent since> <lent before> <lent now>]
 --   z<limit> <used>  |  f<limit> <period> <start> <count> [<end>]
 --   s<limit> <period> <start> <count before> <count>
--- where the limit is that of whoever changed it last (none, if that is not known); and then, if anything was ever lent or reserved, its mark: m <when that first was>. It expires when it is as if it had never been. See "rules/limit" for what they mean; a part is one
--- amount-th of a microsecond. All numbers stay below 2^53, where Lua counts exactly.
+-- where the limit is that of the last client that changed the state (empty if unknown); then, if units were ever lent or
+-- reserved, the mark: m <time of the first time>. It expires when it equals a fresh state. The rules are in windlass-core,
+-- rules/limit; a part is one amount-th of a microsecond. All numbers stay below 2^53, where Lua is exact.
 --
--- Atomic because "is there room" and "now there is less" must not be parted, for any of the quotas.
--- Inner calls: TIME and MGET once; for each decision SET if allowed. MGET says of a key of another type that
--- there is none; so what is new is only set if there is none.
+-- Atomic because a concurrent request must not come between the check of the quotas and the charge.
+-- Inner calls: TIME and MGET once; SET for each granted request. MGET returns nil for a key of another type, so a new state is
+-- stored with NX.
 --
--- First what most decisions are: to take one amount from one bucket. They are decided in one flat pass,
--- because each function that a script defines costs Redis as much as a command does.
+-- The fast path covers most requests: take one amount from one token bucket. It is one flat loop, because each function that a
+-- script defines costs Redis as much as a command. What it does not cover goes to decide.lua.
 
 local pcall_redis, match, format = redis.pcall, string.match, string.format
 local ceil, find = math.ceil, string.find
@@ -40,7 +41,7 @@ local now = time[1] * 1000000 + time[2]
 local stamp = ' ' .. format('%.0f', now) .. ' '
 local granted, denied = '1' .. stamp, '0' .. stamp
 local replies, undecided = {}, {}
--- Several decisions may be on the same key: what the last one stored counts.
+-- Several requests may have the same key: the last stored state counts.
 local stored, latest = pcall_redis('MGET', unpack(KEYS)), {}
 local listed = ARGV[1] ~= '1'
 local arg = 2

@@ -1,11 +1,11 @@
 -- Adds the bits of one shard to another.
 --
---   KEYS: the plan of both filters, then the bits of both shards: into, from; then what was made of both
+--   KEYS: the plans of both filters, then both shards: into, from; then both records of creation
 --   ARGV: the plan that both must have, the header (8 bytes)
---   returns: 1, 0 if one of the filters is not there, 2 if one of them has lost the shard
+--   returns: 1, 0 if one of the filters does not exist, 2 if one of them has lost the shard
 --
--- The headers are equal, since they come from the plan; so they stay as they are. Atomic because
--- either filter may be removed, or made anew with another plan, meanwhile.
+-- Both headers are equal, because they come from the plan, so OR leaves them unchanged. Atomic because either filter may be
+-- removed or created again with another plan meanwhile.
 
 for i = 1, 2 do
   if redis.call('GET', KEYS[i]) ~= ARGV[1] then

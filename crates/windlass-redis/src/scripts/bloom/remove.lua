@@ -1,12 +1,12 @@
 -- Removes a filter.
 --
---   KEYS: the plan, how far the filter has grown, what was made
---   ARGV: the plan; what the keys of bits begin with; a slice's time in ms, or 0; how many slices;
---         for each generation that may be: how many shards it has
---   returns: 1 if it was there, else 0
+--   KEYS: the plan, the progress of a growing filter, the record of creation
+--   ARGV: the plan; the prefix of the keys of shards; the period of a slice in ms, or 0; the number of slices;
+--         for each possible generation: the number of its shards
+--   returns: 1 if it existed, else 0
 --
--- A filter that has lost its plan, and is known by what was made, is removed as well. Atomic because a filter
--- made anew at the same moment must not lose its bits.
+-- Also removes a filter that has lost its plan, by the record of creation. Atomic because a filter that is created again at
+-- the same moment must keep its bits.
 
 local plan = redis.call('GET', KEYS[1])
 if not plan then
