@@ -21,7 +21,7 @@ use windlass_core::store::{
 /// The claims of one client.
 #[derive(Clone, Debug)]
 pub(super) struct RedisClaims {
-    pub(super) router: Arc<Router>,
+    router: Arc<Router>,
     batchers: ClaimBatchers,
 }
 

@@ -59,6 +59,8 @@ use self::cluster::Cluster;
 use self::connection::Connection;
 use self::connector::Connector;
 use self::counter::RedisCounters;
+use self::gate::RedisGates;
+use self::latch::RedisLatches;
 use self::limit::RedisLimiters;
 use self::notifications::RedisNotifications;
 use self::once::RedisOnceRecords;
@@ -165,7 +167,7 @@ impl Backend for Redis {
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
-        Arc::new(self.clone())
+        Arc::new(RedisGates::new(self.router()))
     }
 
     fn counters(&self) -> Arc<dyn CounterStore> {
@@ -177,7 +179,7 @@ impl Backend for Redis {
     }
 
     fn latches(&self) -> Arc<dyn LatchStore> {
-        Arc::new(self.clone())
+        Arc::new(RedisLatches::new(self.router()))
     }
 
     fn notifications(&self) -> Arc<dyn NotificationStore> {
