@@ -68,8 +68,8 @@ async fn what_a_url_cannot_mean_is_refused_unsent() {
             "more than once",
         ),
         ("redis+cluster://:s3cret@a,:s3cret@b", "more than once"),
-        ("redlock://a", "one node is no quorum"),
-        ("redlock://a,b", "survive the loss of no more"),
+        ("redlock://a", "one node is not a quorum"),
+        ("redlock://a,b", "tolerate no more failures than 1"),
     ] {
         is_refused(url, invalid, words).await;
     }

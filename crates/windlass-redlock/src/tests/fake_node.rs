@@ -1,62 +1,64 @@
-//! Nodes of a quorum in this process, which are whichever server a test says.
+//! Nodes in this process, whose server and connection a test sets.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::node::Node;
-use super::{Address, Confirmed, Shared, Standing, Voter};
+use crate::RedlockAddress;
+use crate::node::QuorumNode;
+use crate::nodes::QuorumNodes;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, GrantListener, Holder, Kind, Pending, Released,
-    Renewal, Renewed, WakeAddress,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Holder, Kind, Pending, Released, Renewal,
+    Renewed, WakeAddress,
 };
 use windlass_core::{Clock, Fence, Owner};
+use windlass_redis::{Confirmed, Standing, Voter};
 
-/// A node. All copies are the same one.
+/// A durable node without locks. All clones are the same node.
 #[derive(Clone)]
-pub(super) struct Seat {
-    /// The server that is reached under its name.
-    run: Arc<Mutex<String>>,
+pub(super) struct FakeNode {
+    run_id: Arc<Mutex<String>>,
     connection: Arc<AtomicU64>,
 }
 
-impl Seat {
-    pub(super) fn new(run: &str) -> Seat {
-        Seat {
-            run: Arc::new(Mutex::new(run.to_owned())),
+impl FakeNode {
+    pub(super) fn new(run_id: &str) -> FakeNode {
+        FakeNode {
+            run_id: Arc::new(Mutex::new(run_id.to_owned())),
             connection: Arc::new(AtomicU64::new(1)),
         }
     }
 
-    pub(super) fn run(&self) -> MutexGuard<'_, String> {
-        self.run.lock().unwrap()
+    /// The server that the node's name leads to.
+    pub(super) fn run_id(&self) -> MutexGuard<'_, String> {
+        self.run_id.lock().unwrap()
     }
 
-    /// The connection broke, and there is another.
-    pub(super) fn connects_anew(&self) {
+    /// Replaces the connection.
+    pub(super) fn reconnect(&self) {
         self.connection.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-/// A client of these nodes, each of which has a vote.
-pub(super) async fn client(seats: &[Seat], wakeups: Weak<dyn GrantListener>) -> Arc<Shared> {
-    let hosts: Vec<String> = (0..seats.len())
+/// Connects to `node-0`, `node-1` and so on, each of which has a vote.
+pub(super) async fn connect(fakes: &[FakeNode]) -> Arc<QuorumNodes> {
+    let hosts: Vec<String> = (0..fakes.len())
         .map(|node| format!("node-{node}"))
         .collect();
-    let address = Address::parse(&format!("redlock://{}", hosts.join(","))).unwrap();
-    let member = |(host, seat): (String, &Seat)| Node::new(host, Arc::new(seat.clone()));
-    let nodes = hosts.into_iter().zip(seats).map(member).collect();
-    let shared = Shared::new(&address, nodes, Vec::new(), Clock::system(), wakeups);
-    shared.meet().await.unwrap();
-    shared
+    let address = RedlockAddress::parse(&format!("redlock://{}", hosts.join(","))).unwrap();
+    let member = |(host, fake): (String, &FakeNode)| QuorumNode::new(host, Arc::new(fake.clone()));
+    let members = hosts.into_iter().zip(fakes).map(member).collect();
+    let nodes = QuorumNodes::new(&address, members, Clock::system());
+    nodes.connect().await.unwrap();
+    nodes
 }
 
-impl Voter for Seat {
+impl Voter for FakeNode {
     fn store(&self) -> Arc<dyn Backend> {
-        unreachable!("nobody looks into it")
+        unreachable!("it has no locks")
     }
 
     fn connection(&self) -> u64 {
@@ -68,18 +70,18 @@ impl Voter for Seat {
     }
 
     fn standing(&self) -> Pending<'_, Standing> {
-        let standing = Standing {
-            run: self.run().clone(),
+        let status = Standing {
+            run: self.run_id().clone(),
             up: Duration::from_secs(3600),
             durable: true,
             joined: true,
             counter: Some(0),
         };
-        Box::pin(std::future::ready(Ok(standing)))
+        Box::pin(std::future::ready(Ok(status)))
     }
 
     fn time(&self) -> Pending<'_, i64> {
-        unreachable!("nobody examines it")
+        unreachable!("it is not diagnosed")
     }
 
     fn join(&self, _: String, _: Fence) -> Pending<'_, ()> {
@@ -128,8 +130,8 @@ impl Voter for Seat {
     }
 }
 
-impl fmt::Debug for Seat {
+impl fmt::Debug for FakeNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Seat")
+        f.write_str("FakeNode")
     }
 }
