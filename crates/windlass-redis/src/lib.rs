@@ -65,10 +65,7 @@ use self::limit::RedisLimiters;
 use self::notifications::RedisNotifications;
 use self::once::RedisOnceRecords;
 use self::permissions::RedisPermissions;
-pub use self::quorum_node::{
-    Confirmed, NodeClient, NodeClient as Voter, NodeStatus, NodeStatus as Standing,
-    RedisNodeClient, RedisNodeClient as RedisVoter,
-};
+pub use self::quorum_node::{Confirmed, NodeClient, NodeStatus, RedisNodeClient};
 use self::router::Router;
 use self::seen::RedisSeenItems;
 use self::sentinel::Sentinels;

@@ -222,7 +222,7 @@ async fn apply(node: &RedisNodeClient, kind: Kind, name: &Name, op: Op, number: 
             enqueue, weight, ..
         } => {
             let request = request(kind, name, n, enqueue, weight);
-            acquired(node.vote(&request, proposal).await.unwrap())
+            acquired(node.acquire(&request, proposal).await.unwrap())
         }
         Op::Confirm { .. } => {
             let confirmed = node.confirm(&renewal(kind, name, n), proposal).await;
@@ -233,7 +233,7 @@ async fn apply(node: &RedisNodeClient, kind: Kind, name: &Name, op: Op, number: 
             }
         }
         Op::Requeue { .. } => {
-            let requeued = node.line_up_again(&renewal(kind, name, n), number, proposal);
+            let requeued = node.requeue(&renewal(kind, name, n), number, proposal);
             Outcome::Requeued(requeued.await.unwrap())
         }
         Op::Release { .. } => {

@@ -129,7 +129,7 @@ impl NodeClient for RedisNodeClient {
         self.redis.router.is_connected()
     }
 
-    fn standing(&self) -> Pending<'_, NodeStatus> {
+    fn status(&self) -> Pending<'_, NodeStatus> {
         Box::pin(self.read_status())
     }
 
@@ -152,14 +152,14 @@ impl NodeClient for RedisNodeClient {
         })
     }
 
-    fn vote(&self, request: &AcquireRequest, proposal: Fence) -> Pending<'static, Acquired> {
+    fn acquire(&self, request: &AcquireRequest, proposal: Fence) -> Pending<'static, Acquired> {
         let recorded = is_recorded(request);
         let command = ClaimCommand::acquire(request.clone(), self.channel(), proposal);
         let reply = self.batchers.decide(command);
         Box::pin(async move { reply.await?.acquired(recorded) })
     }
 
-    fn vote_together(
+    fn acquire_each(
         &self,
         requests: Vec<(AcquireRequest, Fence)>,
     ) -> Pending<'static, Vec<Result<Acquired>>> {
@@ -178,7 +178,7 @@ impl NodeClient for RedisNodeClient {
         })
     }
 
-    fn vote_for_all(&self, requests: Vec<AcquireRequest>) -> Pending<'static, AcquiredAll> {
+    fn acquire_all(&self, requests: Vec<AcquireRequest>) -> Pending<'static, AcquiredAll> {
         let claims = self.redis.claims.clone();
         // No counter is checked first: that would take a reply before the request is sent.
         let call = async move { claims.acquire_all_locks(requests, FenceUse::None).await };
@@ -202,12 +202,7 @@ impl NodeClient for RedisNodeClient {
         })
     }
 
-    fn line_up_again(
-        &self,
-        claim: &Renewal,
-        number: Fence,
-        proposal: Fence,
-    ) -> Pending<'static, bool> {
+    fn requeue(&self, claim: &Renewal, number: Fence, proposal: Fence) -> Pending<'static, bool> {
         let mut claim = claim.clone();
         claim.fence = number;
         let command = ClaimCommand::requeue(claim, self.channel(), proposal);

@@ -28,7 +28,7 @@ pub trait NodeClient: Send + Sync + fmt::Debug {
     fn is_connected(&self) -> bool;
 
     /// Connects if need be, and reads what a quorum must know of the node before it counts.
-    fn standing(&self) -> Pending<'_, NodeStatus>;
+    fn status(&self) -> Pending<'_, NodeStatus>;
 
     /// The node's clock, in microseconds since 1970.
     fn time(&self) -> Pending<'_, i64>;
@@ -37,30 +37,25 @@ pub trait NodeClient: Send + Sync + fmt::Debug {
     fn join(&self, run: String, floor: Fence) -> Pending<'_, ()>;
 
     /// Grants, enqueues, or says who holds it.
-    fn vote(&self, request: &AcquireRequest, proposal: Fence) -> Pending<'static, Acquired>;
+    fn acquire(&self, request: &AcquireRequest, proposal: Fence) -> Pending<'static, Acquired>;
 
     /// Decides on several locks, each by itself, in one call. All requests are on their way when this returns. One
     /// answer for each, in order.
-    fn vote_together(
+    fn acquire_each(
         &self,
         requests: Vec<(AcquireRequest, Fence)>,
     ) -> Pending<'static, Vec<Result<Acquired>>>;
 
     /// Grants several locks at once, or none of them. The first poll sends the request, so that the release that undoes
     /// it arrives later.
-    fn vote_for_all(&self, requests: Vec<AcquireRequest>) -> Pending<'static, AcquiredAll>;
+    fn acquire_all(&self, requests: Vec<AcquireRequest>) -> Pending<'static, AcquiredAll>;
 
     /// Renews a claim, and takes a number for it if it is held on this node.
     fn confirm(&self, claim: &Renewal, proposal: Fence) -> Pending<'static, Confirmed>;
 
     /// Grants what is held on this node to the next waiter, and puts the holder at the end of the queue; unless it has
     /// taken another number than `number` since, or nobody else waits.
-    fn line_up_again(
-        &self,
-        claim: &Renewal,
-        number: Fence,
-        proposal: Fence,
-    ) -> Pending<'static, bool>;
+    fn requeue(&self, claim: &Renewal, number: Fence, proposal: Fence) -> Pending<'static, bool>;
 
     /// Renews held claims. One answer for each, in order.
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'static, Vec<Result<Renewed>>>;
