@@ -463,4 +463,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "only_a_node_with_the_known_epoch_verifies_the_map",
         ],
     },
+    Mutant {
+        breaks: "a node that a command is redirected to is sent the script that it lacks",
+        file: "windlass-redis/src/script.rs",
+        from: "static ALL: &[&LazyLock<Script>] = &[$(&$name),+];",
+        to: "static ALL: &[&LazyLock<Script>] = &[&LOCK];",
+        caught_by: &[
+            "-p",
+            "windlass-redis",
+            "--lib",
+            "permission_scripts_are_loaded_during_an_ask_redirection",
+        ],
+    },
 ];
