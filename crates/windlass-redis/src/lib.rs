@@ -38,10 +38,6 @@ mod master_epoch;
 mod notifications;
 mod once;
 mod permissions;
-#[cfg(test)]
-mod proof;
-#[cfg(test)]
-mod proof_latch;
 mod quorum_node;
 mod record;
 mod replica_ack;

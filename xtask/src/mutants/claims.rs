@@ -90,7 +90,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "the_scripts_decide_as_the_rules_do",
+            "scripts_decide_as_the_rules",
         ],
     },
     Mutant {
@@ -239,7 +239,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "the_scripts_decide_as_the_rules_do",
+            "scripts_decide_as_the_rules",
         ],
     },
     Mutant {
@@ -303,7 +303,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "the_scripts_decide_as_the_rules_do",
+            "scripts_decide_as_the_rules",
         ],
     },
     Mutant {
@@ -528,7 +528,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_is_handed_something",
+            "granted_waiter_holds_until_its_own_claim_ends",
         ],
     },
     Mutant {
@@ -540,7 +540,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_is_handed_something",
+            "granted_waiter_holds_until_its_own_claim_ends",
         ],
     },
     Mutant {
@@ -552,7 +552,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_is_handed_something",
+            "granted_waiter_holds_until_its_own_claim_ends",
         ],
     },
     Mutant {

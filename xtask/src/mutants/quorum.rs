@@ -58,7 +58,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_node_of_a_quorum_decides_as_the_rules_do",
+            "quorum_node_decides_as_the_rules",
         ],
     },
     Mutant {
@@ -70,7 +70,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_node_of_a_quorum_decides_as_the_rules_do",
+            "quorum_node_decides_as_the_rules",
         ],
     },
     Mutant {
@@ -94,7 +94,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_node_of_a_quorum_decides_as_the_rules_do",
+            "quorum_node_decides_as_the_rules",
         ],
     },
     Mutant {

@@ -1,14 +1,14 @@
 //! A Redis server with a store on it, and a runtime for both. Each test keeps one for all its
 //! cases.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use windlass_testkit::RedisServer;
 
 use crate::Redis;
 use windlass_core::name::Name;
-use windlass_core::store::{Backend, NoListener};
+use windlass_core::store::{Backend, GrantListener, NoListener};
 
 pub(super) struct RedisFixture {
     runtime: tokio::runtime::Runtime,
@@ -18,14 +18,22 @@ pub(super) struct RedisFixture {
 
 impl RedisFixture {
     pub(super) fn start() -> RedisFixture {
+        let server = RedisServer::start().unwrap();
+        let url = server.url();
+        RedisFixture::with(server, &url, NoListener::weak())
+    }
+
+    pub(super) fn with(
+        server: RedisServer,
+        url: &str,
+        listener: Weak<dyn GrantListener>,
+    ) -> RedisFixture {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .unwrap();
-        let server = RedisServer::start().unwrap();
-        let (url, timeout) = (server.url(), Duration::from_secs(5));
-        let open = Redis::open(&url, timeout, rand::random(), NoListener::weak());
+        let open = Redis::open(url, Duration::from_secs(5), rand::random(), listener);
         let backend = runtime.block_on(open).unwrap();
         RedisFixture {
             runtime,
@@ -34,7 +42,7 @@ impl RedisFixture {
         }
     }
 
-    /// Runs one case, on a name of its own.
+    /// Runs one case under a name of its own: nothing is ever flushed.
     pub(super) fn case<F: Future>(
         &'static self,
         case: impl FnOnce(&'static RedisFixture, Name) -> F,

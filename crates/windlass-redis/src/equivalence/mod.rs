@@ -2,8 +2,11 @@
 //! operations, and must give the same answers and leave the same state.
 
 mod bloom;
+mod claims;
 mod counter;
 mod fixture;
+mod latch;
 mod limit;
 mod once;
 mod permissions;
+mod quorum_node;

@@ -1,7 +1,5 @@
 //! A Redis or Valkey server as one node of a quorum.
 
-#[cfg(test)]
-mod equivalence;
 mod node_client;
 
 use std::collections::HashMap;

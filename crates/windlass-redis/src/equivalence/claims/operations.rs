@@ -1,4 +1,4 @@
-//! Random operations.
+//! Random operations on claims.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use windlass_core::store::{
 };
 use windlass_core::{Fence, Owner};
 
-pub(crate) const OWNERS: u64 = 5;
+pub(super) const OWNERS: u64 = 5;
 
 #[derive(Clone, Debug)]
-pub(crate) enum Op {
+pub(super) enum Op {
     Acquire {
         owner: u64,
         claim: u64,
-        line_up: bool,
+        enqueue: bool,
         record_now: bool,
         ttl: u64,
         share: Share,
@@ -44,7 +44,7 @@ pub(crate) enum Op {
     Resize {
         size: u32,
     },
-    /// The owner's claim runs out, as if its ttl had passed.
+    /// The owner's claim expires, as if its ttl had passed.
     Expire {
         owner: u64,
     },
@@ -55,9 +55,9 @@ pub(crate) enum Op {
 }
 
 /// What is left of a claim that has aged: less than any ttl, by more than counts as close.
-pub(crate) const LITTLE: Duration = Duration::from_secs(30);
+pub(super) const AGED: Duration = Duration::from_secs(30);
 
-pub(crate) fn shares(kind: Kind, usual: u32) -> BoxedStrategy<Share> {
+pub(super) fn shares(kind: Kind, usual: u32) -> BoxedStrategy<Share> {
     let share = |weight, size| Share {
         weight,
         size,
@@ -90,7 +90,7 @@ pub(crate) fn shares(kind: Kind, usual: u32) -> BoxedStrategy<Share> {
     }
 }
 
-pub(crate) fn ops(kind: Kind, usual: u32) -> impl Strategy<Value = Vec<Op>> {
+pub(super) fn ops(kind: Kind, usual: u32) -> impl Strategy<Value = Vec<Op>> {
     let owner = 0..OWNERS;
     // Two claims may come as one owner.
     let claim = 0..2u64;
@@ -113,8 +113,8 @@ pub(crate) fn ops(kind: Kind, usual: u32) -> impl Strategy<Value = Vec<Op>> {
     let bools = (any::<bool>(), any::<bool>());
     let op = prop_oneof![
         6 => (owner.clone(), claim.clone(), bools, ttl.clone(), shares(kind, usual)).prop_map(
-            |(owner, claim, (line_up, record_now), ttl, share)| {
-                Op::Acquire { owner, claim, line_up, record_now, ttl, share }
+            |(owner, claim, (enqueue, record_now), ttl, share)| {
+                Op::Acquire { owner, claim, enqueue, record_now, ttl, share }
             }
         ),
         3 => (owner.clone(), claim.clone(), ttl, same_owner).prop_map(
@@ -129,31 +129,30 @@ pub(crate) fn ops(kind: Kind, usual: u32) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..50)
 }
 
-pub(crate) fn cases() -> impl Strategy<Value = (Kind, Vec<Op>)> {
+pub(super) fn cases() -> impl Strategy<Value = (Kind, Vec<Op>)> {
     prop::sample::select(Kind::ALL.to_vec())
-        // A semaphore of one is often full, with others in line.
+        // A semaphore of one is often full, with a queue.
         .prop_flat_map(|kind| (Just(kind), prop::sample::select(vec![1, 3])))
         .prop_flat_map(|(kind, usual)| ops(kind, usual).prop_map(move |ops| (kind, ops)))
 }
 
-/// As owners are drawn: others, without a record, pass for another library's, of which the rules know
-/// nothing.
-pub(crate) fn name_owner(owner: u64) -> Owner {
+/// Looks like a random owner: any other one without a record passes for another library's, which the rules do not have.
+pub(super) fn owner_of(owner: u64) -> Owner {
     Owner::new(&format!("host:1:{owner:032x}")).unwrap()
 }
 
-pub(crate) fn wake(owner: u64, claim: u64) -> WakeAddress {
+pub(super) fn wake(owner: u64, claim: u64) -> WakeAddress {
     WakeAddress {
         client: 0,
         claim: owner * 2 + claim,
     }
 }
 
-pub(crate) fn ask(kind: Kind, name: &Name, op: &Op) -> AcquireRequest {
+pub(super) fn request(kind: Kind, name: &Name, op: &Op) -> AcquireRequest {
     let Op::Acquire {
         owner,
         claim,
-        line_up,
+        enqueue,
         record_now,
         ttl,
         share,
@@ -161,27 +160,18 @@ pub(crate) fn ask(kind: Kind, name: &Name, op: &Op) -> AcquireRequest {
     else {
         unreachable!("only called for acquire")
     };
-    AcquireRequest {
-        kind,
-        name: name.clone(),
-        owner: name_owner(owner),
-        share,
-        ttl: Duration::from_secs(ttl),
-        on_busy: if line_up {
-            OnBusy::Enqueue
-        } else {
-            OnBusy::Return
-        },
-        note: None,
-        heal_missing_ttl: false,
-        renewed: true,
-        record_now,
-        again: false,
-        wake: wake(owner, claim),
+    let mut request = AcquireRequest::new(kind, name.clone(), owner_of(owner));
+    request.share = share;
+    request.ttl = Duration::from_secs(ttl);
+    if enqueue {
+        request.on_busy = OnBusy::Enqueue;
     }
+    request.record_now = record_now;
+    request.wake = wake(owner, claim);
+    request
 }
 
-pub(crate) fn renewal(kind: Kind, name: &Name, op: &Op, fence: Option<Fence>) -> Renewal {
+pub(super) fn renewal(kind: Kind, name: &Name, op: &Op, fence: Option<Fence>) -> Renewal {
     let Op::Renew {
         owner,
         claim,
@@ -191,17 +181,10 @@ pub(crate) fn renewal(kind: Kind, name: &Name, op: &Op, fence: Option<Fence>) ->
     else {
         unreachable!("only called for renew")
     };
-    Renewal {
-        kind,
-        name: name.clone(),
-        owner: name_owner(owner),
-        fence: fence.unwrap_or(Fence::new(1)),
-        ttl: Duration::from_secs(ttl),
-        age: Duration::ZERO,
-        note: None,
-        wake: wake(owner, claim),
-        same_owner,
-        write_anew: false,
-        renewed: true,
-    }
+    let mut request = AcquireRequest::new(kind, name.clone(), owner_of(owner));
+    request.ttl = Duration::from_secs(ttl);
+    request.wake = wake(owner, claim);
+    let mut renewal = Renewal::of(&request, fence.unwrap_or(Fence::new(1)));
+    renewal.same_owner = same_owner;
+    renewal
 }
