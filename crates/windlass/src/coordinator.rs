@@ -203,8 +203,8 @@ impl Options {
             }
             #[cfg(feature = "redlock")]
             StoreUrl::Redlock { url } => {
-                use windlass_redlock::{Address, Quorum};
-                let mut address = Address::parse(&url)?;
+                use windlass_redlock::{Quorum, RedlockAddress};
+                let mut address = RedlockAddress::parse(&url)?;
                 address.drift = drift.or(address.drift);
                 Quorum::open(
                     address,
