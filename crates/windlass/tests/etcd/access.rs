@@ -47,7 +47,7 @@ async fn tls_and_client_certificates() {
     assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
 }
 
-/// There are root and ann, who may use nothing but the locks of "stock" and within it.
+/// Creates users root and ann; ann may use only the locks of "stock" and below it.
 fn let_ann_use_stock(cluster: &EtcdCluster) {
     for args in [
         &["user", "add", "root:s3cret"][..],
@@ -78,7 +78,7 @@ async fn user_needs_access_to_its_own_keys_only() {
     let first = ann.lock("stock").acquire().await.unwrap();
     let short = ann.lock("stock/short").ttl(1000 * MS).acquire().await;
     let short = short.unwrap();
-    // By then, the lease of the first does not last for a whole ttl any more.
+    // By then, the lease of the first no longer lasts for a whole TTL.
     tokio::time::sleep(2000 * MS).await;
     let second = ann.lock("stock/2").acquire().await.unwrap();
     tokio::time::sleep(1500 * MS).await; // several renewals of the short one
@@ -135,7 +135,7 @@ async fn users_and_passwords() {
         .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::AccessDenied, "{e}");
     assert!(!format!("{e} {e:?}").contains("wrong@"), "{e:?}");
-    // Its tokens do not outlive it: a restart is not noticed.
+    // Auth tokens do not survive a restart of the server: the client logs in again.
     cluster.restart(0).unwrap();
     let back = eventually(SOON, || async { root.lock("any").acquire().await.is_ok() });
     assert!(back.await);
@@ -165,7 +165,7 @@ async fn unusable_hosts_are_named_in_time() {
         );
         assert!(since.elapsed() < SOON, "{hosts}: {:?}", since.elapsed());
     }
-    // One that can be used is enough.
+    // One usable host is enough.
     let cluster = EtcdCluster::start().unwrap();
     let url = cluster.url_of(&format!("127.0.0.1:1,{}", cluster.addr(0)));
     let w = windlass::connect(&url).await.unwrap();

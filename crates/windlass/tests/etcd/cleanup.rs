@@ -1,4 +1,4 @@
-//! No claim is left behind: after a release, a failure half-way, or the end of a lease.
+//! No claim is left behind: after a release, a partial failure, or the end of a lease.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn partial_failure_leaves_no_claim_behind() {
         keys.map(str::to_owned).collect()
     };
     let is_foreign = |e: windlass::Error| assert_eq!(e.kind(), ErrorKind::WrongType, "{e}");
-    // More locks than are taken in one step, of which the last cannot be had: first a few, then many.
+    // More locks than one step takes, of which the last cannot be acquired: first a few, then many.
     for count in [41, 170] {
         let names: Vec<String> = (0..count).map(|n| format!("many{count}/{n:03}")).collect();
         let last = format!("{}/colour", names[count - 1]);
@@ -60,13 +60,13 @@ async fn partial_failure_leaves_no_claim_behind() {
         let all = tokio::time::timeout(SOON, locks.acquire()).await;
         assert!(all.unwrap().unwrap().release().await.unwrap().was_held());
     }
-    // What was seen first is in nobody's way, and what is behind it is.
+    // The first key in the range does not conflict, but the one behind it does.
     cluster.ctl(&["put", "config/colour", "blue"]).unwrap();
     let within = w.lock("config/7").acquire().await.unwrap();
     is_foreign(w.lock("config").acquire().await.map(drop).unwrap_err());
     assert_eq!(keys("config/").len(), 2);
     drop(within);
-    // A share that was written, and whose room cannot be understood.
+    // The permit is written before the foreign key in its pool is noticed.
     let jobs = w.semaphore("jobs", 2);
     assert!(
         jobs.acquire()
@@ -93,7 +93,7 @@ async fn detached_claim_expires_while_its_client_lives() {
         windlass::connect(&cluster.url()).await.unwrap(),
         windlass::connect(&cluster.url()).await.unwrap(),
     );
-    // Keeps the lease of its class alive.
+    // Keeps the shared lease alive.
     let alive = a.lock("alive").ttl(1000 * MS).acquire().await.unwrap();
     let left = a.lock("left").ttl(1000 * MS).acquire().await.unwrap();
     let detached = left.detach().await.unwrap();
@@ -106,7 +106,7 @@ async fn detached_claim_expires_while_its_client_lives() {
             .is_err()
     );
     assert!(alive.is_held());
-    // By hand, by another process: found by its owner.
+    // Renewed manually by another process: found by its owner.
     let lock = a
         .lock("hand")
         .ttl(2000 * MS)
@@ -120,7 +120,7 @@ async fn detached_claim_expires_while_its_client_lives() {
         .await
         .unwrap();
     let _ = renewed.detach().await.unwrap();
-    tokio::time::sleep(3500 * MS).await; // what was first asked for is over
+    tokio::time::sleep(3500 * MS).await; // the first TTL has passed
     assert!(a.lock("hand").try_acquire().await.unwrap().is_busy());
     assert!(b.lock("hand").release_as("job-7").await.unwrap().was_held());
     wait_until_free(&a, "hand").await;

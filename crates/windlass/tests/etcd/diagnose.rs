@@ -26,7 +26,7 @@ async fn diagnose_reports_the_cluster() {
     assert!(told("history").starts_with("fewer than"), "{findings:?}");
     cluster.kill(0).unwrap();
     let host = cluster.addr(0).to_string();
-    // Once the others have agreed on a leader again.
+    // Once the others have elected a leader again.
     let noticed = eventually(2 * SOON, || async {
         let findings = w.examine().await.unwrap_or_default();
         let about = |f: &windlass::Finding| f.topic == "host" && f.message.contains(&host);

@@ -1,4 +1,5 @@
-//! Keys of other programs: `etcdctl` and Windlass exclude each other, and foreign keys are left alone.
+//! Keys of other programs: `etcdctl` and Windlass exclude each other, and foreign keys are left
+//! alone.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
@@ -35,7 +36,8 @@ impl Etcdctl {
         self
     }
 
-    /// Ends it by revoking its lease, which its key names: a signal might arrive before `etcdctl` handles signals.
+    /// Ends it by revoking its lease, which its key names: a signal might arrive before `etcdctl`
+    /// handles signals.
     fn end(mut self, cluster: &EtcdCluster) {
         let (_, lease) = self.key.trim().rsplit_once('/').unwrap();
         cluster.ctl(&["lease", "revoke", lease]).unwrap();
@@ -49,7 +51,7 @@ async fn etcdctl_and_windlass_exclude_each_other() {
     let cluster = EtcdCluster::start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
     for (verb, words) in [("lock", &["door"][..]), ("elect", &["door", "theirs"][..])] {
-        // Theirs first.
+        // etcdctl holds first.
         let mut args = vec![verb];
         args.extend(words);
         let theirs = Etcdctl::spawn(&cluster, &args).wait_until_held();
@@ -77,7 +79,7 @@ async fn etcdctl_and_windlass_exclude_each_other() {
                 }
             }
         });
-        tokio::time::sleep(200 * MS).await; // let it line up
+        tokio::time::sleep(200 * MS).await; // let it enqueue
         assert!(!waiting.is_finished());
         theirs.end(&cluster);
         tokio::time::timeout(2 * SOON, waiting)
@@ -85,7 +87,7 @@ async fn etcdctl_and_windlass_exclude_each_other() {
             .expect("handed over")
             .unwrap()
             .unwrap();
-        // Ours first.
+        // Windlass holds first.
         let lock = w.lock("door").acquire().await.unwrap();
         let theirs = Etcdctl::spawn(&cluster, &args);
         wait_for_waiters(&w, "door", 1).await;
@@ -119,7 +121,7 @@ async fn etcdctl_sees_our_leader_and_escaped_names() {
     assert!(seen[0].starts_with("größe/7/elect:"), "{seen:?}");
     assert_eq!(seen[1], "wir %2F sind's");
     assert!(leader.resign().await.unwrap().was_held());
-    // Theirs within our name is in nobody's way; theirs of the same name is.
+    // A key of etcdctl below the name does not conflict; a lock of the same name does.
     let theirs = Etcdctl::spawn(&cluster, &["lock", "größe/7"]).wait_until_held();
     assert!(theirs.key.starts_with("größe/7/"), "{}", theirs.key);
     assert!(w.lock("größe/7").try_acquire().await.unwrap().is_busy());
@@ -157,6 +159,6 @@ async fn foreign_keys_are_left_alone() {
             .trim(),
         "config/colour"
     );
-    // A key that is the name itself is in nobody's way.
+    // A key that equals the name does not conflict.
     drop(w.lock("stock").acquire().await.unwrap());
 }

@@ -33,7 +33,7 @@ async fn nested_names_and_kinds_are_independent() {
     let again = w.lock("shop").try_acquire().await.unwrap();
     assert!(again.is_busy());
     assert!(outer.release().await.unwrap().was_held());
-    // With others' keys under the name, both ways to ask still work.
+    // With foreign keys below the name, both try and wait still work.
     let outer = w
         .lock("shop")
         .try_acquire()
@@ -52,7 +52,7 @@ async fn nested_names_and_kinds_are_independent() {
     drop((outer, inner, leader));
 }
 
-/// Locks within a name that come and go without a pause, until they are dropped.
+/// Acquires and releases locks below a name continuously, until the result is dropped.
 async fn churn_nested_names(w: &Coordinator, within: &str) -> JoinSet<()> {
     let mut busy = JoinSet::new();
     for n in 0..16 {
@@ -60,7 +60,8 @@ async fn churn_nested_names(w: &Coordinator, within: &str) -> JoinSet<()> {
         busy.spawn(async move {
             loop {
                 let guard = lock.acquire().await.unwrap();
-                // For a moment, so that there is always one that has come since others looked.
+                // Held for a moment, so that there is always a key that is newer than another
+                // client's read.
                 tokio::time::sleep(5 * MS).await;
                 let _ = guard.release().await;
             }
@@ -104,7 +105,7 @@ async fn slow_client_gets_several_locks_while_nested_names_change() {
     let warm = slow.locks(["warm"]).acquire().await.unwrap();
     assert!(warm.release().await.unwrap().was_held());
     let _busy = churn_nested_names(&w, "shop").await;
-    // Whatever it has seen under the name is not so any more when it decides.
+    // By the time it decides, what it has read below the name has changed.
     proxy.delay(Direction::ToClient, 100 * MS);
     let both = slow.locks(["shop", "yard"]).try_acquire().await.unwrap();
     let both = both.acquired().expect("nobody has either");

@@ -56,8 +56,8 @@ async fn waiter_passed_over_as_too_heavy_gets_a_higher_fence() {
     let waiting = tokio::spawn(async move { waits.acquire_many(3).await.unwrap() });
     let lined_up = || async { large.inspect(0).await.unwrap().waiters == 1 };
     assert!(eventually(SOON, lined_up).await);
-    tokio::time::sleep(100 * MS).await; // let it hear that it is in line
-    // It does not see how it becomes too heavy, and is not too heavy any more.
+    tokio::time::sleep(100 * MS).await; // let it learn that it is queued
+    // It is disconnected while it becomes too heavy, and then no longer is.
     proxy.refuse(true);
     proxy.reset_all();
     large.resize(2).await.unwrap();
