@@ -48,7 +48,7 @@ fn lease_of(cluster: &EtcdCluster, key: &str) -> String {
     format!("{lease:016x}")
 }
 
-/// Compacts the history up to now, physically.
+/// Writes a few revisions and compacts the history up to the last one.
 fn compact(cluster: &EtcdCluster) {
     for n in 0..5 {
         cluster.ctl(&["put", "noise", &n.to_string()]).unwrap();
@@ -56,7 +56,7 @@ fn compact(cluster: &EtcdCluster) {
     compact_now(cluster);
 }
 
-/// Compacts the history up to now.
+/// Compacts the history up to the current revision.
 fn compact_now(cluster: &EtcdCluster) {
     let status = cluster.ctl(&["get", "noise", "-w", "fields"]).unwrap();
     let revision = status
