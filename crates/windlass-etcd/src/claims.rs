@@ -46,7 +46,7 @@ impl ClaimStore for Etcd {
             let layout = Layout::of(store, ask.kind, &ask.name, &ask.owner);
             let acquired = match ask.kind {
                 Kind::Lock | Kind::Election => store.acquire_in_line(ask).await,
-                Kind::Once => Err(unsupported("etcd", "once", "it has no place for results")),
+                Kind::Once => Err(unsupported("etcd", "`once`", "etcd keeps no results")),
                 _ => store.acquire_in_room(ask).await,
             };
             if acquired.as_ref().is_err_and(is_without_lease) {

@@ -38,7 +38,7 @@ use self::link::Link;
 use self::store::Store;
 use windlass_core::error::Result;
 use windlass_core::redact::redact;
-use windlass_core::store::unsupported::Refused;
+use windlass_core::store::unsupported::UnsupportedStore;
 use windlass_core::store::{
     Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
     NotificationStore, Pending,
@@ -100,31 +100,31 @@ impl Backend for Etcd {
     }
 
     fn counters(&self) -> Arc<dyn windlass_core::store::counter::CounterStore> {
-        Arc::new(REFUSED)
+        Arc::new(UNSUPPORTED)
     }
 
     fn limits(&self) -> Arc<dyn windlass_core::store::limit::LimitStore> {
-        Arc::new(REFUSED)
+        Arc::new(UNSUPPORTED)
     }
 
     fn blooms(&self) -> Arc<dyn windlass_core::store::BloomStore> {
-        Arc::new(REFUSED)
+        Arc::new(UNSUPPORTED)
     }
 
     fn permissions(&self) -> Arc<dyn windlass_core::store::PermissionStore> {
-        Arc::new(REFUSED)
+        Arc::new(UNSUPPORTED)
     }
 
     fn seen(&self) -> Arc<dyn windlass_core::store::SeenStore> {
-        Arc::new(REFUSED)
+        Arc::new(UNSUPPORTED)
     }
 
     fn onces(&self) -> Arc<dyn windlass_core::store::OnceStore> {
-        Arc::new(REFUSED)
+        Arc::new(UNSUPPORTED)
     }
 
     fn topics(&self) -> Arc<dyn windlass_core::store::TopicStore> {
-        Arc::new(REFUSED)
+        Arc::new(UNSUPPORTED)
     }
 
     fn examine(&self) -> Pending<'_, Vec<Finding>> {
@@ -133,7 +133,7 @@ impl Backend for Etcd {
     }
 }
 
-const REFUSED: Refused = Refused("etcd");
+const UNSUPPORTED: UnsupportedStore = UnsupportedStore("etcd");
 
 pub(crate) const CAPABILITIES: Capabilities = Capabilities::new(
     "etcd",

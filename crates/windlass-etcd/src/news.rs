@@ -36,7 +36,7 @@ impl NotificationStore for Etcd {
                 let watched = [Kind::Election, Kind::Barrier];
                 let kind = watched.into_iter().find(|kind| kind.word() == channel.kind);
                 let kind = kind.ok_or_else(|| {
-                    unsupported("etcd", "topics", "it keeps what is, not what was said")
+                    unsupported("etcd", "topics", "etcd stores state, not messages")
                 })?;
                 let prefix = keys.prefix(kind, &channel.name);
                 let end = end_of(&prefix);

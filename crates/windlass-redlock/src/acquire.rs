@@ -216,8 +216,8 @@ pub(super) fn supported(kind: Kind) -> Result<()> {
         Kind::Once => {
             return Err(unsupported(
                 super::KIND,
-                "results of what is done once",
-                "this store decides who may act, and keeps no data",
+                "`once`",
+                "a quorum keeps no results",
             ));
         }
     };

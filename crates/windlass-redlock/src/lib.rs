@@ -59,7 +59,7 @@ use self::turnout::Pace;
 use self::young::Nursery;
 use windlass_core::error::{Error, Result};
 use windlass_core::rules::quorum;
-use windlass_core::store::unsupported::Refused;
+use windlass_core::store::unsupported::UnsupportedStore;
 use windlass_core::store::{
     Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
     NotificationStore, Pending,
@@ -321,7 +321,7 @@ impl Backend for Quorum {
     }
 
     fn latches(&self) -> Arc<dyn LatchStore> {
-        Arc::new(Refused(KIND))
+        Arc::new(UnsupportedStore(KIND))
     }
 
     fn notifications(&self) -> Arc<dyn NotificationStore> {
@@ -329,31 +329,31 @@ impl Backend for Quorum {
     }
 
     fn counters(&self) -> Arc<dyn windlass_core::store::counter::CounterStore> {
-        Arc::new(Refused(KIND))
+        Arc::new(UnsupportedStore(KIND))
     }
 
     fn limits(&self) -> Arc<dyn windlass_core::store::limit::LimitStore> {
-        Arc::new(Refused(KIND))
+        Arc::new(UnsupportedStore(KIND))
     }
 
     fn blooms(&self) -> Arc<dyn windlass_core::store::BloomStore> {
-        Arc::new(Refused(KIND))
+        Arc::new(UnsupportedStore(KIND))
     }
 
     fn permissions(&self) -> Arc<dyn windlass_core::store::PermissionStore> {
-        Arc::new(Refused(KIND))
+        Arc::new(UnsupportedStore(KIND))
     }
 
     fn seen(&self) -> Arc<dyn windlass_core::store::SeenStore> {
-        Arc::new(Refused(KIND))
+        Arc::new(UnsupportedStore(KIND))
     }
 
     fn onces(&self) -> Arc<dyn windlass_core::store::OnceStore> {
-        Arc::new(Refused(KIND))
+        Arc::new(UnsupportedStore(KIND))
     }
 
     fn topics(&self) -> Arc<dyn windlass_core::store::TopicStore> {
-        Arc::new(Refused(KIND))
+        Arc::new(UnsupportedStore(KIND))
     }
 
     fn drift(&self) -> Option<Drift> {

@@ -277,8 +277,8 @@ async fn what_a_majority_cannot_count_is_refused_by_every_call() {
     let bed = Bed::open().await;
     let store = bed.quorum.claims();
     for (kind, words) in [
-        (Kind::Barrier, "no barriers on redlock"),
-        (Kind::Semaphore, "no semaphores on redlock"),
+        (Kind::Barrier, "barriers are not supported on redlock"),
+        (Kind::Semaphore, "semaphores are not supported on redlock"),
     ] {
         let claimant = bed.claimant(kind, "me", 1);
         let (name, owner) = (Claimant::name(), claimant.owner.clone());

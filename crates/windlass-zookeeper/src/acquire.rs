@@ -25,7 +25,7 @@ impl Store {
         if ask.kind == Kind::Once {
             return Err(unsupported(
                 KIND,
-                "once",
+                "`once`",
                 "results must be kept for longer than a session",
             ));
         }

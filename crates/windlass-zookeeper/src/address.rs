@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::node::Layout;
 use windlass_core::error::{Error, Result};
-use windlass_core::{redact::redact, store::unsupported::left_out};
+use windlass_core::{redact::redact, store::unsupported::not_in_this_build};
 
 /// The port of a host that names none.
 const PORT: u16 = 2181;
@@ -52,7 +52,7 @@ impl Address {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let is_tls = scheme == "zookeeper+tls";
         if is_tls && !cfg!(feature = "tls") {
-            return Err(left_out(scheme, "zookeeper-tls").with_backend(shown));
+            return Err(not_in_this_build(scheme, "zookeeper-tls").with_backend(shown));
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (credentials, rest) = match rest.rsplit_once('@') {
@@ -255,7 +255,7 @@ mod tests {
 
     #[cfg(not(feature = "tls"))]
     #[test]
-    fn says_that_tls_was_left_out() {
+    fn tls_needs_its_feature() {
         let e = Address::parse("zookeeper+tls://a?tls_ca=/c").unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unsupported);
         assert!(e.hint().unwrap().contains("zookeeper-tls"), "{e:?}");

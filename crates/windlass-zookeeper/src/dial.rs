@@ -37,7 +37,7 @@ pub(super) fn with_tls(connector: Connector, files: &TlsFiles) -> Result<Connect
 
 #[cfg(not(feature = "tls"))]
 pub(super) fn with_tls(_: Connector, _: &TlsFiles) -> Result<Connector> {
-    Err(left_out())
+    Err(not_in_this_build())
 }
 
 /// What a server answers to a four-letter word.
@@ -67,7 +67,7 @@ async fn open(address: &Address, host: &str) -> Result<Box<dyn Stream>> {
             tls::Trust::read(files)?.greet(host, stream).await?,
         )),
         #[cfg(not(feature = "tls"))]
-        Some(_) => Err(left_out()),
+        Some(_) => Err(not_in_this_build()),
     }
 }
 
@@ -104,6 +104,6 @@ pub(super) async fn explain(address: &Address, hosts: &[String]) -> Option<Error
 }
 
 #[cfg(not(feature = "tls"))]
-fn left_out() -> Error {
-    windlass_core::store::unsupported::left_out("zookeeper+tls", "zookeeper-tls")
+fn not_in_this_build() -> Error {
+    windlass_core::store::unsupported::not_in_this_build("zookeeper+tls", "zookeeper-tls")
 }

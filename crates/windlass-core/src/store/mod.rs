@@ -70,37 +70,37 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Its counters. Flow and data are refused by a backend that says nothing of them.
     fn counters(&self) -> Arc<dyn counter::CounterStore> {
-        Arc::new(unsupported::Refused(self.capabilities().kind))
+        Arc::new(unsupported::UnsupportedStore(self.capabilities().kind))
     }
 
     /// Its limiters.
     fn limits(&self) -> Arc<dyn limit::LimitStore> {
-        Arc::new(unsupported::Refused(self.capabilities().kind))
+        Arc::new(unsupported::UnsupportedStore(self.capabilities().kind))
     }
 
     /// Its Bloom filters.
     fn blooms(&self) -> Arc<dyn BloomStore> {
-        Arc::new(unsupported::Refused(self.capabilities().kind))
+        Arc::new(unsupported::UnsupportedStore(self.capabilities().kind))
     }
 
     /// Its permissions.
     fn permissions(&self) -> Arc<dyn PermissionStore> {
-        Arc::new(unsupported::Refused(self.capabilities().kind))
+        Arc::new(unsupported::UnsupportedStore(self.capabilities().kind))
     }
 
     /// What was seen.
     fn seen(&self) -> Arc<dyn SeenStore> {
-        Arc::new(unsupported::Refused(self.capabilities().kind))
+        Arc::new(unsupported::UnsupportedStore(self.capabilities().kind))
     }
 
     /// What was done once.
     fn onces(&self) -> Arc<dyn OnceStore> {
-        Arc::new(unsupported::Refused(self.capabilities().kind))
+        Arc::new(unsupported::UnsupportedStore(self.capabilities().kind))
     }
 
     /// Its topics.
     fn topics(&self) -> Arc<dyn TopicStore> {
-        Arc::new(unsupported::Refused(self.capabilities().kind))
+        Arc::new(unsupported::UnsupportedStore(self.capabilities().kind))
     }
 
     /// How many replicas must acknowledge a grant, if the URL says so.
