@@ -8,7 +8,7 @@ use super::claims::SCAN_STEP;
 use super::{Redis, keys};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{QuotaUsage, RuleStates, look};
+use windlass_core::rules::limit::{QuotaUsage, RuleStates, usage};
 use windlass_core::store::limit::{LimiterEntry, LimiterQuery};
 
 /// Keys of all kinds that a listing walks over in all: some 200 round trips, for each of which the server is kept
@@ -75,7 +75,7 @@ impl Redis {
             let answers = self.link.query_all(some.iter().map(get).collect()).await?;
             for (((shown, _), now), answer) in some.iter().zip(answers) {
                 // What has ended meanwhile is gone, and what others wrote there is no limiter.
-                let seen = states(&answer).map(|states| look(&states, *now));
+                let seen = states(&answer).map(|states| usage(&states, *now));
                 if let Some(seen) = seen.filter(|seen| !seen.is_empty()) {
                     limiters.push((shown.clone(), seen));
                 }

@@ -45,7 +45,7 @@ impl MemoryStore {
             }
             (outcome, change)
         };
-        if change.is_news() {
+        if change.is_notified() {
             let (kind, name) = (crate::store::latch::CHANNEL, terms.name.clone());
             self.announce(&Channel { kind, name }, b"");
         }

@@ -295,7 +295,7 @@ impl LimitStore for MemoryStore {
                 let Some(name) = search.wanted(stored.name.as_str()) else {
                     continue;
                 };
-                let seen = rules::look(&limit.states, now);
+                let seen = rules::usage(&limit.states, now);
                 if seen.is_empty() {
                     continue;
                 }

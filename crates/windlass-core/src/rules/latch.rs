@@ -29,7 +29,7 @@ pub enum LatchChange {
 
 impl LatchChange {
     /// Whether those who wait want to know: a generation has begun, or has come to zero.
-    pub fn is_news(&self) -> bool {
+    pub fn is_notified(&self) -> bool {
         match self {
             LatchChange::None => false,
             LatchChange::Begin(_) => true,

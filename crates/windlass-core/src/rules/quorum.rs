@@ -106,7 +106,7 @@ pub fn confirm<L: WaitQueue>(
                 // Their places are lower, and no fences for them any more.
                 let pool = queue.pool()?;
                 let overtook = fence;
-                queue.set_room(Pool { overtook, ..pool })?;
+                queue.set_pool(Pool { overtook, ..pool })?;
             }
             Confirmed::Held(fence)
         }

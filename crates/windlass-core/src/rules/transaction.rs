@@ -43,7 +43,7 @@ impl<'a, L: WaitQueue> ClaimTransaction<'a, L> {
 
     pub(super) fn end<T>(self, outcome: T) -> Result<Decided<T>, L::Error> {
         if self.pool != self.found {
-            self.queue.set_room(self.pool)?;
+            self.queue.set_pool(self.pool)?;
         }
         Ok(Decided {
             outcome,

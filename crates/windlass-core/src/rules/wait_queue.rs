@@ -64,7 +64,7 @@ pub trait WaitQueue {
     /// What is known of the pool.
     fn pool(&mut self) -> Result<Pool, Self::Error>;
     /// Keeps what is known of the pool.
-    fn set_room(&mut self, pool: Pool) -> Result<(), Self::Error>;
+    fn set_pool(&mut self, pool: Pool) -> Result<(), Self::Error>;
     /// The holder with this owner, dead or alive.
     fn holder(&mut self, owner: &Owner) -> Result<Option<ClaimRecord>, Self::Error>;
     /// The holder whose claim ends first, dead or alive.
@@ -266,7 +266,7 @@ impl WaitQueue for Numbered<'_> {
         Ok(self.queue.pool)
     }
 
-    fn set_room(&mut self, pool: Pool) -> Result<(), Infallible> {
+    fn set_pool(&mut self, pool: Pool) -> Result<(), Infallible> {
         self.queue.pool = pool;
         Ok(())
     }

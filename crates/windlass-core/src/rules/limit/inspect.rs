@@ -20,7 +20,7 @@ pub struct QuotaUsage {
 }
 
 /// All quotas of which anything is left to be seen.
-pub fn look(states: &RuleStates, now: u64) -> Vec<QuotaUsage> {
+pub fn usage(states: &RuleStates, now: u64) -> Vec<QuotaUsage> {
     let live = states.iter().filter(|state| state.ends(now) > now);
     live.filter_map(|state| seen(state, now)).collect()
 }
@@ -72,7 +72,7 @@ mod tests {
                 let written: RuleStates = states.to_string().parse().unwrap();
                 let up = bring_up(&[rule], &states, now).unwrap();
                 let told = standing(&[rule], &up, now, 1);
-                match look(&written, now)[..] {
+                match usage(&written, now)[..] {
                     [seen] => {
                         prop_assert_eq!(seen.algorithm, rule.algorithm());
                         prop_assert_eq!(seen.limit, Some(rule.limit()));
@@ -96,9 +96,9 @@ mod tests {
             Rule::bucket(0, 1, 7).unwrap(),
         ];
         let mut states = RuleStates::default();
-        assert!(look(&states, START).is_empty());
+        assert!(usage(&states, START).is_empty());
         assert!(take(&rules, &mut states, START, 5));
-        let seen = look(&states, START);
+        let seen = usage(&states, START);
         let left: Vec<_> = seen.iter().map(|s| (s.limit, s.remaining)).collect();
         let some = |limit, left| (Some(limit), Some(left));
         assert_eq!(left, [some(20, 15), some(100, 95), some(7, 2)]);
@@ -107,8 +107,8 @@ mod tests {
         assert_eq!((seen[0].amount, seen[0].period), (Some(1), Some(100_000)));
         assert_eq!((seen[1].amount, seen[1].period), (Some(100), Some(hour)));
         assert_eq!((seen[2].amount, seen[2].period), (Some(0), None));
-        assert_eq!(look(&states, START + 500_000).len(), 2);
-        assert_eq!(look(&states, START + hour).len(), 1);
+        assert_eq!(usage(&states, START + 500_000).len(), 2);
+        assert_eq!(usage(&states, START + hour).len(), 1);
     }
 
     /// Another burst is seen once a call was allowed by it.
@@ -120,7 +120,7 @@ mod tests {
         );
         let (large, small) = ([large.unwrap()], [small.unwrap()]);
         let mut states = RuleStates::default();
-        let limit = |states: &RuleStates| look(states, START)[0].limit;
+        let limit = |states: &RuleStates| usage(states, START)[0].limit;
         assert!(take(&large, &mut states, START, 3));
         assert!(!take(&small, &mut states, START, 4));
         assert_eq!(limit(&states), Some(20));
@@ -136,7 +136,7 @@ mod tests {
         );
         let states: RuleStates = text.parse().unwrap();
         assert_eq!(states.to_string(), text);
-        let seen = look(&states, START);
+        let seen = usage(&states, START);
         assert_eq!(seen.len(), 3);
         for one in &seen {
             assert_eq!((one.limit, one.remaining), (None, None));

@@ -19,7 +19,7 @@ mod tests_change;
 mod tests_lease;
 mod window;
 
-pub use inspect::{QuotaUsage, look};
+pub use inspect::{QuotaUsage, usage};
 pub use rule::{InvalidRule, Rule};
 pub use span::Span;
 pub use state::{RuleState, RuleStates};
