@@ -304,7 +304,10 @@ fn a_damaged_file_is_said_to_be_by_the_doctor_too() {
         let done = bed.run(&[args, &["--store", &store]].concat());
         assert_eq!(done.code, 125, "{done:?}");
         assert!(done.err.contains("the file is damaged"), "{done:?}");
-        assert!(done.err.contains("hint: stop all programs that use it"), "{done:?}");
+        assert!(
+            done.err.contains("hint: stop all programs that use it"),
+            "{done:?}"
+        );
         assert!(!done.err.contains("try: windlass doctor"), "{done:?}");
     }
 }

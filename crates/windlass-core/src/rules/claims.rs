@@ -40,7 +40,7 @@ pub fn acquire<L: WaitQueue>(
     if let Some(refusal) = tx.refuses(ask)? {
         return tx.end(Acquired::Refused(refusal));
     }
-    tx.pool.until = now + ask.kind.remember_size();
+    tx.pool.until = now + ask.kind.size_retention();
     if let Some(held) = tx.queue.holder(&ask.owner)? {
         let fence = held.fence;
         tx.queue.set_holder(ClaimRecord {
@@ -207,7 +207,7 @@ pub fn resize<L: WaitQueue>(
     tx.forget_size()?;
     let before = tx.pool.size;
     tx.pool.size = size;
-    tx.pool.until = now + kind.remember_size();
+    tx.pool.until = now + kind.size_retention();
     tx.expire_and_grant()?;
     tx.end((before != 0).then_some(before))
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::Moment;
-use crate::store::{CountedDown, LatchSpec, LatchState, PAST_GENERATIONS, PastGeneration, Reset};
+use crate::store::{CountedDown, LatchSpec, LatchState, PastGeneration, Reset};
 
 /// A latch in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub fn reset(latch: Option<&LatchState>, terms: &LatchSpec, count: u32) -> (Rese
             generation: now.generation.clone(),
             opened: now.remaining == 0,
         });
-        past.extend(now.past.iter().take(PAST_GENERATIONS - 1).cloned());
+        past.extend(now.past.iter().take(LatchState::MAX_PAST - 1).cloned());
     }
     let begun = LatchState::new(terms.generation.to_string(), count, count, past);
     (Reset::Begun, LatchChange::Begin(begun))
