@@ -242,7 +242,7 @@ impl WaitQueue for SqlQueue<'_> {
         rows.collect()
     }
 
-    fn dead_weight(&mut self, now: Moment) -> rusqlite::Result<u64> {
+    fn expired_weight(&mut self, now: Moment) -> rusqlite::Result<u64> {
         if self.is_lock() {
             let dead = self.front()?.holder.as_ref().filter(|h| h.expires <= now);
             return Ok(dead.map_or(0, |h| h.weight.into()));
@@ -254,7 +254,7 @@ impl WaitQueue for SqlQueue<'_> {
         weight.map(|weight| weight as u64)
     }
 
-    fn first(&mut self) -> rusqlite::Result<Option<ClaimRecord>> {
+    fn first_waiter(&mut self) -> rusqlite::Result<Option<ClaimRecord>> {
         if self.is_lock() {
             return Ok(self.front()?.waiter.clone());
         }
@@ -294,7 +294,7 @@ impl WaitQueue for SqlQueue<'_> {
         self.remove(waiter)
     }
 
-    fn waiters(&mut self) -> rusqlite::Result<u64> {
+    fn waiter_count(&mut self) -> rusqlite::Result<u64> {
         let sql = on_claims!(self, "SELECT count(*) FROM", "WHERE name = ?1 AND NOT held");
         let mut query = self.tx.database.prepare_cached(sql)?;
         query.query_row([&self.key], |row| row.get::<_, i64>(0).map(|n| n as u64))

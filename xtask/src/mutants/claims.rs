@@ -364,7 +364,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "who wants much is not starved",
         file: "windlass-core/src/rules/claims.rs",
-        from: "(!waits || ask.share.order == Order::Barging)",
+        from: "(!waits || request.share.order == Order::Barging)",
         to: "(waits || !waits)",
         caught_by: &[
             "-p",
@@ -512,11 +512,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &["-p", "windlass", "--test", "redis_once", "a_full_server"],
     },
     Mutant {
-        breaks: "who died in line holds no longer than it would have waited",
+        breaks: "a waiter that died holds no longer than it would have waited",
         file: "windlass-core/src/rules/transaction.rs",
         from: "                    fence,\n                    since: self.now,",
         to: "                    fence,\n                    expires: self.now + waiter.ttl,\n                    since: self.now,",
-        caught_by: &["-p", "windlass-core", "--lib", "who_died_in_line"],
+        caught_by: &[
+            "-p",
+            "windlass-core",
+            "--lib",
+            "a_waiter_that_died_holds_no_longer",
+        ],
     },
     Mutant {
         breaks: "who died in line holds no longer than it would have waited (Redis, lock)",

@@ -7,7 +7,7 @@ use super::{MemoryStore, Shard};
 use crate::error::Result;
 use crate::name::Name;
 use crate::rules::claims::{self as rules, Decided};
-use crate::rules::wait_queue::{MemoryQueue, Numbered};
+use crate::rules::wait_queue::{FencedQueue, MemoryQueue};
 use crate::store::{
     AcquireRequest, Acquired, AcquiredAll, Channel, ClaimStore, Holder, Kind, Occupancy, Pending,
     Released, Renewal, Renewed, WakeAddress, matches,
@@ -20,7 +20,7 @@ impl MemoryStore {
         &self,
         kind: Kind,
         name: &Name,
-        decision: impl FnOnce(&mut Numbered<'_>, Moment) -> Result<Decided<T>, Infallible>,
+        decision: impl FnOnce(&mut FencedQueue<'_>, Moment) -> Result<Decided<T>, Infallible>,
     ) -> T {
         let decided = {
             let mut shard = self.claims[kind as usize].of(name);
@@ -35,13 +35,13 @@ impl MemoryStore {
         shard: &mut Shard<MemoryQueue>,
         name: &Name,
         now: Moment,
-        decision: impl FnOnce(&mut Numbered<'_>) -> Result<Decided<T>, Infallible>,
+        decision: impl FnOnce(&mut FencedQueue<'_>) -> Result<Decided<T>, Infallible>,
     ) -> Decided<T> {
         let mut fences = || self.next_fence();
         match shard.map.get_mut(name) {
             Some(queue) => {
                 let Ok(decided) = decision(&mut queue.with(&mut fences));
-                if queue.is_empty() && queue.is_dead(now) {
+                if queue.is_empty() && queue.is_expired(now) {
                     shard.map.remove(name);
                 }
                 decided
@@ -49,8 +49,8 @@ impl MemoryStore {
             None => {
                 let mut queue = MemoryQueue::default();
                 let Ok(decided) = decision(&mut queue.with(&mut fences));
-                if !queue.is_dead(now) {
-                    shard.sweep(|queue| queue.is_dead(now));
+                if !queue.is_expired(now) {
+                    shard.sweep(|queue| queue.is_expired(now));
                     shard.map.insert(name.clone(), queue);
                 }
                 decided
@@ -188,7 +188,7 @@ impl ClaimStore for MemoryStore {
         for &kind in kinds {
             for mut shard in self.claims[kind as usize].iter() {
                 for (name, queue) in &mut shard.map {
-                    if !matches(&pattern, name.as_str()) || queue.is_dead(now) {
+                    if !matches(&pattern, name.as_str()) || queue.is_expired(now) {
                         continue;
                     }
                     let Ok(seen) = rules::inspect(
