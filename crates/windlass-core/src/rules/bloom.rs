@@ -94,23 +94,33 @@ pub fn insert<C: Cells>(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::HashMap;
     use std::convert::Infallible;
 
     use super::*;
 
+    /// The bits of each generation.
     #[derive(Default)]
-    struct Set(HashSet<(u64, u64)>);
+    struct Bits(HashMap<u64, Vec<u64>>);
 
-    impl Cells for Set {
+    impl Cells for Bits {
         type Error = Infallible;
 
         fn get(&mut self, generation: u64, position: u64) -> Result<bool, Infallible> {
-            Ok(self.0.contains(&(generation, position)))
+            let words = self.0.get(&generation);
+            let word = words.and_then(|words| words.get((position / 64) as usize));
+            Ok(word.is_some_and(|word| word & (1 << (position % 64)) != 0))
         }
 
         fn set(&mut self, generation: u64, position: u64) -> Result<(), Infallible> {
-            self.0.insert((generation, position));
+            let (words, word) = (
+                self.0.entry(generation).or_default(),
+                (position / 64) as usize,
+            );
+            if words.len() <= word {
+                words.resize(word + 1, 0);
+            }
+            words[word] |= 1 << (position % 64);
             Ok(())
         }
     }
@@ -119,12 +129,12 @@ mod tests {
         Digest::of(&n.to_le_bytes())
     }
 
-    fn put(cells: &mut Set, plan: &Plan, progress: &mut Progress, at: u64, n: u64) -> bool {
+    fn put(cells: &mut Bits, plan: &Plan, progress: &mut Progress, at: u64, n: u64) -> bool {
         let Ok(new) = insert(cells, plan, progress, Duration::from_millis(at), item(n));
         new
     }
 
-    fn has(cells: &mut Set, plan: &Plan, progress: Progress, at: u64, n: u64) -> bool {
+    fn has(cells: &mut Bits, plan: &Plan, progress: Progress, at: u64, n: u64) -> bool {
         let Ok(known) = contains(cells, plan, progress, Duration::from_millis(at), item(n));
         known
     }
@@ -133,7 +143,7 @@ mod tests {
     fn the_error_rate_at_capacity_is_the_one_requested() {
         for (capacity, error) in [(50_000, 0.03), (50_000, 0.1), (20_000, 0.3)] {
             let plan = Plan::sized(BloomKind::Fixed, capacity, error).unwrap();
-            let (mut cells, mut progress) = (Set::default(), Progress::default());
+            let (mut cells, mut progress) = (Bits::default(), Progress::default());
             for n in 0..capacity {
                 put(&mut cells, &plan, &mut progress, 0, n);
             }
@@ -152,7 +162,7 @@ mod tests {
     #[test]
     fn a_growing_filter_keeps_its_error_rate() {
         let plan = Plan::sized(BloomKind::Growing, 1_000, 0.02).unwrap();
-        let (mut cells, mut progress) = (Set::default(), Progress::default());
+        let (mut cells, mut progress) = (Bits::default(), Progress::default());
         let inserted = 50_000;
         for n in 0..inserted {
             put(&mut cells, &plan, &mut progress, 0, n);
@@ -172,7 +182,7 @@ mod tests {
         for slices in [2, 3, 5] {
             let kind = BloomKind::Rotating { window, slices };
             let plan = Plan::sized(kind, 1_000, 0.001).unwrap();
-            let (mut cells, mut progress) = (Set::default(), Progress::default());
+            let (mut cells, mut progress) = (Bits::default(), Progress::default());
             for start in [5_000, 5_001, 5_499, 5_999] {
                 assert!(put(&mut cells, &plan, &mut progress, start, start));
                 assert!(has(&mut cells, &plan, progress, start + 1000, start));
