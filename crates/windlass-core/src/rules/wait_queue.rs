@@ -1,4 +1,4 @@
-//! The state of one name: its pool, its holders and its wait queue. See [`store::claims`](crate::store) for the terms.
+//! The state of one name: its pool, its holders and its wait queue. See [`store::claims`](crate::store::claims) for the terms.
 //!
 //! The [claim rules](super::claims) work on the trait [`WaitQueue`]. [`MemoryQueue`] implements it in memory; the file
 //! store has an implementation in SQL.

@@ -9,7 +9,7 @@
 //! latches). The others are optional: their defaults return [errors](unsupported) that name the stores to use instead.
 
 mod bloom;
-mod claims;
+pub mod claims;
 pub mod counter;
 mod gate;
 pub mod latch;
