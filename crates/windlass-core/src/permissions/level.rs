@@ -1,4 +1,4 @@
-//! A level, as a subject has it.
+//! Levels.
 
 use std::fmt;
 
