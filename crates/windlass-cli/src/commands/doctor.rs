@@ -118,7 +118,7 @@ fn show(line: &Line, printer: &Printer) {
     let (word, tone) = match line.severity {
         Severity::Fine => ("ok", Tone::Good),
         Severity::Warning => ("warning", Tone::Warning),
-        Severity::Problem => ("problem", Tone::Bad),
+        _ => ("problem", Tone::Bad),
     };
     let answer = Answer {
         topic: line.topic,
