@@ -10,6 +10,11 @@ use crate::store::limit::LimitOutcome;
 /// A denial is an answer, not an error. It distinguishes "not now" from [never](Decision::is_never).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a denied call must not proceed"]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(from = "wire::DecisionFields", into = "wire::DecisionFields")
+)]
 pub struct Decision {
     // Small, because it is copied: that is a measurable part of the cost of a check in memory.
     allowed: bool,
@@ -31,6 +36,8 @@ fn duration(micros: u64) -> Option<Duration> {
 /// Where a decision comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Basis {
     /// The store, for all clients that share it.
     Store,
@@ -118,5 +125,56 @@ impl Decision {
     /// Where the decision comes from.
     pub fn basis(&self) -> Basis {
         self.basis
+    }
+}
+
+#[cfg(feature = "serde")]
+mod wire {
+    use super::{Basis, Decision, NEVER};
+
+    /// A [`Decision`] as it is serialized: with the keys of `windlass limit check --json`, times in whole milliseconds,
+    /// rounded up, and `null` for never.
+    #[derive(serde::Serialize, serde::Deserialize)]
+    pub(super) struct DecisionFields {
+        allowed: bool,
+        limit: u64,
+        remaining: u64,
+        retry_after_ms: Option<u64>,
+        reset_after_ms: Option<u64>,
+        basis: Basis,
+    }
+
+    fn millis(micros: u64) -> Option<u64> {
+        (micros != NEVER).then(|| micros.div_ceil(1_000))
+    }
+
+    fn micros(millis: Option<u64>) -> u64 {
+        millis.map_or(NEVER, |millis| millis.saturating_mul(1_000))
+    }
+
+    impl From<Decision> for DecisionFields {
+        fn from(decision: Decision) -> DecisionFields {
+            DecisionFields {
+                allowed: decision.allowed,
+                limit: decision.limit,
+                remaining: decision.remaining,
+                retry_after_ms: millis(decision.retry_after),
+                reset_after_ms: millis(decision.reset_after),
+                basis: decision.basis,
+            }
+        }
+    }
+
+    impl From<DecisionFields> for Decision {
+        fn from(fields: DecisionFields) -> Decision {
+            Decision {
+                allowed: fields.allowed,
+                limit: fields.limit,
+                remaining: fields.remaining,
+                retry_after: micros(fields.retry_after_ms),
+                reset_after: micros(fields.reset_after_ms),
+                basis: fields.basis,
+            }
+        }
     }
 }

@@ -9,6 +9,8 @@ use std::str::FromStr;
 /// [gate](crate::store::GateStore) does. A lock alone cannot stop a holder that was paused past the end of its lease and
 /// still believes that it holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
 pub struct Fence(u64);
 
 impl Fence {
@@ -40,6 +42,8 @@ impl FromStr for Fence {
 /// How long a backend's fences are guaranteed to grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum FenceStrength {
     /// Through every failure that the backend is built to survive.
     Linearizable,

@@ -55,6 +55,8 @@ pub mod error;
 mod fence;
 pub mod join;
 pub mod memory;
+#[cfg(feature = "serde")]
+mod millis;
 pub mod name;
 mod owner;
 mod pattern;

@@ -11,6 +11,8 @@ use crate::error::{Error, Result};
 /// A request with the same owner is a request of the same holder: that is how a restarted job takes its lock back, and
 /// how one process hands a lock to another. So a chosen owner must be unique to its holder.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "String", into = "String"))]
 pub struct Owner(Arc<str>);
 
 impl Owner {
@@ -60,6 +62,20 @@ impl Owner {
     /// The owner as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl TryFrom<String> for Owner {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Owner> {
+        Owner::new(&text)
+    }
+}
+
+impl From<Owner> for String {
+    fn from(owner: Owner) -> String {
+        owner.0.as_ref().to_owned()
     }
 }
 

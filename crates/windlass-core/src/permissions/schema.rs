@@ -42,6 +42,8 @@ pub struct Schema {
 
 /// Whether levels are ranked or flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Scale {
     /// Each level includes those before it; a subject has one of them.
     Ranked,

@@ -40,14 +40,19 @@ use crate::{Fence, Owner};
 
 /// The primitive that a claim belongs to. Names are per kind: a lock and a semaphore may have the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Kind {
     /// A mutual-exclusion lock: one holder.
     Lock,
     /// A number of permits.
+    #[cfg_attr(feature = "serde", serde(rename = "sem"))]
     Semaphore,
     /// A read-write lock: many readers, or one writer.
+    #[cfg_attr(feature = "serde", serde(rename = "rw"))]
     ReadWrite,
     /// A leader election: one leader, which observers can see.
+    #[cfg_attr(feature = "serde", serde(rename = "elect"))]
     Election,
     /// A barrier: parties that arrive and leave together.
     Barrier,
@@ -429,6 +434,8 @@ pub enum Renewed {
 /// The outcome of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a claim that was lost before its release did not protect the work"]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Released {
     /// The claim was held until now.
     WasHeld,
@@ -448,6 +455,7 @@ impl Released {
 /// A holder, as inspection shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Holder {
     /// The owner. Bytes of other libraries that are not UTF-8 are escaped.
     pub owner: String,
@@ -456,8 +464,13 @@ pub struct Holder {
     /// The weight of its claim: 1 for a lock.
     pub weight: u32,
     /// Time left unless renewed; `None` for a key of another library that never expires.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "remaining_ms", with = "crate::millis")
+    )]
     pub remaining: Option<Duration>,
     /// How long it has been held, where known.
+    #[cfg_attr(feature = "serde", serde(rename = "age_ms", with = "crate::millis"))]
     pub age: Option<Duration>,
     /// The holder's note.
     pub note: Option<String>,
@@ -485,6 +498,7 @@ impl Holder {
 /// The state of one name, as inspection shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Occupancy {
     /// The primitive.
     pub kind: Kind,

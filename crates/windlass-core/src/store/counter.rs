@@ -43,6 +43,7 @@ pub struct Operation {
 /// The outcome of a [`CounterRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a change that is out of bounds was not made"]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Counted {
     /// The value afterwards.
     pub value: i64,

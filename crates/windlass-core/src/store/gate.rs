@@ -16,6 +16,8 @@ pub trait GateStore: Send + Sync + fmt::Debug {
 /// The decision of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a stale write must not proceed"]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Admission {
     /// No higher fence has been admitted: the write may proceed.
     Admitted,

@@ -37,6 +37,7 @@ pub struct LatchSpec {
 /// The state of a latch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LatchState {
     /// The current generation.
     pub generation: String,
@@ -52,6 +53,7 @@ pub struct LatchState {
 /// A generation that has been replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PastGeneration {
     /// Its name.
     pub generation: String,

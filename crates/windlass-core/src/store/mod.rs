@@ -123,6 +123,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
 /// The properties of a backend, as `windlass doctor` prints them.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Capabilities {
     /// Its kind: `memory`, `file`, `redis`, ….
     pub kind: &'static str,
@@ -153,6 +154,8 @@ impl Capabilities {
 
 /// One line of the diagnosis by `windlass doctor`.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Finding {
     /// How much it matters.
     pub severity: Severity,
@@ -164,6 +167,9 @@ pub struct Finding {
 
 /// How much a [`Finding`] matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Severity {
     /// As it should be, or neutral.
     Fine,

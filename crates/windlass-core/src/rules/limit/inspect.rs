@@ -4,6 +4,7 @@ use super::{Rule, RuleState, RuleStates};
 
 /// The usage of one quota, from its stored state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QuotaUsage {
     /// The algorithm: see [`Rule::algorithm`].
     pub algorithm: &'static str,
