@@ -55,7 +55,20 @@ fn quick() -> Result<(), String> {
     let library = [
         "-p", "windlass", "--lib", "--test", "memory", "--test", "file",
     ];
-    cargo("test", &library, &[])
+    cargo("test", &library, &[])?;
+    // The other tests of the command line need servers.
+    let smoke = [
+        "-p",
+        "windlass-cli",
+        "--test",
+        "cli",
+        "--",
+        "--skip",
+        "redis",
+        "--skip",
+        "docs",
+    ];
+    cargo("test", &smoke, &[])
 }
 
 /// Every test there is, on real servers.
@@ -142,5 +155,8 @@ fn lint() -> Result<(), String> {
         let alone = ["-p", "windlass", "--no-default-features", "--features"];
         cargo("check", &[&alone[..], &[features]].concat(), &[])?;
     }
+    // The command line without `bench` and `demo`.
+    let alone = ["-p", "windlass-cli", "--no-default-features"];
+    cargo("check", &alone, &[])?;
     Ok(())
 }

@@ -7,7 +7,7 @@
 //! - `etcd::faults::members::*`: at least one, in that module;
 //! - `etcd::conformance_34::lock::one_holder_at_a_time`: a case of the suite that this backend runs;
 //!   `conformance_*::…`: all backends do; `conformance::…`: some backend does;
-//! - `windlass_zookeeper::proof::*`: tests in a crate's sources; `backend::zookeeper::proof`: the same;
+//! - `windlass_zookeeper::tests::faults::*`: tests in a crate's sources; `backend::zookeeper::proof`: the same;
 //! - `backend/quorum/tests.rs`: a file, below the root, `crates/` or the sources of a crate;
 //! - `windlass_model::quorum::three_clients`: tests of the models;
 //! - `a::{b, c}`: both.

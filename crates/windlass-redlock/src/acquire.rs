@@ -250,7 +250,7 @@ impl<'a> AcquireRound<'a> {
                 let request = self.request.clone();
                 let node = self.state.nodes.node(index);
                 let call = node.call(&self.state.nodes, &self.stop, move |client| {
-                    client.vote(&request, proposal)
+                    client.acquire(&request, proposal)
                 });
                 self.calls.add(index, call);
             }

@@ -26,7 +26,7 @@ pub(super) async fn acquire_all(
     let stop = StopFlag::default();
     let call = |node: &Arc<QuorumNode>| -> Pending<'static, AcquiredAll> {
         let requests = requests.clone();
-        node.call(nodes, &stop, move |client| client.vote_for_all(requests))
+        node.call(nodes, &stop, move |client| client.acquire_all(requests))
     };
     let mut calls = NodeCalls::new(nodes.iter().map(call));
     let mut granted: Vec<Vec<Fence>> = Vec::new();

@@ -12,12 +12,12 @@ use windlass_core::clock_skew::{OurClock, Reading, Spread};
 use windlass_core::error::Result;
 use windlass_core::store::Severity::{Fine, Problem, Warning};
 use windlass_core::store::{Finding, Pending};
-use windlass_redis::Standing;
+use windlass_redis::NodeStatus;
 
 /// What one node reports.
 struct NodeReport {
     findings: Vec<Finding>,
-    status: Standing,
+    status: NodeStatus,
     has_vote: bool,
     clock: Reading,
 }
@@ -28,7 +28,7 @@ pub(super) async fn diagnose(nodes: &Arc<QuorumNodes>) -> Result<Vec<Finding>> {
         let (node, nodes) = (Arc::clone(node), Arc::clone(nodes));
         Box::pin(async move {
             let findings = node.client.store().examine().await?;
-            let status = node.client.standing().await?;
+            let status = node.client.status().await?;
             let has_vote = node.verify(&nodes).await.is_ok();
             let sent = our_clock.now();
             let time = node.client.time().await?;
@@ -132,7 +132,7 @@ fn skew(clocks: &[Reading]) -> Option<Finding> {
     })
 }
 
-fn persistence(status: &Standing, has_vote: bool, max_ttl: u64) -> Finding {
+fn persistence(status: &NodeStatus, has_vote: bool, max_ttl: u64) -> Finding {
     let uptime = status.up.as_secs();
     match (status.durable, has_vote) {
         (true, _) => Finding::new(

@@ -12,8 +12,8 @@ use windlass_core::name::Name;
 use windlass_core::rules::quorum::agreed;
 use windlass_core::store::{Holder, Kind, Occupancy, Pending};
 
-/// The number of a claim that holds a node without having been given a number there (`PLACE` in
-/// scripts/vote/fences.lua): it was queued on that node and has its fence from the others.
+/// The number of a claim that holds a node without having been given a number there (`PLACEHOLDER` in
+/// scripts/fence.lua): it was queued on that node and has its fence from the others.
 const TICKET: u64 = 1;
 
 pub(super) async fn inspect(

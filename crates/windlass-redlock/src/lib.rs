@@ -62,7 +62,7 @@ use windlass_core::store::{
     NotificationStore, Pending,
 };
 use windlass_core::{Clock, Drift, FenceStrength};
-use windlass_redis::RedisVoter;
+use windlass_redis::RedisNodeClient;
 
 /// The name of this store in outputs and errors.
 const KIND: &str = "redlock";
@@ -111,7 +111,7 @@ impl Quorum {
         for (node, url) in address.members.iter().enumerate() {
             let listener = Arc::new(NodeListener::new(node));
             let weak: Weak<NodeListener> = Arc::downgrade(&listener);
-            let node_client = RedisVoter::new(url, address.node_timeout, client, weak);
+            let node_client = RedisNodeClient::new(url, address.node_timeout, client, weak);
             let node_client = Arc::new(node_client.map_err(with_address)?);
             members.push(QuorumNode::new(host_of(url), node_client));
             listeners.push(listener);

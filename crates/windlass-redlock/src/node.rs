@@ -11,12 +11,12 @@ use super::quarantine::Quarantine;
 use super::rejoin::Rejoin;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::Pending;
-use windlass_redis::Voter;
+use windlass_redis::NodeClient;
 
 pub(super) struct QuorumNode {
     /// Host and port.
     pub(super) name: String,
-    pub(super) client: Arc<dyn Voter>,
+    pub(super) client: Arc<dyn NodeClient>,
     /// The connection over which the node was found to have a vote; 0 if none.
     verified: AtomicU64,
     pub(super) quarantine: Quarantine,
@@ -27,7 +27,7 @@ pub(super) struct QuorumNode {
 }
 
 impl QuorumNode {
-    pub(super) fn new(name: String, client: Arc<dyn Voter>) -> QuorumNode {
+    pub(super) fn new(name: String, client: Arc<dyn NodeClient>) -> QuorumNode {
         QuorumNode {
             name,
             client,
@@ -45,7 +45,7 @@ impl QuorumNode {
         self: &Arc<QuorumNode>,
         nodes: &Arc<QuorumNodes>,
         stop: &StopFlag,
-        request: impl FnOnce(&dyn Voter) -> Pending<'static, T> + Send + 'static,
+        request: impl FnOnce(&dyn NodeClient) -> Pending<'static, T> + Send + 'static,
     ) -> Pending<'static, T> {
         let Some(connection) = self.verified_connection() else {
             return self.verify_and_call(nodes, stop, request);
@@ -77,7 +77,7 @@ impl QuorumNode {
         self: &Arc<QuorumNode>,
         nodes: &Arc<QuorumNodes>,
         stop: &StopFlag,
-        request: impl FnOnce(&dyn Voter) -> Pending<'static, T> + Send + 'static,
+        request: impl FnOnce(&dyn NodeClient) -> Pending<'static, T> + Send + 'static,
     ) -> Pending<'static, T> {
         let (node, nodes, stop) = (Arc::clone(self), Arc::clone(nodes), stop.clone());
         Box::pin(async move {

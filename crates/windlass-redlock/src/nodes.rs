@@ -61,7 +61,7 @@ impl QuorumNodes {
         let connect = |node: &Arc<QuorumNode>| -> Pending<'static, ()> {
             let (node, nodes) = (Arc::clone(node), Arc::clone(self));
             Box::pin(async move {
-                node.client.standing().await?;
+                node.client.status().await?;
                 // A node without a vote is reported when it is needed, unless it can never have one.
                 match node.verify(&nodes).await {
                     Err(e) if e.hint() == Some(SAME_SERVER) => Err(e),

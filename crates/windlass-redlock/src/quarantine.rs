@@ -26,7 +26,7 @@ use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::rules::quorum::may_vote;
 use windlass_core::store::Pending;
 use windlass_core::{Fence, Moment};
-use windlass_redis::{Standing, Voter};
+use windlass_redis::{NodeClient, NodeStatus};
 
 /// `uptime_in_seconds` is the difference of two rounded times.
 const ROUNDING: Duration = Duration::from_secs(1);
@@ -150,10 +150,10 @@ impl Quarantine {
 }
 
 /// The node's status, and the connection over which it was read.
-async fn current_status(client: &dyn Voter) -> Result<(Standing, u64)> {
+async fn current_status(client: &dyn NodeClient) -> Result<(NodeStatus, u64)> {
     let mut before = client.connection();
     loop {
-        let status = client.standing().await?;
+        let status = client.status().await?;
         let after = client.connection();
         if before == after {
             return Ok((status, after));
@@ -177,9 +177,9 @@ fn same_server<'a>(node: &QuorumNode, nodes: &'a QuorumNodes) -> Option<&'a str>
 /// The highest counter of the other nodes, if a majority replies.
 async fn highest_counter_elsewhere(node: &QuorumNode, nodes: &QuorumNodes) -> Result<u64> {
     let others = nodes.iter().filter(|other| other.name != node.name);
-    let mut calls = NodeCalls::new(others.map(|other| -> Pending<'static, Standing> {
+    let mut calls = NodeCalls::new(others.map(|other| -> Pending<'static, NodeStatus> {
         let other = Arc::clone(other);
-        Box::pin(async move { other.client.standing().await })
+        Box::pin(async move { other.client.status().await })
     }));
     let (mut replies, mut intact, mut highest) = (0, 0, 0);
     let all = calls.receive(|_, reply| {

@@ -65,7 +65,7 @@ impl ReadRepair {
         for node in self.missing_on {
             self.state.waiters.send_unless_released(&self.claim, || {
                 let client = &nodes.node(node).client;
-                let reply = client.vote(&request, fences.propose(0));
+                let reply = client.acquire(&request, fences.propose(0));
                 NodeCalls::new([reply]).finish(nodes, &StopFlag::default(), timeout);
             });
         }

@@ -43,8 +43,8 @@ impl Rejoin {
         let (node, nodes) = (Arc::clone(node), Arc::clone(nodes));
         let runtime = nodes.runtime.clone();
         runtime.spawn(async move {
-            // `standing` reconnects. A node that is still connected may be known to be in quarantine.
-            if node.client.is_connected() || node.client.standing().await.is_ok() {
+            // `status` reconnects. A node that is still connected may be known to be in quarantine.
+            if node.client.is_connected() || node.client.status().await.is_ok() {
                 // The next request that needs the node verifies it again and reports the reason.
                 let _ = node.verify(&nodes).await;
             }

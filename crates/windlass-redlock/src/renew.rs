@@ -20,7 +20,7 @@ use super::waiter_heartbeat::WaiterHeartbeat;
 use windlass_core::Moment;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::{Acquired, Pending, Renewal, Renewed, Share};
-use windlass_redis::Voter;
+use windlass_redis::NodeClient;
 
 /// How long the missing replies are awaited after a majority has renewed.
 const GRACE: Duration = Duration::from_millis(20);
@@ -92,7 +92,7 @@ impl<'a> HeldRenewal<'a> {
         let stop = StopFlag::default();
         let call = |node: usize| -> Pending<'static, Vec<Result<Renewed>>> {
             let (state, claims) = (Arc::clone(state), Arc::clone(claims));
-            let renew = move |client: &dyn Voter| renew_on(node, &state, &claims, client);
+            let renew = move |client: &dyn NodeClient| renew_on(node, &state, &claims, client);
             nodes.node(node).call(nodes, &stop, renew)
         };
         let mut calls = NodeCalls::new((0..nodes.len()).map(call));
@@ -171,7 +171,7 @@ fn renew_on(
     node: usize,
     state: &ClaimState,
     claims: &[Renewal],
-    client: &dyn Voter,
+    client: &dyn NodeClient,
 ) -> Pending<'static, Vec<Result<Renewed>>> {
     let (new, renewed, acquired) = state.partial_grants.spread_to(node, claims, |is_new| {
         let (mut new, mut renew, mut acquire) = (Vec::new(), Vec::new(), Vec::new());
@@ -185,7 +185,7 @@ fn renew_on(
                 false => renew.push(claim.clone()),
             }
         }
-        (new, client.renew(renew), client.vote_together(acquire))
+        (new, client.renew(renew), client.acquire_each(acquire))
     });
     Box::pin(async move {
         let mut renewed = renewed.await?.into_iter();

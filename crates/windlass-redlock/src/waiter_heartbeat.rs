@@ -120,7 +120,7 @@ impl WaiterHeartbeat {
             if node.verified_connection().is_some() {
                 sent_to.insert(index);
                 let proposal = self.state.fences.propose(0);
-                let reply = node.client.vote(&self.request, proposal);
+                let reply = node.client.acquire(&self.request, proposal);
                 NodeCalls::new([reply]).finish(nodes, &StopFlag::default(), timeout);
             }
         }
@@ -132,7 +132,7 @@ impl WaiterHeartbeat {
         let proposal = self.state.fences.propose(0);
         let call = |&(node, number): &(usize, u64)| {
             let client = &nodes.node(node).client;
-            client.line_up_again(&self.claim, Fence::new(number), proposal)
+            client.requeue(&self.claim, Fence::new(number), proposal)
         };
         let mut calls = NodeCalls::new(confirmation.held.iter().map(call));
         let all = calls.receive(|_, _| ControlFlow::<()>::Continue(()));

@@ -51,26 +51,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "an earlier yield does not undo a later grant on the node (quorum)",
-        file: "windlass-redis/src/scripts/vote/lock_more.lua",
+        file: "windlass-redis/src/scripts/quorum_node/lock.lua",
         from: "string.match(call('GET', claim) or '', '^%d+') ~= number then",
         to: "number == '' then",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_node_of_a_quorum_decides_as_the_rules_do",
+            "quorum_node_decides_as_the_rules",
         ],
     },
     Mutant {
         breaks: "a node of a quorum gives no number twice",
-        file: "windlass-redis/src/scripts/vote/fences.lua",
+        file: "windlass-redis/src/scripts/fence.lua",
         from: "proposal and proposal > counter and proposal or counter + 1",
         to: "proposal and proposal >= counter and proposal or counter + 1",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_node_of_a_quorum_decides_as_the_rules_do",
+            "quorum_node_decides_as_the_rules",
         ],
     },
     Mutant {
@@ -87,14 +87,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "an owner granted from the queue takes a new fence (quorum)",
-        file: "windlass-redis/src/scripts/vote/room_more.lua",
-        from: "    set(at, 'overtook', claim.fence)\n",
+        file: "windlass-redis/src/scripts/quorum_node/pool.lua",
+        from: "    set(tx, 'overtook', claim.fence)\n",
         to: "",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_node_of_a_quorum_decides_as_the_rules_do",
+            "quorum_node_decides_as_the_rules",
         ],
     },
     Mutant {
@@ -406,9 +406,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "the release of several locks is sent after the request for them (quorum)",
-        file: "windlass-redis/src/vote/mod.rs",
-        from: "redis.acquire_all_locks(asks, Draws::Never)",
-        to: "redis.acquire_all_locks(asks, Draws::Surely)",
+        file: "windlass-redis/src/quorum_node/mod.rs",
+        from: "claims.acquire_all_locks(requests, FenceUse::None)",
+        to: "claims.acquire_all_locks(requests, FenceUse::Certain)",
         caught_by: &[
             "-p",
             "windlass-redlock",

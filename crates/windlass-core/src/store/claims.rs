@@ -5,7 +5,7 @@
 //! and a barrier for its parties. So all of them are one kind of store.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Acknowledged, Pending, Replicas};
@@ -184,6 +184,26 @@ pub struct AcquireRequest {
     pub wake: WakeAddress,
 }
 
+impl AcquireRequest {
+    /// Asks for the only share, for 30 seconds, and does not wait. Callers set what differs.
+    pub fn new(kind: Kind, name: Name, owner: Owner) -> AcquireRequest {
+        AcquireRequest {
+            kind,
+            name,
+            owner,
+            share: Share::ONLY,
+            ttl: Duration::from_secs(30),
+            on_busy: OnBusy::Return,
+            note: None,
+            heal_missing_ttl: false,
+            record_now: false,
+            again: false,
+            renewed: true,
+            wake: WakeAddress::default(),
+        }
+    }
+}
+
 /// How much is asked for, out of how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
@@ -237,7 +257,7 @@ pub enum OnBusy {
 }
 
 /// Which client, and which of its claims, to wake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WakeAddress {
     /// The client: one connected coordinator.
     pub client: u64,
@@ -332,6 +352,25 @@ pub struct Renewal {
     pub write_anew: bool,
     /// Whether it will be renewed again, for as long as it is held: see [`AcquireRequest::renewed`].
     pub renewed: bool,
+}
+
+impl Renewal {
+    /// Renews the claim that `request` made and that has this fence or ticket.
+    pub fn of(request: &AcquireRequest, fence: Fence) -> Renewal {
+        Renewal {
+            kind: request.kind,
+            name: request.name.clone(),
+            owner: request.owner.clone(),
+            fence,
+            ttl: request.ttl,
+            age: Duration::ZERO,
+            note: request.note.clone(),
+            wake: request.wake,
+            same_owner: SameOwner::Impossible,
+            write_anew: false,
+            renewed: request.renewed,
+        }
+    }
 }
 
 /// What to do about another claim of the same owner: a restarted job takes its lock back, and what
@@ -466,4 +505,21 @@ pub trait GrantListener: Send + Sync {
 
     /// Something happened that may have ended the claim, held or waiting: it should ask at once.
     fn doubtful(&self, _claim: u64) {}
+}
+
+/// A listener that ignores everything: for a store whose claims nobody waits for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoListener;
+
+impl NoListener {
+    /// What a store is opened with when nothing listens.
+    pub fn weak() -> Weak<dyn GrantListener> {
+        Weak::<NoListener>::new()
+    }
+}
+
+impl GrantListener for NoListener {
+    fn granted(&self, _claim: u64, _fence: Option<Fence>) {}
+
+    fn missed(&self) {}
 }

@@ -33,8 +33,8 @@ use std::sync::Arc;
 
 pub use claims::{
     AcquireRequest, Acquired, AcquiredAll, ClaimStore, GrantListener, Holder, Kind, MAX_READERS,
-    Occupancy, OnBusy, OnSizeMismatch, Order, Refusal, Released, Renewal, Renewed, SameOwner,
-    Share, WakeAddress,
+    NoListener, Occupancy, OnBusy, OnSizeMismatch, Order, Refusal, Released, Renewal, Renewed,
+    SameOwner, Share, WakeAddress,
 };
 pub use gate::{Admission, GateStore};
 pub use latch::{

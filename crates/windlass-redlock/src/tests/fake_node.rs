@@ -15,7 +15,7 @@ use windlass_core::store::{
     Renewed, WakeAddress,
 };
 use windlass_core::{Clock, Fence, Owner};
-use windlass_redis::{Confirmed, Standing, Voter};
+use windlass_redis::{Confirmed, NodeClient, NodeStatus};
 
 /// A durable node without locks. All clones are the same node.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ pub(super) async fn connect(fakes: &[FakeNode]) -> Arc<QuorumNodes> {
     nodes
 }
 
-impl Voter for FakeNode {
+impl NodeClient for FakeNode {
     fn store(&self) -> Arc<dyn Backend> {
         unreachable!("it has no locks")
     }
@@ -69,8 +69,8 @@ impl Voter for FakeNode {
         true
     }
 
-    fn standing(&self) -> Pending<'_, Standing> {
-        let status = Standing {
+    fn status(&self) -> Pending<'_, NodeStatus> {
+        let status = NodeStatus {
             run: self.run_id().clone(),
             up: Duration::from_secs(3600),
             durable: true,
@@ -88,18 +88,18 @@ impl Voter for FakeNode {
         unreachable!("it has joined")
     }
 
-    fn vote(&self, _: &AcquireRequest, _: Fence) -> Pending<'static, Acquired> {
+    fn acquire(&self, _: &AcquireRequest, _: Fence) -> Pending<'static, Acquired> {
         unreachable!("it has no locks")
     }
 
-    fn vote_together(
+    fn acquire_each(
         &self,
         _: Vec<(AcquireRequest, Fence)>,
     ) -> Pending<'static, Vec<Result<Acquired>>> {
         unreachable!("it has no locks")
     }
 
-    fn vote_for_all(&self, _: Vec<AcquireRequest>) -> Pending<'static, AcquiredAll> {
+    fn acquire_all(&self, _: Vec<AcquireRequest>) -> Pending<'static, AcquiredAll> {
         unreachable!("it has no locks")
     }
 
@@ -107,7 +107,7 @@ impl Voter for FakeNode {
         unreachable!("it has no locks")
     }
 
-    fn line_up_again(&self, _: &Renewal, _: Fence, _: Fence) -> Pending<'static, bool> {
+    fn requeue(&self, _: &Renewal, _: Fence, _: Fence) -> Pending<'static, bool> {
         unreachable!("it has no locks")
     }
 

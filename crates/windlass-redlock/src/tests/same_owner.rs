@@ -196,7 +196,7 @@ async fn of_claims_that_each_hold_one_node_all_but_one_yield() {
         for turn in 0..3 {
             let which = (i + turn) % 3;
             let request = request_of(others[which].owner.clone(), which as u64 + 2);
-            node.client.vote(&request, Fence::new(0)).await.unwrap();
+            node.client.acquire(&request, Fence::new(0)).await.unwrap();
         }
     }
     let mut tickets = Vec::new();

@@ -2,6 +2,7 @@
 
 mod access;
 mod bloom;
+mod compatibility;
 mod conformance;
 mod conformance_62;
 mod conformance_valkey;
