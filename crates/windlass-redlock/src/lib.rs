@@ -5,13 +5,13 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | how is a claim acquired? | [`acquire`], [`tally`] |
-//! | which nodes are called first? | [`node_selection`], [`partial_grants`] |
-//! | how does a majority agree on a fencing token? | [`fence`], [`confirm`] |
-//! | when may a node vote? | [`quarantine`], [`rejoin`] |
-//! | how is a claim kept? | [`renew`], [`read_repair`] |
-//! | how do claims wait? | [`waiters`], [`wake_up`], [`waiter_heartbeat`] |
-//! | how is a claim released, or undone? | [`release`], [`pending_release`] |
+//! | how is a claim acquired? | `acquire`, `tally` |
+//! | which nodes are called first? | `node_selection`, `partial_grants` |
+//! | how does a majority agree on a fencing token? | `fence`, `confirm` |
+//! | when may a node vote? | `quarantine`, `rejoin` |
+//! | how is a claim kept? | `renew`, `read_repair` |
+//! | how do claims wait? | `waiters`, `wake_up`, `waiter_heartbeat` |
+//! | how is a claim released, or undone? | `release`, `pending_release` |
 
 mod acquire;
 mod acquire_all;
