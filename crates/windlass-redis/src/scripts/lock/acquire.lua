@@ -18,7 +18,7 @@ local function grant(lock, claim, owner, ttl, flags, tail, proposal)
   return fence
 end
 
-function decisions.acquire(lock, queue, claim, owner, ttl, flags, tail, proposal)
+local function acquire(lock, queue, claim, owner, ttl, flags, tail, proposal)
   proposal = is_quorum_node and tonumber(proposal)
   if call('EXISTS', lock, queue) == 0 then
     return grant(lock, claim, owner, ttl, flags, tail, proposal)
