@@ -58,7 +58,10 @@ async fn what_a_url_cannot_mean_is_refused_unsent() {
         ("redis+cluster://a,b,a:6379", "named twice"),
         ("redis+cluster://a:x", "is not a host"),
         ("redis+cluster://a/1", "one database"),
-        ("redis+cluster://a?replicas_timeout=1s", "need replicas=COUNT"),
+        (
+            "redis+cluster://a?replicas_timeout=1s",
+            "need replicas=COUNT",
+        ),
         ("redis://h?replicas=1&replicas_timeout=5", "not a duration"),
         ("redis://h?replica=1", "unknown parameter"),
         ("redis://h?replicas=1&replicas=2", "twice"),
