@@ -56,7 +56,7 @@ use self::nodes::QuorumNodes;
 use self::notifications::QuorumNotifications;
 use self::wake_up::{NodeListener, WakeUps};
 use windlass_core::error::{Error, Result};
-use windlass_core::store::unsupported::Refused;
+use windlass_core::store::unsupported::UnsupportedStore;
 use windlass_core::store::{
     Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
     NotificationStore, Pending,
@@ -146,7 +146,7 @@ impl Backend for Quorum {
     }
 
     fn latches(&self) -> Arc<dyn LatchStore> {
-        Arc::new(Refused(KIND))
+        Arc::new(UnsupportedStore(KIND))
     }
 
     fn notifications(&self) -> Arc<dyn NotificationStore> {
