@@ -1,25 +1,28 @@
 //! Model checking of quorum locks and their fences, with [stateright](https://docs.rs/stateright).
 //!
-//! Three nodes, and clients that each acquire one lock. Every event may happen at any time: a message may be delayed
-//! indefinitely, overtake another or be lost; a node may let any claim expire (so no clock is trusted); a node may
-//! restart with or without its memory; a holder may write long after it lost the lock. A client that gives up or crashes
-//! is one that does nothing more, and a release is a claim that expires.
+//! Three nodes, and clients that each acquire one lock. Every event may happen at any time: a
+//! message may be delayed indefinitely, overtake another or be lost; a node may let any claim
+//! expire (so no clock is trusted); a node may restart with or without its memory; a holder may
+//! write long after it lost the lock. A client that gives up or crashes is one that does nothing
+//! more, and a release is a claim that expires.
 //!
-//! Nodes and clients decide with the functions of [`windlass_core::rules::quorum`], which the library uses and with
-//! which the equivalence tests compare its scripts.
+//! Nodes and clients decide with the functions of [`windlass_core::rules::quorum`], which the
+//! library uses and with which the equivalence tests compare its scripts.
 //!
 //! In every reachable state:
 //!
 //! - **unique**: no two acquisitions have the same fence;
 //! - **growing**: an acquisition that began after another was complete has the higher fence;
-//! - **gated**: a gate never admits a write of an acquisition that was complete before another one began that has
-//!   written already.
+//! - **gated**: a gate never admits a write of an acquisition that was complete before another one
+//!   began that has written already.
 //!
-//! [`QuorumModel`] has one step for each event; [`ReducedModel`] has fewer steps for the same outcomes, and is searched
-//! further. Each search is complete within its bounds, which are in `tests/quorum.rs` and `docs/redlock.md`. Clients are
-//! interchangeable and so are nodes, so of all states that differ only by such a permutation, one is searched.
+//! [`QuorumModel`] has one step for each event; [`ReducedModel`] has fewer steps for the same
+//! outcomes, and is searched further. Each search is complete within its bounds, which are in
+//! `tests/quorum.rs` and `docs/redlock.md`. Clients are interchangeable and so are nodes, so of all
+//! states that differ only by such a permutation, one is searched.
 //!
-//! Each [`Variant`] leaves out a part of the protocol, and the search must find what breaks without it.
+//! Each [`Variant`] leaves out a part of the protocol, and the search must find what breaks without
+//! it.
 
 pub mod reduced;
 pub mod search;
@@ -40,14 +43,16 @@ pub const NODES: usize = 3;
 pub enum Variant {
     /// The whole protocol.
     Whole,
-    /// A client that holds a majority takes the highest number as its fence, and does not raise the other nodes to it.
+    /// A client that holds a majority takes the highest number as its fence, and does not raise the
+    /// other nodes to it.
     WithoutRaise,
     /// A node that lost its memory votes again at once.
     WithoutQuarantine,
-    /// A node that lost its memory votes again after the quarantine, without the counters of the others.
+    /// A node that lost its memory votes again after the quarantine, without the counters of the
+    /// others.
     WithoutCounters,
-    /// Validity runs from the last reply, and not from before the first request: an acquisition continues that began
-    /// before a quarantine was over.
+    /// Validity runs from the last reply, and not from before the first request: an acquisition
+    /// continues that began before a quarantine was over.
     ValidFromReply,
 }
 
@@ -66,8 +71,8 @@ pub struct QuorumModel {
     pub restarts: u8,
     /// How many claims may expire, each at any time; any number if `None`.
     pub expiries: Option<u8>,
-    /// Whether holders write. The decisions of a gate follow from the order of fences, so a search without writes can go
-    /// further.
+    /// Whether holders write. The decisions of a gate follow from the order of fences, so a search
+    /// without writes can go further.
     pub writes: bool,
 }
 
@@ -122,7 +127,7 @@ impl Model for QuorumModel {
                 Attempt::NotBegun => {
                     actions.push(Action::Begin(i, 1));
                 }
-                Attempt::Asking { numbers, round } => {
+                Attempt::Requesting { numbers, round } => {
                     let enough = numbers.len() >= majority(NODES);
                     if enough && *round + 1 < self.rounds {
                         actions.push(Action::Raise(i));
@@ -148,11 +153,11 @@ impl Model for QuorumModel {
                 Phase::Votes if state.losses < self.losses => actions.push(Action::Lose(n)),
                 Phase::Votes => {}
                 Phase::Quarantine => actions.push(Action::Quarantined(n)),
-                Phase::Joins { heard } => {
-                    let others = (0..NODES).filter(|o| *o != n && heard & (1 << o) == 0);
+                Phase::Joins { learned } => {
+                    let others = (0..NODES).filter(|o| *o != n && learned & (1 << o) == 0);
                     let voting = others.filter(|o| state.nodes[*o].phase == Phase::Votes);
                     actions.extend(voting.map(|o| Action::Learn(n, o)));
-                    if heard.count_ones() as usize >= majority(NODES)
+                    if learned.count_ones() as usize >= majority(NODES)
                         || self.variant == Variant::WithoutCounters
                     {
                         actions.push(Action::Join(n));
@@ -172,16 +177,17 @@ impl Model for QuorumModel {
                 state.complete(reply.client, |numbers| self.fence_of(numbers));
             }
             Action::Raise(i) => {
-                let Attempt::Asking { numbers, round } = &state.clients[i].attempt else {
+                let Attempt::Requesting { numbers, round } = &state.clients[i].attempt else {
                     return None;
                 };
                 let numbers: Vec<u64> = numbers.iter().map(|(_, n)| u64::from(*n)).collect();
                 let (proposal, round) = (next_proposal(&numbers, 0) as u8, *round + 1);
-                state.ask(i, round, proposal);
+                state.request(i, round, proposal);
             }
             Action::Expire(n) => {
                 state.nodes[n].holder = None;
-                // Counted only if there is a bound: otherwise it would distinguish equivalent states.
+                // Counted only if there is a bound: otherwise it would distinguish equivalent
+                // states.
                 state.expiries += u8::from(self.expiries.is_some());
             }
             Action::Restart(n) => state.restart(n),
@@ -189,7 +195,7 @@ impl Model for QuorumModel {
                 state.losses += 1;
                 state.lose(n);
                 if self.variant == Variant::WithoutQuarantine {
-                    state.nodes[n].phase = Phase::Joins { heard: 0 };
+                    state.nodes[n].phase = Phase::Joins { learned: 0 };
                 }
             }
             Action::Quarantined(n) => {

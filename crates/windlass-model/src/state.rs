@@ -51,7 +51,7 @@ pub enum Phase {
     /// No client does any more; it reads the counters of the others.
     Joins {
         /// The nodes whose counters it has, one bit each.
-        heard: u8,
+        learned: u8,
     },
 }
 
@@ -62,7 +62,8 @@ pub struct Client {
     pub attempt: Attempt,
     /// The highest fence of all acquisitions that were complete when it began.
     pub after: u8,
-    /// The nodes that have lost their memory since it began, one bit each: it may rely on what they have forgotten.
+    /// The nodes that have lost their memory since it began, one bit each: it may rely on what they
+    /// have forgotten.
     pub forgotten: u8,
 }
 
@@ -72,7 +73,7 @@ pub enum Attempt {
     /// Not begun.
     NotBegun,
     /// Waiting for replies.
-    Asking {
+    Requesting {
         /// The numbers received in this round, by node.
         numbers: Vec<(u8, u8)>,
         /// The round.
@@ -152,11 +153,11 @@ impl State {
 
     pub(crate) fn begin(&mut self, i: usize, proposal: u8) {
         self.clients[i].after = self.fences().map(|(_, fence)| fence).max().unwrap_or(0);
-        self.ask(i, 0, proposal);
+        self.request(i, 0, proposal);
     }
 
-    pub(crate) fn ask(&mut self, i: usize, round: u8, proposal: u8) {
-        self.clients[i].attempt = Attempt::Asking {
+    pub(crate) fn request(&mut self, i: usize, round: u8, proposal: u8) {
+        self.clients[i].attempt = Attempt::Requesting {
             numbers: Vec::new(),
             round,
         };
@@ -180,7 +181,8 @@ impl State {
             // Only the holder gets another number.
             _ => node.holder == Some(owner),
         };
-        // Clients do not ask a node without a vote, and earlier requests are lost with its connections.
+        // Clients send nothing to a node without a vote, and earlier requests are lost with its
+        // connections.
         if !grants || node.phase != Phase::Votes {
             return;
         }
@@ -189,7 +191,7 @@ impl State {
         let number = draw(&mut counter, request.proposal.into()) as u8;
         node.counter = counter as u8;
         // A client in a later round ignores the reply.
-        let Attempt::Asking { round, .. } = self.clients[request.client].attempt else {
+        let Attempt::Requesting { round, .. } = self.clients[request.client].attempt else {
             return;
         };
         if round == request.round {
@@ -205,7 +207,7 @@ impl State {
 
     pub(crate) fn receive(&mut self, reply: &Reply) {
         self.replies.retain(|other| other != reply);
-        if let Attempt::Asking { numbers, round } = &mut self.clients[reply.client].attempt
+        if let Attempt::Requesting { numbers, round } = &mut self.clients[reply.client].attempt
             && *round == reply.round
         {
             numbers.push((reply.node as u8, reply.number));
@@ -215,7 +217,7 @@ impl State {
 
     /// The client holds the lock, if its replies make a fence.
     pub(crate) fn complete(&mut self, i: usize, fence_of: impl Fn(&[u64]) -> Option<u64>) {
-        let Attempt::Asking { numbers, .. } = &self.clients[i].attempt else {
+        let Attempt::Requesting { numbers, .. } = &self.clients[i].attempt else {
             return;
         };
         let numbers: Vec<u64> = numbers.iter().map(|(_, n)| u64::from(*n)).collect();
@@ -242,7 +244,7 @@ impl State {
             phase: Phase::Quarantine,
         };
         for client in &mut self.clients {
-            if let Attempt::Asking { .. } = client.attempt {
+            if let Attempt::Requesting { .. } = client.attempt {
                 client.forgotten |= 1 << n;
             }
         }
@@ -250,13 +252,13 @@ impl State {
         self.requests.retain(|request| request.node != n);
     }
 
-    /// The longest TTL has passed since the node restarted: acquisitions that began before are over, unless `they_go_on`
-    /// because clients measure validity from later on.
+    /// The longest TTL has passed since the node restarted: acquisitions that began before are
+    /// over, unless `they_go_on` because clients measure validity from later on.
     pub(crate) fn quarantined(&mut self, n: usize, they_go_on: bool) {
-        self.nodes[n].phase = Phase::Joins { heard: 0 };
+        self.nodes[n].phase = Phase::Joins { learned: 0 };
         for (i, client) in self.clients.iter_mut().enumerate() {
-            let asking = matches!(client.attempt, Attempt::Asking { .. });
-            if asking && client.forgotten & (1 << n) != 0 && !they_go_on {
+            let requesting = matches!(client.attempt, Attempt::Requesting { .. });
+            if requesting && client.forgotten & (1 << n) != 0 && !they_go_on {
                 client.attempt = Attempt::Over;
                 self.replies.retain(|reply| reply.client != i);
             }
@@ -267,8 +269,8 @@ impl State {
         let counter = self.nodes[other].counter;
         let node = &mut self.nodes[n];
         node.counter = node.counter.max(counter);
-        if let Phase::Joins { heard } = &mut node.phase {
-            *heard |= 1 << other;
+        if let Phase::Joins { learned } = &mut node.phase {
+            *learned |= 1 << other;
         }
     }
 
@@ -308,7 +310,8 @@ impl State {
 impl Representative for State {
     fn representative(&self) -> State {
         let keys: [_; NODES] = std::array::from_fn(|node| self.node_key(node));
-        // Only the orders that sort the nodes by their keys; nodes with equal keys may come in any order.
+        // Only the orders that sort the nodes by their keys; nodes with equal keys may come in any
+        // order.
         let sorts = |names: &&[usize; NODES]| {
             let mut sorted = keys;
             for (old, new) in names.iter().enumerate() {
@@ -342,7 +345,9 @@ impl State {
         let mut state = self.clone();
         for (old, node) in self.nodes.iter().enumerate() {
             let phase = match node.phase {
-                Phase::Joins { heard } => Phase::Joins { heard: bits(heard) },
+                Phase::Joins { learned } => Phase::Joins {
+                    learned: bits(learned),
+                },
                 phase => phase,
             };
             state.nodes[names[old]] = Node {
@@ -352,7 +357,7 @@ impl State {
         }
         for client in &mut state.clients {
             client.forgotten = bits(client.forgotten);
-            if let Attempt::Asking { numbers, .. } = &mut client.attempt {
+            if let Attempt::Requesting { numbers, .. } = &mut client.attempt {
                 for (node, _) in numbers.iter_mut() {
                     *node = names[usize::from(*node)] as u8;
                 }
@@ -380,7 +385,7 @@ impl State {
         let joins = match phase {
             Phase::Votes => None,
             Phase::Quarantine => Some(u32::MAX),
-            Phase::Joins { heard } => Some(heard.count_ones()),
+            Phase::Joins { learned } => Some(learned.count_ones()),
         };
         let sent = self.requests.iter().filter(|r| r.node == node).count();
         let replied = self.replies.iter().filter(|r| r.node == node).count();
@@ -440,7 +445,8 @@ impl State {
 mod tests {
     use super::*;
 
-    /// If two different states had the same representative, part of the model would not be searched.
+    /// If two different states had the same representative, part of the model would not be
+    /// searched.
     #[test]
     fn representatives_ignore_names_and_nothing_else() {
         let mut state = State::new(3);

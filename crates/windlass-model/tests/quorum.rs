@@ -1,7 +1,7 @@
 //! Searches of the models: the protocol keeps all properties, and each variant violates some.
 //!
-//! Each search is complete within its bounds, which are chosen so that all of them take about a minute.
-//! `WINDLASS_MODEL=long` has wider ones.
+//! Each search is complete within its bounds, which are chosen so that all of them take about a
+//! minute. `WINDLASS_MODEL=long` has wider ones.
 
 use windlass_model::search::{breaks, holds, long};
 use windlass_model::{QuorumModel, ReducedModel, Variant};

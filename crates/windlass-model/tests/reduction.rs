@@ -1,5 +1,5 @@
-//! The reduced model loses and adds nothing: for two clients, it reaches exactly the outcomes of the full one, for the
-//! protocol and for each variant.
+//! The reduced model loses and adds nothing: for two clients, it reaches exactly the outcomes of
+//! the full one, for the protocol and for each variant.
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::Hash;
@@ -14,14 +14,14 @@ use windlass_model::{Attempt, QuorumModel, Variant};
 enum Stage {
     NotBegun,
     /// The highest fence that was complete when it began.
-    Asking(u8),
+    Requesting(u8),
     /// Its fence.
     Held(u8),
     Over,
 }
 
-/// An observable outcome: the progress of all clients, in any order; and if one of them is complete just now, its fence and
-/// the one before.
+/// An observable outcome: the progress of all clients, in any order; and if one of them is complete
+/// just now, its fence and the one before.
 type Outcome = (Vec<Stage>, Option<(u8, u8)>);
 
 /// All reachable outcomes.
@@ -44,7 +44,7 @@ where
             };
             let after = stages(&next);
             let completed = before.iter().zip(&after).find_map(|pair| match pair {
-                (Stage::Asking(after), Stage::Held(fence)) => Some((*fence, *after)),
+                (Stage::Requesting(after), Stage::Held(fence)) => Some((*fence, *after)),
                 _ => None,
             });
             if completed.is_some() {
@@ -67,7 +67,7 @@ fn sorted(stages: &[Stage]) -> Vec<Stage> {
 fn full_stages(state: &windlass_model::State) -> Vec<Stage> {
     let stage = |client: &windlass_model::Client| match client.attempt {
         Attempt::NotBegun => Stage::NotBegun,
-        Attempt::Asking { .. } => Stage::Asking(client.after),
+        Attempt::Requesting { .. } => Stage::Requesting(client.after),
         Attempt::Held { fence, .. } => Stage::Held(fence),
         Attempt::Over => Stage::Over,
     };
@@ -78,7 +78,7 @@ fn reduced_stages(state: &reduced::State) -> Vec<Stage> {
     let stage = |client: &reduced::Client| match client.attempt {
         reduced::Attempt::Absent => None,
         reduced::Attempt::NotBegun => Some(Stage::NotBegun),
-        reduced::Attempt::Asking { .. } => Some(Stage::Asking(client.after)),
+        reduced::Attempt::Requesting { .. } => Some(Stage::Requesting(client.after)),
         reduced::Attempt::Held { fence } => Some(Stage::Held(fence)),
         reduced::Attempt::Over => Some(Stage::Over),
     };
@@ -98,8 +98,8 @@ fn full(variant: Variant) -> QuorumModel {
     }
 }
 
-/// Restarts with memory and a bound on expiries exist only in the full model. With such a bound, the reduced model must
-/// still reach all outcomes of the full one, and may reach more.
+/// Restarts with memory and a bound on expiries exist only in the full model. With such a bound,
+/// the reduced model must still reach all outcomes of the full one, and may reach more.
 fn reduction_changes_nothing(full: QuorumModel) {
     let described = format!("{full:?}");
     let reduced = ReducedModel {

@@ -1,20 +1,22 @@
 //! Fences over a quorum of independent nodes, without trusting a clock.
 //!
-//! Each node has a counter, and never issues a number twice. A client that holds the lock on a majority of the nodes
-//! requests a number from each of them *while it holds them*. If a majority issues the same number, that number is the
-//! fence. If not, the client requests again, and proposes a number higher than all that it received. Therefore, as long
-//! as nodes keep their counters:
+//! Each node has a counter, and never issues a number twice. A client that holds the lock on a
+//! majority of the nodes requests a number from each of them *while it holds them*. If a majority
+//! issues the same number, that number is the fence. If not, the client requests again, and
+//! proposes a number higher than all that it received. Therefore, as long as nodes keep their
+//! counters:
 //!
-//! - **no two acquisitions share a fence**: two majorities have a node in common, which would have issued the number
-//!   twice;
-//! - **fences grow in real time**: if one acquisition was complete before another requested its first number, the node
-//!   that they have in common issued a higher number to the later one.
+//! - **no two acquisitions share a fence**: two majorities have a node in common, which would have
+//!   issued the number twice;
+//! - **fences grow in real time**: if one acquisition was complete before another requested its
+//!   first number, the node that they have in common issued a higher number to the later one.
 //!
-//! A node that lost its memory has lost its counter, too. It is in quarantine until no client can rely on what it granted
-//! before (the longest TTL has passed), and then takes over the counters of a majority of nodes: every fence that it
-//! took part in before, one of them took part in as well.
+//! A node that lost its memory has lost its counter, too. It is in quarantine until no client can
+//! rely on what it granted before (the longest TTL has passed), and then takes over the counters of
+//! a majority of nodes: every fence that it took part in before, one of them took part in as well.
 //!
-//! `crates/windlass-model` checks this argument with these functions, in every order of events within its bounds.
+//! `crates/windlass-model` checks this argument with these functions, in every order of events
+//! within its bounds.
 
 use super::claims::{self, Decided};
 use super::wait_queue::{ClaimRecord, Pool, WaitQueue};
@@ -26,7 +28,8 @@ pub const fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// The next number of a node: the proposed one if it is higher than all before, otherwise the highest plus one.
+/// The next number of a node: the proposed one if it is higher than all before, otherwise the
+/// highest plus one.
 pub fn draw(counter: &mut u64, proposal: u64) -> u64 {
     *counter = match proposal > *counter {
         true => proposal,
@@ -43,8 +46,9 @@ pub fn agreed(numbers: &[u64], majority: usize) -> Option<u64> {
         .find(|n| numbers.iter().filter(|other| *other == n).count() >= majority)
 }
 
-/// The number to propose after a round without a majority: higher than all received, by a margin for the numbers that
-/// other clients take meanwhile. The margin grows with the spread of the numbers and with the number of tries.
+/// The number to propose after a round without a majority: higher than all received, by a margin
+/// for the numbers that other clients take meanwhile. The margin grows with the spread of the
+/// numbers and with the number of tries.
 pub fn next_proposal(numbers: &[u64], tries: u32) -> u64 {
     let highest = numbers.iter().copied().max().unwrap_or(0);
     let lowest = numbers.iter().copied().min().unwrap_or(0);
@@ -52,11 +56,11 @@ pub fn next_proposal(numbers: &[u64], tries: u32) -> u64 {
     highest + (apart << tries.min(10))
 }
 
-/// Decides on a request as [`claims::acquire`] does. The number of a repeated request stays, unless it is a ticket: the
-/// holders meanwhile may have taken higher numbers.
+/// Decides on a request as [`claims::acquire`] does. The number of a repeated request stays, unless
+/// it is a ticket: the holders meanwhile may have taken higher numbers.
 ///
-/// `handed` says that a lock's owner was granted from the queue and has taken no number since. The other kinds record in
-/// their pool that waiters were overtaken.
+/// `handed` says that a lock's owner was granted from the queue and has taken no number since. The
+/// other kinds record in their pool that waiters were overtaken.
 pub fn acquire<Q: WaitQueue>(
     queue: &mut Q,
     now: Moment,
@@ -86,7 +90,8 @@ pub enum Confirmed {
     Gone,
 }
 
-/// Renews a claim, and takes a number for it if it is held. Every later holder of this node takes a higher one.
+/// Renews a claim, and takes a number for it if it is held. Every later holder of this node takes a
+/// higher one.
 pub fn confirm<Q: WaitQueue>(
     queue: &mut Q,
     now: Moment,
@@ -117,8 +122,8 @@ pub fn confirm<Q: WaitQueue>(
     })
 }
 
-/// Moves a held claim to the end of the queue, and grants its weight to the waiters. Does nothing if the claim has taken
-/// another number than `number` since, or if no one else waits.
+/// Moves a held claim to the end of the queue, and grants its weight to the waiters. Does nothing
+/// if the claim has taken another number than `number` since, or if no one else waits.
 pub fn line_up_again<Q: WaitQueue>(
     queue: &mut Q,
     now: Moment,
@@ -154,7 +159,8 @@ pub fn line_up_again<Q: WaitQueue>(
     })
 }
 
-/// Whether a node may vote: it kept its memory, or it has been up for longer than any claim that it may have forgotten.
+/// Whether a node may vote: it kept its memory, or it has been up for longer than any claim that it
+/// may have forgotten.
 pub fn may_vote(durable: bool, up_ms: u64, longest_ttl_ms: u64) -> bool {
     durable || up_ms > longest_ttl_ms
 }

@@ -21,7 +21,7 @@ impl State {
 impl Client {
     fn drop_unread(&mut self, rounds: usize, counters: [u8; NODES]) {
         let round = match self.attempt {
-            Attempt::Asking { round } => Some(round),
+            Attempt::Requesting { round } => Some(round),
             _ => {
                 self.after = 0;
                 self.forgotten = 0;
@@ -71,8 +71,9 @@ fn bits(old: u8, names: &[usize; NODES]) -> u8 {
     set.fold(0, |new, i| new | 1 << names[i])
 }
 
-/// Clients are interchangeable, and so are nodes. All orders of the nodes are tried; clients are sorted, since no other
-/// part of the state refers to them. The least of the results is the same for all permutations.
+/// Clients are interchangeable, and so are nodes. All orders of the nodes are tried; clients are
+/// sorted, since no other part of the state refers to them. The least of the results is the same
+/// for all permutations.
 impl Representative for State {
     fn representative(&self) -> State {
         let renamed = ORDERS.iter().map(|names| self.with_nodes(names));
@@ -85,9 +86,9 @@ impl State {
         let mut state = self.clone();
         for (old, node) in self.nodes.iter().enumerate() {
             state.nodes[names[old]] = match *node {
-                Node::Joins { counter, heard } => Node::Joins {
+                Node::Joins { counter, learned } => Node::Joins {
                     counter,
-                    heard: bits(heard, names),
+                    learned: bits(learned, names),
                 },
                 node => node,
             };
@@ -107,8 +108,8 @@ mod tests {
     use super::*;
     use crate::{ReducedModel, Variant};
 
-    /// If equivalent states had different representatives, the search would be longer; if different states had the same
-    /// one, it would not be complete.
+    /// If equivalent states had different representatives, the search would be longer; if different
+    /// states had the same one, it would not be complete.
     #[test]
     fn representatives_ignore_names_and_nothing_else() {
         let model = ReducedModel {
@@ -130,7 +131,7 @@ mod tests {
         let (mut chance, mut raised, mut forgot) = (1u64, 0, 0);
         let mut state = model.init_states().remove(0);
         for step in 0..2000 {
-            let raises = |client: &Client| client.attempt == Attempt::Asking { round: 1 };
+            let raises = |client: &Client| client.attempt == Attempt::Requesting { round: 1 };
             raised += u32::from(state.clients.iter().any(raises));
             forgot += u32::from(state.losses > 0);
             let form = state.representative();

@@ -1,31 +1,38 @@
 //! The same model with fewer steps, so that more clients can be searched.
 //!
-//! [`QuorumModel`](crate::QuorumModel) has one step for each event, and most of those steps commute. Here each
-//! acquisition, its fence, and when it began and was complete are the same, with fewer steps between:
+//! [`QuorumModel`](crate::QuorumModel) has one step for each event, and most of those steps
+//! commute. Here each acquisition, its fence, and when it began and was complete are the same, with
+//! fewer steps between:
 //!
-//! - **A reply is received when it is acted upon.** Receiving changes only what the client knows, and the client acts
-//!   when it is complete or requests again. So all replies lie ready, and the client acts upon any subset of them, as if
-//!   it had received just those. Replies that it never acts upon are lost or late.
-//! - **A message that would be refused is not delivered.** Whatever can happen after a refusal can also happen if the
-//!   message is late for ever. A message that would always be refused is dropped.
-//! - **A claim expires when another client requests it.** An expired claim differs from a held one in two ways only:
-//!   another client can be granted, and the owner gets no more numbers there. The second is as if the owner's message
-//!   were late. So no request is refused because of a holder: the holder's claim has expired just then, and any number of
-//!   claims may. Releases, and holders that never let go, are covered by this as well.
-//! - **Writes are not steps.** A write changes only the gate, and may come at any time after its acquisition was
-//!   complete. So every order of writes that can happen among other steps can also happen after all of them. Let `i` be
-//!   complete before `j` began. A stale write of `i` is one that is admitted after one of `j` was. If there is one in any
-//!   order of writes, there is one in "`j`, then `i`": with fewer writes before it, a gate has seen no higher fence and
-//!   rejects no more. So when `j` is complete, the [gate's rule](windlass_core::rules::gate) decides on these two writes,
-//!   with the highest fence of those that were complete when `j` began: it is admitted if any of them is.
-//! - **A restart with memory is not a step.** Messages to and from the node are lost, which is as if they were late. A
-//!   node has not answered what it did not write to its disk.
-//! - **State that no step reads is dropped**: a claim of a client that requests no more numbers, a number of an earlier
-//!   round, a proposal that is not above the node's counter, and what was complete when an acquisition began that is
-//!   complete as well.
+//! - **A reply is received when it is acted upon.** Receiving changes only what the client knows,
+//!   and the client acts when it is complete or requests again. So all replies lie ready, and the
+//!   client acts upon any subset of them, as if it had received just those. Replies that it never
+//!   acts upon are lost or late.
+//! - **A message that would be refused is not delivered.** Whatever can happen after a refusal can
+//!   also happen if the message is late for ever. A message that would always be refused is
+//!   dropped.
+//! - **A claim expires when another client requests it.** An expired claim differs from a held one
+//!   in two ways only: another client can be granted, and the owner gets no more numbers there. The
+//!   second is as if the owner's message were late. So no request is refused because of a holder:
+//!   the holder's claim has expired just then, and any number of claims may. Releases, and holders
+//!   that never let go, are covered by this as well.
+//! - **Writes are not steps.** A write changes only the gate, and may come at any time after its
+//!   acquisition was complete. So every order of writes that can happen among other steps can also
+//!   happen after all of them. Let `i` be complete before `j` began. A stale write of `i` is one
+//!   that is admitted after one of `j` was. If there is one in any order of writes, there is one in
+//!   "`j`, then `i`": with fewer writes before it, a gate has seen no higher fence and rejects no
+//!   more. So when `j` is complete, the [gate's rule](windlass_core::rules::gate) decides on these
+//!   two writes, with the highest fence of those that were complete when `j` began: it is admitted
+//!   if any of them is.
+//! - **A restart with memory is not a step.** Messages to and from the node are lost, which is as
+//!   if they were late. A node has not answered what it did not write to its disk.
+//! - **State that no step reads is dropped**: a claim of a client that requests no more numbers, a
+//!   number of an earlier round, a proposal that is not above the node's counter, and what was
+//!   complete when an acquisition began that is complete as well.
 //!
-//! `tests/reduction.rs` checks for two clients that this loses and adds nothing: both models reach exactly the same sets
-//! of fences, in the same order of time, for the protocol and for each variant. And the variants break here as there.
+//! `tests/reduction.rs` checks for two clients that this loses and adds nothing: both models reach
+//! exactly the same sets of fences, in the same order of time, for the protocol and for each
+//! variant. And the variants break here as there.
 
 mod canonical;
 mod state;
@@ -117,7 +124,7 @@ impl Model for ReducedModel {
         for (i, client) in state.clients.iter().enumerate() {
             match client.attempt {
                 Attempt::NotBegun => actions.push(Action::Begin(i)),
-                Attempt::Asking { round } => self.acts(i, client, round, actions),
+                Attempt::Requesting { round } => self.acts(i, client, round, actions),
                 Attempt::Absent | Attempt::Held { .. } | Attempt::Over => {}
             }
             for round in 0..self.rounds {
@@ -130,11 +137,11 @@ impl Model for ReducedModel {
                 Node::Votes { .. } if state.losses < self.losses => actions.push(Action::Lose(n)),
                 Node::Votes { .. } => {}
                 Node::Quarantine => actions.push(Action::Quarantined(n)),
-                Node::Joins { heard, .. } => {
-                    let others = (0..NODES).filter(|o| *o != n && heard & (1 << o) == 0);
+                Node::Joins { learned, .. } => {
+                    let others = (0..NODES).filter(|o| *o != n && learned & (1 << o) == 0);
                     let voting = others.filter(|o| matches!(state.nodes[*o], Node::Votes { .. }));
                     actions.extend(voting.map(|o| Action::Learn(n, o)));
-                    if heard.count_ones() as usize >= majority(NODES)
+                    if learned.count_ones() as usize >= majority(NODES)
                         || self.variant == Variant::WithoutCounters
                     {
                         actions.push(Action::Join(n));
@@ -156,7 +163,7 @@ impl Model for ReducedModel {
                 if self.variant == Variant::WithoutQuarantine {
                     state.nodes[n] = Node::Joins {
                         counter: 0,
-                        heard: 0,
+                        learned: 0,
                     };
                 }
             }

@@ -45,7 +45,7 @@ pub enum Node {
         /// The highest of them.
         counter: u8,
         /// The nodes whose counters it has, one bit each.
-        heard: u8,
+        learned: u8,
     },
 }
 
@@ -54,10 +54,11 @@ pub enum Node {
 pub struct Client {
     /// Its acquisition.
     pub attempt: Attempt,
-    /// The highest fence of all acquisitions that were complete when it began; 0 if there were none, or if
-    /// it has not begun.
+    /// The highest fence of all acquisitions that were complete when it began; 0 if there were
+    /// none, or if it has not begun.
     pub after: u8,
-    /// The nodes that have lost their memory since it began, one bit each: it may rely on what they have forgotten.
+    /// The nodes that have lost their memory since it began, one bit each: it may rely on what they
+    /// have forgotten.
     pub forgotten: u8,
     /// The nodes that it holds, one bit each.
     pub holds: u8,
@@ -73,7 +74,7 @@ pub enum Attempt {
     /// Not begun.
     NotBegun,
     /// Waiting for replies.
-    Asking {
+    Requesting {
         /// The round.
         round: usize,
     },
@@ -131,22 +132,23 @@ impl State {
 
     pub(super) fn begin(&mut self, i: usize) {
         self.clients[i].after = self.fences().max().unwrap_or(0);
-        self.ask(i, 0, 1);
+        self.request(i, 0, 1);
     }
 
-    fn ask(&mut self, i: usize, round: usize, proposal: u8) {
+    fn request(&mut self, i: usize, round: usize, proposal: u8) {
         let client = &mut self.clients[i];
-        client.attempt = Attempt::Asking { round };
+        client.attempt = Attempt::Requesting { round };
         client.requests[round] = [RequestState::Sent(proposal); NODES];
     }
 
-    /// Whether the node grants this client's request. The claim of another holder has expired just then.
+    /// Whether the node grants this client's request. The claim of another holder has expired just
+    /// then.
     pub(super) fn would_grant(&self, i: usize, round: usize, node: usize) -> bool {
         let client = &self.clients[i];
         // Only the holder gets another number.
         let may = round == 0 || client.holds & (1 << node) != 0;
-        let asked = matches!(client.requests[round][node], RequestState::Sent(_));
-        may && asked && matches!(self.nodes[node], Node::Votes { .. })
+        let is_sent = matches!(client.requests[round][node], RequestState::Sent(_));
+        may && is_sent && matches!(self.nodes[node], Node::Votes { .. })
     }
 
     pub(super) fn grant(&mut self, i: usize, round: usize, node: usize) {
@@ -164,7 +166,7 @@ impl State {
         }
         let client = &mut self.clients[i];
         client.holds |= 1 << node;
-        client.requests[round][node] = match client.attempt == (Attempt::Asking { round }) {
+        client.requests[round][node] = match client.attempt == (Attempt::Requesting { round }) {
             true => RequestState::Granted(number),
             // A client in a later round ignores the reply.
             false => RequestState::Gone,
@@ -172,9 +174,9 @@ impl State {
     }
 
     pub(super) fn raise(&mut self, i: usize, proposal: u8) {
-        if let Attempt::Asking { round } = self.clients[i].attempt {
+        if let Attempt::Requesting { round } = self.clients[i].attempt {
             self.drop_replies(i);
-            self.ask(i, round + 1, proposal);
+            self.request(i, round + 1, proposal);
         }
     }
 
@@ -207,7 +209,7 @@ impl State {
         self.nodes[n] = Node::Quarantine;
         for client in &mut self.clients {
             client.holds &= !(1 << n);
-            if let Attempt::Asking { .. } = client.attempt {
+            if let Attempt::Requesting { .. } = client.attempt {
                 client.forgotten |= 1 << n;
             }
             // Requests are lost with the connections.
@@ -219,17 +221,17 @@ impl State {
         }
     }
 
-    /// The longest TTL has passed since the node restarted: acquisitions that began before are over, unless `they_go_on`
-    /// because clients measure validity from later on.
+    /// The longest TTL has passed since the node restarted: acquisitions that began before are
+    /// over, unless `they_go_on` because clients measure validity from later on.
     pub(super) fn quarantined(&mut self, n: usize, they_go_on: bool) {
         self.nodes[n] = Node::Joins {
             counter: 0,
-            heard: 0,
+            learned: 0,
         };
         for i in 0..CLIENTS {
             let client = &self.clients[i];
-            let asking = matches!(client.attempt, Attempt::Asking { .. });
-            if asking && client.forgotten & (1 << n) != 0 && !they_go_on {
+            let requesting = matches!(client.attempt, Attempt::Requesting { .. });
+            if requesting && client.forgotten & (1 << n) != 0 && !they_go_on {
                 self.end(i, Attempt::Over);
             }
         }
@@ -242,9 +244,9 @@ impl State {
         else {
             return;
         };
-        if let Node::Joins { counter, heard } = &mut self.nodes[n] {
+        if let Node::Joins { counter, learned } = &mut self.nodes[n] {
             *counter = other_counter.max(*counter);
-            *heard |= 1 << other;
+            *learned |= 1 << other;
         }
     }
 
