@@ -288,6 +288,33 @@ fn every_documented_test_exists() {
     }
 }
 
+/// A path in `ARCHITECTURE.md` that names a crate or `xtask` leads somewhere, and so does each file in the table of
+/// the stores' files.
+#[test]
+fn every_path_in_the_architecture_exists() {
+    let page = read(&root().join("ARCHITECTURE.md"));
+    let crates = root().join("crates");
+    let mut missing: Vec<String> = in_code(&page)
+        .filter(|path| path.starts_with("windlass") && path.contains('/'))
+        .filter(|path| !crates.join(path).exists())
+        .map(str::to_owned)
+        .collect();
+    let stores = ["core", "file", "redis", "redlock", "etcd", "zookeeper"];
+    let table = page.split("## The same job").nth(1).expect("the table");
+    let table = table.split("## ").next().expect("its end");
+    let mut rows = 0;
+    for row in table.lines().filter(|line| line.starts_with("| ")) {
+        for (store, cell) in stores.iter().zip(row.split('|').skip(2)) {
+            let folder = crates.join(format!("windlass-{store}/src"));
+            let absent = in_code(cell).filter(|file| !folder.join(file).exists());
+            missing.extend(absent.map(|file| format!("{store}: {file}")));
+        }
+        rows += 1;
+    }
+    assert!(rows > 10, "the table has only {rows} rows");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
 #[test]
 fn missing_tests_are_reported() {
     let tests = Tests::find();

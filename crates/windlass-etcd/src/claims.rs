@@ -9,7 +9,7 @@ use super::errors::is_lease_not_found;
 use super::keys::{ClaimKeys, EtcdKeys, PoolKeys};
 use super::leases::Leases;
 use super::lock_queue::{LockQueues, QueueWatcher};
-use super::notifier::Notifier;
+use super::notifier::ClaimNotifier;
 use super::pending_deletes::{PendingDeletes, runtime_ended};
 use super::pools::Pools;
 use super::renew::Renewer;
@@ -47,7 +47,7 @@ impl EtcdClaims {
         listener: Weak<dyn GrantListener>,
     ) -> EtcdClaims {
         let runtime = Handle::current();
-        let notifier = Notifier::new(listener);
+        let notifier = ClaimNotifier::new(listener);
         let claims = TrackedClaims::new(
             Arc::clone(&connection),
             Arc::clone(&leases),

@@ -22,7 +22,7 @@ use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::address::EtcdAddress;
-use super::connector::{Connector, STATUS};
+use super::connector::{EtcdConnector, STATUS};
 use super::errors::{LostReply, from_status, is_member_failure, is_stale_token, unreachable};
 use super::proto::{
     EtcdResponse, RangeRequest, RangeResponse, StatusRequest, StatusResponse, TxnResponse,
@@ -40,7 +40,7 @@ const MAX_CALL: Duration = Duration::from_secs(60);
 
 /// The connection of one client to the cluster.
 pub(super) struct EtcdConnection {
-    connector: Connector,
+    connector: EtcdConnector,
     state: Mutex<ConnectionState>,
     connecting: AsyncMutex<()>,
     /// The number of the connection in use. Streams over an older one must be reopened.
@@ -55,7 +55,7 @@ struct ConnectionState {
 
 impl EtcdConnection {
     pub(super) fn new(address: &EtcdAddress, call_timeout: Duration) -> Result<EtcdConnection> {
-        let connector = Connector::new(address, call_timeout)?;
+        let connector = EtcdConnector::new(address, call_timeout)?;
         Ok(EtcdConnection {
             // Clients with the same list of hosts start with different ones.
             state: Mutex::new(ConnectionState {

@@ -20,21 +20,21 @@ pub(super) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
 
 /// Opens connections to the members that the URL names.
-pub(super) struct Connector {
+pub(super) struct EtcdConnector {
     pub(super) hosts: Vec<String>,
     endpoints: Vec<Endpoint>,
     login: Option<Login>,
     pub(super) call_timeout: Duration,
 }
 
-impl Connector {
-    pub(super) fn new(address: &EtcdAddress, call_timeout: Duration) -> Result<Connector> {
+impl EtcdConnector {
+    pub(super) fn new(address: &EtcdAddress, call_timeout: Duration) -> Result<EtcdConnector> {
         let endpoints = address
             .hosts
             .iter()
             .map(|host| endpoint(address, host, call_timeout))
             .collect::<Result<Vec<Endpoint>>>()?;
-        Ok(Connector {
+        Ok(EtcdConnector {
             hosts: address.hosts.clone(),
             endpoints,
             login: address.login.clone(),

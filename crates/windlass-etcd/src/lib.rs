@@ -50,7 +50,7 @@ use self::notifications::EtcdNotifications;
 use self::watches::Watches;
 use windlass_core::error::{Error, Result};
 use windlass_core::redact::redact;
-use windlass_core::store::unsupported::Refused;
+use windlass_core::store::unsupported::UnsupportedStore;
 use windlass_core::store::{
     Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
     NotificationStore, Pending,
@@ -180,7 +180,7 @@ impl Backend for Etcd {
     }
 }
 
-const UNSUPPORTED: Refused = Refused("etcd");
+const UNSUPPORTED: UnsupportedStore = UnsupportedStore("etcd");
 
 const CAPABILITIES: Capabilities = Capabilities::new(
     "etcd",

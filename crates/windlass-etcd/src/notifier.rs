@@ -8,11 +8,11 @@ use windlass_core::store::GrantListener;
 
 /// Notifies the claims of this client of grants and losses.
 #[derive(Clone)]
-pub(super) struct Notifier(Weak<dyn GrantListener>);
+pub(super) struct ClaimNotifier(Weak<dyn GrantListener>);
 
-impl Notifier {
-    pub(super) fn new(listener: Weak<dyn GrantListener>) -> Notifier {
-        Notifier(listener)
+impl ClaimNotifier {
+    pub(super) fn new(listener: Weak<dyn GrantListener>) -> ClaimNotifier {
+        ClaimNotifier(listener)
     }
 
     /// Whether the listener is gone: the client is shutting down.
@@ -42,8 +42,8 @@ impl Notifier {
     }
 }
 
-impl fmt::Debug for Notifier {
+impl fmt::Debug for ClaimNotifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Notifier")
+        f.write_str("ClaimNotifier")
     }
 }

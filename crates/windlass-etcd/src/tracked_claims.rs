@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use super::connection::EtcdConnection;
 use super::keys::EtcdKeys;
 use super::leases::{EtcdLease, Leases};
-use super::notifier::Notifier;
+use super::notifier::ClaimNotifier;
 use super::orphans;
 use super::watches::WatchHandle;
 use windlass_core::error::Result;
@@ -53,7 +53,7 @@ pub(super) struct TrackedClaims {
     pub(super) keys: EtcdKeys,
     pub(super) clock: Clock,
     pub(super) runtime: Handle,
-    notifier: Notifier,
+    notifier: ClaimNotifier,
     by_key: Mutex<HashMap<String, TrackedClaim>>,
 }
 
@@ -64,7 +64,7 @@ impl TrackedClaims {
         keys: EtcdKeys,
         clock: Clock,
         runtime: Handle,
-        notifier: Notifier,
+        notifier: ClaimNotifier,
     ) -> Arc<TrackedClaims> {
         let claims = Arc::new(TrackedClaims {
             connection,

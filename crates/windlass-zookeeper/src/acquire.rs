@@ -49,7 +49,7 @@ impl<'a> ClaimAcquisition<'a> {
         if request.kind == Kind::Once {
             return Err(unsupported(
                 KIND,
-                "once",
+                "`once`",
                 "results must be kept for longer than a session",
             ));
         }

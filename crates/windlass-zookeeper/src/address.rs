@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::node_name::NodeLayout;
 use windlass_core::error::{Error, Result};
-use windlass_core::{redact::redact, store::unsupported::left_out};
+use windlass_core::{redact::redact, store::unsupported::not_in_this_build};
 
 /// ZooKeeper's client port.
 const PORT: u16 = 2181;
@@ -52,7 +52,7 @@ impl EnsembleAddress {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let is_tls = scheme == "zookeeper+tls";
         if is_tls && !cfg!(feature = "tls") {
-            return Err(left_out(scheme, "zookeeper-tls").with_backend(redacted));
+            return Err(not_in_this_build(scheme, "zookeeper-tls").with_backend(redacted));
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (credentials, rest) = match rest.rsplit_once('@') {

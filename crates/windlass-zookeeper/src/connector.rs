@@ -122,7 +122,7 @@ fn with_tls(connector: Connector, files: &TlsPaths) -> Result<Connector> {
 
 #[cfg(not(feature = "tls"))]
 fn with_tls(_: Connector, _: &TlsPaths) -> Result<Connector> {
-    Err(windlass_core::store::unsupported::left_out(
+    Err(windlass_core::store::unsupported::not_in_this_build(
         "zookeeper+tls",
         "zookeeper-tls",
     ))

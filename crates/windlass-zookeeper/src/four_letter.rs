@@ -46,7 +46,7 @@ async fn open(address: &EnsembleAddress, host: &str) -> Result<Box<dyn ServerStr
                 .await?,
         )),
         #[cfg(not(feature = "tls"))]
-        Some(_) => Err(windlass_core::store::unsupported::left_out(
+        Some(_) => Err(windlass_core::store::unsupported::not_in_this_build(
             "zookeeper+tls",
             "zookeeper-tls",
         )),

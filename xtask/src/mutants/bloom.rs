@@ -85,7 +85,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-core",
             "--lib",
-            "errors_are_as_rare_as_asked_at_capacity",
+            "the_error_rate_at_capacity_is_the_one_requested",
         ],
     },
     Mutant {

@@ -64,7 +64,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "fences never go back, even after a power cut (file)",
-        file: "windlass-file/src/open.rs",
+        file: "windlass-file/src/connection.rs",
         from: "SET last = ceiling, ceiling = ceiling + ?1, boot = ?2",
         to: "SET ceiling = ceiling + ?1, boot = ?2",
         caught_by: &[
@@ -115,7 +115,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a waiter is woken, and does not poll (file, between processes)",
-        file: "windlass-file/src/wake.rs",
+        file: "windlass-file/src/wake_up.rs",
         from: "match socket.send_to_addr(bytes, &address) {",
         to: "match io::Result::Ok(bytes.len()) {",
         caught_by: &[
@@ -329,8 +329,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "no client's clock counts (file)",
         file: "windlass-file/src/worker.rs",
-        from: "            now: clock.now(),\n",
-        to: "            now: Moment::from_nanos(\n                std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,\n            ),\n",
+        from: "StoreTransaction::new(&sql, clock.now());",
+        to: "StoreTransaction::new(\n            &sql,\n            windlass_core::Moment::from_nanos(\n                std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,\n            ),\n        );",
         caught_by: &[
             "-p",
             "windlass",
@@ -359,7 +359,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "who wants much is not starved",
         file: "windlass-core/src/rules/claims.rs",
-        from: "(!waits || ask.share.order == Order::Barging)",
+        from: "(!waits || request.share.order == Order::Barging)",
         to: "(waits || !waits)",
         caught_by: &[
             "-p",
@@ -410,8 +410,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "those who watch are told, and do not poll (file, between processes)",
-        file: "windlass-file/src/worker.rs",
-        from: "} else if !wake::announce(client, channel) {",
+        file: "windlass-file/src/notifier.rs",
+        from: "} else if !wake_up::send_notification(client, channel) {",
         to: "} else if channel.is_empty() {",
         caught_by: &[
             "-p",
@@ -507,11 +507,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &["-p", "windlass", "--test", "redis", "full_server"],
     },
     Mutant {
-        breaks: "who died in line holds no longer than it would have waited",
+        breaks: "a waiter that died holds no longer than it would have waited",
         file: "windlass-core/src/rules/transaction.rs",
         from: "                    fence,\n                    since: self.now,",
         to: "                    fence,\n                    expires: self.now + waiter.ttl,\n                    since: self.now,",
-        caught_by: &["-p", "windlass-core", "--lib", "who_died_in_line"],
+        caught_by: &[
+            "-p",
+            "windlass-core",
+            "--lib",
+            "a_waiter_that_died_holds_no_longer",
+        ],
     },
     Mutant {
         breaks: "who died in line holds no longer than it would have waited (Redis, lock)",

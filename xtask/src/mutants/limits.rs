@@ -121,7 +121,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "lent units are charged as if used at the end of their time",
+        breaks: "leased units are charged as if used at the end of the lease",
         file: "windlass-core/src/rules/limit/lease.rs",
         from: "let start = tat.max(Span::whole(now + b.lend_time()));",
         to: "let start = tat.max(Span::whole(now));",
@@ -129,11 +129,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-core",
             "--lib",
-            "lending_never_exceeds_the_quota",
+            "leasing_never_exceeds_the_quota",
         ],
     },
     Mutant {
-        breaks: "giving back takes nothing from other loans",
+        breaks: "returned units are not taken from other leases",
         file: "windlass-core/src/rules/limit/lease.rs",
         from: "let lower = tat.minus(time, b.amount).max(needed);",
         to: "let lower = tat.minus(time, b.amount).max(Span::whole(needed.us.min(now)));",
@@ -141,7 +141,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-core",
             "--lib",
-            "giving_back_leaves_what_others_were_lent",
+            "returning_units_leaves_other_leases_alone",
         ],
     },
     Mutant {
@@ -211,7 +211,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a limiter's window of another length has used what it has used",
         file: "windlass-core/src/rules/limit/window.rs",
-        from: "                _ => end.min(now + another),",
+        from: "                _ => end.min(now + new_period),",
         to: "                _ => now,",
         caught_by: &[
             "-p",

@@ -395,8 +395,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a slow network is not taken for a wrong clock (doctor)",
         file: "windlass-core/src/clock_skew.rs",
-        from: "most: told + micros(step) - asked,",
-        to: "most: told + micros(step) - answered,",
+        from: "most: time + micros(step) - sent,",
+        to: "most: time + micros(step) - received,",
         caught_by: &[
             "-p",
             "windlass-core",

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use super::{is_queued, queue};
 use crate::connection::EtcdConnection;
 use crate::keys::QueueKeys;
-use crate::notifier::Notifier;
+use crate::notifier::ClaimNotifier;
 use crate::proto::{KeyValue, RangeRequest, TxnOp, WatchEvent};
 use crate::tracked_claims::TrackedClaims;
 use crate::txn::{Txn, get, newest_before, oldest_first};
@@ -27,7 +27,7 @@ pub(crate) struct QueueWatcher {
     connection: Arc<EtcdConnection>,
     claims: Arc<TrackedClaims>,
     watches: Arc<Watches>,
-    notifier: Notifier,
+    notifier: ClaimNotifier,
     runtime: Handle,
 }
 
@@ -74,7 +74,7 @@ impl QueueWatcher {
     pub(crate) fn new(
         claims: Arc<TrackedClaims>,
         watches: Arc<Watches>,
-        notifier: Notifier,
+        notifier: ClaimNotifier,
     ) -> Arc<QueueWatcher> {
         Arc::new(QueueWatcher {
             connection: Arc::clone(&claims.connection),

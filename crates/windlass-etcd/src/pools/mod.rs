@@ -20,7 +20,7 @@ use super::inspect;
 use super::keys::{EtcdKeys, PoolKeys};
 use super::leases::Leases;
 use super::list::scan;
-use super::notifier::Notifier;
+use super::notifier::ClaimNotifier;
 use super::pending_deletes::PendingDeletes;
 use super::proto::{KeyValue, TxnOp};
 use super::record::{StoredClaim, StoredPool};
@@ -58,7 +58,7 @@ impl Pools {
         claims: Arc<TrackedClaims>,
         deletes: Arc<PendingDeletes>,
         watches: Arc<Watches>,
-        notifier: Notifier,
+        notifier: ClaimNotifier,
     ) -> Pools {
         let records = Arc::new(PoolRecords::new(Arc::clone(&claims)));
         Pools {

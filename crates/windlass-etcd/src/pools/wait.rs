@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use super::records::PoolRecords;
 use super::snapshot::{ClaimStatus, PoolSnapshot, WaitingClaim};
 use crate::keys::PoolKeys;
-use crate::notifier::Notifier;
+use crate::notifier::ClaimNotifier;
 use crate::proto::{KeyValue, WatchEvent};
 use crate::tracked_claims::{TrackedClaim, TrackedClaims};
 use crate::txn::range_end;
@@ -32,7 +32,7 @@ pub(super) struct PoolWatcher {
     records: Arc<PoolRecords>,
     claims: Arc<TrackedClaims>,
     watches: Arc<Watches>,
-    notifier: Notifier,
+    notifier: ClaimNotifier,
     runtime: Handle,
     /// By the pool's prefix.
     pools: Mutex<HashMap<String, PoolWatch>>,
@@ -59,7 +59,7 @@ impl PoolWatcher {
         records: Arc<PoolRecords>,
         claims: Arc<TrackedClaims>,
         watches: Arc<Watches>,
-        notifier: Notifier,
+        notifier: ClaimNotifier,
     ) -> Arc<PoolWatcher> {
         Arc::new(PoolWatcher {
             records,

@@ -188,7 +188,7 @@ impl TestStore {
     /// The longest name that fits beside the namespace.
     pub fn longest_name(&self) -> usize {
         let namespace = self.namespace.as_ref().map_or(0, |ns| ns.len() + ":".len());
-        windlass::MAX_NAME_BYTES - namespace
+        windlass::Name::MAX_BYTES - namespace
     }
 
     /// The name as it is stored.

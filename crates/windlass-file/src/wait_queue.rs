@@ -1,4 +1,8 @@
-//! The claims to one name, as rows of a table.
+//! [`WaitQueue`] in SQL: the holders and waiters of one name are rows of a table.
+//!
+//! A lock's claims are in `claims`, all others in `shares`, with their pool in `rooms`. They stay
+//! apart because a program of an earlier version may have the same file open: it knows only locks,
+//! and sweeps rows that it takes for expired locks.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,20 +10,21 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::worker::Scope;
+use super::schema::{moment, nanos};
+use super::transaction::StoreTransaction;
 use windlass_core::error::Error;
 use windlass_core::name::Name;
 use windlass_core::rules::wait_queue::{ClaimRecord, Pool, WaitQueue};
 use windlass_core::store::{Kind, WakeAddress};
 use windlass_core::{Fence, Moment, Owner};
 
-/// The line of one name, within a transaction.
-pub(super) struct Rows<'a> {
-    scope: &'a Scope<'a>,
+/// The wait queue of one name, within a transaction.
+pub(super) struct SqlQueue<'a> {
+    tx: &'a StoreTransaction<'a>,
     kind: Kind,
     key: Cow<'a, str>,
-    /// For a lock: its holder and its first waiter, once they have been read. The rules ask for
-    /// them several times.
+    /// For a lock: its holder and its first waiter, once they have been read. The rules read them
+    /// several times.
     front: Option<Front>,
 }
 
@@ -29,24 +34,23 @@ struct Front {
     waiter: Option<ClaimRecord>,
 }
 
-/// What a name goes by in its table.
-pub(super) fn key(kind: Kind, name: &Name) -> Cow<'_, str> {
+/// The name's key in its table.
+fn key(kind: Kind, name: &Name) -> Cow<'_, str> {
     match kind {
         Kind::Lock => Cow::Borrowed(name.as_str()),
         _ => Cow::Owned(format!("{kind}:{name}")),
     }
 }
 
-/// The kind and the name that go by a key in the table of shares.
-pub(super) fn from_key(key: &str) -> Option<(Kind, &str)> {
+/// The kind and the name of a key in `shares`.
+pub(super) fn parse_key(key: &str) -> Option<(Kind, &str)> {
     let (word, name) = key.split_once(':')?;
     let kind = Kind::ALL.into_iter().find(|kind| kind.word() == word)?;
     Some((kind, name))
 }
 
-/// A statement about the claims to a lock, or to anything else: they are in tables of their own. A
-/// program that knows only locks may have the same file open, and sweeps what it takes for dead locks.
-macro_rules! about {
+/// A statement on the table of this kind of claim.
+macro_rules! on_claims {
     ($rows:expr, $before:literal, $after:literal) => {
         match $rows.kind {
             Kind::Lock => concat!($before, " claims ", $after),
@@ -55,7 +59,8 @@ macro_rules! about {
     };
 }
 
-/// The columns of a record, in the order in which `record` reads them. A lock's claims weigh one.
+/// A query for records, with the columns in the order in which `record` reads them. A lock's claims
+/// weigh one.
 macro_rules! select {
     ($rows:expr, $rest:literal) => {
         match $rows.kind {
@@ -73,23 +78,23 @@ macro_rules! select {
     };
 }
 
-impl<'a> Rows<'a> {
-    pub(super) fn new(scope: &'a Scope<'a>, kind: Kind, name: &'a Name) -> Rows<'a> {
-        Rows {
-            scope,
+impl<'a> SqlQueue<'a> {
+    pub(super) fn new(tx: &'a StoreTransaction<'a>, kind: Kind, name: &'a Name) -> SqlQueue<'a> {
+        SqlQueue {
+            tx,
             kind,
             key: key(kind, name),
             front: None,
         }
     }
 
-    /// A lock's holder and first waiter: its place is lower than any waiter's, so two rows are all
-    /// that need to be looked at, however long the line.
+    /// A lock's holder and first waiter. The holder's fence is lower than any ticket, so two rows
+    /// are enough, however long the queue.
     fn front(&mut self) -> rusqlite::Result<&mut Front> {
         if self.front.is_none() {
             let mut front = Front::default();
             let sql = select!(self, "ORDER BY place LIMIT 2");
-            let mut query = self.scope.database.prepare_cached(sql)?;
+            let mut query = self.tx.database.prepare_cached(sql)?;
             let mut rows = query.query([&self.key])?;
             while let Some(row) = rows.next()? {
                 let slot = match row.get::<_, bool>(9)? {
@@ -114,13 +119,13 @@ impl<'a> Rows<'a> {
         sql: &str,
         params: impl rusqlite::Params,
     ) -> rusqlite::Result<Option<ClaimRecord>> {
-        let mut query = self.scope.database.prepare_cached(sql)?;
+        let mut query = self.tx.database.prepare_cached(sql)?;
         query.query_row(params, record).optional()
     }
 
     fn remove(&self, record: &ClaimRecord) -> rusqlite::Result<()> {
-        let sql = about!(self, "DELETE FROM", "WHERE name = ?1 AND place = ?2");
-        let mut query = self.scope.database.prepare_cached(sql)?;
+        let sql = on_claims!(self, "DELETE FROM", "WHERE name = ?1 AND place = ?2");
+        let mut query = self.tx.database.prepare_cached(sql)?;
         query
             .execute((&self.key, record.fence.get() as i64))
             .map(drop)
@@ -141,7 +146,7 @@ impl<'a> Rows<'a> {
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
             }
         };
-        let mut query = self.scope.database.prepare_cached(sql)?;
+        let mut query = self.tx.database.prepare_cached(sql)?;
         let common = params![
             self.key,
             held,
@@ -161,7 +166,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl WaitQueue for Rows<'_> {
+impl WaitQueue for SqlQueue<'_> {
     type Error = rusqlite::Error;
 
     fn pool(&mut self) -> rusqlite::Result<Pool> {
@@ -174,9 +179,9 @@ impl WaitQueue for Rows<'_> {
             });
         }
         let sql = "SELECT size, used, overtook, open, until FROM rooms WHERE name = ?1";
-        let mut query = self.scope.database.prepare_cached(sql)?;
+        let mut query = self.tx.database.prepare_cached(sql)?;
         let number = |row: &Row<'_>, column| row.get::<_, i64>(column).map(|n| n as u64);
-        let room = query.query_row([&self.key], |row| {
+        let pool = query.query_row([&self.key], |row| {
             Ok(Pool {
                 size: row.get(0)?,
                 used: number(row, 1)?,
@@ -187,23 +192,23 @@ impl WaitQueue for Rows<'_> {
                 until: Moment::from_nanos(number(row, 4)?),
             })
         });
-        Ok(room.optional()?.unwrap_or(Pool::UNKNOWN))
+        Ok(pool.optional()?.unwrap_or(Pool::UNKNOWN))
     }
 
-    fn set_room(&mut self, room: Pool) -> rusqlite::Result<()> {
+    fn set_pool(&mut self, pool: Pool) -> rusqlite::Result<()> {
         if self.is_lock() {
-            return Ok(()); // it follows from the holder
+            return Ok(()); // a lock's pool follows from its holder
         }
         let sql = "INSERT OR REPLACE INTO rooms (name, size, used, overtook, open, until)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        let mut query = self.scope.database.prepare_cached(sql)?;
+        let mut query = self.tx.database.prepare_cached(sql)?;
         query.execute(params![
             self.key,
-            room.size,
-            room.used as i64,
-            room.overtook.get() as i64,
-            room.open.map(|open| open.get() as i64),
-            moment(room.until),
+            pool.size,
+            pool.used as i64,
+            pool.overtook.get() as i64,
+            pool.open.map(|open| open.get() as i64),
+            moment(pool.until),
         ])?;
         Ok(())
     }
@@ -233,25 +238,25 @@ impl WaitQueue for Rows<'_> {
             return Ok(holder.into_iter().take(most).collect());
         }
         let sql = select!(self, "AND held AND expires > ?2 ORDER BY expires LIMIT ?3");
-        let mut query = self.scope.database.prepare_cached(sql)?;
+        let mut query = self.tx.database.prepare_cached(sql)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let rows = query.query_map((&self.key, moment(now), most), record)?;
         rows.collect()
     }
 
-    fn dead_weight(&mut self, now: Moment) -> rusqlite::Result<u64> {
+    fn expired_weight(&mut self, now: Moment) -> rusqlite::Result<u64> {
         if self.is_lock() {
             let dead = self.front()?.holder.as_ref().filter(|h| h.expires <= now);
             return Ok(dead.map_or(0, |h| h.weight.into()));
         }
         let sql = "SELECT coalesce(sum(weight), 0) FROM shares
                    WHERE name = ?1 AND held AND expires <= ?2";
-        let mut query = self.scope.database.prepare_cached(sql)?;
+        let mut query = self.tx.database.prepare_cached(sql)?;
         let weight = query.query_row((&self.key, moment(now)), |row| row.get::<_, i64>(0));
         weight.map(|weight| weight as u64)
     }
 
-    fn first(&mut self) -> rusqlite::Result<Option<ClaimRecord>> {
+    fn first_waiter(&mut self) -> rusqlite::Result<Option<ClaimRecord>> {
         if self.is_lock() {
             return Ok(self.front()?.waiter.clone());
         }
@@ -281,7 +286,7 @@ impl WaitQueue for Rows<'_> {
 
     fn remove_holder(&mut self, holder: &ClaimRecord) -> rusqlite::Result<()> {
         if let Some(front) = &mut self.front {
-            front.holder = None; // and the first waiter is the first waiter still
+            front.holder = None; // the first waiter stays the first
         }
         self.remove(holder)
     }
@@ -291,14 +296,14 @@ impl WaitQueue for Rows<'_> {
         self.remove(waiter)
     }
 
-    fn waiters(&mut self) -> rusqlite::Result<u64> {
-        let sql = about!(self, "SELECT count(*) FROM", "WHERE name = ?1 AND NOT held");
-        let mut query = self.scope.database.prepare_cached(sql)?;
+    fn waiter_count(&mut self) -> rusqlite::Result<u64> {
+        let sql = on_claims!(self, "SELECT count(*) FROM", "WHERE name = ?1 AND NOT held");
+        let mut query = self.tx.database.prepare_cached(sql)?;
         query.query_row([&self.key], |row| row.get::<_, i64>(0).map(|n| n as u64))
     }
 
     fn next_fence(&mut self) -> rusqlite::Result<Fence> {
-        self.scope.next_fence()
+        self.tx.next_fence()
     }
 }
 
@@ -322,12 +327,4 @@ fn record(row: &Row<'_>) -> rusqlite::Result<ClaimRecord> {
 
 fn unreadable(e: Error) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(1, rusqlite::types::Type::Text, e.into())
-}
-
-pub(super) fn nanos(d: Duration) -> i64 {
-    i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
-}
-
-pub(super) fn moment(moment: Moment) -> i64 {
-    moment.as_nanos().min(i64::MAX as u64) as i64
 }

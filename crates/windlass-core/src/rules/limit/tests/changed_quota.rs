@@ -1,10 +1,9 @@
-//! Quotas that change while they are in use, and promises that outlive a reset, at times that the test
-//! chooses.
+//! Quotas that change while they are in use, and leases and reservations that outlive a reset.
 
 use proptest::prelude::*;
 
-use super::tests::{START, rule, take};
-use super::*;
+use super::super::*;
+use super::{START, rule, take};
 
 const SECOND: u64 = 1_000_000;
 
@@ -21,7 +20,7 @@ fn retry(rules: &[Rule], states: &RuleStates, now: u64) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Whatever quotas came before: denied one microsecond before, allowed at it.
+    /// Whatever the quotas before: denied one microsecond before, allowed at it.
     #[test]
     fn retry_after_is_exact_after_a_change(
         lists in prop::collection::vec(prop::collection::vec(rule(), 1..4), 2..4),
@@ -32,7 +31,7 @@ proptest! {
         for (list, share, cost) in moves {
             let rules = &lists[list.index(lists.len())];
             match decide(rules, &states, now, &LimitOp::Take(cost)) {
-                // Another algorithm: begin anew.
+                // Another algorithm: start again.
                 Err(_) => states = RuleStates::default(),
                 Ok(outcome) => {
                     let wait = standing(rules, &outcome.states, now, cost).retry_after;
@@ -49,14 +48,14 @@ proptest! {
         }
     }
 
-    /// Other quotas for a moment, of whatever length and rate, give nobody anything.
+    /// Changing the quota and back never frees units.
     #[test]
-    fn there_and_back_gives_nothing_away(
+    fn changing_back_frees_nothing(
         (one, other) in (rule(), rule()),
         costs in prop::collection::vec(1u64..50, 1..20),
         pause in 0u64..3 * SECOND,
     ) {
-        // What a sliding window that is over by the other length has before it has faded by that length.
+        // A sliding window that has ended under the other period fades by that period.
         prop_assume!(!matches!((one, other), (Rule::Sliding { .. }, Rule::Sliding { .. })));
         let (one, other) = ([one], [other]);
         let mut states = RuleStates::default();
@@ -71,7 +70,7 @@ proptest! {
         }
     }
 
-    /// In whatever order, the same states.
+    /// Rules in another order find the same states.
     #[test]
     fn the_order_does_not_matter(
         rules in prop::collection::vec(rule(), 1..5).prop_shuffle(),
@@ -83,7 +82,7 @@ proptest! {
         let (mut states, mut others) = (RuleStates::default(), RuleStates::default());
         for (i, cost) in costs.into_iter().enumerate() {
             let now = START + 1_000 * i as u64;
-            // One by one order, one by both in turns.
+            // One limiter is used in one order, the other in both orders in turns.
             let list = if i % 2 == 0 { &rules } else { &turned };
             let expected = take(&rules, &mut states, now, cost);
             prop_assert_eq!(take(list, &mut others, now, cost), expected);
@@ -92,7 +91,7 @@ proptest! {
 }
 
 #[test]
-fn a_longer_fixed_window_has_begun_when_it_began() {
+fn a_longer_fixed_window_keeps_its_start() {
     let minute = [Rule::fixed(5, 60 * SECOND).unwrap()];
     let hour = [Rule::fixed(5, 3600 * SECOND).unwrap()];
     let mut states = RuleStates::default();
@@ -105,7 +104,7 @@ fn a_longer_fixed_window_has_begun_when_it_began() {
 }
 
 #[test]
-fn a_shorter_fixed_window_ends_one_length_from_now_at_the_latest() {
+fn a_shorter_fixed_window_ends_one_period_from_now_at_the_latest() {
     let hour = [Rule::fixed(5, 3600 * SECOND).unwrap()];
     let minute = [Rule::fixed(5, 60 * SECOND).unwrap()];
     let mut states = RuleStates::default();
@@ -115,9 +114,9 @@ fn a_shorter_fixed_window_ends_one_length_from_now_at_the_latest() {
     assert_eq!(
         retry(&minute, &states, START + 3590 * SECOND),
         10 * SECOND,
-        "not beyond the old one's end"
+        "not after its old end"
     );
-    // Two who take turns do not keep it from ending.
+    // Two clients with different periods do not keep it from ending.
     let mut now = START;
     while now < START + 3700 * SECOND {
         now += 7 * SECOND;
@@ -130,7 +129,7 @@ fn a_shorter_fixed_window_ends_one_length_from_now_at_the_latest() {
 }
 
 #[test]
-fn sliding_windows_of_another_length() {
+fn sliding_windows_of_another_period() {
     let hour = [Rule::sliding(60, 3600 * SECOND).unwrap()];
     let minute = [Rule::sliding(60, 60 * SECOND).unwrap()];
     let mut states = RuleStates::default();
@@ -139,7 +138,7 @@ fn sliding_windows_of_another_length() {
     let now = START + 90 * SECOND;
     assert_eq!(remaining(&minute, &states, now), 30);
     assert_eq!(remaining(&hour, &states, now), 0);
-    // What was used in an hour may have been used just now.
+    // Units used within the hour may have been used just now.
     let mut states = RuleStates::default();
     assert!(take(&hour, &mut states, START, 60));
     let now = START + 1800 * SECOND;
@@ -148,9 +147,9 @@ fn sliding_windows_of_another_length() {
     assert_eq!(remaining(&minute, &states, now + 30 * SECOND), 30);
 }
 
-/// What was promised before a reset is forgotten by it, to the microsecond.
+/// A reset ends leases and reservations, even one made a microsecond earlier.
 #[test]
-fn what_was_promised_by_another_state_is_not_given_back() {
+fn units_of_an_earlier_state_are_not_returned() {
     for rule in [
         Rule::bucket(1, SECOND, 100).unwrap(),
         Rule::bucket(0, SECOND, 100).unwrap(),
@@ -158,7 +157,7 @@ fn what_was_promised_by_another_state_is_not_given_back() {
         Rule::sliding(100, 60 * SECOND).unwrap(),
     ] {
         let rules = [rule];
-        let lend = |now| {
+        let lease = |now| {
             decide(
                 &rules,
                 &RuleStates::default(),
@@ -167,14 +166,14 @@ fn what_was_promised_by_another_state_is_not_given_back() {
             )
             .unwrap()
         };
-        let (early, late) = (lend(START), lend(START + 1));
-        let back = |mark| {
+        let (early, late) = (lease(START), lease(START + 1));
+        let returned = |mark| {
             let want = LimitOp::Return(40, START + 1, mark);
             decide(&rules, &late.states, START + 2, &want).unwrap()
         };
-        assert_eq!(back(early.states.mark()).granted, None, "{rule:?}");
-        assert_eq!(back(0).granted, None, "{rule:?}");
-        assert_eq!(back(late.states.mark()).granted, Some(40), "{rule:?}");
+        assert_eq!(returned(early.states.mark()).granted, None, "{rule:?}");
+        assert_eq!(returned(0).granted, None, "{rule:?}");
+        assert_eq!(returned(late.states.mark()).granted, Some(40), "{rule:?}");
     }
     let rules = [Rule::bucket(1, SECOND, 10).unwrap()];
     let reserve = |states: &RuleStates, now| {

@@ -1,4 +1,7 @@
-//! The arithmetic of limiters, at times that the test chooses.
+//! The arithmetic of limiters, at times chosen by the test.
+
+mod changed_quota;
+mod lease;
 
 use proptest::prelude::*;
 
@@ -21,7 +24,7 @@ pub(super) fn retry(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) ->
     standing(rules, &states, now, cost).retry_after
 }
 
-/// Any quota, also such as do not come out even.
+/// Any quota, also with rates that are not whole numbers of microseconds.
 pub(super) fn rule() -> impl Strategy<Value = Rule> {
     let amount = prop_oneof![1u64..20, 1u64..2_000_000];
     let period = prop_oneof![
@@ -40,7 +43,7 @@ pub(super) fn rule() -> impl Strategy<Value = Rule> {
     ]
 }
 
-/// Moves of a caller: how much it waits, as a share of the time that is asked for, and what it takes.
+/// The calls of a client: the wait before each, as a percentage of the retry-after, and its cost.
 fn moves() -> impl Strategy<Value = Vec<(u64, u64)>> {
     prop::collection::vec((prop_oneof![Just(0u64), 0u64..300], 1u64..50), 1..60)
 }
@@ -76,9 +79,8 @@ proptest! {
         }
     }
 
-    /// The short way takes the same decisions as the long one.
     #[test]
-    fn taking_in_place_is_deciding(rule in rule(), moves in moves()) {
+    fn taking_in_place_decides_as_decide_does(rule in rule(), moves in moves()) {
         let rules = [rule];
         let (mut states, mut now) = (RuleStates::default(), START);
         for (wait, cost) in moves {
@@ -90,7 +92,7 @@ proptest! {
                 prop_assert_eq!(seen, standing(&rules, &expected.states, now, cost));
                 prop_assert_eq!(&in_place, &expected.states);
             } else {
-                prop_assert_eq!(&in_place, &states, "nothing was done");
+                prop_assert_eq!(&in_place, &states, "nothing changed");
             }
             if expected.changed {
                 states = expected.states;
@@ -99,7 +101,7 @@ proptest! {
         }
     }
 
-    /// What is said to remain can be had at once, and one unit more cannot.
+    /// `remaining` units can be taken at once, and one more cannot.
     #[test]
     fn remaining_is_exact(rules in prop::collection::vec(rule(), 1..3), moves in moves()) {
         let (mut states, mut now) = (RuleStates::default(), START);
@@ -113,9 +115,8 @@ proptest! {
         }
     }
 
-    /// What has ended is as if it had never been.
     #[test]
-    fn what_has_ended_can_be_forgotten(rule in rule(), moves in moves()) {
+    fn a_state_that_has_ended_is_as_good_as_none(rule in rule(), moves in moves()) {
         let rules = [rule];
         let (mut states, mut now) = (RuleStates::default(), START);
         for (wait, cost) in moves {
@@ -130,16 +131,18 @@ proptest! {
         }
     }
 
-    /// Text and back.
     #[test]
-    fn states_can_be_written_down(rules in prop::collection::vec(rule(), 1..4), moves in moves()) {
+    fn states_are_read_as_they_were_written(
+        rules in prop::collection::vec(rule(), 1..4),
+        moves in moves(),
+    ) {
         let (mut states, mut now) = (RuleStates::default(), START);
         for (wait, cost) in moves {
             take(&rules, &mut states, now, cost);
-            if let Ok(RuleOutcome { states: lent, changed: true, .. }) =
+            if let Ok(RuleOutcome { states: leased, changed: true, .. }) =
                 decide(&rules, &states, now, &LimitOp::Lend(vec![cost, 1]))
             {
-                states = lent;
+                states = leased;
             }
             now += wait;
             prop_assert_eq!(states.to_string().parse::<RuleStates>().unwrap(), states.clone());
@@ -154,9 +157,8 @@ pub(super) fn bucket_of(rule: &Rule) -> &Bucket {
     }
 }
 
-/// The seed's example: three a minute, ten calls.
 #[test]
-fn three_a_minute_is_three_yes_and_seven_no() {
+fn of_ten_calls_at_three_a_minute_three_are_allowed() {
     let rules = [Rule::fixed(3, 60 * SECOND).unwrap()];
     let mut states = RuleStates::default();
     let answers: Vec<bool> = (0..10)
@@ -168,9 +170,8 @@ fn three_a_minute_is_three_yes_and_seven_no() {
     assert!(take(&rules, &mut states, START + 60 * SECOND, 1));
 }
 
-/// The other: one a second, burst two: two at once, then one a second.
 #[test]
-fn two_at_once_then_one_a_second() {
+fn a_burst_of_two_then_one_a_second() {
     let rules = [Rule::bucket(1, SECOND, 2).unwrap()];
     let mut states = RuleStates::default();
     let mut at = |now| take(&rules, &mut states, START + now, 1);
@@ -185,12 +186,13 @@ fn two_at_once_then_one_a_second() {
 /// Three a second is three a second after a year, to the microsecond.
 #[test]
 fn a_year_of_traffic_does_not_drift() {
+    const STEP: u64 = 2000;
     for (amount, period) in [(3, SECOND), (7, SECOND), (997, 60 * SECOND)] {
-        // A burst of two, so that who calls a fraction of a microsecond late loses nothing.
+        // A burst of two, so that a call that is a fraction of a microsecond late loses nothing.
         let rules = [Rule::bucket(amount, period, 2).unwrap()];
         let (mut states, mut now) = (RuleStates::default(), START);
-        let calls = 365 * 24 * 3600 * SECOND / period * amount / 400;
-        // A call as soon as it is allowed; in between, 399 that nobody has to look at one by one.
+        let calls = 365 * 24 * 3600 * SECOND / period * amount / STEP;
+        // One call as soon as it is allowed; the others of each step are added at once.
         for call in 0..calls {
             assert!(take(&rules, &mut states, now, 1), "call {call}");
             states = match states.get(0) {
@@ -199,16 +201,16 @@ fn a_year_of_traffic_does_not_drift() {
                     amount,
                     period,
                     tat,
-                    lent,
+                    leased,
                 }) => {
                     let b = bucket_of(&rules[0]);
-                    let tat = tat.plus(b.time_for(399), b.amount);
+                    let tat = tat.plus(b.time_for(STEP - 1), b.amount);
                     [RuleState::Bucket {
                         limit,
                         amount,
                         period,
                         tat,
-                        lent,
+                        leased,
                     }]
                     .into_iter()
                     .collect()
@@ -217,15 +219,15 @@ fn a_year_of_traffic_does_not_drift() {
             };
             now += retry(&rules, &states, now, 1).unwrap();
         }
-        let exact = (u128::from(calls) * 400 - 1) * u128::from(period) / u128::from(amount);
-        // Each call came up to a microsecond late, and that does not add up.
+        let exact = (u128::from(calls * STEP) - 1) * u128::from(period) / u128::from(amount);
+        // Each call is up to a microsecond late, and that does not add up.
         let took = u128::from(now - START);
         assert!(took >= exact && took <= exact + 1, "{took} and {exact}");
     }
 }
 
 #[test]
-fn a_rate_of_zero_spends_the_burst_and_no_more() {
+fn a_rate_of_zero_allows_the_burst_and_no_more() {
     let rules = [Rule::bucket(0, SECOND, 5).unwrap()];
     let mut states = RuleStates::default();
     assert!(take(&rules, &mut states, START, 3));
@@ -236,7 +238,7 @@ fn a_rate_of_zero_spends_the_burst_and_no_more() {
 }
 
 #[test]
-fn nothing_costs_nothing() {
+fn a_cost_of_zero_is_always_allowed() {
     for rule in [
         Rule::bucket(0, 1, 0),
         Rule::bucket(1, 1, 0),
@@ -252,7 +254,7 @@ fn nothing_costs_nothing() {
 }
 
 #[test]
-fn what_cannot_be_counted_is_refused() {
+fn rules_out_of_range_are_rejected() {
     assert_eq!(Rule::bucket(1, 0, 1), Err(InvalidRule::PeriodTooShort));
     assert_eq!(Rule::fixed(1, LONGEST_MICROS), Err(InvalidRule::TooLong));
     assert_eq!(
@@ -267,7 +269,7 @@ fn what_cannot_be_counted_is_refused() {
 }
 
 #[test]
-fn a_changed_quota_keeps_what_was_used() {
+fn a_changed_quota_keeps_the_usage() {
     let slow = [Rule::bucket(1, 3600 * SECOND, 10).unwrap()];
     let fast = [Rule::bucket(1000, SECOND, 10).unwrap()];
     let mut states = RuleStates::default();
@@ -287,9 +289,9 @@ fn another_algorithm_is_a_mismatch() {
     let (bucket, window) = (Rule::bucket(1, 1, 9).unwrap(), Rule::fixed(1, 1).unwrap());
     let mut states = RuleStates::default();
     assert!(take(&[bucket], &mut states, START, 1));
-    let refused = decide(&[window], &states, START, &LimitOp::Take(1));
-    let Err(Mismatch { stored, asked }) = refused else {
-        panic!("{refused:?}")
+    let mismatch = decide(&[window], &states, START, &LimitOp::Take(1));
+    let Err(Mismatch { stored, requested }) = mismatch else {
+        panic!("{mismatch:?}")
     };
-    assert_eq!((stored, asked), ("token-bucket", "fixed-window"));
+    assert_eq!((stored, requested), ("token-bucket", "fixed-window"));
 }

@@ -1,18 +1,19 @@
-//! The time that windows are measured in.
+//! The clock of deduplication windows, rotating Bloom filters, idempotency records and topics.
 //!
-//! Leases end with the boot they were granted in, and live by the boot clock. What is remembered for
-//! a day has to outlast a reboot: so it lives by a clock that is set by the wall clock once a boot,
-//! and runs with the boot clock from then on. It does not jump when somebody sets the wall
-//! clock, and it is the same for all processes of the machine.
+//! Leases use the boot clock and end with the boot. A record that is kept for a day has to outlast
+//! a reboot, so its clock is set from the wall clock once per boot and then runs with the boot
+//! clock. It does not jump when the wall clock is set, and all processes of the machine agree on
+//! it.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::OptionalExtension;
 
-use super::open::boot_id;
-use super::worker::Scope;
+use super::connection::boot_id;
+use super::transaction::StoreTransaction;
 
+/// `ages`: the boot, and how far this clock is ahead of its boot clock, in nanoseconds.
 pub(super) const TABLES: &str = "
     CREATE TABLE ages (
         boot  TEXT NOT NULL,
@@ -20,9 +21,9 @@ pub(super) const TABLES: &str = "
     );
 ";
 
-impl Scope<'_> {
-    /// Now, by the clock of windows.
-    pub(super) fn age(&self) -> rusqlite::Result<Duration> {
+impl StoreTransaction<'_> {
+    /// Now, on the clock of windows.
+    pub(super) fn window_now(&self) -> rusqlite::Result<Duration> {
         static BOOT: OnceLock<String> = OnceLock::new();
         let boot = BOOT.get_or_init(boot_id);
         let known: Option<i64> = self

@@ -1,19 +1,19 @@
-//! Nobody ever uses more than the quota: neither those who ask each time, nor those who reserve, borrow and give back.
+//! The quota is never exceeded, whatever mix of takes, reservations, leases, returns and crashes.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 
-use super::tests::{START, bucket_of, retry};
-use super::*;
+use super::super::*;
+use super::{START, bucket_of, retry};
 
 const SECOND: u64 = 1_000_000;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Whatever is taken, reserved and cancelled: what is used within any time never exceeds the burst
-    /// and what came in within that time.
+    /// The units used within any time never exceed the burst plus the units refilled within that
+    /// time.
     #[test]
     fn a_bucket_is_never_exceeded(
         (amount, period, burst) in (1u64..40, 1u64..2_000, 1u64..60),
@@ -21,33 +21,33 @@ proptest! {
     ) {
         let rule = Rule::bucket(amount, period, burst).unwrap();
         let mut fleet = Fleet::new(rule);
-        // Whoever waits for a reservation acts at a whole microsecond, up to one late.
+        // A client that waits for a reservation acts at a whole microsecond, up to one late.
         fleet.late = 1;
         let mut open: VecDeque<(u64, RuleStates, usize)> = VecDeque::new();
-        for (wait, cost, kind, patience) in moves {
+        for (wait, cost, kind, max_wait) in moves {
             fleet.now += wait;
             match kind {
                 0 => fleet.take(cost),
                 1 => {
-                    let outcome = fleet.ask(&LimitOp::Reserve(cost, patience));
+                    let outcome = fleet.apply(&LimitOp::Reserve(cost, max_wait));
                     if outcome.granted.is_some() {
                         let b = bucket_of(&rule);
                         let Some(RuleState::Bucket { tat, .. }) = outcome.states.get(0) else {
                             unreachable!()
                         };
                         let ready = tat.minus(b.full, b.amount).ceil().max(fleet.now);
-                        prop_assert!(ready <= fleet.now + patience, "a wait beyond patience");
+                        prop_assert!(ready <= fleet.now + max_wait, "the wait is too long");
                         fleet.uses.push((ready, cost));
                         open.push_back((cost, outcome.states, fleet.uses.len() - 1));
                     }
                 }
                 _ => {
-                    // The last one or the first, so that later ones have built on it, or have not.
-                    let one = if patience % 2 == 0 { open.pop_back() } else { open.pop_front() };
+                    // The last or the first: later ones rely on its units, or do not.
+                    let one = if max_wait % 2 == 0 { open.pop_back() } else { open.pop_front() };
                     if let Some((cost, after, index)) = one
                         && fleet.uses[index].0 > fleet.now
                     {
-                        fleet.ask(&LimitOp::Cancel(cost, after));
+                        fleet.apply(&LimitOp::Cancel(cost, after));
                         fleet.uses[index].1 = 0;
                     }
                 }
@@ -56,19 +56,19 @@ proptest! {
         fleet.check()?;
     }
 
-    /// The same, when several processes borrow units, use them late or never, give some back, or crash;
-    /// and others take units strictly.
+    /// The same, when several processes lease units, use them late or never, return some, or crash,
+    /// and others take units from the store.
     #[test]
-    fn lending_never_exceeds_the_quota(
+    fn leasing_never_exceeds_the_quota(
         (amount, period, burst) in (1u64..40, 1u64..2_000, 4u64..200),
         moves in moves_of_a_fleet(),
     ) {
         let rule = Rule::bucket(amount, period, burst).unwrap();
-        lending(rule, moves)?;
+        run_leases(rule, moves)?;
     }
 
     #[test]
-    fn lending_never_exceeds_a_window(
+    fn leasing_never_exceeds_a_window(
         sliding in any::<bool>(),
         (limit, period) in (1u64..100, 100u64..20_000),
         moves in moves_of_a_fleet(),
@@ -77,43 +77,43 @@ proptest! {
             true => Rule::sliding(limit, period).unwrap(),
             false => Rule::fixed(limit, period).unwrap(),
         };
-        lending(rule, moves)?;
+        run_leases(rule, moves)?;
     }
 }
 
-/// Time in between, units, what to do, and who does it.
+/// Time before (jitter and steps), cost, kind of operation, and the client.
 type Moves = Vec<(u64, u64, u64, u64, usize)>;
 
 fn moves_of_a_fleet() -> impl Strategy<Value = Moves> {
     let steps = prop_oneof![3 => 0u64..2, 3 => 2u64..14, 1 => 0u64..70];
-    // In sixteenths of all there can be.
+    // In sixteenths of the limit.
     let cost = prop_oneof![1u64..3, 1u64..14];
     prop::collection::vec((0u64..2_000, steps, cost, 0u64..10, 0usize..3), 1..80)
 }
 
-fn lending(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
+fn run_leases(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
     let mut fleet = Fleet::new(rule);
-    // For each process what it has: units, lent at, good until, by which state.
-    let mut loans: [Option<(u64, u64, u64, u64)>; 3] = [None; 3];
-    let pace = match rule {
+    // What each client has leased: units, when, valid until, mark.
+    let mut leases: [Option<(u64, u64, u64, u64)>; 3] = [None; 3];
+    let step = match rule {
         Rule::Bucket(b) => (b.full.us / 64).max(1),
         Rule::Fixed { period, .. } | Rule::Sliding { period, .. } => (period / 64).max(1),
         Rule::Allowance { .. } => 1,
     };
-    for (jitter, steps, cost, kind, who) in moves {
-        fleet.now += steps * pace + jitter % pace;
+    for (jitter, steps, cost, kind, client) in moves {
+        fleet.now += steps * step + jitter % step;
         let cost = (rule.limit() * cost / 16).max(1);
         match kind {
-            0..=2 if loans[who].is_none() => {
-                let outcome = fleet.ask(&LimitOp::Lend(vec![cost, cost / 2 + 1, 1]));
+            0..=2 if leases[client].is_none() => {
+                let outcome = fleet.apply(&LimitOp::Lend(vec![cost, cost / 2 + 1, 1]));
                 if let Some(units) = outcome.granted {
-                    let good = rule.good_for(outcome.states.get(0).unwrap(), fleet.now);
+                    let valid = rule.good_for(outcome.states.get(0).unwrap(), fleet.now);
                     let mark = outcome.states.mark();
-                    loans[who] = Some((units, fleet.now, fleet.now + good, mark));
+                    leases[client] = Some((units, fleet.now, fleet.now + valid, mark));
                 }
             }
             0..=3 => {
-                if let Some((units, _, until, _)) = &mut loans[who]
+                if let Some((units, _, until, _)) = &mut leases[client]
                     && fleet.now < *until
                 {
                     let used = cost.min(*units);
@@ -122,14 +122,14 @@ fn lending(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
                 }
             }
             4 | 5 => {
-                if let Some((units, at, _, mark)) = loans[who].take() {
-                    fleet.ask(&LimitOp::Return(units, at, mark));
+                if let Some((units, at, _, mark)) = leases[client].take() {
+                    fleet.apply(&LimitOp::Return(units, at, mark));
                 }
             }
-            // A crash: nothing is given back.
-            6 => loans[who] = None,
+            // A crash: nothing is returned.
+            6 => leases[client] = None,
             7 => fleet.take(cost % rule.limit() + 1),
-            // All there is: whatever was promised twice shows now.
+            // Takes all that remains, so that units that were granted twice show up.
             _ => {
                 let seen = bring_up(&fleet.rules, &fleet.states, fleet.now).unwrap();
                 fleet.take(standing(&fleet.rules, &seen, fleet.now, 1).remaining);
@@ -139,14 +139,14 @@ fn lending(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
     fleet.check()
 }
 
-/// All who use one limiter, and what they have used, when.
+/// The clients of one limiter, and the units that they have used, by time.
 struct Fleet {
     rules: [Rule; 1],
     states: RuleStates,
     now: u64,
     late: u64,
     uses: Vec<(u64, u64)>,
-    /// When the windows began that were ever stored.
+    /// The starts of all windows ever stored.
     windows: BTreeSet<u64>,
 }
 
@@ -162,7 +162,7 @@ impl Fleet {
         }
     }
 
-    fn ask(&mut self, want: &LimitOp) -> RuleOutcome {
+    fn apply(&mut self, want: &LimitOp) -> RuleOutcome {
         let outcome = decide(&self.rules, &self.states, self.now, want).unwrap();
         if outcome.changed {
             self.states = outcome.states.clone();
@@ -181,12 +181,12 @@ impl Fleet {
     }
 
     fn take(&mut self, cost: u64) {
-        if cost > 0 && self.ask(&LimitOp::Take(cost)).granted.is_some() {
+        if cost > 0 && self.apply(&LimitOp::Take(cost)).granted.is_some() {
             self.uses.push((self.now, cost));
         }
     }
 
-    /// Looks at all pairs of uses, with no algorithm of ours in between.
+    /// Checks all pairs of uses directly against the definition of the quota.
     fn check(mut self) -> Result<(), TestCaseError> {
         self.uses.sort_unstable();
         match self.rules[0] {
@@ -196,8 +196,8 @@ impl Fleet {
                     for (to, units) in &self.uses[i..] {
                         sum += units;
                         // sum ≤ burst + (to - from) · amount / period
-                        let came = u128::from(to - from + self.late) * u128::from(b.amount);
-                        let most = u128::from(b.burst) * u128::from(b.period) + came;
+                        let refilled = u128::from(to - from + self.late) * u128::from(b.amount);
+                        let most = u128::from(b.burst) * u128::from(b.period) + refilled;
                         prop_assert!(
                             u128::from(sum) * u128::from(b.period) <= most,
                             "{} units within {} µs: {:?}",
@@ -238,9 +238,9 @@ impl Fleet {
     }
 }
 
-/// As Go's x/time/rate: what later reservations have built on is not given back.
+/// As in Go's x/time/rate: units that later reservations rely on are not returned.
 #[test]
-fn a_cancelled_reservation_gives_back_what_later_ones_have_not_used() {
+fn a_cancelled_reservation_returns_units_that_later_ones_do_not_need() {
     let rules = [Rule::bucket(1, SECOND, 1).unwrap()];
     let reserve = |states: &mut RuleStates, cost| {
         let outcome = decide(&rules, states, START, &LimitOp::Reserve(cost, 100 * SECOND)).unwrap();
@@ -255,7 +255,7 @@ fn a_cancelled_reservation_gives_back_what_later_ones_have_not_used() {
     let second = reserve(&mut states, 1);
     assert_eq!(wait(&states), 3);
     let cancelled = decide(&rules, &states, START, &LimitOp::Cancel(1, first.clone())).unwrap();
-    assert_eq!(cancelled.granted, None, "the second one builds on it");
+    assert_eq!(cancelled.granted, None, "the second one relies on it");
     let cancelled = decide(&rules, &states, START, &LimitOp::Cancel(1, second)).unwrap();
     assert_eq!(wait(&cancelled.states), 2);
     let cancelled = decide(
@@ -266,20 +266,20 @@ fn a_cancelled_reservation_gives_back_what_later_ones_have_not_used() {
     );
     assert_eq!(wait(&cancelled.unwrap().states), 1);
     let late = decide(&rules, &states, START + SECOND, &LimitOp::Cancel(1, first)).unwrap();
-    assert_eq!(late.granted, None, "its time had come");
+    assert_eq!(late.granted, None, "it was due");
 }
 
-/// What one gives back must not be taken from what another was lent: it was charged before the other
-/// loan moved the bucket's time, and so it has been paid for already.
+/// Units returned by one client must not be taken from the lease of another: the second lease has
+/// moved the bucket's time past the first one.
 #[test]
-fn giving_back_leaves_what_others_were_lent() {
+fn returning_units_leaves_other_leases_alone() {
     let mut fleet = Fleet::new(Rule::bucket(1, 1, 100).unwrap());
-    assert_eq!(fleet.ask(&LimitOp::Lend(vec![5])).granted, Some(5));
+    assert_eq!(fleet.apply(&LimitOp::Lend(vec![5])).granted, Some(5));
     fleet.now += 10;
-    assert_eq!(fleet.ask(&LimitOp::Lend(vec![60])).granted, Some(60));
+    assert_eq!(fleet.apply(&LimitOp::Lend(vec![60])).granted, Some(60));
     fleet.now += 1;
     let mark = fleet.states.mark();
-    fleet.ask(&LimitOp::Return(5, START, mark));
+    fleet.apply(&LimitOp::Return(5, START, mark));
     fleet.now += 23;
     let left = standing(&fleet.rules, &fleet.states, fleet.now, 1).remaining;
     fleet.take(left);
@@ -287,28 +287,28 @@ fn giving_back_leaves_what_others_were_lent() {
     fleet.check().unwrap();
 }
 
-/// Unused units go back, and a lone borrower can use the whole rate.
+/// Unused units return, and a single client can lease at the full rate.
 #[test]
-fn what_was_lent_and_not_used_goes_back() {
+fn unused_leased_units_are_returned() {
     let rules = [Rule::bucket(1000, SECOND, 1000).unwrap()];
-    let lend = |states: &mut RuleStates, now, units| {
+    let lease = |states: &mut RuleStates, now, units| {
         let outcome = decide(&rules, states, now, &LimitOp::Lend(vec![units])).unwrap();
         *states = outcome.states;
         outcome.granted
     };
     let mut states = RuleStates::default();
-    assert_eq!(lend(&mut states, START, 750), Some(750), "three quarters");
-    assert_eq!(lend(&mut states, START, 1), None);
-    let give_back = LimitOp::Return(700, START, states.mark());
-    let back = decide(&rules, &states, START + 1000, &give_back).unwrap();
-    assert_eq!(back.granted, Some(700));
-    states = back.states;
-    assert_eq!(lend(&mut states, START + 1000, 690), Some(690));
-    assert_eq!(lend(&mut states, START + 1000, 100), None);
+    assert_eq!(lease(&mut states, START, 750), Some(750), "three quarters");
+    assert_eq!(lease(&mut states, START, 1), None);
+    let unused = LimitOp::Return(700, START, states.mark());
+    let returned = decide(&rules, &states, START + 1000, &unused).unwrap();
+    assert_eq!(returned.granted, Some(700));
+    states = returned.states;
+    assert_eq!(lease(&mut states, START + 1000, 690), Some(690));
+    assert_eq!(lease(&mut states, START + 1000, 100), None);
     // At the full rate, chunk after chunk.
     let (mut states, mut used) = (RuleStates::default(), 0);
     for i in 0..100 {
-        used += lend(&mut states, START + i * 100_000, 100).unwrap_or(0);
+        used += lease(&mut states, START + i * 100_000, 100).unwrap_or(0);
     }
     assert_eq!(used, 10_000);
 }

@@ -1,20 +1,20 @@
-//! What an operator should know about a file that keeps locks.
+//! `windlass doctor` on a file.
 
 use super::File;
 use windlass_core::error::Result;
 use windlass_core::store::Finding;
 use windlass_core::store::Severity::{Fine, Warning};
 
-pub(super) async fn examine(file: &File) -> Result<Vec<Finding>> {
+pub(super) async fn diagnose(file: &File) -> Result<Vec<Finding>> {
     let (version, journal, claims, last): (String, String, i64, i64) = file
         .worker
-        .decide(|scope| {
-            let database = scope.database;
+        .decide(|tx| {
+            let database = tx.database;
             let version = database.query_row("SELECT sqlite_version()", [], |row| row.get(0))?;
             let journal = database.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
             let claims = database.query_row("SELECT count(*) FROM claims", [], |row| row.get(0))?;
             let last = database.query_row("SELECT last FROM fences", [], |row| row.get(0))?;
-            Ok(((version, journal, claims, last), Default::default()))
+            Ok((version, journal, claims, last))
         })
         .await?;
     let bytes = std::fs::metadata(&file.path).map_or(0, |m| m.len());
