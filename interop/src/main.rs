@@ -25,20 +25,20 @@ use contest::{Contest, Outcome};
 use neighbours::{NEIGHBOURS, Neighbour};
 use report::Row;
 
-/// Counts together with other libraries, under locks of one name.
+/// Checks that Windlass and other libraries' locks exclude each other
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask interop")]
 struct Args {
-    /// Only these neighbours (may be given several times)
+    /// Only these libraries (may be repeated)
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Let the two sides use different names, and see that updates are lost
+    /// Let the two sides use different names, and check that updates are lost
     #[arg(long)]
     broken: bool,
-    /// Print the neighbours there are
+    /// Print the names of the libraries
     #[arg(long)]
     list: bool,
-    /// How many contests at once
+    /// How many runs at once
     #[arg(long, value_name = "N", default_value_t = 2)]
     jobs: usize,
     #[command(subcommand)]
@@ -47,7 +47,7 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Role {
-    /// One process of our side
+    /// One process of the Windlass side
     #[command(hide = true)]
     Ours(ours::Work),
 }

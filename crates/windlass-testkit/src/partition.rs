@@ -184,8 +184,8 @@ pub async fn partitioned_leader(cluster: &impl PartitionableCluster) {
         assert!(fine, "lost again, or not admitted");
         last = fence;
         if let Some(held) = held.take() {
-            let told = tokio::time::timeout(LONG, held).await;
-            let until = told.expect("told at all").unwrap();
+            let lost = tokio::time::timeout(LONG, held).await;
+            let until = lost.expect("the loss is reported").unwrap();
             assert!(until < granted, "held for {:?} more", until - granted);
         }
     }

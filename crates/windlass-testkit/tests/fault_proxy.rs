@@ -73,8 +73,8 @@ impl RawClient {
         self.0
             .set_read_timeout(Some(SHORT))
             .expect("a timeout that is not zero can be set");
-        let heard = self.0.read(&mut [0]);
-        matches!(heard, Err(error) if error.kind() == ErrorKind::WouldBlock)
+        let read = self.0.read(&mut [0]);
+        matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
     /// Whether the connection was reset rather than closed.
@@ -82,8 +82,8 @@ impl RawClient {
         self.0
             .set_read_timeout(Some(SOON))
             .expect("a timeout that is not zero can be set");
-        let heard = self.0.read(&mut [0]);
-        matches!(heard, Err(error) if error.kind() == ErrorKind::ConnectionReset)
+        let read = self.0.read(&mut [0]);
+        matches!(read, Err(error) if error.kind() == ErrorKind::ConnectionReset)
     }
 }
 

@@ -71,13 +71,16 @@ pub async fn exactly_one_concurrent_insert_is_new(store: &TestStore) {
                 new
             }));
         }
-        let mut told = vec![0; 300];
+        let mut new_count = vec![0; 300];
         for task in tasks {
-            for (told, new) in told.iter_mut().zip(task.await.unwrap()) {
-                *told += usize::from(new);
+            for (new_count, new) in new_count.iter_mut().zip(task.await.unwrap()) {
+                *new_count += usize::from(new);
             }
         }
-        assert!(told.iter().all(|times| *times == 1), "{name}: {told:?}");
+        assert!(
+            new_count.iter().all(|times| *times == 1),
+            "{name}: {new_count:?}"
+        );
     }
 }
 

@@ -107,7 +107,7 @@ pub async fn leadership_can_be_lost(store: &TestStore) {
     );
     tokio::time::timeout(SOON, leadership.lost())
         .await
-        .expect("told");
+        .expect("the loss is reported");
     assert_eq!(leadership.resign().await.unwrap(), Released::WasGone);
 }
 

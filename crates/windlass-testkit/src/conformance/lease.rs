@@ -37,7 +37,7 @@ pub async fn lease_without_renewal_expires(store: &TestStore) {
     let token = guard.lost_token();
     tokio::time::timeout(SOON, guard.lost())
         .await
-        .expect("loss is told");
+        .expect("the loss is reported");
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);
     assert!(token.is_cancelled());
@@ -55,7 +55,7 @@ pub async fn loss_is_reported_before_the_next_grant(store: &TestStore) {
             .ttl(Duration::from_millis(100))
             .without_renewal();
         let guard = lock.acquire().await.unwrap();
-        let told = tokio::spawn({
+        let reported = tokio::spawn({
             let lost = guard.lost_token();
             async move {
                 lost.cancelled().await;
@@ -66,13 +66,15 @@ pub async fn loss_is_reported_before_the_next_grant(store: &TestStore) {
         let granted = Instant::now();
         // `is_held` reads the clock, which is exact.
         assert!(!guard.is_held(), "believed for too long");
-        let told = tokio::time::timeout(SOON, told).await.expect("never told");
-        in_time += u32::from(told.unwrap() <= granted);
+        let reported = tokio::time::timeout(SOON, reported)
+            .await
+            .expect("never reported");
+        in_time += u32::from(reported.unwrap() <= granted);
         std::mem::forget(guard);
         assert!(next.release().await.unwrap().was_held());
     }
     // The future needs to be scheduled, which a busy machine may do too late now and then.
-    assert!(in_time > 0, "always told too late");
+    assert!(in_time > 0, "always reported too late");
 }
 
 /// Renewals do not extend beyond `max_hold`.
@@ -120,9 +122,9 @@ pub async fn max_hold_loss_is_reported_before_the_next_grant(store: &TestStore) 
         };
         // `is_held` reads the clock, which is exact. A task cancels the token, and needs to be
         // scheduled.
-        assert!(!guard.is_held(), "told too late");
-        let told = tokio::time::timeout(SOON, lost.cancelled()).await;
-        assert!(told.is_ok(), "never told");
+        assert!(!guard.is_held(), "reported too late");
+        let reported = tokio::time::timeout(SOON, lost.cancelled()).await;
+        assert!(reported.is_ok(), "never reported");
         assert!(next.release().await.unwrap().was_held());
     }
 }
@@ -200,7 +202,7 @@ pub async fn broken_lock_is_lost_at_the_next_renewal(store: &TestStore) {
     let broken = Instant::now();
     tokio::time::timeout(SOON, guard.lost())
         .await
-        .expect("loss is told");
+        .expect("the loss is reported");
     assert!(
         broken.elapsed() < Duration::from_millis(550),
         "{:?}",

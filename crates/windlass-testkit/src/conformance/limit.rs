@@ -73,7 +73,7 @@ pub async fn token_bucket(store: &TestStore) {
         tokio::time::sleep(wait).await;
         assert!(
             limiter.check("a").await.unwrap().is_allowed(),
-            "as it was told"
+            "as announced"
         );
     }
     tokio::time::sleep(ms(320)).await;

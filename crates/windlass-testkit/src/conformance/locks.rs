@@ -121,7 +121,7 @@ pub async fn losing_one_lock_loses_all(store: &TestStore) {
         .expect("it was held");
     tokio::time::timeout(SOON, guard.lost())
         .await
-        .expect("told");
+        .expect("the loss is reported");
     assert!(!guard.is_held());
     assert!(guard.run(std::future::pending::<()>()).await.is_err());
     assert!(!guard.release().await.unwrap().was_held());

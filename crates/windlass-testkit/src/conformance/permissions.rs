@@ -38,7 +38,7 @@ pub async fn classic_piers_and_fiers_example(store: &TestStore) {
         [("repo1", "read-write"), ("repo2", "read"), ("repo3", "no")]
     );
     let before = space.set("Piers", "repo1", "read").await.unwrap();
-    assert_eq!(before, "read-write", "what it was is told");
+    assert_eq!(before, "read-write", "the previous level is returned");
 }
 
 /// A higher level includes the lower ones.

@@ -95,7 +95,7 @@ pub async fn usage_survives_a_changed_window_length(store: &TestStore) {
         assert!(wait > ms(20) && wait <= ms(400), "{name}: {wait:?}");
         tokio::time::sleep(wait).await;
         let allowed = brief.check("a").await.unwrap();
-        assert!(allowed.is_allowed(), "as it was told: {allowed:?}");
+        assert!(allowed.is_allowed(), "as announced: {allowed:?}");
         // Clients with two lengths do not lock each other out.
         let (one, two) = (
             w.limiter(&format!("{name}-both"), kind(Quota::new(2, ms(100)))),

@@ -234,7 +234,7 @@ pub async fn permit_lives_while_renewed(store: &TestStore) {
     );
     tokio::time::timeout(SOON, renewed.lost())
         .await
-        .expect("told");
+        .expect("the loss is reported");
     assert!(!renewed.release().await.unwrap().was_held());
     // Manual renewal works while the permit lives, and fails afterwards.
     let by_hand = b.semaphore("jobs", 1).ttl(ttl).without_renewal();

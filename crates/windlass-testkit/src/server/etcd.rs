@@ -165,8 +165,8 @@ impl EtcdCluster {
                 if self.process(&self.members[at]).is_none() {
                     continue;
                 }
-                let told = self.metric(at, "etcd_server_is_leader");
-                if told.is_ok_and(|value| value == 1.0) {
+                let metric = self.metric(at, "etcd_server_is_leader");
+                if metric.is_ok_and(|value| value == 1.0) {
                     return Ok(at);
                 }
             }
@@ -185,7 +185,7 @@ impl EtcdCluster {
         let value = text
             .lines()
             .find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        value.ok_or_else(|| io::Error::other(format!("{name} is not told")))
+        value.ok_or_else(|| io::Error::other(format!("there is no metric {name}")))
     }
 
     /// Kills a member with SIGKILL.
@@ -287,12 +287,12 @@ impl EtcdCluster {
         let (member, folder) = (&self.members[at], self.folder.path());
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let client = format!("{scheme}://127.0.0.1:{}", member.client.number());
-        let told = |at: usize| match &self.network {
+        let peer_url = |at: usize| match &self.network {
             Some(network) => format!("http://{}", network.addr(at)),
             None => format!("http://{}", self.members[at].peer_addr()),
         };
         let all = self.members.iter().enumerate();
-        let all = all.map(|(at, member)| format!("{}={}", member.name, told(at)));
+        let all = all.map(|(at, member)| format!("{}={}", member.name, peer_url(at)));
         let all: Vec<String> = all.collect();
         let log = File::create(self.log_file(member))?;
         let mut command = Command::new("sh");
@@ -313,7 +313,7 @@ impl EtcdCluster {
             ])
             .arg("--listen-peer-urls")
             .arg(format!("http://{}", member.peer_addr()))
-            .args(["--initial-advertise-peer-urls", &told(at)])
+            .args(["--initial-advertise-peer-urls", &peer_url(at)])
             .args(["--initial-cluster", &all.join(",")])
             // Short, so that leases can be short and failures are detected soon.
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])

@@ -51,7 +51,7 @@ impl PeerNetwork {
     pub(super) fn start(listening: &[SocketAddr]) -> io::Result<PeerNetwork> {
         if !cfg!(target_os = "linux") {
             let text =
-                "whose connection it is can be told on Linux alone: no member can be cut off here";
+                "members can be cut off on Linux only: it shows which process owns a connection";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         let mut links = Vec::new();
@@ -220,7 +220,7 @@ mod tests {
 
     /// What arrives at `listener` of bytes sent `through` a peer listener; `None` if the connection
     /// is refused. Waits for one or the other, because silence proves little.
-    fn said(through: SocketAddr, listener: &TcpListener) -> Option<Vec<u8>> {
+    fn delivered(through: SocketAddr, listener: &TcpListener) -> Option<Vec<u8>> {
         let mut caller = TcpStream::connect(through).unwrap();
         // Fails if the connection was refused already.
         let _ = caller.write_all(b"hello");
@@ -233,13 +233,13 @@ mod tests {
             called = listener.accept().ok();
             called.is_some() || is_refused
         });
-        assert!(decided, "neither heard nor refused");
+        assert!(decided, "neither delivered nor refused");
         let (mut called, _) = called?;
         called.set_nonblocking(false).unwrap();
         called.set_read_timeout(Some(SOON)).unwrap();
-        let mut heard = [0; 5];
-        called.read_exact(&mut heard).ok()?;
-        Some(heard.to_vec())
+        let mut received = [0; 5];
+        called.read_exact(&mut received).ok()?;
+        Some(received.to_vec())
     }
 
     #[test]
@@ -248,20 +248,20 @@ mod tests {
         let listeners = [listen(), listen(), listen()];
         let addrs = listeners.each_ref().map(|l| l.local_addr().unwrap());
         let network = PeerNetwork::start(&addrs).unwrap();
-        let hears = |to: usize| {
-            let heard = said(network.addr(to), &listeners[to]);
-            heard.as_deref() == Some(b"hello")
+        let is_delivered_to = |to: usize| {
+            let received = delivered(network.addr(to), &listeners[to]);
+            received.as_deref() == Some(b"hello")
         };
-        let hears_not = |to: usize| said(network.addr(to), &listeners[to]).is_none();
-        assert!(hears_not(1), "a stranger");
+        let is_refused_by = |to: usize| delivered(network.addr(to), &listeners[to]).is_none();
+        assert!(is_refused_by(1), "an unknown process");
         network.set_process(0, std::process::id());
-        assert!(hears(1));
+        assert!(is_delivered_to(1));
         network.cut_off(2);
-        assert!(hears_not(2));
-        assert!(hears(1), "not concerned");
+        assert!(is_refused_by(2));
+        assert!(is_delivered_to(1), "not concerned");
         network.set_process(2, std::process::id());
-        assert!(hears_not(1), "the same address, another caller");
+        assert!(is_refused_by(1), "the same address, another caller");
         network.rejoin(2);
-        assert!(hears(1));
+        assert!(is_delivered_to(1));
     }
 }

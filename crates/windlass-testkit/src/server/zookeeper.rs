@@ -154,8 +154,8 @@ impl ZooKeeperServers {
     /// The index of the leader, or of the single server.
     pub fn leader(&self) -> Option<usize> {
         let leads = |index: &usize| {
-            let told = self.four_letter_word(*index, "srvr").unwrap_or_default();
-            told.contains("Mode: leader") || told.contains("Mode: standalone")
+            let reply = self.four_letter_word(*index, "srvr").unwrap_or_default();
+            reply.contains("Mode: leader") || reply.contains("Mode: standalone")
         };
         (0..self.servers.len()).find(leads)
     }
@@ -174,11 +174,11 @@ impl ZooKeeperServers {
 
     /// A metric of a server, by its name in `mntr`.
     pub fn metric(&self, index: usize, name: &str) -> io::Result<u64> {
-        let told = self.four_letter_word(index, "mntr")?;
-        let line = told.lines().find_map(|line| line.strip_prefix(name));
+        let reply = self.four_letter_word(index, "mntr")?;
+        let line = reply.lines().find_map(|line| line.strip_prefix(name));
         let figure = line.and_then(|rest| rest.trim().parse::<f64>().ok());
         figure.map(|figure| figure as u64).ok_or_else(|| {
-            let message = format!("there is no {name} in what the server told:\n{told}");
+            let message = format!("there is no {name} in the reply of the server:\n{reply}");
             io::Error::other(message)
         })
     }
@@ -313,7 +313,7 @@ impl ZooKeeperServers {
                 return Err(self.failure(index, &format!("ended at once ({status})")));
             }
             match self.four_letter_word(index, "srvr") {
-                Ok(told) if told.contains("Mode: ") => return Ok(()),
+                Ok(reply) if reply.contains("Mode: ") => return Ok(()),
                 other if Instant::now() > deadline => {
                     return Err(self.failure(index, &format!("does not answer: {other:?}")));
                 }

@@ -122,7 +122,7 @@ fn lost_sums_are_logged() {
         .enable_all()
         .build()
         .unwrap();
-    let told = |word: &str| {
+    let logs = |word: &str| {
         let warnings = warnings.0.lock().unwrap();
         warnings
             .iter()
@@ -135,7 +135,7 @@ fn lost_sums_are_logged() {
         let buffer = full.buffered_every(HOUR).unwrap();
         buffer.add(3).unwrap();
         drop(buffer);
-        let logged = eventually(SOON, || async { told("cannot be counted") });
+        let logged = eventually(SOON, || async { logs("cannot be counted") });
         assert!(logged.await, "{:?}", warnings.0);
         let late = w.counter("late").buffered_every(HOUR).unwrap();
         late.add(3).unwrap();
@@ -143,5 +143,5 @@ fn lost_sums_are_logged() {
     });
     drop(late);
     drop(runtime);
-    assert!(told("runtime has ended"), "{:?}", warnings.0);
+    assert!(logs("runtime has ended"), "{:?}", warnings.0);
 }

@@ -220,7 +220,7 @@ async fn frozen_holder_is_fenced_off(store: &TestStore) {
     );
     holder.resume().unwrap();
     let lost = holder.wait_for_line(|line| line.starts_with("lost"), SOON);
-    let lost = lost.expect("told on waking");
+    let lost = lost.expect("reported when it resumes");
     let until = lost.strip_prefix("lost held=false until ").expect(&lost);
     let until: u64 = until.parse().unwrap();
     assert!(

@@ -75,7 +75,7 @@ async fn server_that_comes_back_empty_means_loss_and_higher_fences() {
     server.restart().unwrap();
     tokio::time::timeout(SOON, guard.lost())
         .await
-        .expect("loss is told");
+        .expect("the loss is reported");
     let next = w.lock("stock").acquire().await.unwrap();
     assert!(next.fence() > before, "{:?} after {before:?}", next.fence());
     assert_eq!(guard.release().await.unwrap(), Released::WasGone);
@@ -150,9 +150,9 @@ async fn outage_longer_than_the_ttl_is_reported_before_expiry() {
         }
         tokio::time::timeout(SOON, guard.lost())
             .await
-            .expect("loss is told");
+            .expect("the loss is reported");
         // Reported in time: the lock has not expired on the server yet.
-        assert!(pttl(&server, fault) > 0, "{fault}: told too late");
+        assert!(pttl(&server, fault) > 0, "{fault}: reported too late");
         assert!(!guard.is_held());
         proxy.refuse(false);
         proxy.heal();

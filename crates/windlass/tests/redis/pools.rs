@@ -109,7 +109,7 @@ async fn server_that_comes_back_empty_means_loss_and_higher_fences() {
     server.restart().unwrap();
     tokio::time::timeout(SOON, permit.lost())
         .await
-        .expect("told");
+        .expect("the loss is reported");
     let next = w.semaphore("jobs", 1).acquire().await.unwrap();
     assert!(next.fence() > before);
     assert_eq!(permit.release().await.unwrap(), Released::WasGone);
@@ -324,8 +324,11 @@ async fn pool_that_loses_a_key_is_void() {
         let key = format!("windlass:rw:{lost}:{{{name}}}");
         assert_eq!(server.command(&["DEL", &key]).unwrap(), "1");
         if lost != "line" {
-            let told = tokio::time::timeout(SOON, writer.lost()).await;
-            assert!(told.is_ok(), "the writer is told, without {lost}");
+            let lost_in_time = tokio::time::timeout(SOON, writer.lost()).await;
+            assert!(
+                lost_in_time.is_ok(),
+                "the writer learns of the loss, without {lost}"
+            );
         }
         drop(writer);
         let reader = tokio::time::timeout(SOON, waiting).await;

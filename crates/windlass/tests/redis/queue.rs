@@ -141,7 +141,7 @@ async fn waiter_survives_a_server_that_lost_the_queue() {
         .unwrap();
     tokio::time::timeout(SOON, holder.lost())
         .await
-        .expect("the old holder is told");
+        .expect("the old holder learns of the loss");
     assert!(guard.is_held());
 }
 

@@ -25,11 +25,11 @@ async fn next(subscription: &mut Subscription<u32>) -> Event<u32> {
 }
 
 /// Publishes until the subscriber receives a message.
-async fn is_heard_again(w: &Coordinator, subscription: &mut Subscription<u32>) {
+async fn receives_again(w: &Coordinator, subscription: &mut Subscription<u32>) {
     let topic = w.topic::<u32>("t");
     let deadline = tokio::time::Instant::now() + 4 * SOON;
     loop {
-        assert!(tokio::time::Instant::now() < deadline, "never heard again");
+        assert!(tokio::time::Instant::now() < deadline, "no message arrives");
         let _ = topic.publish(&9).await;
         match timeout(Duration::from_millis(100), subscription.next()).await {
             Ok(Ok(Event::Message(9))) => return,
@@ -52,7 +52,7 @@ async fn lost_connection_is_reopened_and_the_gap_is_reported() {
     near.topic::<u32>("t").publish(&2).await.unwrap();
     assert_eq!(next(&mut subscription).await, Event::Gap { missed: None });
     proxy.heal();
-    is_heard_again(&near, &mut subscription).await;
+    receives_again(&near, &mut subscription).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,7 +66,7 @@ async fn silently_dead_connection_is_detected() {
     assert_eq!(next(&mut subscription).await, Event::Gap { missed: None });
     proxy.heal();
     proxy.reset_all();
-    is_heard_again(&near, &mut subscription).await;
+    receives_again(&near, &mut subscription).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -76,7 +76,7 @@ async fn restarted_server_is_subscribed_to_again() {
     let mut subscription = far.topic::<u32>("t").subscribe().await.unwrap();
     server.restart().unwrap();
     assert_eq!(next(&mut subscription).await, Event::Gap { missed: None });
-    is_heard_again(&near, &mut subscription).await;
+    receives_again(&near, &mut subscription).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

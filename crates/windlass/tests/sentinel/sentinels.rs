@@ -230,11 +230,11 @@ impl FakeMaster {
 async fn wait_for_next_queries(sentinels: &[FakeSentinel]) {
     let before: Vec<u64> = sentinels.iter().map(FakeSentinel::queries).collect();
     // Two queries per round, and one round may have begun before.
-    let heard = eventually(SOON, || async {
+    let queried = eventually(SOON, || async {
         let mut each = sentinels.iter().zip(&before);
         each.all(|(s, before)| s.queries() >= before + 6)
     });
-    assert!(heard.await);
+    assert!(queried.await);
 }
 
 async fn three(reply: SentinelReply) -> Vec<FakeSentinel> {

@@ -90,9 +90,12 @@ async fn missing_server_statistics_are_accepted() {
     let server = ZooKeeperServers::start(1, &quiet).expect("a server to test on");
     let w = connect(&server.url("app")).await.unwrap();
     let findings = w.examine().await.unwrap();
-    let told = |word: &str| findings.iter().any(|f| f.message.contains(word));
+    let reports = |word: &str| findings.iter().any(|f| f.message.contains(word));
     // Every server answers one four-letter word.
-    assert!(told("ZooKeeper 3.") && told("standalone"), "{findings:?}");
+    assert!(
+        reports("ZooKeeper 3.") && reports("standalone"),
+        "{findings:?}"
+    );
     let skew = findings.iter().find(|f| f.topic == "clock skew").unwrap();
     assert_eq!(skew.severity, Severity::Fine, "{skew:?}");
     assert!(skew.message.contains("which do not depend on the clock"));

@@ -28,8 +28,8 @@ async fn works(url: &str) {
     assert!(w.lock("stock").try_acquire().await.unwrap().is_busy());
     assert!(guard.release().await.unwrap().was_held());
     let findings = w.examine().await.unwrap();
-    let told = |word: &str| findings.iter().any(|f| f.message.contains(word));
-    assert!(told("ZooKeeper 3.") && told("TLS"), "{findings:?}");
+    let reports = |word: &str| findings.iter().any(|f| f.message.contains(word));
+    assert!(reports("ZooKeeper 3.") && reports("TLS"), "{findings:?}");
 }
 
 /// One clear error, in time.
@@ -40,8 +40,8 @@ async fn refused(url: &str, kind: ErrorKind, word: &str, hint: &str) {
     assert!(since.elapsed() < 2 * LIMIT, "{:?}", since.elapsed());
     assert_eq!(error.kind(), kind, "{error}");
     assert!(error.to_string().contains(word), "{error} lacks {word:?}");
-    let told = error.hint().unwrap_or_default();
-    assert!(told.contains(hint), "{error}: {told} lacks {hint:?}");
+    let found = error.hint().unwrap_or_default();
+    assert!(found.contains(hint), "{error}: {found} lacks {hint:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

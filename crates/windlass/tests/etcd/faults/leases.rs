@@ -26,7 +26,7 @@ async fn disconnected_client_loses_before_its_lease_ends() {
     proxy.refuse(true);
     tokio::time::timeout(SOON, guard.lost())
         .await
-        .expect("told");
+        .expect("the loss is reported");
     let lost = Instant::now();
     tokio::time::timeout(SOON, other.lost())
         .await
@@ -35,7 +35,7 @@ async fn disconnected_client_loses_before_its_lease_ends() {
         .await
         .unwrap()
         .unwrap();
-    assert!(lost <= granted, "told {:?} too late", lost - granted);
+    assert!(lost <= granted, "reported {:?} too late", lost - granted);
     proxy.refuse(false);
     proxy.heal();
     // Reconnected: its claim is gone, and it can neither renew nor disturb.
@@ -65,7 +65,7 @@ async fn revoked_lease_is_reported_immediately() {
     assert!(!a.is_held());
     tokio::time::timeout(2000 * MS, b.lost())
         .await
-        .expect("told of the same lease");
+        .expect("the loss of the same lease is reported");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

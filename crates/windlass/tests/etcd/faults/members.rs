@@ -104,7 +104,7 @@ async fn holder_in_a_minority_loses_before_the_next_grant() {
     let options = Options::new().call_timeout(500 * MS);
     let holder = options.connect(&url).await.unwrap();
     let guard = holder.lock("stock").ttl(2000 * MS).acquire().await.unwrap();
-    let (at, mut told) = mpsc::unbounded_channel();
+    let (at, mut losses) = mpsc::unbounded_channel();
     let before = guard.fence();
     let losing = tokio::spawn(async move {
         guard.lost().await;
@@ -125,8 +125,8 @@ async fn holder_in_a_minority_loses_before_the_next_grant() {
         .expect("in time")
         .unwrap();
     let granted = Instant::now();
-    let lost = told.recv().await.unwrap();
-    assert!(lost <= granted, "told {:?} too late", lost - granted);
+    let lost = losses.recv().await.unwrap();
+    assert!(lost <= granted, "reported {:?} too late", lost - granted);
     assert!(next.fence() > before);
     // The old leader resumes and believes for a moment that it leads: it must not renew the lost
     // claim.
@@ -140,14 +140,14 @@ async fn holder_in_a_minority_loses_before_the_next_grant() {
 /// How long a lease lives without renewal, according to the current leader.
 fn left_of(cluster: &EtcdCluster, lease: &str) -> Duration {
     let since = Instant::now();
-    let told = loop {
+    let output = loop {
         match cluster.ctl(&["lease", "timetolive", lease]) {
-            Ok(told) => break told,
+            Ok(output) => break output,
             Err(e) if since.elapsed() > SOON => panic!("{e}"),
             Err(_) => {} // no leader yet
         }
     };
-    let seconds = told
+    let seconds = output
         .split_once("remaining(")
         .and_then(|(_, rest)| rest.split_once('s'));
     let seconds = seconds.map_or(0, |(seconds, _)| seconds.parse().unwrap_or(0));
@@ -172,8 +172,8 @@ async fn renewal_by_a_deposed_leader_does_not_count() {
     }
     cluster.pause(leader).unwrap();
     let leads = |member: usize| {
-        let told = cluster.metric(member % 3, "etcd_server_is_leader");
-        told.is_ok_and(|told| told == 1.0)
+        let metric = cluster.metric(member % 3, "etcd_server_is_leader");
+        metric.is_ok_and(|value| value == 1.0)
     };
     let another_leads = || async { leads(leader + 1) || leads(leader + 2) };
     assert!(eventually(2 * SOON, another_leads).await);

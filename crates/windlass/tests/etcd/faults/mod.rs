@@ -38,10 +38,10 @@ fn only_lease(cluster: &EtcdCluster) -> String {
 
 /// The lease of the keys with this prefix.
 fn lease_of(cluster: &EtcdCluster, key: &str) -> String {
-    let told = cluster
+    let output = cluster
         .ctl(&["get", key, "--prefix", "-w", "fields"])
         .unwrap();
-    let lease = told
+    let lease = output
         .lines()
         .find_map(|line| line.strip_prefix("\"Lease\" : "));
     let lease: i64 = lease.expect("there is such a key").parse().unwrap();

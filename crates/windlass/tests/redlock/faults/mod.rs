@@ -202,11 +202,11 @@ async fn fences_increase_over_a_lost_counter() {
     let nodes = without_persistence(3).await;
     let w = connect(&nodes, "max_ttl=2s").await;
     let counter = |node: usize| -> u64 {
-        let told = nodes
+        let reply = nodes
             .node(node)
             .command(&["GET", "windlass:fence"])
             .unwrap();
-        told.parse().unwrap_or(0)
+        reply.parse().unwrap_or(0)
     };
     // Far ahead of any clock, as if a clock had been wrong: so only the other counters can help.
     let ahead = 4_000_000_000_000_000u64;
@@ -375,23 +375,26 @@ async fn diagnose_reports_each_node() {
         .append_only(true);
     let nodes = RedlockNodes::start(3, durable.movable_clock()).unwrap();
     let w = connect(&nodes, "").await;
-    let told = |findings: &[windlass::Finding], topic: &str, word: &str| {
+    let severity_of = |findings: &[windlass::Finding], topic: &str, word: &str| {
         let found = |f: &&windlass::Finding| f.topic == topic && f.message.contains(word);
         let found = findings.iter().find(found).map(|f| f.severity);
         found.unwrap_or_else(|| panic!("nothing about {topic} with {word:?}: {findings:?}"))
     };
     let findings = w.examine().await.unwrap();
     assert_eq!(
-        told(&findings, "quorum", "3 of 3 nodes have a vote"),
+        severity_of(&findings, "quorum", "3 of 3 nodes have a vote"),
         Severity::Fine
     );
     for node in &nodes {
         let name = node.addr().to_string();
         for topic in ["version", "role", "persistence", "eviction", "clock"] {
-            assert_eq!(told(&findings, topic, &name), Severity::Fine);
+            assert_eq!(severity_of(&findings, topic, &name), Severity::Fine);
         }
     }
-    assert_eq!(told(&findings, "clock skew", "3 nodes"), Severity::Fine);
+    assert_eq!(
+        severity_of(&findings, "clock skew", "3 nodes"),
+        Severity::Fine
+    );
     // One clock against the others, whatever this machine's clock says: ahead of them, and behind.
     let one = nodes.node(1).addr();
     for (shifts, words) in [
@@ -402,7 +405,10 @@ async fn diagnose_reports_each_node() {
             node.shift_clock(seconds).unwrap();
         }
         let findings = w.examine().await.unwrap();
-        assert_eq!(told(&findings, "clock skew", &words), Severity::Warning);
+        assert_eq!(
+            severity_of(&findings, "clock skew", &words),
+            Severity::Warning
+        );
     }
     for node in &nodes {
         node.shift_clock(0).unwrap();
@@ -425,12 +431,18 @@ async fn diagnose_reports_each_node() {
     let findings = w.examine().await.unwrap();
     let name = |node: usize| nodes.node(node).addr().to_string();
     assert_eq!(
-        told(&findings, "quorum", "1 of 3 nodes have a vote"),
+        severity_of(&findings, "quorum", "1 of 3 nodes have a vote"),
         Severity::Problem
     );
-    assert_eq!(told(&findings, "node", &name(0)), Severity::Warning);
-    assert_eq!(told(&findings, "quarantine", &name(1)), Severity::Warning);
-    assert_eq!(told(&findings, "eviction", &name(2)), Severity::Problem);
+    assert_eq!(severity_of(&findings, "node", &name(0)), Severity::Warning);
+    assert_eq!(
+        severity_of(&findings, "quarantine", &name(1)),
+        Severity::Warning
+    );
+    assert_eq!(
+        severity_of(&findings, "eviction", &name(2)),
+        Severity::Problem
+    );
 }
 
 /// The URL of the quorum, with each node behind a proxy.
@@ -460,8 +472,8 @@ async fn late_node_does_not_count_dead_waiters() {
     let stand_in_line = |count: &'static str| {
         let node = nodes.node(2);
         eventually(SOON, move || async move {
-            let told = node.command(&["ZCARD", "windlass:rw:line:{config}"]);
-            told.unwrap().trim() == count
+            let reply = node.command(&["ZCARD", "windlass:rw:line:{config}"]);
+            reply.unwrap().trim() == count
         })
     };
     assert!(stand_in_line("1").await, "the writer waits there");

@@ -7,8 +7,8 @@ use super::{MS, SOON, connect};
 
 fn nodes_that_have(nodes: &RedlockNodes, name: &str) -> Vec<usize> {
     let has_it = |node: &usize| {
-        let told = nodes.node(*node).command(&["EXISTS", name]);
-        told.unwrap().trim() == "1"
+        let reply = nodes.node(*node).command(&["EXISTS", name]);
+        reply.unwrap().trim() == "1"
     };
     (0..5).filter(has_it).collect()
 }
@@ -58,8 +58,8 @@ async fn idle_node_votes_again_before_it_is_needed() {
     by_name.sort_by_key(|node| nodes.node(*node).addr().to_string());
     let (asked_first, spared) = (by_name[0], by_name[2]);
     let knows_its_number = || {
-        let told = nodes.node(spared).command(&["GET", "windlass:fence"]);
-        told.is_ok_and(|number| number.trim().parse::<u64>().is_ok())
+        let reply = nodes.node(spared).command(&["GET", "windlass:fence"]);
+        reply.is_ok_and(|number| number.trim().parse::<u64>().is_ok())
     };
     nodes.node(spared).restart().unwrap();
     assert!(!knows_its_number());

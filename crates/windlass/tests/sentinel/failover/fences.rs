@@ -45,7 +45,7 @@ async fn fences_increase_after_a_failover_that_lost_grants() {
     heal_replication(&redis);
     tokio::time::timeout(RESUMED, guard.lost())
         .await
-        .expect("what was forgotten is told");
+        .expect("the lost grant is reported");
     let next = w
         .lock("stock")
         .retry(windlass::RetryPolicy::tries(20))
@@ -103,10 +103,10 @@ fn replace_master(redis: &RedisReplicated, sentinel: usize) {
         redis.sentinels()[sentinel].command(&begin).is_ok()
     });
     assert!(begun, "the sentinel begins a failover");
-    let heard = eventually_blocking(PROMOTION, || {
+    let promoted = eventually_blocking(PROMOTION, || {
         (0..3).all(|which| names(which) != old && names(which) == names(0))
     });
-    assert!(heard, "all sentinels name another master");
+    assert!(promoted, "all sentinels name another master");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
