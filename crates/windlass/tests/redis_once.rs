@@ -201,7 +201,7 @@ async fn what_was_done_and_cannot_be_kept_is_not_done_again_at_once() {
 async fn that_it_was_begun_is_remembered_for_longer_than_work_takes() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
-    let once = w.once("k").keep(Duration::from_secs(1));
+    let once = w.once("k").retention(Duration::from_secs(1));
     let begun = once.begin().await.unwrap();
     let left = || -> i64 {
         let left = server.command(&["PTTL", "windlass:once:record:{k}"]);

@@ -95,15 +95,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "once: keeping the result is tried again while the lease is held",
         file: "windlass/src/once.rs",
-        from: "Err(e) if may_pass(&e, failures) && self.lock.is_held() => {",
-        to: "Err(e) if may_pass(&e, failures) && !self.lock.is_held() => {",
+        from: "Err(e) if is_worth_retrying(&e, failures) && self.lock.is_held() => {",
+        to: "Err(e) if is_worth_retrying(&e, failures) && !self.lock.is_held() => {",
         caught_by: &["-p", "windlass", "--test", "redis_once", "is_asked_again"],
     },
     Mutant {
         breaks: "once: work may outlast its result",
         file: "windlass/src/once.rs",
-        from: "            self.keep.max(BEGUN),",
-        to: "            self.keep.min(BEGUN),",
+        from: "            self.retention.max(SHORTEST_START_RETENTION),",
+        to: "            self.retention.min(SHORTEST_START_RETENTION),",
         caught_by: &[
             "-p",
             "windlass",
@@ -122,8 +122,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "topics: a subscription comes back by itself",
         file: "windlass/src/topic/subscription.rs",
-        from: "            let answer = store.refresh(name.clone());",
-        to: "            let _ = &store; let answer = std::future::ready(Ok(()));",
+        from: "            let reply = store.refresh(name.clone());",
+        to: "            let _ = &store; let reply = std::future::ready(Ok(()));",
         caught_by: &[
             "-p",
             "windlass",
@@ -137,13 +137,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "windlass/src/topic/inbox.rs",
         from: "            self.items.pop_front();\n        }\n        self.items.push_front(Item::Gap(missing));",
         to: "        }\n        self.items.push_front(Item::Gap(missing));",
-        caught_by: &["-p", "windlass", "--lib", "whoever_does_not_read"],
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--lib",
+            "slow_subscriber_costs_no_more_than_its_buffer",
+        ],
     },
     Mutant {
         breaks: "topics: a gap is told",
         file: "windlass/src/topic/inbox.rs",
-        from: "        self.queue().gap_at_the_end(None);\n        self.filled",
-        to: "        self.filled",
+        from: "        queue.push_gap(None);\n        wake(queue);",
+        to: "        wake(queue);",
         caught_by: &[
             "-p",
             "windlass",

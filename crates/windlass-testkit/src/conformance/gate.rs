@@ -56,7 +56,7 @@ pub async fn refuses_what_is_stale(stage: &Stage) {
     // What is forgotten is forgotten.
     let short = a
         .gate("short")
-        .remember(stage.ttl(Duration::from_millis(30)));
+        .retention(stage.ttl(Duration::from_millis(30)));
     assert!(short.admit(Fence::new(5)).await.unwrap().is_admitted());
     assert!(!short.admit(Fence::new(4)).await.unwrap().is_admitted());
     let forgotten = eventually(SOON, || async {

@@ -186,7 +186,7 @@ impl Stage {
     /// The longest name that there is room for.
     pub fn longest_name(&self) -> usize {
         let namespace = self.namespace.as_ref().map_or(0, |ns| ns.len() + ":".len());
-        windlass::MAX_NAME_BYTES - namespace
+        windlass::Coordinator::MAX_NAME_BYTES - namespace
     }
 
     /// A name as the store knows it.

@@ -52,7 +52,7 @@ pub async fn latches_and_barriers_are_refused(stage: &Stage) {
     let barrier = w.barrier("start", 1);
     is_refused_for(barrier.enter().await, stage, "barriers");
     is_refused_for(barrier.enter_within(wait).await, stage, "barriers");
-    is_refused_for(barrier.inspect(1).await, stage, "barriers");
+    is_refused_for(barrier.inspect().await, stage, "barriers");
     is_refused_for(barrier.leave_as("me").await, stage, "barriers");
     let all = w.survey("*", 1).await;
     assert_eq!(all.expect("others are listed"), [], "nothing was stored");
