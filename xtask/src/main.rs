@@ -16,8 +16,10 @@ usage: cargo xtask <chore>
 
   test   install what servers are missing, then run every test, and tell how long they took:
          models and history checker may take 15 minutes
-  mutants [WORD]
-         break each safety promise on purpose, and see its test fail
+  quick  core, memory, file and a smoke test of the command line: no server, under two minutes
+  mutants [WORD] [--jobs N]
+         break each safety promise on purpose, and see its test fail; in N copies of the sources
+         at once (2)
   interop [--only NAME] [--broken] [--list]
          count together with other libraries, under locks of one name
   ci     formatting, lints, documentation, each feature alone, then `test` and `interop`
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
     let chore = std::env::args().nth(1).unwrap_or_default();
     let done = match chore.as_str() {
         "test" => test(),
+        "quick" => quick(),
         "mutants" => mutants(),
         "interop" => interop(&std::env::args().skip(2).collect::<Vec<_>>()),
         "ci" => ci(),
@@ -46,6 +49,28 @@ fn main() -> ExitCode {
     }
 }
 
+/// What can be tested without a server, after each change.
+fn quick() -> Result<(), String> {
+    cargo("test", &["-p", "windlass-core", "-p", "windlass-file"], &[])?;
+    let library = [
+        "-p", "windlass", "--lib", "--test", "memory", "--test", "file",
+    ];
+    cargo("test", &library, &[])?;
+    // The other tests of the command line need servers.
+    let smoke = [
+        "-p",
+        "windlass-cli",
+        "--test",
+        "cli",
+        "--",
+        "--skip",
+        "redis",
+        "--skip",
+        "docs",
+    ];
+    cargo("test", &smoke, &[])
+}
+
 /// Every test there is, on real servers.
 fn test() -> Result<(), String> {
     test_on(servers::provide()?)
@@ -63,8 +88,18 @@ fn test_on(mut variables: Vec<(String, String)>) -> Result<(), String> {
 
 /// Every broken variant must be caught.
 fn mutants() -> Result<(), String> {
-    let only = std::env::args().nth(2);
-    mutants::hunt(&servers::provide()?, only.as_deref())
+    let (mut only, mut jobs) = (None, 2);
+    let mut args = std::env::args().skip(2);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--jobs" => {
+                let number = args.next().and_then(|number| number.parse().ok());
+                jobs = number.ok_or("--jobs takes a number")?;
+            }
+            _ => only = Some(arg),
+        }
+    }
+    mutants::hunt(&servers::provide()?, only.as_deref(), jobs)
 }
 
 /// Other libraries' locks and ours keep each other out.
@@ -120,5 +155,8 @@ fn lint() -> Result<(), String> {
         let alone = ["-p", "windlass", "--no-default-features", "--features"];
         cargo("check", &[&alone[..], &[features]].concat(), &[])?;
     }
+    // The command line without `bench` and `demo`.
+    let alone = ["-p", "windlass-cli", "--no-default-features"];
+    cargo("check", &alone, &[])?;
     Ok(())
 }

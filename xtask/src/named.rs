@@ -3,9 +3,9 @@
 //! In a table whose last column is headed `test`, everything in code style in that column must be a test, a module or
 //! program of tests, a file, or a task of `cargo xtask`:
 //!
-//! - `redis_faults::every_key_has_an_end`: a test of `crates/*/tests/redis_faults.rs`;
-//! - `etcd_faults::members::*`: at least one, in that module;
-//! - `conformance_etcd::lock::one_holder_at_a_time`: a case of the suite that this backend runs;
+//! - `redis::faults::every_key_has_an_end`: a test of `crates/*/tests/redis/faults.rs`;
+//! - `etcd::faults::members::*`: at least one, in that module;
+//! - `etcd::conformance_34::lock::one_holder_at_a_time`: a case of the suite that this backend runs;
 //!   `conformance_*::…`: all backends do; `conformance::…`: some backend does;
 //! - `windlass_zookeeper::proof::*`: tests in a crate's sources; `backend::zookeeper::proof`: the same;
 //! - `backend/quorum/tests.rs`: a file, below the root, `crates/` or the sources of a crate;
@@ -138,7 +138,7 @@ impl Tests {
             return is_a_file(name);
         }
         if let Some(case) = name.strip_prefix("conformance::") {
-            let name = format!("conformance_*::{case}");
+            let name = format!("*::conformance*::{case}");
             return self.names.iter().any(|test| fits(&name, test));
         }
         let inside = format!("{name}::");
@@ -158,7 +158,7 @@ impl Tests {
             return vec![name];
         };
         let suites = self.programs.iter();
-        let suites = suites.filter(|program| program.starts_with("conformance_"));
+        let suites = suites.filter(|program| program.contains("::conformance"));
         suites.map(|suite| format!("{suite}{rest}")).collect()
     }
 }
@@ -292,15 +292,15 @@ fn every_test_that_backs_a_promise_is_there() {
 fn what_is_not_there_is_missed() {
     let tests = Tests::find();
     let there = [
-        "redis_faults::every_key_has_an_end",
-        "redis_failover::fences::*",
-        "processes::*_on_zookeeper",
-        "conformance_etcd::lock::one_holder_at_a_time",
+        "redis::faults::every_key_has_an_end",
+        "sentinel::failover::fences::*",
+        "processes::locks::*_on_zookeeper",
+        "etcd::conformance_34::lock::one_holder_at_a_time",
         "conformance_*::rwlock::{writers_do_not_starve, a_writer_can_go_on_reading}",
-        "conformance_redlock::what_is_not_sound_is_refused",
-        "conformance_{redlock,etcd}::refused::flow_and_data_are_refused",
-        "conformance_redlock::refused::latches_and_barriers_are_refused",
-        "conformance_redlock",
+        "redlock::conformance::what_is_not_sound_is_refused",
+        "{redlock::conformance,etcd::conformance_34}::refused::flow_and_data_are_refused",
+        "redlock::conformance::refused::latches_and_barriers_are_refused",
+        "redlock::conformance",
         "windlass_model::quorum::three_clients",
         "conformance::limit::a_crowd_gets_no_more",
         "windlass_core::rules::claims::tests",
@@ -311,17 +311,17 @@ fn what_is_not_there_is_missed() {
         assert_eq!(tests.complaint(name), None);
     }
     let missing = [
-        "redis_faults::every_key_has_a_beginning",
-        "redis_failover::fence::*",
-        "redis_failover::fences_grow_over_a_failover_that_lost_grants",
-        "processes::*_on_paper",
+        "redis::faults::every_key_has_a_beginning",
+        "sentinel::failover::fence::*",
+        "sentinel::failover::fences_grow_over_a_failover_that_lost_grants",
+        "processes::locks::*_on_paper",
         // A quorum has no semaphores, latches and barriers, and etcd no limiters.
         "conformance_*::semaphore::at_most_so_many_at_once",
         "conformance_*::latch::opens_at_zero",
         "conformance_*::barrier::rounds_follow_each_other",
-        "conformance_etcd::limit::a_crowd_gets_no_more",
+        "etcd::conformance_34::limit::a_crowd_gets_no_more",
         "conformance_*::rwlock::{writers_do_not_starve, readers_do_not_starve}",
-        "conformance_paper",
+        "paper::conformance",
         "conformance::limit::a_crowd_gets_more",
         "windlass_core::rules::paper::tests",
         "backend/paper.rs",

@@ -1,24 +1,25 @@
-//! `windlass`: run a command under a lock, from the shell.
+//! The `windlass` binary: distributed locks, semaphores, leader election and rate limits for shell commands.
 //!
-//! One file, one idea: [`args`] says what can be asked, [`commands`] does it, [`printer`] is the only
-//! one that writes, [`exit`] the only one that knows exit codes, [`store`] finds the store, and
-//! [`child`] keeps a command from outliving its lock.
+//! - [`args`]: the grammar of the command line
+//! - [`commands`]: what each command does
+//! - [`child`]: runs a command that cannot outlive its lock
+//! - [`item_input`]: items from arguments or stdin; [`humanize`]: durations and holders as text
+//!
+//! Printing, exit codes, failures and opening the store are in the crate `windlass_term`.
 
 mod args;
 mod child;
 mod commands;
-mod exit;
-mod failure;
-mod feed;
-mod printer;
-mod store;
-mod words;
+mod humanize;
+mod item_input;
 
 use std::process::ExitCode;
 
+use windlass_term::{Failure, Printer};
+
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
-    // Before anything else: a warden must start fast, and knows none of the options below.
+    // First of all: a warden must start fast and has no options.
     if args
         .nth(1)
         .is_some_and(|first| first == child::warden::NAME)
@@ -29,11 +30,11 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(exit) => return exit.into(),
     };
-    let printer = printer::Printer::new(&cli.global);
+    let printer = Printer::new(&cli.global);
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
-            let failure = failure::Failure::internal(format!("cannot start: {error}"));
+            let failure = Failure::internal(format!("cannot start: {error}"));
             return printer.failure(&failure).into();
         }
     };
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
         Ok(exit) => exit,
         Err(failure) => printer.failure(&failure),
     };
-    // Commands have awaited all that matters; a thread of a store must not keep us.
+    // Commands have awaited all that matters; a thread of a store must not delay the exit.
     runtime.shutdown_background();
     printer.finish(exit).into()
 }

@@ -15,7 +15,8 @@ mod zookeeper;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Instant;
 
 use self::copy::copy_sources;
 
@@ -60,42 +61,86 @@ impl Mutant {
     }
 }
 
-/// Runs each broken variant against its test, and reports those that went unnoticed.
-pub(crate) fn hunt(variables: &[(String, String)], only: Option<&str>) -> Result<(), String> {
+/// Runs each broken variant against its test in `jobs` trees at once, and reports those that went
+/// unnoticed.
+pub(crate) fn hunt(
+    variables: &[(String, String)],
+    only: Option<&str>,
+    jobs: usize,
+) -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let tree = crate::servers::target().join("mutants/tree");
-    let text = |e: std::io::Error| e.to_string();
-    copy_sources(&root, &tree).map_err(text)?;
-    let mut survivors = Vec::new();
-    let chosen: Vec<_> = AREAS
+    let home = crate::servers::target().join("mutants");
+    let mut chosen: Vec<&Mutant> = AREAS
         .iter()
         .flat_map(|(area, mutants)| mutants.iter().map(move |mutant| (area, mutant)))
         .filter(|(area, m)| only.is_none_or(|word| **area == word || m.breaks.contains(word)))
+        .map(|(_, mutant)| mutant)
         .collect();
-    for (_, mutant) in &chosen {
-        let path = tree.join(CRATES).join(mutant.file);
-        let original = fs::read_to_string(&path).map_err(text)?;
-        fs::write(&path, mutant.apply(&original)?).map_err(text)?;
-        let caught = !tests_pass(&tree, mutant.caught_by, variables)?;
-        fs::write(&path, original).map_err(text)?;
-        println!(
-            "{}  {}",
-            if caught { "caught  " } else { "SURVIVED" },
-            mutant.breaks
-        );
-        if !caught {
-            survivors.push(mutant.breaks);
-        }
-    }
+    // Variants of one file and one test program follow each other: less is compiled in between.
+    chosen.sort_by_key(|mutant| (mutant.caught_by, mutant.file));
+    let (count, began) = (chosen.len(), Instant::now());
+    let per_job = count.div_ceil(jobs.max(1)).max(1);
+    let survivors: Result<Vec<Vec<&str>>, String> = std::thread::scope(|scope| {
+        let running: Vec<_> = chosen
+            .chunks(per_job)
+            .enumerate()
+            .map(|(job, mutants)| {
+                let (root, tree) = (&root, home.join(format!("tree-{job}")));
+                scope.spawn(move || work(root, &tree, mutants, variables))
+            })
+            .collect();
+        let ended = running.into_iter().map(|job| job.join());
+        ended
+            .map(|job| job.unwrap_or_else(|_| Err("a job panicked".to_owned())))
+            .collect()
+    });
+    let survivors = survivors?.concat();
+    println!("{} s in {jobs} jobs", began.elapsed().as_secs());
     println!(
         "{} passed, {} failed",
-        chosen.len() - survivors.len(),
+        count - survivors.len(),
         survivors.len()
     );
     match survivors.is_empty() {
         true => Ok(()),
         false => Err(format!("not noticed by any test: {}", survivors.join("; "))),
     }
+}
+
+/// What one job does: its share of the variants, one after the other, in a tree of its own. Returns
+/// those that no test noticed.
+fn work<'a>(
+    root: &Path,
+    tree: &Path,
+    mutants: &[&'a Mutant],
+    variables: &[(String, String)],
+) -> Result<Vec<&'a str>, String> {
+    let text = |e: std::io::Error| e.to_string();
+    copy_sources(root, tree).map_err(text)?;
+    let mut survivors = Vec::new();
+    let mut sound: Option<&[&str]> = None;
+    for mutant in mutants {
+        // A test that fails without any change would catch everything.
+        if sound != Some(mutant.caught_by) {
+            if !tests_pass(tree, mutant.caught_by, variables)? {
+                let shown = mutant.caught_by.join(" ");
+                return Err(format!("fails without a change: cargo test {shown}"));
+            }
+            sound = Some(mutant.caught_by);
+        }
+        let path = tree.join(CRATES).join(mutant.file);
+        let original = fs::read_to_string(&path).map_err(text)?;
+        fs::write(&path, mutant.apply(&original)?).map_err(text)?;
+        let passed = tests_pass(tree, mutant.caught_by, variables);
+        fs::write(&path, original).map_err(text)?;
+        let caught = !passed?;
+        let word = if caught { "caught  " } else { "SURVIVED" };
+        println!("{word}  {}", mutant.breaks);
+        if !caught {
+            survivors.push(mutant.breaks);
+        }
+    }
+    Ok(survivors)
 }
 
 /// Whether the tests pass. A variant that does not compile, or that no test is meant for, is a mistake
@@ -107,15 +152,20 @@ fn tests_pass(tree: &Path, args: &[&str], variables: &[(String, String)]) -> Res
             .args(args)
             .args(more)
             .current_dir(tree)
-            .env("CARGO_TARGET_DIR", tree.join("../target"))
+            .env("CARGO_TARGET_DIR", tree.with_extension("target"))
+            // Nobody reads a backtrace of a variant, and the linker has less to do.
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
             .envs(variables.iter().map(|(key, value)| (key, value)))
-            .stderr(Stdio::null())
             .output()
             .map_err(|e| e.to_string())
     };
     let shown = args.join(" ");
-    if !cargo(&["--no-run"])?.status.success() {
-        return Err(format!("a mutant does not compile: cargo test {shown}"));
+    let built = cargo(&["--no-run"])?;
+    if !built.status.success() {
+        let errors = String::from_utf8_lossy(&built.stderr).into_owned();
+        return Err(format!(
+            "a mutant does not compile: cargo test {shown}\n{errors}"
+        ));
     }
     let run = cargo(&[])?;
     if String::from_utf8_lossy(&run.stdout).contains(" 0 passed; 0 failed;") {

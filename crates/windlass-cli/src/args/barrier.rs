@@ -4,21 +4,23 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
+use windlass_term::duration;
 
 use super::job::{JobArgs, OnLost};
-use super::{duration, permits};
+
+use super::permits;
 
 const EXAMPLES: &str = "\
-The command starts when N parties have come, and windlass ends when all of them have left. Without a
-command it is a place to meet: windlass ends when all have come.
+The command starts when N parties have arrived, and windlass exits when all of them have left.
+Without a command, windlass exits as soon as all parties have arrived.
 
-The command finds WINDLASS_ROUND in its environment, which is the same number for all that began
-together and for nobody else, and WINDLASS_LOCK, WINDLASS_OWNER, WINDLASS_FENCE and
-WINDLASS_STORE_KIND. Being in is a lease: a party that dies counts as having left after its ttl.
+The environment of the command has WINDLASS_ROUND, a number that is the same for all parties of a
+round and different in every round, and WINDLASS_LOCK, WINDLASS_OWNER, WINDLASS_FENCE and
+WINDLASS_STORE_KIND. A party holds a lease: one that crashes counts as having left after its TTL.
 
 Examples:
-  windlass barrier load-test --parties 10 -- ./hammer       # the same on ten machines
-  windlass barrier step-2 --parties 3 --wait 5m && ./step-2 # meet, and go on";
+  windlass barrier load-test --parties 10 -- ./hammer       # on each of ten machines
+  windlass barrier step-2 --parties 3 --wait 5m && ./step-2 # wait for each other";
 
 #[derive(Args, Debug)]
 #[command(
@@ -26,37 +28,37 @@ Examples:
     override_usage = "windlass barrier [OPTIONS] <NAME> --parties <N> [-- <COMMAND> [ARGS]...]"
 )]
 pub(crate) struct BarrierArgs {
-    /// The barrier's name
+    /// Name of the barrier
     pub(crate) name: String,
 
-    /// How many begin together: everybody must say the same
+    /// Number of parties; a different number is an error, and the command does not run
     #[arg(long, value_name = "N", value_parser = permits())]
     pub(crate) parties: u32,
 
-    /// Wait no longer than this for the others to come, then exit 75 [default: wait for ever]
+    /// Wait for the other parties for at most this long, then exit 75 [default: wait forever]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
 
-    /// End when the command ends, instead of waiting until all others have left
+    /// Exit when the command ends, without waiting for the other parties to leave
     #[arg(long)]
     pub(crate) end_alone: bool,
 
     #[command(flatten)]
     pub(crate) job: JobArgs,
 
-    /// If the place is lost: kill the command before the others take it for gone, or only warn
+    /// If the lease is lost: kill the command before the others count it as left, or only warn
     #[arg(long, value_name = "WHAT", default_value = "kill")]
     pub(crate) on_lost: OnLost,
 
-    /// Free text that others see when they ask who is in
+    /// Note that is shown to others with the owner
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
 
-    /// Come as this owner [default: a random one]
+    /// Owner of the lease [default: a random one]
     #[arg(long, value_name = "ID")]
     pub(crate) owner: Option<String>,
 
-    /// What to run when all have come
+    /// Command to run when all parties have arrived
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }

@@ -3,22 +3,21 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-
-use super::duration;
+use windlass_term::duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BloomCommand {
-    /// Create a filter, or check that it is as asked for
+    /// Create a filter, or check that it exists with these parameters
     Create(BloomCreateArgs),
     /// Add items; exit 0 if all were new, 75 if not
     Add(BloomItemsArgs),
-    /// Ask whether items were added; exit 0 if all were, 75 if not
+    /// Check whether items were added; exit 0 if all were, 75 if not
     Check(BloomItemsArgs),
-    /// How large the filter is, and how full
+    /// Show the size and the fill level of a filter
     Info(BloomNameArgs),
-    /// Add all that another filter of the same size knows
+    /// Add all items of another filter of the same size
     Union(BloomUnionArgs),
-    /// Remove a filter with all it knows
+    /// Remove a filter and its items
     Rm(BloomNameArgs),
 }
 
@@ -27,14 +26,14 @@ pub(crate) enum BloomCommand {
 Example:
   windlass bloom create crawled --capacity 1000000 --error-rate 0.01")]
 pub(crate) struct BloomCreateArgs {
-    /// The filter's name
+    /// Name of the filter
     pub(crate) name: String,
 
-    /// How many items it is for
+    /// Number of items that the filter is made for
     #[arg(long, value_name = "N", required_unless_present = "bits")]
     pub(crate) capacity: Option<u64>,
 
-    /// The part of new items that may be taken for known ones, once it is full
+    /// False-positive rate of the full filter
     #[arg(
         long,
         value_name = "P",
@@ -43,7 +42,7 @@ pub(crate) struct BloomCreateArgs {
     )]
     pub(crate) error_rate: f64,
 
-    /// The size by hand, instead of by capacity
+    /// Size in bits, in place of --capacity
     #[arg(
         long,
         value_name = "N",
@@ -52,19 +51,19 @@ pub(crate) struct BloomCreateArgs {
     )]
     pub(crate) bits: Option<u64>,
 
-    /// How many bits stand for an item, if the size is given by hand
+    /// Number of hash functions, with --bits
     #[arg(long, value_name = "K", requires = "bits")]
     pub(crate) hashes: Option<u32>,
 
-    /// Let it grow beyond its capacity
+    /// Let the filter grow beyond its capacity
     #[arg(long, conflicts_with = "rotate")]
     pub(crate) growing: bool,
 
-    /// Let it forget what was not added for this long
+    /// Forget items that were not added again for this long
     #[arg(long, value_name = "D", value_parser = duration::parse)]
     pub(crate) rotate: Option<Duration>,
 
-    /// In how many pieces it forgets
+    /// Number of slices that --rotate forgets one at a time
     #[arg(long, value_name = "N", default_value = "2", requires = "rotate")]
     pub(crate) slices: u32,
 }
@@ -74,25 +73,25 @@ pub(crate) struct BloomCreateArgs {
 Example:
   cut -f1 access.log | windlass bloom add crawled -")]
 pub(crate) struct BloomItemsArgs {
-    /// The filter's name
+    /// Name of the filter
     pub(crate) name: String,
 
-    /// The items; - reads them from stdin, one a line
+    /// Items; - reads them from stdin, one per line
     #[arg(required = true, value_name = "ITEM")]
     pub(crate) items: Vec<String>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct BloomNameArgs {
-    /// The filter's name
+    /// Name of the filter
     pub(crate) name: String,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct BloomUnionArgs {
-    /// The filter that is added to
+    /// Filter to add to
     pub(crate) name: String,
 
-    /// The filter whose items are added
+    /// Filter whose items are added
     pub(crate) other: String,
 }

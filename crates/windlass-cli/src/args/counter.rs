@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-
-use super::duration;
+use windlass_term::duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CounterCommand {
-    /// Add to a counter: exit 0, or 75 if that would go beyond a bound
+    /// Add to a counter; exit 75 if that would exceed a bound
     Add(CounterAddArgs),
-    /// Tell a counter's value
+    /// Print the value of a counter
     Get(CounterGetArgs),
-    /// Set a counter back to 0, and tell what it was
+    /// Reset a counter to 0 and print its old value
     Reset(CounterResetArgs),
 }
 
@@ -24,52 +23,52 @@ Examples:
   windlass counter add errors --window 1h
   windlass counter add paid 30 --once order-7")]
 pub(crate) struct CounterAddArgs {
-    /// The counter's name
+    /// Name of the counter
     pub(crate) name: String,
 
-    /// How much to add; negative to subtract
-    #[arg(default_value_t = 1, allow_negative_numbers = true, value_parser = whole)]
+    /// Amount to add; negative to subtract
+    #[arg(default_value_t = 1, allow_negative_numbers = true, value_parser = integer)]
     pub(crate) amount: i64,
 
-    /// Refuse what would make it more than this
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
+    /// Maximum value; an addition beyond it is refused
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = integer)]
     pub(crate) max: Option<i64>,
 
-    /// Refuse what would make it less than this
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
+    /// Minimum value; a subtraction below it is refused
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = integer)]
     pub(crate) min: Option<i64>,
 
-    /// End this long after it began [default: never]
+    /// Expire this long after the first addition [default: never]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) expire: Option<Duration>,
 
-    /// Count only what was added within this time
+    /// Count only additions within this sliding window
     #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "expire")]
     pub(crate) window: Option<Duration>,
 
-    /// Add once for each such ID, however often it is run
+    /// Idempotency key: repeats with the same ID add nothing
     #[arg(long, value_name = "ID")]
     pub(crate) once: Option<String>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct CounterGetArgs {
-    /// The counter's name
+    /// Name of the counter
     pub(crate) name: String,
 
-    /// The window, if it has one
+    /// Window of the counter, if it has one
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) window: Option<Duration>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct CounterResetArgs {
-    /// The counter's name
+    /// Name of the counter
     pub(crate) name: String,
 }
 
-/// A whole number of 64 bits.
-fn whole(text: &str) -> Result<i64, String> {
+/// Parses a 64-bit integer.
+fn integer(text: &str) -> Result<i64, String> {
     let explain = |_| format!("not a whole number from {} to {}", i64::MIN, i64::MAX);
     text.parse().map_err(explain)
 }

@@ -4,18 +4,18 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GateCommand {
-    /// Exit 0 if no higher fence was seen here, 75 if this one is history
-    Admit(AdmitArgs),
+    /// Check a fencing token: exit 0 if the gate has seen no higher one, 75 if it is stale
+    Admit(GateAdmitArgs),
 }
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example, in a command that `windlass run` started:
   windlass gate admit backup \"$WINDLASS_FENCE\" && mv new current")]
-pub(crate) struct AdmitArgs {
-    /// The gate's name: usually that of the lock
+pub(crate) struct GateAdmitArgs {
+    /// Name of the gate, usually that of the lock
     pub(crate) name: String,
 
-    /// The fence that came with the lock: WINDLASS_FENCE, or "fence" in JSON answers
+    /// Fencing token of the lock: WINDLASS_FENCE, or "fence" in JSON output
     pub(crate) fence: u64,
 }

@@ -4,19 +4,18 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use windlass::{Algorithm, Quota};
+use windlass_term::{Advice, Failure, duration};
 
-use super::duration;
 use super::rate::{self, Rate};
-use crate::failure::{Advice, Failure};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LimitCommand {
-    /// Take from a limiter: exit 0 if allowed, 75 if denied
-    Take(TakeArgs),
-    /// Tell how a limiter stands, and take nothing
-    Peek(PeekArgs),
-    /// Forget all that was used
-    Reset(ResetArgs),
+    /// Consume from a rate limit: exit 0 if allowed, 75 if denied
+    Take(LimitTakeArgs),
+    /// Check a rate limit without consuming
+    Peek(LimitPeekArgs),
+    /// Reset a rate limit to unused
+    Reset(LimitResetArgs),
 }
 
 #[derive(Args, Debug)]
@@ -24,14 +23,14 @@ pub(crate) enum LimitCommand {
 Examples:
   windlass limit take mail/ann --rate 10/h && sendmail ann
   windlass limit take api --rate 10/s --rate 5000/d --wait 5s && curl https://example.com")]
-pub(crate) struct TakeArgs {
-    /// The limiter's name
+pub(crate) struct LimitTakeArgs {
+    /// Name of the rate limit
     pub(crate) name: String,
 
     #[command(flatten)]
     pub(crate) quotas: QuotaArgs,
 
-    /// How many units to take, all or nothing
+    /// Number of units to consume, all or nothing
     #[arg(
         long,
         value_name = "N",
@@ -40,20 +39,20 @@ pub(crate) struct TakeArgs {
     )]
     pub(crate) cost: u64,
 
-    /// Wait for this long at most; if that is not enough, the answer comes at once [default: do not wait]
+    /// Wait for at most this long; a longer wait is denied at once [default: do not wait]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct PeekArgs {
-    /// The limiter's name
+pub(crate) struct LimitPeekArgs {
+    /// Name of the rate limit
     pub(crate) name: String,
 
     #[command(flatten)]
     pub(crate) quotas: QuotaArgs,
 
-    /// How many units to ask about
+    /// Number of units to check for
     #[arg(
         long,
         value_name = "N",
@@ -64,59 +63,61 @@ pub(crate) struct PeekArgs {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct ResetArgs {
-    /// The limiter's name
+pub(crate) struct LimitResetArgs {
+    /// Name of the rate limit
     pub(crate) name: String,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct QuotaArgs {
-    /// How much is allowed: 10/s, 100/m, 5000/h, 1/d, 5/250ms; given several times, all must allow
+    /// Rate: 10/s, 100/m, 5000/h, 1/d, 5/250ms; can be given several times, all must allow
     #[arg(long, value_name = "RATE", required = true, value_parser = rate::parse)]
     rate: Vec<Rate>,
 
-    /// How much can be saved for later, in a token bucket; once for each rate [default: as the rate]
+    /// Burst capacity of a token bucket; once per --rate [default: the amount of the rate]
     #[arg(long, value_name = "N")]
     burst: Vec<u64>,
 
-    /// How it is counted; once for all rates, or once for each
+    /// Algorithm; once for all rates, or once per --rate
     #[arg(long, value_name = "NAME", default_value = "token-bucket")]
     algorithm: Vec<AlgorithmName>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum AlgorithmName {
-    /// A steady rate, and a burst after a pause
+    /// Steady rate, with a burst after a pause
     TokenBucket,
-    /// All at once, then nothing until the window ends
+    /// A count that starts again with each window
     FixedWindow,
-    /// As a fixed window, but the last one fades bit by bit
+    /// A fixed window that also weighs the previous one
     SlidingWindow,
 }
 
 impl QuotaArgs {
-    /// Whether all of them are token buckets.
+    /// Whether all quotas are token buckets.
     pub(crate) fn are_buckets(&self) -> bool {
         let mut names = self.algorithm.iter();
         names.all(|name| matches!(name, AlgorithmName::TokenBucket))
     }
 
-    /// The quotas that are meant.
+    /// The quotas of these options.
     pub(crate) fn quotas(&self) -> Result<Vec<Quota>, Failure> {
         let rates = self.rate.len();
-        let unclear = |option: &str| {
+        let mismatch = |option: &str| {
             Failure::usage(
-                format!("it is not clear which --rate each {option} belongs to"),
+                format!(
+                    "the number of {option} options does not match the number of --rate options"
+                ),
                 Advice::Hint(format!(
                     "give {option} once for each --rate, in the same order"
                 )),
             )
         };
         if !self.burst.is_empty() && self.burst.len() != rates {
-            return Err(unclear("--burst"));
+            return Err(mismatch("--burst"));
         }
         if self.algorithm.len() != 1 && self.algorithm.len() != rates {
-            return Err(unclear("--algorithm"));
+            return Err(mismatch("--algorithm"));
         }
         let quota = |(i, rate): (usize, &Rate)| {
             let name = self.algorithm.get(i).unwrap_or(&self.algorithm[0]);

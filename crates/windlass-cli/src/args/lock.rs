@@ -3,23 +3,23 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use windlass_term::duration;
 
-use super::HandArgs;
-use super::duration;
+use super::ManualArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LockCommand {
-    /// Take a lock and keep it after windlass has ended, until its ttl is over
+    /// Acquire a lock that stays held after windlass has exited, until its TTL
     Acquire(AcquireArgs),
-    /// Let a lock that was taken by hand live for another ttl
+    /// Renew an acquired lock for another TTL
     Renew(RenewArgs),
-    /// Give a lock back
+    /// Release a lock
     Release(ReleaseArgs),
-    /// Tell who has a lock, for how long yet, and how many wait
+    /// Show the holder of a lock, its remaining time and the waiters
     Show(ShowArgs),
-    /// List what is held or waited for: locks, and whatever else there is
+    /// List locks, semaphores, elections and everything else that is held or waited for
     Ls(LsArgs),
-    /// Take a lock from whoever has it, by force
+    /// Break a lock: take it from its holder by force
     Break(BreakArgs),
 }
 
@@ -29,56 +29,56 @@ Example:
   fence=$(windlass --json lock acquire deploy --owner $$ --ttl 10m | jq .fence)
   windlass lock release deploy --owner $$")]
 pub(crate) struct AcquireArgs {
-    /// The lock's name
+    /// Name of the lock
     pub(crate) name: String,
 
     #[command(flatten)]
-    pub(crate) hand: HandArgs,
+    pub(crate) manual: ManualArgs,
 
-    /// If another program left the lock without an expiry, give it one of --ttl, so that it ends
+    /// If another program left the lock without an expiry, let it expire after --ttl
     #[arg(long)]
     pub(crate) heal: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct RenewArgs {
-    /// The lock's name
+    /// Name of the lock
     pub(crate) name: String,
 
-    /// Who holds it
+    /// Owner of the lock
     #[arg(long, value_name = "ID")]
     pub(crate) owner: String,
 
-    /// How long it is held from now on
+    /// Hold it for this long from now on
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     pub(crate) ttl: Duration,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ReleaseArgs {
-    /// The lock's name
+    /// Name of the lock
     pub(crate) name: String,
 
-    /// Who holds it
+    /// Owner of the lock
     #[arg(long, value_name = "ID")]
     pub(crate) owner: String,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ShowArgs {
-    /// The lock's name
+    /// Name of the lock
     pub(crate) name: String,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct LsArgs {
-    /// Which names: * stands for any text, ? for one character
+    /// Pattern for names: * matches any text, ? one character
     #[arg(default_value = "*")]
     pub(crate) pattern: String,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct BreakArgs {
-    /// The lock's name
+    /// Name of the lock
     pub(crate) name: String,
 }

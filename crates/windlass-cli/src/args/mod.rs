@@ -1,53 +1,44 @@
-//! What can be asked of `windlass`, apart from how it is done.
+//! The command line grammar: arguments and help texts, apart from what the commands do.
 
 mod barrier;
-mod bench;
 mod bloom;
 mod counter;
-mod demo;
-mod duration;
 mod elect;
 mod gate;
-mod hand;
 mod job;
 mod latch;
 mod limit;
 mod lock;
+mod manual;
 mod once;
 mod perm;
 mod rate;
-mod refusal;
 mod run;
 mod rw;
 mod sem;
 mod tools;
 mod top;
 mod topic;
+mod usage_error;
 
 use clap::builder::RangedI64ValueParser;
-use clap::{ArgAction, Args, CommandFactory as _, Parser, Subcommand};
+use clap::builder::styling::Styles;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use windlass::MAX_PERMITS;
+use windlass_term::{Exit, GlobalArgs};
 
 pub(crate) use barrier::BarrierArgs;
-pub(crate) use bench::{
-    BenchArgs, BloomArgs, HandedOn, HandoffArgs, LeasesArgs, LimitArgs, LockArgs, PermArgs,
-    SemArgs, WaitersArgs, Workload,
-};
 pub(crate) use bloom::{
     BloomCommand, BloomCreateArgs, BloomItemsArgs, BloomNameArgs, BloomUnionArgs,
 };
 pub(crate) use counter::{CounterAddArgs, CounterCommand, CounterGetArgs, CounterResetArgs};
-pub(crate) use demo::{
-    DemoCommand, Fault, FaultKind, FlashSaleArgs, Guard, MarketplaceArgs, Ports, ShopArgs, Traders,
-    Trading, WarehouseArgs, word,
-};
 pub(crate) use elect::ElectArgs;
-pub(crate) use gate::{AdmitArgs, GateCommand};
-pub(crate) use hand::HandArgs;
+pub(crate) use gate::{GateAdmitArgs, GateCommand};
 pub(crate) use job::{JobArgs, OnLost};
-pub(crate) use latch::{Generation, LatchCommand};
-pub(crate) use limit::{LimitCommand, PeekArgs, ResetArgs, TakeArgs};
+pub(crate) use latch::{GenerationArgs, LatchCommand};
+pub(crate) use limit::{LimitCommand, LimitPeekArgs, LimitResetArgs, LimitTakeArgs};
 pub(crate) use lock::{BreakArgs, LockCommand, LsArgs, ShowArgs};
+pub(crate) use manual::ManualArgs;
 pub(crate) use once::{OnceArgs, SeenArgs};
 pub(crate) use perm::{PermCommand, PermDefineArgs, PermLevelArgs, PermWhoArgs};
 pub(crate) use run::RunArgs;
@@ -57,20 +48,18 @@ pub(crate) use tools::{CompletionsArgs, ManArgs};
 pub(crate) use top::TopArgs;
 pub(crate) use topic::{TopicCommand, TopicPublishArgs, TopicSubscribeArgs};
 
-use crate::exit::Exit;
-
 const EXAMPLES: &str = "\
 Examples:
-  windlass run backup -- rsync -a /home /mnt/backup   one at a time; others wait in line
-  windlass run --no-wait report -- ./report.sh        or not at all, if it runs already
-  windlass run --permits 3 encode -- ./encode.sh      up to three at a time, on all machines
-  windlass top                                        who holds what, live
+  windlass run backup -- rsync -a /home /mnt/backup   one at a time; others wait in a queue
+  windlass run --no-wait report -- ./report.sh        exit 75 if it is already running
+  windlass run --permits 3 encode -- ./encode.sh      at most three at a time, on all machines
+  windlass top                                        live view of locks and their holders
 
 Exit codes: 0 yes, 75 no (busy, not held), 69 store unreachable, 79 lease lost,
 124 --max-time reached, 125 wrong usage, 126/127 command not executable/not found;
 otherwise the command's own, or 128+N when signal N ended it.";
 
-/// Windlass lets processes take turns: run a command under a lock, on one machine or many.
+/// Distributed locks, semaphores, leader election and rate limits for shell commands
 #[derive(Debug, Parser)]
 #[command(
     name = "windlass",
@@ -82,129 +71,152 @@ otherwise the command's own, or 128+N when signal N ended it.";
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// Options that every command understands.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Everywhere")]
-pub(crate) struct Global {
-    /// Where locks live: file:PATH, redis://HOST, memory: [default: a file in your state directory]
-    // The value of the variable may hold a password, and must not be shown in a help text.
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "WINDLASS_STORE",
-        hide_env_values = true
-    )]
-    pub(crate) store: Option<String>,
-
-    /// A prefix for all names, so that several programs can share a store
-    #[arg(
-        long,
-        global = true,
-        value_name = "NS",
-        env = "WINDLASS_NAMESPACE",
-        hide_env_values = true
-    )]
-    pub(crate) namespace: Option<String>,
-
-    /// Answer with one JSON object per line on stdout
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-
-    /// Show what happens inside, on stderr; twice for all of it
-    #[arg(short, long, global = true, action = ArgAction::Count)]
-    pub(crate) verbose: u8,
-
-    /// Say nothing but answers and errors
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
-    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a command while holding a lock
     Run(RunArgs),
-    /// Take, keep, give back and look at locks by hand
+    /// Run a command while leader, and again after each re-election
+    Elect(ElectArgs),
+    /// Start a command in several processes at the same time
+    Barrier(BarrierArgs),
+    /// Run a command once per idempotency key; a repeat prints the stored output
+    Once(OnceArgs),
+    /// Acquire, renew, release, show and list locks
     #[command(subcommand)]
     Lock(LockCommand),
-    /// Let so many at once: permits by hand
+    /// Manage semaphores
     #[command(subcommand)]
     Sem(SemCommand),
-    /// Let many read or one write: read-write locks by hand
+    /// Manage read-write locks
     #[command(subcommand)]
     Rw(RwCommand),
-    /// Run a command while leading, and again whenever leadership comes back
-    Elect(ElectArgs),
-    /// Wait until so many things have happened
+    /// Wait until a number of events have happened
     #[command(subcommand)]
     Latch(LatchCommand),
-    /// Begin together and end together
-    Barrier(BarrierArgs),
-    /// Refuse those whose lock has passed to somebody else
+    /// Reject stale lock holders by their fencing token
     #[command(subcommand)]
     Gate(GateCommand),
-    /// Allow so much in so much time
-    #[command(subcommand)]
-    Limit(LimitCommand),
-    /// Count, for all to see
-    #[command(subcommand)]
-    Counter(CounterCommand),
-    /// Watch what is held and waited for, and limiters in use, live
-    Top(TopArgs),
-    /// Tell whether items were here before, in a few bits each
-    #[command(subcommand)]
-    Bloom(BloomCommand),
-    /// Run a command once for a key; a repeat prints what it printed
-    Once(OnceArgs),
-    /// Tell whether items were here before, exactly, within a window
-    Seen(SeenArgs),
-    /// Publish messages, and print them as they come
+    /// Publish and subscribe to messages
     #[command(subcommand)]
     Topic(TopicCommand),
-    /// Keep who may do what with what, in a few bits each
+    /// Check and consume rate limits
+    #[command(subcommand)]
+    Limit(LimitCommand),
+    /// Manage shared counters
+    #[command(subcommand)]
+    Counter(CounterCommand),
+    /// Deduplicate items exactly, within a time window
+    Seen(SeenArgs),
+    /// Deduplicate items approximately, with a Bloom filter
+    #[command(subcommand)]
+    Bloom(BloomCommand),
+    /// Store and check permissions
     #[command(subcommand)]
     Perm(PermCommand),
-    /// Look at the store: what it is, what it promises, what is misconfigured
+    /// Show locks, holders, waiters and rate limits in a live view
+    Top(TopArgs),
+    /// Check the store: what it guarantees, and what is misconfigured
     Doctor,
-    /// Measure speed, beside the same work done bare
-    Bench(BenchArgs),
-    /// See what goes wrong without a lock, and what each kind of lock can bear
-    #[command(subcommand)]
-    Demo(DemoCommand),
-    /// Print a script that teaches a shell to complete windlass commands
+    /// Compare guards that fail and guards that hold, in a flash sale and a marketplace
+    #[cfg(feature = "demo")]
+    Demo(windlass_demo::DemoArgs),
+    /// Measure speed, beside the bare commands of the store
+    #[cfg(feature = "bench")]
+    Bench(windlass_bench::BenchArgs),
+    /// Print a shell completion script
     Completions(CompletionsArgs),
     /// Print the manual page
     Man(ManArgs),
 }
 
-/// Reads the command line. What is wrong with it has been said when this returns an error.
+/// The groups of commands in `windlass --help`.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Run a command", &["run", "elect", "barrier", "once"]),
+    (
+        "Coordinate processes",
+        &["lock", "sem", "rw", "latch", "gate", "topic"],
+    ),
+    ("Limit and count", &["limit", "counter"]),
+    ("Remember", &["seen", "bloom", "perm"]),
+    ("Observe", &["top", "doctor"]),
+    ("Learn and set up", &["demo", "bench", "completions", "man"]),
+];
+
+/// Parses the command line. If this fails, the problem has been printed.
 pub(crate) fn parse() -> Result<Cli, Exit> {
     if std::env::args_os().len() <= 1 {
-        refusal::say_hello();
+        usage_error::print_examples();
         return Err(Exit::FAILED);
     }
-    Cli::try_parse().map_err(|error| refusal::explain(&error))
+    let parsed = grammar().try_get_matches();
+    parsed
+        .and_then(|matches| Cli::from_arg_matches(&matches))
+        .map_err(|error| usage_error::report(&error))
 }
 
-/// A number of permits, of parties, or of counts: as many as there can be at all.
+/// A number of permits, parties or counts.
 fn permits() -> RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(MAX_PERMITS))
 }
 
-/// The whole command line as a value, for completions and manual pages.
+/// The grammar of the whole command line, with the commands in groups.
 pub(crate) fn grammar() -> clap::Command {
-    Cli::command()
+    let command = Cli::command();
+    let groups = grouped_commands(&command);
+    let styles = Styles::styled();
+    let header = styles.get_header();
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n\
+         {groups}{header}Global options:{header:#}\n{{options}}{{after-help}}"
+    ))
+}
+
+/// The list of commands for the help text, under one heading per group.
+fn grouped_commands(command: &clap::Command) -> String {
+    let styles = Styles::styled();
+    let (header, literal) = (styles.get_header(), styles.get_literal());
+    let mut text = String::new();
+    for (heading, names) in GROUPS {
+        text += &format!("{header}{heading}:{header:#}\n");
+        // A command is missing if its feature is off.
+        for found in names
+            .iter()
+            .filter_map(|name| command.find_subcommand(name))
+        {
+            let about = found.get_about().map(ToString::to_string);
+            let (name, about) = (found.get_name(), about.unwrap_or_default());
+            text += &format!("  {literal}{name:<11}{literal:#}  {about}\n");
+        }
+        text.push('\n');
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
-    fn the_grammar_is_sound() {
-        super::grammar().debug_assert();
+    fn grammar_is_consistent() {
+        grammar().debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_in_one_group_of_the_help() {
+        let command = Cli::command();
+        let visible = command.get_subcommands().filter(|c| !c.is_hide_set());
+        let mut expected: Vec<&str> = visible.map(clap::Command::get_name).collect();
+        let grouped = GROUPS.iter().flat_map(|(_, names)| names.iter().copied());
+        let mut grouped: Vec<&str> = grouped
+            .filter(|name| command.find_subcommand(name).is_some())
+            .collect();
+        expected.sort_unstable();
+        grouped.sort_unstable();
+        assert_eq!(grouped, expected);
     }
 }

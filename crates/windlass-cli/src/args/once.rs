@@ -4,13 +4,12 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
-
-use super::duration;
+use windlass_term::duration;
 
 const EXAMPLES: &str = "\
-A repeat prints the same stdout and ends with the same code, without running anything. The same key with
-another command is refused. A command that a signal ended, or that lost its lease, was not done: the next
-one runs it again.
+A repeat prints the same stdout and exits with the same code, without running the command. The same
+key with a different command is an error. A command that was ended by a signal, or that lost its
+lease, is not recorded: the next call runs it again.
 
 Example:
   windlass once charge/order-42 -- ./charge.sh order-42";
@@ -21,38 +20,38 @@ Example:
     override_usage = "windlass once [OPTIONS] <KEY> -- <COMMAND> [ARGS]..."
 )]
 pub(crate) struct OnceArgs {
-    /// What is to be done once: a key of its own for each thing
+    /// Idempotency key of the operation
     pub(crate) key: String,
 
-    /// How long the result is kept
+    /// Keep the result for this long
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::parse)]
     pub(crate) keep: Duration,
 
-    /// How long a crashed run holds up the others; renewed for as long as the command runs
+    /// TTL of the lease: how long a crashed run blocks others; renewed while the command runs
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     pub(crate) ttl: Duration,
 
-    /// If it is being done: wait no longer than this, then exit 75 [default: wait for ever]
+    /// If it is already running: wait for at most this long, then exit 75 [default: wait forever]
     #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
 
-    /// Do not wait: exit 75 if it is being done
+    /// Do not wait: exit 75 if it is already running
     #[arg(short = 'n', long)]
     pub(crate) no_wait: bool,
 
-    /// Forget a command that fails, so that the next one runs it again
+    /// Do not record failures, so that the next call runs the command again
     #[arg(long)]
     pub(crate) retry_failed: bool,
 
-    /// When the command has to end: the time between TERM and KILL
+    /// When the command has to end: time between TERM and KILL
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration::parse)]
     pub(crate) kill_after: Duration,
 
-    /// The command is one text for sh -c
+    /// Run the command with sh -c
     #[arg(long)]
     pub(crate) shell: bool,
 
-    /// What to run
+    /// Command to run
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
@@ -62,14 +61,14 @@ pub(crate) struct OnceArgs {
 Example:
   windlass seen mails \"$message_id\" && ./deliver.sh")]
 pub(crate) struct SeenArgs {
-    /// Where they are remembered
+    /// Name of the set of items
     pub(crate) name: String,
 
-    /// The items; - reads them from stdin, one a line
+    /// Items; - reads them from stdin, one per line
     #[arg(required = true, value_name = "ITEM")]
     pub(crate) items: Vec<String>,
 
-    /// How long an item is remembered, from when it was new
+    /// Remember an item for this long after it was first seen
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::parse)]
     pub(crate) window: Duration,
 }

@@ -4,27 +4,27 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PermCommand {
-    /// Define a space: its levels and resources; or add to them
+    /// Define the levels and resources of a space, or add to them
     Define(PermDefineArgs),
-    /// Give a subject a level on a resource
+    /// Set the level of a subject on a resource
     Set(PermLevelArgs),
-    /// Print the level that a subject has
+    /// Print the level of a subject on a resource
     Get(PermGetArgs),
-    /// Exit 0 if the subject has the level or a higher one (or all these flags), 75 if not
+    /// Check a permission: exit 0 if the subject has the level or a higher one (or all flags), 75 if not
     Check(PermLevelArgs),
-    /// Give a subject more flags, and leave the others as they are
+    /// Add flags to a subject
     Grant(PermLevelArgs),
-    /// Take flags from a subject, and leave the others as they are
+    /// Remove flags from a subject
     Revoke(PermLevelArgs),
-    /// Print what a subject has on all resources
+    /// Print the levels of a subject on all resources
     List(PermSubjectArgs),
-    /// Forget a subject
+    /// Remove all permissions of a subject
     Clear(PermSubjectArgs),
-    /// Print who has a level on a resource, or a higher one
+    /// Print the subjects that have a level on a resource, or a higher one
     Who(PermWhoArgs),
-    /// How many subjects there are, and what they take
+    /// Show the number of subjects and their memory
     Stats(PermSpaceArgs),
-    /// Remove a space with all its subjects
+    /// Remove a space and all its subjects
     Rm(PermSpaceArgs),
 }
 
@@ -34,13 +34,13 @@ Examples:
   windlass perm define repos --levels no,read,write,read-write --resources repo1,repo2,repo3
   windlass perm define files --flags read,write,run --resources /etc,/home
 
-A level includes those before it; flags combine (read+write). Names can be added at the end later on, and
-never be moved.")]
+A level includes those before it; flags combine (read+write). Names can be appended later, but not
+reordered or removed.")]
 pub(crate) struct PermDefineArgs {
-    /// The space's name
+    /// Name of the space
     pub(crate) space: String,
 
-    /// The levels, lowest first
+    /// Ranked levels, lowest first
     #[arg(
         long,
         value_name = "NAMES",
@@ -50,61 +50,61 @@ pub(crate) struct PermDefineArgs {
     )]
     pub(crate) levels: Vec<String>,
 
-    /// Flags that combine, instead of levels that rank
+    /// Flags that combine, in place of ranked levels
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) flags: Vec<String>,
 
-    /// The resources
+    /// Resources
     #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
     pub(crate) resources: Vec<String>,
 
-    /// Bits for each resource, if levels may be added one day [default: as few as the levels need]
+    /// Bits per resource, to leave room for more levels [default: as few as the levels need]
     #[arg(long, value_name = "N")]
     pub(crate) bits: Option<u32>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct PermLevelArgs {
-    /// The space's name
+    /// Name of the space
     pub(crate) space: String,
-    /// Who
+    /// Subject, for example a user
     pub(crate) subject: String,
-    /// On what
+    /// Resource
     pub(crate) resource: String,
-    /// The level; flags are joined by +
+    /// Level, or flags joined by +
     pub(crate) level: String,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct PermGetArgs {
-    /// The space's name
+    /// Name of the space
     pub(crate) space: String,
-    /// Who
+    /// Subject, for example a user
     pub(crate) subject: String,
-    /// On what
+    /// Resource
     pub(crate) resource: String,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct PermWhoArgs {
-    /// The space's name
+    /// Name of the space
     pub(crate) space: String,
-    /// On what
+    /// Resource
     pub(crate) resource: String,
-    /// The level; flags are joined by +
+    /// Level, or flags joined by +
     pub(crate) level: String,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct PermSubjectArgs {
-    /// The space's name
+    /// Name of the space
     pub(crate) space: String,
-    /// Who
+    /// Subject, for example a user
     pub(crate) subject: String,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct PermSpaceArgs {
-    /// The space's name
+    /// Name of the space
     pub(crate) space: String,
 }

@@ -1,10 +1,10 @@
-//! How rates are written: `10/s`, `100/m`, `5000/h`, `1/d`, `5/250ms`.
+//! The parser for rates: `10/s`, `100/m`, `5000/h`, `1/d`, `5/250ms`.
 
 use std::time::Duration;
 
-use super::duration;
+use windlass_term::duration;
 
-/// So many in so much time.
+/// An amount per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
     pub(crate) amount: u64,
@@ -19,7 +19,7 @@ pub(super) fn parse(text: &str) -> Result<Rate, String> {
     let amount = amount
         .parse()
         .map_err(|_| format!("{amount:?} is not a whole number; {hint}"))?;
-    // A unit by itself is one of it.
+    // A bare unit means one of it.
     let period = match period.starts_with(|c: char| c.is_ascii_digit()) {
         true => duration::parse(period)?,
         false => duration::parse(&format!("1{period}"))
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_have_a_time() {
+    fn rates_need_a_period() {
         for (text, amount, millis) in [
             ("10/s", 10, 1_000),
             ("100/m", 100, 60_000),

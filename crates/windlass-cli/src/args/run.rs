@@ -4,26 +4,29 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
+use windlass_term::duration;
 
 use super::job::{JobArgs, OnLost};
-use super::{duration, permits};
+
+use super::permits;
 
 const EXAMPLES: &str = "\
---permits N takes a permit of the semaphore NAME, --shared and --exclusive the two sides of the
-read-write lock NAME. These, and the lock of a plain run, are different things even under one name:
-they do not keep each other out.
+--permits N acquires a permit of the semaphore NAME, --shared and --exclusive the read and the write
+side of the read-write lock NAME. A lock, a semaphore and a read-write lock of the same name are
+independent of each other. A semaphore has one size: a different N is an error, and the command does
+not run.
 
-The command finds WINDLASS_LOCK, WINDLASS_OWNER, WINDLASS_FENCE, WINDLASS_STORE_KIND and
-WINDLASS_STORE in its environment. Should windlass die, even by SIGKILL, the command dies with it
-(on Linux).
+The environment of the command has WINDLASS_LOCK, WINDLASS_OWNER, WINDLASS_FENCE,
+WINDLASS_STORE_KIND and WINDLASS_STORE. If windlass is killed, even by SIGKILL, the command is
+killed too (on Linux).
 
 Examples:
   windlass run backup -- rsync -a /home /mnt/backup
-  windlass run --skip-ok --at-least 30s nightly -- ./nightly.sh   # the same crontab on ten machines
+  windlass run --skip-ok --at-least 30s nightly -- ./nightly.sh   # in the crontab of ten machines
   windlass run --wait 10s --shell deploy -- 'git pull && make install'
   windlass run --permits 3 encode -- ffmpeg -i in.mov out.mp4     # three at a time, on all machines
-  windlass run --shared catalogue -- ./export.sh                  # many of these at once,
-  windlass run --exclusive catalogue -- ./import.sh               # or one of these";
+  windlass run --shared catalogue -- ./export.sh                  # many at a time
+  windlass run --exclusive catalogue -- ./import.sh               # or one of these, alone";
 
 #[derive(Args, Debug)]
 #[command(
@@ -31,65 +34,65 @@ Examples:
     override_usage = "windlass run [OPTIONS] <NAME> -- <COMMAND> [ARGS]..."
 )]
 pub(crate) struct RunArgs {
-    /// The lock's name, for example backup or invoice/42
+    /// Name of the lock, for example backup or invoice/42
     pub(crate) name: String,
 
-    /// Let up to N run at once: take a permit of a semaphore of that size, instead of the lock
+    /// Run at most N at once: acquire a permit of a semaphore of N permits, in place of the lock
     #[arg(long, value_name = "N", value_parser = permits())]
     pub(crate) permits: Option<u32>,
 
-    /// Take that many of the permits, for a command that is heavier than others [default: 1]
+    /// Number of permits that the command needs [default: 1]
     #[arg(long, value_name = "W", value_parser = permits(), requires = "permits")]
     pub(crate) weight: Option<u32>,
 
-    /// Take the read side of a read-write lock, instead of the lock: many at once
+    /// Acquire a read-write lock for reading, in place of the lock
     #[arg(long, conflicts_with_all = ["permits", "exclusive"])]
     pub(crate) shared: bool,
 
-    /// Take the write side of a read-write lock, instead of the lock: one, and no reader
+    /// Acquire a read-write lock for writing, in place of the lock
     #[arg(long, conflicts_with = "permits")]
     pub(crate) exclusive: bool,
 
-    /// Wait no longer than this for the lock, then exit 75 [default: wait for ever]
+    /// Wait for the lock for at most this long, then exit 75 [default: wait forever]
     #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
 
-    /// Do not wait: exit 75 if somebody else has the lock
+    /// Do not wait: exit 75 if the lock is held
     #[arg(short = 'n', long)]
     pub(crate) no_wait: bool,
 
-    /// For cron: exit 0 instead of 75 if somebody else has the lock, at once unless --wait is given
+    /// For cron: if the lock is held, exit 0 in place of 75; implies --no-wait unless --wait is given
     #[arg(long)]
     pub(crate) skip_ok: bool,
 
     #[command(flatten)]
     pub(crate) job: JobArgs,
 
-    /// Hold the lock at least this long, even if the command is quicker
+    /// Hold the lock for at least this long, even if the command ends sooner
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) at_least: Option<Duration>,
 
-    /// End the command after this long, and exit 124
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_some)]
+    /// End the command after this long and exit 124
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_nonzero)]
     pub(crate) max_time: Option<Duration>,
 
-    /// If the lock is lost: kill the command before anybody else can have it, or only warn
+    /// If the lock is lost: kill the command before another holder gets the lock, or only warn
     #[arg(long, value_name = "WHAT", default_value = "kill")]
     pub(crate) on_lost: OnLost,
 
-    /// Free text that others see when they ask who has the lock
+    /// Note that is shown to others with the owner
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
 
-    /// Hold as this owner, so that a restarted job takes its lock back [default: a random one]
+    /// Owner; a job that restarts with the same owner gets its lock back [default: a random one]
     #[arg(long, value_name = "ID")]
     pub(crate) owner: Option<String>,
 
-    /// If another program left the lock without an expiry, give it one of --ttl, so that it ends
+    /// If another program left the lock without an expiry, let it expire after --ttl
     #[arg(long, conflicts_with_all = ["permits", "shared", "exclusive"])]
     pub(crate) heal: bool,
 
-    /// What to run
+    /// Command to run
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }

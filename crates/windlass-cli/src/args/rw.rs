@@ -2,28 +2,28 @@
 
 use clap::{Args, Subcommand};
 
-use super::HandArgs;
+use super::ManualArgs;
 use super::lock::{ReleaseArgs, RenewArgs, ShowArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RwCommand {
-    /// Take a read-write lock to read, with others, and keep it until its ttl is over
+    /// Acquire for reading, shared with other readers; stays held until its TTL
     Read(RwAcquireArgs),
-    /// Take a read-write lock to write, alone, and keep it until its ttl is over
+    /// Acquire for writing, exclusively; stays held until its TTL
     Write(RwAcquireArgs),
-    /// Let a read-write lock that was taken by hand live for another ttl, as it is held
+    /// Renew an acquired read-write lock for another TTL, in the same mode
     Renew(RenewArgs),
-    /// Give a read-write lock back
+    /// Release a read-write lock
     Release(ReleaseArgs),
-    /// Tell who reads or writes, for how long yet, and how many wait
+    /// Show the readers or the writer, their remaining time and the waiters
     Show(ShowArgs),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct RwAcquireArgs {
-    /// The lock's name
+    /// Name of the read-write lock
     pub(crate) name: String,
 
     #[command(flatten)]
-    pub(crate) hand: HandArgs,
+    pub(crate) manual: ManualArgs,
 }

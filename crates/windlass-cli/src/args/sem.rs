@@ -3,20 +3,21 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use windlass_term::duration;
 
-use super::{HandArgs, duration, permits};
+use super::{ManualArgs, permits};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SemCommand {
-    /// Take permits and keep them after windlass has ended, until their ttl is over
+    /// Acquire permits that stay held after windlass has exited, until their TTL
     Acquire(SemAcquireArgs),
-    /// Let permits that were taken by hand live for another ttl
+    /// Renew acquired permits for another TTL
     Renew(SemRenewArgs),
-    /// Give permits back
+    /// Release permits
     Release(SemReleaseArgs),
-    /// Tell how many permits are taken, by whom, and how many wait
+    /// Show the permits in use, their holders and the waiters
     Show(SemShowArgs),
-    /// Make a semaphore larger or smaller; nobody loses what they hold
+    /// Change the number of permits; permits that are held stay held
     Resize(SemResizeArgs),
 }
 
@@ -26,74 +27,74 @@ Example:
   windlass sem acquire downloads --permits 3 --owner $$ --ttl 10m
   windlass sem release downloads --owner $$")]
 pub(crate) struct SemAcquireArgs {
-    /// The semaphore's name
+    /// Name of the semaphore
     pub(crate) name: String,
 
-    /// How many permits there are in all: everybody must say the same
+    /// Total number of permits; a different number is an error
     #[arg(long, value_name = "N", value_parser = permits())]
     pub(crate) permits: u32,
 
-    /// How many of them to take, all or none
+    /// Number of permits to acquire, all or none
     #[arg(long, value_name = "W", default_value = "1", value_parser = permits())]
     pub(crate) weight: u32,
 
     #[command(flatten)]
-    pub(crate) hand: HandArgs,
+    pub(crate) manual: ManualArgs,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct SemRenewArgs {
-    /// The semaphore's name
+    /// Name of the semaphore
     pub(crate) name: String,
 
-    /// Who holds the permits
+    /// Owner of the permits
     #[arg(long, value_name = "ID")]
     pub(crate) owner: String,
 
-    /// How long they are held from now on
+    /// Hold them for this long from now on
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     pub(crate) ttl: Duration,
 
     #[command(flatten)]
-    pub(crate) size: KnownSize,
+    pub(crate) size: OptionalSizeArgs,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct SemReleaseArgs {
-    /// The semaphore's name
+    /// Name of the semaphore
     pub(crate) name: String,
 
-    /// Who holds the permits
+    /// Owner of the permits
     #[arg(long, value_name = "ID")]
     pub(crate) owner: String,
 
     #[command(flatten)]
-    pub(crate) size: KnownSize,
+    pub(crate) size: OptionalSizeArgs,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct SemShowArgs {
-    /// The semaphore's name
+    /// Name of the semaphore
     pub(crate) name: String,
 
     #[command(flatten)]
-    pub(crate) size: KnownSize,
+    pub(crate) size: OptionalSizeArgs,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct SemResizeArgs {
-    /// The semaphore's name
+    /// Name of the semaphore
     pub(crate) name: String,
 
-    /// How many permits there are from now on
+    /// New total number of permits
     #[arg(long, value_name = "N", value_parser = permits())]
     pub(crate) permits: u32,
 }
 
-/// For scripts that give the same options to all commands.
+/// The size, which the store knows: accepted so that scripts can give the same options to all commands.
 #[derive(Args, Debug)]
-pub(crate) struct KnownSize {
-    /// How many permits there are in all; not needed here, the store knows
+pub(crate) struct OptionalSizeArgs {
+    /// Total number of permits; optional here, because the store knows it
     #[arg(long, value_name = "N", value_parser = permits())]
     pub(crate) permits: Option<u32>,
 }

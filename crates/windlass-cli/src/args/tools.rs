@@ -10,7 +10,7 @@ use clap_complete::Shell;
 Example:
   windlass completions bash > ~/.local/share/bash-completion/completions/windlass")]
 pub(crate) struct CompletionsArgs {
-    /// For which shell
+    /// Shell to complete for
     pub(crate) shell: Shell,
 }
 
@@ -20,7 +20,7 @@ Examples:
   windlass man | man -l -
   windlass man --dir ~/.local/share/man/man1")]
 pub(crate) struct ManArgs {
-    /// Write one page per command into this folder instead
+    /// Write one page per command into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }

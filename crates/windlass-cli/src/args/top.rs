@@ -3,29 +3,28 @@
 use std::time::Duration;
 
 use clap::Args;
-
-use super::duration;
+use windlass_term::duration;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Keys: q, Esc or Ctrl-C to quit; arrows, PgUp, PgDn, Home and End to scroll. It only looks: nothing
-is changed. With --json, or without a terminal, it prints one look and ends.
+Keys: q, Esc or Ctrl-C to quit; arrows, PgUp, PgDn, Home and End to scroll. It only reads the store.
+With --json, or without a terminal, it prints one snapshot and exits.
 
 Examples:
   windlass top
   windlass top 'jobs/*' --interval 5s
   windlass --json top | jq -r 'select(.waiters > 10).name'")]
 pub(crate) struct TopArgs {
-    /// Which names: * stands for any text, ? for one character
+    /// Pattern for names: * matches any text, ? one character
     #[arg(default_value = "*")]
     pub(crate) pattern: String,
 
-    /// How often to look
+    /// Refresh interval
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub(crate) interval: Duration,
 }
 
-/// Not so often that looking becomes the store's main work.
+/// Parses the interval; the lower bound limits the load on the store.
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration::parse(text)?;
     if (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&interval) {

@@ -4,27 +4,27 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TopicCommand {
-    /// Publish a message to whoever is subscribed now
+    /// Publish a message to the current subscribers
     Publish(TopicPublishArgs),
-    /// Print messages as they come
+    /// Print messages as they arrive
     Subscribe(TopicSubscribeArgs),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct TopicPublishArgs {
-    /// The topic's name
+    /// Name of the topic
     pub(crate) name: String,
 
-    /// The message, as it is; - publishes each line of stdin
+    /// Message; - publishes each line of stdin
     pub(crate) message: String,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct TopicSubscribeArgs {
-    /// The topic's name
+    /// Name of the topic
     pub(crate) name: String,
 
-    /// End after so many messages [default: go on until a signal comes]
+    /// Exit after N messages [default: run until a signal]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
 }

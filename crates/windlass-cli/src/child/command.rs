@@ -1,4 +1,4 @@
-//! What to run, and why it could not be started.
+//! The command to run, and why it could not be started.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -10,16 +10,17 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 use tokio::process::{Child, Command as Process};
+use windlass_term::Exit;
 
 use super::handover;
-use super::protocol::{Channel, Order, Report, on_shared_clock};
-use super::running::{self, Running};
+use super::protocol::{WardenChannel, WardenOrder, WardenReport, to_shared_clock};
+use super::running::{self, RunningChild};
 use super::tree;
 use super::warden;
 
-/// What commands are told in their environment. Each kind is told only some of it, and what another windlass further
-/// out has said under the other names does not belong to it: a fence beside somebody else's lock is worse than none.
-const SAID: [&str; 6] = [
+/// The variables that windlass sets for commands. Each kind of command gets only some of them; the others are removed,
+/// because an outer windlass may have set them: a fencing token beside the name of another lock is worse than none.
+const ENV_NAMES: [&str; 6] = [
     "WINDLASS_LOCK",
     "WINDLASS_OWNER",
     "WINDLASS_FENCE",
@@ -28,78 +29,79 @@ const SAID: [&str; 6] = [
     "WINDLASS_ONCE",
 ];
 
-/// A command to run below a warden.
+/// A command to run under a warden.
 #[derive(Debug)]
-pub(crate) struct Command {
+pub(crate) struct ChildCommand {
     /// Looked up in `PATH` unless it contains a slash.
     pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
-    /// Added to the environment, replacing whatever of [this kind](SAID) was inherited.
+    /// Added to the environment, in place of inherited [variables of windlass](ENV_NAMES).
     pub(crate) env: Vec<(String, String)>,
-    /// Hand program and arguments, joined by spaces, to `sh -c`.
+    /// Run program and arguments, joined by spaces, with `sh -c`.
     pub(crate) shell: bool,
-    /// Where stdout goes instead of to ours, for callers that keep a copy.
+    /// The stdout of the command, if not that of windlass: for callers that keep a copy.
     pub(crate) stdout: Option<OwnedFd>,
-    /// The first [deadline](Running::set_deadline), which the warden must know of before there is anything to kill:
-    /// this process may be stopped the moment after the command has started.
+    /// The first [deadline](RunningChild::set_deadline). The warden must know it before the command starts, because
+    /// windlass may be suspended right after that.
     pub(crate) deadline: Option<Instant>,
 }
 
 /// Why a command did not start.
 #[derive(Debug)]
 pub(crate) enum SpawnError {
-    /// There is no such program.
+    /// The program does not exist.
     NotFound,
-    /// There is, but the system would not run it; the text says why.
+    /// The program exists, but the system cannot run it; the text says why.
     NotExecutable(String),
-    /// This signal came before the command was running: ended by Ctrl-C in its first milliseconds, say.
+    /// This signal arrived before the command was running, for example Ctrl-C in the first milliseconds.
     Interrupted(i32),
-    /// Something else failed, before the program could even be tried.
+    /// Something else failed before the program could be tried.
     Other(io::Error),
 }
 
-impl Command {
-    /// Starts the command. It shares our stdin, stdout, stderr and process group.
+impl ChildCommand {
+    /// Starts the command. It shares stdin, stdout, stderr and the process group of windlass.
     ///
-    /// Makes this process adopt orphans, for good: were the warden to die, its command would become our child.
-    /// For the same reason this process should start no other children while the command runs.
+    /// Makes this process a subreaper for the rest of its life: if the warden dies, its command becomes a child of this
+    /// process. For the same reason this process should start no other children while the command runs.
     ///
     /// # Cancel safety
     ///
-    /// Cancelling kills the command, if it got that far.
-    pub(crate) async fn spawn(self) -> Result<Running, SpawnError> {
+    /// Cancelling kills the command if it has started.
+    pub(crate) async fn spawn(self) -> Result<RunningChild, SpawnError> {
         tree::adopt_orphans().map_err(SpawnError::Other)?;
-        let strangers = tree::children();
+        let unrelated = tree::children();
         let (stream, theirs) = handover::offer(io::stdin()).map_err(SpawnError::Other)?;
-        let mut channel = Channel::new(stream).map_err(SpawnError::Other)?;
+        let mut channel = WardenChannel::new(stream).map_err(SpawnError::Other)?;
         if let Some(at) = self.deadline {
-            // Before there is a warden: once it runs, this process may be stopped before it gets to anything else.
-            let deadline = Order::Deadline(Some(on_shared_clock(at)));
+            // Sent before the warden starts: afterwards, this process may be suspended at any moment.
+            let deadline = WardenOrder::Deadline(Some(to_shared_clock(at)));
             channel.send(&deadline).map_err(SpawnError::Other)?;
         }
         let mut warden = self.start_warden(theirs).map_err(SpawnError::Other)?;
         match channel.receive().await {
-            Ok(Some(Report::Started(pid))) => Ok(Running::new(channel, warden, pid, strangers)),
-            Ok(Some(Report::Refused(errno))) => {
-                running::collect(&mut warden, Instant::now()).await;
-                Err(refused(errno))
+            Ok(Some(WardenReport::Started(pid))) => {
+                Ok(RunningChild::new(channel, warden, pid, unrelated))
+            }
+            Ok(Some(WardenReport::Refused(errno))) => {
+                running::reap_warden(&mut warden, Instant::now()).await;
+                Err(exec_error(errno))
             }
             Ok(Some(report)) => Err(SpawnError::Other(io::Error::other(format!(
-                "the warden began with {:?}",
+                "unexpected first message of the warden: {:?}",
                 report.to_string()
             )))),
             Ok(None) => {
-                let error = obituary(&mut warden).await;
-                // Perhaps it died between starting the command and telling us.
-                tree::kill(|| tree::descendants(&strangers));
+                let error = spawn_failure(&mut warden).await;
+                // It may have died after starting the command and before reporting it.
+                tree::kill(|| tree::descendants(&unrelated));
                 Err(error)
             }
             Err(error) => Err(SpawnError::Other(error)),
         }
     }
 
-    /// Everything given here is dropped on return: the warden must be the only one to hold its end of the channel,
-    /// or its death would go unnoticed.
+    /// Drops its arguments on return: only the warden may hold its end of the channel, or its death would go unnoticed.
     fn start_warden(self, channel: OwnedFd) -> io::Result<Child> {
         let line: Vec<OsString> = std::iter::once(self.program).chain(self.args).collect();
         let line = if self.shell {
@@ -107,10 +109,10 @@ impl Command {
         } else {
             line
         };
-        let mut process = Process::new(own_file()?);
+        let mut process = Process::new(own_executable()?);
         process.arg0(warden::ALIAS);
         process.arg(warden::NAME).args(line);
-        for name in SAID {
+        for name in ENV_NAMES {
             process.env_remove(name);
         }
         process.envs(self.env);
@@ -128,9 +130,15 @@ impl SpawnError {
         match self {
             SpawnError::NotFound => 127,
             SpawnError::NotExecutable(_) => 126,
-            SpawnError::Interrupted(signal) => super::Ended::Signal(*signal).exit_code(),
+            SpawnError::Interrupted(signal) => super::ChildExit::Signal(*signal).exit_code(),
             SpawnError::Other(_) => 125,
         }
+    }
+}
+
+impl From<&SpawnError> for Exit {
+    fn from(error: &SpawnError) -> Exit {
+        Exit::of_command(error.exit_code())
     }
 }
 
@@ -140,18 +148,18 @@ impl fmt::Display for SpawnError {
             SpawnError::NotFound => f.write_str("command not found"),
             SpawnError::NotExecutable(why) => f.write_str(why),
             SpawnError::Interrupted(signal) => {
-                write!(f, "signal {signal} came before the command was running")
+                write!(f, "signal {signal} arrived before the command was running")
             }
-            SpawnError::Other(error) => write!(f, "could not start the command: {error}"),
+            SpawnError::Other(error) => write!(f, "cannot start the command: {error}"),
         }
     }
 }
 
 impl std::error::Error for SpawnError {}
 
-/// Sorts an error of `exec` the way `env` and `timeout` do: all but "no such file" count as "cannot be executed",
-/// except for a system too short of something to try.
-fn refused(errno: i32) -> SpawnError {
+/// Classifies an error of `exec` as `env` and `timeout` do: all but "no such file" count as "cannot be executed", except
+/// for a lack of resources.
+fn exec_error(errno: i32) -> SpawnError {
     let error = io::Error::from_raw_os_error(errno);
     match Errno::from_raw_os_error(errno) {
         Errno::NOENT => SpawnError::NotFound,
@@ -163,10 +171,10 @@ fn refused(errno: i32) -> SpawnError {
     }
 }
 
-/// The file we were started from.
-fn own_file() -> io::Result<PathBuf> {
+/// The executable of this process.
+fn own_executable() -> io::Result<PathBuf> {
     let path = std::env::current_exe()?;
-    // An upgrade may have replaced it since. Linux still has it under this name, though `ps` then shows a poor one.
+    // An upgrade may have replaced the file. Linux keeps the old one under this name, though `ps` then shows it.
     let kept = PathBuf::from("/proc/self/exe");
     Ok(if !path.exists() && kept.exists() {
         kept
@@ -175,7 +183,8 @@ fn own_file() -> io::Result<PathBuf> {
     })
 }
 
-async fn obituary(warden: &mut Child) -> SpawnError {
+/// Why a warden ended before it reported anything.
+async fn spawn_failure(warden: &mut Child) -> SpawnError {
     match warden.wait().await {
         Ok(status) => match status.signal() {
             Some(signal) => SpawnError::Interrupted(signal),
@@ -190,8 +199,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_exec_are_sorted_as_env_does() {
-        let code = |errno: Errno| refused(errno.raw_os_error()).exit_code();
+    fn exec_errors_are_classified_as_by_env() {
+        let code = |errno: Errno| exec_error(errno.raw_os_error()).exit_code();
         assert_eq!(code(Errno::NOENT), 127);
         assert_eq!(code(Errno::ACCESS), 126);
         assert_eq!(code(Errno::NOEXEC), 126);
@@ -199,5 +208,6 @@ mod tests {
         assert_eq!(code(Errno::TOOBIG), 126);
         assert_eq!(code(Errno::AGAIN), 125);
         assert_eq!(SpawnError::Interrupted(2).exit_code(), 130);
+        assert_eq!(Exit::from(&SpawnError::NotFound).code(), 127);
     }
 }

@@ -1,9 +1,9 @@
-//! How the warden gets the channel and still leaves stdin to the command.
+//! Passes the channel to the warden, and stdin through the channel to the command.
 //!
-//! A new process can adopt an inherited file descriptor by its number only with unsafe code, except for the three
-//! standard ones. So the warden is started with the channel as its stdin, and the real stdin travels through
-//! the channel (`SCM_RIGHTS`) as its first message. The command then gets that very open file, not a copy of
-//! its contents: a terminal stays a terminal, a file keeps its position.
+//! Without unsafe code, a new process can use no inherited file descriptor except the three standard ones. So the
+//! warden is started with the channel as its stdin, and the real stdin is sent through the channel (`SCM_RIGHTS`) as
+//! its first message. The command gets that open file itself, not a copy of its contents: a terminal stays a terminal,
+//! a file keeps its position.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,11 +16,11 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// The bytes that carry the descriptor: there must be at least one, and a recognisable one tells a warden from
-/// somebody who typed its hidden name by hand.
+/// The bytes that carry the descriptor: at least one is needed, and a fixed text tells a real start from a user who
+/// typed the hidden command.
 const GREETING: &[u8] = b"stdin\n";
 
-/// Makes a channel with `stdin` already inside: our end, and the end to give the warden as its stdin.
+/// Creates a channel with `stdin` sent into it. Returns the end for windlass, and the end for the warden's stdin.
 pub(super) fn offer(stdin: impl AsFd) -> io::Result<(UnixStream, OwnedFd)> {
     let (ours, theirs) = UnixStream::pair()?;
     let fds = [stdin.as_fd()];
@@ -28,7 +28,7 @@ pub(super) fn offer(stdin: impl AsFd) -> io::Result<(UnixStream, OwnedFd)> {
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(
         control.push(SendAncillaryMessage::ScmRights(&fds)),
-        "the space is measured for one descriptor"
+        "the space is sized for one descriptor"
     );
     sendmsg(
         &ours,
@@ -41,8 +41,7 @@ pub(super) fn offer(stdin: impl AsFd) -> io::Result<(UnixStream, OwnedFd)> {
 
 /// In the warden: the channel, and the stdin that belongs to the command.
 ///
-/// Neither is inherited by the command unless handed to it, so that it gets exactly the descriptors
-/// that windlass was started with.
+/// Neither is inherited by the command by accident, so that it gets exactly the descriptors that windlass had.
 pub(super) fn accept() -> io::Result<(UnixStream, OwnedFd)> {
     let channel = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut greeting = [0; GREETING.len()];
@@ -60,13 +59,13 @@ pub(super) fn accept() -> io::Result<(UnixStream, OwnedFd)> {
     });
     match stdin {
         Some(stdin) if received.bytes == GREETING.len() && greeting == GREETING => {
-            // Not every system can set this while receiving; no other thread runs yet that could fork in between.
+            // Not every system can set this flag while receiving; no other thread exists yet that could fork in between.
             fcntl_setfd(&stdin, FdFlags::CLOEXEC)?;
             Ok((channel, stdin))
         }
         _ => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "stdin is not a channel to a windlass; this command is started by `windlass run`, not by hand",
+            "stdin is not a channel to windlass; only `windlass run` starts this command",
         )),
     }
 }

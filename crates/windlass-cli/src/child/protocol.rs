@@ -1,7 +1,7 @@
-//! The lines that windlass and the warden exchange.
+//! The messages between windlass and the warden.
 //!
-//! Text, one message a line, because both ends are the same binary: there is no version to negotiate, and `strace`
-//! shows what is going on.
+//! One line of text per message. Both ends are the same binary, so there is no version to negotiate, and `strace` shows
+//! readable messages.
 
 use std::fmt;
 use std::io;
@@ -14,133 +14,132 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
-use super::ended::Ended;
+use super::child_exit::ChildExit;
 
-/// From windlass to the warden. The end of the channel is an order too: kill everything.
+/// From windlass to the warden. Closing the channel is an order too: kill everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// Send this signal to the command, unless it is a Ctrl-C that reached the command as well.
+pub(super) enum WardenOrder {
+    /// Send this signal to the command, unless it went to the whole process group.
     Forward(Signal),
-    /// Send this signal to everything below the warden.
+    /// Send this signal to all descendants of the warden.
     Tree(Signal),
-    /// Ask everything to end, and kill what is left after this time.
+    /// Send TERM to all descendants, and KILL to those left after this time.
     End(Duration),
-    /// Kill everything when the [shared clock](shared_clock) shows this, unless told otherwise before; `None` takes
-    /// that back. No time span, since that would begin anew whenever the warden gets to read it.
+    /// Kill everything when the [shared clock](shared_clock) shows this, unless another deadline replaces it; `None`
+    /// cancels it. An instant, not a duration, which would start only when the warden reads it.
     Deadline(Option<Duration>),
-    /// Should a signal that was forwarded end the command, ask the rest to end too, and kill what is left of it
-    /// after this time.
+    /// If a forwarded signal ends the command, send TERM to the remaining descendants, and KILL after this time.
     Grace(Duration),
 }
 
-/// From the warden to windlass. `Refused` and `Ended` are its last words.
+/// From the warden to windlass. `Refused` and `Ended` are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Report {
+pub(super) enum WardenReport {
     /// The command runs.
     Started(Pid),
-    /// The command could not be started: the operating system's error number.
+    /// The command could not be started, with the error number of the system.
     Refused(i32),
-    /// This process must die but the warden may not kill it, and nothing else is left to kill.
+    /// Only this process is left, and the warden may not kill it.
     Stuck(Pid),
-    /// The command ended; if the tree was to be killed, nothing of it is left.
-    Ended(Ended),
+    /// The command ended; if all descendants were to be killed, none is left.
+    Ended(ChildExit),
 }
 
-impl fmt::Display for Order {
+impl fmt::Display for WardenOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Order::Forward(signal) => write!(f, "forward {}", signal.as_raw()),
-            Order::Tree(signal) => write!(f, "tree {}", signal.as_raw()),
-            Order::End(within) => write!(f, "end {}", micros(*within)),
-            Order::Deadline(Some(at)) => write!(f, "deadline {}", micros(*at)),
-            Order::Deadline(None) => write!(f, "no-deadline 0"),
-            Order::Grace(within) => write!(f, "grace {}", micros(*within)),
+            WardenOrder::Forward(signal) => write!(f, "forward {}", signal.as_raw()),
+            WardenOrder::Tree(signal) => write!(f, "tree {}", signal.as_raw()),
+            WardenOrder::End(within) => write!(f, "end {}", micros(*within)),
+            WardenOrder::Deadline(Some(at)) => write!(f, "deadline {}", micros(*at)),
+            WardenOrder::Deadline(None) => write!(f, "no-deadline 0"),
+            WardenOrder::Grace(within) => write!(f, "grace {}", micros(*within)),
         }
     }
 }
 
-impl FromStr for Order {
+impl FromStr for WardenOrder {
     type Err = io::Error;
 
-    fn from_str(line: &str) -> io::Result<Order> {
+    fn from_str(line: &str) -> io::Result<WardenOrder> {
         let (word, number) = word_and_number(line)?;
-        let signal = || named_signal(number).ok_or_else(|| garbled(line));
+        let signal = || named_signal(number).ok_or_else(|| invalid_message(line));
         let within = || Duration::from_micros(number.unsigned_abs());
         match word {
-            "forward" => Ok(Order::Forward(signal()?)),
-            "tree" => Ok(Order::Tree(signal()?)),
-            "end" => Ok(Order::End(within())),
-            "deadline" => Ok(Order::Deadline(Some(within()))),
-            "no-deadline" => Ok(Order::Deadline(None)),
-            "grace" => Ok(Order::Grace(within())),
-            _ => Err(garbled(line)),
+            "forward" => Ok(WardenOrder::Forward(signal()?)),
+            "tree" => Ok(WardenOrder::Tree(signal()?)),
+            "end" => Ok(WardenOrder::End(within())),
+            "deadline" => Ok(WardenOrder::Deadline(Some(within()))),
+            "no-deadline" => Ok(WardenOrder::Deadline(None)),
+            "grace" => Ok(WardenOrder::Grace(within())),
+            _ => Err(invalid_message(line)),
         }
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for WardenReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Report::Started(pid) => write!(f, "started {}", pid.as_raw_pid()),
-            Report::Refused(errno) => write!(f, "refused {errno}"),
-            Report::Stuck(pid) => write!(f, "stuck {}", pid.as_raw_pid()),
-            Report::Ended(Ended::Code(code)) => write!(f, "code {code}"),
-            Report::Ended(Ended::Signal(signal)) => write!(f, "killed-by {signal}"),
+            WardenReport::Started(pid) => write!(f, "started {}", pid.as_raw_pid()),
+            WardenReport::Refused(errno) => write!(f, "refused {errno}"),
+            WardenReport::Stuck(pid) => write!(f, "stuck {}", pid.as_raw_pid()),
+            WardenReport::Ended(ChildExit::Code(code)) => write!(f, "code {code}"),
+            WardenReport::Ended(ChildExit::Signal(signal)) => write!(f, "killed-by {signal}"),
         }
     }
 }
 
-impl FromStr for Report {
+impl FromStr for WardenReport {
     type Err = io::Error;
 
-    fn from_str(line: &str) -> io::Result<Report> {
+    fn from_str(line: &str) -> io::Result<WardenReport> {
         let (word, number) = word_and_number(line)?;
-        let number = i32::try_from(number).map_err(|_| garbled(line))?;
-        let pid = || Pid::from_raw(number).ok_or_else(|| garbled(line));
+        let number = i32::try_from(number).map_err(|_| invalid_message(line))?;
+        let pid = || Pid::from_raw(number).ok_or_else(|| invalid_message(line));
         match word {
-            "started" => Ok(Report::Started(pid()?)),
-            "refused" => Ok(Report::Refused(number)),
-            "stuck" => Ok(Report::Stuck(pid()?)),
-            "code" => Ok(Report::Ended(Ended::Code(number))),
-            "killed-by" => Ok(Report::Ended(Ended::Signal(number))),
-            _ => Err(garbled(line)),
+            "started" => Ok(WardenReport::Started(pid()?)),
+            "refused" => Ok(WardenReport::Refused(number)),
+            "stuck" => Ok(WardenReport::Stuck(pid()?)),
+            "code" => Ok(WardenReport::Ended(ChildExit::Code(number))),
+            "killed-by" => Ok(WardenReport::Ended(ChildExit::Signal(number))),
+            _ => Err(invalid_message(line)),
         }
     }
 }
 
-/// A clock that shows the same to windlass and its warden.
+/// A clock that windlass and its warden share.
 pub(super) fn shared_clock() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
-    Duration::try_from(now).expect("this clock counts up from zero")
+    Duration::try_from(now).expect("the monotonic clock is never negative")
 }
 
-/// What that clock will show at this instant.
-pub(super) fn on_shared_clock(at: Instant) -> Duration {
+/// Converts an instant to that clock.
+pub(super) fn to_shared_clock(at: Instant) -> Duration {
     shared_clock().saturating_add(at.saturating_duration_since(Instant::now()))
 }
 
-/// One end of the line between windlass and the warden.
+/// One end of the channel between windlass and the warden.
 #[derive(Debug)]
-pub(super) struct Channel {
+pub(super) struct WardenChannel {
     stream: UnixStream,
-    /// Bytes that arrived but were not yet a whole line.
+    /// Received bytes that do not form a whole line yet.
     partial: Vec<u8>,
 }
 
-impl Channel {
+impl WardenChannel {
     /// Must be called inside a tokio runtime.
-    pub(super) fn new(stream: StdStream) -> io::Result<Channel> {
+    pub(super) fn new(stream: StdStream) -> io::Result<WardenChannel> {
         stream.set_nonblocking(true)?;
-        Ok(Channel {
+        Ok(WardenChannel {
             stream: UnixStream::from_std(stream)?,
             partial: Vec::new(),
         })
     }
 
-    /// Sends one line without waiting: a few bytes always fit, unless the other end stopped reading long ago.
+    /// Sends one line without waiting: a few bytes always fit, unless the other end has stopped reading.
     pub(super) fn send(&self, message: &impl fmt::Display) -> io::Result<()> {
         let line = format!("{message}\n");
-        // Not through tokio, which takes a stream for unwritable until it has polled it once.
+        // Not through tokio, which treats a stream as unwritable until it has polled it once.
         match rustix::io::write(&self.stream, line.as_bytes())? {
             sent if sent == line.len() => Ok(()),
             _ => Err(io::Error::from(io::ErrorKind::WriteZero)),
@@ -164,7 +163,7 @@ impl Channel {
             match self.stream.read_buf(&mut self.partial).await {
                 Ok(0) => return Ok(None),
                 Ok(_) => {}
-                // How a socket says that the other end died with lines of ours still unread.
+                // The other end died with unread lines.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
                 Err(error) => return Err(error),
             }
@@ -173,23 +172,23 @@ impl Channel {
 }
 
 fn word_and_number(line: &str) -> io::Result<(&str, i64)> {
-    let (word, number) = line.split_once(' ').ok_or_else(|| garbled(line))?;
-    Ok((word, number.parse().map_err(|_| garbled(line))?))
+    let (word, number) = line.split_once(' ').ok_or_else(|| invalid_message(line))?;
+    Ok((word, number.parse().map_err(|_| invalid_message(line))?))
 }
 
 fn named_signal(number: i64) -> Option<Signal> {
     Signal::from_named_raw(i32::try_from(number).ok()?)
 }
 
-/// Capped, so that "practically never" survives the trip through a signed number.
+/// Capped, so that a practically infinite time fits a signed number.
 fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-fn garbled(line: &str) -> io::Error {
+fn invalid_message(line: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
-        format!("unexpected line between windlass and its warden: {line:?}"),
+        format!("invalid message between windlass and its warden: {line:?}"),
     )
 }
 
@@ -198,31 +197,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_message_survives_the_trip() {
+    fn every_message_parses_what_it_displays() {
         let pid = Pid::from_raw(4711).unwrap();
         for order in [
-            Order::Forward(Signal::INT),
-            Order::Tree(Signal::KILL),
-            Order::End(Duration::from_micros(1_500_001)),
-            Order::Deadline(Some(Duration::ZERO)),
-            Order::Deadline(None),
-            Order::Grace(Duration::from_secs(5)),
+            WardenOrder::Forward(Signal::INT),
+            WardenOrder::Tree(Signal::KILL),
+            WardenOrder::End(Duration::from_micros(1_500_001)),
+            WardenOrder::Deadline(Some(Duration::ZERO)),
+            WardenOrder::Deadline(None),
+            WardenOrder::Grace(Duration::from_secs(5)),
         ] {
-            assert_eq!(order.to_string().parse::<Order>().unwrap(), order);
+            assert_eq!(order.to_string().parse::<WardenOrder>().unwrap(), order);
         }
         for report in [
-            Report::Started(pid),
-            Report::Refused(2),
-            Report::Stuck(pid),
-            Report::Ended(Ended::Code(3)),
-            Report::Ended(Ended::Signal(15)),
+            WardenReport::Started(pid),
+            WardenReport::Refused(2),
+            WardenReport::Stuck(pid),
+            WardenReport::Ended(ChildExit::Code(3)),
+            WardenReport::Ended(ChildExit::Signal(15)),
         ] {
-            assert_eq!(report.to_string().parse::<Report>().unwrap(), report);
+            assert_eq!(report.to_string().parse::<WardenReport>().unwrap(), report);
         }
     }
 
     #[test]
-    fn garbage_is_refused() {
+    fn invalid_messages_are_rejected() {
         for line in [
             "",
             "forward",
@@ -231,25 +230,28 @@ mod tests {
             "forward 999",
             "dance 3",
         ] {
-            assert!(line.parse::<Order>().is_err(), "{line:?}");
+            assert!(line.parse::<WardenOrder>().is_err(), "{line:?}");
         }
         for line in ["started 0", "started -", "code 99999999999"] {
-            assert!(line.parse::<Report>().is_err(), "{line:?}");
+            assert!(line.parse::<WardenReport>().is_err(), "{line:?}");
         }
     }
 
     #[tokio::test]
-    async fn lines_may_arrive_in_pieces_and_the_end_is_told() {
+    async fn partial_lines_are_joined_and_the_end_is_reported() {
         use std::io::Write;
         let (ours, mut theirs) = StdStream::pair().unwrap();
-        let mut channel = Channel::new(ours).unwrap();
+        let mut channel = WardenChannel::new(ours).unwrap();
         theirs.write_all(b"started 7\ncode").unwrap();
-        let started: Option<Report> = channel.receive().await.unwrap();
-        assert_eq!(started, Some(Report::Started(Pid::from_raw(7).unwrap())));
+        let started: Option<WardenReport> = channel.receive().await.unwrap();
+        assert_eq!(
+            started,
+            Some(WardenReport::Started(Pid::from_raw(7).unwrap()))
+        );
         theirs.write_all(b" 3\n").unwrap();
         drop(theirs);
-        let ended: Option<Report> = channel.receive().await.unwrap();
-        assert_eq!(ended, Some(Report::Ended(Ended::Code(3))));
-        assert_eq!(channel.receive::<Report>().await.unwrap(), None);
+        let ended: Option<WardenReport> = channel.receive().await.unwrap();
+        assert_eq!(ended, Some(WardenReport::Ended(ChildExit::Code(3))));
+        assert_eq!(channel.receive::<WardenReport>().await.unwrap(), None);
     }
 }

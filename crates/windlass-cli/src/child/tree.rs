@@ -1,7 +1,7 @@
-//! Finding and killing everything below a process.
+//! Finds and kills the descendants of a process.
 //!
-//! On Linux the tree is read from `/proc`. The picture is never quite fresh: processes fork while it is being taken.
-//! Therefore killing repeats until nobody new appears, and the callers repeat that until nobody is left.
+//! On Linux the process tree is read from `/proc`. Processes fork while it is read, so killing repeats until no new
+//! process appears, and callers repeat that until none is left.
 
 use std::collections::HashSet;
 use std::io;
@@ -9,21 +9,21 @@ use std::io;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, waitid};
 
-/// How often one [`kill`] looks again before it lets its caller reap what died: enough to catch up with a program that
-/// starts others, and an end to racing a fork bomb.
-const MOST_WALKS: usize = 64;
+/// Limit for the walks of one [`kill`], after which the caller reaps: enough to catch up with a program that starts
+/// others, without racing a fork bomb forever.
+const MAX_WALKS: usize = 64;
 
-/// What a [`kill`] met.
+/// The processes that a [`kill`] found.
 #[derive(Debug, Default)]
-pub(super) struct Swept {
-    /// Processes that were alive when found. They die soon, but not before `kill` returns.
+pub(super) struct KillSweep {
+    /// Processes that were alive when found. They die soon after, not necessarily before `kill` returns.
     pub(super) found: Vec<Pid>,
-    /// Those among them that belong to somebody else (`sudo`): we may not signal them.
+    /// Those of them that belong to another user (`sudo`) and cannot be signalled.
     denied: Vec<Pid>,
 }
 
-impl Swept {
-    /// One of those left, when none of them will ever die by our hand.
+impl KillSweep {
+    /// A process that is left, if none of those left can be killed.
     pub(super) fn only_denied(&self) -> Option<Pid> {
         (self.denied.len() == self.found.len())
             .then(|| self.denied.first().copied())
@@ -31,22 +31,22 @@ impl Swept {
     }
 }
 
-/// From now on, orphans among our descendants become our children, not those of init.
+/// From now on, orphaned descendants become children of this process, not of init.
 ///
-/// Only where we could find them again: to wait for adopted processes without being able to kill them is to wait for ever.
+/// Only where they can be found again: waiting for adopted processes that cannot be killed would take forever.
 pub(super) fn adopt_orphans() -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    if proc_is_ours() {
+    if proc_is_usable() {
         rustix::process::set_child_subreaper(Some(getpid()))?;
     }
     Ok(())
 }
 
-/// Kills whatever `find` finds, again and again until it finds nobody new.
-pub(super) fn kill(find: impl Fn() -> Vec<Pid>) -> Swept {
+/// Kills what `find` finds, repeatedly until it finds no new process.
+pub(super) fn kill(find: impl Fn() -> Vec<Pid>) -> KillSweep {
     let mut seen = HashSet::new();
-    let mut swept = Swept::default();
-    for _ in 0..MOST_WALKS {
+    let mut swept = KillSweep::default();
+    for _ in 0..MAX_WALKS {
         let fresh: Vec<Pid> = find().into_iter().filter(|pid| seen.insert(*pid)).collect();
         if fresh.is_empty() {
             break;
@@ -61,14 +61,14 @@ pub(super) fn kill(find: impl Fn() -> Vec<Pid>) -> Swept {
     swept
 }
 
-/// The children this process has now, whoever started them.
+/// The present children of this process.
 ///
-/// A shell can fork and then become us (`sh -c 'server & exec windlass …'`), and a command may have left a server
-/// behind: these are none of the next command's business.
+/// Some may not belong to the next command: a shell can fork and then become windlass (`sh -c 'server & exec windlass
+/// …'`), and an earlier command may have left a server behind.
 pub(super) fn children() -> Vec<Pid> {
-    // Almost nobody has any, and this answers so without a walk through /proc.
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    if matches!(waitid(WaitId::All, look), Err(Errno::CHILD)) {
+    // Usually there are none, and this finds out without a walk through /proc.
+    let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if matches!(waitid(WaitId::All, peek), Err(Errno::CHILD)) {
         return Vec::new();
     }
     let me = getpid().as_raw_pid();
@@ -79,16 +79,17 @@ pub(super) fn children() -> Vec<Pid> {
         .collect()
 }
 
-/// Every living process below this one, parents before their children, without those below (and in) `except`.
+/// All living descendants of this process, parents before children, except the processes in `except` and their
+/// descendants.
 ///
-/// The order matters to whoever signals them: a shell whose child dies first would go on to its next line.
+/// The order matters for signals: a shell whose child dies first would continue with its next line.
 pub(super) fn descendants(except: &[Pid]) -> Vec<Pid> {
     below(getpid().as_raw_pid(), &processes(), except)
 }
 
 fn below(root: i32, processes: &[Process], except: &[Pid]) -> Vec<Pid> {
     let mut found: Vec<Pid> = Vec::new();
-    // Guards against going round in circles: a number reused during the walk can make a process its own ancestor.
+    // Guards against cycles: an id reused during the walk can make a process its own ancestor.
     let mut visited = HashSet::from([root]);
     let mut parents = vec![root];
     while !parents.is_empty() {
@@ -117,17 +118,17 @@ struct Process {
     alive: bool,
 }
 
-/// Whether `/proc` exists and calls processes by the numbers we know them by. In a fresh process namespace it may
-/// still be that of the host, where our own number is somebody else.
-fn proc_is_ours() -> bool {
+/// Whether `/proc` exists and belongs to the process namespace of this process. In a new namespace it may still be that
+/// of the host, with other ids.
+fn proc_is_usable() -> bool {
     let me = getpid().as_raw_pid().to_string();
     cfg!(target_os = "linux")
         && std::fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == me.as_str())
 }
 
-/// Everything that `/proc` shows; nothing where there is no such thing.
+/// All processes in `/proc`; none if it is not usable.
 fn processes() -> Vec<Process> {
-    if !proc_is_ours() {
+    if !proc_is_usable() {
         return Vec::new();
     }
     let Ok(entries) = std::fs::read_dir("/proc") else {
@@ -137,7 +138,7 @@ fn processes() -> Vec<Process> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter_map(|pid: i32| {
-            // Bytes, because a program may call itself anything. It may also be gone by now.
+            // Bytes, because a program name need not be UTF-8. The process may be gone by now.
             let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
             parse_stat(pid, &String::from_utf8_lossy(&stat))
         })
@@ -146,14 +147,14 @@ fn processes() -> Vec<Process> {
 
 /// Reads a line of `/proc/PID/stat`, see proc_pid_stat(5).
 fn parse_stat(pid: i32, stat: &str) -> Option<Process> {
-    // The name is in parentheses and may contain any of them: only the last one closes it.
+    // The name is in parentheses and may contain parentheses: the last one closes it.
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    // Two fields of twenty are consumed besides pid and name; num_threads is the twentieth.
+    // num_threads is field 20; pid, name, state and parent are consumed.
     let threads: u32 = fields.nth(15)?.parse().ok()?;
-    // A process whose first thread has ended looks like a zombie as long as its other threads run.
+    // A process whose main thread has ended looks like a zombie while its other threads run.
     let dead = matches!(state, "Z" | "X") && threads <= 1;
     Some(Process {
         pid,
@@ -169,7 +170,7 @@ mod tests {
     const AFTER_PARENT: &str = "100 100 0 -1 4194304 98 0 0 0 0 0 0 0 20 0";
 
     #[test]
-    fn a_name_may_contain_parentheses_and_spaces() {
+    fn name_may_contain_parentheses_and_spaces() {
         let stat = format!("42 (a) S 1 (b) Z) R 7 {AFTER_PARENT} 1 0 176765");
         let process = parse_stat(42, &stat).unwrap();
         assert_eq!(
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zombie_is_dead_unless_it_still_has_threads() {
+    fn zombie_is_dead_unless_it_still_has_threads() {
         let zombie = format!("42 (x) Z 7 {AFTER_PARENT} 1 0 176765");
         assert!(!parse_stat(42, &zombie).unwrap().alive);
         let headless = format!("42 (x) Z 7 {AFTER_PARENT} 3 0 176765");
@@ -191,13 +192,13 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_line_is_nobody() {
+    fn truncated_line_is_ignored() {
         assert_eq!(parse_stat(42, ""), None);
         assert_eq!(parse_stat(42, "42 (x) S 7"), None);
     }
 
     #[test]
-    fn parents_come_before_children_and_exceptions_take_their_subtree_along() {
+    fn parents_come_first_and_exceptions_exclude_their_subtree() {
         let process = |pid, parent| Process {
             pid,
             parent,
@@ -221,7 +222,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_real_child_is_found_and_killed() {
+    fn real_child_is_found_and_killed() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()
@@ -230,7 +231,7 @@ mod tests {
         assert!(children().contains(&pid));
         assert!(descendants(&[]).contains(&pid));
         assert!(!descendants(&[pid]).contains(&pid));
-        // Other tests of this binary have children too; only this one is ours to kill.
+        // Other tests of this binary have children too: kill only this one.
         let swept = kill(|| {
             descendants(&[])
                 .into_iter()

@@ -1,10 +1,10 @@
 //! The process between windlass and its command.
 //!
-//! It watches three things at once, its children, the channel and its own signals, and lives by two rules. When
-//! the command ends by itself, report and leave: what it left in the background is meant to stay. When the tree
-//! must die, because of an order or because the channel closed, stay until nothing of it is left.
+//! It waits for its children, the channel and its own signals, and has two rules. When the command ends by itself, the
+//! warden reports that and exits: processes in the background are meant to stay. When all descendants must die, because
+//! of an order or because the channel was closed, it stays until none is left.
 //!
-//! The warden has adopted all orphans below it, so "nothing is left" is simply "I have no children".
+//! The warden adopts all orphaned descendants, so "none is left" means that it has no children.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -15,31 +15,31 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpgid, getpgrp, kill_process, wait};
 use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
+use windlass_term::Signals;
 
-use super::ended::Ended;
+use super::child_exit::ChildExit;
 use super::forwarding::Forwarding;
 use super::handover;
-use super::protocol::{Channel, Order, Report, shared_clock};
-use super::signals::Signals;
+use super::protocol::{WardenChannel, WardenOrder, WardenReport, shared_clock};
 use super::tree;
 
 /// The hidden first argument that makes this binary a warden.
 pub(crate) const NAME: &str = "__warden";
 
-/// What the warden calls itself. Not "windlass", so that `pkill -KILL windlass` leaves somebody to clean up.
+/// The process name of the warden. Not "windlass", so that it survives `pkill -KILL windlass` and cleans up.
 pub(super) const ALIAS: &str = "lock-warden";
 
-/// How long to wait for killed processes to die before looking for more, at first and at most. A death is noticed at
-/// once; this is for those that were born unnoticed, and those that take their time.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
-const LOOK_AGAIN_AT_MOST: Duration = Duration::from_millis(200);
+/// First and longest pause between two searches for processes to kill. Deaths are reported at once; the searches are for
+/// processes that were forked unnoticed, and for those that die slowly.
+const RECHECK: Duration = Duration::from_millis(5);
+const MAX_RECHECK: Duration = Duration::from_millis(200);
 
-/// How often to look in vain before leaving to themselves processes that we may not kill, with nobody left to tell.
+/// Number of futile searches after which to leave processes that cannot be killed, when windlass is gone too.
 const GIVE_UP_AFTER: u32 = 20;
 
 /// Runs the warden. `args` are the command and its arguments.
 ///
-/// To be called before anything else in `main`: until it handles signals, a Ctrl-C would end it.
+/// Called before anything else in `main`: until it handles signals, a Ctrl-C would end it.
 pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     // One thread is enough, and starts faster than a pool.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -48,7 +48,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     match runtime.and_then(|runtime| runtime.block_on(run(args))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Where this cannot be written, the code has to do.
+            // If this cannot be written, the exit code must suffice.
             let _ = writeln!(
                 io::stderr(),
                 "windlass: the warden of a command failed: {error}"
@@ -59,28 +59,28 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
-    let mut signals = Signals::listen()?;
-    // Linux only, and a mere precaution.
+    let mut signals = Signals::install()?;
+    // Works on Linux only; a failure does not matter.
     let _ = std::fs::write("/proc/self/comm", ALIAS);
     let deaths = signal(SignalKind::child())?;
     tree::adopt_orphans()?;
     let (stream, stdin) = handover::accept()?;
-    let channel = Channel::new(stream)?;
+    let channel = WardenChannel::new(stream)?;
     let program = args.next().unwrap_or_default();
-    // The builder is dropped at once, and our copy of stdin with it: whoever writes to the command must notice
+    // The builder is dropped at once, and with it this copy of stdin: a process that writes to the command must notice
     // when the command stops reading.
     let started = Command::new(program).args(args).stdin(stdin).spawn();
     let command = match started {
         Ok(child) => Pid::from_child(&child),
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
-            return channel.send(&Report::Refused(errno));
+            return channel.send(&WardenReport::Refused(errno));
         }
     };
-    // If windlass is gone already, the channel is about to say so.
-    let _ = channel.send(&Report::Started(command));
-    // A Ctrl-C from before the command existed did not reach it, and is no testimony that it did.
-    signals.forget().await;
+    // If windlass is gone already, reading the channel will show it.
+    let _ = channel.send(&WardenReport::Started(command));
+    // A Ctrl-C from before the command existed did not reach it, so it must not suppress forwarding.
+    signals.discard_pending().await;
     Warden {
         channel: Some(channel),
         signals,
@@ -92,8 +92,8 @@ async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
         grace: None,
         stop_signals: Vec::new(),
         forwarding: Forwarding::default(),
-        pause: LOOK_AGAIN,
-        in_vain: 0,
+        pause: RECHECK,
+        futile: 0,
     }
     .watch()
     .await
@@ -101,24 +101,24 @@ async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
 
 struct Warden {
     /// `None` once windlass is gone.
-    channel: Option<Channel>,
+    channel: Option<WardenChannel>,
     signals: Signals,
     deaths: Listener,
     command: Pid,
-    ended: Option<Ended>,
-    /// Set when the whole tree has to go: what is left at this instant is killed.
+    ended: Option<ChildExit>,
+    /// Set when all descendants must die: those left at this instant are killed.
     kill_at: Option<Instant>,
-    /// Set when the tree has to go at this instant unless windlass says otherwise before.
+    /// Set when all descendants must die at this instant unless windlass extends it.
     deadline: Option<Instant>,
-    /// How long the rest of a command that was ended by a forwarded signal has to follow it.
+    /// Time between TERM and KILL for the descendants of a command that a forwarded signal ended.
     grace: Option<Duration>,
-    /// The signals by which the command was asked to end.
+    /// The signals that asked the command to end.
     stop_signals: Vec<Signal>,
     forwarding: Forwarding,
-    /// Until the next look at who is left to kill.
+    /// Pause until the next search.
     pause: Duration,
-    /// How often in a row there was nobody left that we could kill.
-    in_vain: u32,
+    /// Number of consecutive searches that found nothing to kill.
+    futile: u32,
 }
 
 impl Warden {
@@ -126,12 +126,12 @@ impl Warden {
         loop {
             let childless = self.reap()?;
             if !childless {
-                self.end_rest();
+                self.end_descendants();
             }
             if let Some(ended) = self.ended
                 && (self.kill_at.is_none() || childless)
             {
-                self.tell(&Report::Ended(ended));
+                self.report(&WardenReport::Ended(ended));
                 return Ok(());
             }
             let now = Instant::now();
@@ -144,22 +144,21 @@ impl Warden {
             let mut next = [self.deadline, self.forwarding.next_due(), self.kill_at];
             if self.kill_at.is_some_and(|at| at <= now) {
                 self.kill_all();
-                if self.in_vain >= GIVE_UP_AFTER && self.channel.is_none() {
+                if self.futile >= GIVE_UP_AFTER && self.channel.is_none() {
                     return Ok(());
                 }
                 next[2] = Some(now + self.pause);
-                self.pause = LOOK_AGAIN_AT_MOST.min(self.pause * 2);
+                self.pause = MAX_RECHECK.min(self.pause * 2);
             }
-            self.something_happens(next.into_iter().flatten().min())
-                .await;
+            self.wait_for_event(next.into_iter().flatten().min()).await;
         }
     }
 
-    /// Waits for a death, a signal, an order, or that instant.
-    async fn something_happens(&mut self, alarm: Option<Instant>) {
+    /// Waits for the death of a child, a signal, an order, or the instant.
+    async fn wait_for_event(&mut self, alarm: Option<Instant>) {
         let order = async {
             match &mut self.channel {
-                Some(channel) => channel.receive::<Order>().await,
+                Some(channel) => channel.receive::<WardenOrder>().await,
                 None => std::future::pending().await,
             }
         };
@@ -170,16 +169,16 @@ impl Warden {
             }
         };
         tokio::select! {
-            // A signal to the whole group kills the command as we hear of it, and must be heard first: it says why.
+            // A signal to the whole group also kills the command, and must be handled first: it is the reason.
             biased;
             signal = self.signals.next() => {
-                self.told_to_stop(signal);
-                self.forwarding.heard(signal, Instant::now());
+                self.note_stop_signal(signal);
+                self.forwarding.received(signal, Instant::now());
             }
             _ = self.deaths.recv() => {}
             order = order => match order {
-                Ok(Some(order)) => self.obey(order),
-                // A channel that fails is as good as closed: nobody could tell us to stop.
+                Ok(Some(order)) => self.execute(order),
+                // A failed channel counts as closed: no order could arrive any more.
                 Ok(None) | Err(_) => {
                     self.channel = None;
                     self.kill_by(Instant::now());
@@ -189,37 +188,37 @@ impl Warden {
         }
     }
 
-    fn obey(&mut self, order: Order) {
+    fn execute(&mut self, order: WardenOrder) {
         let now = Instant::now();
-        if let Order::Forward(signal) = order {
-            self.told_to_stop(signal);
+        if let WardenOrder::Forward(signal) = order {
+            self.note_stop_signal(signal);
         }
         match order {
-            Order::Forward(signal)
-                if Forwarding::weighs(signal) && self.command_is_in_our_group() =>
+            WardenOrder::Forward(signal)
+                if Forwarding::deduplicates(signal) && self.command_shares_our_group() =>
             {
-                self.forwarding.asked(signal, now);
+                self.forwarding.requested(signal, now);
             }
-            Order::Forward(signal) => self.signal_command(signal),
-            Order::Tree(Signal::KILL) => self.kill_by(now),
-            Order::Tree(signal) => self.signal_all(&[signal]),
-            Order::End(within) => {
+            WardenOrder::Forward(signal) => self.signal_command(signal),
+            WardenOrder::Tree(Signal::KILL) => self.kill_by(now),
+            WardenOrder::Tree(signal) => self.signal_all(&[signal]),
+            WardenOrder::End(within) => {
                 if self.kill_at.is_none() {
-                    // A stopped process gets to see its TERM only when it is continued.
+                    // A stopped process handles TERM only when it is continued.
                     self.signal_all(&[Signal::TERM, Signal::CONT]);
                 }
                 self.kill_by(later(now, within));
             }
-            Order::Deadline(at) => {
+            WardenOrder::Deadline(at) => {
                 let left = |at: Duration| at.saturating_sub(shared_clock());
                 self.deadline = at.map(|at| later(now, left(at)));
             }
-            Order::Grace(within) => self.grace = Some(within),
+            WardenOrder::Grace(within) => self.grace = Some(within),
         }
     }
 
     /// Remembers that the command was asked to end.
-    fn told_to_stop(&mut self, signal: Signal) {
+    fn note_stop_signal(&mut self, signal: Signal) {
         let stops = matches!(
             signal,
             Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT
@@ -229,21 +228,21 @@ impl Warden {
         }
     }
 
-    /// If the command has ended as it was told to, the rest of it follows.
-    fn end_rest(&mut self) {
+    /// If a stop signal has ended the command, ends its remaining descendants.
+    fn end_descendants(&mut self) {
         let (Some(ended), Some(grace)) = (self.ended, self.grace) else {
             return;
         };
-        // A shell whose child died of a signal, and a program that caught it, say so by their code.
-        let told =
-            |signal: &Signal| ended.exit_code() == Ended::Signal(signal.as_raw()).exit_code();
-        if self.kill_at.is_none() && self.stop_signals.iter().any(told) {
+        // A shell whose child a signal killed, and a program that caught the signal, exit with the same code.
+        let caused =
+            |signal: &Signal| ended.exit_code() == ChildExit::Signal(signal.as_raw()).exit_code();
+        if self.kill_at.is_none() && self.stop_signals.iter().any(caused) {
             self.signal_all(&[Signal::TERM, Signal::CONT]);
             self.kill_by(later(Instant::now(), grace));
         }
     }
 
-    /// Never later than already planned: who asked first was promised that time.
+    /// Never later than already planned.
     fn kill_by(&mut self, at: Instant) {
         self.kill_at = [Some(at), self.kill_at, self.deadline.take()]
             .into_iter()
@@ -251,13 +250,13 @@ impl Warden {
             .min();
     }
 
-    /// Collects the dead, adopted ones included. True when no child is left, dead or alive.
+    /// Reaps dead children, including adopted ones. Returns whether no child is left.
     fn reap(&mut self) -> io::Result<bool> {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
                     if pid == self.command {
-                        self.ended = Ended::from_status(status).or(self.ended);
+                        self.ended = ChildExit::from_status(status).or(self.ended);
                     }
                 }
                 Ok(None) => return Ok(false),
@@ -269,56 +268,56 @@ impl Warden {
     }
 
     fn kill_all(&mut self) {
-        let swept = tree::kill(|| self.everyone());
+        let swept = tree::kill(|| self.all_descendants());
         match swept.only_denied() {
             Some(stuck) => {
-                self.tell(&Report::Stuck(stuck));
-                self.in_vain += 1;
+                self.report(&WardenReport::Stuck(stuck));
+                self.futile += 1;
             }
-            // They have died since we last reaped, or they are hidden from us.
-            None if swept.found.is_empty() => self.in_vain += 1,
-            None => self.in_vain = 0,
+            // They have died since the last reaping, or they are hidden.
+            None if swept.found.is_empty() => self.futile += 1,
+            None => self.futile = 0,
         }
     }
 
     fn signal_all(&self, signals: &[Signal]) {
-        for pid in self.everyone() {
+        for pid in self.all_descendants() {
             for signal in signals {
-                // It may have ended meanwhile, or belong to somebody else.
+                // It may have ended, or belong to another user.
                 let _ = kill_process(pid, *signal);
             }
         }
     }
 
-    /// Everything below us; at least the command, should `/proc` not show it.
-    fn everyone(&self) -> Vec<Pid> {
-        let mut everyone = tree::descendants(&[]);
-        if self.ended.is_none() && !everyone.contains(&self.command) {
-            everyone.push(self.command);
+    /// All descendants; at least the command, if `/proc` does not show it.
+    fn all_descendants(&self) -> Vec<Pid> {
+        let mut descendants = tree::descendants(&[]);
+        if self.ended.is_none() && !descendants.contains(&self.command) {
+            descendants.push(self.command);
         }
-        everyone
+        descendants
     }
 
-    /// Its number is its own until we have collected its status, so this cannot hit another process.
+    /// The id is not reused before the status is collected, so this cannot hit another process.
     fn signal_command(&self, signal: Signal) {
         if self.ended.is_none() {
             let _ = kill_process(self.command, signal);
         }
     }
 
-    fn command_is_in_our_group(&self) -> bool {
+    fn command_shares_our_group(&self) -> bool {
         getpgid(Some(self.command)).is_ok_and(|group| group == getpgrp())
     }
 
-    fn tell(&self, report: &Report) {
+    fn report(&self, report: &WardenReport) {
         if let Some(channel) = &self.channel {
-            // Windlass may be gone, and then there is nobody to tell.
+            // Windlass may be gone.
             let _ = channel.send(report);
         }
     }
 }
 
-/// A time too far to be represented is as good as a year.
+/// `now + within`, capped at a year to avoid overflow.
 fn later(now: Instant, within: Duration) -> Instant {
     const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
     now + within.min(YEAR)

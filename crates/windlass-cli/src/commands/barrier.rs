@@ -1,89 +1,87 @@
-//! `windlass barrier`: begin together and end together.
+//! `windlass barrier`: parties start and end a round together.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::timeout;
 use windlass::{Barrier, Owner, Party, Released};
+use windlass_term::{
+    Exit, Failure, GlobalArgs, Printer, Signal, Signals, quoted, store, unless_interrupted,
+};
 
-use super::acquiring::{LEAVING, PATIENT, unless_interrupted};
-use super::holding::{Event, Job, Status};
-use super::warn_of_memory;
-use crate::args::{BarrierArgs, Global};
-use crate::child::{Signal, Signals};
-use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
-use crate::printer::Printer;
-use crate::{store, words};
+use super::acquisition::{RELEASE_TIMEOUT, RETRY_WHILE_WAITING};
+use super::supervise::{StatusEvent, StatusFile, SupervisedCommand};
+use super::warn_about_memory;
+use crate::args::BarrierArgs;
+use crate::humanize;
 
-/// What came of coming.
-enum Entered {
-    In(Box<Party>),
-    /// The others have not come.
-    Alone,
-    /// A signal came first. The place is given up.
+/// The result of entering.
+enum EntryOutcome {
+    Entered(Box<Party>),
+    /// Not all other parties arrived in time.
+    TimedOut,
+    /// A signal arrived first. The barrier was left.
     Interrupted(Signal),
 }
 
 pub(super) async fn barrier(
     args: &BarrierArgs,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
-    let mut signals = Signals::listen()
-        .map_err(|error| Failure::internal(format!("cannot listen for signals: {error}")))?;
-    let mut status = Status::open(args.job.status_file.as_deref(), printer)?;
+    let mut signals = Signals::listen()?;
+    let mut status = StatusFile::open(args.job.status_file.as_deref(), printer)?;
     let opening = store::open_for(global, args.job.ttl);
-    let store = match unless_interrupted(&mut signals, opening).await? {
-        Ok(store) => store,
+    let store = match unless_interrupted(&mut signals, opening).await {
+        Ok(store) => store?,
         Err(exit) => return Ok(exit),
     };
-    warn_of_memory(&store, printer);
+    warn_about_memory(&store, printer);
     let owner = match &args.owner {
         Some(owner) => owner.clone(),
         None => Owner::random().as_str().to_owned(),
     };
     let name = args.name.as_str();
     let mut barrier = store.barrier(name, args.parties).ttl(args.job.ttl);
-    barrier = barrier.owner(&owner).retry(PATIENT);
+    barrier = barrier.owner(&owner).retry(RETRY_WHILE_WAITING);
     if let Some(note) = &args.note {
         barrier = barrier.note(note);
     }
-    status.tell(&Event::Waiting { held_by: None });
+    status.record(&StatusEvent::Waiting { held_by: None });
     if printer.is_watched() && args.parties > 1 {
         printer.note(format_args!(
-            "waiting at {name} for {} parties",
+            "waiting for {} parties at {name}",
             args.parties
         ));
     }
     let party = match enter(&barrier, &owner, args.wait, &mut signals).await? {
-        Entered::In(party) => *party,
-        Entered::Interrupted(signal) => return Ok(Exit::by_signal(signal)),
-        Entered::Alone => return Ok(say_alone(args, &barrier, printer).await),
+        EntryOutcome::Entered(party) => *party,
+        EntryOutcome::Interrupted(signal) => return Ok(Exit::by_signal(signal)),
+        EntryOutcome::TimedOut => return Ok(report_timeout(args, &barrier, printer).await),
     };
     let round = party.round().get();
     if args.command.is_empty() {
         let leaving = leave(party, &barrier, &owner, args.end_alone, &mut signals);
-        if let Left::Interrupted(signal) = leaving.await? {
+        if let LeaveOutcome::Interrupted(signal) = leaving.await? {
             return Ok(Exit::by_signal(signal));
         }
-        let answer = Met {
+        let answer = BarrierMetAnswer {
             name,
             parties: args.parties,
             round,
         };
         let text = format!(
-            "all {} parties have come to {name}: round {round}",
+            "all {} parties have arrived at {name}: round {round}",
             args.parties
         );
         printer.answer(&answer, text);
         return Ok(Exit::SUCCESS);
     }
-    let mut more_env = store::for_commands(global)?;
+    let mut more_env = store::command_env(global)?;
     more_env.push(("WINDLASS_ROUND", round.to_string()));
-    let job = Job {
+    let job = SupervisedCommand {
         name,
-        noun: "place",
+        noun: "lease",
         args: &args.job,
         command: &args.command,
         on_lost: args.on_lost,
@@ -98,15 +96,15 @@ pub(super) async fn barrier(
     let mut interrupted = None;
     let leaving = async {
         match leave(party, &barrier, &owner, args.end_alone, &mut signals).await? {
-            Left::Alone(released) => Ok(released),
-            Left::Together => Ok(Released::WasHeld),
-            Left::Interrupted(signal) => {
+            LeaveOutcome::Alone(released) => Ok(released),
+            LeaveOutcome::Together => Ok(Released::WasHeld),
+            LeaveOutcome::Interrupted(signal) => {
                 interrupted = Some(signal);
                 Ok(Released::WasHeld)
             }
         }
     };
-    let outcome = job.give_back(left, leaving, outcome, &mut status).await?;
+    let outcome = job.release(left, leaving, outcome, &mut status).await?;
     Ok(match interrupted {
         Some(signal) if !outcome.is_lost() => Exit::by_signal(signal),
         _ => outcome.exit(),
@@ -114,7 +112,7 @@ pub(super) async fn barrier(
 }
 
 #[derive(Serialize)]
-struct Met<'a> {
+struct BarrierMetAnswer<'a> {
     name: &'a str,
     parties: u32,
     round: u64,
@@ -125,14 +123,14 @@ async fn enter(
     owner: &str,
     wait: Option<Duration>,
     signals: &mut Signals,
-) -> Result<Entered, Failure> {
+) -> Result<EntryOutcome, Failure> {
     let entering = async {
         match wait {
             Some(wait) => barrier.enter_within(wait).await,
             None => barrier.enter().await.map(Some),
         }
     };
-    // A block, so that the attempt is dropped before we go on.
+    // A block, so that the attempt is dropped here.
     let entered = {
         tokio::select! {
             biased;
@@ -141,23 +139,23 @@ async fn enter(
         }
     };
     if let Ok(Some(party)) = entered {
-        return Ok(Entered::In(Box::new(party)));
+        return Ok(EntryOutcome::Entered(Box::new(party)));
     }
-    // The place is given up in the background, which ends with this process: so it is done once more, and awaited.
-    let _ = timeout(LEAVING, barrier.leave_as(owner)).await;
+    // Dropping the attempt leaves in the background, which this process would not outlive: leave again, and wait for it.
+    let _ = timeout(RELEASE_TIMEOUT, barrier.leave_as(owner)).await;
     Ok(match entered {
-        Err(signal) => Entered::Interrupted(signal),
-        Ok(_) => Entered::Alone,
+        Err(signal) => EntryOutcome::Interrupted(signal),
+        Ok(_) => EntryOutcome::TimedOut,
     })
 }
 
-/// How a party has left.
-enum Left {
-    /// All others have left too.
+/// How a party left.
+enum LeaveOutcome {
+    /// All other parties have left too.
     Together,
-    /// The others were not waited for.
+    /// Without waiting for the other parties.
     Alone(Released),
-    /// A signal came before all others had left.
+    /// A signal arrived before all other parties had left.
     Interrupted(Signal),
 }
 
@@ -167,9 +165,9 @@ async fn leave(
     owner: &str,
     alone: bool,
     signals: &mut Signals,
-) -> windlass::Result<Left> {
+) -> windlass::Result<LeaveOutcome> {
     if alone {
-        return Ok(Left::Alone(party.release().await?));
+        return Ok(LeaveOutcome::Alone(party.release().await?));
     }
     let left = {
         tokio::select! {
@@ -178,28 +176,28 @@ async fn leave(
         }
     };
     match left {
-        Ok(()) => Ok(Left::Together),
+        Ok(()) => Ok(LeaveOutcome::Together),
         Err(signal) => {
-            let _ = timeout(LEAVING, barrier.leave_as(owner)).await;
-            Ok(Left::Interrupted(signal))
+            let _ = timeout(RELEASE_TIMEOUT, barrier.leave_as(owner)).await;
+            Ok(LeaveOutcome::Interrupted(signal))
         }
     }
 }
 
 #[derive(Serialize)]
-struct Missing<'a> {
+struct BarrierTimeoutAnswer<'a> {
     name: &'a str,
     parties: u32,
     present: Option<u64>,
 }
 
-async fn say_alone(args: &BarrierArgs, barrier: &Barrier, printer: &Printer) -> Exit {
+async fn report_timeout(args: &BarrierArgs, barrier: &Barrier, printer: &Printer) -> Exit {
     let (name, parties) = (args.name.as_str(), args.parties);
-    // Not worth a failure: the answer is no in any case.
+    // A failure does not matter: the answer is no in any case.
     let seen = barrier.inspect(0).await.ok();
     let present = seen.map(|seen| seen.used);
     if printer.is_json() {
-        let answer = Missing {
+        let answer = BarrierTimeoutAnswer {
             name,
             parties,
             present,
@@ -207,14 +205,14 @@ async fn say_alone(args: &BarrierArgs, barrier: &Barrier, printer: &Printer) -> 
         printer.answer(&answer, "");
         return Exit::NO;
     }
-    let waited = args.wait.map(words::time).unwrap_or_default();
-    let present = match present {
-        Some(present) => format!("; {present} are there without this one"),
-        None => String::new(),
+    let waited = args.wait.map(humanize::duration).unwrap_or_default();
+    // This party has left the barrier, so it is not counted in `present`.
+    let arrived = match present {
+        Some(0) => format!("1 of {parties} parties arrived (only this one)"),
+        Some(others) => format!("{} of {parties} parties arrived", others + 1),
+        None => format!("not all {parties} parties arrived"),
     };
-    printer.note(format_args!(
-        "not all {parties} parties have come to {name} within {waited}{present}"
-    ));
+    printer.note(format_args!("timed out after {waited}: {arrived}"));
     printer.suggest(format_args!("windlass lock ls {}", quoted(name)));
     Exit::NO
 }

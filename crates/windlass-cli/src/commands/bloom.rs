@@ -1,36 +1,31 @@
-//! `windlass bloom`: was this item here before?
+//! `windlass bloom`: approximate deduplication with Bloom filters.
 
 use serde::Serialize;
 use windlass::{Bloom, BloomFilter, Coordinator};
+use windlass_term::{Exit, Failure, GlobalArgs, Printer, store};
 
-use crate::args::{
-    BloomCommand, BloomCreateArgs, BloomItemsArgs, BloomNameArgs, BloomUnionArgs, Global,
-};
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::feed::Feed;
-use crate::printer::Printer;
-use crate::store;
+use crate::args::{BloomCommand, BloomCreateArgs, BloomItemsArgs, BloomNameArgs, BloomUnionArgs};
+use crate::item_input::ItemInput;
 
 pub(super) async fn bloom(
     command: BloomCommand,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     match command {
         BloomCommand::Create(args) => create(&args, &store, printer).await,
-        BloomCommand::Add(args) => items(args, Ask::Add, &store, printer).await,
-        BloomCommand::Check(args) => items(args, Ask::Check, &store, printer).await,
+        BloomCommand::Add(args) => items(args, ItemOperation::Add, &store, printer).await,
+        BloomCommand::Check(args) => items(args, ItemOperation::Check, &store, printer).await,
         BloomCommand::Info(args) => info(&args, &store, printer).await,
         BloomCommand::Union(args) => union(&args, &store, printer).await,
         BloomCommand::Rm(args) => remove(&args, &store, printer).await,
     }
 }
 
-/// The keys of `info`, whatever the command.
+/// The JSON answer of `create`, `info` and `union`.
 #[derive(Serialize)]
-struct Info<'a> {
+struct BloomAnswer<'a> {
     name: &'a str,
     kind: &'static str,
     capacity: u64,
@@ -43,14 +38,14 @@ struct Info<'a> {
     generations: u64,
 }
 
-async fn describe<'a>(name: &'a str, filter: &BloomFilter) -> Result<Info<'a>, Failure> {
+async fn describe<'a>(name: &'a str, filter: &BloomFilter) -> Result<BloomAnswer<'a>, Failure> {
     let (plan, info) = (filter.plan(), filter.info().await?);
     let kind = match plan.kind {
         windlass::bloom::BloomKind::Growing => "growing",
         windlass::bloom::BloomKind::Rotating { .. } => "rotating",
         _ => "fixed",
     };
-    Ok(Info {
+    Ok(BloomAnswer {
         name,
         kind,
         capacity: plan.capacity,
@@ -69,18 +64,18 @@ async fn create(
     store: &Coordinator,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
-    let filter = wanted(args, store).create().await?;
+    let filter = configured(args, store).create().await?;
     let info = describe(&args.name, &filter).await?;
     let (capacity, rate, bytes, hashes) = (info.capacity, info.error_rate, info.bytes, info.hashes);
     let text = format!(
-        "{}: for {capacity} items at an error rate of {rate}, {bytes} bytes, {hashes} hashes",
+        "{}: capacity {capacity} items at an error rate of {rate}, {bytes} bytes, {hashes} hashes",
         args.name
     );
     printer.answer(&info, text);
     Ok(Exit::SUCCESS)
 }
 
-fn wanted(args: &BloomCreateArgs, store: &Coordinator) -> Bloom {
+fn configured(args: &BloomCreateArgs, store: &Coordinator) -> Bloom {
     let mut bloom = store.bloom(&args.name);
     if args.growing {
         bloom = bloom.growing();
@@ -97,13 +92,13 @@ fn wanted(args: &BloomCreateArgs, store: &Coordinator) -> Bloom {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Ask {
+enum ItemOperation {
     Add,
     Check,
 }
 
 #[derive(Serialize)]
-struct Item<'a> {
+struct BloomItemAnswer<'a> {
     item: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     new: Option<bool>,
@@ -113,29 +108,29 @@ struct Item<'a> {
 
 async fn items(
     args: BloomItemsArgs,
-    ask: Ask,
+    operation: ItemOperation,
     store: &Coordinator,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let filter = store.bloom(&args.name).open().await?;
-    let mut feed = Feed::new(args.items, printer);
+    let mut input = ItemInput::new(args.items, printer);
     let mut exit = Exit::SUCCESS;
-    while let Some(batch) = feed.next().await? {
-        let answers = match ask {
-            Ask::Add => filter.insert_all(&batch).await?,
-            Ask::Check => filter.contains_all(&batch).await?,
+    while let Some(batch) = input.next().await? {
+        let answers = match operation {
+            ItemOperation::Add => filter.insert_all(&batch).await?,
+            ItemOperation::Check => filter.contains_all(&batch).await?,
         };
-        feed.clear();
+        input.clear();
         for (item, yes) in batch.iter().zip(answers) {
             let item = String::from_utf8_lossy(item);
-            let answer = Item {
+            let answer = BloomItemAnswer {
                 item: &item,
-                new: (ask == Ask::Add).then_some(yes),
-                seen: (ask == Ask::Check).then_some(yes),
+                new: (operation == ItemOperation::Add).then_some(yes),
+                seen: (operation == ItemOperation::Check).then_some(yes),
             };
-            let word = match (ask, yes) {
-                (Ask::Add, true) => "new",
-                (Ask::Check, false) => "not seen",
+            let word = match (operation, yes) {
+                (ItemOperation::Add, true) => "new",
+                (ItemOperation::Check, false) => "not seen",
                 _ => "seen",
             };
             printer.answer(&answer, format_args!("{item}: {word}"));
@@ -158,7 +153,7 @@ async fn info(
     let filter = store.bloom(&args.name).open().await?;
     let info = describe(&args.name, &filter).await?;
     let text = format!(
-        "{}: about {} of {} items, {} bits in {} bytes, {} hashes, error rate now {:.2e} (asked for {})",
+        "{}: about {} of {} items, {} bits in {} bytes, {} hashes, error rate now {:.2e} (configured: {})",
         args.name,
         info.estimate,
         info.capacity,
@@ -182,7 +177,7 @@ async fn union(
     filter.union(&other).await?;
     let info = describe(&args.name, &filter).await?;
     let text = format!(
-        "{}: knows what {} knows, about {} items",
+        "{}: added the items of {}, now about {} items",
         args.name, args.other, info.estimate
     );
     printer.answer(&info, text);
@@ -190,7 +185,7 @@ async fn union(
 }
 
 #[derive(Serialize)]
-struct Removed<'a> {
+struct BloomRemovedAnswer<'a> {
     name: &'a str,
     removed: bool,
 }
@@ -208,8 +203,8 @@ async fn remove(
     };
     let text = match removed {
         true => format!("{name}: removed"),
-        false => format!("{name}: there is no such filter"),
+        false => format!("{name}: no such filter"),
     };
-    printer.answer(&Removed { name, removed }, text);
+    printer.answer(&BloomRemovedAnswer { name, removed }, text);
     Ok(if removed { Exit::SUCCESS } else { Exit::NO })
 }

@@ -1,8 +1,8 @@
-//! `windlass completions`: a script that teaches a shell our commands.
+//! `windlass completions`: shell completion scripts.
+
+use windlass_term::{Exit, Printer};
 
 use crate::args::{self, CompletionsArgs};
-use crate::exit::Exit;
-use crate::printer::Printer;
 
 pub(super) fn completions(args: &CompletionsArgs, printer: &Printer) -> Exit {
     let mut script = Vec::new();

@@ -1,16 +1,13 @@
-//! `windlass counter`: one number for all.
+//! `windlass counter`: shared counters.
 
 use serde::Serialize;
+use windlass_term::{Exit, Failure, GlobalArgs, Printer, store};
 
-use crate::args::{CounterAddArgs, CounterCommand, CounterGetArgs, CounterResetArgs, Global};
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::printer::Printer;
-use crate::store;
+use crate::args::{CounterAddArgs, CounterCommand, CounterGetArgs, CounterResetArgs};
 
 pub(super) async fn counter(
     command: CounterCommand,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     match command {
@@ -21,12 +18,16 @@ pub(super) async fn counter(
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct CounterAnswer<'a> {
     name: &'a str,
     value: i64,
 }
 
-async fn add(args: &CounterAddArgs, global: &Global, printer: &Printer) -> Result<Exit, Failure> {
+async fn add(
+    args: &CounterAddArgs,
+    global: &GlobalArgs,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let mut counter = store.counter(&args.name);
     if let Some(max) = args.max {
@@ -47,16 +48,16 @@ async fn add(args: &CounterAddArgs, global: &Global, printer: &Printer) -> Resul
     };
     let (name, value) = (&args.name, counted.value);
     let text = if counted.repeated {
-        format!("{name} was {value} when this was first added")
+        format!("{name} was {value} when this ID was first added")
     } else if counted.added {
         format!("{name} is {value}")
     } else {
         format!(
-            "{name} stays {value}: {} more is beyond its bounds",
+            "{name} stays {value}: adding {} would exceed its bounds",
             args.amount
         )
     };
-    printer.answer(&Answer { name, value }, text);
+    printer.answer(&CounterAnswer { name, value }, text);
     Ok(if counted.added {
         Exit::SUCCESS
     } else {
@@ -64,24 +65,34 @@ async fn add(args: &CounterAddArgs, global: &Global, printer: &Printer) -> Resul
     })
 }
 
-async fn get(args: &CounterGetArgs, global: &Global, printer: &Printer) -> Result<Exit, Failure> {
+async fn get(
+    args: &CounterGetArgs,
+    global: &GlobalArgs,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let mut counter = store.counter(&args.name);
     if let Some(window) = args.window {
         counter = counter.window(window);
     }
     let (name, value) = (&args.name, counter.get().await?);
-    printer.answer(&Answer { name, value }, format_args!("{name} is {value}"));
+    printer.answer(
+        &CounterAnswer { name, value },
+        format_args!("{name} is {value}"),
+    );
     Ok(Exit::SUCCESS)
 }
 
 async fn reset(
     args: &CounterResetArgs,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let (name, value) = (&args.name, store.counter(&args.name).reset().await?);
-    printer.answer(&Answer { name, value }, format_args!("{name} was {value}"));
+    printer.answer(
+        &CounterAnswer { name, value },
+        format_args!("{name} was {value}"),
+    );
     Ok(Exit::SUCCESS)
 }

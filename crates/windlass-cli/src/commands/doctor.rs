@@ -1,34 +1,30 @@
-//! `windlass doctor`: the store as an operator should see it.
+//! `windlass doctor`: checks the store and its configuration.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use windlass::{Coordinator, Severity};
+use windlass_term::{Exit, Failure, GlobalArgs, Printer, Tone, store};
 
-use crate::args::Global;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::printer::{Printer, Tone};
-use crate::store;
-
-/// How long the lock that is tried would stay, should it not be given back.
+/// TTL of the trial lock, in case it is not released.
 const PROBE_TTL: Duration = Duration::from_secs(5);
 
-pub(super) async fn doctor(global: &Global, printer: &Printer) -> Result<Exit, Failure> {
+pub(super) async fn doctor(global: &GlobalArgs, printer: &Printer) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
-    let examined = store.examine().await?;
+    let findings = store.examine().await?;
     let mut worst = Severity::Fine;
-    // What the examination says about a topic is closer to the truth than what holds in general.
-    let examined_too = |line: &Line| examined.iter().any(|finding| finding.topic == line.topic);
-    for line in promises(&store) {
-        if !examined_too(&line) {
-            show(&line, printer);
+    // A finding about this store replaces the general statement about its kind.
+    let has_finding =
+        |line: &DoctorLine| findings.iter().any(|finding| finding.topic == line.topic);
+    for line in guarantees(&store) {
+        if !has_finding(&line) {
+            print_line(&line, printer);
         }
     }
-    for finding in examined {
+    for finding in findings {
         worst = worst.max(finding.severity);
-        show(
-            &Line {
+        print_line(
+            &DoctorLine {
                 topic: finding.topic,
                 severity: finding.severity,
                 message: finding.message,
@@ -36,77 +32,76 @@ pub(super) async fn doctor(global: &Global, printer: &Printer) -> Result<Exit, F
             printer,
         );
     }
-    let locking = locking(&store).await;
+    let locking = check_locking(&store).await;
     worst = worst.max(locking.severity);
-    show(&locking, printer);
+    print_line(&locking, printer);
     if worst == Severity::Problem {
-        printer.note("locks in this store cannot be relied upon: see what is marked as a problem");
+        printer.note("locks in this store are not reliable: see the problems above");
         return Ok(Exit::NO);
     }
     Ok(Exit::SUCCESS)
 }
 
-/// Whether a lock can be taken: a full disk, a file that is read-only, or a user without the right to do so show in
-/// nothing but the attempt.
-async fn locking(store: &Coordinator) -> Line {
+/// Tries to acquire a lock: only that shows a full disk, a read-only file or missing permissions.
+async fn check_locking(store: &Coordinator) -> DoctorLine {
     let name = format!("windlass-doctor:{:016x}", rand::random::<u64>());
     let (severity, message) = match try_lock(store, &name).await {
-        Ok(()) => (Severity::Fine, "a lock can be taken".to_owned()),
+        Ok(()) => (Severity::Fine, "a lock can be acquired".to_owned()),
         Err(problem) => (
             Severity::Problem,
-            format!("no lock can be taken: {problem}"),
+            format!("cannot acquire a lock: {problem}"),
         ),
     };
-    Line {
+    DoctorLine {
         topic: "locking",
         severity,
         message,
     }
 }
 
-/// Takes a lock that nobody else can want, and gives it back.
+/// Acquires a lock with a random name, and releases it.
 async fn try_lock(store: &Coordinator, name: &str) -> Result<(), String> {
     let lock = store.lock(name).ttl(PROBE_TTL).without_renewal();
     let attempt = lock.try_acquire().await.map_err(|e| e.to_string())?;
     let Some(guard) = attempt.acquired() else {
-        return Err("somebody else seems to hold what nobody knows of".to_owned());
+        return Err("a lock with a random name is already held".to_owned());
     };
     let fence = guard.fence().get();
     let released = guard.release().await.map_err(|e| e.to_string())?;
     if !released.was_held() {
-        return Err("it was gone before it was given back".to_owned());
+        return Err("the lock was lost before it was released".to_owned());
     }
     if fence == 0 {
-        return Err("its fence is 0".to_owned());
+        return Err("the fencing token is 0".to_owned());
     }
     Ok(())
 }
 
-struct Line {
+struct DoctorLine {
     topic: &'static str,
     severity: Severity,
     message: String,
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct FindingAnswer<'a> {
     topic: &'a str,
     severity: &'a str,
     message: &'a str,
 }
 
-/// What any store of this kind offers, whatever its configuration.
-fn promises(store: &Coordinator) -> Vec<Line> {
-    let offers = store.capabilities();
+/// What every store of this kind guarantees.
+fn guarantees(store: &Coordinator) -> Vec<DoctorLine> {
+    let capabilities = store.capabilities();
     [
         ("store", store.address().to_owned()),
-        ("kind", offers.kind.to_owned()),
-        ("reach", offers.reach.to_owned()),
-        ("durability", offers.durability.to_owned()),
-        ("fences", offers.fences.to_string()),
+        ("kind", capabilities.kind.to_owned()),
+        ("reach", capabilities.reach.to_owned()),
+        ("durability", capabilities.durability.to_owned()),
+        ("fences", capabilities.fences.to_string()),
     ]
     .into_iter()
-    .map(|(topic, message)| Line {
+    .map(|(topic, message)| DoctorLine {
         topic,
         severity: Severity::Fine,
         message,
@@ -114,13 +109,13 @@ fn promises(store: &Coordinator) -> Vec<Line> {
     .collect()
 }
 
-fn show(line: &Line, printer: &Printer) {
+fn print_line(line: &DoctorLine, printer: &Printer) {
     let (word, tone) = match line.severity {
         Severity::Fine => ("ok", Tone::Good),
         Severity::Warning => ("warning", Tone::Warning),
         Severity::Problem => ("problem", Tone::Bad),
     };
-    let answer = Answer {
+    let answer = FindingAnswer {
         topic: line.topic,
         severity: word,
         message: &line.message,

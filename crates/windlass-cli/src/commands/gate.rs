@@ -1,17 +1,14 @@
-//! `windlass gate`: the check on the side of the resource.
+//! `windlass gate`: the resource's check of fencing tokens.
 
 use serde::Serialize;
 use windlass::{Admission, Fence};
+use windlass_term::{Exit, Failure, GlobalArgs, Printer, store};
 
-use crate::args::{AdmitArgs, GateCommand, Global};
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::printer::Printer;
-use crate::store;
+use crate::args::{GateAdmitArgs, GateCommand};
 
 pub(super) async fn gate(
     command: GateCommand,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     match command {
@@ -20,13 +17,17 @@ pub(super) async fn gate(
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct GateAnswer<'a> {
     name: &'a str,
     admitted: bool,
     highest: u64,
 }
 
-async fn admit(args: &AdmitArgs, global: &Global, printer: &Printer) -> Result<Exit, Failure> {
+async fn admit(
+    args: &GateAdmitArgs,
+    global: &GlobalArgs,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let (name, fence) = (&args.name, args.fence);
     let admission = store.gate(name).admit(Fence::new(fence)).await?;
@@ -39,10 +40,10 @@ async fn admit(args: &AdmitArgs, global: &Global, printer: &Printer) -> Result<E
         Admission::Stale { highest } => (
             highest.get(),
             Exit::NO,
-            format!("{name}: fence {fence} is refused, {highest} was here already"),
+            format!("{name}: fence {fence} is stale, the highest is {highest}"),
         ),
     };
-    let answer = Answer {
+    let answer = GateAnswer {
         name,
         admitted: admission.is_admitted(),
         highest,

@@ -1,17 +1,17 @@
-//! Holders and tables, as people and programs get to see them.
+//! Prints holders and tables, as text and as JSON.
 
 use serde::Serialize;
 use windlass::{Coordinator, Holder, Kind, MAX_READERS, Occupancy};
+use windlass_term::{Printer, Tone};
 
-use crate::printer::{Printer, Tone};
-use crate::words;
+use crate::humanize;
 
-/// More than this is not for people to read.
-pub(super) const MOST_SHOWN: usize = 20;
+/// Maximum number of holders in text output.
+pub(super) const MAX_SHOWN: usize = 20;
 
-/// One of those who hold something.
+/// The JSON form of a holder.
 #[derive(Serialize)]
-pub(super) struct SeenHolder<'a> {
+pub(super) struct HolderAnswer<'a> {
     owner: &'a str,
     fence: Option<u64>,
     weight: u32,
@@ -20,25 +20,25 @@ pub(super) struct SeenHolder<'a> {
     note: Option<&'a str>,
 }
 
-impl<'a> From<&'a Holder> for SeenHolder<'a> {
-    fn from(holder: &'a Holder) -> SeenHolder<'a> {
-        SeenHolder {
+impl<'a> From<&'a Holder> for HolderAnswer<'a> {
+    fn from(holder: &'a Holder) -> HolderAnswer<'a> {
+        HolderAnswer {
             owner: &holder.owner,
             fence: holder.fence.map(|fence| fence.get()),
             weight: holder.weight,
-            remaining_ms: holder.remaining.map(words::millis),
-            age_ms: holder.age.map(words::millis),
+            remaining_ms: holder.remaining.map(humanize::millis),
+            age_ms: holder.age.map(humanize::millis),
             note: holder.note.as_deref(),
         }
     }
 }
 
-/// All of them.
-pub(super) fn holders(holders: &[Holder]) -> Vec<SeenHolder<'_>> {
-    holders.iter().map(SeenHolder::from).collect()
+/// The JSON form of several holders.
+pub(super) fn holders(holders: &[Holder]) -> Vec<HolderAnswer<'_>> {
+    holders.iter().map(HolderAnswer::from).collect()
 }
 
-/// Prints who holds permits, and how many.
+/// Prints the holders of permits.
 pub(super) fn print_permits(holders: &[Holder], printer: &Printer) {
     let rows = holders.iter().map(|holder| {
         let [owner, fence, held, left, note] = cells(holder);
@@ -48,7 +48,7 @@ pub(super) fn print_permits(holders: &[Holder], printer: &Printer) {
     print_table(headings, rows.collect(), printer);
 }
 
-/// Prints who holds something.
+/// Prints holders.
 pub(super) fn print_holders(holders: &[Holder], printer: &Printer) {
     let rows = holders.iter().map(cells).collect();
     print_table(["OWNER", "FENCE", "HELD", "LEFT", "NOTE"], rows, printer);
@@ -58,16 +58,16 @@ fn cells(holder: &Holder) -> [String; 5] {
     [
         holder.owner.clone(),
         or_dash(holder.fence.map(|fence| fence.to_string())),
-        or_dash(holder.age.map(words::time)),
+        or_dash(holder.age.map(humanize::duration)),
         left(Some(holder)),
         holder.note.clone().unwrap_or_default(),
     ]
 }
 
-/// What to say below a table that does not show all.
-pub(super) const MORE: &str = "there are more, which --json shows";
+/// The message below a table that does not show all holders.
+pub(super) const MORE: &str = "not all holders are shown; use --json for all";
 
-/// Prints rows under headings, each column as wide as it must be.
+/// Prints a table with columns as wide as their contents.
 pub(super) fn print_table<const N: usize>(
     headings: [&str; N],
     mut rows: Vec<[String; N]>,
@@ -91,10 +91,12 @@ pub(super) fn print_table<const N: usize>(
     }
 }
 
-/// How long it is held yet.
+/// The remaining time.
 pub(super) fn left(holder: Option<&Holder>) -> String {
     match holder {
-        Some(holder) => holder.remaining.map_or("for ever".to_owned(), words::time),
+        Some(holder) => holder
+            .remaining
+            .map_or("forever".to_owned(), humanize::duration),
         None => "-".to_owned(),
     }
 }
@@ -103,16 +105,16 @@ pub(super) fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())
 }
 
-/// "; 2 wait", or nothing.
-pub(super) fn and_waiters(waiters: u64) -> String {
+/// "; 2 waiters", or nothing.
+pub(super) fn waiters_suffix(waiters: u64) -> String {
     match waiters {
         0 => String::new(),
-        1 => "; 1 waits".to_owned(),
-        waiters => format!("; {waiters} wait"),
+        1 => "; 1 waiter".to_owned(),
+        waiters => format!("; {waiters} waiters"),
     }
 }
 
-/// How much of the room is taken.
+/// How much is in use.
 pub(super) fn used(seen: &Occupancy) -> String {
     let (used, size) = (seen.used, seen.size);
     match seen.kind {
@@ -124,7 +126,7 @@ pub(super) fn used(seen: &Occupancy) -> String {
     }
 }
 
-/// What to say when there is nothing to list.
+/// The message for an empty list.
 pub(super) fn nothing(store: &Coordinator) -> String {
     format!("nothing is held or waited for in {}", store.address())
 }

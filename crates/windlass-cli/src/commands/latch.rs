@@ -1,33 +1,32 @@
-//! `windlass latch`: wait until so many things have happened.
+//! `windlass latch`: waits until a number of events have happened.
 
 use serde::Serialize;
 use windlass::{Latch, LatchState, Opening};
+use windlass_term::{Exit, Failure, GlobalArgs, Printer, quoted, store};
 
-use crate::args::{Generation, Global, LatchCommand};
-use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
-use crate::printer::Printer;
-use crate::{store, words};
+use crate::args::{GenerationArgs, LatchCommand};
+use crate::humanize;
 
 pub(super) async fn latch(
     command: LatchCommand,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
-    let named =
-        |name: &str, generation: &Generation| store.latch(name).generation(&generation.generation);
+    let named = |name: &str, generation: &GenerationArgs| {
+        store.latch(name).generation(&generation.generation)
+    };
     match command {
         LatchCommand::Reset(args) => {
             let latch = named(&args.name, &args.generation).keep(args.keep.keep);
             let remaining = latch.reset(args.count).await?;
-            say_count(&args.name, &args.generation, remaining, printer);
+            print_count(&args.name, &args.generation, remaining, printer);
             Ok(Exit::SUCCESS)
         }
         LatchCommand::CountDown(args) => {
             let latch = named(&args.name, &args.generation).keep(args.keep.keep);
             let remaining = latch.count_down_by(args.by).await?;
-            say_count(&args.name, &args.generation, remaining, printer);
+            print_count(&args.name, &args.generation, remaining, printer);
             Ok(Exit::SUCCESS)
         }
         LatchCommand::Wait(args) => {
@@ -36,8 +35,8 @@ pub(super) async fn latch(
                 Some(wait) => latch.wait_within(wait).await?,
                 None => latch.wait().await?,
             };
-            let waited = args.wait.map(words::time).unwrap_or_default();
-            Ok(say_opening(
+            let waited = args.wait.map(humanize::duration).unwrap_or_default();
+            Ok(print_opening(
                 &args.name,
                 &args.generation,
                 opening,
@@ -46,48 +45,51 @@ pub(super) async fn latch(
             ))
         }
         LatchCommand::Show(args) => {
-            let wanted = args.generation.as_deref();
-            show(&store.latch(&args.name), &args.name, wanted, printer).await
+            let expected = args.generation.as_deref();
+            show(&store.latch(&args.name), &args.name, expected, printer).await
         }
     }
 }
 
 #[derive(Serialize)]
-struct Counted<'a> {
+struct LatchCountAnswer<'a> {
     name: &'a str,
     generation: &'a str,
     remaining: u32,
 }
 
-fn say_count(name: &str, generation: &Generation, remaining: u32, printer: &Printer) {
-    let answer = Counted {
+fn print_count(name: &str, generation: &GenerationArgs, remaining: u32, printer: &Printer) {
+    let answer = LatchCountAnswer {
         name,
         generation: &generation.generation,
         remaining,
     };
     match remaining {
         0 => printer.answer(&answer, format_args!("{name} is open")),
-        _ => printer.answer(&answer, format_args!("{name} is {remaining} from open")),
+        _ => printer.answer(
+            &answer,
+            format_args!("{name} is closed, {remaining} remaining"),
+        ),
     }
 }
 
 #[derive(Serialize)]
-struct Opened<'a> {
+struct LatchWaitAnswer<'a> {
     name: &'a str,
     generation: &'a str,
     open: bool,
     replaced: bool,
 }
 
-fn say_opening(
+fn print_opening(
     name: &str,
-    generation: &Generation,
+    generation: &GenerationArgs,
     opening: Opening,
     waited: &str,
     printer: &Printer,
 ) -> Exit {
     let generation = generation.generation.as_str();
-    let answer = Opened {
+    let answer = LatchWaitAnswer {
         name,
         generation,
         open: opening == Opening::Opened,
@@ -98,7 +100,7 @@ fn say_opening(
         Opening::Replaced => {
             format!("generation {generation} of {name} was replaced before it opened")
         }
-        Opening::Elapsed => format!("{name} has not opened within {waited}"),
+        Opening::Elapsed => format!("timed out after {waited}: {name} is not open"),
     };
     printer.answer(&answer, text);
     if opening == Opening::Opened {
@@ -109,7 +111,7 @@ fn say_opening(
 }
 
 #[derive(Serialize)]
-struct Seen<'a> {
+struct LatchAnswer<'a> {
     name: &'a str,
     generation: Option<&'a str>,
     count: Option<u32>,
@@ -120,12 +122,12 @@ struct Seen<'a> {
 async fn show(
     latch: &Latch,
     name: &str,
-    wanted: Option<&str>,
+    expected: Option<&str>,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let state = latch.inspect().await?;
     let state = state.as_ref();
-    let answer = Seen {
+    let answer = LatchAnswer {
         name,
         generation: state.map(|state| state.generation.as_str()),
         count: state.map(|state| state.count),
@@ -133,29 +135,29 @@ async fn show(
         opened: state.and_then(last_opened),
     };
     let Some(state) = state else {
-        let text = "nobody has reset it, or it was forgotten";
+        let text = "not set, or expired";
         printer.answer(&answer, format_args!("{name}: {text}"));
         return Ok(Exit::NO);
     };
     let (generation, remaining) = (&state.generation, state.remaining);
     let mut text = match remaining {
-        0 => format!("{name} is open, at generation {generation}"),
+        0 => format!("{name} is open at generation {generation}"),
         _ => {
             let count = state.count;
-            format!("{name} is {remaining} of {count} from open, at generation {generation}")
+            format!("{name} is closed at generation {generation}, {remaining} of {count} remaining")
         }
     };
     if let Some(opened) = last_opened(state).filter(|opened| opened != generation) {
-        text += &format!("; the last to open was {opened}");
+        text += &format!("; the last generation to open was {opened}");
     }
     printer.answer(&answer, text);
-    match wanted {
-        Some(wanted) if wanted != generation => Ok(Exit::NO),
+    match expected {
+        Some(expected) if expected != generation => Ok(Exit::NO),
         _ => Ok(Exit::SUCCESS),
     }
 }
 
-/// The last generation that came to zero.
+/// The last generation that opened.
 fn last_opened(state: &LatchState) -> Option<&str> {
     if state.remaining == 0 {
         return Some(&state.generation);

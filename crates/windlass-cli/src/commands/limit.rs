@@ -1,22 +1,19 @@
-//! `windlass limit`: how much, how often.
+//! `windlass limit`: rate limits.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::timeout;
 use windlass::{Decision, Limiter, Quota, Reserve};
+use windlass_term::{Exit, Failure, GlobalArgs, Printer, Signals, store, unless_interrupted};
 
-use super::acquiring::{LEAVING, unless_interrupted};
-use crate::args::{Global, LimitCommand, PeekArgs, ResetArgs, TakeArgs};
-use crate::child::Signals;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::printer::Printer;
-use crate::{store, words};
+use super::acquisition::RELEASE_TIMEOUT;
+use crate::args::{LimitCommand, LimitPeekArgs, LimitResetArgs, LimitTakeArgs};
+use crate::humanize;
 
 pub(super) async fn limit(
     command: LimitCommand,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     match command {
@@ -27,43 +24,49 @@ pub(super) async fn limit(
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct LimitAnswer {
     allowed: bool,
     limit: u64,
     remaining: u64,
-    /// Nothing, if it never will be.
+    /// `None` if it can never be allowed.
     retry_after_ms: Option<u64>,
     reset_after_ms: Option<u64>,
 }
 
-async fn take(args: &TakeArgs, global: &Global, printer: &Printer) -> Result<Exit, Failure> {
+async fn take(
+    args: &LimitTakeArgs,
+    global: &GlobalArgs,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
     let quotas = args.quotas.quotas()?;
     let store = store::open(global).await?;
     let limiter = store.limiter(&args.name, quotas);
     let decision = match args.wait {
-        Some(wait) => match waited(&limiter, args, wait).await? {
+        Some(wait) => match take_within(&limiter, args, wait).await? {
             Ok(decision) => decision,
             Err(exit) => return Ok(exit),
         },
         None => limiter.check_n("", args.cost).await?,
     };
-    Ok(tell(&args.name, &decision, printer))
+    Ok(print_decision(&args.name, args.cost, &decision, printer))
 }
 
-/// Waits for units. Whoever is ended by a signal while it waits gives back what it had reserved.
-async fn waited(
+/// Waits for units. A signal during the wait cancels the reservation.
+async fn take_within(
     limiter: &Limiter,
-    args: &TakeArgs,
+    args: &LimitTakeArgs,
     wait: Duration,
 ) -> Result<Result<Decision, Exit>, Failure> {
-    let mut signals = Signals::listen()
-        .map_err(|error| Failure::internal(format!("cannot listen for signals: {error}")))?;
+    let mut signals = Signals::listen()?;
     if !args.quotas.are_buckets() {
-        // Windows have nothing to reserve: who waits for one has taken nothing.
-        let taken = async { Ok(limiter.acquire_within("", args.cost, wait).await?) };
-        return unless_interrupted(&mut signals, taken).await;
+        // Windows have no reservations: a waiter has consumed nothing.
+        let taken = limiter.acquire_within("", args.cost, wait);
+        return match unless_interrupted(&mut signals, taken).await {
+            Ok(decision) => Ok(Ok(decision?)),
+            Err(exit) => Ok(Err(exit)),
+        };
     }
-    // Not interrupted, or else nobody would know what to give back. It lasts one call at most.
+    // Not interrupted, so that a granted reservation is always known. It takes one call at most.
     let reservation = match limiter.reserve("", args.cost, wait).await? {
         Reserve::Denied(decision) => return Ok(Ok(decision)),
         Reserve::Granted(reservation) => reservation,
@@ -73,35 +76,43 @@ async fn waited(
         () = reservation.ready() => return Ok(Ok(reservation.decision())),
         signal = signals.next() => signal,
     };
-    // Should it fail, the units come in again by themselves.
-    let _ = timeout(LEAVING, reservation.cancel()).await;
+    // If it fails, the units refill by themselves.
+    let _ = timeout(RELEASE_TIMEOUT, reservation.cancel()).await;
     Ok(Err(Exit::by_signal(signal)))
 }
 
-async fn peek(args: &PeekArgs, global: &Global, printer: &Printer) -> Result<Exit, Failure> {
+async fn peek(
+    args: &LimitPeekArgs,
+    global: &GlobalArgs,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
     let quotas = args.quotas.quotas()?;
     let store = store::open(global).await?;
     let limiter = store.limiter(&args.name, quotas);
     let decision = limiter.peek_n("", args.cost).await?;
-    Ok(tell(&args.name, &decision, printer))
+    Ok(print_decision(&args.name, args.cost, &decision, printer))
 }
 
-fn tell(name: &str, decision: &Decision, printer: &Printer) -> Exit {
-    let answer = Answer {
+fn print_decision(name: &str, cost: u64, decision: &Decision, printer: &Printer) -> Exit {
+    let answer = LimitAnswer {
         allowed: decision.is_allowed(),
         limit: decision.limit(),
         remaining: decision.remaining(),
-        retry_after_ms: decision.retry_after().map(words::millis_up),
-        reset_after_ms: decision.reset_after().map(words::millis_up),
+        retry_after_ms: decision.retry_after().map(humanize::millis_ceil),
+        reset_after_ms: decision.reset_after().map(humanize::millis_ceil),
     };
     let left = format!("{} of {} left", answer.remaining, answer.limit);
     let text = match (answer.allowed, decision.retry_after()) {
         (true, _) => format!("{name}: allowed, {left}"),
         (false, Some(wait)) => {
-            let wait = words::time(std::time::Duration::from_millis(words::millis_up(wait)));
-            format!("{name}: denied, {left}; try again in {wait}")
+            let wait = humanize::duration(Duration::from_millis(humanize::millis_ceil(wait)));
+            format!("{name}: denied, {left}; retry in {wait}")
         }
-        (false, None) => format!("{name}: denied, and never to be allowed; {left}"),
+        (false, None) if cost > answer.limit => {
+            let limit = answer.limit;
+            format!("{name}: denied: cost {cost} exceeds the limit of {limit}")
+        }
+        (false, None) => format!("{name}: denied, {left}; the limit does not refill"),
     };
     printer.answer(&answer, text);
     if answer.allowed {
@@ -112,20 +123,24 @@ fn tell(name: &str, decision: &Decision, printer: &Printer) -> Exit {
 }
 
 #[derive(Serialize)]
-struct Forgotten<'a> {
+struct LimitResetAnswer<'a> {
     name: &'a str,
     reset: bool,
 }
 
-async fn reset(args: &ResetArgs, global: &Global, printer: &Printer) -> Result<Exit, Failure> {
+async fn reset(
+    args: &LimitResetArgs,
+    global: &GlobalArgs,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let name = &args.name;
-    // What is forgotten is whatever was counted under the name, by any quota.
+    // The reset covers all quotas of the name, so the one given here does not matter.
     let reset = store.limiter(name, Quota::per_second(1)).reset("").await?;
     let text = match reset {
         true => format!("{name} is reset"),
         false => format!("{name} was not in use"),
     };
-    printer.answer(&Forgotten { name, reset }, text);
+    printer.answer(&LimitResetAnswer { name, reset }, text);
     Ok(Exit::SUCCESS)
 }

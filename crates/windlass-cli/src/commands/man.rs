@@ -3,10 +3,9 @@
 use std::io;
 use std::path::Path;
 
+use windlass_term::{Advice, Exit, Failure, Printer};
+
 use crate::args::{self, ManArgs};
-use crate::exit::Exit;
-use crate::failure::{Advice, Failure};
-use crate::printer::Printer;
 
 pub(super) fn man(args: &ManArgs, printer: &Printer) -> Result<Exit, Failure> {
     match &args.dir {
@@ -14,10 +13,13 @@ pub(super) fn man(args: &ManArgs, printer: &Printer) -> Result<Exit, Failure> {
             write_all(dir).map_err(|error| {
                 Failure::usage(
                     format!("cannot write manual pages to {}: {error}", dir.display()),
-                    Advice::Hint("name a folder that you may write to".into()),
+                    Advice::Hint("choose a folder that you can write to".into()),
                 )
             })?;
-            printer.note(format_args!("manual pages are in {}", dir.display()));
+            printer.note(format_args!(
+                "manual pages were written to {}",
+                dir.display()
+            ));
         }
         None => {
             let page = one_page().map_err(|error| Failure::internal(error.to_string()))?;

@@ -1,40 +1,35 @@
-//! How what was asked is done: one file per command.
+//! What each command does: one module per command.
 
-mod acquiring;
+mod acquisition;
 mod barrier;
-mod bench;
 mod bloom;
 mod completions;
 mod counter;
-mod demo;
 mod doctor;
 mod elect;
 mod gate;
-mod hand;
 mod holders;
-mod holding;
 mod latch;
 mod limit;
 mod lock;
 mod man;
+mod manual;
 mod perm;
+mod request;
 mod run;
 mod rw;
 mod seen;
 mod sem;
+mod supervise;
 mod top;
 mod topic;
-mod wanted;
 
 use windlass::Coordinator;
+use windlass_term::{Exit, Failure, Printer};
 
 use crate::args::{Cli, Command};
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::printer::Printer;
-use crate::store;
 
-/// Does what was asked.
+/// Runs the command.
 pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failure> {
     let global = &cli.global;
     match cli.command {
@@ -51,24 +46,29 @@ pub(crate) async fn dispatch(cli: Cli, printer: &Printer) -> Result<Exit, Failur
         Command::Top(args) => top::top(&args, global, printer).await,
         Command::Bloom(command) => bloom::bloom(command, global, printer).await,
         Command::Perm(command) => perm::perm(command, global, printer).await,
-        Command::Once(args) => holding::once(args, global, printer).await,
+        Command::Once(args) => supervise::once(args, global, printer).await,
         Command::Seen(args) => seen::seen(args, global, printer).await,
         Command::Topic(command) => topic::topic(command, global, printer).await,
         Command::Doctor => doctor::doctor(global, printer)
             .await
             .map_err(Failure::of_doctor),
-        Command::Bench(args) => bench::bench(&args, &store::url(global)?, printer).await,
-        Command::Demo(command) => demo::demo(command, global, printer).await,
+        #[cfg(feature = "bench")]
+        Command::Bench(args) => {
+            let url = windlass_term::store::url(global)?;
+            windlass_bench::bench(&args, &url, printer).await
+        }
+        #[cfg(feature = "demo")]
+        Command::Demo(args) => windlass_demo::demo(args, global, printer).await,
         Command::Completions(args) => Ok(completions::completions(&args, printer)),
         Command::Man(args) => man::man(&args, printer),
     }
 }
 
-/// Says so when something is kept where no other process can see it.
-fn warn_of_memory(store: &Coordinator, printer: &Printer) {
+/// Warns that other processes do not see a memory store.
+fn warn_about_memory(store: &Coordinator, printer: &Printer) {
     if store.capabilities().kind == "memory" {
         printer.warn(
-            "memory: is seen by this process alone, so this keeps nobody out; use file:PATH or redis://HOST",
+            "memory: is private to this process, so it excludes no other process; use file:PATH or redis://HOST",
         );
     }
 }

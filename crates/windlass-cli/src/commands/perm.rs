@@ -1,4 +1,4 @@
-//! `windlass perm`: who may do what with what.
+//! `windlass perm`: permissions of subjects on resources.
 
 use std::collections::HashSet;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -6,16 +6,13 @@ use std::io::{self, IsTerminal as _, Write as _};
 use serde::Serialize;
 use windlass::permissions::Scale;
 use windlass::{Coordinator, PermissionSpace};
+use windlass_term::{Exit, Failure, GlobalArgs, Printer, store};
 
-use crate::args::{Global, PermCommand, PermDefineArgs, PermLevelArgs, PermWhoArgs};
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::printer::Printer;
-use crate::store;
+use crate::args::{PermCommand, PermDefineArgs, PermLevelArgs, PermWhoArgs};
 
 pub(super) async fn perm(
     command: PermCommand,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
@@ -27,27 +24,27 @@ pub(super) async fn perm(
             let before = space
                 .set(&args.subject, &args.resource, &args.level)
                 .await?;
-            changed(&args, "previous", before.name(), printer)
+            print_change(&args, "previous", before.name(), printer)
         }
         PermCommand::Grant(args) => {
             let space = open(&args.space).await?;
             let before = space
                 .grant(&args.subject, &args.resource, &args.level)
                 .await?;
-            changed(&args, "had", before.name(), printer)
+            print_change(&args, "had", before.name(), printer)
         }
         PermCommand::Revoke(args) => {
             let space = open(&args.space).await?;
             let before = space
                 .revoke(&args.subject, &args.resource, &args.level)
                 .await?;
-            changed(&args, "had", before.name(), printer)
+            print_change(&args, "had", before.name(), printer)
         }
         PermCommand::Get(args) => {
             let space = open(&args.space).await?;
             let level = space.get(&args.subject, &args.resource).await?;
             let (subject, resource) = (args.subject.as_str(), args.resource.as_str());
-            let answer = Permission::new(&args.space, subject, resource, level.name());
+            let answer = PermissionAnswer::new(&args.space, subject, resource, level.name());
             printer.answer(&answer, &level);
             Ok(Exit::SUCCESS)
         }
@@ -55,7 +52,8 @@ pub(super) async fn perm(
         PermCommand::List(args) => {
             let space = open(&args.space).await?;
             for (resource, level) in space.list(&args.subject).await? {
-                let answer = Permission::new(&args.space, &args.subject, &resource, level.name());
+                let answer =
+                    PermissionAnswer::new(&args.space, &args.subject, &resource, level.name());
                 printer.answer(&answer, format_args!("{resource}: {level}"));
             }
             Ok(Exit::SUCCESS)
@@ -63,8 +61,8 @@ pub(super) async fn perm(
         PermCommand::Clear(args) => {
             let cleared = open(&args.space).await?.clear(&args.subject).await?;
             let text = match cleared {
-                true => format!("{} has nothing any more", args.subject),
-                false => format!("{} had nothing", args.subject),
+                true => format!("{}: permissions removed", args.subject),
+                false => format!("{}: no permissions", args.subject),
             };
             let (space, subject) = (&args.space, &args.subject);
             printer.answer(
@@ -79,7 +77,7 @@ pub(super) async fn perm(
             let removed = store.permissions(&args.space).remove().await?;
             let text = match removed {
                 true => format!("{}: removed", args.space),
-                false => format!("{}: there is no such space", args.space),
+                false => format!("{}: no such space", args.space),
             };
             printer.answer(
                 &serde_json::json!({"space": args.space, "removed": removed}),
@@ -91,16 +89,21 @@ pub(super) async fn perm(
 }
 
 #[derive(Serialize)]
-struct Permission<'a> {
+struct PermissionAnswer<'a> {
     space: &'a str,
     subject: &'a str,
     resource: &'a str,
     level: &'a str,
 }
 
-impl<'a> Permission<'a> {
-    fn new(space: &'a str, subject: &'a str, resource: &'a str, level: &'a str) -> Permission<'a> {
-        Permission {
+impl<'a> PermissionAnswer<'a> {
+    fn new(
+        space: &'a str,
+        subject: &'a str,
+        resource: &'a str,
+        level: &'a str,
+    ) -> PermissionAnswer<'a> {
+        PermissionAnswer {
             space,
             subject,
             resource,
@@ -110,7 +113,7 @@ impl<'a> Permission<'a> {
 }
 
 #[derive(Serialize)]
-struct Stats<'a> {
+struct SpaceAnswer<'a> {
     space: &'a str,
     version: u64,
     scale: &'static str,
@@ -130,19 +133,19 @@ async fn define(
     store: &Coordinator,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
-    let mut wanted = store.permissions(&args.space).resources(args.resources);
-    wanted = match args.flags.is_empty() {
-        true => wanted.levels(args.levels),
-        false => wanted.flags(args.flags),
+    let mut space = store.permissions(&args.space).resources(args.resources);
+    space = match args.flags.is_empty() {
+        true => space.levels(args.levels),
+        false => space.flags(args.flags),
     };
     if let Some(bits) = args.bits {
-        wanted = wanted.bits(bits);
+        space = space.bits(bits);
     }
-    let schema = wanted.define().await?.schema();
-    let answer = Stats {
+    let schema = space.define().await?.schema();
+    let answer = SpaceAnswer {
         space: &args.space,
         version: schema.version,
-        scale: scale(schema.scale),
+        scale: scale_name(schema.scale),
         levels: &schema.levels,
         resources: schema.resources.len(),
         bits: schema.bits,
@@ -159,14 +162,14 @@ async fn define(
     Ok(Exit::SUCCESS)
 }
 
-fn scale(scale: Scale) -> &'static str {
+fn scale_name(scale: Scale) -> &'static str {
     match scale {
         Scale::Ranked => "ranked",
         Scale::Flags => "flags",
     }
 }
 
-fn changed(
+fn print_change(
     args: &PermLevelArgs,
     key: &str,
     before: &str,
@@ -216,7 +219,7 @@ async fn who(
     while let Some(page) = scan.next_holders(&args.resource, &args.level).await? {
         progress(format_args!(""));
         for (subject, level) in page.holders {
-            let answer = Permission::new(&args.space, &subject, &args.resource, level.name());
+            let answer = PermissionAnswer::new(&args.space, &subject, &args.resource, level.name());
             if !found.contains(&subject) {
                 printer.answer(&answer, format_args!("{subject}: {level}"));
             }
@@ -234,10 +237,10 @@ async fn who(
 async fn stats(name: &str, space: &PermissionSpace, printer: &Printer) -> Result<Exit, Failure> {
     let (schema, stats) = (space.schema(), space.stats().await?);
     let each = stats.bytes as f64 / stats.subjects.max(1) as f64;
-    let answer = Stats {
+    let answer = SpaceAnswer {
         space: name,
         version: schema.version,
-        scale: scale(schema.scale),
+        scale: scale_name(schema.scale),
         levels: &schema.levels,
         resources: schema.resources.len(),
         bits: schema.bits,

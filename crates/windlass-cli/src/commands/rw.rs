@@ -1,49 +1,47 @@
-//! `windlass rw`: read-write locks by hand.
+//! `windlass rw`: read-write locks that stay held after windlass has exited.
 
 use serde::Serialize;
 use windlass::{Coordinator, RwState};
+use windlass_term::{Exit, Failure, GlobalArgs, Printer, quoted, store};
 
-use super::hand::{self, Subject};
-use super::holders::{self, SeenHolder};
-use super::wanted::Wanted;
-use crate::args::{Global, RwCommand};
-use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
-use crate::printer::Printer;
-use crate::{store, words};
+use super::holders::{self, HolderAnswer};
+use super::manual::{self, ManualTarget};
+use super::request::ClaimRequest;
+use crate::args::RwCommand;
+use crate::humanize;
 
 pub(super) async fn rw(
     command: RwCommand,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     match command {
         RwCommand::Read(args) => {
-            let read = |store: &Coordinator| Wanted::Read(store.rwlock(&args.name));
-            let subject = subject(&args.name, "read");
-            hand::acquire(subject, &args.hand, read, global, printer).await
+            let read = |store: &Coordinator| ClaimRequest::Read(store.rwlock(&args.name));
+            let target = target(&args.name, "read");
+            manual::acquire(target, &args.manual, read, global, printer).await
         }
         RwCommand::Write(args) => {
-            let write = |store: &Coordinator| Wanted::Write(store.rwlock(&args.name));
-            let subject = subject(&args.name, "write");
-            hand::acquire(subject, &args.hand, write, global, printer).await
+            let write = |store: &Coordinator| ClaimRequest::Write(store.rwlock(&args.name));
+            let target = target(&args.name, "write");
+            manual::acquire(target, &args.manual, write, global, printer).await
         }
         RwCommand::Renew(args) => {
-            // Renewed as it is held, whichever side that is.
-            let lock = Wanted::Read(store::open(global).await?.rwlock(&args.name));
-            let subject = subject(&args.name, "read");
-            hand::renew(subject, lock, &args.owner, args.ttl, printer).await
+            // Renewed in the mode in which it is held.
+            let lock = ClaimRequest::Read(store::open(global).await?.rwlock(&args.name));
+            let target = target(&args.name, "read");
+            manual::renew(target, lock, &args.owner, args.ttl, printer).await
         }
         RwCommand::Release(args) => {
-            let lock = Wanted::Read(store::open(global).await?.rwlock(&args.name));
-            hand::release(subject(&args.name, "read"), lock, &args.owner, printer).await
+            let lock = ClaimRequest::Read(store::open(global).await?.rwlock(&args.name));
+            manual::release(target(&args.name, "read"), lock, &args.owner, printer).await
         }
         RwCommand::Show(args) => show(&args.name, global, printer).await,
     }
 }
 
-fn subject<'a>(name: &'a str, verb: &str) -> Subject<'a> {
-    Subject {
+fn target<'a>(name: &'a str, verb: &str) -> ManualTarget<'a> {
+    ManualTarget {
         name,
         group: "rw",
         acquire: format!("rw {verb} {}", quoted(name)),
@@ -51,31 +49,31 @@ fn subject<'a>(name: &'a str, verb: &str) -> Subject<'a> {
 }
 
 #[derive(Serialize)]
-struct Seen<'a> {
+struct RwAnswer<'a> {
     name: &'a str,
     held: bool,
     mode: Option<&'static str>,
     waiters: u64,
-    holders: Vec<SeenHolder<'a>>,
+    holders: Vec<HolderAnswer<'a>>,
 }
 
-async fn show(name: &str, global: &Global, printer: &Printer) -> Result<Exit, Failure> {
+async fn show(name: &str, global: &GlobalArgs, printer: &Printer) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let state = store.rwlock(name).inspect().await?;
     let holders = match &state.writer {
         Some(writer) => std::slice::from_ref(writer),
         None => &state.readers[..],
     };
-    let answer = Seen {
+    let answer = RwAnswer {
         name,
         held: !holders.is_empty(),
         mode: mode(&state),
         waiters: state.waiters,
         holders: holders::holders(holders),
     };
-    printer.answer(&answer, in_words(&state));
+    printer.answer(&answer, describe(&state));
     if !printer.is_json() && !holders.is_empty() {
-        let shown = &holders[..holders.len().min(holders::MOST_SHOWN)];
+        let shown = &holders[..holders.len().min(holders::MAX_SHOWN)];
         holders::print_holders(shown, printer);
         if shown.len() < holders.len() {
             printer.note(holders::MORE);
@@ -92,12 +90,21 @@ fn mode(state: &RwState) -> Option<&'static str> {
     }
 }
 
-fn in_words(state: &RwState) -> String {
-    let (name, waiters) = (&state.name, holders::and_waiters(state.waiters));
+fn describe(state: &RwState) -> String {
+    let (name, waiters) = (&state.name, holders::waiters_suffix(state.waiters));
     match (&state.writer, &state.readers[..]) {
-        (Some(writer), _) => format!("{name} is being written by {}{waiters}", words::who(writer)),
+        (Some(writer), _) => format!(
+            "{name} is write-locked by {}{waiters}",
+            humanize::holder(writer)
+        ),
         (None, []) => format!("{name} is free{waiters}"),
-        (None, [reader]) => format!("{name} is being read by {}{waiters}", words::who(reader)),
-        (None, readers) => format!("{name} is being read by {}{waiters}", readers.len()),
+        (None, [reader]) => format!(
+            "{name} is read-locked by {}{waiters}",
+            humanize::holder(reader)
+        ),
+        (None, readers) => format!(
+            "{name} is read-locked by {} readers{waiters}",
+            readers.len()
+        ),
     }
 }

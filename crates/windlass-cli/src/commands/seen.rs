@@ -1,41 +1,41 @@
-//! `windlass seen`: exact de-duplication.
+//! `windlass seen`: exact deduplication.
 
 use serde::Serialize;
+use windlass_term::{Exit, Failure, GlobalArgs, Printer, store};
 
-use crate::args::{Global, SeenArgs};
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::feed::Feed;
-use crate::printer::Printer;
-use crate::store;
+use crate::args::SeenArgs;
+use crate::item_input::ItemInput;
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct SeenAnswer<'a> {
     item: &'a str,
     new: bool,
 }
 
 pub(super) async fn seen(
     args: SeenArgs,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let seen = store.seen(&args.name).window(args.window);
-    let mut feed = Feed::new(args.items, printer);
+    let mut input = ItemInput::new(args.items, printer);
     let mut exit = Exit::SUCCESS;
-    while let Some(batch) = feed.next().await? {
+    while let Some(batch) = input.next().await? {
         let answers = seen.first_all(&batch).await?;
-        feed.clear();
+        input.clear();
         for (item, new) in batch.iter().zip(answers) {
             let item = String::from_utf8_lossy(item);
             let word = if new { "new" } else { "seen" };
-            printer.answer(&Answer { item: &item, new }, format_args!("{item}: {word}"));
+            printer.answer(
+                &SeenAnswer { item: &item, new },
+                format_args!("{item}: {word}"),
+            );
             if !new {
                 exit = Exit::NO;
             }
         }
-        // The rest can still be told apart later: what is asked is also remembered.
+        // Items that were not checked are not recorded, so a later call can check them.
         if printer.is_unwritten() {
             break;
         }

@@ -1,52 +1,50 @@
-//! `windlass sem`: permits by hand.
+//! `windlass sem`: permits that stay held after windlass has exited.
 
 use serde::Serialize;
 use windlass::Coordinator;
+use windlass_term::{Exit, Failure, GlobalArgs, Printer, quoted, store};
 
-use super::hand::{self, Subject};
-use super::holders::{self, SeenHolder};
-use super::wanted::Wanted;
-use crate::args::{Global, SemCommand, SemResizeArgs, SemShowArgs};
-use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
-use crate::printer::Printer;
-use crate::store;
+use super::holders::{self, HolderAnswer};
+use super::manual::{self, ManualTarget};
+use super::request::ClaimRequest;
+use crate::args::{SemCommand, SemResizeArgs, SemShowArgs};
 
 pub(super) async fn sem(
     command: SemCommand,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     match command {
         SemCommand::Acquire(args) => {
             let (permits, weight) = (args.permits, args.weight);
-            let permit = |store: &Coordinator| Wanted::permit(store, &args.name, permits, weight);
-            let subject = subject(&args.name, Some(permits));
-            hand::acquire(subject, &args.hand, permit, global, printer).await
+            let permit =
+                |store: &Coordinator| ClaimRequest::permit(store, &args.name, permits, weight);
+            let target = target(&args.name, Some(permits));
+            manual::acquire(target, &args.manual, permit, global, printer).await
         }
         SemCommand::Renew(args) => {
             let permit = held(&store::open(global).await?, &args.name);
-            let subject = subject(&args.name, args.size.permits);
-            hand::renew(subject, permit, &args.owner, args.ttl, printer).await
+            let target = target(&args.name, args.size.permits);
+            manual::renew(target, permit, &args.owner, args.ttl, printer).await
         }
         SemCommand::Release(args) => {
             let permit = held(&store::open(global).await?, &args.name);
-            let subject = subject(&args.name, args.size.permits);
-            hand::release(subject, permit, &args.owner, printer).await
+            let target = target(&args.name, args.size.permits);
+            manual::release(target, permit, &args.owner, printer).await
         }
         SemCommand::Show(args) => show(&args, global, printer).await,
         SemCommand::Resize(args) => resize(&args, global, printer).await,
     }
 }
 
-/// What is held already: its size and weight are known to the store.
-fn held(store: &Coordinator, name: &str) -> Wanted {
-    Wanted::permit(store, name, 1, 1)
+/// Permits that are already held: the store knows their size and weight.
+fn held(store: &Coordinator, name: &str) -> ClaimRequest {
+    ClaimRequest::permit(store, name, 1, 1)
 }
 
-fn subject(name: &str, permits: Option<u32>) -> Subject<'_> {
+fn target(name: &str, permits: Option<u32>) -> ManualTarget<'_> {
     let permits = permits.map_or("N".to_owned(), |permits| permits.to_string());
-    Subject {
+    ManualTarget {
         name,
         group: "sem",
         acquire: format!("sem acquire {} --permits {permits}", quoted(name)),
@@ -54,39 +52,39 @@ fn subject(name: &str, permits: Option<u32>) -> Subject<'_> {
 }
 
 #[derive(Serialize)]
-struct Seen<'a> {
+struct SemAnswer<'a> {
     name: &'a str,
     permits: Option<u32>,
     used: u64,
     waiters: u64,
-    holders: Vec<SeenHolder<'a>>,
+    holders: Vec<HolderAnswer<'a>>,
 }
 
-async fn show(args: &SemShowArgs, global: &Global, printer: &Printer) -> Result<Exit, Failure> {
+async fn show(args: &SemShowArgs, global: &GlobalArgs, printer: &Printer) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let name = args.name.as_str();
     let semaphore = store.semaphore(name, args.size.permits.unwrap_or(1));
-    let most = match printer.is_json() {
+    let max = match printer.is_json() {
         true => usize::MAX,
-        false => holders::MOST_SHOWN,
+        false => holders::MAX_SHOWN,
     };
-    let state = semaphore.inspect(most).await?;
+    let state = semaphore.inspect(max).await?;
     let permits = Some(state.size).filter(|size| *size > 0);
     let permits = permits.or(args.size.permits);
-    let answer = Seen {
+    let answer = SemAnswer {
         name,
         permits,
         used: state.used,
         waiters: state.waiters,
         holders: holders::holders(&state.holders),
     };
-    let waiters = holders::and_waiters(state.waiters);
+    let waiters = holders::waiters_suffix(state.waiters);
     let text = match permits {
         Some(permits) => {
             let used = state.used;
-            format!("{name}: {used} of {permits} permits are taken{waiters}")
+            format!("{name}: {used} of {permits} permits in use{waiters}")
         }
-        None => format!("{name} is not in use, so nobody knows its size"),
+        None => format!("{name} is not in use"),
     };
     printer.answer(&answer, text);
     if !printer.is_json() && !state.holders.is_empty() {
@@ -100,23 +98,27 @@ async fn show(args: &SemShowArgs, global: &Global, printer: &Printer) -> Result<
 }
 
 #[derive(Serialize)]
-struct Resized<'a> {
+struct ResizeAnswer<'a> {
     name: &'a str,
     permits: u32,
     before: Option<u32>,
 }
 
-async fn resize(args: &SemResizeArgs, global: &Global, printer: &Printer) -> Result<Exit, Failure> {
+async fn resize(
+    args: &SemResizeArgs,
+    global: &GlobalArgs,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let (name, permits) = (args.name.as_str(), args.permits);
     let before = store.semaphore(name, permits).resize(permits).await?;
-    let answer = Resized {
+    let answer = ResizeAnswer {
         name,
         permits,
         before,
     };
     let text = match before {
-        Some(before) => format!("{name} has {permits} permits now, and had {before} before"),
+        Some(before) => format!("{name} has {permits} permits now, {before} before"),
         None => format!("{name} has {permits} permits now"),
     };
     printer.answer(&answer, text);

@@ -1,18 +1,15 @@
-//! `windlass topic`: what is published reaches whoever listens.
+//! `windlass topic`: publish/subscribe messaging.
 
 use serde::Serialize;
 use windlass::Event;
+use windlass_term::{Exit, Failure, GlobalArgs, Printer, store};
 
-use crate::args::{Global, TopicCommand, TopicPublishArgs, TopicSubscribeArgs};
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::feed::Feed;
-use crate::printer::Printer;
-use crate::store;
+use crate::args::{TopicCommand, TopicPublishArgs, TopicSubscribeArgs};
+use crate::item_input::ItemInput;
 
 pub(super) async fn topic(
     command: TopicCommand,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     match command {
@@ -23,13 +20,13 @@ pub(super) async fn topic(
 
 async fn publish(
     args: TopicPublishArgs,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let topic = store.topic::<()>(&args.name);
-    let mut feed = Feed::new(vec![args.message], printer);
-    while let Some(batch) = feed.next().await? {
+    let mut input = ItemInput::new(vec![args.message], printer);
+    while let Some(batch) = input.next().await? {
         for message in batch {
             topic.publish_bytes(&message).await?;
         }
@@ -38,13 +35,13 @@ async fn publish(
 }
 
 #[derive(Serialize)]
-struct Message<'a> {
+struct MessageAnswer<'a> {
     name: &'a str,
     message: &'a str,
 }
 
 #[derive(Serialize)]
-struct Gap<'a> {
+struct GapAnswer<'a> {
     name: &'a str,
     gap: bool,
     missed: Option<u64>,
@@ -52,19 +49,19 @@ struct Gap<'a> {
 
 async fn subscribe(
     args: &TopicSubscribeArgs,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let name = args.name.as_str();
     let mut subscription = store.topic::<()>(name).subscribe_bytes().await?;
-    printer.note(format_args!("listening to {name}"));
-    let mut heard = 0;
-    while args.count.is_none_or(|count| heard < count) {
+    printer.note(format_args!("subscribed to {name}"));
+    let mut received = 0;
+    while args.count.is_none_or(|count| received < count) {
         match subscription.next().await? {
             Event::Message(bytes) => {
                 let message = String::from_utf8_lossy(&bytes);
-                let answer = Message {
+                let answer = MessageAnswer {
                     name,
                     message: &message,
                 };
@@ -72,16 +69,16 @@ async fn subscribe(
                 if printer.is_unwritten() {
                     break;
                 }
-                heard += 1;
+                received += 1;
             }
             Event::Gap { missed } => {
                 if printer.is_json() {
                     let gap = true;
-                    printer.answer(&Gap { name, gap, missed }, "");
+                    printer.answer(&GapAnswer { name, gap, missed }, "");
                 } else {
                     printer.warn(match missed {
-                        Some(missed) => format!("{missed} messages came too fast, and are missing"),
-                        None => "the connection was lost: messages may be missing".to_owned(),
+                        Some(missed) => format!("{missed} messages were dropped: they arrived faster than they were printed"),
+                        None => "the connection was interrupted: messages may be missing".to_owned(),
                     });
                 }
             }

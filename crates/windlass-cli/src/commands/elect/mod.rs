@@ -1,23 +1,22 @@
-//! `windlass elect`: one leader, whom everybody can see.
+//! `windlass elect`: leader election.
 
-mod follow;
-mod lead;
+mod campaign;
+mod observe;
 
-use crate::args::{ElectArgs, Global};
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::printer::Printer;
+use windlass_term::{Exit, Failure, GlobalArgs, Printer};
+
+use crate::args::ElectArgs;
 
 pub(super) async fn elect(
     args: ElectArgs,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let name = args.name.as_str();
     match &args.owner {
-        _ if args.show => follow::show(name, global, printer).await,
-        _ if args.observe => follow::observe(name, global, printer).await,
-        Some(owner) if args.resign => follow::resign(name, owner, global, printer).await,
-        _ => lead::lead(&args, global, printer).await,
+        _ if args.show => observe::show(name, global, printer).await,
+        _ if args.observe => observe::observe(name, global, printer).await,
+        Some(owner) if args.resign => observe::resign(name, owner, global, printer).await,
+        _ => campaign::campaign(&args, global, printer).await,
     }
 }

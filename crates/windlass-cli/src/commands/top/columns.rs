@@ -1,14 +1,14 @@
-//! What there is room for on a line.
+//! The width of the columns.
 
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
-/// How wide each column is; one without any width is left out.
-pub(super) struct Widths<const N: usize>([usize; N]);
+/// The width of each column; a column of width 0 is left out.
+pub(super) struct ColumnWidths<const N: usize>([usize; N]);
 
-impl<const N: usize> Widths<N> {
-    /// `fixed` columns are as wide as they are, and the two others, of no width there, share what is left, of which
-    /// the first has so many twentieths. Where that is not enough, columns are left out, in this order.
+impl<const N: usize> ColumnWidths<N> {
+    /// The two `shared` columns, which have width 0 in `fixed`, share what the others leave; the first gets `first`
+    /// twentieths. If that is not enough, the columns `out` are left out, in this order.
     fn within(
         width: u16,
         fixed: [usize; N],
@@ -23,16 +23,16 @@ impl<const N: usize> Widths<N> {
             let taken = widths.iter().sum::<usize>() + columns - 1;
             let rest = usize::from(width).saturating_sub(taken);
             match out.next() {
-                Some(column) if rest < LEAST => widths[*column] = 0,
+                Some(column) if rest < MIN_SHARED => widths[*column] = 0,
                 _ => {
-                    // Where there is not even enough for one, there is one, without a gap behind it.
-                    let (one, other) = match rest < LEAST {
+                    // If there is not even enough for one, it gets everything, without a gap behind it.
+                    let (one, other) = match rest < MIN_SHARED {
                         true => (usize::from(width).min(rest + 1), 0),
                         false => (rest * first / 20, rest - rest * first / 20),
                     };
                     widths[shared[0]] = one;
                     widths[shared[1]] = other;
-                    return Widths(widths);
+                    return ColumnWidths(widths);
                 }
             }
         }
@@ -57,15 +57,15 @@ impl<const N: usize> Widths<N> {
     }
 }
 
-/// What the two columns for names and the like have together at the least, while there are others.
-const LEAST: usize = 16;
+/// Minimum width of the two shared columns together, before other columns are left out.
+const MIN_SHARED: usize = 16;
 
-pub(super) struct LimitColumns(pub(super) Widths<5>);
+pub(super) struct LimitColumns(pub(super) ColumnWidths<5>);
 
 impl LimitColumns {
     pub(super) fn within(width: u16) -> LimitColumns {
         let fixed = [0, 0, 18, BAR, 8];
-        LimitColumns(Widths::within(width, fixed, [0, 1], 10, &[3, 4, 2]))
+        LimitColumns(ColumnWidths::within(width, fixed, [0, 1], 10, &[3, 4, 2]))
     }
 
     pub(super) fn headings<'a>(&self) -> Line<'a> {
@@ -73,19 +73,19 @@ impl LimitColumns {
     }
 }
 
-pub(super) struct Columns(pub(super) Widths<8>);
+pub(super) struct ClaimColumns(pub(super) ColumnWidths<8>);
 
 const HEADINGS: [&str; 8] = ["KIND", "NAME", "HOLDER", "HELD", "LEFT", "", "USED", "WAIT"];
 
-/// How wide the bar is.
+/// The width of the bar.
 const BAR: usize = 8;
 
-impl Columns {
-    /// Names and holders share what the others leave.
-    pub(super) fn within(width: u16) -> Columns {
+impl ClaimColumns {
+    /// Names and holders share the rest.
+    pub(super) fn within(width: u16) -> ClaimColumns {
         let fixed = [7, 0, 0, 7, 8, BAR, 10, 4];
         let out = [5, 3, 6, 7, 0, 4];
-        Columns(Widths::within(width, fixed, [1, 2], 11, &out))
+        ClaimColumns(ColumnWidths::within(width, fixed, [1, 2], 11, &out))
     }
 
     pub(super) fn headings<'a>(&self) -> Line<'a> {
@@ -93,12 +93,12 @@ impl Columns {
     }
 }
 
-/// How much is left, to be seen at a glance.
+/// A bar for the remaining fraction.
 pub(super) fn bar(part: Option<f64>) -> String {
     let Some(part) = part else {
         return String::new();
     };
-    // Something is shown for as long as something is left.
+    // Rounded up, so that a non-zero rest is visible.
     let full = (part * BAR as f64).ceil() as usize;
     "█".repeat(full) + &"·".repeat(BAR - full.min(BAR))
 }
@@ -107,7 +107,7 @@ pub(super) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// The text, or as much of it as there is room for.
+/// The text, cut to the width.
 pub(super) fn fit(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_owned();

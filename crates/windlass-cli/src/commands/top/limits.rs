@@ -1,29 +1,29 @@
-//! Limiters that are in use, as lines of a table.
+//! The rows of rate limits in use.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use windlass::{Algorithm, LimiterState, QuotaState};
 
-use crate::words;
+use crate::humanize;
 
-/// One line: a quota of a limiter.
+/// One row: a quota of a rate limit.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LimitRow {
     pub(super) name: String,
     pub(super) quota: String,
     /// "17 of 20"
     pub(super) left: String,
-    /// The part of its units that is there.
+    /// The fraction of its units that is left.
     pub(super) part: Option<f64>,
     pub(super) full_in: Option<Duration>,
 }
 
 impl LimitRow {
-    /// When all units are there again, some time after it was seen.
+    /// Time until all units are available again, `since` after the survey.
     pub(super) fn full_in(&self, since: Duration) -> String {
         match self.full_in {
-            Some(time) => words::time(time.saturating_sub(since)),
+            Some(time) => humanize::duration(time.saturating_sub(since)),
             None => "never".to_owned(),
         }
     }
@@ -36,7 +36,7 @@ pub(super) fn limit_rows(limiters: &[LimiterState]) -> Vec<LimitRow> {
     quotas
         .map(|(limiter, quota)| LimitRow {
             name: limiter.name.clone(),
-            quota: in_words(quota),
+            quota: describe(quota),
             left: match (quota.remaining, quota.limit) {
                 (Some(left), Some(limit)) => format!("{left} of {limit}"),
                 _ => "?".to_owned(),
@@ -50,16 +50,16 @@ pub(super) fn limit_rows(limiters: &[LimiterState]) -> Vec<LimitRow> {
         .collect()
 }
 
-/// A limiter, as programs get to see it.
+/// The JSON form of a rate limit.
 #[derive(Serialize)]
-pub(super) struct SeenLimiter<'a> {
+pub(super) struct LimiterAnswer<'a> {
     kind: &'static str,
     name: &'a str,
-    quotas: Vec<SeenQuota>,
+    quotas: Vec<QuotaAnswer>,
 }
 
 #[derive(Serialize)]
-struct SeenQuota {
+struct QuotaAnswer {
     algorithm: String,
     rate: Option<String>,
     limit: Option<u64>,
@@ -67,16 +67,16 @@ struct SeenQuota {
     reset_after_ms: Option<u64>,
 }
 
-impl<'a> From<&'a LimiterState> for SeenLimiter<'a> {
-    fn from(limiter: &'a LimiterState) -> SeenLimiter<'a> {
-        let quota = |quota: &QuotaState| SeenQuota {
+impl<'a> From<&'a LimiterState> for LimiterAnswer<'a> {
+    fn from(limiter: &'a LimiterState) -> LimiterAnswer<'a> {
+        let quota = |quota: &QuotaState| QuotaAnswer {
             algorithm: quota.algorithm.to_string(),
             rate: rate(quota),
             limit: quota.limit,
             remaining: quota.remaining,
-            reset_after_ms: quota.reset_after.map(words::millis_up),
+            reset_after_ms: quota.reset_after.map(humanize::millis_ceil),
         };
-        SeenLimiter {
+        LimiterAnswer {
             kind: "limit",
             name: &limiter.name,
             quotas: limiter.quotas.iter().map(quota).collect(),
@@ -85,7 +85,7 @@ impl<'a> From<&'a LimiterState> for SeenLimiter<'a> {
 }
 
 /// `10/s, burst 20`, or `100/m fixed-window`.
-fn in_words(quota: &QuotaState) -> String {
+fn describe(quota: &QuotaState) -> String {
     let rate = rate(quota).unwrap_or_else(|| "?".to_owned());
     match (quota.algorithm, quota.limit) {
         (Algorithm::TokenBucket, Some(burst)) if !rate.starts_with(&format!("{burst}/")) => {
@@ -103,8 +103,8 @@ const UNITS: [(&str, u128); 4] = [
     ("d", 86_400_000_000),
 ];
 
-/// As `--rate` takes it: `10/s`. Stores keep a bucket's rate in lowest terms (one in 100 milliseconds), so it is
-/// given by the shortest unit in which it is a whole number. A window's length is what it is.
+/// The rate as `--rate` takes it: `10/s`. Stores keep the rate of a bucket in lowest terms (one per 100 ms), so it is shown
+/// in the shortest unit in which it is a whole number. The length of a window is shown as it is.
 fn rate(quota: &QuotaState) -> Option<String> {
     let amount = quota.amount?;
     let Some(period) = quota.period else {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn quotas_are_shown_as_they_are_given() {
+    async fn quotas_are_shown_as_configured() {
         let store = windlass::connect("memory:").await.unwrap();
         let every = |millis| Quota::every(Duration::from_millis(millis));
         for (quota, rate, shown) in [
@@ -160,11 +160,11 @@ mod tests {
             ),
         ] {
             let limiter = store.limiter("x", quota);
-            // All that can be had, so that it is not over before it was seen.
+            // All units, so that the limiter is still in use when it is read.
             let all = limiter.peek("").await.unwrap().remaining();
             let _ = limiter.check_n("", all).await.unwrap();
             let seen = store.survey_limiters("x", 1).await.unwrap().limiters;
-            let json = serde_json::to_value(SeenLimiter::from(&seen[0])).unwrap();
+            let json = serde_json::to_value(LimiterAnswer::from(&seen[0])).unwrap();
             assert_eq!(json["quotas"][0]["rate"], rate);
             let rows = limit_rows(&seen);
             assert_eq!(rows[0].quota, shown);

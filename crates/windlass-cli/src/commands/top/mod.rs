@@ -1,15 +1,13 @@
-//! `windlass top`: a live screen of what is held and waited for, and of limiters in use. It only looks.
+//! `windlass top`: a live view of locks, holders, waiters and rate limits. It only reads the store.
 //!
-//! One file, one idea:
-//!
-//! - [`rows`], [`limits`]: what was seen, as lines of a table
-//! - [`screen`]: how they are drawn, and [`columns`]: what there is room for
-//! - [`terminal`]: taking over the terminal, and giving it back whatever happens
-//! - [`live`]: keys, signals, and looking again and again
+//! - [`rows`], [`limits`]: the rows of the tables
+//! - [`screen`]: draws them; [`columns`]: the width of the columns
+//! - [`terminal`]: takes over the terminal and restores it
+//! - [`event_loop`]: keys, signals and refreshing
 
 mod columns;
+mod event_loop;
 mod limits;
-mod live;
 mod rows;
 mod screen;
 mod terminal;
@@ -20,104 +18,103 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::timeout;
 use windlass::{Coordinator, ErrorKind, LimiterState, Occupancy};
+use windlass_term::{Exit, Failure, GlobalArgs, Printer, store};
 
-use self::limits::{SeenLimiter, limit_rows};
-use self::rows::Scale;
-use super::holders::{self, SeenHolder};
-use crate::args::{Global, TopArgs};
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::printer::Printer;
-use crate::store;
+use self::limits::{LimiterAnswer, limit_rows};
+use self::rows::TtlEstimates;
+use super::holders::{self, HolderAnswer};
+use crate::args::TopArgs;
 
-/// How many holders of one thing are shown.
-const MOST_HOLDERS: usize = 10;
+/// Maximum number of holders per row group.
+const MAX_HOLDERS: usize = 10;
 
-/// How many limiters are shown: there may be one for each address that ever called.
-const MOST_LIMITERS: usize = 1_000;
+/// Maximum number of rate limits: there may be one per client address.
+const MAX_LIMITERS: usize = 1_000;
 
-/// What to say if that is not all.
-const MORE_LIMITERS: &str = "there may be more limiters: narrow them down by name";
+/// The message if there are more.
+const MORE_LIMITERS: &str = "there may be more rate limits: narrow them down by name";
 
-/// How long a look may take, before it is said that there is no answer.
-const LOOK: Duration = Duration::from_secs(10);
+/// Limit for reading the store.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) async fn top(
     args: &TopArgs,
-    global: &Global,
+    global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal() && !dumb;
     if !printer.is_json() && terminal {
-        return live::live(args, &store, printer).await;
+        return event_loop::run(args, &store, printer).await;
     }
-    let most = match printer.is_json() {
+    let max = match printer.is_json() {
         true => usize::MAX,
-        false => MOST_HOLDERS,
+        false => MAX_HOLDERS,
     };
-    let found = look(&store, &args.pattern, most).await?;
-    snapshot(&found, &store, printer);
+    let survey = Survey::read(&store, &args.pattern, max).await?;
+    print_snapshot(&survey, &store, printer);
     Ok(Exit::SUCCESS)
 }
 
-/// What one look has found.
+/// What the store contained at one moment.
 #[derive(Debug, Default)]
-struct Found {
-    /// All that is held or waited for, in the order of names.
+struct Survey {
+    /// Everything that is held or waited for, by name.
     held: Vec<Occupancy>,
-    /// Limiters that are in use; none on a store that has none.
+    /// Rate limits in use; none on a store without rate limits.
     limiters: Vec<LimiterState>,
     /// Whether there may be more of them.
     more: bool,
 }
 
-async fn look(store: &Coordinator, pattern: &str, most: usize) -> Result<Found, Failure> {
-    let both = async {
-        tokio::join!(
-            store.survey(pattern, most),
-            store.survey_limiters(pattern, MOST_LIMITERS)
-        )
-    };
-    let Ok((held, limiters)) = timeout(LOOK, both).await else {
-        return Err(Failure {
-            message: format!("{} has not answered for {LOOK:?}", store.address()),
-            advice: crate::failure::Advice::Try("windlass doctor".into()),
-            exit: Exit::UNREACHABLE,
-        });
-    };
-    let mut held = held?;
-    held.sort_by(|a, b| (&a.name, a.kind).cmp(&(&b.name, b.kind)));
-    match limiters {
-        Ok(seen) => Ok(Found {
-            held,
-            limiters: seen.limiters,
-            more: seen.more,
-        }),
-        Err(e) if e.kind() == ErrorKind::Unsupported => Ok(Found {
-            held,
-            ..Found::default()
-        }),
-        Err(e) => Err(e.into()),
+impl Survey {
+    async fn read(store: &Coordinator, pattern: &str, max: usize) -> Result<Survey, Failure> {
+        let both = async {
+            tokio::join!(
+                store.survey(pattern, max),
+                store.survey_limiters(pattern, MAX_LIMITERS)
+            )
+        };
+        let Ok((held, limiters)) = timeout(READ_TIMEOUT, both).await else {
+            return Err(Failure {
+                message: format!("{} did not answer within {READ_TIMEOUT:?}", store.address()),
+                advice: windlass_term::Advice::Try("windlass doctor".into()),
+                exit: Exit::UNREACHABLE,
+            });
+        };
+        let mut held = held?;
+        held.sort_by(|a, b| (&a.name, a.kind).cmp(&(&b.name, b.kind)));
+        match limiters {
+            Ok(seen) => Ok(Survey {
+                held,
+                limiters: seen.limiters,
+                more: seen.more,
+            }),
+            Err(e) if e.kind() == ErrorKind::Unsupported => Ok(Survey {
+                held,
+                ..Survey::default()
+            }),
+            Err(e) => Err(e.into()),
+        }
     }
 }
 
 #[derive(Serialize)]
-struct Seen<'a> {
+struct TopAnswer<'a> {
     kind: &'static str,
     name: &'a str,
     size: u32,
     used: u64,
     waiters: u64,
-    holders: Vec<SeenHolder<'a>>,
+    holders: Vec<HolderAnswer<'a>>,
 }
 
-/// One look, for those who have no terminal.
-fn snapshot(found: &Found, store: &Coordinator, printer: &Printer) {
+/// Prints one snapshot, without a terminal.
+fn print_snapshot(found: &Survey, store: &Coordinator, printer: &Printer) {
     if printer.is_json() {
         for seen in &found.held {
-            let answer = Seen {
+            let answer = TopAnswer {
                 kind: seen.kind.word(),
                 name: &seen.name,
                 size: seen.size,
@@ -128,16 +125,16 @@ fn snapshot(found: &Found, store: &Coordinator, printer: &Printer) {
             printer.answer(&answer, "");
         }
         for limiter in &found.limiters {
-            printer.answer(&SeenLimiter::from(limiter), "");
+            printer.answer(&LimiterAnswer::from(limiter), "");
         }
     } else if found.held.is_empty() && found.limiters.is_empty() {
         printer.note(holders::nothing(store));
     }
     if !printer.is_json() && !found.held.is_empty() {
-        let rows = rows::rows(&found.held, &mut Scale::default());
+        let rows = rows::rows(&found.held, &mut TtlEstimates::default());
         let lines = rows.into_iter().map(|row| {
             let left = row.left.after(Duration::ZERO);
-            let age = holders::or_dash(row.age.map(crate::words::time));
+            let age = holders::or_dash(row.age.map(crate::humanize::duration));
             let kind = row.kind.to_owned();
             [row.name, kind, row.holder, age, left, row.used, row.waiters]
         });

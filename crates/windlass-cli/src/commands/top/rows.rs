@@ -1,4 +1,4 @@
-//! What was seen, as lines of a table.
+//! The rows of locks, semaphores, elections and everything else that is held.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,47 +6,47 @@ use std::time::Duration;
 use windlass::{Holder, Kind, Occupancy};
 
 use crate::commands::holders;
-use crate::words;
+use crate::humanize;
 
-/// One line: a holder of something, or something that is only waited for.
+/// One row: a holder, or a name that has only waiters.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
+pub(super) struct ClaimRow {
     pub(super) kind: &'static str,
     pub(super) name: String,
     pub(super) holder: String,
     pub(super) age: Option<Duration>,
-    pub(super) left: Left,
-    /// How much of it is taken; only in the first line of each thing.
+    pub(super) left: TimeLeft,
+    /// How much is in use; only in the first row of each name.
     pub(super) used: String,
-    /// How many wait; only in the first line of each thing.
+    /// The number of waiters; only in the first row of each name.
     pub(super) waiters: String,
 }
 
-/// How long it is held yet.
+/// The remaining time of a holder.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Left {
-    /// Nobody holds it.
-    Nobody,
+pub(super) enum TimeLeft {
+    /// There is no holder.
+    NotHeld,
     /// A key of another program that never expires.
     Forever,
-    /// So long, out of the most that was ever seen.
+    /// The remaining time, and the longest that was seen.
     For { left: Duration, of: Duration },
 }
 
-impl Left {
-    /// In words, some time after it was seen.
+impl TimeLeft {
+    /// As text, `since` after the survey.
     pub(super) fn after(self, since: Duration) -> String {
         match self {
-            Left::Nobody => "-".to_owned(),
-            Left::Forever => "for ever".to_owned(),
-            Left::For { left, .. } => words::time(left.saturating_sub(since)),
+            TimeLeft::NotHeld => "-".to_owned(),
+            TimeLeft::Forever => "forever".to_owned(),
+            TimeLeft::For { left, .. } => humanize::duration(left.saturating_sub(since)),
         }
     }
 
-    /// The part that is left, some time after it was seen.
+    /// The remaining fraction, `since` after the survey.
     pub(super) fn part(self, since: Duration) -> Option<f64> {
         match self {
-            Left::For { left, of } if !of.is_zero() => {
+            TimeLeft::For { left, of } if !of.is_zero() => {
                 let left = left.saturating_sub(since);
                 Some((left.as_secs_f64() / of.as_secs_f64()).clamp(0.0, 1.0))
             }
@@ -55,43 +55,42 @@ impl Left {
     }
 }
 
-/// The most time that each holder was ever seen to have left: nobody says what its ttl is, but whoever renews
-/// shows it.
+/// The longest remaining time seen of each holder: an estimate of its TTL, which stores do not report.
 #[derive(Debug, Default)]
-pub(super) struct Scale {
-    most: HashMap<(Kind, String, String), Duration>,
+pub(super) struct TtlEstimates {
+    longest: HashMap<(Kind, String, String), Duration>,
 }
 
-impl Scale {
-    fn left(&mut self, seen: &Occupancy, holder: &Holder) -> Left {
+impl TtlEstimates {
+    fn left(&mut self, seen: &Occupancy, holder: &Holder) -> TimeLeft {
         let Some(left) = holder.remaining else {
-            return Left::Forever;
+            return TimeLeft::Forever;
         };
         let key = (seen.kind, seen.name.clone(), holder.owner.clone());
-        let of = self.most.entry(key).or_default();
+        let of = self.longest.entry(key).or_default();
         *of = left.max(*of);
-        Left::For { left, of: *of }
+        TimeLeft::For { left, of: *of }
     }
 
-    /// Forgets those who are gone.
+    /// Removes holders that are gone.
     fn forget(&mut self, found: &[Occupancy]) {
         let present: std::collections::HashSet<(Kind, &str, &str)> = found
             .iter()
             .flat_map(|seen| seen.holders.iter().map(move |h| (seen, h)))
             .map(|(seen, holder)| (seen.kind, seen.name.as_str(), holder.owner.as_str()))
             .collect();
-        self.most
+        self.longest
             .retain(|(kind, name, owner), _| present.contains(&(*kind, name, owner)));
     }
 }
 
-/// A line for each holder, and one for each thing that nobody holds.
-pub(super) fn rows(found: &[Occupancy], scale: &mut Scale) -> Vec<Row> {
-    scale.forget(found);
+/// A row per holder, and one per name without a holder.
+pub(super) fn rows(found: &[Occupancy], ttls: &mut TtlEstimates) -> Vec<ClaimRow> {
+    ttls.forget(found);
     let mut rows = Vec::new();
     for seen in found {
         let first = rows.len();
-        let row = |holder: String, age, left| Row {
+        let row = |holder: String, age, left| ClaimRow {
             kind: seen.kind.word(),
             name: seen.name.clone(),
             holder,
@@ -101,14 +100,14 @@ pub(super) fn rows(found: &[Occupancy], scale: &mut Scale) -> Vec<Row> {
             waiters: String::new(),
         };
         for holder in &seen.holders {
-            let left = scale.left(seen, holder);
-            rows.push(row(words::who(holder), holder.age, left));
+            let left = ttls.left(seen, holder);
+            rows.push(row(humanize::holder(holder), holder.age, left));
         }
         let shown: u64 = seen.holders.iter().map(|h| u64::from(h.weight)).sum();
         if seen.holders.is_empty() {
-            rows.push(row("-".to_owned(), None, Left::Nobody));
+            rows.push(row("-".to_owned(), None, TimeLeft::NotHeld));
         } else if shown < seen.used {
-            rows.push(row("… and others".to_owned(), None, Left::Nobody));
+            rows.push(row("… and others".to_owned(), None, TimeLeft::NotHeld));
         }
         rows[first].used = holders::used(seen);
         rows[first].waiters = seen.waiters.to_string();
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_holder_has_a_line_and_every_thing_one_summary() {
+    async fn every_holder_has_a_row_and_every_name_one_summary() {
         let store = windlass::connect("memory:").await.unwrap();
         let lock = store.lock("a").owner("ann").note("why");
         let _lock = lock.acquire().await.unwrap();
@@ -136,7 +135,7 @@ mod tests {
         for owner in ["ben", "cleo", "dan"] {
             permits.push(semaphore.clone().owner(owner).acquire().await.unwrap());
         }
-        let rows = rows(&found(&store).await, &mut Scale::default());
+        let rows = rows(&found(&store).await, &mut TtlEstimates::default());
         let lines: Vec<_> = rows
             .iter()
             .map(|r| (r.kind, &*r.name, &*r.holder, &*r.used, &*r.waiters))
@@ -149,30 +148,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_scale_is_the_most_that_was_seen_and_ends_with_its_holder() {
+    async fn ttl_estimate_is_the_longest_time_seen_and_ends_with_its_holder() {
         let store = windlass::connect("memory:").await.unwrap();
         let minute = Duration::from_secs(60);
         let lock = store.lock("a").owner("ann").without_renewal();
         let guard = lock.clone().ttl(minute).acquire().await.unwrap();
-        let mut scale = Scale::default();
-        let of = |rows: Vec<Row>| match rows[0].left {
-            Left::For { left, of } => (left, of),
+        let mut ttls = TtlEstimates::default();
+        let of = |rows: Vec<ClaimRow>| match rows[0].left {
+            TimeLeft::For { left, of } => (left, of),
             other => panic!("{other:?}"),
         };
-        let (left, of_first) = of(rows(&found(&store).await, &mut scale));
+        let (left, of_first) = of(rows(&found(&store).await, &mut ttls));
         assert_eq!(left, of_first);
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let (left, still) = of(rows(&found(&store).await, &mut scale));
+        let (left, still) = of(rows(&found(&store).await, &mut ttls));
         assert!(left < still && still == of_first);
         assert!(guard.release().await.unwrap().was_held());
-        rows(&found(&store).await, &mut scale);
-        assert!(scale.most.is_empty());
+        rows(&found(&store).await, &mut ttls);
+        assert!(ttls.longest.is_empty());
     }
 
     #[test]
-    fn time_goes_on_between_two_looks() {
+    fn remaining_time_decreases_between_surveys() {
         let seconds = Duration::from_secs;
-        let left = Left::For {
+        let left = TimeLeft::For {
             left: seconds(20),
             of: seconds(40),
         };
@@ -181,8 +180,8 @@ mod tests {
         assert_eq!(left.part(seconds(30)), Some(0.0));
         assert_eq!(
             (
-                Left::Forever.part(seconds(1)),
-                Left::Nobody.part(seconds(1))
+                TimeLeft::Forever.part(seconds(1)),
+                TimeLeft::NotHeld.part(seconds(1))
             ),
             (None, None)
         );

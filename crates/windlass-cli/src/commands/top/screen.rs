@@ -1,4 +1,4 @@
-//! How the screen is drawn, and how it is scrolled.
+//! Draws and scrolls the live view.
 
 use std::time::Duration;
 
@@ -8,35 +8,35 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use super::MORE_LIMITERS;
-use super::columns::{Columns, LimitColumns, bar, fit, width};
+use super::columns::{ClaimColumns, LimitColumns, bar, fit, width};
 use super::limits::LimitRow;
-use super::rows::{Left, Row};
-use crate::words;
+use super::rows::{ClaimRow, TimeLeft};
+use crate::humanize;
 
-/// What there is to see.
+/// The contents and the scroll position of the view.
 #[derive(Debug, Default)]
-pub(super) struct View {
-    /// Where it was seen.
+pub(super) struct LiveView {
+    /// The address of the store.
     address: String,
-    /// `None` until something was seen.
-    pub(super) rows: Option<Vec<Row>>,
+    /// `None` before the first survey.
+    pub(super) rows: Option<Vec<ClaimRow>>,
     pub(super) limits: Vec<LimitRow>,
-    /// Whether there may be more limiters than these.
+    /// Whether there may be more rate limits than these.
     pub(super) more_limits: bool,
     pub(super) held: usize,
     pub(super) waiting: u64,
-    /// How long ago that was.
+    /// Time since the last survey.
     pub(super) since: Duration,
-    /// Why nothing newer could be seen.
+    /// Why the last survey failed.
     pub(super) problem: Option<String>,
     colour: bool,
-    /// The first line shown.
+    /// The first visible line.
     top: usize,
-    /// How many lines there was room for.
-    room: usize,
+    /// The number of visible lines.
+    height: usize,
 }
 
-/// A way to move.
+/// A scroll action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scroll {
     Up,
@@ -47,17 +47,17 @@ pub(super) enum Scroll {
     End,
 }
 
-impl View {
-    pub(super) fn new(address: &str, colour: bool) -> View {
-        View {
+impl LiveView {
+    pub(super) fn new(address: &str, colour: bool) -> LiveView {
+        LiveView {
             address: address.to_owned(),
             colour,
-            ..View::default()
+            ..LiveView::default()
         }
     }
 
     pub(super) fn scroll(&mut self, scroll: Scroll) {
-        let page = self.room.saturating_sub(1).max(1);
+        let page = self.height.saturating_sub(1).max(1);
         self.top = match scroll {
             Scroll::Up => self.top.saturating_sub(1),
             Scroll::Down => self.top + 1,
@@ -66,14 +66,14 @@ impl View {
             Scroll::Home => 0,
             Scroll::End => usize::MAX,
         };
-        self.keep_in_sight();
+        self.clamp_scroll();
     }
 
-    fn keep_in_sight(&mut self) {
-        self.top = self.top.min(self.lines().saturating_sub(self.room));
+    fn clamp_scroll(&mut self) {
+        self.top = self.top.min(self.lines().saturating_sub(self.height));
     }
 
-    /// How many lines there are below the headings.
+    /// The number of lines below the headings.
     fn lines(&self) -> usize {
         let rows = self.rows.as_ref().map_or(0, Vec::len);
         match self.limits.len() {
@@ -82,7 +82,7 @@ impl View {
         }
     }
 
-    /// How many lines come before limiters, behind what is held: some space if need be, and headings.
+    /// The number of lines between the two tables: a blank line if needed, and headings.
     fn above_limits(&self) -> usize {
         match &self.rows {
             Some(rows) if !rows.is_empty() => 2,
@@ -91,7 +91,7 @@ impl View {
     }
 
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
-        // Where there is hardly any room, it is for what was seen.
+        // On a small screen, the rows get the space first.
         let height = frame.area().height;
         let from = |least: u16| Constraint::Length(u16::from(height >= least));
         let problem = match self.problem {
@@ -100,22 +100,22 @@ impl View {
         };
         let areas = Layout::vertical([from(5), problem, from(4), Constraint::Fill(1), from(6)]);
         let [title, trouble, headings, body, footer] = areas.areas(frame.area());
-        self.room = usize::from(body.height);
-        self.keep_in_sight();
+        self.height = usize::from(body.height);
+        self.clamp_scroll();
         frame.render_widget(self.title(title), title);
         if let Some(problem) = &self.problem {
             let text = fit(problem, usize::from(trouble.width));
             frame.render_widget(Line::styled(text, self.paint(Color::Red).bold()), trouble);
         }
-        let columns = Columns::within(headings.width);
+        let columns = ClaimColumns::within(headings.width);
         frame.render_widget(columns.headings(), headings);
         self.draw_rows(&columns, body, frame);
         frame.render_widget(self.footer(footer), footer);
     }
 
-    fn draw_rows(&self, columns: &Columns, body: Rect, frame: &mut Frame<'_>) {
+    fn draw_rows(&self, columns: &ClaimColumns, body: Rect, frame: &mut Frame<'_>) {
         if self.rows.is_none() {
-            return frame.render_widget("looking …", body);
+            return frame.render_widget("loading …", body);
         } else if self.lines() == 0 {
             return frame.render_widget("nothing is held or waited for", body);
         }
@@ -129,8 +129,8 @@ impl View {
         }
     }
 
-    /// Any line below the headings.
-    fn nth(&self, line: usize, columns: &Columns, width: u16) -> Line<'_> {
+    /// A line below the headings.
+    fn nth(&self, line: usize, columns: &ClaimColumns, width: u16) -> Line<'_> {
         let rows = self.rows.as_deref().unwrap_or_default();
         if let Some(row) = rows.get(line) {
             return self.line(columns, row);
@@ -164,7 +164,7 @@ impl View {
         ])
     }
 
-    fn line<'a>(&self, columns: &Columns, row: &'a Row) -> Line<'a> {
+    fn line<'a>(&self, columns: &ClaimColumns, row: &'a ClaimRow) -> Line<'a> {
         let waits = row.waiters.as_str() > "0";
         let part = row.left.part(self.since);
         let urgency = match part {
@@ -173,7 +173,9 @@ impl View {
             _ => Color::Green,
         };
         let age = match (row.age, row.left) {
-            (Some(age), Left::Forever | Left::For { .. }) => words::time(age + self.since),
+            (Some(age), TimeLeft::Forever | TimeLeft::For { .. }) => {
+                humanize::duration(age + self.since)
+            }
             _ => "-".to_owned(),
         };
         let plain = Style::new();
@@ -210,8 +212,8 @@ impl View {
 
     fn footer(&self, area: Rect) -> Line<'static> {
         let lines = self.lines();
-        let place = if lines > self.room {
-            let last = (self.top + self.room).min(lines);
+        let position = if lines > self.height {
+            let last = (self.top + self.height).min(lines);
             format!("{}–{last} of {lines}", self.top + 1)
         } else {
             String::new()
@@ -219,14 +221,14 @@ impl View {
         let all = usize::from(area.width);
         let keys = ["q quit   ↑ ↓ PgUp PgDn Home End scroll", "q quit", ""];
         let fits =
-            |keys: &&str| width(keys) + usize::from(!place.is_empty()) + width(&place) <= all;
+            |keys: &&str| width(keys) + usize::from(!position.is_empty()) + width(&position) <= all;
         let keys = keys.into_iter().find(fits).unwrap_or_default();
-        let gap = all.saturating_sub(width(keys) + width(&place));
+        let gap = all.saturating_sub(width(keys) + width(&position));
         let style = Style::new().add_modifier(Modifier::DIM);
-        Line::styled(format!("{keys}{:gap$}{place}", ""), style)
+        Line::styled(format!("{keys}{:gap$}{position}", ""), style)
     }
 
-    /// Colours only where they are wanted; what matters can be read without them.
+    /// The colour, if colours are on; all information is readable without them.
     fn paint(&self, colour: Color) -> Style {
         match self.colour {
             true => Style::new().fg(colour),
@@ -246,13 +248,13 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn row(kind: &'static str, name: &str, holder: &str, left: u64, rest: [&str; 2]) -> Row {
-        Row {
+    fn row(kind: &'static str, name: &str, holder: &str, left: u64, rest: [&str; 2]) -> ClaimRow {
+        ClaimRow {
             kind,
             name: name.to_owned(),
             holder: holder.to_owned(),
             age: Some(seconds(75)),
-            left: Left::For {
+            left: TimeLeft::For {
                 left: seconds(left),
                 of: seconds(30),
             },
@@ -261,19 +263,19 @@ mod tests {
         }
     }
 
-    fn view() -> View {
-        let nobodys = Row {
+    fn view() -> LiveView {
+        let not_held = ClaimRow {
             age: None,
-            left: Left::Nobody,
+            left: TimeLeft::NotHeld,
             ..row("lock", "waited-for", "-", 0, ["0", "2"])
         };
-        let foreign = Row {
+        let foreign = ClaimRow {
             age: None,
-            left: Left::Forever,
+            left: TimeLeft::Forever,
             ..row("lock", "legacy", "old-client", 0, ["1", "0"])
         };
         let long = "a-name-that-is-much-longer-than-any-column-of-any-screen";
-        View {
+        LiveView {
             address: "redis://127.0.0.1:6379".to_owned(),
             rows: Some(vec![
                 row("lock", "backup", "ann (nightly)", 28, ["1", "3"]),
@@ -289,11 +291,11 @@ mod tests {
                     ["9/10", "0"],
                 ),
                 foreign,
-                nobodys,
+                not_held,
             ]),
             held: 7,
             waiting: 9,
-            ..View::default()
+            ..LiveView::default()
         }
     }
 
@@ -325,7 +327,7 @@ mod tests {
         ]
     }
 
-    fn drawn(view: &mut View, width: u16, height: u16) -> String {
+    fn drawn(view: &mut LiveView, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| view.draw(frame)).unwrap();
         terminal.backend().to_string()
@@ -337,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn at_120_by_14_some_time_later_and_with_a_problem() {
+    fn at_120_by_14_after_some_time_and_with_a_problem() {
         let mut view = view();
         view.since = seconds(6);
         view.problem = Some("cannot list locks on redis://127.0.0.1:6379: no answer".to_owned());
@@ -345,16 +347,16 @@ mod tests {
     }
 
     #[test]
-    fn before_anything_was_seen_and_if_there_is_nothing() {
-        let mut view = View::default();
-        assert!(drawn(&mut view, 80, 24).contains("looking …"));
+    fn empty_view_before_and_after_the_first_survey() {
+        let mut view = LiveView::default();
+        assert!(drawn(&mut view, 80, 24).contains("loading …"));
         view.rows = Some(Vec::new());
         assert!(drawn(&mut view, 80, 24).contains("nothing is held or waited for"));
     }
 
-    /// However small it is, it shows what it is about, and nothing that is torn apart.
+    /// A screen of any size shows names, and no partial cells.
     #[test]
-    fn no_screen_is_too_small() {
+    fn small_screens_show_names() {
         for (width, height) in [(0, 0), (0, 5), (5, 0), (300, 3), (3, 100)] {
             let mut view = view();
             view.problem = Some("trouble".to_owned());
@@ -376,13 +378,13 @@ mod tests {
     }
 
     #[test]
-    fn limiters_come_below() {
+    fn rate_limits_are_below_claims() {
         let mut view = view();
         view.rows.as_mut().unwrap().truncate(2);
         view.limits = limits();
         view.since = seconds(1);
         insta::assert_snapshot!(drawn(&mut view, 80, 12));
-        // All lines can be scrolled to, those between as well.
+        // All lines can be scrolled to, also those between the tables.
         view.more_limits = true;
         drawn(&mut view, 80, 7);
         view.scroll(Scroll::End);
@@ -391,7 +393,7 @@ mod tests {
             end.contains("there may be more") && end.contains("6–9 of 9"),
             "{end}"
         );
-        // Without anything held, there is no space above them.
+        // Without claims, there is no blank line above them.
         view.scroll(Scroll::Home);
         view.rows = Some(Vec::new());
         let screen = drawn(&mut view, 80, 12);
@@ -400,12 +402,12 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_scrolled_to() {
-        let mut view = View::default();
+    fn rows_that_do_not_fit_can_be_scrolled_to() {
+        let mut view = LiveView::default();
         let name = |n: usize| format!("job/{n:03}");
         let rows = (0..100).map(|n| row("lock", &name(n), "ann", 20, ["1", "0"]));
         view.rows = Some(rows.collect());
-        let shows = |view: &mut View, first: usize, last: usize| {
+        let shows = |view: &mut LiveView, first: usize, last: usize| {
             let screen = drawn(view, 80, 24);
             let seen = |n: usize| screen.contains(&name(n));
             assert!(seen(first) && seen(last), "{screen}");
@@ -425,20 +427,20 @@ mod tests {
         shows(&mut view, 0, 20);
         view.scroll(Scroll::End);
         shows(&mut view, 79, 99);
-        // A larger screen shows more, and still no empty lines.
+        // A larger screen shows more rows, without empty lines.
         assert!(drawn(&mut view, 80, 50).contains(&name(53)));
         view.scroll(Scroll::Home);
-        // What is gone cannot be scrolled to.
+        // The scroll position follows when rows disappear.
         view.scroll(Scroll::End);
         view.rows.as_mut().unwrap().truncate(10);
         assert!(drawn(&mut view, 80, 24).contains(&name(0)));
     }
 
     #[test]
-    fn colours_are_used_only_where_they_are_wanted() {
+    fn colours_are_used_only_if_enabled() {
         for colour in [true, false] {
             let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
-            let mut view = View { colour, ..view() };
+            let mut view = LiveView { colour, ..view() };
             view.problem = Some("trouble".to_owned());
             terminal.draw(|frame| view.draw(frame)).unwrap();
             let cells = &terminal.backend().buffer().content;

@@ -1,18 +1,18 @@
-//! Taking over the terminal, and giving it back whatever happens.
+//! Takes over the terminal and restores it.
 
 use std::io;
 
 use ratatui::{DefaultTerminal, Frame};
 
-/// The terminal, ours until this is dropped. Should we panic, it is given back before the message is shown.
-pub(super) struct Screen {
+/// The terminal in raw mode, until this is dropped. A panic restores it before the message is printed.
+pub(super) struct TerminalScreen {
     terminal: DefaultTerminal,
 }
 
-impl Screen {
-    pub(super) fn take() -> io::Result<Screen> {
+impl TerminalScreen {
+    pub(super) fn open() -> io::Result<TerminalScreen> {
         let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
-        Ok(Screen { terminal })
+        Ok(TerminalScreen { terminal })
     }
 
     pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
@@ -20,9 +20,9 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for TerminalScreen {
     fn drop(&mut self) {
-        // The panic hook has done it, and a second time would draw over the message.
+        // The panic hook has restored it; doing so again would overwrite the message.
         if !std::thread::panicking() {
             ratatui::restore();
         }

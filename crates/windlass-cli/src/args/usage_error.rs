@@ -1,0 +1,79 @@
+//! Reports a command line that could not be parsed, with tips that clap does not have.
+
+use std::io::{self, Write as _};
+
+use clap::error::{ContextKind, ErrorKind};
+use windlass_term::{Exit, is_trouble, unwritten};
+
+const SHORT_HELP: &str = "\
+windlass coordinates processes with distributed locks. It needs a command, for example:
+
+  windlass run backup -- rsync -a /home /mnt/backup   run a command, one at a time
+  windlass lock ls                                    list locks and their holders
+  windlass doctor                                     check the store
+
+All commands: windlass --help";
+
+/// Prints examples, for `windlass` without arguments.
+pub(super) fn print_examples() {
+    write_line(SHORT_HELP);
+}
+
+/// Prints the error of clap, and a tip if there is one.
+pub(super) fn report(error: &clap::Error) -> Exit {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
+        return match printed {
+            // Help was requested, so failing to print it is a failure.
+            Err(error) if is_trouble(&error) => {
+                write_line(&format!("windlass: error: {}", unwritten(&error)));
+                Exit::FAILED
+            }
+            _ => Exit::SUCCESS,
+        };
+    }
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        for name in ["WINDLASS_STORE", "WINDLASS_NAMESPACE"] {
+            if std::env::var_os(name).is_some_and(|value| value.to_str().is_none()) {
+                write_line(&format!(
+                    "  tip: the environment variable {name} is not UTF-8"
+                ));
+            }
+        }
+    }
+    if let Some(tip) = tip(error) {
+        write_line(&format!("  tip: {tip}"));
+    }
+    Exit::FAILED
+}
+
+/// Writes a line to stderr. A failure to do so cannot be reported.
+fn write_line(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// A tip for the common mistake of leaving out `--`.
+fn tip(error: &clap::Error) -> Option<&'static str> {
+    let about_command = |kind| {
+        error
+            .get(kind)
+            .is_some_and(|value| value.to_string().contains("COMMAND"))
+    };
+    let runs_a_command = || {
+        let mut args = std::env::args_os().skip(1);
+        args.any(|arg| ["run", "elect", "barrier"].iter().any(|name| arg == *name))
+    };
+    let separated = || std::env::args_os().any(|arg| arg == "--");
+    match error.kind() {
+        ErrorKind::MissingRequiredArgument if about_command(ContextKind::InvalidArg) => {
+            Some("the command comes after --, as in: windlass run NAME -- COMMAND")
+        }
+        ErrorKind::UnknownArgument if runs_a_command() && !separated() => {
+            Some("the command comes after --, as in: windlass run NAME -- COMMAND")
+        }
+        _ => None,
+    }
+}

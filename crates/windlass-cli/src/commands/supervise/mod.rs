@@ -1,0 +1,232 @@
+//! Runs a command while a lease is held, so that the command never outlives the lease.
+//!
+//! - [`supervisor`]: watches the command and its lease
+//! - [`deadlines`]: when to warn, to send TERM and to kill, by the remaining time of the lease
+//! - [`once`]: a command that runs once per key
+//! - [`status_file`]: events for other programs
+
+mod deadlines;
+mod once;
+mod status_file;
+mod supervisor;
+
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout};
+use windlass::{Coordinator, Lease, Released};
+use windlass_term::{Advice, Exit, Failure, Printer, Signals, quoted};
+
+use self::deadlines::Deadlines;
+pub(super) use self::once::once;
+pub(super) use self::status_file::{StatusEvent, StatusFile};
+pub(super) use self::supervisor::SupervisedOutcome;
+use self::supervisor::{StopReason, Supervisor};
+use crate::args::{JobArgs, OnLost};
+use crate::child::{ChildCommand, SpawnError};
+
+/// Limit for releasing a lease that is lost anyway.
+const RELEASE_AFTER_LOSS: Duration = Duration::from_millis(100);
+
+/// A command to run while a lease is held.
+pub(super) struct SupervisedCommand<'a> {
+    /// The name of the lock, semaphore, election or barrier.
+    pub(super) name: &'a str,
+    /// The noun for messages: lock, permit, …
+    pub(super) noun: &'static str,
+    pub(super) args: &'a JobArgs,
+    pub(super) command: &'a [OsString],
+    pub(super) on_lost: OnLost,
+    pub(super) max_time: Option<Duration>,
+    /// Hold the lease for at least this long.
+    pub(super) at_least: Option<Duration>,
+    /// Variables for the environment of the command, beside those that every command gets.
+    pub(super) more_env: Vec<(&'static str, String)>,
+    pub(super) store: &'a Coordinator,
+    pub(super) printer: &'a Printer,
+}
+
+impl SupervisedCommand<'_> {
+    /// Runs the command while the lease is held.
+    pub(super) async fn run(
+        &self,
+        lease: &Lease,
+        signals: &mut Signals,
+        status: &mut StatusFile<'_>,
+    ) -> Result<SupervisedOutcome, Failure> {
+        let acquired = Instant::now();
+        let (owner, fence) = (lease.owner().as_str(), lease.fence().get());
+        self.printer.detail(format_args!(
+            "{} acquired in {}: owner {owner}, fence {fence}",
+            self.name,
+            self.store.address()
+        ));
+        status.record(&StatusEvent::Acquired { owner, fence });
+        let deadlines = Deadlines::new(self.args.ttl, self.args.kill_after);
+        let mut command = self.command(lease);
+        if self.on_lost == OnLost::Kill {
+            command.deadline = Some(Instant::now() + deadlines.until_kill(lease.remaining()));
+        }
+        let running = match command.spawn().await {
+            Ok(running) => running,
+            Err(error) => return Err(not_started(self.command, self.args.shell, &error)),
+        };
+        status.record(&StatusEvent::Started { pid: running.pid() });
+        let supervisor = Supervisor {
+            name: self.name,
+            noun: self.noun,
+            running,
+            lease,
+            signals: &mut *signals,
+            status: &mut *status,
+            printer: self.printer,
+            deadlines,
+            on_lost: self.on_lost,
+            max_time: self.max_time,
+            kill_after: self.args.kill_after,
+        };
+        let outcome = supervisor
+            .run()
+            .await
+            .map_err(|error| Failure::internal(format!("cannot supervise the command: {error}")))?;
+        if let Some(ended) = outcome.ended {
+            status.record(&StatusEvent::Ended {
+                code: ended.exit_code(),
+            });
+        }
+        match self.at_least {
+            Some(time) if !outcome.is_lost() => {
+                let rest = time.saturating_sub(acquired.elapsed());
+                Ok(hold_for(rest, outcome, lease, signals).await)
+            }
+            _ => Ok(outcome),
+        }
+    }
+
+    fn command(&self, lease: &Lease) -> ChildCommand {
+        let mut words = self.command.iter().cloned();
+        let kind = self.store.capabilities().kind;
+        let env = [
+            ("WINDLASS_LOCK", self.name.to_owned()),
+            ("WINDLASS_OWNER", lease.owner().to_string()),
+            ("WINDLASS_FENCE", lease.fence().to_string()),
+            ("WINDLASS_STORE_KIND", kind.to_owned()),
+        ];
+        let env = env.into_iter().chain(self.more_env.iter().cloned());
+        ChildCommand {
+            program: words.next().unwrap_or_default(),
+            args: words.collect(),
+            env: env.map(|(name, value)| (name.to_owned(), value)).collect(),
+            shell: self.args.shell,
+            stdout: None,
+            deadline: None,
+        }
+    }
+
+    /// Releases the lease, which has `left` remaining. If it was not held to the end, the outcome is a loss, whatever the
+    /// code of the command.
+    pub(super) async fn release(
+        &self,
+        left: Duration,
+        release: impl Future<Output = windlass::Result<Released>>,
+        outcome: Result<SupervisedOutcome, Failure>,
+        status: &mut StatusFile<'_>,
+    ) -> Result<SupervisedOutcome, Failure> {
+        let (name, printer) = (self.name, self.printer);
+        let known_lost = outcome.as_ref().is_ok_and(|outcome| outcome.is_lost());
+        let limit = if known_lost || left.is_zero() {
+            // It may still be in the store; releasing it spares the next waiter the rest of the TTL.
+            left.max(RELEASE_AFTER_LOSS)
+        } else {
+            Duration::MAX
+        };
+        match timeout(limit, release).await {
+            Ok(Ok(Released::WasHeld)) if !left.is_zero() => {
+                status.record(&StatusEvent::Released);
+                printer.detail(format_args!("{name} released"));
+                outcome
+            }
+            _ if known_lost => outcome,
+            Ok(Err(error)) if !left.is_zero() => {
+                printer.warn(format_args!(
+                    "{error}; {name} may stay locked until its TTL"
+                ));
+                outcome
+            }
+            _ => {
+                status.record(&StatusEvent::Lost);
+                printer.error(format_args!(
+                    "{name} was not held to the end: another holder may have had it at the same time"
+                ));
+                outcome.map(|outcome| SupervisedOutcome {
+                    stop_reason: Some(StopReason::Lost),
+                    ..outcome
+                })
+            }
+        }
+    }
+}
+
+/// The failure of a command that could not be started.
+fn not_started(command: &[OsString], shell: bool, error: &SpawnError) -> Failure {
+    let program = command.first().map(|word| word.to_string_lossy());
+    let program = match shell {
+        true => "sh".into(),
+        false => program.unwrap_or_default(),
+    };
+    let advice = match error {
+        SpawnError::NotFound if shell => Advice::Hint("--shell needs sh in PATH".into()),
+        SpawnError::NotFound if program.contains(' ') => {
+            Advice::Hint("use --shell to run a command line with spaces".into())
+        }
+        SpawnError::NotFound => Advice::Hint("check the spelling and PATH".into()),
+        SpawnError::NotExecutable(_) => not_executable(&program),
+        SpawnError::Interrupted(_) => Advice::Hint("the command did not run".into()),
+        SpawnError::Other(_) => {
+            Advice::Hint("run the command again with -v for more details".into())
+        }
+    };
+    Failure {
+        message: format!("cannot run {program}: {error}"),
+        advice,
+        exit: Exit::from(error),
+    }
+}
+
+/// Advice for a file that cannot be executed.
+fn not_executable(program: &str) -> Advice {
+    let file = std::fs::metadata(program).ok();
+    match file {
+        Some(file) if file.is_dir() => {
+            Advice::Hint("this is a folder; give a program in it".into())
+        }
+        Some(file) if file.permissions().mode() & 0o111 == 0 => Advice::Try(format!(
+            "chmod +x {}, or run it with its interpreter",
+            quoted(program)
+        )),
+        _ => Advice::Hint(
+            "if it is a script, run it with its interpreter; if not, it may be built for another machine"
+                .into(),
+        ),
+    }
+}
+
+/// Holds the lease for the rest of `--at-least`.
+async fn hold_for(
+    rest: Duration,
+    outcome: SupervisedOutcome,
+    lease: &Lease,
+    signals: &mut Signals,
+) -> SupervisedOutcome {
+    tokio::select! {
+        () = sleep(rest) => outcome,
+        // The loss is reported when the lease is released.
+        () = lease.lost() => outcome,
+        signal = signals.next() => SupervisedOutcome {
+            stop_reason: Some(StopReason::Signal(signal)),
+            stop_signal: Some(signal),
+            ..outcome
+        },
+    }
+}

@@ -1,0 +1,77 @@
+//! Durations and holders as text for people.
+
+use std::time::Duration;
+
+use windlass::Holder;
+
+/// A duration in its two largest units: `850ms`, `12s`, `5m 3s`, `2h 5m`.
+pub(crate) fn duration(time: Duration) -> String {
+    let millis = time.as_millis();
+    if millis < 1_000 {
+        return format!("{millis}ms");
+    }
+    let seconds = time.as_secs();
+    if seconds < 10 && millis % 1_000 >= 100 {
+        return format!("{seconds}.{}s", millis % 1_000 / 100);
+    }
+    let (days, hours) = (seconds / 86_400, seconds / 3_600 % 24);
+    let (minutes, seconds) = (seconds / 60 % 60, seconds % 60);
+    let parts = [(days, "d"), (hours, "h"), (minutes, "m"), (seconds, "s")];
+    let mut shown = parts
+        .into_iter()
+        .skip_while(|(number, _)| *number == 0)
+        .take(2)
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, unit)| format!("{number}{unit}"));
+    let first = shown.next().unwrap_or_default();
+    shown.fold(first, |text, part| text + " " + &part)
+}
+
+/// The owner and the note of a holder: `host:12:ab… (nightly backup)`.
+pub(crate) fn holder(holder: &Holder) -> String {
+    match holder.note.as_deref().filter(|note| !note.is_empty()) {
+        Some(note) => format!("{} ({note})", holder.owner),
+        None => holder.owner.clone(),
+    }
+}
+
+/// The remaining time of a holder.
+pub(crate) fn remaining(holder: &Holder) -> String {
+    match holder.remaining {
+        Some(left) => format!("expires in {} unless renewed", duration(left)),
+        None => "without an expiry".to_owned(),
+    }
+}
+
+/// Milliseconds for JSON answers.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds rounded up, for times to wait.
+pub(crate) fn millis_ceil(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_short() {
+        for (millis, text) in [
+            (0, "0ms"),
+            (850, "850ms"),
+            (1_000, "1s"),
+            (2_960, "2.9s"),
+            (12_345, "12s"),
+            (60_000, "1m"),
+            (303_000, "5m 3s"),
+            (7_500_000, "2h 5m"),
+            (7_203_000, "2h"),
+            (90_000_000, "1d 1h"),
+        ] {
+            assert_eq!(super::duration(Duration::from_millis(millis)), text);
+        }
+    }
+}

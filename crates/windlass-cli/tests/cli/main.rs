@@ -1,0 +1,31 @@
+//! Tests of the real `windlass` binary, one module per topic.
+//!
+//! Tests that need a server have `redis` in their path: those of `docs`, which run the examples of the documentation,
+//! need more. `cargo test -p windlass-cli --test cli -- --skip redis --skip docs` runs those that need none.
+
+#[macro_use]
+#[path = "../fixture/mod.rs"]
+mod fixture;
+
+mod barrier;
+#[cfg(feature = "bench")]
+mod bench;
+mod bloom;
+mod counter;
+#[cfg(all(feature = "bench", feature = "demo"))]
+mod docs;
+mod elect;
+mod latch;
+mod lease_loss;
+mod limit;
+mod lock;
+mod once;
+mod output_errors;
+mod perm;
+mod run;
+mod run_permits;
+mod sem;
+mod signals;
+mod top;
+mod topic;
+mod usage;

@@ -1,0 +1,285 @@
+//! Help texts, and messages for wrong usage.
+
+use crate::fixture::{FinishedProcess, Fixture, bare};
+
+fn help(args: &[&str]) -> String {
+    let done = FinishedProcess::of(&mut bare(args));
+    assert_eq!(done.code, 0);
+    assert_eq!(done.err, "");
+    done.out
+}
+
+#[test]
+fn help_of_windlass() {
+    insta::assert_snapshot!(help(&["--help"]));
+}
+
+#[test]
+fn help_of_run() {
+    insta::assert_snapshot!(help(&["run", "--help"]));
+}
+
+#[test]
+fn help_of_lock() {
+    insta::assert_snapshot!(help(&["lock", "--help"]));
+}
+
+#[test]
+fn help_of_lock_acquire() {
+    insta::assert_snapshot!(help(&["lock", "acquire", "--help"]));
+}
+
+#[test]
+fn help_of_sem() {
+    insta::assert_snapshot!(help(&["sem", "--help"]));
+}
+
+#[test]
+fn help_of_sem_acquire() {
+    insta::assert_snapshot!(help(&["sem", "acquire", "--help"]));
+}
+
+#[test]
+fn help_of_rw() {
+    insta::assert_snapshot!(help(&["rw", "--help"]));
+}
+
+#[test]
+fn help_of_rw_write() {
+    insta::assert_snapshot!(help(&["rw", "write", "--help"]));
+}
+
+#[test]
+fn help_of_elect() {
+    insta::assert_snapshot!(help(&["elect", "--help"]));
+}
+
+#[test]
+fn help_of_latch() {
+    insta::assert_snapshot!(help(&["latch", "--help"]));
+}
+
+#[test]
+fn help_of_latch_reset() {
+    insta::assert_snapshot!(help(&["latch", "reset", "--help"]));
+}
+
+#[test]
+fn help_of_barrier() {
+    insta::assert_snapshot!(help(&["barrier", "--help"]));
+}
+
+#[test]
+fn help_of_top() {
+    insta::assert_snapshot!(help(&["top", "--help"]));
+}
+
+#[test]
+fn help_of_gate_admit() {
+    insta::assert_snapshot!(help(&["gate", "admit", "--help"]));
+}
+
+#[test]
+fn no_arguments_prints_examples() {
+    let done = FinishedProcess::of(&mut bare(&[]));
+    assert_eq!(done.code, 125);
+    assert_eq!(done.out, "");
+    insta::assert_snapshot!(done.err);
+}
+
+#[test]
+fn version_is_printed() {
+    assert_eq!(
+        help(&["--version"]),
+        format!("windlass {}\n", env!("CARGO_PKG_VERSION"))
+    );
+}
+
+#[test]
+fn wrong_usage_is_125_with_a_suggestion() {
+    for (args, word) in [
+        (&["lok"][..], "'lock'"),
+        (&["run", "--no-wiat", "x", "--", "true"], "--no-wait"),
+        (&["run", "x", "true"], "comes after --"),
+        (&["run", "x"], "comes after --"),
+        (
+            &["run", "x", "--ttl", "30", "--", "true"],
+            "write 30s or 30ms",
+        ),
+        (&["run", "x", "--wait", "1.5s", "--", "true"], "1500ms"),
+        (
+            &["run", "x", "--wait", "1s", "--no-wait", "--", "true"],
+            "cannot be used with",
+        ),
+        (&["lock", "release", "x"], "--owner"),
+        (&["gate", "admit", "x", "seven"], "invalid value 'seven'"),
+        (&["lock"], "Usage"),
+    ] {
+        let done = FinishedProcess::of(&mut bare(args));
+        assert_eq!(done.code, 125, "{args:?}: {done:?}");
+        assert_eq!(done.out, "", "{args:?}");
+        assert!(done.err.contains(word), "{args:?}: {}", done.err);
+    }
+}
+
+#[test]
+fn invalid_values_are_125_with_a_hint_and_write_nothing() {
+    let fixture = Fixture::file();
+    let long_name = "x".repeat(2000);
+    for args in [
+        &["lock", "acquire", ""][..],
+        &["lock", "acquire", &long_name],
+        &["lock", "acquire", "a\tb"],
+        &["lock", "acquire", "x", "--ttl", "0s"],
+        &["lock", "acquire", "x", "--ttl", "9ms"],
+        &["lock", "acquire", "x", "--ttl", "366d"],
+        &["lock", "acquire", "x", "--owner", "a b"],
+        &["run", "x", "--ttl", "1ms", "--", "true"],
+        &["--store", "localhost", "lock", "ls"],
+        &["--store", "gopher://x", "lock", "ls"],
+        &["--namespace", "a\nb", "lock", "ls"],
+    ] {
+        let done = fixture.run(args);
+        assert_eq!(done.code, 125, "{args:?}: {done:?}");
+        let last = done.err.lines().last().unwrap();
+        assert!(
+            last.starts_with("  hint: ") || last.starts_with("  try: "),
+            "{args:?}: {}",
+            done.err
+        );
+    }
+    assert_eq!(fixture.json(&["lock", "ls"]).out, "");
+}
+
+#[test]
+fn completions_and_manual_pages_are_generated() {
+    let bash = help(&["completions", "bash"]);
+    assert!(bash.contains("--skip-ok"));
+    for shell in ["zsh", "fish", "elvish", "powershell"] {
+        assert!(help(&["completions", shell]).contains("windlass"));
+    }
+    assert!(help(&["man"]).contains(".TH windlass 1"));
+
+    let fixture = Fixture::file();
+    let done = fixture.run(&["man", "--dir", "pages"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    for page in ["windlass.1", "windlass-run.1", "windlass-lock-acquire.1"] {
+        let text = std::fs::read_to_string(fixture.path("pages").join(page)).unwrap();
+        assert!(text.contains(".TH"), "{page}");
+    }
+}
+
+#[test]
+fn default_store_is_a_private_file_in_the_state_directory() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let fixture = Fixture::file();
+    let mut command = fixture.command(&["run", "hello", "--", "echo", "one at a time"]);
+    let done = FinishedProcess::of(command.env_remove("WINDLASS_STORE"));
+    assert_eq!((done.code, done.out.as_str()), (0, "one at a time\n"));
+    let folder = fixture.path("windlass");
+    assert!(folder.join("windlass.db").exists());
+    let mode = folder.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn contradictory_options_are_rejected() {
+    let fixture = Fixture::file();
+    for (args, said) in [
+        (
+            &["run", "x", "--max-time", "0s", "--", "touch", "ran"][..],
+            "longer than zero",
+        ),
+        (
+            &["counter", "add", "c", "1", "--min", "5", "--max", "3"],
+            "at least 5 and at most 3",
+        ),
+        (
+            &["latch", "reset", "l", "3", "--keep", "0s"],
+            "kept for no time",
+        ),
+        (&["bench", "bloom", "--seconds", "2"], "use --items N"),
+        (
+            &["lock", "acquire", "l", "--ttl", "1ms"],
+            "several calls of the store must fit",
+        ),
+    ] {
+        let done = fixture.run(args);
+        assert_eq!(done.code, 125, "{args:?}: {done:?}");
+        assert!(done.err.contains(said), "{args:?}: {done:?}");
+    }
+    assert!(!fixture.path("ran").exists());
+}
+
+/// A wrong URL is not an unreachable server.
+#[test]
+fn wrong_redis_url_is_125() {
+    let fixture = Fixture::redis();
+    let tls = fixture.store.replace("redis://", "rediss://");
+    for (store, said) in [
+        (
+            format!("{}/99", fixture.store),
+            "no database of that number",
+        ),
+        (
+            format!("{}/-1", fixture.store),
+            "no database of that number",
+        ),
+        (format!("{}#insecure", fixture.store), "behind a #"),
+        (format!("{tls}#insecure"), "tls_ca"),
+        (format!("{}?db=3", fixture.store), "in the path"),
+    ] {
+        for args in [
+            &["lock", "ls"][..],
+            &["doctor"],
+            &["run", "x", "--", "true"],
+        ] {
+            let done = fixture.run(&[&["--store", store.as_str()], args].concat());
+            assert_eq!(done.code, 125, "{store} {args:?}: {done:?}");
+            assert!(done.err.contains(said), "{store}: {done:?}");
+            assert!(done.err.contains("hint: "), "{store}: {done:?}");
+        }
+    }
+}
+
+#[test]
+fn advice_matches_the_error() {
+    use std::os::unix::ffi::OsStringExt as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let fixture = Fixture::file();
+    std::fs::write(fixture.path("noshebang"), [0x7f, 0, 0, 0]).unwrap();
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(fixture.path("noshebang"), executable).unwrap();
+    std::fs::create_dir(fixture.path("folder")).unwrap();
+    for (program, said) in [("./noshebang", "interpreter"), ("./folder", "a folder")] {
+        let done = fixture.run(&["run", "e", "--", program]);
+        assert_eq!(done.code, 126, "{done:?}");
+        assert!(!done.err.contains("chmod"), "{done:?}");
+        assert!(done.err.contains(said), "{done:?}");
+    }
+    // Started directly, because without a PATH, `env` could not be found.
+    let mut shell = std::process::Command::new(env!("CARGO_BIN_EXE_windlass"));
+    shell.args([
+        "--store",
+        &fixture.store,
+        "run",
+        "e",
+        "--shell",
+        "--",
+        "echo a b",
+    ]);
+    let done = FinishedProcess::of(shell.env("PATH", "/nowhere"));
+    assert_eq!(done.code, 127, "{done:?}");
+    assert!(!done.err.contains("use --shell"), "{done:?}");
+    assert!(done.err.contains("needs sh"), "{done:?}");
+
+    let mut command = fixture.command(&["lock", "ls"]);
+    command.env(
+        "WINDLASS_STORE",
+        std::ffi::OsString::from_vec(vec![b'f', 0xff]),
+    );
+    let done = FinishedProcess::of(&mut command);
+    assert_eq!(done.code, 125, "{done:?}");
+    assert!(done.err.contains("WINDLASS_STORE is not UTF-8"), "{done:?}");
+}

@@ -1,0 +1,62 @@
+//! The output file: opened before the sales and written after them; unchanged if the demo is interrupted.
+
+use std::fs::{File, OpenOptions, remove_file};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// A writable file. If it was created here and is never written, it is removed again.
+#[derive(Debug)]
+pub(in crate::flash_sale) struct PageFile {
+    file: File,
+    created: Option<PathBuf>,
+}
+
+impl PageFile {
+    pub(in crate::flash_sale) fn open(path: &Path) -> io::Result<PageFile> {
+        let mut options = OpenOptions::new();
+        options.write(true);
+        let (file, created) = match options.clone().create_new(true).open(path) {
+            Ok(file) => (file, Some(path.to_owned())),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => (options.open(path)?, None),
+            Err(e) => return Err(e),
+        };
+        Ok(PageFile { file, created })
+    }
+
+    pub(in crate::flash_sale) fn write(mut self, page: &str) -> io::Result<()> {
+        self.created = None;
+        // A pipe cannot be truncated.
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        self.file.write_all(page.as_bytes())
+    }
+}
+
+impl Drop for PageFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.created {
+            // It may have been removed already.
+            let _ = remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn existing_file_is_kept_until_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sale.html");
+        drop(PageFile::open(&path).unwrap());
+        assert!(!path.exists());
+        PageFile::open(&path).unwrap().write("a long page").unwrap();
+        drop(PageFile::open(&path).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a long page");
+        PageFile::open(&path).unwrap().write("short").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "short");
+        assert!(PageFile::open(&folder.path().join("no/sale.html")).is_err());
+    }
+}

@@ -1,0 +1,241 @@
+//! The only code that writes: answers to stdout, messages to stderr.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::{Arc, OnceLock};
+
+use serde::Serialize;
+
+use crate::args::GlobalArgs;
+use crate::exit::Exit;
+use crate::failure::{Advice, Failure};
+use crate::store;
+
+/// Writes answers and messages, as text or as JSON.
+#[derive(Clone, Debug)]
+pub struct Printer {
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+    colour_out: bool,
+    colour_err: bool,
+    /// The `windlass doctor` command line for the store in use.
+    doctor: String,
+    /// The first error that kept an answer from being written.
+    unwritten: Arc<OnceLock<io::Error>>,
+}
+
+/// The meaning of a piece of text, shown as a colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    Good,
+    Warning,
+    Bad,
+    Faint,
+    Strong,
+}
+
+impl Tone {
+    fn code(self) -> &'static str {
+        match self {
+            Tone::Good => "32",
+            Tone::Warning => "33",
+            Tone::Bad => "1;31",
+            Tone::Faint => "2",
+            Tone::Strong => "1",
+        }
+    }
+}
+
+impl Printer {
+    pub fn new(global: &GlobalArgs) -> Printer {
+        if global.verbose > 0 {
+            trace(global.verbose);
+        }
+        Printer {
+            json: global.json,
+            quiet: global.quiet,
+            verbose: global.verbose > 0,
+            colour_out: wants_colour(&io::stdout()),
+            colour_err: wants_colour(&io::stderr()),
+            doctor: store::doctor(global),
+            unwritten: Arc::default(),
+        }
+    }
+
+    /// Whether answers are JSON.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether progress messages are wanted: a terminal is there or `-v` was given, and `-q` was not.
+    pub fn is_watched(&self) -> bool {
+        !self.quiet && (self.verbose || io::stderr().is_terminal())
+    }
+
+    /// The answer: one JSON object, or a text for people.
+    pub fn answer(&self, json: &impl Serialize, text: impl Display) {
+        self.out(self.line(json, text));
+    }
+
+    /// Prints one of many answers. Returns whether it was written; false also when the reader has gone away.
+    pub fn try_answer(&self, json: &impl Serialize, text: impl Display) -> bool {
+        let line = self.line(json, text) + "\n";
+        self.write(line.as_bytes())
+    }
+
+    fn line(&self, json: &impl Serialize, text: impl Display) -> String {
+        if self.json {
+            serde_json::to_string(json)
+                .expect("answers are plain structures with text keys, which always serialise")
+        } else {
+            text.to_string()
+        }
+    }
+
+    /// A line of output that has no JSON form: completions, manual pages, tables.
+    pub fn out(&self, line: impl Display) {
+        self.write(format!("{line}\n").as_bytes());
+    }
+
+    /// Raw output.
+    pub fn out_bytes(&self, bytes: &[u8]) {
+        self.write(bytes);
+    }
+
+    /// Writes to stdout. Returns whether that succeeded; if not, [`finish`](Self::finish) reports why.
+    fn write(&self, bytes: &[u8]) -> bool {
+        let mut out = io::stdout().lock();
+        match out.write_all(bytes).and_then(|()| out.flush()) {
+            Ok(()) => true,
+            Err(error) => {
+                if is_trouble(&error) {
+                    // The first error is the most useful one.
+                    let _ = self.unwritten.set(error);
+                }
+                false
+            }
+        }
+    }
+
+    /// Whether an answer could not be written, other than because the reader had gone away.
+    pub fn is_unwritten(&self) -> bool {
+        self.unwritten.get().is_some()
+    }
+
+    /// The final exit code: `exit`, or a failure if an answer could not be written.
+    pub fn finish(&self, exit: Exit) -> Exit {
+        match self.unwritten.get() {
+            Some(error) => {
+                self.error(unwritten(error));
+                Exit::FAILED
+            }
+            None => exit,
+        }
+    }
+
+    /// An informational message; silent with `-q`.
+    pub fn note(&self, text: impl Display) {
+        if !self.quiet {
+            self.err(format_args!("windlass: {text}"));
+        }
+    }
+
+    /// A message for `-v` only.
+    pub fn detail(&self, text: impl Display) {
+        if self.verbose {
+            self.note(text);
+        }
+    }
+
+    /// A warning; silent with `-q`.
+    pub fn warn(&self, text: impl Display) {
+        if !self.quiet {
+            let word = paint(self.colour_err, Tone::Warning, "warning");
+            self.err(format_args!("windlass: {word}: {text}"));
+        }
+    }
+
+    /// An error.
+    pub fn error(&self, text: impl Display) {
+        let word = paint(self.colour_err, Tone::Bad, "error");
+        self.err(format_args!("windlass: {word}: {text}"));
+    }
+
+    /// Suggests a command to type next; silent with `-q`.
+    pub fn suggest(&self, command: impl Display) {
+        if !self.quiet {
+            let label = paint(self.colour_err, Tone::Faint, "  try:");
+            self.err(format_args!("{label} {command}"));
+        }
+    }
+
+    /// Prints a failure and returns its exit code.
+    pub fn failure(&self, failure: &Failure) -> Exit {
+        self.error(&failure.message);
+        let (label, text) = match &failure.advice {
+            Advice::Hint(text) => ("  hint:", text),
+            Advice::Try(text) => ("  try:", text),
+            Advice::Doctor => ("  try:", &self.doctor),
+        };
+        let label = paint(self.colour_err, Tone::Faint, label);
+        self.err(format_args!("{label} {text}"));
+        failure.exit
+    }
+
+    /// Whether stdout shows colours.
+    pub fn has_colour(&self) -> bool {
+        self.colour_out
+    }
+
+    /// The text in colour, if stdout shows colours.
+    pub fn tint(&self, tone: Tone, text: &str) -> String {
+        paint(self.colour_out, tone, text)
+    }
+
+    fn err(&self, line: impl Display) {
+        // One write per line, so that output of the command does not split it.
+        let line = format!("{line}\n");
+        let _ = io::stderr().lock().write_all(line.as_bytes());
+    }
+}
+
+/// Whether an error of writing counts as a failure. A reader that has gone away (`| head -1`) does not.
+pub fn is_trouble(error: &io::Error) -> bool {
+    error.kind() != io::ErrorKind::BrokenPipe
+}
+
+/// The message for an answer that could not be written.
+pub fn unwritten(error: &io::Error) -> String {
+    format!("cannot write the answer: {error}")
+}
+
+fn paint(colour: bool, tone: Tone, text: &str) -> String {
+    if colour {
+        format!("\x1b[{}m{text}\x1b[0m", tone.code())
+    } else {
+        text.to_owned()
+    }
+}
+
+/// See <https://no-color.org>: any value but the empty one turns colours off.
+fn wants_colour(stream: &impl io::IsTerminal) -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    stream.is_terminal() && !set("NO_COLOR") && !dumb
+}
+
+fn trace(verbose: u8) {
+    let filter = match verbose {
+        1 => "windlass=debug",
+        _ => "trace",
+    };
+    // Fails only if a subscriber is installed already, which is fine.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(wants_colour(&io::stderr()))
+        // Reporting a failed write to stderr on stderr would panic.
+        .log_internal_errors(false)
+        .try_init();
+}

@@ -1,0 +1,158 @@
+//! Which store a command uses, and how it is opened.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use windlass::{Coordinator, DEFAULT_CALL_TIMEOUT, Options};
+
+use crate::args::GlobalArgs;
+use crate::failure::{Advice, Failure, quoted};
+
+/// A busy disk or a distant server can need this long for one call.
+const MIN_CALL_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Opens the store for single calls.
+pub async fn open(global: &GlobalArgs) -> Result<Coordinator, Failure> {
+    connect(global, DEFAULT_CALL_TIMEOUT).await
+}
+
+/// Opens the store to hold a lease of `ttl` in it.
+///
+/// A call that hangs must time out while there is still time for another renewal, so a short lease gets a shorter
+/// call timeout.
+pub async fn open_for(global: &GlobalArgs, ttl: Duration) -> Result<Coordinator, Failure> {
+    let limit = (ttl / 6).clamp(MIN_CALL_TIMEOUT, DEFAULT_CALL_TIMEOUT);
+    connect(global, limit).await
+}
+
+async fn connect(global: &GlobalArgs, call_timeout: Duration) -> Result<Coordinator, Failure> {
+    let mut options = Options::new().call_timeout(call_timeout);
+    if let Some(namespace) = given(&global.namespace) {
+        options = options.namespace(namespace);
+    }
+    Ok(options.connect(&url(global)?).await?)
+}
+
+/// The URL of the store in use.
+pub fn url(global: &GlobalArgs) -> Result<String, Failure> {
+    match given(&global.store) {
+        Some(url) => Ok(url.to_owned()),
+        None => default_url(),
+    }
+}
+
+/// Variables for the environment of a command, so that a nested windlass uses the same store: a fencing token is
+/// meaningless to the gate of another store.
+///
+/// A password in the URL is passed on. The command runs as the same user, who can read the environment of this
+/// process, and every user can read its command line, so the command learns nothing new.
+pub fn command_env(global: &GlobalArgs) -> Result<Vec<(&'static str, String)>, Failure> {
+    let mut env = vec![("WINDLASS_STORE", with_absolute_path(url(global)?))];
+    let namespace = given(&global.namespace).unwrap_or_default();
+    // An empty one replaces an inherited one.
+    if !namespace.is_empty() || std::env::var_os("WINDLASS_NAMESPACE").is_some() {
+        env.push(("WINDLASS_NAMESPACE", namespace.to_owned()));
+    }
+    Ok(env)
+}
+
+/// The same store, for a process in another directory.
+fn with_absolute_path(url: String) -> String {
+    let Some(path) = url.strip_prefix("file:") else {
+        return url;
+    };
+    let path = path.strip_prefix("//").unwrap_or(path);
+    match std::path::absolute(path).as_deref().map(Path::to_str) {
+        Ok(Some(path)) => format!("file:{path}"),
+        _ => url,
+    }
+}
+
+/// The `windlass doctor` command line for the store in use. A URL that may hold a password is not repeated.
+pub fn doctor(global: &GlobalArgs) -> String {
+    let inherited = std::env::var("WINDLASS_STORE").ok();
+    match given(&global.store) {
+        Some(url) if inherited.as_deref() == Some(url) => "windlass doctor".into(),
+        Some(url) if url.contains(['@', '?']) => "windlass doctor, with the same --store".into(),
+        Some(url) => format!("windlass doctor --store {}", quoted(url)),
+        None => "windlass doctor".into(),
+    }
+}
+
+/// The text, unless it is empty: shell scripts leave a variable empty to say "not set".
+fn given(text: &Option<String>) -> Option<&str> {
+    text.as_deref().filter(|text| !text.is_empty())
+}
+
+/// A file in the user's state directory, so that everything works on one machine without a server.
+fn default_url() -> Result<String, Failure> {
+    let folder = state_folder(
+        std::env::var_os("XDG_STATE_HOME").map(PathBuf::from),
+        std::env::home_dir(),
+    )
+    .ok_or_else(|| {
+        Failure::usage(
+            "no store was given, and there is no home directory for the default one",
+            Advice::Try("windlass --store file:/var/tmp/windlass.db …".into()),
+        )
+    })?;
+    create_private(&folder).map_err(|error| {
+        Failure::usage(
+            format!(
+                "cannot create {} for the default store: {error}",
+                folder.display()
+            ),
+            Advice::Hint("give a store with --store or WINDLASS_STORE".into()),
+        )
+    })?;
+    let file = folder.join("windlass.db");
+    match file.to_str() {
+        Some(path) => Ok(format!("file:{path}")),
+        None => Err(Failure::usage(
+            format!(
+                "the path of the default store is not UTF-8: {}",
+                file.display()
+            ),
+            Advice::Hint("give a store with --store or WINDLASS_STORE".into()),
+        )),
+    }
+}
+
+/// See the XDG base directory specification: relative paths are ignored.
+fn state_folder(state_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
+    let state = state_home
+        .filter(|path| path.is_absolute())
+        .or_else(|| Some(home.filter(|h| h.is_absolute())?.join(".local/state")))?;
+    Some(state.join("windlass"))
+}
+
+/// Private to the user, as the same specification asks: write access here means access to every lock.
+fn create_private(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_store_is_in_the_state_directory() {
+        let path = |text: &str| Some(PathBuf::from(text));
+        assert_eq!(
+            state_folder(path("/s"), path("/home/ann")),
+            path("/s/windlass"),
+            "XDG_STATE_HOME"
+        );
+        for ignored in [None, path(""), path("relative")] {
+            assert_eq!(
+                state_folder(ignored, path("/home/ann")),
+                path("/home/ann/.local/state/windlass")
+            );
+        }
+        assert_eq!(state_folder(None, None), None);
+        assert_eq!(state_folder(None, path("")), None);
+    }
+}

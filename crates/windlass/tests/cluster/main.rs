@@ -1,0 +1,4 @@
+//! Tests on a Redis Cluster.
+
+mod conformance;
+mod faults;

@@ -1,0 +1,6 @@
+//! Tests on `file:`, which need no server.
+
+mod compatibility;
+mod conformance;
+mod limit;
+mod store;

@@ -1,0 +1,302 @@
+//! Several processes, some of which are killed or frozen at the worst moment.
+//!
+//! A worker process is this very test program, started again with `WINDLASS_TEST_ROLE` set.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use windlass::{Coordinator, connect};
+use windlass_testkit::conformance::{Stage, has_waiters};
+use windlass_testkit::history::boot_nanos;
+use windlass_testkit::{
+    EtcdVersion, FencedRegister, Flavor, RegisterClient, TestProcess, Written, eventually,
+};
+
+const PROCESSES: usize = 4;
+const TASKS: usize = 50;
+const RUN_FOR: Duration = Duration::from_secs(6);
+const TTL: Duration = Duration::from_millis(400);
+const SOON: Duration = Duration::from_secs(10);
+
+fn start(role: &str, url: &str, register: Option<SocketAddr>) -> TestProcess {
+    let me = std::env::current_exe().unwrap();
+    let mut command = Command::new(me);
+    command
+        .args(["--exact", "locks::worker", "--nocapture"])
+        .env("WINDLASS_TEST_ROLE", role)
+        .env("WINDLASS_TEST_URL", url);
+    if let Some(addr) = register {
+        command.env("WINDLASS_TEST_REGISTER", addr.to_string());
+    }
+    TestProcess::spawn(&mut command).unwrap()
+}
+
+/// Not a test: what a worker process does. Without a role there is nothing to do.
+#[test]
+fn worker() {
+    let Ok(role) = std::env::var("WINDLASS_TEST_ROLE") else {
+        return;
+    };
+    let url = std::env::var("WINDLASS_TEST_URL").unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let w = connect(&url).await.unwrap();
+        match role.as_str() {
+            "count" => {
+                let addr = std::env::var("WINDLASS_TEST_REGISTER").unwrap();
+                count(&w, addr.parse().unwrap()).await;
+            }
+            "hold" => hold(&w).await,
+            "wait" => {
+                let guard = w.lock("stock").ttl(TTL).acquire().await.unwrap();
+                println!("got {}", guard.fence());
+                std::future::pending::<()>().await;
+            }
+            other => panic!("no role {other:?}"),
+        }
+    });
+}
+
+/// Holds the lock, and says what becomes of it: until when it was certainly held, by a clock that all
+/// processes share; and whether a fenced write comes too late.
+async fn hold(w: &Coordinator) {
+    let guard = w.lock("stock").ttl(TTL).acquire().await.unwrap();
+    println!("held {}", guard.fence());
+    let mut until = 0;
+    let watching = async {
+        loop {
+            // The clock before the question: it was held at that moment.
+            let now = boot_nanos();
+            if guard.is_held() {
+                until = now;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await; // a moment later
+        }
+    };
+    tokio::select! {
+        () = watching => {}
+        () = guard.lost() => {}
+    }
+    println!("lost held={} until {until}", guard.is_held());
+    let admitted = w.gate("stock").admit(guard.fence()).await.unwrap();
+    println!("gate {}", admitted.is_admitted());
+    std::future::pending::<()>().await;
+}
+
+/// Read, think, write: under the lock, by many tasks at once.
+async fn count(w: &Coordinator, register: SocketAddr) {
+    let end = Instant::now() + RUN_FOR;
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|_| {
+            let w = w.clone();
+            tokio::spawn(async move {
+                while Instant::now() < end {
+                    let Ok(guard) = w.lock("counter").ttl(TTL).acquire().await else {
+                        continue; // the store may be busy with a dead process's transaction
+                    };
+                    let fence = guard.fence().get();
+                    let written = tokio::task::spawn_blocking(move || {
+                        let mut client = RegisterClient::connect(register)?;
+                        let seen = client.read()?;
+                        // Thinking: whoever is frozen here wakes up with a stale fence.
+                        std::thread::sleep(Duration::from_millis(1));
+                        client.write(fence, seen + 1)
+                    })
+                    .await
+                    .unwrap();
+                    // Stale only if the lease was lost in between.
+                    if matches!(written, Ok(Written::Stale)) {
+                        println!("stale");
+                    }
+                    let _ = guard.release().await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+/// Kills and freezes workers at random while they count.
+async fn counting_with_random_kills(stage: &Stage) {
+    let register = FencedRegister::start().unwrap();
+    let spawn = || start("count", stage.url(), Some(register.addr()));
+    let mut workers: Vec<_> = (0..PROCESSES).map(|_| spawn()).collect();
+    let end = Instant::now() + RUN_FOR;
+    let mut round = 0;
+    while Instant::now() < end {
+        // Whoever was killed is in the way for so long: some time should be left for the others.
+        let linger = stage.lingers(TTL);
+        let pause = rand::random_range(linger / 2..linger * 5 / 4);
+        tokio::time::sleep(pause).await; // let them work
+        let victim = rand::random_range(0..PROCESSES);
+        round += 1;
+        if round % 2 == 0 {
+            workers[victim].kill9().unwrap();
+            workers[victim] = spawn();
+        } else {
+            workers[victim].pause().unwrap();
+            tokio::time::sleep(linger + linger / 2).await; // frozen beyond its lease
+            workers[victim].resume().unwrap();
+        }
+    }
+    let (accepted, stale) = register.writes();
+    println!(
+        "{}: {accepted} writes, {stale} refused, {round} faults",
+        stage.url()
+    );
+    assert!(accepted > 50, "the workers hardly worked: {accepted}");
+    assert_eq!(register.lost_updates(), 0, "an update was lost");
+    assert_eq!(register.value(), accepted);
+    drop(workers);
+    // Whoever was killed in the middle blocks nobody for longer than its ttl.
+    let w = connect(stage.url()).await.unwrap();
+    let attempt = w.lock("counter").acquire_within(SOON).await.unwrap();
+    assert!(attempt.acquired().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_with_random_kills_on_file() {
+    counting_with_random_kills(&Stage::file()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_with_random_kills_on_redis() {
+    counting_with_random_kills(&Stage::redis(Flavor::Redis)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_with_random_kills_on_zookeeper() {
+    counting_with_random_kills(&Stage::zookeeper()).await;
+}
+
+/// One process is all that a memory store has: tasks are aborted instead of killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_with_aborted_tasks_on_memory() {
+    let stage = Stage::memory();
+    let register = FencedRegister::start().unwrap();
+    let w = stage.connect().await;
+    let spawn = || {
+        let (w, addr) = (w.clone(), register.addr());
+        tokio::spawn(async move { count(&w, addr).await })
+    };
+    let mut groups: Vec<_> = (0..PROCESSES).map(|_| spawn()).collect();
+    for _ in 0..6 {
+        tokio::time::sleep(Duration::from_millis(300)).await; // let them work
+        let victim = rand::random_range(0..PROCESSES);
+        groups[victim].abort();
+        groups[victim] = spawn();
+    }
+    groups.iter().for_each(|group| group.abort());
+    let (accepted, _) = register.writes();
+    assert!(accepted > 50, "the tasks hardly worked: {accepted}");
+    assert_eq!(register.lost_updates(), 0, "an update was lost");
+}
+
+/// A holder that was frozen beyond its ttl is told on waking, and its write is refused.
+async fn a_frozen_holder_is_fenced_off(stage: &Stage) {
+    let holder = start("hold", stage.url(), None);
+    let held = holder.wait_for_line(|line| line.starts_with("held "), SOON);
+    let old: u64 = held.expect("it acquires")[5..].parse().unwrap();
+    holder.pause().unwrap();
+    let w = connect(stage.url()).await.unwrap();
+    let since = Instant::now();
+    let guard = w.lock("stock").acquire().await.unwrap();
+    let granted = boot_nanos();
+    assert!(
+        since.elapsed() < stage.lingers(TTL) + SOON,
+        "{:?}",
+        since.elapsed()
+    );
+    assert!(guard.fence().get() > old);
+    assert!(
+        w.gate("stock")
+            .admit(guard.fence())
+            .await
+            .unwrap()
+            .is_admitted()
+    );
+    holder.resume().unwrap();
+    let lost = holder.wait_for_line(|line| line.starts_with("lost"), SOON);
+    let lost = lost.expect("told on waking");
+    let until = lost.strip_prefix("lost held=false until ").expect(&lost);
+    let until: u64 = until.parse().unwrap();
+    assert!(
+        until < granted,
+        "two held it: {until} is not before {granted}"
+    );
+    let gate = holder.wait_for_line(|line| line.starts_with("gate"), SOON);
+    assert_eq!(gate.expect("it tries"), "gate false");
+    assert!(guard.is_held(), "undisturbed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_holder_is_fenced_off_on_file() {
+    a_frozen_holder_is_fenced_off(&Stage::file()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_holder_is_fenced_off_on_redis() {
+    a_frozen_holder_is_fenced_off(&Stage::redis(Flavor::Redis)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_holder_is_fenced_off_on_zookeeper() {
+    a_frozen_holder_is_fenced_off(&Stage::zookeeper()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_holder_is_fenced_off_on_etcd() {
+    a_frozen_holder_is_fenced_off(&Stage::etcd(EtcdVersion::V3_4)).await;
+}
+
+/// A killed holder and a killed waiter hold up nobody for longer than a ttl.
+async fn the_killed_are_passed_over(stage: &Stage) {
+    let w = connect(stage.url()).await.unwrap();
+    let holder = start("hold", stage.url(), None);
+    holder
+        .wait_for_line(|line| line.starts_with("held "), SOON)
+        .expect("it acquires");
+    let doomed = start("wait", stage.url(), None);
+    has_waiters(&w, "stock", 1).await;
+    let survivor = start("wait", stage.url(), None);
+    has_waiters(&w, "stock", 2).await;
+    doomed.kill9().unwrap();
+    holder.kill9().unwrap();
+    let killed = Instant::now();
+    let got = survivor.wait_for_line(|line| line.starts_with("got "), SOON);
+    assert!(got.is_some(), "never served");
+    assert!(
+        killed.elapsed() < stage.lingers(TTL) + SOON,
+        "{:?}",
+        killed.elapsed()
+    );
+    drop(survivor);
+    let free = eventually(SOON, || async {
+        let attempt = w.lock("stock").try_acquire().await.unwrap();
+        attempt.acquired().is_some()
+    });
+    assert!(free.await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_killed_are_passed_over_on_file() {
+    the_killed_are_passed_over(&Stage::file()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_killed_are_passed_over_on_redis() {
+    the_killed_are_passed_over(&Stage::redis(Flavor::Redis)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_killed_are_passed_over_on_zookeeper() {
+    the_killed_are_passed_over(&Stage::zookeeper()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_killed_are_passed_over_on_etcd() {
+    the_killed_are_passed_over(&Stage::etcd(EtcdVersion::V3_4)).await;
+}

@@ -1,0 +1,6 @@
+//! Tests on a majority of independent Redis servers.
+
+mod conformance;
+mod faults;
+mod options;
+mod rooms;

@@ -1,0 +1,152 @@
+//! Fences grow, whatever a failover has lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass::Coordinator;
+use windlass_testkit::conformance::SOON;
+use windlass_testkit::{Flavor, RedisReplicated, eventually, eventually_blocking};
+
+use super::{MS, PROMOTION, RESUMED, blocking, connect, cut_replication, heal_replication};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fences_grow_over_a_failover_that_lost_grants() {
+    let redis = Arc::new(RedisReplicated::start().unwrap());
+    let w = connect(&redis).await;
+    let master = redis.master().unwrap();
+    drop(w.lock("stock").acquire().await.unwrap());
+    // Far ahead of the clock, which so is of no help.
+    master
+        .command(&["INCRBY", "windlass:fence", "3600000000"])
+        .unwrap();
+    let synced = w
+        .lock("stock")
+        .replicas(2, 5000 * MS)
+        .acquire()
+        .await
+        .unwrap();
+    assert!(synced.release().await.unwrap().was_held());
+    cut_replication(&redis);
+    let mut highest = 0;
+    for _ in 0..300 {
+        let guard = w.lock("stock").acquire().await.unwrap();
+        highest = highest.max(guard.fence().get());
+        assert!(guard.release().await.unwrap().was_held());
+    }
+    let guard = w.lock("stock").ttl(1500 * MS).acquire().await.unwrap();
+    highest = highest.max(guard.fence().get());
+    let room = w.semaphore("jobs", 2).acquire().await.unwrap();
+    highest = highest.max(room.fence().get());
+
+    let old = master.port();
+    master.kill().unwrap();
+    let promoted = blocking(&redis, move |redis| redis.await_promotion(old, PROMOTION));
+    promoted.await.unwrap().unwrap();
+    heal_replication(&redis);
+    tokio::time::timeout(RESUMED, guard.lost())
+        .await
+        .expect("what was forgotten is told");
+    let next = w
+        .lock("stock")
+        .retry(windlass::RetryPolicy::tries(20))
+        .acquire()
+        .await
+        .unwrap();
+    assert!(
+        next.fence().get() > highest,
+        "{} after {highest}",
+        next.fence()
+    );
+    let permit = w.semaphore("jobs", 2).acquire().await.unwrap();
+    assert!(
+        permit.fence().get() > highest,
+        "{} after {highest}",
+        permit.fence()
+    );
+    let both = w.locks(["a", "b"]).acquire().await.unwrap();
+    assert!(both.fence("a").unwrap().get() > highest);
+    // The counter is raised once, not by everybody who comes.
+    let third = connect(&redis).await;
+    let later = third.lock("other").acquire().await.unwrap();
+    assert!(later.fence().get() < next.fence().get() + 1000);
+}
+
+/// The highest fence of so many grants, in a row and all given back. The first of them may have to wait for a
+/// failover.
+async fn highest_of(w: &Coordinator, grants: usize) -> u64 {
+    let mut highest = 0;
+    let first = eventually(RESUMED, || async {
+        let Ok(guard) = w.lock("stock").acquire().await else {
+            return false;
+        };
+        guard.release().await.is_ok()
+    });
+    assert!(first.await, "there is a master");
+    for _ in 0..grants {
+        let guard = w.lock("stock").acquire().await.unwrap();
+        highest = highest.max(guard.fence().get());
+        assert!(guard.release().await.unwrap().was_held());
+    }
+    highest
+}
+
+/// Makes that sentinel appoint another master, and waits until all have heard of it.
+fn replace_master(redis: &RedisReplicated, sentinel: usize) {
+    let old = redis.master_port().unwrap().to_string();
+    let address = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "windlass"];
+    let names = |which: usize| {
+        let answer = redis.sentinels()[which].command(&address).unwrap();
+        answer.lines().nth(1).unwrap().to_owned()
+    };
+    // One that has just appointed a master is busy for a while.
+    let begun = eventually_blocking(PROMOTION, || {
+        let begin = ["SENTINEL", "FAILOVER", "windlass"];
+        redis.sentinels()[sentinel].command(&begin).is_ok()
+    });
+    assert!(begun, "the sentinel begins a failover");
+    let heard = eventually_blocking(PROMOTION, || {
+        (0..3).all(|which| names(which) != old && names(which) == names(0))
+    });
+    assert!(heard, "all sentinels name another master");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fences_grow_over_a_failover_that_lost_the_raise_of_the_one_before() {
+    // So patient that nobody is given up for having been cut off, nor found dead: masters change on command.
+    let patience = Duration::from_secs(12);
+    let redis = RedisReplicated::start_with(Flavor::Redis, &[], patience);
+    let redis = Arc::new(redis.unwrap());
+    let w = connect(&redis).await;
+    let master = redis.master().unwrap();
+    drop(w.lock("stock").acquire().await.unwrap());
+    // Far ahead of the clock, which so is of no help.
+    let ahead = ["INCRBY", "windlass:fence", "3600000000"];
+    master.command(&ahead).unwrap();
+    let synced = w.lock("stock").replicas(2, SOON).acquire().await.unwrap();
+    assert!(synced.release().await.unwrap().was_held());
+    // From here on nobody hears what another one does, and each begins from the same copy.
+    cut_replication(&redis);
+    for word in [["masteruser", "nobody"], ["masterauth", "wrong"]] {
+        let words = ["CONFIG", "SET", word[0], word[1]];
+        master.command(&words).unwrap();
+    }
+    let mut highest = highest_of(&w, 1).await;
+    for sentinel in 0..2 {
+        let replaced = blocking(&redis, move |redis| replace_master(redis, sentinel));
+        replaced.await.unwrap();
+        let moved = eventually(RESUMED, || async {
+            let there = redis.master().unwrap();
+            let Ok(guard) = w.lock("where").acquire().await else {
+                return false;
+            };
+            let owner = there.command(&["GET", "where"]).unwrap();
+            let is_there = owner == guard.owner().as_str();
+            let _ = guard.release().await;
+            is_there
+        });
+        assert!(moved.await, "the new master is followed");
+        let next = highest_of(&w, 1).await;
+        assert!(next > highest, "{next} after {highest}");
+        highest = highest_of(&w, 300).await;
+    }
+}

@@ -1,0 +1,198 @@
+//! Grants that count only when replicas, or disks, have them.
+
+use std::sync::Arc;
+
+use windlass::{ErrorKind, Options};
+use windlass_testkit::conformance::{SOON, has_waiters};
+use windlass_testkit::{RedisReplicated, RedisServer, eventually, eventually_blocking};
+
+use super::{MS, PROMOTION, RESUMED, blocking, connect, cut_replication};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_counts_when_replicas_have_it() {
+    let redis = Arc::new(RedisReplicated::start().unwrap());
+    let w = connect(&redis).await;
+    let plenty = 5000 * MS;
+    // All have it: granted, also to one who waits in line, to a share, and to several at once.
+    let first = w.lock("stock").replicas(2, plenty).acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let w = connect(&redis).await;
+        async move { w.lock("stock").replicas(2, plenty).acquire().await }
+    });
+    has_waiters(&w, "stock", 1).await;
+    assert!(first.release().await.unwrap().was_held());
+    let handed = tokio::time::timeout(SOON, waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    let permit = w
+        .semaphore("jobs", 2)
+        .replicas(2, plenty)
+        .acquire()
+        .await
+        .unwrap();
+    let both = w
+        .locks(["a", "b"])
+        .replicas(2, plenty)
+        .acquire()
+        .await
+        .unwrap();
+    // Many at once share a round.
+    let many: Vec<_> = (0..50)
+        .map(|i| {
+            let w = w.clone();
+            tokio::spawn(async move {
+                let lock = w.lock(&format!("n{i}")).replicas(1, plenty);
+                lock.acquire().await.unwrap().release().await.unwrap()
+            })
+        })
+        .collect();
+    for one in many {
+        assert!(one.await.unwrap().was_held());
+    }
+    drop((permit, both));
+
+    // What all have survives the master.
+    let old = redis.master().unwrap().port();
+    redis.master().unwrap().kill().unwrap();
+    let promoted = blocking(&redis, move |redis| redis.await_promotion(old, PROMOTION));
+    promoted.await.unwrap().unwrap();
+    let still = eventually(RESUMED, || async { handed.renew().await.is_ok() }).await;
+    assert!(still && handed.is_held(), "the new master has it");
+
+    // Nobody has it: undone, and said so.
+    redis
+        .servers()
+        .iter()
+        .find(|s| s.port() == old)
+        .unwrap()
+        .restart()
+        .unwrap();
+    let back = blocking(&redis, |redis| {
+        eventually_blocking(PROMOTION, || redis.in_sync() == 2)
+    });
+    assert!(back.await.unwrap());
+    cut_replication(&redis);
+    let url = format!("{}?replicas=1&replicas_timeout=200ms", redis.url());
+    let strict = windlass::connect(&url).await.unwrap();
+    for refused in [
+        w.lock("alone")
+            .replicas(1, 200 * MS)
+            .acquire()
+            .await
+            .map(drop),
+        strict.lock("alone").acquire().await.map(drop),
+        strict.semaphore("some", 3).acquire().await.map(drop),
+        strict.locks(["c", "d"]).acquire().await.map(drop),
+    ] {
+        let refused = refused.expect_err("no replica is there");
+        assert!(
+            refused.to_string().contains("0 of the 1 replicas"),
+            "{refused}"
+        );
+        assert_eq!(refused.kind(), ErrorKind::Unreachable);
+    }
+    assert!(
+        w.lock("alone").inspect().await.unwrap().holder.is_none(),
+        "it was given up"
+    );
+    assert!(
+        w.lock("c")
+            .try_acquire()
+            .await
+            .unwrap()
+            .acquired()
+            .is_some()
+    );
+    assert!(
+        w.lock("alone").acquire().await.is_ok(),
+        "without replicas it is granted"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_stores_refuse_to_wait_for_replicas() {
+    let w = Options::new()
+        .replicas(1, 100 * MS)
+        .connect("memory:")
+        .await
+        .unwrap();
+    let refused = w.lock("x").acquire().await.expect_err("there are none");
+    assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+    assert!(refused.to_string().contains("memory:"), "{refused}");
+    // One server without replicas has none to wait for, and says so in time.
+    let server = RedisServer::start().unwrap();
+    let w = Options::new()
+        .replicas(1, 100 * MS)
+        .connect(&server.url())
+        .await
+        .unwrap();
+    let refused = w.lock("x").acquire().await.expect_err("there are none");
+    assert!(
+        refused.to_string().contains("0 of the 1 replicas"),
+        "{refused}"
+    );
+    let on_disk = Options::new()
+        .replicas_on_disk(0, 100 * MS)
+        .connect(&server.url())
+        .await
+        .unwrap();
+    let refused = on_disk
+        .lock("x")
+        .acquire()
+        .await
+        .expect_err("Redis 7.0 has no WAITAOF");
+    assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_counts_when_disks_have_it() {
+    let server = RedisServer::builder().binary(windlass_testkit::Flavor::Valkey);
+    let server = server.append_only(true).start().unwrap();
+    let url = format!(
+        "{}?replicas=0&replicas_on_disk=yes&replicas_timeout=2s",
+        server.url()
+    );
+    let w = windlass::connect(&url).await.unwrap();
+    let guard = w.lock("x").acquire().await.unwrap();
+    server.restart().unwrap();
+    assert!(
+        eventually(SOON, || async { guard.renew().await.is_ok() }).await,
+        "it was on disk"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_patient_with_replicas_holds_up_nobody_else() {
+    let server = RedisServer::start().unwrap();
+    let w = windlass::connect(&server.url()).await.unwrap();
+    // There is none, and all of these wait for it: alike, and each in its own way.
+    let patient: Vec<_> = [40, 40, 40, 41, 42]
+        .into_iter()
+        .enumerate()
+        .map(|(i, seconds)| {
+            let w = w.clone();
+            let patience = std::time::Duration::from_secs(seconds);
+            tokio::spawn(async move {
+                let lock = w.lock(&format!("patient{i}")).replicas(1, patience);
+                lock.acquire().await.map(drop)
+            })
+        })
+        .collect();
+    let waits = eventually(SOON, || async {
+        let clients = server.command(&["CLIENT", "LIST"]).unwrap();
+        clients
+            .lines()
+            .filter(|line| line.contains("cmd=wait"))
+            .count()
+            >= 3
+    });
+    assert!(waits.await, "they wait side by side");
+    let hasty = w.lock("hasty").replicas(0, 100 * MS);
+    let granted = tokio::time::timeout(4 * SOON, hasty.acquire()).await;
+    assert!(granted.expect("before any of them").is_ok());
+    for one in patient {
+        one.abort();
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests on a replicated Redis with sentinels.
+
+mod conformance;
+mod failover;
+mod sentinels;

@@ -1,0 +1,7 @@
+//! Tests on ZooKeeper.
+
+mod access;
+mod conformance;
+mod faults;
+mod limits;
+mod tls;
