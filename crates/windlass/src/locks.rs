@@ -7,20 +7,19 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
 use crate::lease::{
-    AcquireOutcome, CancelGuard, Fence, Lease, LeaseLost, Request, WaitPolicy, await_replicas,
-    note_option, request_options,
+    AcquireOutcome, AllOutcome, Fence, Lease, LeaseLost, Request, WaitPolicy, acquire_all,
+    await_replicas, note_option, request_options,
 };
 use crate::lock::Attempt;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::join::join_all;
-use windlass_core::store::{AcquireRequest, AcquiredAll, Kind, OnBusy, Released, Share};
+use windlass_core::store::{Kind, Released, Share};
 
 /// Several locks to acquire together: all or none.
 ///
@@ -160,80 +159,29 @@ impl Locks {
     /// Acquires all of them in one decision; `None` if the store cannot decide about them together.
     async fn at_once(&self) -> Result<Option<Attempt<LocksGuard>>> {
         self.check()?;
-        let keeper = self.coordinator.keeper();
-        keeper.check_alive()?;
-        let mut cancel_guards = Vec::with_capacity(self.names.len());
-        let mut requests = Vec::with_capacity(self.names.len());
-        for name in &self.names {
-            let name = self.acquirer(name).full_name("acquire")?;
-            let store = self.coordinator.claims();
-            let spec = self.request.spec("acquire", store, Kind::Lock, name)?;
-            let claim = keeper.new_claim(spec);
-            requests.push(AcquireRequest {
-                kind: Kind::Lock,
-                name: claim.spec.name.clone(),
-                owner: claim.spec.owner.clone(),
-                share: Share::ONLY,
-                ttl: claim.spec.ttl,
-                on_busy: OnBusy::Return,
-                note: claim.spec.note.clone(),
-                heal_missing_ttl: false,
-                record_now: self.request.record_now(),
-                again: false,
-                renewed: claim.spec.is_renewed_for_ever(),
-                wake: claim.wake,
-            });
-            cancel_guards.push(CancelGuard::arm(Arc::clone(keeper), claim));
-        }
-        let sent = keeper.clock().now();
-        let reply = self.coordinator.claims().acquire_all(requests);
-        match self
-            .coordinator
-            .call("acquire", &self.display_names(), reply)
-            .await
-        {
-            Ok(AcquiredAll::Granted(fences)) => {
-                let mut held = true;
-                for (cancel_guard, fence) in cancel_guards.iter().zip(fences) {
-                    let recorded = self.request.record_now();
-                    held &= keeper.hold(cancel_guard.claim(), sent, fence, recorded);
-                }
-                if !held {
-                    let late = "the store's answer came after the claims would have expired";
-                    let error = Error::new(ErrorKind::OutcomeUnknown, "acquire", late);
-                    return Err(self
-                        .coordinator
-                        .describe(error.with_name(&self.display_names())));
-                }
-                let own = self.request.replicas.as_deref().copied();
-                let replicas = own.or(self.coordinator.replicas());
-                let leases = cancel_guards.into_iter().map(Lease::new);
-                // If one is not acknowledged, the others are dropped, which releases them.
-                let leases = leases.map(|lease| Box::pin(await_replicas(lease, replicas)));
-                let leases: Result<Vec<Lease>> =
-                    join_all(leases.collect()).await.into_iter().collect();
-                let leases = leases.map_err(|e| self.coordinator.describe(e))?;
-                let leases = self.names.iter().cloned().zip(leases).collect();
-                Ok(Some(Attempt::Acquired(LocksGuard { leases })))
-            }
-            Ok(AcquiredAll::Busy { holder, .. }) => {
-                defuse(&mut cancel_guards);
-                Ok(Some(Attempt::Busy(holder)))
-            }
-            Ok(AcquiredAll::Apart) => {
-                defuse(&mut cancel_guards);
-                Ok(None)
-            }
-            Err(e) => {
-                match e.may_have_happened() {
-                    true => cancel_guards
-                        .iter()
-                        .for_each(|guard| guard.claim().mark_unanswered()),
-                    false => defuse(&mut cancel_guards),
-                }
-                Err(e)
-            }
-        }
+        let names: Result<_> = self
+            .names
+            .iter()
+            .map(|name| self.acquirer(name).full_name("acquire"))
+            .collect();
+        let describe = |e| self.coordinator.describe(e);
+        let (keeper, store) = (self.coordinator.keeper(), self.coordinator.claims());
+        let display_names = self.display_names();
+        let outcome = acquire_all(keeper, store, names?, &self.request, &display_names);
+        let leases = match outcome.await.map_err(describe)? {
+            AllOutcome::Held(leases) => leases,
+            AllOutcome::Busy(holder) => return Ok(Some(Attempt::Busy(holder))),
+            AllOutcome::Unsupported => return Ok(None),
+        };
+        let own = self.request.replicas.as_deref().copied();
+        let replicas = own.or(self.coordinator.replicas());
+        // If one is not acknowledged, the others are dropped, which releases them.
+        let leases = leases.into_iter();
+        let leases = leases.map(|lease| Box::pin(await_replicas(lease, replicas)));
+        let leases: Result<Vec<Lease>> = join_all(leases.collect()).await.into_iter().collect();
+        let leases = leases.map_err(describe)?;
+        let leases = self.names.iter().cloned().zip(leases).collect();
+        Ok(Some(Attempt::Acquired(LocksGuard { leases })))
     }
 
     fn check(&self) -> Result<()> {
@@ -262,14 +210,6 @@ impl Locks {
             request: &self.request,
             heal_missing_ttl: false,
         }
-    }
-}
-
-/// Nothing was granted, so nothing is to be released.
-fn defuse(cancel_guards: &mut [CancelGuard]) {
-    for cancel_guard in cancel_guards {
-        cancel_guard.defuse();
-        cancel_guard.keeper().forget(cancel_guard.claim());
     }
 }
 

@@ -106,7 +106,7 @@ mod tests {
     use windlass_core::error::ErrorKind;
 
     #[test]
-    fn what_is_behind_a_hash_is_refused_and_not_repeated() {
+    fn url_fragment_is_refused_and_not_repeated() {
         for url in [
             "redis://host:6379#insecure",
             "rediss://host#insecure",
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn explains_what_it_cannot_use() {
+    fn invalid_url_is_an_error_with_a_hint() {
         for (bad, word) in [
             ("localhost", "no scheme"),
             ("http://x", "unknown scheme"),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_scheme_prints_no_password() {
+    fn unknown_scheme_prints_no_password() {
         let e = StoreUrl::parse("etcdd://ann:s3cret@h").unwrap_err();
         assert!(!format!("{e} {e:?}").contains("s3cret"));
     }

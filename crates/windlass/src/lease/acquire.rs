@@ -72,22 +72,14 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
     let clock = keeper.clock();
     let claim = keeper.new_claim(spec);
     let mut cancel_guard = CancelGuard::arm(Arc::clone(keeper), Arc::clone(&claim));
+    let on_busy = match wait {
+        WaitPolicy::None => OnBusy::Return,
+        _ => OnBusy::Enqueue,
+    };
+    let record_now = params.request.record_now();
     let mut request = AcquireRequest {
-        kind: claim.spec.kind,
-        name: claim.spec.name.clone(),
-        owner: claim.spec.owner.clone(),
-        share: params.share,
-        ttl: claim.spec.ttl,
-        on_busy: match wait {
-            WaitPolicy::None => OnBusy::Return,
-            _ => OnBusy::Enqueue,
-        },
-        note: claim.spec.note.clone(),
         heal_missing_ttl: params.heal_missing_ttl,
-        record_now: params.request.record_now(),
-        again: false,
-        renewed: claim.spec.is_renewed_for_ever(),
-        wake: claim.wake,
+        ..acquire_request(&claim, params.share, on_busy, record_now)
     };
     if request.on_busy == OnBusy::Enqueue {
         keeper.register(&claim);
@@ -152,6 +144,28 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
     }
 }
 
+pub(super) fn acquire_request(
+    claim: &Claim,
+    share: Share,
+    on_busy: OnBusy,
+    record_now: bool,
+) -> AcquireRequest {
+    AcquireRequest {
+        kind: claim.spec.kind,
+        name: claim.spec.name.clone(),
+        owner: claim.spec.owner.clone(),
+        share,
+        ttl: claim.spec.ttl,
+        on_busy,
+        note: claim.spec.note.clone(),
+        heal_missing_ttl: false,
+        record_now,
+        again: false,
+        renewed: claim.spec.is_renewed_for_ever(),
+        wake: claim.wake,
+    }
+}
+
 enum Waited {
     Granted,
     Dequeued,
@@ -199,7 +213,7 @@ async fn give_up(mut cancel_guard: CancelGuard) -> Result<AcquireOutcome> {
     Ok(AcquireOutcome::Busy(holder))
 }
 
-fn granted_too_late() -> Error {
+pub(super) fn granted_too_late() -> Error {
     Error::new(
         ErrorKind::OutcomeUnknown,
         "acquire",

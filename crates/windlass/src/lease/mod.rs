@@ -3,6 +3,7 @@
 //! | file | job |
 //! |---|---|
 //! | [`acquire`](mod@acquire) | the one acquisition path: request, queue, retry, give up |
+//! | [`acquire_all`](mod@acquire_all) | several locks in one decision |
 //! | [`claim`] | the state machine of one claim: requested, queued, held, lost |
 //! | [`keeper`] | one per coordinator: knows every claim and when to renew it |
 //! | [`renewal_loop`] | renews what is due, applies the replies, receives wake-ups |
@@ -13,6 +14,7 @@
 //! | [`request`], [`retry`] | the caller's options |
 
 mod acquire;
+mod acquire_all;
 mod cancel_guard;
 mod claim;
 mod guard;
@@ -25,6 +27,7 @@ mod retry;
 mod schedule;
 
 pub(crate) use acquire::{AcquireOutcome, AcquireParams, WaitPolicy, acquire};
+pub(crate) use acquire_all::{AllOutcome, acquire_all};
 pub(crate) use cancel_guard::CancelGuard;
 pub(crate) use claim::{Claim, ClaimSpec, Phase};
 pub(crate) use guard::guard;
