@@ -7,7 +7,7 @@
 //! - `etcd::faults::members::*`: at least one, in that module;
 //! - `etcd::conformance_34::lock::one_holder_at_a_time`: a case of the suite that this backend runs;
 //!   `conformance_*::…`: all backends do; `conformance::…`: some backend does;
-//! - `windlass_zookeeper::proof::*`: tests in a crate's sources; `backend::zookeeper::proof`: the same;
+//! - `windlass_zookeeper::tests::faults::*`: tests in a crate's sources; `backend::zookeeper::proof`: the same;
 //! - `backend/quorum/tests.rs`: a file, below the root, `crates/` or the sources of a crate;
 //! - `windlass_model::quorum::three_clients`: tests of the models;
 //! - `a::{b, c}`: both.
@@ -286,6 +286,33 @@ fn every_test_that_backs_a_promise_is_there() {
         assert!(rows >= at_least, "{page} has only {rows} rows with tests");
         assert!(complaints.is_empty(), "{page}:\n{}", complaints.join("\n"));
     }
+}
+
+/// A path in `ARCHITECTURE.md` that names a crate or `xtask` leads somewhere, and so does each file in the table of
+/// the stores' files.
+#[test]
+fn every_path_in_the_architecture_exists() {
+    let page = read(&root().join("ARCHITECTURE.md"));
+    let crates = root().join("crates");
+    let mut missing: Vec<String> = in_code(&page)
+        .filter(|path| path.starts_with("windlass") && path.contains('/'))
+        .filter(|path| !crates.join(path).exists())
+        .map(str::to_owned)
+        .collect();
+    let stores = ["core", "file", "redis", "redlock", "etcd", "zookeeper"];
+    let table = page.split("## The same job").nth(1).expect("the table");
+    let table = table.split("## ").next().expect("its end");
+    let mut rows = 0;
+    for row in table.lines().filter(|line| line.starts_with("| ")) {
+        for (store, cell) in stores.iter().zip(row.split('|').skip(2)) {
+            let folder = crates.join(format!("windlass-{store}/src"));
+            let absent = in_code(cell).filter(|file| !folder.join(file).exists());
+            missing.extend(absent.map(|file| format!("{store}: {file}")));
+        }
+        rows += 1;
+    }
+    assert!(rows > 10, "the table has only {rows} rows");
+    assert!(missing.is_empty(), "{missing:#?}");
 }
 
 #[test]

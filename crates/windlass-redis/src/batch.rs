@@ -1,8 +1,8 @@
-//! Many callers' decisions in one call of a script.
+//! Batches: decisions of many callers in one call of a script.
 //!
-//! A script call costs Redis more than the decision in it. So while calls are on their way, what
-//! comes in is collected, and leaves together as soon as one of them returns. A lone caller waits for
-//! nobody. Decisions are taken in the order in which they were asked for.
+//! A script call costs Redis more than one decision in it. So while calls are on their way, further decisions are
+//! collected, and leave together as soon as a call returns. A lone caller does not wait. Decisions are taken in the
+//! order in which they were made.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,44 +16,44 @@ use std::time::Instant;
 use redis::{Cmd, Value};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 
-use super::link::RELOADS;
-use super::reign::Draws;
+use super::connection::{self, Connection, MAX_SCRIPT_LOADS};
+use super::errors::{CommandError, decision_code, decision_error, is_not_master, unexpected_reply};
+use super::keys;
+use super::master_epoch::FenceUse;
+use super::router::Router;
 use super::script::Script;
-use super::translate::{Failure, decision_code, decision_error, is_no_master, strange_answer};
-use super::wire::Wire;
-use super::{keys, link};
 use windlass_core::error::{Error, Result};
 use windlass_core::join::join_all;
 use windlass_core::name::Name;
 
-/// Calls on their way at once: enough that the server has work while answers travel.
+/// Calls on their way at once: enough that the server has work while replies travel.
 const IN_FLIGHT: usize = 8;
-/// Decisions in one call: bounds how long the server is kept from others (about 3 µs each).
+/// Decisions in one call: bounds how long a call blocks the server (about 3 µs each).
 const LARGEST: usize = 64;
-/// Not worth splitting further.
+/// A smaller batch is not split.
 const SMALLEST: usize = 16;
 
-/// How many decisions a call may carry: a quarter of what is under way. If all travelled in one
-/// call, client and server would take turns, each waiting for the other. Measured with
-/// `windlass bench lock` at 64 and 512 tasks.
+/// How many decisions a call may carry: a quarter of those under way. With all in one call, client and server would
+/// take turns, each waiting for the other. Measured with `windlass bench lock` at 64 and 512 tasks.
 fn largest(under_way: usize) -> usize {
     (under_way / 4).clamp(SMALLEST, LARGEST)
 }
 
-/// A kind of decision that one script takes many of in one call.
+/// A decision that a script takes, many in one call.
 pub(super) trait Decision: fmt::Debug + Send + Sync + Sized + 'static {
-    /// The script.
-    fn script() -> &'static Script;
-
-    /// What it is about.
+    /// The name that it is about.
     fn name(&self) -> &Name;
 
-    /// Whether it may need a fence.
-    fn draws(&self) -> Draws;
+    /// Whether it may take a fence.
+    fn fence_use(&self) -> FenceUse;
 
-    /// The call that takes these decisions, with fences from that counter. Its answer is a list of as
-    /// many answers.
-    fn command<'a>(batch: impl ExactSizeIterator<Item = &'a Self> + Clone, fences: &str) -> Cmd;
+    /// The call that takes these decisions, with fences from that counter. It is answered with a list of replies, one
+    /// for each.
+    fn command<'a>(
+        script: &Script,
+        batch: impl ExactSizeIterator<Item = &'a Self> + Clone,
+        fence_counter: &str,
+    ) -> Cmd;
 }
 
 struct Job<D> {
@@ -64,10 +64,32 @@ struct Job<D> {
 /// Collects decisions and sends them.
 #[derive(Debug)]
 pub(super) struct Batcher<D> {
-    link: Arc<Wire>,
+    target: Target,
     jobs: mpsc::UnboundedSender<Job<D>>,
     slots: Arc<Semaphore>,
     load: Arc<Load>,
+}
+
+/// Where batches go.
+#[derive(Clone, Debug)]
+struct Target {
+    router: Arc<Router>,
+    script: &'static Script,
+    checks_fences: bool,
+}
+
+impl Target {
+    fn fence_use(&self, decision: &impl Decision) -> FenceUse {
+        match self.checks_fences {
+            true => decision.fence_use(),
+            false => FenceUse::None,
+        }
+    }
+
+    fn fence_use_of<D: Decision>(&self, jobs: &[Job<D>]) -> FenceUse {
+        let each = jobs.iter().map(|job| self.fence_use(&job.decision));
+        each.max().unwrap_or(FenceUse::None)
+    }
 }
 
 /// What is under way.
@@ -82,7 +104,7 @@ struct Load {
 impl<D> Clone for Batcher<D> {
     fn clone(&self) -> Batcher<D> {
         Batcher {
-            link: Arc::clone(&self.link),
+            target: self.target.clone(),
             jobs: self.jobs.clone(),
             slots: Arc::clone(&self.slots),
             load: Arc::clone(&self.load),
@@ -91,16 +113,36 @@ impl<D> Clone for Batcher<D> {
 }
 
 impl<D: Decision> Batcher<D> {
-    pub(super) fn start(link: Arc<Wire>) -> Batcher<D> {
+    pub(super) fn start(router: Arc<Router>, script: &'static Script) -> Batcher<D> {
+        Batcher::start_for(Target {
+            router,
+            script,
+            checks_fences: true,
+        })
+    }
+
+    /// For a server whose fence counter somebody else looks after.
+    pub(super) fn start_without_fence_check(
+        router: Arc<Router>,
+        script: &'static Script,
+    ) -> Batcher<D> {
+        Batcher::start_for(Target {
+            router,
+            script,
+            checks_fences: false,
+        })
+    }
+
+    fn start_for(target: Target) -> Batcher<D> {
         let (jobs, inbox) = mpsc::unbounded_channel();
         let batcher = Batcher {
-            link,
+            target,
             jobs,
             slots: Arc::new(Semaphore::new(IN_FLIGHT)),
             load: Arc::default(),
         };
         tokio::spawn(work(
-            Arc::clone(&batcher.link),
+            batcher.target.clone(),
             inbox,
             Arc::clone(&batcher.slots),
             Arc::clone(&batcher.load),
@@ -108,35 +150,34 @@ impl<D: Decision> Batcher<D> {
         batcher
     }
 
-    /// Has one decision taken: at once and by the caller itself, if nothing else is under way.
+    /// Takes one decision: at once and by the caller itself, if nothing else is under way.
     pub(super) fn decide(&self, decision: D) -> impl Future<Output = Result<Value>> + use<D> {
         let batcher = self.clone();
         async move {
-            if let Wire::Many(_) = &*batcher.link {
+            if let Router::Cluster(_) = &*batcher.target.router {
                 if batcher.load.unsent.load(Ordering::Acquire) > 0 {
-                    // It might be the withdrawal of something that is not on the wire yet.
+                    // It may release something that is not on the wire yet.
                     return batcher.collect(decision).await;
                 }
                 // A call is about one slot, so there is hardly ever anything to collect.
-                let call = Box::pin(decide_alone(&batcher.link, &decision));
+                let call = Box::pin(decide_alone(&batcher.target, &decision));
                 return tokio::task::unconstrained(call).await;
             }
             let (answer, mut reply) = oneshot::channel();
-            let Some(slot) = batcher.alone(decision.draws()) else {
+            let Some(slot) = batcher.try_alone(&decision) else {
                 return batcher.collect(decision).await;
             };
             let job = Job { decision, answer };
-            // Boxed, so that the many that are collected do not carry room for it. Unconstrained: a
-            // spent budget must not make the first poll stop short of the wire.
-            let call = Box::pin(send(&batcher.link, vec![job]));
+            // Boxed, so that futures of collected decisions stay small. Unconstrained: a spent budget must not stop the
+            // first poll short of the wire.
+            let call = Box::pin(send(&batcher.target, vec![job]));
             tokio::task::unconstrained(call).await;
             drop(slot);
             reply.try_recv().map_err(|_| shut_down())?
         }
     }
 
-    /// Has one decision taken together with others. It is collected when this is called, not
-    /// when the answer is awaited.
+    /// Takes one decision together with others. It is collected when this is called, not when the answer is awaited.
     pub(super) fn collect(&self, decision: D) -> impl Future<Output = Result<Value>> + use<D> {
         let (answer, reply) = oneshot::channel();
         self.load.unsent.fetch_add(1, Ordering::AcqRel);
@@ -144,37 +185,38 @@ impl<D: Decision> Batcher<D> {
         let sent = self.jobs.send(Job { decision, answer });
         async move {
             let over = || redis::RedisError::from((redis::ErrorKind::Io, "shut down"));
-            sent.map_err(|_| Error::from(Failure::Unsent(over())))?;
+            sent.map_err(|_| Error::from(CommandError::NotSent(over())))?;
             reply.await.map_err(|_| shut_down())?
         }
     }
 
-    /// Has whole batches taken, each in one call, in their order and all sent at once: for somebody
-    /// who comes with many decisions. They do not wait for what is collected. One answer for each
-    /// decision.
+    /// Takes whole batches, each in one call, in their order and all sent at once: for a caller with many decisions.
+    /// They do not wait for what is collected. One answer for each decision.
     pub(super) async fn decide_many(&self, batches: Vec<Vec<D>>) -> Vec<Result<Value>> {
-        if let Wire::Many(_) = &*self.link {
-            return self.decide_many_apart(batches).await;
+        let Target { router, script, .. } = &self.target;
+        if let Router::Cluster(_) = &**router {
+            return self.decide_many_by_slot(batches).await;
         }
-        let command = |batch: &Vec<D>| D::command(batch.iter(), keys::FENCE);
+        let command = |batch: &Vec<D>| D::command(script, batch.iter(), keys::FENCE);
         let commands: Vec<Cmd> = batches.iter().map(command).collect();
         let ask = async |commands: &[&Cmd]| {
             let calls = commands
                 .iter()
-                .map(|command| self.link.query::<Vec<Value>>(command));
+                .map(|command| router.query::<Vec<Value>>(command));
             join_all(calls.map(Box::pin).collect()).await
         };
         let mut replies = ask(&commands.iter().collect::<Vec<_>>()).await;
-        // Those were not taken, and all are sent again together, so that their order is kept.
-        let unknown = |reply: &Result<_, Failure>| matches!(reply, Err(f) if f.is_unknown_script());
-        for _ in 0..RELOADS {
+        // None of those was taken, and all are sent again together, so that their order is kept.
+        let unknown =
+            |reply: &Result<_, CommandError>| matches!(reply, Err(f) if f.is_unknown_script());
+        for _ in 0..MAX_SCRIPT_LOADS {
             let again: Vec<usize> = (0..replies.len())
                 .filter(|&i| unknown(&replies[i]))
                 .collect();
             let Some(&first) = again.first() else {
                 break;
             };
-            if self.link.load(D::script(), &commands[first]).await.is_err() {
+            if router.load(script, &commands[first]).await.is_err() {
                 break;
             }
             let commands: Vec<&Cmd> = again.iter().map(|&i| &commands[i]).collect();
@@ -186,10 +228,10 @@ impl<D: Decision> Batcher<D> {
             if let (Some(first), Ok(replies)) = (batch.first(), replies)
                 && replies.iter().any(says_no_master)
             {
-                self.link.is_no_master(first.name());
+                router.find_new_master(first.name());
             }
         }
-        let each = |(batch, replies): (Vec<D>, Result<Vec<Value>, Failure>)| {
+        let each = |(batch, replies): (Vec<D>, Result<Vec<Value>, CommandError>)| {
             let mut replies = replies.map(Vec::into_iter);
             batch.into_iter().map(move |_| answer_of(&mut replies))
         };
@@ -197,7 +239,7 @@ impl<D: Decision> Batcher<D> {
     }
 
     /// The same where a call is about one slot.
-    async fn decide_many_apart(&self, batches: Vec<Vec<D>>) -> Vec<Result<Value>> {
+    async fn decide_many_by_slot(&self, batches: Vec<Vec<D>>) -> Vec<Result<Value>> {
         let (jobs, replies): (Vec<_>, Vec<_>) = batches
             .into_iter()
             .flatten()
@@ -207,7 +249,7 @@ impl<D: Decision> Batcher<D> {
             })
             .unzip();
         let calls = by_slot(jobs).into_iter();
-        let calls = calls.map(|jobs| Box::pin(send(&self.link, jobs)));
+        let calls = calls.map(|jobs| Box::pin(send(&self.target, jobs)));
         join_all(calls.collect()).await;
         let answer = |mut reply: oneshot::Receiver<_>| match reply.try_recv() {
             Ok(answer) => answer,
@@ -216,21 +258,22 @@ impl<D: Decision> Batcher<D> {
         replies.into_iter().map(answer).collect()
     }
 
-    /// A slot for a caller that meets nobody: nothing collected, nothing on its way, and a
-    /// connection that takes the command at once.
-    fn alone(&self, draws: Draws) -> Option<SemaphorePermit<'_>> {
+    /// A slot for a caller that is alone: nothing collected, nothing on its way, and a connection that takes the command
+    /// at once.
+    fn try_alone(&self, decision: &D) -> Option<SemaphorePermit<'_>> {
+        let fence_use = self.target.fence_use(decision);
         let idle = self.load.unsent.load(Ordering::Acquire) == 0
             && self.slots.available_permits() == IN_FLIGHT
-            && matches!(&*self.link, Wire::One(link) if link.is_ready(0, draws));
+            && matches!(&*self.target.router, Router::Single(one) if one.is_ready(0, fence_use));
         idle.then(|| self.slots.try_acquire().ok()).flatten()
     }
 }
 
 fn shut_down() -> Error {
-    Failure::Sent((redis::ErrorKind::Io, "shut down").into()).into()
+    CommandError::Sent((redis::ErrorKind::Io, "shut down").into()).into()
 }
 
-/// In calls of one slot each, in their order.
+/// Calls of one slot each, in order.
 fn by_slot<D: Decision>(jobs: Vec<Job<D>>) -> Vec<Vec<Job<D>>> {
     let mut calls: HashMap<u16, Vec<Vec<Job<D>>>> = HashMap::new();
     for job in jobs {
@@ -244,7 +287,7 @@ fn by_slot<D: Decision>(jobs: Vec<Job<D>>) -> Vec<Vec<Job<D>>> {
 }
 
 async fn work<D: Decision>(
-    link: Arc<Wire>,
+    target: Target,
     mut inbox: mpsc::UnboundedReceiver<Job<D>>,
     slots: Arc<Semaphore>,
     load: Arc<Load>,
@@ -254,17 +297,17 @@ async fn work<D: Decision>(
         if inbox.recv_many(&mut jobs, SMALLEST).await == 0 {
             return;
         }
-        let one = match &*link {
-            Wire::One(one) => one,
-            Wire::Many(_) => {
-                // Each to its own node: a dead one holds up nobody else.
+        let connection = match &*target.router {
+            Router::Single(connection) => connection,
+            Router::Cluster(_) => {
+                // Each to its own node: a dead node delays no other.
                 while let Ok(job) = inbox.try_recv() {
                     jobs.push(job);
                 }
                 let count = jobs.len();
                 for jobs in by_slot(jobs) {
-                    let link = Arc::clone(&link);
-                    let call = async move { send(&link, jobs).await };
+                    let target = target.clone();
+                    let call = async move { send(&target, jobs).await };
                     begin(Box::pin(tokio::task::unconstrained(call))).await;
                 }
                 load.unsent.fetch_sub(count, Ordering::AcqRel);
@@ -277,8 +320,8 @@ async fn work<D: Decision>(
             .await
             .expect("the semaphore is never closed");
         // Here and not in the call, which must be sent as soon as it is begun.
-        if let Err(failure) = get_ready(one, draws(&jobs)).await {
-            // All who came while it was dialled would hear the same, one dial later each.
+        if let Err(failure) = prepare(connection, target.fence_use_of(&jobs)).await {
+            // Decisions that arrived meanwhile would fail the same way, one connection attempt later each.
             while let Ok(job) = inbox.try_recv() {
                 jobs.push(job);
             }
@@ -287,7 +330,7 @@ async fn work<D: Decision>(
             deliver(jobs, Err(failure));
             continue;
         }
-        // Others that are ready to ask get their turn first, and travel along.
+        // Callers that are ready to decide go first, and join this batch.
         tokio::task::yield_now().await;
         let largest = largest(load.unanswered.load(Ordering::Relaxed));
         while jobs.len() < largest {
@@ -296,11 +339,11 @@ async fn work<D: Decision>(
                 Err(_) => break,
             }
         }
-        let link = Arc::clone(&link);
+        let target = target.clone();
         let (count, answered) = (jobs.len(), Arc::clone(&load));
         // Unconstrained: as above.
         let call = Box::pin(tokio::task::unconstrained(async move {
-            send(&link, jobs).await;
+            send(&target, jobs).await;
             answered.unanswered.fetch_sub(count, Ordering::Relaxed);
             drop(slot);
         }));
@@ -309,8 +352,8 @@ async fn work<D: Decision>(
     }
 }
 
-/// Begins a call, and leaves the rest of it to a task. The first poll puts the command on the wire. Only then may
-/// the next one go: a withdrawal must not overtake the acquire that it undoes.
+/// Begins a call, and leaves the rest of it to a task. The first poll puts the command on the wire. Only then may the
+/// next one go: a release must not overtake the request that it undoes.
 async fn begin(mut call: Pin<Box<impl Future<Output = ()> + Send + 'static>>) {
     let done = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
     if !done {
@@ -318,45 +361,45 @@ async fn begin(mut call: Pin<Box<impl Future<Output = ()> + Send + 'static>>) {
     }
 }
 
-/// Whether any of them does.
-fn draws<D: Decision>(jobs: &[Job<D>]) -> Draws {
-    let each = jobs.iter().map(|job| job.decision.draws());
-    each.max().unwrap_or(Draws::Never)
-}
-
-/// Makes sure that there is a connection, and that fences drawn over it will be high enough.
-async fn get_ready(link: &Arc<link::Link>, draws: Draws) -> Result<(), Failure> {
-    link.dial().await?;
-    if draws > Draws::Never && !link.is_ready(0, draws) {
-        // If the server refuses that, it refuses the decision: it is told to those who asked for one.
-        let _ = link.assure(0, keys::FENCE, keys::REIGN).await;
+/// Connects if need be, and makes sure that fences taken over the connection are high enough.
+async fn prepare(connection: &Arc<Connection>, fence_use: FenceUse) -> Result<(), CommandError> {
+    connection.connect().await?;
+    if fence_use > FenceUse::None && !connection.is_ready(0, fence_use) {
+        // A server that refuses this refuses the decisions as well, and their callers get that error.
+        let _ = connection
+            .ensure_fences_raised(0, keys::FENCE, keys::MASTER_EPOCH)
+            .await;
     }
     Ok(())
 }
 
-/// Has a batch on names of one slot decided, and answers those who asked.
-async fn send<D: Decision>(link: &Arc<Wire>, mut jobs: Vec<Job<D>>) {
+/// Sends a batch on names of one slot, and answers its callers.
+async fn send<D: Decision>(target: &Target, mut jobs: Vec<Job<D>>) {
+    let Target { router, script, .. } = target;
     let mut loads = 0;
     let begun = Instant::now();
     loop {
-        // Whoever was cancelled before its request left needs no request; nor may it be sent again,
-        // because its withdrawal may have been.
+        // A caller that was cancelled before its request left needs none; nor may its request be sent again, because
+        // the release that undoes it may have been.
         jobs.retain(|job| !job.answer.is_closed());
         let Some(first) = jobs.first() else {
             return;
         };
         let name = first.decision.name().clone();
-        let draws = draws(&jobs);
-        let command = D::command(jobs.iter().map(|job| &job.decision), &link.fences(&name));
+        let fence_use = target.fence_use_of(&jobs);
+        let batch = jobs.iter().map(|job| &job.decision);
+        let command = D::command(script, batch, &router.fence_counter(&name));
         let all_wait = || jobs.iter().all(|job| !job.answer.is_closed());
-        let replies = link.decide(&name, &command, draws, &all_wait).await;
-        let replies = replies.and_then(link::read::<Vec<Value>>);
+        let replies = router
+            .send_decision(&name, &command, fence_use, &all_wait)
+            .await;
+        let replies = replies.and_then(connection::decode::<Vec<Value>>);
         match replies {
-            // Not sent (again), because somebody has given up: the others still wait.
-            Err(Failure::Unsent(_)) if !all_wait() => {}
+            // Not sent (again), because a caller has given up: the others still wait.
+            Err(CommandError::NotSent(_)) if !all_wait() => {}
             // Answered before anything ran, so the batch can be sent again.
-            Err(failure) if failure.is_unknown_script() && loads < RELOADS => {
-                if let Err(failure) = link.load(D::script(), &command).await {
+            Err(failure) if failure.is_unknown_script() && loads < MAX_SCRIPT_LOADS => {
+                if let Err(failure) = router.load(script, &command).await {
                     return deliver(jobs, Err(failure));
                 }
                 loads += 1;
@@ -365,9 +408,9 @@ async fn send<D: Decision>(link: &Arc<Wire>, mut jobs: Vec<Job<D>>) {
                 if let Ok(replies) = &replies
                     && replies.iter().any(says_no_master)
                 {
-                    link.is_no_master(&name);
+                    router.find_new_master(&name);
                 }
-                let Some(pause) = link.pause_for_move(begun.elapsed()) else {
+                let Some(pause) = router.slot_move_pause(begun.elapsed()) else {
                     return deliver(jobs, replies);
                 };
                 jobs = deliver_decided(jobs, replies);
@@ -380,18 +423,20 @@ async fn send<D: Decision>(link: &Arc<Wire>, mut jobs: Vec<Job<D>>) {
     }
 }
 
-/// Has one decision taken in a cluster, which tells its nodes scripts that they do not know.
-async fn decide_alone<D: Decision>(link: &Wire, decision: &D) -> Result<Value> {
-    let name = decision.name();
-    let command = D::command(std::iter::once(decision), &link.fences(name));
+/// Takes one decision in a cluster, whose router loads scripts that a node does not know.
+async fn decide_alone<D: Decision>(target: &Target, decision: &D) -> Result<Value> {
+    let Target { router, script, .. } = target;
+    let (name, fence_use) = (decision.name(), target.fence_use(decision));
+    let batch = std::iter::once(decision);
+    let command = D::command(script, batch, &router.fence_counter(name));
     let begun = Instant::now();
     let replies = loop {
-        let replies = link
-            .decide(name, &command, decision.draws(), &|| true)
+        let replies = router
+            .send_decision(name, &command, fence_use, &|| true)
             .await;
-        let replies = replies.and_then(link::read::<Vec<Value>>);
+        let replies = replies.and_then(connection::decode::<Vec<Value>>);
         let again = |replies: &Vec<Value>| replies.iter().any(says_try_again);
-        match link.pause_for_move(begun.elapsed()) {
+        match router.slot_move_pause(begun.elapsed()) {
             Some(pause) if replies.as_ref().is_ok_and(again) => tokio::time::sleep(pause).await,
             _ => break replies,
         }
@@ -399,35 +444,41 @@ async fn decide_alone<D: Decision>(link: &Wire, decision: &D) -> Result<Value> {
     if let Ok(replies) = &replies
         && replies.iter().any(says_no_master)
     {
-        link.is_no_master(name);
+        router.find_new_master(name);
     }
     answer_of(&mut replies.map(Vec::into_iter))
 }
 
 /// Whether a decision failed because the server takes no writes.
 fn says_no_master(reply: &Value) -> bool {
-    failed_with(reply, is_no_master)
+    failed_with(reply, is_not_master)
 }
 
-/// Whether a decision was not taken because the slot is on its way.
+/// Whether a decision was not taken because its slot migrates.
 fn says_try_again(reply: &Value) -> bool {
     failed_with(reply, |code| code == "TRYAGAIN")
 }
 
-fn failed_with(reply: &Value, what: impl Fn(&str) -> bool) -> bool {
-    match reply {
-        Value::Array(parts) => match parts.as_slice() {
-            [Value::Int(3), Value::BulkString(text)] => {
-                what(decision_code(&String::from_utf8_lossy(text)))
-            }
-            _ => false,
-        },
+fn failed_with(reply: &Value, is_meant: impl Fn(&str) -> bool) -> bool {
+    match failure(reply) {
+        Some(Value::BulkString(text)) => is_meant(decision_code(&String::from_utf8_lossy(text))),
         _ => false,
     }
 }
 
-/// Answers those whose decision was taken. The others, whose slot is on its way: nothing was done about them.
-fn deliver_decided<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, Failure>) -> Vec<Job<D>> {
+/// The text of `{'error', text}`, with which a script answers a decision that failed.
+fn failure(reply: &Value) -> Option<&Value> {
+    match reply {
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::BulkString(tag), text] if tag == b"error" => Some(text),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Answers the callers whose decision was taken, and returns the others: their slot migrates, and nothing was done.
+fn deliver_decided<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, CommandError>) -> Vec<Job<D>> {
     let Ok(replies) = replies else {
         deliver(jobs, replies);
         return Vec::new();
@@ -441,28 +492,23 @@ fn deliver_decided<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, Failure>) -
     again.into_iter().map(|(job, _)| job).collect()
 }
 
-fn deliver<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, Failure>) {
+fn deliver<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, CommandError>) {
     let mut replies = replies.map(Vec::into_iter);
     for job in jobs {
-        // Nobody may be listening any more; then the withdrawal of the claim is on its way.
+        // A caller that has given up has sent a release that undoes this.
         let _ = job.answer.send(answer_of(&mut replies));
     }
 }
 
 /// The answer to the next decision of a batch.
-fn answer_of(replies: &mut Result<std::vec::IntoIter<Value>, Failure>) -> Result<Value> {
-    match replies {
-        Ok(replies) => match replies.next() {
-            Some(Value::Array(parts)) if parts.first() == Some(&Value::Int(3)) => {
-                Err(match parts.get(1) {
-                    Some(Value::BulkString(text)) => decision_error(&String::from_utf8_lossy(text)),
-                    _ => strange_answer(&parts),
-                })
-            }
-            Some(value) => Ok(value),
-            None => Err(strange_answer(&"too few replies")),
-        },
-        Err(failure) => Err(failure.clone().into()),
+fn answer_of(replies: &mut Result<std::vec::IntoIter<Value>, CommandError>) -> Result<Value> {
+    let replies = replies.as_mut().map_err(|failure| failure.clone())?;
+    let reply = replies.next();
+    let reply = reply.ok_or_else(|| unexpected_reply(&"too few replies"))?;
+    match failure(&reply) {
+        Some(Value::BulkString(text)) => Err(decision_error(&String::from_utf8_lossy(text))),
+        Some(_) => Err(unexpected_reply(&reply)),
+        None => Ok(reply),
     }
 }
 

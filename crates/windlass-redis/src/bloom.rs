@@ -1,15 +1,22 @@
-//! Bloom filters in Redis.
+//! Bloom filters.
 //!
-//! All bits of an item are in one shard, so one `BITFIELD` both writes them and tells what they
-//! were. It also reads the shard's header, the plan's fingerprint: a shard that has none was never
-//! made, or is gone with its filter. Filters that grow or rotate span several keys, and need a script.
+//! The bits of a filter are split into shards, one string each. All bits of an item are in one
+//! shard, so one `BITFIELD` both sets them and returns what they were. It also reads the header of
+//! the shard, the fingerprint of the plan: a shard without a header was never created, was removed
+//! with its filter, or was lost. Filters that grow or rotate span several keys and need a script
+//! (`scripts/bloom/generations.lua`). For many items and a small shard, the whole shard is
+//! transferred ([`whole_shard`]).
+
+mod whole_shard;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
-use super::translate::strange_answer;
-use super::{Redis, bloom_whole, keys, script};
+use super::errors::unexpected_reply;
+use super::router::Router;
+use super::{keys, script};
 use windlass_core::bloom::{BloomKind, Digest, Plan, Shape};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::join::join_all;
@@ -18,30 +25,30 @@ use windlass_core::rules::bloom as rules;
 use windlass_core::rules::bloom::Progress;
 use windlass_core::store::{BloomStore, Filled, Pending};
 
-/// Bits that one command asks about: enough that the command itself does not matter, few
-/// enough that its arguments stay in the processor's cache. Measured with `windlass bench bloom`.
-const BITS_A_COMMAND: usize = 128;
-/// Items in one go.
-const ITEMS_A_PIPELINE: usize = 288;
-/// Items in one call of the script: bounds how long the server is kept from others.
-const ITEMS_A_CALL: usize = 64;
-/// Bytes of a shard's header.
+/// Bits in one command: enough to make the cost of the command itself negligible, few enough that
+/// its arguments stay in the processor's cache. Measured with `windlass bench bloom`.
+const BITS_PER_COMMAND: usize = 128;
+const ITEMS_PER_PIPELINE: usize = 288;
+/// Items in one script call: bounds how long the script blocks the server.
+const ITEMS_PER_CALL: usize = 64;
+/// The length of a shard's header in bytes.
 pub(super) const HEADER: u64 = 8;
 
-/// A filter, as its keys are named.
-pub(super) struct Keys {
-    pub(super) plan: String,
-    pub(super) text: String,
-    pub(super) made: String,
+/// The keys of a filter, and its plan.
+struct BloomKeys {
+    plan: String,
+    /// The plan as it is stored.
+    text: String,
+    made: String,
     bits: String,
     grown: String,
     fingerprint: u64,
 }
 
-impl Keys {
-    fn of(name: &Name, plan: &Plan) -> Keys {
+impl BloomKeys {
+    fn of(name: &Name, plan: &Plan) -> BloomKeys {
         let fingerprint = plan.fingerprint();
-        Keys {
+        BloomKeys {
             plan: keys::bloom(name),
             text: plan.to_string(),
             made: keys::bloom_made(name),
@@ -51,33 +58,41 @@ impl Keys {
         }
     }
 
-    pub(super) fn shard(&self, generation: u64, shard: u64) -> String {
+    fn shard(&self, generation: u64, shard: u64) -> String {
         format!("{}{generation}:{shard}", self.bits)
     }
 
-    pub(super) fn header(&self) -> [u8; HEADER as usize] {
+    fn header(&self) -> [u8; HEADER as usize] {
         self.fingerprint.to_be_bytes()
     }
 }
 
-/// The number of a shard's last byte.
+/// The index of a shard's last byte.
 fn last_byte(shape: &Shape) -> u64 {
     HEADER + shape.bits.div_ceil(8) - 1
 }
 
-/// What is asked of bits.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Ask {
+enum BitOp {
     Insert,
     Contains,
 }
 
-impl Redis {
-    /// The items of one shard, one command.
-    fn bits_command(ask: Ask, key: &str, shape: &Shape, items: &[(usize, Digest)]) -> Cmd {
-        let (command, verb) = match ask {
-            Ask::Insert => ("BITFIELD", "SET"),
-            Ask::Contains => ("BITFIELD_RO", "GET"),
+#[derive(Debug)]
+pub(super) struct RedisBloomFilters {
+    router: Arc<Router>,
+}
+
+impl RedisBloomFilters {
+    pub(super) fn new(router: Arc<Router>) -> RedisBloomFilters {
+        RedisBloomFilters { router }
+    }
+
+    /// One command for items of one shard.
+    fn bits_command(op: BitOp, key: &str, shape: &Shape, items: &[(usize, Digest)]) -> Cmd {
+        let (command, verb) = match op {
+            BitOp::Insert => ("BITFIELD", "SET"),
+            BitOp::Contains => ("BITFIELD_RO", "GET"),
         };
         let fields = items.len() * shape.hashes as usize;
         let mut built = Cmd::with_capacity(5 + fields * 4, 64 + key.len() + fields * 16);
@@ -85,7 +100,7 @@ impl Redis {
         for (_, item) in items {
             for offset in item.offsets(shape) {
                 built.arg(verb).arg("u1").arg(HEADER * 8 + offset);
-                if ask == Ask::Insert {
+                if op == BitOp::Insert {
                     built.arg("1");
                 }
             }
@@ -93,28 +108,30 @@ impl Redis {
         built
     }
 
-    /// Whether each item's bits were all set, bit by bit; and whether the shard has its header.
-    async fn ask_named(
+    /// Whether the bits of each item were all set, by commands that name the bits; and whether the
+    /// shard has its header.
+    async fn apply_bit_by_bit(
         &self,
-        ask: Ask,
-        keys: &Keys,
+        op: BitOp,
+        keys: &BloomKeys,
         shape: &Shape,
         shard: u64,
         items: &[(usize, Digest)],
     ) -> Result<(Vec<bool>, bool)> {
         let hashes = shape.hashes as usize;
         let key = keys.shard(0, shard);
-        let each = (BITS_A_COMMAND / hashes).max(1);
+        let each = (BITS_PER_COMMAND / hashes).max(1);
         let commands = items.chunks(each);
-        let commands = commands.map(|items| Redis::bits_command(ask, &key, shape, items));
-        let answers = self.link.query_all(commands.collect()).await?;
+        let commands =
+            commands.map(|items| RedisBloomFilters::bits_command(op, &key, shape, items));
+        let replies = self.router.query_all(commands.collect()).await?;
         let (mut all_set, mut has_header) = (Vec::with_capacity(items.len()), true);
-        for (items, answer) in items.chunks(each).zip(answers) {
-            let Value::Array(bits) = &answer else {
-                return Err(strange_answer(&answer));
+        for (items, reply) in items.chunks(each).zip(replies) {
+            let Value::Array(bits) = &reply else {
+                return Err(unexpected_reply(&reply));
             };
             if bits.len() != 1 + items.len() * hashes {
-                return Err(strange_answer(&answer));
+                return Err(unexpected_reply(&reply));
             }
             has_header &= bits[0] == Value::Int(keys.fingerprint as i64);
             let set = |bits: &[Value]| bits.iter().all(|bit| *bit == Value::Int(1));
@@ -123,15 +140,16 @@ impl Redis {
         Ok((all_set, has_header))
     }
 
-    /// Whether each item's bits were all set, in a filter of one generation.
-    async fn ask_bits(
+    /// Whether the bits of each item were all set, in a filter of one generation; `None` if the
+    /// filter does not exist.
+    async fn apply_to_fixed(
         &self,
-        ask: Ask,
+        op: BitOp,
         name: &Name,
         plan: &Plan,
         items: &[Digest],
     ) -> Result<Option<Vec<bool>>> {
-        let (keys, shape) = (Keys::of(name, plan), plan.shape);
+        let (keys, shape) = (BloomKeys::of(name, plan), plan.shape);
         let mut by_shard: BTreeMap<u64, Vec<(usize, Digest)>> = BTreeMap::new();
         for (index, item) in items.iter().enumerate() {
             let shard = by_shard.entry(item.shard(&shape)).or_default();
@@ -140,53 +158,65 @@ impl Redis {
         let mut all_set = vec![false; items.len()];
         let mut named = Vec::new();
         for (&shard, items) in &by_shard {
-            if !bloom_whole::pays(&shape, items.len()) {
-                named.extend(items.chunks(ITEMS_A_PIPELINE).map(|part| (shard, part)));
+            if !whole_shard::is_cheaper(&shape, items.len()) {
+                named.extend(items.chunks(ITEMS_PER_PIPELINE).map(|part| (shard, part)));
                 continue;
             }
-            let Some(answers) = self.ask_whole(ask, &keys, &shape, shard, items).await? else {
+            let Some(flags) = whole_shard::apply(self, op, &keys, &shape, shard, items).await?
+            else {
                 return Ok(None);
             };
-            for ((index, _), answer) in items.iter().zip(answers) {
-                all_set[*index] = answer;
+            for ((index, _), flag) in items.iter().zip(flags) {
+                all_set[*index] = flag;
             }
         }
-        // While the server works on one pipeline, the next is being made.
-        let calls = named
-            .iter()
-            .map(|(shard, items)| Box::pin(self.ask_named(ask, &keys, &shape, *shard, items)));
-        let answers = join_all(calls.collect()).await;
-        let answers: Vec<_> = answers.into_iter().collect::<Result<_>>()?;
+        // The next pipeline is built while the server works on the previous one.
+        let calls = named.iter().map(|(shard, items)| {
+            Box::pin(self.apply_bit_by_bit(op, &keys, &shape, *shard, items))
+        });
+        let replies = join_all(calls.collect()).await;
+        let replies: Vec<_> = replies.into_iter().collect::<Result<_>>()?;
         let mut headless = Vec::new();
-        for ((shard, items), (answers, has_header)) in named.into_iter().zip(answers) {
+        for ((shard, items), (flags, has_header)) in named.into_iter().zip(replies) {
             if !has_header && headless.last() != Some(&shard) {
                 headless.push(shard);
             }
-            for ((index, _), answer) in items.iter().zip(answers) {
-                all_set[*index] = answer;
+            for ((index, _), flag) in items.iter().zip(flags) {
+                all_set[*index] = flag;
             }
         }
-        let there = match ask {
-            Ask::Insert => self.mend(&keys, &shape, &headless).await?,
-            Ask::Contains => headless.is_empty() || self.may_lack_a_shard(&keys).await?,
+        let exists = match op {
+            BitOp::Insert => self.ensure_headers(&keys, &shape, &headless).await?,
+            BitOp::Contains => headless.is_empty() || self.check_missing_shard(&keys).await?,
         };
-        Ok(there.then_some(all_set))
+        Ok(exists.then_some(all_set))
     }
 
-    /// Gives these shards their header, if the filter is there.
-    async fn mend(&self, keys: &Keys, shape: &Shape, shards: &[u64]) -> Result<bool> {
+    /// Writes the header of these shards, if the filter exists.
+    async fn ensure_headers(
+        &self,
+        keys: &BloomKeys,
+        shape: &Shape,
+        shards: &[u64],
+    ) -> Result<bool> {
         for shard in shards {
-            if !self.make(keys, shape, *shard, false).await? {
+            if !self.create_shard(keys, shape, *shard, false).await? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    async fn make(&self, keys: &Keys, shape: &Shape, shard: u64, is_last: bool) -> Result<bool> {
+    async fn create_shard(
+        &self,
+        keys: &BloomKeys,
+        shape: &Shape,
+        shard: u64,
+        is_last: bool,
+    ) -> Result<bool> {
         let mut command = redis::cmd("EVALSHA");
         command
-            .arg(script::BLOOM_MEND.digest())
+            .arg(script::BLOOM_CREATE_SHARD.digest())
             .arg(3)
             .arg(&keys.plan)
             .arg(keys.shard(0, shard))
@@ -195,72 +225,82 @@ impl Redis {
             .arg(&keys.header())
             .arg(last_byte(shape))
             .arg(if is_last { "1" } else { "0" });
-        found(self.link.run(&script::BLOOM_MEND, &command).await?)
+        filter_exists(
+            self.router
+                .run(&script::BLOOM_CREATE_SHARD, &command)
+                .await?,
+        )
     }
 
-    /// Whether the filter is there, and has no shard that was lost. One that is being made lacks some.
-    pub(super) async fn may_lack_a_shard(&self, keys: &Keys) -> Result<bool> {
+    /// Whether the filter exists, given that one of its shards does not. A filter that is being
+    /// created may lack shards; one that was complete has lost it, which is an error.
+    async fn check_missing_shard(&self, keys: &BloomKeys) -> Result<bool> {
         let mut command = redis::cmd("MGET");
         command.arg(&keys.plan).arg(&keys.made);
-        let (plan, made): (Option<String>, Option<String>) = self.link.query(&command).await?;
+        let (plan, made): (Option<String>, Option<String>) = self.router.query(&command).await?;
         if plan.as_deref() != Some(&keys.text) {
             return Ok(false);
         }
         let complete = made.is_some_and(|made| made.strip_prefix("1 ") == Some(&keys.text));
-        found(if complete { LOST } else { 1 })
+        filter_exists(if complete { LOST } else { 1 })
     }
 
-    pub(super) async fn is_there(&self, keys: &Keys) -> Result<bool> {
-        let stored: Option<String> = self.link.query(redis::cmd("GET").arg(&keys.plan)).await?;
+    async fn exists(&self, keys: &BloomKeys) -> Result<bool> {
+        let stored: Option<String> = self.router.query(redis::cmd("GET").arg(&keys.plan)).await?;
         Ok(stored.as_deref() == Some(&keys.text))
     }
 
-    /// Whether each item was new (or is in the filter), in a filter of several generations.
-    async fn ask_generations(
+    /// Whether each item was new (insert) or is in the filter (contains), in a filter of several
+    /// generations.
+    async fn apply_to_generations(
         &self,
-        ask: Ask,
+        op: BitOp,
         name: &Name,
         plan: &Plan,
         items: &[Digest],
     ) -> Result<Option<Vec<bool>>> {
-        let keys = Keys::of(name, plan);
-        // For a rotating filter, one layout serves all; a growing one is asked how far it has come.
+        let keys = BloomKeys::of(name, plan);
+        // One layout serves all generations of a rotating filter. A growing filter replies with its
+        // newest generation.
         let mut layouts = 1;
-        let mut answers = Vec::with_capacity(items.len());
-        while answers.len() < items.len() {
-            let rest = &items[answers.len()..];
-            let rest = &rest[..rest.len().min(ITEMS_A_CALL)];
-            let command = generations_command(ask, &keys, plan, layouts, rest);
-            let answer = self.link.run(&script::BLOOM_GENERATIONS, &command).await?;
-            let found = match answer {
+        let mut replies = Vec::with_capacity(items.len());
+        while replies.len() < items.len() {
+            let rest = &items[replies.len()..];
+            let rest = &rest[..rest.len().min(ITEMS_PER_CALL)];
+            let command = generations_command(op, &keys, plan, layouts, rest);
+            let reply = self
+                .router
+                .run(&script::BLOOM_GENERATIONS, &command)
+                .await?;
+            let found = match reply {
                 Value::Nil => return Ok(None),
                 Value::Array(found) => found,
-                other => return Err(strange_answer(&other)),
+                other => return Err(unexpected_reply(&other)),
             };
             let Some((Value::Int(newest), flags)) = found.split_first() else {
-                return Err(strange_answer(&found));
+                return Err(unexpected_reply(&found));
             };
             if plan.kind == BloomKind::Growing {
                 layouts = (*newest as u64 + 1).max(layouts);
             }
-            answers.extend(flags.iter().map(|flag| *flag == Value::Int(1)));
+            replies.extend(flags.iter().map(|flag| *flag == Value::Int(1)));
         }
-        Ok(Some(answers))
+        Ok(Some(replies))
     }
 
-    async fn ask_items(
+    async fn apply(
         &self,
-        ask: Ask,
+        op: BitOp,
         name: &Name,
         plan: &Plan,
         items: &[Digest],
     ) -> Result<Option<Vec<bool>>> {
         if plan.kind != BloomKind::Fixed {
-            return self.ask_generations(ask, name, plan, items).await;
+            return self.apply_to_generations(op, name, plan, items).await;
         }
-        let all_set = self.ask_bits(ask, name, plan, items).await?;
+        let all_set = self.apply_to_fixed(op, name, plan, items).await?;
         Ok(all_set.map(|mut bits| {
-            if ask == Ask::Insert {
+            if op == BitOp::Insert {
                 bits.iter_mut().for_each(|bit| *bit = !*bit);
             }
             bits
@@ -268,25 +308,35 @@ impl Redis {
     }
 
     /// The generations that count now.
-    async fn living(
+    async fn live_generations(
         &self,
         name: &Name,
-        keys: &Keys,
+        keys: &BloomKeys,
         plan: &Plan,
     ) -> Result<std::ops::RangeInclusive<u64>> {
         let mut progress = Progress::default();
         if plan.kind == BloomKind::Growing {
-            let grown: Option<String> = self.link.query(redis::cmd("GET").arg(&keys.grown)).await?;
+            let grown: Option<String> = self
+                .router
+                .query(redis::cmd("GET").arg(&keys.grown))
+                .await?;
             let newest = grown.as_deref().and_then(|g| g.split(' ').next());
             progress.newest = newest.and_then(|n| n.parse().ok()).unwrap_or(0);
         }
-        let (seconds, micros): (u64, u32) = self.link.query_near(name, &redis::cmd("TIME")).await?;
+        let (seconds, micros): (u64, u32) =
+            self.router.query_near(name, &redis::cmd("TIME")).await?;
         let now = std::time::Duration::new(seconds, micros * 1000);
         Ok(rules::living(plan, progress, now))
     }
 }
 
-fn generations_command(ask: Ask, keys: &Keys, plan: &Plan, layouts: u64, items: &[Digest]) -> Cmd {
+fn generations_command(
+    op: BitOp,
+    keys: &BloomKeys,
+    plan: &Plan,
+    layouts: u64,
+    items: &[Digest],
+) -> Cmd {
     let (kind, slices) = match plan.kind {
         BloomKind::Rotating { slices, .. } => ("rotating", slices),
         _ => ("growing", 0),
@@ -301,7 +351,7 @@ fn generations_command(ask: Ask, keys: &Keys, plan: &Plan, layouts: u64, items: 
         .arg(&keys.text)
         .arg(&keys.bits)
         .arg(&keys.header())
-        .arg(if ask == Ask::Insert { "1" } else { "0" })
+        .arg(if op == BitOp::Insert { "1" } else { "0" })
         .arg(kind)
         .arg(period)
         .arg(slices)
@@ -325,10 +375,10 @@ fn generations_command(ask: Ask, keys: &Keys, plan: &Plan, layouts: u64, items: 
     command
 }
 
-impl BloomStore for Redis {
+impl BloomStore for RedisBloomFilters {
     fn create(&self, name: Name, plan: Plan) -> Pending<'_, Plan> {
         Box::pin(async move {
-            let keys = Keys::of(&name, &plan);
+            let keys = BloomKeys::of(&name, &plan);
             let mut command = redis::cmd("EVALSHA");
             command
                 .arg(script::BLOOM_CREATE.digest())
@@ -337,12 +387,12 @@ impl BloomStore for Redis {
                 .arg(&keys.made)
                 .arg(&keys.text);
             loop {
-                let answer: Vec<String> = self.link.run(&script::BLOOM_CREATE, &command).await?;
-                match answer.as_slice() {
+                let reply: Vec<String> = self.router.run(&script::BLOOM_CREATE, &command).await?;
+                match reply.as_slice() {
                     [stored] => return parse(stored),
-                    // Of a filter that has lost its plan, nothing may stay behind for ever.
+                    // The rest of a filter that has lost its plan must not stay for ever.
                     [_, lost] => self.remove(name.clone(), parse(lost)?).await?,
-                    _ => return Err(strange_answer(&answer)),
+                    _ => return Err(unexpected_reply(&reply)),
                 };
             }
         })
@@ -350,23 +400,25 @@ impl BloomStore for Redis {
 
     fn prepare(&self, name: Name, plan: Plan, shard: u64) -> Pending<'_, Option<()>> {
         Box::pin(async move {
-            let keys = Keys::of(&name, &plan);
+            let keys = BloomKeys::of(&name, &plan);
             let is_last = shard + 1 == plan.shape.shards;
-            let there = self.make(&keys, &plan.shape, shard, is_last).await?;
-            Ok(there.then_some(()))
+            let exists = self
+                .create_shard(&keys, &plan.shape, shard, is_last)
+                .await?;
+            Ok(exists.then_some(()))
         })
     }
 
     fn open(&self, name: Name) -> Pending<'_, Option<Plan>> {
         Box::pin(async move {
             let key = keys::bloom(&name);
-            let stored: Option<String> = self.link.query(redis::cmd("GET").arg(key)).await?;
+            let stored: Option<String> = self.router.query(redis::cmd("GET").arg(key)).await?;
             stored.as_deref().map(parse).transpose()
         })
     }
 
     fn insert(&self, name: Name, plan: Plan, items: Vec<Digest>) -> Pending<'_, Option<Vec<bool>>> {
-        Box::pin(async move { self.ask_items(Ask::Insert, &name, &plan, &items).await })
+        Box::pin(async move { self.apply(BitOp::Insert, &name, &plan, &items).await })
     }
 
     fn contains(
@@ -375,33 +427,34 @@ impl BloomStore for Redis {
         plan: Plan,
         items: Vec<Digest>,
     ) -> Pending<'_, Option<Vec<bool>>> {
-        Box::pin(async move { self.ask_items(Ask::Contains, &name, &plan, &items).await })
+        Box::pin(async move { self.apply(BitOp::Contains, &name, &plan, &items).await })
     }
 
     fn survey(&self, name: Name, plan: Plan) -> Pending<'_, Option<Vec<Filled>>> {
         Box::pin(async move {
-            let keys = Keys::of(&name, &plan);
-            if !self.is_there(&keys).await? {
+            let keys = BloomKeys::of(&name, &plan);
+            if !self.exists(&keys).await? {
                 return Ok(None);
             }
             let mut filled = Vec::new();
-            for generation in self.living(&name, &keys, &plan).await? {
+            for generation in self.live_generations(&name, &keys, &plan).await? {
                 let shape = plan.shape(generation);
                 let mut set = 0;
-                // One command for each shard, of 16 MiB at most: the server is free in between.
+                // One command for each shard of at most 16 MiB, so that the server can serve others
+                // in between.
                 for shard in 0..shape.shards {
                     let key = keys.shard(generation, shard);
                     if plan.kind == BloomKind::Fixed {
                         let mut header = redis::cmd("GETRANGE");
                         header.arg(&key).arg(0).arg(HEADER - 1);
-                        let header: Vec<u8> = self.link.query(&header).await?;
-                        if header != keys.header() && !self.may_lack_a_shard(&keys).await? {
+                        let header: Vec<u8> = self.router.query(&header).await?;
+                        if header != keys.header() && !self.check_missing_shard(&keys).await? {
                             return Ok(None);
                         }
                     }
                     let mut count = redis::cmd("BITCOUNT");
                     count.arg(key).arg(HEADER).arg(-1);
-                    set += self.link.query::<u64>(&count).await?;
+                    set += self.router.query::<u64>(&count).await?;
                 }
                 filled.push(Filled { shape, set });
             }
@@ -411,10 +464,11 @@ impl BloomStore for Redis {
 
     fn union(&self, into: Name, from: Name, plan: Plan) -> Pending<'_, Option<()>> {
         Box::pin(async move {
-            let one_step = self.link.is_one_step([&into, &from]);
-            let (into, from) = (Keys::of(&into, &plan), Keys::of(&from, &plan));
-            if !one_step {
-                return self.unite_apart(&into, &from, plan.shape.shards).await;
+            let is_one_slot = self.router.share_slot([&into, &from]);
+            let (into, from) = (BloomKeys::of(&into, &plan), BloomKeys::of(&from, &plan));
+            if !is_one_slot {
+                return whole_shard::union_across_slots(self, &into, &from, plan.shape.shards)
+                    .await;
             }
             for shard in 0..plan.shape.shards {
                 let mut command = redis::cmd("EVALSHA");
@@ -429,7 +483,7 @@ impl BloomStore for Redis {
                     .arg(&from.made)
                     .arg(&into.text)
                     .arg(&into.header());
-                if !found(self.link.run(&script::BLOOM_UNION, &command).await?)? {
+                if !filter_exists(self.router.run(&script::BLOOM_UNION, &command).await?)? {
                     return Ok(None);
                 }
             }
@@ -439,7 +493,7 @@ impl BloomStore for Redis {
 
     fn remove(&self, name: Name, plan: Plan) -> Pending<'_, bool> {
         Box::pin(async move {
-            let keys = Keys::of(&name, &plan);
+            let keys = BloomKeys::of(&name, &plan);
             let (period, slices) = match (plan.period(), plan.kind) {
                 (Some(period), BloomKind::Rotating { slices, .. }) => (period.as_millis(), slices),
                 _ => (0, 0),
@@ -463,26 +517,26 @@ impl BloomStore for Redis {
                 }
                 generation += 1;
             }
-            Ok(self.link.run(&script::BLOOM_REMOVE, &command).await?)
+            Ok(self.router.run(&script::BLOOM_REMOVE, &command).await?)
         })
     }
 }
 
-/// What scripts say of a filter of which a part was lost.
+/// The reply of scripts if a shard of the filter was lost.
 const LOST: i64 = 2;
 
-/// What scripts say of a filter: whether it is there.
-pub(super) fn found(answer: i64) -> Result<bool> {
-    match answer {
+/// Whether the filter exists, by the reply of a script.
+fn filter_exists(reply: i64) -> Result<bool> {
+    match reply {
         LOST => Err(Error::new(
             ErrorKind::Store,
             "call",
-            "the filter has lost some of its bits: what was in them, it cannot tell",
+            "the filter has lost some of its bits, so its answers would be wrong",
         )
         .with_hint(
-            "does the server evict keys (maxmemory-policy)? remove the filter and create it anew",
+            "check that the server does not evict keys (maxmemory-policy); remove the filter and create it again",
         )),
-        there => Ok(there == 1),
+        reply => Ok(reply == 1),
     }
 }
 
@@ -491,8 +545,8 @@ fn parse(text: &str) -> Result<Plan> {
         Error::new(
             ErrorKind::WrongType,
             "call",
-            format!("the filter's parameters are not understood: {text:?}"),
+            format!("the parameters of the filter cannot be parsed: {text:?}"),
         )
-        .with_hint("was it made by a newer version? otherwise choose another name")
+        .with_hint("a newer version may have created it; otherwise choose another name")
     })
 }

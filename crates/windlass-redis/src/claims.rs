@@ -1,59 +1,63 @@
-//! Claims in Redis: locks, in the form that other libraries share, and rooms for all else.
+//! Claims in Redis: locks, in the form that other libraries share, and pools for all else.
 
-use std::collections::BTreeSet;
+mod acquire_all;
+mod inspect;
+pub(super) mod list;
 
-use super::reign::Draws;
-use super::{Redis, keys};
+use std::sync::Arc;
+
+use super::claim_command::{ClaimBatchers, ClaimCommand, NO_PROPOSAL};
+use super::master_epoch::FenceUse;
+use super::router::Router;
+use super::{record, replica_ack};
 use windlass_core::Owner;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::{
     Acknowledged, AcquireRequest, Acquired, AcquiredAll, ClaimStore, Holder, Kind, Occupancy,
-    Pending, Released, Renewal, Renewed, Replicas, WakeAddress, matches,
+    Pending, Released, Renewal, Renewed, Replicas, WakeAddress,
 };
 
-/// Keys looked at in one step of a listing.
-pub(super) const SCAN_STEP: usize = 500;
+/// The claims of one client.
+#[derive(Clone, Debug)]
+pub(super) struct RedisClaims {
+    router: Arc<Router>,
+    batchers: ClaimBatchers,
+}
 
-impl Redis {
-    async fn look(&self, kind: Kind, name: &Name, most: usize) -> Result<Occupancy> {
-        match kind {
-            Kind::Lock => self.look_at_lock(name, most).await,
-            _ => self.look_at_room(kind, name, most).await,
+impl RedisClaims {
+    pub(super) fn new(router: Arc<Router>) -> RedisClaims {
+        RedisClaims {
+            batchers: ClaimBatchers::start(&router),
+            router,
         }
     }
 }
 
-impl ClaimStore for Redis {
-    fn acquire(&self, ask: AcquireRequest) -> Pending<'_, Acquired> {
-        match ask.kind {
-            Kind::Lock => Box::pin(self.acquire_lock(ask)),
-            _ => Box::pin(self.acquire_share(ask)),
-        }
+impl ClaimStore for RedisClaims {
+    fn acquire(&self, request: AcquireRequest) -> Pending<'_, Acquired> {
+        let recorded = is_recorded(&request);
+        let command = ClaimCommand::acquire(request, self.router.wake_channel(), NO_PROPOSAL);
+        let reply = self.batchers.decide(command);
+        Box::pin(async move { reply.await?.acquired(recorded) })
     }
 
-    fn acquire_all(&self, asks: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
-        Box::pin(self.acquire_all_locks(asks, Draws::Surely))
+    fn acquire_all(&self, requests: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
+        Box::pin(self.acquire_all_locks(requests, FenceUse::Certain))
     }
 
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>> {
-        enum Answer<L, R> {
-            Lock(L),
-            Pool(R),
-        }
-        let ask = |renewal: Renewal| match renewal.kind {
-            Kind::Lock => Answer::Lock(self.renew_lock(renewal)),
-            _ => Answer::Pool(self.renew_share(renewal)),
+        let renew = |claim: Renewal| {
+            let fence = claim.fence;
+            let command = ClaimCommand::renew(claim, self.router.wake_channel());
+            (fence, self.batchers.collect(command))
         };
-        // All asked for before the first is awaited, so that they travel together.
-        let answers: Vec<_> = claims.into_iter().map(ask).collect();
+        // All join a batch before the first reply is awaited, so that they share one call.
+        let replies: Vec<_> = claims.into_iter().map(renew).collect();
         Box::pin(async move {
-            let mut outcomes = Vec::with_capacity(answers.len());
-            for answer in answers {
-                outcomes.push(match answer {
-                    Answer::Lock(answer) => answer.await,
-                    Answer::Pool(answer) => answer.await,
-                });
+            let mut outcomes = Vec::with_capacity(replies.len());
+            for (fence, reply) in replies {
+                outcomes.push(reply.await.and_then(|reply| reply.renewed(fence)));
             }
             Ok(outcomes)
         })
@@ -66,10 +70,9 @@ impl ClaimStore for Redis {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> Pending<'static, Released> {
-        match kind {
-            Kind::Lock => Box::pin(self.release_lock(name, owner, claim)),
-            _ => Box::pin(self.release_share(kind, name, owner, claim)),
-        }
+        let command = ClaimCommand::release(kind, name, owner, claim, self.router.wake_channel());
+        let reply = self.batchers.decide(command);
+        Box::pin(async move { reply.await?.released() })
     }
 
     fn shrink(
@@ -80,11 +83,15 @@ impl ClaimStore for Redis {
         claim: WakeAddress,
         weight: u32,
     ) -> Pending<'_, bool> {
-        Box::pin(self.shrink_share(kind, name, owner, claim, weight))
+        let address = record::address(self.router.wake_channel(), claim);
+        let command = ClaimCommand::shrink(kind, name, owner, address, weight);
+        let reply = self.batchers.decide(command);
+        Box::pin(async move { reply.await?.done() })
     }
 
     fn resize(&self, kind: Kind, name: Name, size: u32) -> Pending<'_, Option<u32>> {
-        Box::pin(self.resize_room(kind, name, size))
+        let reply = self.batchers.decide(ClaimCommand::resize(kind, name, size));
+        Box::pin(async move { reply.await?.former_size() })
     }
 
     fn acknowledged(
@@ -94,15 +101,17 @@ impl ClaimStore for Redis {
         owner: Owner,
         wanted: Replicas,
     ) -> Pending<'_, Acknowledged> {
-        Box::pin(self.wait_for_replicas(kind, name, owner, wanted))
+        Box::pin(async move {
+            replica_ack::wait_for_replicas(&self.router, kind, &name, &owner, wanted).await
+        })
     }
 
     fn answer_is_overdue(&self) {
-        self.link.answer_is_overdue();
+        self.router.drop_overdue_connections();
     }
 
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy> {
-        Box::pin(async move { self.look(kind, &name, most).await })
+        Box::pin(async move { self.inspect_one(kind, &name, most).await })
     }
 
     fn list(
@@ -111,43 +120,17 @@ impl ClaimStore for Redis {
         pattern: String,
         most: usize,
     ) -> Pending<'_, Vec<Occupancy>> {
-        Box::pin(async move {
-            let mut found: BTreeSet<(String, Kind)> = BTreeSet::new();
-            for (_, master) in self.link.masters() {
-                let mut cursor = 0u64;
-                loop {
-                    let mut scan = redis::cmd("SCAN");
-                    scan.arg(cursor).arg("MATCH").arg(keys::ALL);
-                    scan.arg("COUNT").arg(SCAN_STEP);
-                    let (next, keys): (u64, Vec<Vec<u8>>) = master.query(&scan).await?;
-                    // Keys that are no text are not those of claims.
-                    let keys = keys.iter().filter_map(|key| std::str::from_utf8(key).ok());
-                    let claimed = keys.filter_map(keys::claimed);
-                    let wanted = claimed
-                        .filter(|(kind, name)| kinds.contains(kind) && matches(&pattern, name));
-                    found.extend(wanted.map(|(kind, name)| (name.to_owned(), kind)));
-                    cursor = next;
-                    if cursor == 0 {
-                        break;
-                    }
-                }
-            }
-            let mut states = Vec::new();
-            for (name, kind) in found {
-                // A key that is not of our making may bring a name that we would not accept.
-                let Ok(name) = Name::new("list locks", None, &name) else {
-                    continue;
-                };
-                let state = self.look(kind, &name, most).await?;
-                if state.used > 0 || state.waiters > 0 {
-                    states.push(state);
-                }
-            }
-            Ok(states)
-        })
+        Box::pin(async move { self.list_claims(kinds, &pattern, most).await })
     }
 
     fn break_lock(&self, name: Name) -> Pending<'_, Option<Holder>> {
-        Box::pin(self.break_one_lock(name))
+        let reply = self.batchers.decide(ClaimCommand::break_lock(name));
+        Box::pin(async move { reply.await?.former_holder() })
     }
+}
+
+/// Whether the script writes the record of a grant at once. It always does for a share that weighs more than one, as
+/// others must know how much a release frees.
+pub(super) fn is_recorded(request: &AcquireRequest) -> bool {
+    request.record_now || (request.kind != Kind::Lock && request.share.weight > 1)
 }

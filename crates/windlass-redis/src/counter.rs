@@ -1,9 +1,12 @@
-//! Counters in Redis.
+//! Counters: one script adds within bounds, another resets.
+
+use std::sync::Arc;
 
 use redis::Value;
 
-use super::translate::strange_answer;
-use super::{Redis, keys, script};
+use super::errors::unexpected_reply;
+use super::router::Router;
+use super::{keys, script};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::counter::width;
@@ -12,16 +15,17 @@ use windlass_core::store::counter::{
     Counted, CounterRequest, CounterStore, other_amount, other_kind,
 };
 
-fn read(answer: &[Value]) -> Result<Counted> {
-    let strange = || strange_answer(&answer);
+/// Reads the reply of `scripts/counter/add.lua`.
+fn parse_reply(reply: &[Value]) -> Result<Counted> {
+    let unexpected = || unexpected_reply(&reply);
     let number = |i: usize| -> Result<i64> {
-        match answer.get(i) {
+        match reply.get(i) {
             Some(Value::Int(number)) => Ok(*number),
             Some(Value::BulkString(text)) => std::str::from_utf8(text)
                 .ok()
                 .and_then(|text| text.parse().ok())
-                .ok_or_else(strange),
-            _ => Err(strange()),
+                .ok_or_else(unexpected),
+            _ => Err(unexpected()),
         }
     };
     match number(0)? {
@@ -32,29 +36,40 @@ fn read(answer: &[Value]) -> Result<Counted> {
         }),
         2 => Err(other_amount(number(1)?)),
         3 => Err(other_kind()),
-        _ => Err(strange()),
+        _ => Err(unexpected()),
     }
 }
 
-/// In milliseconds, never less than it is.
+/// Microseconds as milliseconds, rounded up.
 fn millis(micros: u64) -> String {
     micros.div_ceil(1_000).max(1).to_string()
 }
 
-impl CounterStore for Redis {
-    fn add(&self, ask: CounterRequest) -> Pending<'_, Counted> {
+#[derive(Debug)]
+pub(super) struct RedisCounters {
+    router: Arc<Router>,
+}
+
+impl RedisCounters {
+    pub(super) fn new(router: Arc<Router>) -> RedisCounters {
+        RedisCounters { router }
+    }
+}
+
+impl CounterStore for RedisCounters {
+    fn add(&self, request: CounterRequest) -> Pending<'_, Counted> {
         Box::pin(async move {
-            let addition = &ask.addition;
-            let once = match &ask.operation {
-                Some(operation) => keys::counter_op(&ask.name, &operation.id),
-                None => keys::counter(&ask.name),
+            let addition = &request.addition;
+            let once = match &request.operation {
+                Some(operation) => keys::counter_op(&request.name, &operation.id),
+                None => keys::counter(&request.name),
             };
-            let remember = ask.operation.as_ref().map(|o| millis(o.remember));
+            let remember = request.operation.as_ref().map(|o| millis(o.remember));
             let mut command = redis::cmd("EVALSHA");
             command
                 .arg(script::COUNTER_ADD.digest())
                 .arg(2)
-                .arg(keys::counter(&ask.name))
+                .arg(keys::counter(&request.name))
                 .arg(once)
                 .arg(addition.amount)
                 .arg(addition.min)
@@ -67,9 +82,9 @@ impl CounterStore for Redis {
                         .unwrap_or_default(),
                 )
                 .arg(remember.unwrap_or_default())
-                .arg(ask.operation.as_ref().map_or(0, |o| o.number));
-            let answer: Vec<Value> = self.link.run(&script::COUNTER_ADD, &command).await?;
-            read(&answer)
+                .arg(request.operation.as_ref().map_or(0, |o| o.number));
+            let reply: Vec<Value> = self.router.run(&script::COUNTER_ADD, &command).await?;
+            parse_reply(&reply)
         })
     }
 
@@ -80,7 +95,7 @@ impl CounterStore for Redis {
                 .arg(script::COUNTER_RESET.digest())
                 .arg(1)
                 .arg(keys::counter(&name));
-            Ok(self.link.run(&script::COUNTER_RESET, &command).await?)
+            Ok(self.router.run(&script::COUNTER_RESET, &command).await?)
         })
     }
 }

@@ -1,34 +1,44 @@
 //! Gates in Redis.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
 
-use super::translate::strange_answer;
-use super::{Redis, keys, script};
+use super::errors::unexpected_reply;
+use super::router::Router;
+use super::{bytes, keys, script};
 use windlass_core::Fence;
 use windlass_core::name::Name;
 use windlass_core::store::{Admission, GateStore, Pending};
 
-impl GateStore for Redis {
-    fn admit(&self, name: Name, fence: Fence, remember: Duration) -> Pending<'_, Admission> {
+#[derive(Debug)]
+pub(super) struct RedisGates(Arc<Router>);
+
+impl RedisGates {
+    pub(super) fn new(router: Arc<Router>) -> RedisGates {
+        RedisGates(router)
+    }
+}
+
+impl GateStore for RedisGates {
+    fn admit(&self, name: Name, fence: Fence, retention: Duration) -> Pending<'_, Admission> {
         Box::pin(async move {
             let mut command = redis::cmd("EVALSHA");
-            command
-                .arg(script::GATE_ADMIT.digest())
-                .arg(1)
-                .arg(keys::gate(&name))
-                .arg(fence.get())
-                .arg(remember.as_millis().max(1).to_string());
-            let answer: Value = self.link.run(&script::GATE_ADMIT, &command).await?;
-            match &answer {
-                Value::Nil => Ok(Admission::Admitted),
-                Value::BulkString(highest) => std::str::from_utf8(highest)
-                    .ok()
-                    .and_then(|text| text.parse().ok())
-                    .map(|highest| Admission::Stale { highest })
-                    .ok_or_else(|| strange_answer(&answer)),
-                _ => Err(strange_answer(&answer)),
+            command.arg(script::GATE_ADMIT.digest());
+            command.arg(1).arg(keys::gate(&name));
+            command.arg(fence.get());
+            command.arg(retention.as_millis().max(1).to_string());
+            let reply: Value = self.0.run(&script::GATE_ADMIT, &command).await?;
+            if reply == Value::Nil {
+                return Ok(Admission::Admitted);
+            }
+            let highest = bytes(&reply)
+                .and_then(|text| std::str::from_utf8(text).ok())
+                .and_then(|text| text.parse().ok());
+            match highest {
+                Some(highest) => Ok(Admission::Stale { highest }),
+                None => Err(unexpected_reply(&reply)),
             }
         })
     }

@@ -1,38 +1,38 @@
-//! Where things are kept in Redis.
+//! The keys in Redis. Older and newer versions share them: their names and formats do not change.
 //!
 //! | key | type | holds |
 //! |---|---|---|
-//! | `NAME` | string, PX | the owner: as other libraries write their locks |
-//! | `windlass:lock:line:{TAG}` | sorted set, PX | waiting owners, by place |
-//! | `windlass:lock:claim:{TAG} OWNER` | string, PX | one claim: fence, ttl, since when, wake-up address, note |
-//! | `windlass:KIND:room:{TAG}` | hash, PX | size, what is taken, and one field for each claim; KIND is `sem`, `rw`, `elect` or `barrier` |
-//! | `windlass:KIND:held:{TAG}` | sorted set, PX | owners that hold, by the end of their claims |
-//! | `windlass:KIND:line:{TAG}` | sorted set, PX | waiting owners, by place |
-//! | `windlass:latch:{TAG}` | hash, PX | generation, count, what remains |
-//! | `windlass:latch:counted:{TAG}` | set, PX | the operations that were counted in this generation |
-//! | `windlass:quorum:latch:{TAG}` | hash, PX | on a node of a quorum: what was promised and accepted of a latch |
+//! | `NAME` | string, PX | the owner, as other libraries write their locks |
+//! | `windlass:lock:line:{TAG}` | sorted set, PX | waiting owners, by ticket |
+//! | `windlass:lock:claim:{TAG} OWNER` | string, PX | one claim: fence, TTL, since when, wake-up address, note |
+//! | `windlass:KIND:room:{TAG}` | hash, PX | a pool: size, used capacity, and one field for each claim; KIND is `sem`, `rw`, `elect` or `barrier` |
+//! | `windlass:KIND:held:{TAG}` | sorted set, PX | holders, by the end of their claims |
+//! | `windlass:KIND:line:{TAG}` | sorted set, PX | waiting owners, by ticket |
+//! | `windlass:latch:{TAG}` | hash, PX | generation, count, remaining count |
+//! | `windlass:latch:counted:{TAG}` | set, PX | the operations counted in this generation |
+//! | `windlass:quorum:latch:{TAG}` | hash, PX | on a node of a quorum: the promised and accepted state of a latch |
 //! | `windlass:gate:{TAG}` | string, PX | the highest fence admitted |
-//! | `windlass:limit:{TAG}` | string, PX | what was used of a limiter |
+//! | `windlass:limit:{TAG}` | string, PX | the state of a limiter |
 //! | `windlass:counter:{TAG}` | string, or hash with PX | a counter; the slots of a windowed one |
-//! | `windlass:counter:op:{TAG} ID` | string, PX | what was added once |
+//! | `windlass:counter:op:{TAG} ID` | string, PX | the result of an operation with an id |
 //! | `windlass:bloom:{TAG}` | string | a Bloom filter's plan |
-//! | `windlass:bloom:made:{TAG}` | string | `0` or `1`, whether all of a filter was made, and its plan |
+//! | `windlass:bloom:made:{TAG}` | string | whether all shards were created (`0` or `1`), and the plan |
 //! | `windlass:bloom:bits:{TAG} PLAN:GENERATION:SHARD` | string, PX if it rotates | the plan's fingerprint, then bits |
-//! | `windlass:bloom:grown:{TAG} PLAN` | string | how far a growing filter has come |
-//! | `windlass:perm:{TAG}` | string | the head of the schema of a space of permissions |
+//! | `windlass:bloom:grown:{TAG} PLAN` | string | the newest generation of a growing filter, and its item count |
+//! | `windlass:perm:{TAG}` | string | the head of the schema of a permission space |
 //! | `windlass:perm:names:{TAG}` | string | the names of its levels and resources |
-//! | `windlass:perm:removed:{TAG}` | set | the ids of schemas that were removed, until all of theirs is cleared away |
-//! | `windlass:perm:{TAG}IDSUBJECT` | string | the bits of a subject; ID is the schema's, of 4 letters |
-//! | `windlass:seen:{TAG} ITEM`, `windlass:seen:{TAG}#DIGEST` | string, PX | that an item was seen |
-//! | `windlass:once:record:{TAG}` | hash, PX | what was done once: fence, payload, result |
-//! | `windlass:wait:{TAG}` | string, PX | nothing: written behind a grant that replicas are to acknowledge |
-//! | `windlass:fence`, in a cluster `windlass:fence:{N}` | string | the counter that all fences (of a slot) come from |
-//! | `windlass:reign`, in a cluster `windlass:reign:{N}` | string | under which master that counter was used last |
-//! | `windlass:quorum:joined` | string | on a node of a quorum: the run of the server that may vote |
+//! | `windlass:perm:removed:{TAG}` | set | the ids of removed schemas whose subjects are not deleted yet |
+//! | `windlass:perm:{TAG}IDSUBJECT` | string | the bits of a subject; ID is the id of the schema, 4 letters |
+//! | `windlass:seen:{TAG} ITEM`, `windlass:seen:{TAG}#DIGEST` | string, PX | exists if the item was seen |
+//! | `windlass:once:record:{TAG}` | hash, PX | an idempotent execution: fence, payload, result |
+//! | `windlass:wait:{TAG}` | string, PX | empty: written after a grant that replicas acknowledge |
+//! | `windlass:fence`, in a cluster `windlass:fence:{N}` | string | the counter that all fences (of a slot) are taken from |
+//! | `windlass:reign`, in a cluster `windlass:reign:{N}` | string | the master epoch that the counter was last raised for |
+//! | `windlass:quorum:joined` | string | on a node of a quorum: the run of the server that may take part |
 //!
-//! `{TAG}` is the hash tag that puts a key in the slot of the bare name. It is the name itself,
-//! unless the name brings braces of its own; then the tag is the name's own, or a number of
-//! the same slot, and the name follows: `{TAG}:NAME`.
+//! `{TAG}` is the hash tag that puts a key into the slot of the bare name. It is the name itself,
+//! unless the name contains braces; then it is the name's own hash tag, or a number of the same
+//! slot, and the name follows: `{TAG}:NAME`.
 
 use std::sync::LazyLock;
 
@@ -42,11 +42,11 @@ use windlass_core::name::Name;
 use windlass_core::store::{Channel, Kind};
 
 pub(super) const FENCE: &str = "windlass:fence";
-/// Which run of the server has been told the counters of the other nodes of its quorum.
+/// The run of the server that knows the counters of the other nodes of its quorum.
 pub(super) const JOINED: &str = "windlass:quorum:joined";
-/// Under which master the counter was used last.
-pub(super) const REIGN: &str = "windlass:reign";
-const LINE: &str = "windlass:lock:line:";
+/// The master epoch that the fence counter was last raised for.
+pub(super) const MASTER_EPOCH: &str = "windlass:reign";
+const QUEUE: &str = "windlass:lock:line:";
 const CLAIM: &str = "windlass:lock:claim:";
 const GATE: &str = "windlass:gate:";
 const LATCH: &str = "windlass:latch:";
@@ -55,14 +55,14 @@ const COUNTER: &str = "windlass:counter:";
 const COUNTER_OP: &str = "windlass:counter:op:";
 const COUNTED: &str = "windlass:latch:counted:";
 
-/// What `SCAN` looks for to find all claims.
+/// The `SCAN` pattern that matches all claims.
 pub(super) const ALL: &str = "windlass:*";
 
-pub(super) fn line(name: &Name) -> String {
-    tagged(LINE, name)
+pub(super) fn queue(name: &Name) -> String {
+    tagged(QUEUE, name)
 }
 
-/// The key of an owner's claim record is this, then the owner.
+/// The key of a claim record is this prefix, then the owner.
 pub(super) fn claim_prefix(name: &Name) -> String {
     let mut key = tagged(CLAIM, name);
     key.push(' ');
@@ -87,7 +87,7 @@ pub(super) fn counter(name: &Name) -> String {
     tagged(COUNTER, name)
 }
 
-/// What a counter's operation left.
+/// The result of an operation on a counter.
 pub(super) fn counter_op(name: &Name, id: &str) -> String {
     let mut key = tagged_by_length(COUNTER_OP, name);
     key.push(' ');
@@ -100,51 +100,49 @@ pub(super) fn bloom(name: &Name) -> String {
     tagged("windlass:bloom:", name)
 }
 
-/// By which plan a Bloom filter was made, and whether all of it was.
+/// The plan that a Bloom filter was created with, and whether all its shards were created.
 pub(super) fn bloom_made(name: &Name) -> String {
     tagged("windlass:bloom:made:", name)
 }
 
-/// The key of a shard's bits is this, then the generation, a colon and the shard.
-///
-/// The plan's fingerprint is part of it: whoever still works by another plan writes elsewhere.
+/// The key of a shard is this prefix, then the generation, a colon and the shard. It contains the
+/// fingerprint of the plan: a client that still uses another plan writes other keys.
 pub(super) fn bloom_bits(name: &Name, plan: u64) -> String {
     format!("{} {plan:016x}:", tagged("windlass:bloom:bits:", name))
 }
 
-/// How far a growing filter has come.
+/// The progress of a growing filter.
 pub(super) fn bloom_grown(name: &Name, plan: u64) -> String {
     format!("{} {plan:016x}", tagged("windlass:bloom:grown:", name))
 }
 
-/// The schema of a space of permissions: its head, its names, and the ids of those that were removed.
+/// The schema of a permission space: its head, its names, and the ids of removed schemas.
 pub(super) fn permission_schema(space: &Name) -> [String; 3] {
     ["", "names:", "removed:"].map(|part| tagged(&format!("windlass:perm:{part}"), space))
 }
 
-/// The key of a subject's bits is this, then the subject. As short as can be: there are millions.
-///
-/// The id is of letters, so it cannot be taken for the length of a name.
+/// The key of a subject's bits is this prefix, then the subject. Short, because there are millions.
+/// The id consists of letters, so it is not mistaken for the length of a name.
 pub(super) fn permissions(space: &Name, id: &str) -> String {
     tagged_by_length("windlass:perm:", space) + id
 }
 
-/// The key of an item that was seen is this, then the item.
+/// The key of an item that was seen is this prefix, then the item.
 pub(super) fn seen(name: &Name) -> String {
     tagged_by_length("windlass:seen:", name)
 }
 
-/// Written behind a grant that replicas are to acknowledge.
+/// Written after a grant that replicas acknowledge.
 pub(super) fn wait(name: &Name) -> String {
     tagged("windlass:wait:", name)
 }
 
-/// What was done once.
+/// The record of an idempotent execution.
 pub(super) fn once(key: &Name) -> String {
     tagged("windlass:once:record:", key)
 }
 
-/// What `SCAN` looks for to find all keys that begin so.
+/// The `SCAN` pattern that matches all keys with this prefix.
 pub(super) fn pattern(prefix: &str) -> String {
     let mut pattern = String::with_capacity(prefix.len() + 8);
     for letter in prefix.chars() {
@@ -156,33 +154,33 @@ pub(super) fn pattern(prefix: &str) -> String {
     pattern + "*"
 }
 
-/// The channel on which a client is woken.
-pub(super) fn channel(client: u64) -> String {
+/// The channel that grants to a client are published on.
+pub(super) fn wake_channel(client: u64) -> String {
     format!("windlass:wake:{client:016x}")
 }
 
-/// The keys of anything that is held, other than a lock: its room, its holders, its line.
-pub(super) fn room(kind: Kind, name: &Name) -> [String; 3] {
+/// The keys of a pool (any claim that is not a lock): its state, its holders, its wait queue.
+pub(super) fn pool(kind: Kind, name: &Name) -> [String; 3] {
     ["room", "held", "line"].map(|part| tagged(&format!("windlass:{kind}:{part}:"), name))
 }
 
-/// The keys of a latch: itself, and what was counted.
+/// The keys of a latch: its state, and the operations counted.
 pub(super) fn latch(name: &Name) -> [String; 2] {
     [LATCH, COUNTED].map(|prefix| tagged(prefix, name))
 }
 
-/// What `SCAN` looks for to find all limiters.
+/// The `SCAN` pattern that matches all limiters.
 pub(super) fn all_limits() -> String {
     pattern(LIMIT)
 }
 
-/// Whose limiter's state the key is.
-pub(super) fn limited(key: &str) -> Option<&str> {
+/// The name of the limiter that the key belongs to.
+pub(super) fn limiter_of_key(key: &str) -> Option<&str> {
     untagged(key.strip_prefix(LIMIT)?)
 }
 
-/// Where there is news of a change.
-pub(super) fn news(channel: &Channel) -> String {
+/// The pub/sub channel of notifications.
+pub(super) fn notifications(channel: &Channel) -> String {
     let name = &channel.name;
     let claimed = Kind::ALL.into_iter().find(|k| k.word() == channel.kind);
     let key = match claimed {
@@ -192,8 +190,8 @@ pub(super) fn news(channel: &Channel) -> String {
     format!("windlass:news:{key}")
 }
 
-/// What is claimed, from the key of a lock's claim record or of a room.
-pub(super) fn claimed(key: &str) -> Option<(Kind, &str)> {
+/// The claim that a key belongs to, if it is a lock's claim record or the state of a pool.
+pub(super) fn claim_of_key(key: &str) -> Option<(Kind, &str)> {
     if let Some(rest) = key.strip_prefix(CLAIM) {
         // An owner has no spaces; a name may.
         let (rest, _owner) = rest.rsplit_once(' ')?;
@@ -213,48 +211,48 @@ fn untagged(text: &str) -> Option<&str> {
 fn tagged(prefix: &str, name: &Name) -> String {
     let name = name.as_str();
     match tag(name) {
-        Tag::Whole => format!("{prefix}{{{name}}}"),
-        Tag::Part(tag) => format!("{prefix}{{{tag}}}:{name}"),
-        Tag::SameSlot(number) => format!("{prefix}{{{number}}}:{name}"),
+        HashTag::Whole => format!("{prefix}{{{name}}}"),
+        HashTag::Part(tag) => format!("{prefix}{{{tag}}}:{name}"),
+        HashTag::SameSlot(number) => format!("{prefix}{{{number}}}:{name}"),
     }
 }
 
-/// As `tagged`, for what is followed by any text at all: a name that follows its tag comes with its length, or
-/// it could not be told where it ends.
+/// As `tagged`, for keys that continue with arbitrary text: a name that follows its tag comes with
+/// its length, which marks where it ends.
 fn tagged_by_length(prefix: &str, name: &Name) -> String {
     let name = name.as_str();
     let length = name.len();
     match tag(name) {
-        Tag::Whole => format!("{prefix}{{{name}}}"),
-        Tag::Part(tag) => format!("{prefix}{{{tag}}}{length}:{name}"),
-        Tag::SameSlot(number) => format!("{prefix}{{{number}}}{length}:{name}"),
+        HashTag::Whole => format!("{prefix}{{{name}}}"),
+        HashTag::Part(tag) => format!("{prefix}{{{tag}}}{length}:{name}"),
+        HashTag::SameSlot(number) => format!("{prefix}{{{number}}}{length}:{name}"),
     }
 }
 
 static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(number_for_each_slot);
 
-enum Tag<'a> {
+enum HashTag<'a> {
     Whole,
     Part(&'a str),
     SameSlot(u32),
 }
 
-/// The hash tag that lands in the slot of the bare `name`.
-fn tag(name: &str) -> Tag<'_> {
+/// The hash tag with the slot of the bare `name`.
+fn tag(name: &str) -> HashTag<'_> {
     if !name.contains('}') {
-        // Without a closing brace Redis hashes the whole name, and it can stand between ours.
-        return Tag::Whole;
+        // Without a closing brace Redis hashes the whole name, which can be a tag.
+        return HashTag::Whole;
     }
     if let Some((_, after)) = name.split_once('{')
         && let Some((tag, _)) = after.split_once('}')
         && !tag.is_empty()
     {
-        return Tag::Part(tag);
+        return HashTag::Part(tag);
     }
-    Tag::SameSlot(NUMBERS[usize::from(slots::of_text(name.as_bytes()))])
+    HashTag::SameSlot(NUMBERS[usize::from(slots::of_text(name.as_bytes()))])
 }
 
-/// For each slot, a number whose digits land in it.
+/// For each slot, a number whose digits hash to it.
 fn number_for_each_slot() -> Vec<u32> {
     let mut numbers = vec![None; usize::from(SLOTS)];
     let mut missing = numbers.len();
@@ -271,10 +269,11 @@ fn number_for_each_slot() -> Vec<u32> {
     numbers.into_iter().flatten().collect()
 }
 
-/// The keys of one slot of a cluster: its fence counter, and under which master that was used last.
+/// The keys of one slot of a cluster: its fence counter, and the master epoch it was last raised
+/// for.
 pub(super) fn fences(slot: u16) -> [String; 2] {
     let number = NUMBERS[usize::from(slot)];
-    [FENCE, REIGN].map(|key| format!("{key}:{{{number}}}"))
+    [FENCE, MASTER_EPOCH].map(|key| format!("{key}:{{{number}}}"))
 }
 
 /// The slot of all keys of that name.
@@ -309,13 +308,13 @@ mod tests {
     ];
 
     #[test]
-    fn every_key_shares_the_slot_of_the_bare_name() {
+    fn every_key_has_the_slot_of_the_bare_name() {
         for text in NAMES {
             let n = name(text);
             let owner = Owner::random();
-            let rooms = Kind::ALL.into_iter().flat_map(|kind| room(kind, &n));
+            let pools = Kind::ALL.into_iter().flat_map(|kind| pool(kind, &n));
             let keys = [
-                line(&n),
+                queue(&n),
                 claim(&n, &owner),
                 gate(&n),
                 limit(&n),
@@ -332,7 +331,7 @@ mod tests {
                 once(&n),
                 wait(&n),
             ];
-            let keys = keys.into_iter().chain(latch(&n)).chain(rooms);
+            let keys = keys.into_iter().chain(latch(&n)).chain(pools);
             let keys = keys.chain(permission_schema(&n));
             for key in keys.chain(data) {
                 assert_eq!(slot(&key), slot(text), "{key} for {text}");
@@ -341,24 +340,27 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_different_names_differ_and_names_can_be_read_back() {
+    fn names_are_parsed_from_keys_and_keys_differ() {
         let owner = Owner::new("host:1:{x}:}").unwrap();
         let mut seen = std::collections::HashSet::new();
         for text in NAMES {
             let key = claim(&name(text), &owner);
-            assert_eq!(claimed(&key), Some((Kind::Lock, text)));
+            assert_eq!(claim_of_key(&key), Some((Kind::Lock, text)));
             for kind in &Kind::ALL[1..] {
-                let [room, held, line] = room(*kind, &name(text));
-                assert_eq!(claimed(&room), Some((*kind, text)));
-                assert_eq!((claimed(&held), claimed(&line)), (None, None));
+                let [state, holders, queue_key] = pool(*kind, &name(text));
+                assert_eq!(claim_of_key(&state), Some((*kind, text)));
+                assert_eq!(
+                    (claim_of_key(&holders), claim_of_key(&queue_key)),
+                    (None, None)
+                );
             }
-            assert_eq!(limited(&limit(&name(text))), Some(text));
-            assert!(seen.insert(line(&name(text))));
+            assert_eq!(limiter_of_key(&limit(&name(text))), Some(text));
+            assert!(seen.insert(queue(&name(text))));
         }
     }
 
     #[test]
-    fn each_slot_has_a_counter_of_its_own() {
+    fn each_slot_has_its_own_fence_counter() {
         for number in [0, 1, 4711, SLOTS - 1] {
             for key in fences(number) {
                 assert_eq!(slot(&key), number, "{key}");

@@ -1,72 +1,82 @@
 //! Latches in Redis.
 
+use std::sync::Arc;
+
 use redis::Value;
 
-use super::translate::strange_answer;
-use super::{Redis, bytes, keys, millis, script};
+use super::errors::unexpected_reply;
+use super::router::Router;
+use super::{bytes, keys, millis, script};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::latch::read_past;
 use windlass_core::store::{CountedDown, LatchSpec, LatchState, LatchStore, Pending, Reset};
 
-impl Redis {
-    async fn decide_latch(&self, terms: &LatchSpec, arguments: &[&str]) -> Result<Vec<Value>> {
+#[derive(Debug)]
+pub(super) struct RedisLatches(Arc<Router>);
+
+impl RedisLatches {
+    pub(super) fn new(router: Arc<Router>) -> RedisLatches {
+        RedisLatches(router)
+    }
+
+    /// Runs the script, and decodes its reply with `decode`: a word, and at most one value.
+    async fn decide<T>(
+        &self,
+        latch: &LatchSpec,
+        arguments: &[&str],
+        decode: fn(&[u8], Option<&Value>) -> Option<T>,
+    ) -> Result<T> {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(script::LATCH.digest()).arg(2);
-        for key in keys::latch(&terms.name) {
-            command.arg(key);
-        }
-        command.arg(millis(terms.keep)).arg(&*terms.generation);
+        command.arg(script::LATCH.digest());
+        command.arg(2).arg(&keys::latch(&latch.name));
+        command.arg(millis(latch.keep)).arg(&*latch.generation);
         command.arg(arguments);
-        match self.link.run(&script::LATCH, &command).await? {
-            Value::Array(parts) => Ok(parts),
-            other => Err(strange_answer(&other)),
-        }
+        let reply: Vec<Value> = self.0.run(&script::LATCH, &command).await?;
+        let word = reply.first().and_then(bytes);
+        let decoded = word.and_then(|word| decode(word, reply.get(1)));
+        decoded.ok_or_else(|| unexpected_reply(&reply))
     }
 }
 
-impl LatchStore for Redis {
-    fn reset(&self, terms: LatchSpec, count: u32) -> Pending<'_, Reset> {
+impl LatchStore for RedisLatches {
+    fn reset(&self, latch: LatchSpec, count: u32) -> Pending<'_, Reset> {
         Box::pin(async move {
-            let parts = self
-                .decide_latch(&terms, &["reset", &count.to_string()])
-                .await?;
-            match parts.as_slice() {
-                [Value::Int(0)] => Ok(Reset::Begun),
-                [Value::Int(1), Value::Int(left)] => Ok(Reset::Known {
+            let count = count.to_string();
+            let decode = |word: &[u8], value: Option<&Value>| match (word, value) {
+                (b"begun", None) => Some(Reset::Begun),
+                (b"known", Some(Value::Int(left))) => Some(Reset::Known {
                     remaining: *left as u32,
                 }),
-                [Value::Int(2), Value::Int(count)] => Ok(Reset::OtherCount {
+                (b"other_count", Some(Value::Int(count))) => Some(Reset::OtherCount {
                     count: *count as u32,
                 }),
-                [Value::Int(5), present] => Ok(Reset::Over {
-                    present: bytes(present).map(text).unwrap_or_default(),
+                (b"over", Some(present)) => Some(Reset::Over {
+                    present: text(present)?,
                 }),
-                other => Err(strange_answer(&other)),
-            }
+                _ => None,
+            };
+            self.decide(&latch, &["reset", &count], decode).await
         })
     }
 
-    fn count_down(&self, terms: LatchSpec, by: u32, operation: u128) -> Pending<'_, CountedDown> {
+    fn count_down(&self, latch: LatchSpec, by: u32, operation: u128) -> Pending<'_, CountedDown> {
         Box::pin(async move {
             let (by, operation) = (by.to_string(), format!("{operation:032x}"));
-            let parts = self
-                .decide_latch(&terms, &["down", &by, &operation])
-                .await?;
-            match parts.as_slice() {
-                [Value::Int(1), Value::Int(left)] => Ok(CountedDown::To {
+            let decode = |word: &[u8], value: Option<&Value>| match (word, value) {
+                (b"counted", Some(Value::Int(left))) => Some(CountedDown::To {
                     remaining: *left as u32,
                 }),
-                [Value::Int(3), Value::Int(left)] => Ok(CountedDown::BelowZero {
+                (b"below_zero", Some(Value::Int(left))) => Some(CountedDown::BelowZero {
                     remaining: *left as u32,
                 }),
-                [Value::Int(4), present] => Ok(CountedDown::OtherGeneration {
-                    present: bytes(present).map(text),
+                (b"other_generation", present) => Some(CountedDown::OtherGeneration {
+                    present: present.and_then(text),
                 }),
-                // A list ends where a nil is.
-                [Value::Int(4)] => Ok(CountedDown::OtherGeneration { present: None }),
-                other => Err(strange_answer(&other)),
-            }
+                _ => None,
+            };
+            let arguments = ["count_down", &by, &operation];
+            self.decide(&latch, &arguments, decode).await
         })
     }
 
@@ -76,9 +86,9 @@ impl LatchStore for Redis {
             let mut command = redis::cmd("HMGET");
             let fields = ["generation", "count", "remaining", "past"];
             command.arg(latch).arg(&fields);
-            let seen: (Option<String>, Option<u32>, Option<u32>, Option<String>) =
-                self.link.query(&command).await?;
-            Ok(match seen {
+            let found: (Option<String>, Option<u32>, Option<u32>, Option<String>) =
+                self.0.query(&command).await?;
+            Ok(match found {
                 (Some(generation), Some(count), Some(remaining), past) => {
                     let past = read_past(&past.unwrap_or_default());
                     Some(LatchState::new(generation, count, remaining, past))
@@ -89,6 +99,6 @@ impl LatchStore for Redis {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+fn text(value: &Value) -> Option<String> {
+    bytes(value).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
 }

@@ -1,149 +1,151 @@
-//! `redis://` — one Redis or Valkey server; `redis+sentinel://` — the one that sentinels name;
-//! `redis+cluster://` — several that share the keys.
+//! The Redis store: `redis://` (one Redis or Valkey server), `redis+sentinel://` (the master that
+//! Sentinel names) and `redis+cluster://` (Redis Cluster).
+//!
+//! A call goes through three layers:
+//!
+//! 1. A store type builds a command, most often a Lua script that decides atomically (`scripts/`),
+//!    because a decision is more than one Redis command. One file for each capability: `claims`,
+//!    `limit`, `counter`, `bloom` ... Decisions on locks, pools and limiters that arrive at
+//!    the same time are sent in one script call (`batch`).
+//! 2. `router` finds the server: the only one, or the cluster node that serves the key's hash
+//!    slot (`cluster`).
+//! 3. `connection` sends the command over the one RESP3 connection to that server, and reconnects
+//!    when it breaks (`connector`). Wake-ups of waiters and notifications arrive on a connection
+//!    of the same kind (`connection/push.rs`).
+//!
+//! What happens to fences when another server becomes the master: `master_epoch`. What a grant
+//! that waits for replicas does: `replica_ack`.
 
-mod access;
+mod address;
 mod batch;
 mod bloom;
-mod bloom_whole;
+mod claim_command;
 mod claims;
 mod cluster;
+mod connection;
+mod connector;
 mod counter;
-mod dialler;
-mod examine;
-mod examine_many;
+mod diagnose;
+#[cfg(test)]
+mod equivalence;
+mod errors;
+mod first_enough;
 mod gate;
-mod gather;
 mod keys;
 mod latch;
 mod limit;
-mod limit_list;
-mod link;
-mod lock;
-mod news;
+mod master_epoch;
+mod notifications;
 mod once;
 mod permissions;
-#[cfg(test)]
-mod proof;
-#[cfg(test)]
-mod proof_bed;
-#[cfg(test)]
-mod proof_bloom;
-#[cfg(test)]
-mod proof_counter;
-#[cfg(test)]
-mod proof_latch;
-#[cfg(test)]
-mod proof_limit;
-#[cfg(test)]
-mod proof_once;
-#[cfg(test)]
-mod proof_permissions;
+mod quorum_node;
 mod record;
-mod reign;
-mod replicas;
-mod room;
+mod replica_ack;
+mod router;
 mod script;
 mod seen;
 mod sentinel;
 mod slots;
 mod topic;
 mod topology;
-mod translate;
-mod vote;
-mod wire;
-mod witness;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, TlsCertificates, Value};
+use redis::Value;
 
 use self::batch::Batcher;
+use self::bloom::RedisBloomFilters;
+use self::claims::RedisClaims;
 use self::cluster::Cluster;
-use self::dialler::Dialler;
-use self::link::Link;
-use self::lock::LockDecision;
-use self::room::RoomDecision;
+use self::connection::Connection;
+use self::connector::Connector;
+use self::counter::RedisCounters;
+use self::gate::RedisGates;
+use self::latch::RedisLatches;
+use self::limit::RedisLimiters;
+use self::notifications::RedisNotifications;
+use self::once::RedisOnceRecords;
+use self::permissions::RedisPermissions;
+pub use self::quorum_node::{Confirmed, NodeClient, NodeStatus, RedisNodeClient};
+use self::router::Router;
+use self::seen::RedisSeenItems;
 use self::sentinel::Sentinels;
-pub use self::vote::{Confirmed, RedisVoter, Standing, Voter};
-use self::wire::Wire;
+use self::topic::RedisTopics;
 use windlass_core::FenceStrength;
-use windlass_core::error::{Error, Result};
+use windlass_core::error::Result;
 use windlass_core::redact::redact;
+use windlass_core::store::counter::CounterStore;
 use windlass_core::store::limit::{LimitRequest, LimitStore};
 use windlass_core::store::{
-    Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
-    NotificationStore, Pending, Replicas,
+    Backend, BloomStore, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
+    NotificationStore, OnceStore, Pending, PermissionStore, Replicas, SeenStore, TopicStore,
 };
 
-/// The `redis://` backend, as one coordinator sees it.
+/// The Redis store of one coordinator.
 #[derive(Clone, Debug)]
 pub struct Redis {
     address: Arc<str>,
-    link: Arc<Wire>,
+    router: Arc<Router>,
     capabilities: Capabilities,
     replicas: Option<Replicas>,
-    locks: Batcher<LockDecision>,
-    rooms: Batcher<RoomDecision>,
+    claims: RedisClaims,
     limits: Batcher<LimitRequest>,
 }
 
 impl Redis {
+    /// Connects to the server, service or cluster of `url`. Grants of waiters are reported to
+    /// `listener`, which is known to the servers as client `id`.
     pub async fn open(
         url: &str,
         call_timeout: Duration,
         id: u64,
-        wakeups: Weak<dyn GrantListener>,
+        listener: Weak<dyn GrantListener>,
     ) -> Result<Arc<dyn Backend>> {
         let address: Arc<str> = redact(url).into();
-        let opened = Redis::reach(url, call_timeout, id, wakeups).await;
-        let (link, capabilities, replicas) =
-            opened.map_err(|e| e.with_backend(address.to_string()))?;
-        let link = Arc::new(link);
+        let connected = Redis::connect(url, call_timeout, id, listener).await;
+        let (router, capabilities, replicas) =
+            connected.map_err(|e| e.with_backend(address.to_string()))?;
+        let router = Arc::new(router);
         Ok(Arc::new(Redis {
             address,
             capabilities,
             replicas,
-            locks: Batcher::start(Arc::clone(&link)),
-            rooms: Batcher::start(Arc::clone(&link)),
-            limits: Batcher::start(Arc::clone(&link)),
-            link,
+            claims: RedisClaims::new(Arc::clone(&router)),
+            limits: Batcher::start(Arc::clone(&router), &script::LIMIT),
+            router,
         }))
     }
 
-    /// Connects to what the URL names.
-    async fn reach(
+    async fn connect(
         url: &str,
         call_timeout: Duration,
         id: u64,
-        wakeups: Weak<dyn GrantListener>,
-    ) -> Result<(Wire, Capabilities, Option<Replicas>)> {
+        listener: Weak<dyn GrantListener>,
+    ) -> Result<(Router, Capabilities, Option<Replicas>)> {
         let scheme = url.split("://").next().unwrap_or("");
         if scheme.ends_with("+cluster") {
-            let (cluster, replicas) = Cluster::open(url, call_timeout, id, wakeups).await?;
-            return Ok((Wire::Many(cluster), CLUSTER, replicas));
+            let (cluster, replicas) = Cluster::open(url, call_timeout, id, listener).await?;
+            return Ok((Router::Cluster(cluster), CLUSTER, replicas));
         }
-        let (dialler, capabilities, replicas) = match scheme.ends_with("+sentinel") {
-            true => {
-                let (sentinels, replicas) = Sentinels::parse(url, call_timeout)?;
-                (Dialler::Master(sentinels), SENTINEL, replicas)
-            }
-            false => {
-                let (client, replicas) = client(url)?;
-                (Dialler::Server(client), CAPABILITIES, replicas)
-            }
-        };
-        let sentinels = match &dialler {
-            Dialler::Master(sentinels) => Some(Arc::clone(sentinels)),
-            _ => None,
-        };
-        let link = Link::new(dialler, call_timeout, id, wakeups);
-        // Before the first dial: whom it reaches may be replaced meanwhile.
-        if let Some(sentinels) = sentinels {
-            sentinel::watch(&sentinels, &link);
+        if scheme.ends_with("+sentinel") {
+            let (sentinels, replicas) = Sentinels::parse(url, call_timeout)?;
+            let connector = Connector::Master(Arc::clone(&sentinels));
+            let connection = Connection::new(connector, call_timeout, id, listener);
+            // Before the first connect: the master may be replaced while the connection is being
+            // made.
+            sentinel::watch(&sentinels, &connection);
+            connection.connect().await?;
+            return Ok((Router::Single(connection), SENTINEL, replicas));
         }
-        link.dial().await?;
-        Ok((Wire::One(link), capabilities, replicas))
+        let (client, replicas) = address::single_server(url)?;
+        let connection = Connection::new(Connector::Server(client), call_timeout, id, listener);
+        connection.connect().await?;
+        Ok((Router::Single(connection), CAPABILITIES, replicas))
+    }
+
+    fn router(&self) -> Arc<Router> {
+        Arc::clone(&self.router)
     }
 }
 
@@ -161,51 +163,51 @@ impl Backend for Redis {
     }
 
     fn claims(&self) -> Arc<dyn ClaimStore> {
-        Arc::new(self.clone())
+        Arc::new(self.claims.clone())
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
-        Arc::new(self.clone())
+        Arc::new(RedisGates::new(self.router()))
     }
 
-    fn counters(&self) -> Arc<dyn windlass_core::store::counter::CounterStore> {
-        Arc::new(self.clone())
+    fn counters(&self) -> Arc<dyn CounterStore> {
+        Arc::new(RedisCounters::new(self.router()))
     }
 
     fn limits(&self) -> Arc<dyn LimitStore> {
-        Arc::new(self.clone())
+        Arc::new(RedisLimiters::new(self.router(), self.limits.clone()))
     }
 
     fn latches(&self) -> Arc<dyn LatchStore> {
-        Arc::new(self.clone())
+        Arc::new(RedisLatches::new(self.router()))
     }
 
     fn notifications(&self) -> Arc<dyn NotificationStore> {
-        Arc::new(self.clone())
+        Arc::new(RedisNotifications::new(self.router()))
     }
 
-    fn blooms(&self) -> Arc<dyn windlass_core::store::BloomStore> {
-        Arc::new(self.clone())
+    fn blooms(&self) -> Arc<dyn BloomStore> {
+        Arc::new(RedisBloomFilters::new(self.router()))
     }
 
-    fn permissions(&self) -> Arc<dyn windlass_core::store::PermissionStore> {
-        Arc::new(self.clone())
+    fn permissions(&self) -> Arc<dyn PermissionStore> {
+        Arc::new(RedisPermissions::new(self.router()))
     }
 
-    fn seen(&self) -> Arc<dyn windlass_core::store::SeenStore> {
-        Arc::new(self.clone())
+    fn seen(&self) -> Arc<dyn SeenStore> {
+        Arc::new(RedisSeenItems::new(self.router()))
     }
 
-    fn onces(&self) -> Arc<dyn windlass_core::store::OnceStore> {
-        Arc::new(self.clone())
+    fn onces(&self) -> Arc<dyn OnceStore> {
+        Arc::new(RedisOnceRecords::new(self.router()))
     }
 
-    fn topics(&self) -> Arc<dyn windlass_core::store::TopicStore> {
-        Arc::new(self.clone())
+    fn topics(&self) -> Arc<dyn TopicStore> {
+        Arc::new(RedisTopics::new(self.router()))
     }
 
     fn examine(&self) -> Pending<'_, Vec<Finding>> {
-        Box::pin(examine::examine(&self.link))
+        Box::pin(diagnose::diagnose(&self.router))
     }
 }
 
@@ -213,31 +215,30 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities::new(
     "redis",
     FenceStrength::SingleNode,
     "all that reach the server",
-    "as the server's persistence; a failover may forget the newest grants",
+    "as the server's persistence; a failover may lose the newest grants",
 );
 
 const SENTINEL: Capabilities = Capabilities::new(
     "redis+sentinel",
     FenceStrength::SingleNode,
     "all that reach the sentinels and the servers",
-    "survives the master; a failover may forget the newest grants, and fences go on \
-                 growing over it",
+    "survives the loss of the master; a failover may lose the newest grants, but fences keep growing",
 );
 
 const CLUSTER: Capabilities = Capabilities::new(
     "redis+cluster",
     FenceStrength::SingleNode,
     "all that reach the nodes",
-    "survives a master that has a replica; a failover may forget the newest grants, and \
-                 fences go on growing over it",
+    "survives the loss of a master that has a replica; a failover may lose the newest grants, but \
+     fences keep growing",
 );
 
-/// Redis counts in milliseconds. Rounded up, so that no claim ends before it was promised to.
+/// Redis counts in milliseconds. Rounded up, so that no claim ends before its TTL.
 fn millis(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// `-1` means for ever; what is gone by now has no time left.
+/// The answer of `PTTL`: `-1` means no expiry; a key that is gone has no time left.
 fn time_left(ms: i64) -> Option<Duration> {
     (ms != -1).then(|| Duration::from_millis(ms.max(0) as u64))
 }
@@ -246,163 +247,5 @@ fn bytes(value: &Value) -> Option<&[u8]> {
     match value {
         Value::BulkString(bytes) => Some(bytes),
         _ => None,
-    }
-}
-
-/// What the URL asks for: user, password, database, TLS (`tls_ca=FILE` names a CA of one's own).
-fn client(url: &str) -> Result<(redis::Client, Option<Replicas>)> {
-    let malformed = |e: redis::RedisError| {
-        Error::invalid("connect", format!("the URL is malformed: {e}")).with_hint(
-            "redis://USER:PASSWORD@HOST:PORT/DB, rediss://… for TLS, redis+unix:///SOCKET?db=DB",
-        )
-    };
-    let (url, ca) = take_parameter(url, "tls_ca");
-    let (url, count) = take_parameter(&url, "replicas");
-    let (url, timeout) = take_parameter(&url, "replicas_timeout");
-    let (url, on_disk) = take_parameter(&url, "replicas_on_disk");
-    let replicas = replicas::from_parameters(count, timeout, on_disk)?;
-    nothing_else(&url)?;
-    let tls = url.starts_with("rediss:");
-    if ca.is_some() && !tls {
-        return Err(
-            Error::invalid("connect", "tls_ca is for TLS, and this URL asks for none")
-                .with_hint("write rediss:// for TLS"),
-        );
-    }
-    let info: ConnectionInfo = url.as_str().into_connection_info().map_err(malformed)?;
-    let settings = info
-        .redis_settings()
-        .clone()
-        .set_protocol(ProtocolVersion::RESP3);
-    let info = info.set_redis_settings(settings);
-    if !tls {
-        let client = redis::Client::open(info).map_err(malformed)?;
-        return Ok((client, replicas));
-    }
-    // Fails only when a provider is there already, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let root_cert = match ca {
-        Some(path) => Some(std::fs::read(&path).map_err(|e| {
-            Error::invalid(
-                "connect",
-                format!("the CA file {path:?} cannot be read: {e}"),
-            )
-        })?),
-        None => None,
-    };
-    let certificates = TlsCertificates {
-        client_tls: None,
-        root_cert,
-    };
-    let client = redis::Client::build_with_tls(info, certificates).map_err(malformed)?;
-    Ok((client, replicas))
-}
-
-/// Refuses what is left of the query: a misspelt parameter must not be ignored.
-fn nothing_else(url: &str) -> Result<()> {
-    let query = url.split_once('?').map_or("", |(_, query)| query);
-    let query = query.split_once('#').map_or(query, |(query, _)| query);
-    // Of a socket, that is where the driver looks for them.
-    let known: &[&str] = match url.starts_with("redis+unix:") || url.starts_with("unix:") {
-        true => &["db", "user", "pass"],
-        false => &[],
-    };
-    let mut seen = Vec::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let key = pair.split('=').next().unwrap_or(pair);
-        if !known.contains(&key) || seen.contains(&key) {
-            let what = match seen.contains(&key) || OWN_PARAMETERS.contains(&key) {
-                true => "the URL says it twice",
-                false => "the URL has a parameter that means nothing here",
-            };
-            let database = "a database is named in the path: redis://HOST/3";
-            return Err(
-                Error::invalid("connect", format!("{what}: {key:?}")).with_hint(match key {
-                    "db" => database,
-                    _ => "tls_ca, replicas, replicas_timeout and replicas_on_disk mean something, once each",
-                }),
-            );
-        }
-        seen.push(key);
-    }
-    Ok(())
-}
-
-/// Those that are ours and not the driver's.
-const OWN_PARAMETERS: [&str; 4] = ["tls_ca", "replicas", "replicas_timeout", "replicas_on_disk"];
-
-/// Takes one parameter of the query out of a URL.
-fn take_parameter(url: &str, wanted: &str) -> (String, Option<String>) {
-    let Some((front, query)) = url.split_once('?') else {
-        return (url.to_owned(), None);
-    };
-    let mut found = None;
-    let rest: Vec<&str> = query
-        .split('&')
-        .filter(|pair| match pair.split_once('=') {
-            // A second one is left, and refused with what nobody took.
-            Some((key, value)) if key == wanted && found.is_none() => {
-                found = Some(value.to_owned());
-                false
-            }
-            _ => true,
-        })
-        .collect();
-    let url = match rest.is_empty() {
-        true => front.to_owned(),
-        false => format!("{front}?{}", rest.join("&")),
-    };
-    (url, found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_parameter_that_nobody_takes_is_refused() {
-        for url in [
-            "redis://h?replica=1",
-            "redis://h?db=3",
-            "redis://h/3?foo",
-            "redis://h?replicas=1&replicas=2",
-            "redis://h?tls_ca=/etc/ca.pem",
-            "redis+unix:///run/redis.sock?databse=3",
-            "redis+unix:///run/redis.sock?db=3&db=4",
-        ] {
-            let error = client(url).map(drop).expect_err(url);
-            assert_eq!(
-                error.kind(),
-                windlass_core::error::ErrorKind::InvalidInput,
-                "{url}: {error}"
-            );
-            assert!(error.hint().is_some(), "{url}: {error}");
-        }
-        for url in [
-            "redis://h",
-            "redis://h/3?",
-            "redis://u:p@h:1/3?replicas=1&replicas_timeout=1s",
-            "redis+unix:///run/redis.sock?db=3&user=u&pass=p",
-        ] {
-            client(url).map(drop).expect(url);
-        }
-    }
-
-    #[test]
-    fn parameters_of_our_own_do_not_reach_the_driver() {
-        let (url, ca) = take_parameter("rediss://h/0?tls_ca=/etc/ca.pem&x=1", "tls_ca");
-        assert_eq!(
-            (url.as_str(), ca.as_deref()),
-            ("rediss://h/0?x=1", Some("/etc/ca.pem"))
-        );
-        let (url, ca) = take_parameter("rediss://h/0?tls_ca=/etc/ca.pem", "tls_ca");
-        assert_eq!(
-            (url.as_str(), ca.as_deref()),
-            ("rediss://h/0", Some("/etc/ca.pem"))
-        );
-        assert_eq!(
-            take_parameter("redis://h", "tls_ca"),
-            ("redis://h".into(), None)
-        );
     }
 }

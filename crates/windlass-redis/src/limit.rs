@@ -1,12 +1,20 @@
-//! Limiters in Redis.
+//! Rate limiters: one script decides, many requests in one call (`scripts/limit/`).
+//!
+//! Requests of one batch that want the same of the same quotas, for different keys, share a *plan*:
+//! the quotas are sent once.
+
+mod list;
+
+use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
-use super::batch::Decision;
-use super::reign::Draws;
+use super::batch::{Batcher, Decision};
+use super::errors::unexpected_reply;
+use super::keys;
+use super::master_epoch::FenceUse;
+use super::router::Router;
 use super::script::Script;
-use super::translate::strange_answer;
-use super::{Redis, keys, script};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::rules::limit::{LimitOp, Rule, RuleState, RuleStates, Span, bring_up};
@@ -15,41 +23,37 @@ use windlass_core::store::limit::{
     LimitOutcome, LimitRequest, LimitStore, LimiterEntry, LimiterQuery, mismatch,
 };
 
-/// Decisions in one call of `decide_all`: bounds how long the server is kept from others (about
-/// 3 µs each).
-const AT_ONCE: usize = 1_000;
-/// More than any bucket takes to fill after any wait, which is far below 2^54: what is never granted.
+/// Decisions in one script call: bounds how long the script blocks the server (about 3 µs each).
+const MAX_DECISIONS: usize = 1_000;
+/// A cost that is never granted: more than any bucket takes to fill after any wait, which is far
+/// below 2^54.
 const NEVER: u64 = 1 << 60;
 
 impl Decision for LimitRequest {
-    fn script() -> &'static Script {
-        &script::LIMIT
-    }
-
     fn name(&self) -> &Name {
         &self.name
     }
 
-    fn draws(&self) -> Draws {
-        Draws::Never
+    fn fence_use(&self) -> FenceUse {
+        FenceUse::None
     }
 
     fn command<'a>(
-        asks: impl ExactSizeIterator<Item = &'a LimitRequest> + Clone,
-        _fences: &str,
+        script: &Script,
+        requests: impl ExactSizeIterator<Item = &'a LimitRequest> + Clone,
+        _fence_counter: &str,
     ) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(script::LIMIT.digest()).arg(asks.len());
-        // Most of a batch wants the same of the same limiter, for different keys.
+        command.arg(script.digest()).arg(requests.len());
         let mut plans: Vec<(&LimitRequest, Vec<usize>)> = Vec::new();
-        for (i, ask) in asks.enumerate() {
-            command.arg(keys::limit(&ask.name));
+        for (i, request) in requests.enumerate() {
+            command.arg(keys::limit(&request.name));
             let alike = |(plan, _): &&mut (&LimitRequest, _)| {
-                plan.want == ask.want && plan.rules == ask.rules
+                plan.want == request.want && plan.rules == request.rules
             };
             match plans.iter_mut().rev().take(SEARCHED).find(alike) {
                 Some((_, numbers)) => numbers.push(i + 1),
-                None => plans.push((ask, vec![i + 1])),
+                None => plans.push((request, vec![i + 1])),
             }
         }
         command.arg(plans.len());
@@ -66,7 +70,8 @@ impl Decision for LimitRequest {
     }
 }
 
-/// How many of the last plans are compared with: a batch of many different ones gains nothing.
+/// How many of the last plans a request is compared with: a batch of many different ones gains
+/// nothing.
 const SEARCHED: usize = 8;
 
 fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usize) {
@@ -125,7 +130,7 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usiz
                         ..
                     }),
                 ) if (amount, period) == (b.amount, b.period) => tat,
-                // Of another rate: as if its time had come, so that nothing is given back.
+                // The rate has changed: as if its time had come, so that nothing is given back.
                 _ => Span::whole(0),
             };
             command.arg(then.us).arg(then.part);
@@ -133,23 +138,23 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usiz
     }
 }
 
-/// Reads "<k> <now> <state>".
-fn verdict(ask: &LimitRequest, reply: &Value) -> Result<LimitOutcome> {
-    let strange = || strange_answer(reply);
+/// Reads "<k> <now> <state>", the reply to one request.
+fn parse_reply(request: &LimitRequest, reply: &Value) -> Result<LimitOutcome> {
+    let unexpected = || unexpected_reply(reply);
     let text = match reply {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).map_err(|_| strange())?,
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).map_err(|_| unexpected())?,
         Value::SimpleString(text) => text.as_str(),
-        _ => return Err(strange()),
+        _ => return Err(unexpected()),
     };
     let mut parts = text.splitn(3, ' ');
-    let mut part = || parts.next().ok_or_else(strange);
-    let which: usize = part()?.parse().map_err(|_| strange())?;
-    let now: u64 = part()?.parse().map_err(|_| strange())?;
-    let stored: RuleStates = part()?.parse().map_err(|()| strange())?;
-    let states = bring_up(&ask.rules, &stored, now).map_err(mismatch)?;
-    let granted = match (&ask.want, which) {
+    let mut part = || parts.next().ok_or_else(unexpected);
+    let which: usize = part()?.parse().map_err(|_| unexpected())?;
+    let now: u64 = part()?.parse().map_err(|_| unexpected())?;
+    let stored: RuleStates = part()?.parse().map_err(|()| unexpected())?;
+    let states = bring_up(&request.rules, &stored, now).map_err(mismatch)?;
+    let granted = match (&request.want, which) {
         (_, 0) | (LimitOp::Peek, _) => None,
-        (LimitOp::Lend(costs), which) => Some(*costs.get(which - 1).ok_or_else(strange)?),
+        (LimitOp::Lend(costs), which) => Some(*costs.get(which - 1).ok_or_else(unexpected)?),
         (
             LimitOp::Take(cost)
             | LimitOp::Reserve(cost, _)
@@ -165,35 +170,50 @@ fn verdict(ask: &LimitRequest, reply: &Value) -> Result<LimitOutcome> {
     })
 }
 
-/// What is stored under a limiter's key is always ours, unless somebody wrote there by hand.
+/// The key of a limiter holds no other data, unless another program wrote to it.
 fn explain(error: Error) -> Error {
-    if error.kind() != ErrorKind::WrongType || error.hint().is_some_and(|h| h.contains("reset")) {
+    if error.kind() != ErrorKind::WrongType {
         return error;
     }
     Error::new(
         ErrorKind::WrongType,
         "call",
-        "the limiter's key holds something that is not a limiter's state",
+        "the limiter's key holds data that is not the state of a limiter",
     )
     .with_hint("another program wrote to it; choose another name, or reset the limiter")
 }
 
-impl LimitStore for Redis {
-    fn decide(&self, ask: LimitRequest) -> Pending<'static, LimitOutcome> {
-        let answer = self.limits.decide(ask.clone());
-        Box::pin(async move { verdict(&ask, &answer.await.map_err(explain)?) })
+#[derive(Debug)]
+pub(super) struct RedisLimiters {
+    router: Arc<Router>,
+    batcher: Batcher<LimitRequest>,
+}
+
+impl RedisLimiters {
+    pub(super) fn new(router: Arc<Router>, batcher: Batcher<LimitRequest>) -> RedisLimiters {
+        RedisLimiters { router, batcher }
+    }
+}
+
+impl LimitStore for RedisLimiters {
+    fn decide(&self, request: LimitRequest) -> Pending<'static, LimitOutcome> {
+        let reply = self.batcher.decide(request.clone());
+        Box::pin(async move { parse_reply(&request, &reply.await.map_err(explain)?) })
     }
 
-    fn decide_all(&self, asks: Vec<LimitRequest>) -> Pending<'_, Vec<Result<LimitOutcome>>> {
+    fn decide_all(&self, requests: Vec<LimitRequest>) -> Pending<'_, Vec<Result<LimitOutcome>>> {
         Box::pin(async move {
-            let batches = asks.chunks(AT_ONCE).map(<[LimitRequest]>::to_vec).collect();
-            let answers = self.limits.decide_many(batches).await;
-            let read = |(answer, ask): (Result<Value>, &LimitRequest)| {
-                answer
+            let batches = requests
+                .chunks(MAX_DECISIONS)
+                .map(<[LimitRequest]>::to_vec)
+                .collect();
+            let replies = self.batcher.decide_many(batches).await;
+            let parse = |(reply, request): (Result<Value>, &LimitRequest)| {
+                reply
                     .map_err(explain)
-                    .and_then(|answer| verdict(ask, &answer))
+                    .and_then(|reply| parse_reply(request, &reply))
             };
-            Ok(answers.into_iter().zip(&asks).map(read).collect())
+            Ok(replies.into_iter().zip(&requests).map(parse).collect())
         })
     }
 
@@ -201,12 +221,12 @@ impl LimitStore for Redis {
         Box::pin(async move {
             let mut command = redis::cmd("DEL");
             command.arg(keys::limit(&name));
-            let gone: u64 = self.link.query(&command).await?;
-            Ok(gone > 0)
+            let deleted: u64 = self.router.query(&command).await?;
+            Ok(deleted > 0)
         })
     }
 
-    fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterEntry> {
-        Box::pin(self.list_limits(search))
+    fn list(&self, query: LimiterQuery) -> Pending<'_, LimiterEntry> {
+        Box::pin(list::list(&self.router, query))
     }
 }

@@ -1,11 +1,13 @@
-//! What was done once, in Redis.
+//! Idempotent execution: one hash per key, and one script that decides (`scripts/once.lua`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::translate::strange_answer;
-use super::{Redis, keys, script};
+use super::errors::unexpected_reply;
+use super::router::Router;
+use super::{keys, script};
 use windlass_core::Fence;
 use windlass_core::name::Name;
 use windlass_core::store::{OnceFinish, OnceRecord, OnceStart, OnceStore, Pending};
@@ -25,9 +27,9 @@ fn millis(keep: Duration) -> u64 {
     keep.as_millis().max(1) as u64
 }
 
-/// The result in an answer that has one.
-fn result(answer: &mut Value) -> Option<Vec<u8>> {
-    match answer {
+/// The stored result, if the reply has one.
+fn take_result(reply: &mut Value) -> Option<Vec<u8>> {
+    match reply {
         Value::Array(parts) => match parts.first_mut() {
             Some(Value::BulkString(result)) => Some(std::mem::take(result)),
             _ => None,
@@ -36,7 +38,18 @@ fn result(answer: &mut Value) -> Option<Vec<u8>> {
     }
 }
 
-impl OnceStore for Redis {
+#[derive(Debug)]
+pub(super) struct RedisOnceRecords {
+    router: Arc<Router>,
+}
+
+impl RedisOnceRecords {
+    pub(super) fn new(router: Arc<Router>) -> RedisOnceRecords {
+        RedisOnceRecords { router }
+    }
+}
+
+impl OnceStore for RedisOnceRecords {
     fn look(&self, key: Name) -> Pending<'_, Option<OnceRecord>> {
         Box::pin(async move {
             let mut command = redis::cmd("HMGET");
@@ -44,14 +57,14 @@ impl OnceStore for Redis {
                 .arg(keys::once(&key))
                 .arg(&["fence", "payload", "result"]);
             let found: (Option<String>, Option<Vec<u8>>, Option<Vec<u8>>) =
-                self.link.query(&command).await?;
+                self.router.query(&command).await?;
             let (Some(fence), Some(payload), result) = found else {
                 return Ok(None);
             };
-            let strange = || strange_answer(&fence);
+            let malformed = || unexpected_reply(&fence);
             Ok(Some(OnceRecord {
-                fence: fence.parse().map_err(|_| strange())?,
-                payload: payload.try_into().map_err(|_| strange())?,
+                fence: fence.parse().map_err(|_| malformed())?,
+                payload: payload.try_into().map_err(|_| malformed())?,
                 result,
             }))
         })
@@ -67,15 +80,15 @@ impl OnceStore for Redis {
         Box::pin(async move {
             let mut command = command(&key, "start", Some(fence));
             command.arg(&payload).arg(millis(keep));
-            let mut answer: Value = self.link.run(&script::ONCE, &command).await?;
-            if let Some(result) = result(&mut answer) {
+            let mut reply: Value = self.router.run(&script::ONCE, &command).await?;
+            if let Some(result) = take_result(&mut reply) {
                 return Ok(OnceStart::Done(result));
             }
-            match &answer {
+            match &reply {
                 Value::BulkString(word) if word == b"go" => Ok(OnceStart::Go),
                 Value::BulkString(word) if word == b"other" => Ok(OnceStart::OtherPayload),
                 Value::BulkString(word) if word == b"stale" => Ok(OnceStart::Stale),
-                _ => Err(strange_answer(&answer)),
+                _ => Err(unexpected_reply(&reply)),
             }
         })
     }
@@ -90,14 +103,14 @@ impl OnceStore for Redis {
         Box::pin(async move {
             let mut command = command(&key, "finish", Some(fence));
             command.arg(kept).arg(millis(keep));
-            let mut answer: Value = self.link.run(&script::ONCE, &command).await?;
-            if let Some(result) = result(&mut answer) {
+            let mut reply: Value = self.router.run(&script::ONCE, &command).await?;
+            if let Some(result) = take_result(&mut reply) {
                 return Ok(OnceFinish::Done(result));
             }
-            match &answer {
+            match &reply {
                 Value::BulkString(word) if word == b"kept" => Ok(OnceFinish::OnceFinish),
                 Value::BulkString(word) if word == b"stale" => Ok(OnceFinish::Stale),
-                _ => Err(strange_answer(&answer)),
+                _ => Err(unexpected_reply(&reply)),
             }
         })
     }
@@ -105,7 +118,7 @@ impl OnceStore for Redis {
     fn forget(&self, key: Name, fence: Option<Fence>) -> Pending<'_, bool> {
         Box::pin(async move {
             let command = command(&key, "forget", fence);
-            Ok(self.link.run(&script::ONCE, &command).await?)
+            Ok(self.router.run(&script::ONCE, &command).await?)
         })
     }
 }

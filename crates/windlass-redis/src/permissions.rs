@@ -1,14 +1,18 @@
-//! Permissions in Redis: one string for each subject, and one for the schema's head, which says whose they are.
+//! Permissions: one string of bits for each subject, and two for the schema of the space.
 //!
-//! The names that a schema has are apart from its head, so that the head is cheap to read with everything.
+//! Every access also reads the head of the schema, and fails if the space was removed or defined
+//! again since the caller read the schema: bits must not be read or written by another schema's
+//! layout. The names of levels and resources are stored apart from the head, so that the head is
+//! cheap to read.
 
 use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
+use super::errors::unexpected_reply;
+use super::router::Router;
 use super::script::Script;
-use super::translate::strange_answer;
-use super::{Redis, bytes, keys, script};
+use super::{bytes, keys, script};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::permissions::Schema;
@@ -17,59 +21,59 @@ use windlass_core::store::{
     FieldRead, FieldWrite, Pending, PermissionStore, ScanCursor, SubjectPage,
 };
 
-/// Up to so many bytes, the bits of a subject are fetched as a whole: that is cheaper than naming fields.
+/// Up to this many bytes, the bits of a subject are fetched whole: that is cheaper than naming
+/// fields.
 const SHORT: u64 = 256;
-/// The same for longer ones, if so many fields are wanted.
+/// Longer ones are fetched whole from this many fields on.
 const FETCH_FROM: usize = 48;
-/// Subjects fetched by one command.
-const SUBJECTS_A_COMMAND: usize = 256;
-/// Bytes fetched in one go, about.
-const BYTES_AT_ONCE: u64 = 8 << 20;
-/// Keys looked at for a page of a scan.
+const SUBJECTS_PER_COMMAND: usize = 256;
+/// Bytes fetched in one pipeline, about.
+const BYTES_PER_PIPELINE: u64 = 8 << 20;
+/// Keys scanned for one page.
 const PAGE: u64 = 1_000;
 
 fn number(value: &Value) -> Result<u64> {
     match value {
         Value::Int(number) => Ok(*number as u64),
-        other => Err(strange_answer(other)),
+        other => Err(unexpected_reply(other)),
     }
 }
 
 fn numbers(value: &Value) -> Result<Vec<u64>> {
     match value {
         Value::Array(values) => values.iter().map(number).collect(),
-        other => Err(strange_answer(other)),
+        other => Err(unexpected_reply(other)),
     }
 }
 
-/// A space, as its keys are named, and as whoever asks knows it.
-struct Keys {
+/// The keys of a space, and the schema that the caller knows.
+struct SpaceKeys {
     head: String,
     names: String,
     removed: String,
-    /// A subject's key is this, then the subject.
-    subject: String,
-    /// What the head begins with, as long as the space is the one that is meant.
-    beginning: String,
+    /// A subject's key is this prefix, then the subject.
+    subject_prefix: String,
+    /// What the head starts with while the space has the schema that the caller knows.
+    head_prefix: String,
 }
 
-impl Keys {
-    fn of(space: &Name, id: &str) -> Keys {
+impl SpaceKeys {
+    fn of(space: &Name, id: &str) -> SpaceKeys {
         let [head, names, removed] = keys::permission_schema(space);
-        Keys {
+        SpaceKeys {
             head,
             names,
             removed,
-            subject: keys::permissions(space, id),
-            beginning: Schema::beginning(id),
+            subject_prefix: keys::permissions(space, id),
+            head_prefix: Schema::beginning(id),
         }
     }
 
     fn subject(&self, subject: &str) -> String {
-        format!("{}{subject}", self.subject)
+        format!("{}{subject}", self.subject_prefix)
     }
 
-    /// A script that looks at the head, and then at the bits of one subject.
+    /// A call of a script on one subject; its arguments follow.
     fn script(&self, script: &Script, subject: &str) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command
@@ -77,11 +81,11 @@ impl Keys {
             .arg(2)
             .arg(&self.head)
             .arg(self.subject(subject))
-            .arg(&self.beginning);
+            .arg(&self.head_prefix);
         command
     }
 
-    /// The head, and the bits of some subjects.
+    /// Fetches the head, and the bits of some subjects.
     fn fetch(&self, wanted: &[FieldRead]) -> Cmd {
         let mut command = redis::cmd("MGET");
         command.arg(&self.head);
@@ -91,15 +95,15 @@ impl Keys {
         command
     }
 
-    /// What [`fetch`](Keys::fetch) is answered with; `None` if the space is another.
-    fn fetched(&self, answer: &Value, wanted: &[FieldRead]) -> Result<Option<Vec<Vec<u64>>>> {
-        let Value::Array(values) = answer else {
-            return Err(strange_answer(answer));
+    /// Reads the reply to [`fetch`](SpaceKeys::fetch); `None` if the schema is another.
+    fn parse_fetched(&self, reply: &Value, wanted: &[FieldRead]) -> Result<Option<Vec<Vec<u64>>>> {
+        let Value::Array(values) = reply else {
+            return Err(unexpected_reply(reply));
         };
         let Some((head, strings)) = values.split_first() else {
-            return Err(strange_answer(answer));
+            return Err(unexpected_reply(reply));
         };
-        if !self.is_open(head) {
+        if !self.is_current(head) {
             return Ok(None);
         }
         let decode = |(wanted, bits): (&FieldRead, &Value)| {
@@ -110,20 +114,33 @@ impl Keys {
         Ok(Some(wanted.iter().zip(strings).map(decode).collect()))
     }
 
-    fn is_open(&self, head: &Value) -> bool {
-        bytes(head).is_some_and(|head| head.starts_with(self.beginning.as_bytes()))
+    fn is_current(&self, head: &Value) -> bool {
+        bytes(head).is_some_and(|head| head.starts_with(self.head_prefix.as_bytes()))
     }
 }
 
-impl Redis {
-    /// Short strings of bits, many by one command.
-    async fn read_short(&self, keys: &Keys, wanted: &[FieldRead]) -> Result<Option<Vec<Vec<u64>>>> {
-        let parts = || wanted.chunks(SUBJECTS_A_COMMAND);
+#[derive(Debug)]
+pub(super) struct RedisPermissions {
+    router: Arc<Router>,
+}
+
+impl RedisPermissions {
+    pub(super) fn new(router: Arc<Router>) -> RedisPermissions {
+        RedisPermissions { router }
+    }
+
+    /// Reads short strings of bits, many with one command.
+    async fn read_short(
+        &self,
+        keys: &SpaceKeys,
+        wanted: &[FieldRead],
+    ) -> Result<Option<Vec<Vec<u64>>>> {
+        let parts = || wanted.chunks(SUBJECTS_PER_COMMAND);
         let commands = parts().map(|part| keys.fetch(part)).collect();
-        let answers = self.link.query_all(commands).await?;
+        let replies = self.router.query_all(commands).await?;
         let mut values = Vec::with_capacity(wanted.len());
-        for (part, answer) in parts().zip(answers) {
-            match keys.fetched(&answer, part)? {
+        for (part, reply) in parts().zip(replies) {
+            match keys.parse_fetched(&reply, part)? {
                 Some(found) => values.extend(found),
                 None => return Ok(None),
             }
@@ -131,8 +148,13 @@ impl Redis {
         Ok(Some(values))
     }
 
-    /// Long ones: a few fields are named, many are fetched with all the others.
-    async fn read_long(&self, keys: &Keys, wanted: &[FieldRead]) -> Result<Option<Vec<Vec<u64>>>> {
+    /// Reads long strings of bits: names the fields if there are few, and fetches the whole string
+    /// otherwise.
+    async fn read_long(
+        &self,
+        keys: &SpaceKeys,
+        wanted: &[FieldRead],
+    ) -> Result<Option<Vec<Vec<u64>>>> {
         let command = |wanted: &FieldRead| {
             if wanted.fields.len() >= FETCH_FROM {
                 return keys.fetch(std::slice::from_ref(wanted));
@@ -144,13 +166,13 @@ impl Redis {
             command
         };
         let commands = wanted.iter().map(command).collect();
-        let answers = self.link.run_all(&script::PERM_READ, commands).await?;
+        let replies = self.router.run_all(&script::PERM_READ, commands).await?;
         let mut values = Vec::with_capacity(wanted.len());
-        for (wanted, answer) in wanted.iter().zip(answers) {
-            let found = match (wanted.fields.len() >= FETCH_FROM, &answer) {
-                (true, _) => keys.fetched(&answer, std::slice::from_ref(wanted))?,
+        for (wanted, reply) in wanted.iter().zip(replies) {
+            let found = match (wanted.fields.len() >= FETCH_FROM, &reply) {
+                (true, _) => keys.parse_fetched(&reply, std::slice::from_ref(wanted))?,
                 (false, Value::Nil) => None,
-                (false, _) => Some(vec![numbers(&answer)?]),
+                (false, _) => Some(vec![numbers(&reply)?]),
             };
             match found {
                 Some(found) => values.extend(found),
@@ -161,24 +183,25 @@ impl Redis {
     }
 }
 
-impl PermissionStore for Redis {
+impl PermissionStore for RedisPermissions {
     fn schema(&self, space: Name) -> Pending<'_, Option<Schema>> {
         Box::pin(async move {
             let [head, names, _] = keys::permission_schema(&space);
             let mut command = redis::cmd("MGET");
             command.arg(head).arg(names);
-            let (head, names): (Option<String>, Option<String>) = self.link.query(&command).await?;
+            let (head, names): (Option<String>, Option<String>) =
+                self.router.query(&command).await?;
             let Some(head) = head else {
                 return Ok(None);
             };
             let text = format!("{head}\n{}", names.unwrap_or_default());
-            text.parse().map(Some).map_err(|()| not_understood())
+            text.parse().map(Some).map_err(|()| malformed_schema())
         })
     }
 
     fn define(&self, space: Name, before: Option<Schema>, schema: Schema) -> Pending<'_, bool> {
         Box::pin(async move {
-            let keys = Keys::of(&space, &schema.id);
+            let keys = SpaceKeys::of(&space, &schema.id);
             let mut command = redis::cmd("EVALSHA");
             command
                 .arg(script::PERM_DEFINE.digest())
@@ -190,7 +213,7 @@ impl PermissionStore for Redis {
                 .arg(schema.head())
                 .arg(schema.names())
                 .arg(schema.id);
-            Ok(self.link.run(&script::PERM_DEFINE, &command).await?)
+            Ok(self.router.run(&script::PERM_DEFINE, &command).await?)
         })
     }
 
@@ -201,7 +224,7 @@ impl PermissionStore for Redis {
         changes: Vec<FieldWrite>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
         Box::pin(async move {
-            let keys = Keys::of(&space, &id);
+            let keys = SpaceKeys::of(&space, &id);
             let command = |change: &FieldWrite| {
                 let mut command = keys.script(&script::PERM_WRITE, &change.subject);
                 for (field, value) in &change.fields {
@@ -211,12 +234,12 @@ impl PermissionStore for Redis {
                 command
             };
             let commands = changes.iter().map(command).collect();
-            let answers = self.link.run_all(&script::PERM_WRITE, commands).await?;
-            let before = |answer: &Value| match answer {
+            let replies = self.router.run_all(&script::PERM_WRITE, commands).await?;
+            let before = |reply: &Value| match reply {
                 Value::Nil => Ok(None),
-                answer => numbers(answer).map(Some),
+                reply => numbers(reply).map(Some),
             };
-            answers.iter().map(before).collect()
+            replies.iter().map(before).collect()
         })
     }
 
@@ -227,12 +250,12 @@ impl PermissionStore for Redis {
         wanted: Vec<FieldRead>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
         Box::pin(async move {
-            let keys = Keys::of(&space, &schema.id);
+            let keys = SpaceKeys::of(&space, &schema.id);
             if schema.bytes() <= SHORT {
                 return self.read_short(&keys, &wanted).await;
             }
             let mut values = Vec::with_capacity(wanted.len());
-            for part in wanted.chunks((BYTES_AT_ONCE / schema.bytes()).max(1) as usize) {
+            for part in wanted.chunks((BYTES_PER_PIPELINE / schema.bytes()).max(1) as usize) {
                 match self.read_long(&keys, part).await? {
                     Some(found) => values.extend(found),
                     None => return Ok(None),
@@ -249,21 +272,22 @@ impl PermissionStore for Redis {
         subjects: Vec<String>,
     ) -> Pending<'_, Option<Vec<bool>>> {
         Box::pin(async move {
-            let keys = Keys::of(&space, &id);
+            let keys = SpaceKeys::of(&space, &id);
             let unlink = |subject: &String| {
                 let mut command = redis::cmd("UNLINK");
                 command.arg(keys.subject(subject));
                 command
             };
-            // What is cleared of a space that is gone is nobody's; so it is enough to look afterwards.
+            // Deleting subjects of a removed space does no harm, so checking the head afterwards is
+            // enough.
             let mut head = redis::cmd("GET");
             head.arg(&keys.head);
             let commands = subjects.iter().map(unlink).chain([head]).collect();
-            let mut answers = self.link.query_all(commands).await?;
-            if !answers.pop().is_some_and(|head| keys.is_open(&head)) {
+            let mut replies = self.router.query_all(commands).await?;
+            if !replies.pop().is_some_and(|head| keys.is_current(&head)) {
                 return Ok(None);
             }
-            let cleared = answers.iter().map(|answer| Ok(number(answer)? > 0));
+            let cleared = replies.iter().map(|reply| Ok(number(reply)? > 0));
             cleared.collect::<Result<_>>().map(Some)
         })
     }
@@ -275,14 +299,15 @@ impl PermissionStore for Redis {
         cursor: ScanCursor,
     ) -> Pending<'_, Option<SubjectPage>> {
         Box::pin(async move {
-            let keys = Keys::of(&space, &id);
+            let keys = SpaceKeys::of(&space, &id);
             let (next, found) = self.scan_keys(&space, &keys, cursor).await?;
             let size = redis::cmd("DBSIZE");
-            let total: u64 = self.link.query_near(&space, &size).await?;
-            // An id is never used again: if the space is there now, it was there all the time.
-            let head: Value = self.link.query(redis::cmd("GET").arg(&keys.head)).await?;
-            let subject = |key: &String| Some(key.strip_prefix(&keys.subject)?.to_owned());
-            Ok(keys.is_open(&head).then(|| SubjectPage {
+            let total: u64 = self.router.query_near(&space, &size).await?;
+            // Ids are never used again: if the schema is current now, it was current during the
+            // scan.
+            let head: Value = self.router.query(redis::cmd("GET").arg(&keys.head)).await?;
+            let subject = |key: &String| Some(key.strip_prefix(&keys.subject_prefix)?.to_owned());
+            Ok(keys.is_current(&head).then(|| SubjectPage {
                 subjects: found.iter().filter_map(subject).collect(),
                 next,
                 looked_at: PAGE,
@@ -293,24 +318,24 @@ impl PermissionStore for Redis {
 
     fn memory(&self, space: Name, id: String, subjects: Vec<String>) -> Pending<'_, Vec<u64>> {
         Box::pin(async move {
-            let keys = Keys::of(&space, &id);
+            let keys = SpaceKeys::of(&space, &id);
             let command = |subject: &String| {
                 let mut command = redis::cmd("MEMORY");
                 command.arg("USAGE").arg(keys.subject(subject));
                 command
             };
-            let answers = self
-                .link
+            let replies = self
+                .router
                 .query_all(subjects.iter().map(command).collect())
                 .await?;
-            let there = answers.iter().filter(|answer| **answer != Value::Nil);
-            there.map(number).collect()
+            let sizes = replies.iter().filter(|reply| **reply != Value::Nil);
+            sizes.map(number).collect()
         })
     }
 
     fn remove(&self, space: Name, id: String) -> Pending<'_, bool> {
         Box::pin(async move {
-            let keys = Keys::of(&space, &id);
+            let keys = SpaceKeys::of(&space, &id);
             let mut command = redis::cmd("EVALSHA");
             command
                 .arg(script::PERM_REMOVE.digest())
@@ -318,9 +343,9 @@ impl PermissionStore for Redis {
                 .arg(keys.head)
                 .arg(keys.names)
                 .arg(keys.removed)
-                .arg(keys.beginning)
+                .arg(keys.head_prefix)
                 .arg(id);
-            Ok(self.link.run(&script::PERM_REMOVE, &command).await?)
+            Ok(self.router.run(&script::PERM_REMOVE, &command).await?)
         })
     }
 
@@ -328,7 +353,7 @@ impl PermissionStore for Redis {
         Box::pin(async move {
             let [_, _, removed] = keys::permission_schema(&space);
             let mut command = redis::cmd("SMEMBERS");
-            Ok(self.link.query(command.arg(removed)).await?)
+            Ok(self.router.query(command.arg(removed)).await?)
         })
     }
 
@@ -339,44 +364,44 @@ impl PermissionStore for Redis {
         cursor: ScanCursor,
     ) -> Pending<'_, Option<ScanCursor>> {
         Box::pin(async move {
-            let keys = Keys::of(&space, &id);
-            // Whatever is listed stays removed: nothing is written under its id any more, so one walk
+            let keys = SpaceKeys::of(&space, &id);
+            // A removed id stays removed, and nothing is written under it any more: one full scan
             // finds all of it.
             let mut is_removed = redis::cmd("SISMEMBER");
             is_removed.arg(&keys.removed).arg(&id);
-            if !self.link.query::<bool>(&is_removed).await? {
+            if !self.router.query::<bool>(&is_removed).await? {
                 return Ok(None);
             }
             let (next, found) = self.scan_keys(&space, &keys, cursor).await?;
             if !found.is_empty() {
-                let _: u64 = self.link.query(redis::cmd("UNLINK").arg(found)).await?;
+                let _: u64 = self.router.query(redis::cmd("UNLINK").arg(found)).await?;
             }
             if next.is_none() {
-                let mut struck_off = redis::cmd("SREM");
-                struck_off.arg(&keys.removed).arg(&id);
-                let _: u64 = self.link.query(&struck_off).await?;
+                let mut forget_id = redis::cmd("SREM");
+                forget_id.arg(&keys.removed).arg(&id);
+                let _: u64 = self.router.query(&forget_id).await?;
             }
             Ok(next)
         })
     }
 }
 
-impl Redis {
-    /// Some keys of subjects, and where to go on.
+impl RedisPermissions {
+    /// One page of the keys of subjects, and the cursor of the next.
     async fn scan_keys(
         &self,
         space: &Name,
-        keys: &Keys,
+        keys: &SpaceKeys,
         cursor: ScanCursor,
     ) -> Result<(Option<ScanCursor>, Vec<String>)> {
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor.number)
             .arg("MATCH")
-            .arg(keys::pattern(&keys.subject))
+            .arg(keys::pattern(&keys.subject_prefix))
             .arg("COUNT")
             .arg(PAGE);
-        let (next, found): (u64, Vec<Vec<u8>>) = self.link.query_near(space, &scan).await?;
-        // Keys that are no text are not ours.
+        let (next, found): (u64, Vec<Vec<u8>>) = self.router.query_near(space, &scan).await?;
+        // Keys that are not text belong to other programs.
         let found = found
             .into_iter()
             .filter_map(|key| String::from_utf8(key).ok());
@@ -389,11 +414,11 @@ impl Redis {
     }
 }
 
-fn not_understood() -> Error {
+fn malformed_schema() -> Error {
     Error::new(
         ErrorKind::WrongType,
         "call",
-        "the schema of this space is not understood",
+        "the schema of this space cannot be parsed",
     )
-    .with_hint("was it defined by a newer version? otherwise choose another name")
+    .with_hint("a newer version may have defined it; otherwise choose another name")
 }

@@ -1,192 +1,227 @@
-//! The scripts, and how they are called.
+//! The registry of scripts: each is defined, and found again by its digest, in one place.
 
 use std::sync::LazyLock;
 
 /// A Lua script and the digest that Redis knows it by.
-pub(super) struct Script(redis::Script, &'static str);
+#[derive(Debug)]
+pub(super) struct Script {
+    digest: redis::Script,
+    source: &'static str,
+}
 
 impl Script {
     fn new(source: &'static str) -> Script {
-        Script(redis::Script::new(source), source)
+        Script {
+            digest: redis::Script::new(source),
+            source,
+        }
     }
 
     pub(super) fn digest(&self) -> &str {
-        self.0.get_hash()
+        self.digest.get_hash()
     }
 
-    /// Whether it asks for keys that could not be declared: those of whom it finds in line. Where a slot is on its way
-    /// to, they may be missing although they exist; so it is not run there before all have come.
-    pub(super) fn reaches_further(&self) -> bool {
+    pub(super) fn source(&self) -> &'static str {
+        self.source
+    }
+
+    /// Whether it reads keys that a caller cannot declare: the claim records of the waiters that it finds in a queue.
+    /// On the importing node of a slot migration such a key may still be missing although it exists, so the script
+    /// runs there only after the migration.
+    pub(super) fn reads_undeclared_keys(&self) -> bool {
         [&LOCK, &LOCK_ALL, &LOCK_INSPECT]
             .into_iter()
             .any(|script| std::ptr::eq(&**script, self))
     }
+}
 
-    pub(super) fn source(&self) -> &'static str {
-        self.1
+/// The script of that digest: for a node that answers `NOSCRIPT` to a redirected command.
+pub(super) fn by_digest(digest: &[u8]) -> Option<&'static Script> {
+    let mut scripts = ALL.iter().map(|script| &***script);
+    scripts.find(|script| script.digest().as_bytes() == digest)
+}
+
+/// Defines each script as the concatenation of its files, and lists them all in `ALL`.
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $name:ident = [$($file:literal),+ $(,)?];)+) => {
+        $(
+            $(#[$doc])*
+            pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
+                Script::new(concat!($(include_str!(concat!("scripts/", $file))),+))
+            });
+        )+
+
+        static ALL: &[&LazyLock<Script>] = &[$(&$name),+];
+    };
+}
+
+scripts! {
+    /// All decisions on locks, in batches.
+    LOCK = [
+        "standalone.lua",
+        "lock/prelude.lua",
+        "lock/single.lua",
+        "lock/hand_over.lua",
+        "lock/fast_path.lua",
+        "fence.lua",
+        "lock/record.lua",
+        "lock/acquire.lua",
+        "lock/renew.lua",
+        "lock/release.lua",
+        "lock/break.lua",
+        "lock/dispatch.lua",
+    ];
+    LOCK_ALL = ["lock/prelude.lua", "lock/hand_over.lua", "lock/acquire_all.lua"];
+    LOCK_INSPECT = ["lock/inspect.lua"];
+    /// All decisions on pools, in batches.
+    POOL = [
+        "standalone.lua",
+        "pool/prelude.lua",
+        "pool/fast_path.lua",
+        "fence.lua",
+        "pool/transaction.lua",
+        "pool/decisions.lua",
+        "pool/dispatch.lua",
+    ];
+    POOL_INSPECT = ["pool/inspect.lua"];
+    /// `LOCK` on a node of a quorum.
+    QUORUM_NODE_LOCK = [
+        "quorum_node/prelude.lua",
+        "lock/prelude.lua",
+        "lock/hand_over.lua",
+        "lock/fast_path.lua",
+        "fence.lua",
+        "lock/record.lua",
+        "lock/acquire.lua",
+        "lock/renew.lua",
+        "lock/release.lua",
+        "lock/break.lua",
+        "quorum_node/lock.lua",
+        "lock/dispatch.lua",
+    ];
+    /// `POOL` on a node of a quorum.
+    QUORUM_NODE_POOL = [
+        "quorum_node/prelude.lua",
+        "pool/prelude.lua",
+        "pool/fast_path.lua",
+        "fence.lua",
+        "pool/transaction.lua",
+        "pool/decisions.lua",
+        "quorum_node/pool.lua",
+        "pool/dispatch.lua",
+    ];
+    QUORUM_NODE_JOIN = ["quorum_node/join.lua"];
+    LATCH = ["latch.lua"];
+    GATE_ADMIT = ["gate_admit.lua"];
+    MASTER_EPOCH = ["master_epoch.lua"];
+    REPLICA_ACK = ["replica_ack.lua"];
+    /// All decisions on limiters, in batches.
+    LIMIT = ["limit/fast_path.lua", "limit/states.lua", "limit/decide.lua"];
+    COUNTER_ADD = ["counter/add.lua"];
+    COUNTER_RESET = ["counter/reset.lua"];
+    BLOOM_CREATE = ["bloom/create.lua"];
+    BLOOM_CREATE_SHARD = ["bloom/create_shard.lua"];
+    BLOOM_MERGE = ["bloom/merge.lua"];
+    BLOOM_GENERATIONS = ["bloom/generations.lua"];
+    BLOOM_UNION = ["bloom/union.lua"];
+    BLOOM_REMOVE = ["bloom/remove.lua"];
+    PERM_DEFINE = ["permissions/define.lua"];
+    PERM_REMOVE = ["permissions/remove.lua"];
+    PERM_READ = ["permissions/read.lua"];
+    PERM_WRITE = ["permissions/write.lua"];
+    ONCE = ["once.lua"];
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use windlass_core::name::Name;
+    use windlass_core::permissions::{Scale, Schema};
+    use windlass_core::store::{Field, FieldRead, FieldWrite, NoListener};
+    use windlass_testkit::RedisCluster;
+
+    use super::{ALL, by_digest};
+    use crate::Redis;
+
+    fn lua_files(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => lua_files(&path, found),
+                false => found.push(path),
+            }
+        }
+    }
+
+    #[test]
+    fn every_lua_file_belongs_to_a_script_that_its_digest_finds() {
+        let mut files = Vec::new();
+        lua_files(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("src/scripts"),
+            &mut files,
+        );
+        for file in files {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let script = ALL.iter().find(|script| script.source().contains(&text));
+            let script = script.unwrap_or_else(|| panic!("{} is in no script", file.display()));
+            let found = by_digest(script.digest().as_bytes()).unwrap();
+            assert!(std::ptr::eq(found, &***script));
+        }
+    }
+
+    /// A space whose subjects take more bytes than are fetched whole, so that a read runs a script.
+    fn long_schema() -> Schema {
+        let resources = (0..2_000).map(|n| format!("r{n}")).collect();
+        let levels = ["none", "read", "write", "own"].map(str::to_owned).to_vec();
+        Schema::new(Scale::Ranked, levels, None, resources).unwrap()
+    }
+
+    /// The node that a slot moves to has not run any script yet: it must be sent each one by its digest.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn permission_scripts_are_loaded_during_an_ask_redirection() {
+        let cluster = RedisCluster::start().unwrap();
+        let timeout = Duration::from_secs(5);
+        let store = Redis::open(&cluster.url(), timeout, 7, NoListener::weak()).await;
+        let permissions = store.unwrap().permissions();
+        let space = Name::new("test", None, "space").unwrap();
+        // Removed once before, so that each key that a removal touches exists and can move.
+        let removed = long_schema();
+        permissions
+            .define(space.clone(), None, removed.clone())
+            .await
+            .unwrap();
+        assert!(permissions.remove(space.clone(), removed.id).await.unwrap());
+        let schema = long_schema();
+        permissions
+            .define(space.clone(), None, schema.clone())
+            .await
+            .unwrap();
+        let field = Field {
+            offset: 8,
+            width: 2,
+        };
+        let write = FieldWrite {
+            subject: "ann".into(),
+            fields: vec![(field, 3)],
+        };
+        permissions
+            .write(space.clone(), schema.id.clone(), vec![write])
+            .await
+            .unwrap();
+
+        let moving = cluster.begin_move("space").unwrap();
+        while moving.move_keys(100).unwrap() > 0 {}
+        let read = FieldRead {
+            subject: "ann".into(),
+            fields: vec![field],
+        };
+        let found = permissions
+            .read(space.clone(), Arc::new(schema.clone()), vec![read])
+            .await;
+        assert_eq!(found.unwrap(), Some(vec![vec![3]]));
+        assert!(permissions.remove(space, schema.id).await.unwrap());
     }
 }
-
-/// The script of that digest.
-pub(super) fn by_digest(digest: &[u8]) -> Option<&'static Script> {
-    let all: [&'static LazyLock<Script>; 21] = [
-        &LOCK,
-        &LIMIT,
-        &COUNTER_ADD,
-        &COUNTER_RESET,
-        &LOCK_INSPECT,
-        &LOCK_ALL,
-        &ROOM,
-        &ROOM_INSPECT,
-        &LATCH,
-        &REIGN,
-        &WITNESS,
-        &GATE_ADMIT,
-        &BLOOM_CREATE,
-        &BLOOM_MEND,
-        &BLOOM_MERGE,
-        &BLOOM_GENERATIONS,
-        &BLOOM_UNION,
-        &BLOOM_REMOVE,
-        &PERM_DEFINE,
-        &PERM_WRITE,
-        &ONCE,
-    ];
-    let mut all = all.into_iter().map(|script| &**script);
-    all.find(|script| script.digest().as_bytes() == digest)
-}
-
-/// Acquire, renew, release and break, in batches.
-pub(super) static LOCK: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
-        include_str!("scripts/lock/prelude.lua"),
-        include_str!("scripts/lock/lone.lua"),
-        include_str!("scripts/lock/hand_over.lua"),
-        include_str!("scripts/lock/common.lua"),
-        include_str!("scripts/fences.lua"),
-        include_str!("scripts/lock/shared.lua"),
-        include_str!("scripts/lock/acquire.lua"),
-        include_str!("scripts/lock/renew.lua"),
-        include_str!("scripts/lock/release.lua"),
-        include_str!("scripts/lock/break.lua"),
-        include_str!("scripts/lock/dispatch.lua"),
-    ))
-});
-
-/// All decisions on limiters, in batches.
-pub(super) static LIMIT: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
-        include_str!("scripts/limit/common.lua"),
-        include_str!("scripts/limit/states.lua"),
-        include_str!("scripts/limit/rest.lua"),
-    ))
-});
-
-pub(super) static COUNTER_ADD: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/counter_add.lua")));
-
-pub(super) static COUNTER_RESET: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/counter_reset.lua")));
-
-pub(super) static LOCK_INSPECT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/lock_inspect.lua")));
-
-pub(super) static LOCK_ALL: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
-        include_str!("scripts/lock/prelude.lua"),
-        include_str!("scripts/lock/hand_over.lua"),
-        include_str!("scripts/lock_all.lua"),
-    ))
-});
-
-/// Acquire, renew, release, shrink and resize, in batches, for all that is not a lock.
-pub(super) static ROOM: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
-        include_str!("scripts/room/common.lua"),
-        include_str!("scripts/fences.lua"),
-        include_str!("scripts/room/sitting.lua"),
-        include_str!("scripts/room/decisions.lua"),
-        include_str!("scripts/room/dispatch.lua"),
-    ))
-});
-
-pub(super) static ROOM_INSPECT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/room_inspect.lua")));
-
-pub(super) static LATCH: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/latch.lua")));
-
-pub(super) static REIGN: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/reign.lua")));
-
-pub(super) static WITNESS: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/witness.lua")));
-
-pub(super) static GATE_ADMIT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/gate_admit.lua")));
-
-pub(super) static BLOOM_CREATE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/bloom_create.lua")));
-
-pub(super) static BLOOM_MEND: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/bloom_mend.lua")));
-
-pub(super) static BLOOM_MERGE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/bloom_merge.lua")));
-
-pub(super) static BLOOM_GENERATIONS: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/bloom_generations.lua")));
-
-pub(super) static BLOOM_UNION: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/bloom_union.lua")));
-
-pub(super) static BLOOM_REMOVE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/bloom_remove.lua")));
-
-pub(super) static PERM_DEFINE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/perm_define.lua")));
-
-pub(super) static PERM_REMOVE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/perm_remove.lua")));
-
-pub(super) static PERM_READ: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/perm_read.lua")));
-
-pub(super) static PERM_WRITE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/perm_write.lua")));
-
-pub(super) static ONCE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/once.lua")));
-
-/// The decisions on locks, for a node of a quorum: they propose numbers, and there are two more.
-pub(super) static VOTE_LOCK: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
-        include_str!("scripts/lock/prelude.lua"),
-        include_str!("scripts/lock/hand_over.lua"),
-        include_str!("scripts/vote/lock_common.lua"),
-        include_str!("scripts/vote/fences.lua"),
-        include_str!("scripts/lock/shared.lua"),
-        include_str!("scripts/lock/acquire.lua"),
-        include_str!("scripts/lock/renew.lua"),
-        include_str!("scripts/lock/release.lua"),
-        include_str!("scripts/lock/break.lua"),
-        include_str!("scripts/vote/lock_more.lua"),
-        include_str!("scripts/vote/lock_dispatch.lua"),
-    ))
-});
-
-/// The same for all that is not a lock.
-pub(super) static VOTE_ROOM: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
-        include_str!("scripts/room/common.lua"),
-        include_str!("scripts/vote/fences.lua"),
-        include_str!("scripts/room/sitting.lua"),
-        include_str!("scripts/room/decisions.lua"),
-        include_str!("scripts/vote/room_more.lua"),
-        include_str!("scripts/vote/room_dispatch.lua"),
-    ))
-});
-
-/// Tells a node of a quorum the counters of the others.
-pub(super) static VOTE_JOIN: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/vote/join.lua")));

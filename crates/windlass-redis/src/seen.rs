@@ -1,11 +1,14 @@
-//! What was seen, in Redis: a key for each item, which expires by itself. `SET NX PX` decides.
+//! Deduplication: a key for each item, which expires with the window. `SET NX PX` decides whether
+//! an item is new.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::translate::strange_answer;
-use super::{Redis, keys};
+use super::errors::unexpected_reply;
+use super::keys;
+use super::router::Router;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::seen::Member;
@@ -19,16 +22,27 @@ fn command(verb: &str, name: &Name, item: &Member) -> Cmd {
     command
 }
 
-fn yes(answer: &Value) -> Result<bool> {
-    match answer {
+fn parse_bool(reply: &Value) -> Result<bool> {
+    match reply {
         Value::Okay => Ok(true),
         Value::Nil => Ok(false),
         Value::Int(number) => Ok(*number > 0),
-        other => Err(strange_answer(other)),
+        other => Err(unexpected_reply(other)),
     }
 }
 
-impl SeenStore for Redis {
+#[derive(Debug)]
+pub(super) struct RedisSeenItems {
+    router: Arc<Router>,
+}
+
+impl RedisSeenItems {
+    pub(super) fn new(router: Arc<Router>) -> RedisSeenItems {
+        RedisSeenItems { router }
+    }
+}
+
+impl SeenStore for RedisSeenItems {
     fn first(&self, name: Name, items: Vec<Member>, window: Duration) -> Pending<'_, Vec<bool>> {
         Box::pin(async move {
             let millis = window.as_millis().max(1) as u64;
@@ -37,23 +51,26 @@ impl SeenStore for Redis {
                 command.arg("").arg("NX").arg("PX").arg(millis);
                 command
             };
-            let answers = self.link.query_all(items.iter().map(set).collect()).await?;
-            answers.iter().map(yes).collect()
+            let replies = self
+                .router
+                .query_all(items.iter().map(set).collect())
+                .await?;
+            replies.iter().map(parse_bool).collect()
         })
     }
 
     fn contains(&self, name: Name, items: Vec<Member>) -> Pending<'_, Vec<bool>> {
         Box::pin(async move {
             let exists = |item: &Member| command("EXISTS", &name, item);
-            let answers = self
-                .link
+            let replies = self
+                .router
                 .query_all(items.iter().map(exists).collect())
                 .await?;
-            answers.iter().map(yes).collect()
+            replies.iter().map(parse_bool).collect()
         })
     }
 
     fn forget(&self, name: Name, item: Member) -> Pending<'_, bool> {
-        Box::pin(async move { Ok(self.link.query(&command("DEL", &name, &item)).await?) })
+        Box::pin(async move { Ok(self.router.query(&command("DEL", &name, &item)).await?) })
     }
 }

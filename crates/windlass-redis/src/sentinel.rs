@@ -1,119 +1,131 @@
 //! `redis+sentinel://`: which server is the master now.
 //!
-//! All sentinels are asked at once. A failover has a number, the configuration epoch, and the answer with
-//! the highest one counts. At first only the sentinel that leads the failover knows of it: the others hear
-//! of it within seconds, and name the old master until then, which may have come back by now and believe
-//! itself a master. So all are waited for, but when most have answered, the others only for a moment. If
-//! fewer answer, what they say has to do.
+//! **Choosing the master.** All sentinels are asked at once, and the reply with the highest
+//! configuration epoch counts: each failover has one, higher than the one before. At first only the
+//! sentinel that leads the failover knows it. The others learn of it within seconds, and name the
+//! old master until then, which may be back by now and take itself for the master. So the client
+//! waits for all sentinels; once a majority has replied, only [`GRACE`] longer. If fewer reply,
+//! their answer counts.
 //!
-//! All are listened to as well: the one that was chosen to listen to might be the one that is cut off. What
-//! one of them has said there lately stands for its answer, if that is late: it may be the only one that knows, and
-//! whoever dialled by the word of the others would be told by it to leave again, over and over.
+//! **Noticing a failover.** A task for each sentinel subscribes to its announcements and also polls
+//! it ([`watch`]): a single sentinel might be the one that is cut off. When one of them names a
+//! newer master, the connection to the old one is dropped, although the old one may still answer.
+//! The last poll of each sentinel also stands in for its reply when that is late: it may be the
+//! only one that knows of the failover, and a client that connected by the word of the others would
+//! have to leave again at once, over and over.
+//!
+//! **While connecting.** A failover that is announced while a connection is being made is kept in
+//! [`FailoverNotices`] and compared with the master that was reached, before the connection is
+//! used.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, RedisResult, Value};
 
-use super::access::{Access, Address, Hosts};
-use super::dialler::fields;
-use super::gather::first_until;
-use super::link::Link;
-use super::replicas;
-use super::translate::{Failure, Refused};
+use super::address::{HostPort, MultiHostUrl, ServerOptions};
+use super::connection::Connection;
+use super::connector::fields;
+use super::errors::{CommandError, Rejection};
+use super::first_enough::first_enough;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::Replicas;
 
 const EXAMPLE: &str =
     "for example redis+sentinel://10.0.0.1,10.0.0.2,10.0.0.3/mymaster, with ports if not 26379";
 const PORT: u16 = 26379;
-/// How long the last sentinels are waited for, when most have answered.
+/// How long the last sentinels are waited for when a majority has replied.
 const GRACE: Duration = Duration::from_millis(250);
-/// Between two looks at a sentinel that is listened to, and two tries to listen to it.
-const PAUSE: Duration = Duration::from_millis(500);
+/// Between two polls of a sentinel, and between two attempts to connect to it.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The sentinels of one service, and how to reach what they name.
+/// The sentinels of one service, and how to connect to the servers they name.
 pub(super) struct Sentinels {
     service: String,
-    sentinels: Vec<(Address, redis::Client)>,
-    /// What each of them said last over the connection on which it is listened to, while that lasts.
-    said: Mutex<Vec<Option<Appointed>>>,
-    servers: Access,
+    sentinels: Vec<(HostPort, redis::Client)>,
+    /// The last poll of each sentinel, while the connection to it lasts.
+    polled: Mutex<Vec<Option<NamedMaster>>>,
+    servers: ServerOptions,
     call_timeout: Duration,
 }
 
-/// A server that sentinels have made the master, and by which of their decisions.
+/// The age of a sentinel's knowledge: the configuration epoch, and whether the sentinel is about to
+/// tell the others. The higher, the newer.
+type ConfigAge = (u64, bool);
+
+/// A master as a sentinel names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Appointed {
-    pub(super) address: Address,
-    /// The higher, the newer: the number, and whether whoever says so is just about to tell the others.
-    age: (u64, bool),
+pub(super) struct NamedMaster {
+    pub(super) address: HostPort,
+    age: ConfigAge,
 }
 
-impl Appointed {
-    /// The number of the decision.
-    pub(super) fn epoch(&self) -> u64 {
+impl NamedMaster {
+    /// The number of the failover that made it the master.
+    pub(super) fn config_epoch(&self) -> u64 {
         self.age.0
     }
 
-    /// Whether it was appointed later: another master, or the same made so anew, which is another reign.
-    fn replaces(&self, ours: &Appointed) -> bool {
-        self.epoch() > ours.epoch()
+    /// Whether it became the master later: another server, or the same one promoted again, which is
+    /// another epoch.
+    fn replaces(&self, ours: &NamedMaster) -> bool {
+        self.config_epoch() > ours.config_epoch()
     }
 }
 
-/// What was heard of masters since a dial was begun: by its end, whom it reached may have been replaced.
+/// The masters that sentinels have named since the current attempt to connect started.
 #[derive(Debug, Default)]
-pub(super) struct Hearsay(Mutex<Vec<Heard>>);
+pub(super) struct FailoverNotices(Mutex<Vec<FailoverNotice>>);
 
-/// Who is the master, and by which decision, if that was said.
-type Heard = (Address, Option<(u64, bool)>);
+/// A master, and the age of the notice if it is known.
+type FailoverNotice = (HostPort, Option<ConfigAge>);
 
-impl Hearsay {
-    /// A dial begins.
-    pub(super) fn begin(&self) {
-        self.heard().clear();
+impl FailoverNotices {
+    /// An attempt to connect starts.
+    pub(super) fn clear(&self) {
+        self.notices().clear();
     }
 
-    fn add(&self, address: Address, age: Option<(u64, bool)>) {
-        let mut heard = self.heard();
-        // Nobody may dial for a long time, and the same is said again and again.
-        if !heard.contains(&(address.clone(), age)) {
-            heard.push((address, age));
+    fn add(&self, address: HostPort, age: Option<ConfigAge>) {
+        let mut notices = self.notices();
+        // Polls repeat the same notice, possibly for a long time without any attempt to connect.
+        if !notices.contains(&(address.clone(), age)) {
+            notices.push((address, age));
         }
     }
 
-    /// Whether somebody else has been made the master since that one.
-    pub(super) fn contradicts(&self, ours: &Appointed) -> bool {
-        let is_other = |(address, age): &Heard| {
+    /// Whether another server has been named as a newer master.
+    pub(super) fn contradict(&self, ours: &NamedMaster) -> bool {
+        let is_newer = |(address, age): &FailoverNotice| {
             *address != ours.address && age.is_none_or(|age| age > ours.age)
         };
-        self.heard().iter().any(is_other)
+        self.notices().iter().any(is_newer)
     }
 
-    fn heard(&self) -> MutexGuard<'_, Vec<Heard>> {
+    fn notices(&self) -> MutexGuard<'_, Vec<FailoverNotice>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a sentinel knows of the service.
-pub(super) struct Known {
-    pub(super) master: Address,
-    pub(super) fields: std::collections::HashMap<String, String>,
+/// A sentinel's reply about the service.
+pub(super) struct SentinelReply {
+    pub(super) master: HostPort,
+    fields: HashMap<String, String>,
 }
 
-impl Known {
-    /// Among the fields, the leader of a failover tells of the old address until the other replicas follow
-    /// the new master.
+impl SentinelReply {
+    /// Whether this sentinel leads a failover: until the other replicas follow the new master, its
+    /// fields name the old one.
     fn is_leading(&self) -> bool {
         let port = self.master.port.to_string();
         let differs = |field: &str, now: &str| self.fields.get(field).is_some_and(|was| was != now);
         differs("ip", &self.master.host) || differs("port", &port)
     }
 
-    fn appointed(&self) -> Appointed {
-        Appointed {
+    fn named_master(&self) -> NamedMaster {
+        NamedMaster {
             address: self.master.clone(),
             age: (self.number("config-epoch"), self.is_leading()),
         }
@@ -125,216 +137,250 @@ impl Known {
     }
 }
 
+/// Why a sentinel did not name a master.
+#[derive(Debug)]
+pub(super) enum SentinelError {
+    /// It does not monitor a service of that name.
+    UnknownService,
+    /// It is a server, not a sentinel.
+    NotASentinel,
+    Driver(RedisError),
+}
+
+impl From<RedisError> for SentinelError {
+    fn from(e: RedisError) -> SentinelError {
+        SentinelError::Driver(e)
+    }
+}
+
+type SentinelResult = Result<SentinelReply, SentinelError>;
+
 impl Sentinels {
-    /// From a URL; also what it says about replicas.
+    /// From a URL; also its parameters about replicas.
     pub(super) fn parse(
         url: &str,
         call_timeout: Duration,
     ) -> Result<(Arc<Sentinels>, Option<Replicas>)> {
-        let mut hosts = Hosts::parse(url, PORT, EXAMPLE)?;
+        let mut url = MultiHostUrl::parse(url, PORT, EXAMPLE)?;
         let wrong = |what: String| Err(Error::invalid("connect", what).with_hint(EXAMPLE));
-        let (service, database) = match hosts.path.as_slice() {
+        let (service, database) = match url.path.as_slice() {
             [] => return wrong("the URL names no service".into()),
             [service] => (service.clone(), 0),
             [service, database] => match database.parse() {
                 Ok(number) if number >= 0 => (service.clone(), number),
                 _ => return wrong(format!("{database:?} is not the number of a database")),
             },
-            _ => return wrong("after the service and the database, nothing follows".into()),
+            _ => return wrong("the path of the URL has more than a service and a database".into()),
         };
-        let ca = hosts.take_ca()?;
-        let replicas = replicas::take(&mut hosts)?;
-        let servers = Access {
-            user: hosts.user.clone(),
-            password: hosts.password.clone(),
+        let ca = url.take_ca()?;
+        let replicas = url.take_replicas()?;
+        let servers = ServerOptions {
+            user: url.user.clone(),
+            password: url.password.clone(),
             database,
-            tls: hosts.tls,
+            tls: url.tls,
             ca: ca.clone(),
         };
-        let to_sentinels = Access {
-            user: hosts.take("sentinel_user"),
-            password: hosts.take("sentinel_password"),
+        let to_sentinels = ServerOptions {
+            user: url.take("sentinel_user"),
+            password: url.take("sentinel_password"),
             database: 0,
-            tls: hosts.tls,
+            tls: url.tls,
             ca,
         };
-        hosts.nothing_left()?;
-        let client = |address: &Address| match to_sentinels.client(address) {
+        url.check_all_taken()?;
+        let client = |address: &HostPort| match to_sentinels.client(address) {
             Ok(client) => Ok((address.clone(), client)),
             Err(e) => Err(Error::invalid("connect", format!("{address}: {e}"))),
         };
-        let sentinels: Result<Vec<_>> = hosts.hosts.iter().map(client).collect();
+        let sentinels: Result<Vec<_>> = url.hosts.iter().map(client).collect();
         let sentinels: Vec<_> = sentinels?;
-        let found = Sentinels {
+        let sentinels = Sentinels {
             service,
-            said: Mutex::new(vec![None; sentinels.len()]),
+            polled: Mutex::new(vec![None; sentinels.len()]),
             sentinels,
             servers,
             call_timeout,
         };
-        Ok((Arc::new(found), replicas))
+        Ok((Arc::new(sentinels), replicas))
     }
 
     pub(super) fn service(&self) -> &str {
         &self.service
     }
 
-    /// How the servers are reached.
-    pub(super) fn servers(&self) -> &Access {
+    /// How to connect to the servers.
+    pub(super) fn servers(&self) -> &ServerOptions {
         &self.servers
     }
 
-    /// How many the URL names.
+    /// How many sentinels the URL names.
     pub(super) fn count(&self) -> usize {
         self.sentinels.len()
     }
 
-    /// How many are more than half.
-    pub(super) fn most(&self) -> usize {
+    pub(super) fn majority(&self) -> usize {
         self.count() / 2 + 1
     }
 
-    /// Who is the master.
-    pub(super) async fn master(&self) -> Result<(Appointed, redis::Client), Failure> {
-        let answers = self.ask_all(GRACE).await;
-        let answer_of = |sentinel: &Address| {
-            let theirs = |(who, answer): &(Address, redis::RedisResult<Known>)| {
-                let known = answer.as_ref().ok().filter(|_| who == sentinel)?;
-                Some(known.appointed())
+    /// The current master.
+    pub(super) async fn master(&self) -> Result<(NamedMaster, redis::Client), CommandError> {
+        let replies = self.ask_all(GRACE).await;
+        let reply_of = |sentinel: &HostPort| {
+            let theirs = |(who, reply): &(HostPort, SentinelResult)| {
+                let reply = reply.as_ref().ok().filter(|_| who == sentinel)?;
+                Some(reply.named_master())
             };
-            answers.iter().find_map(theirs)
+            replies.iter().find_map(theirs)
         };
-        let said = self.said().clone();
-        let known = self.sentinels.iter().zip(said);
-        let known = known.filter_map(|((who, _), said)| answer_of(who).or(said));
-        let Some(best) = known.max_by_key(|known| known.age) else {
-            return Err(self.nobody_knows(answers));
+        let polled = self.polled().clone();
+        let masters = self.sentinels.iter().zip(polled);
+        let masters = masters.filter_map(|((who, _), polled)| reply_of(who).or(polled));
+        let Some(newest) = masters.max_by_key(|master| master.age) else {
+            return Err(self.no_master(replies));
         };
         let client = self
             .servers
-            .client(&best.address)
-            .map_err(Failure::Unsent)?;
-        Ok((best, client))
+            .client(&newest.address)
+            .map_err(CommandError::NotSent)?;
+        Ok((newest, client))
     }
 
-    /// What each sentinel says; those that come later than most by more than `grace` are left out.
-    pub(super) async fn ask_all(
-        &self,
-        grace: Duration,
-    ) -> Vec<(Address, std::result::Result<Known, redis::RedisError>)> {
-        let ask = |(address, client): &(Address, redis::Client)| {
+    /// Asks every sentinel. Those that reply more than `grace` after the majority are left out.
+    pub(super) async fn ask_all(&self, grace: Duration) -> Vec<(HostPort, SentinelResult)> {
+        let ask = |(address, client): &(HostPort, redis::Client)| {
             let (address, client) = (address.clone(), client.clone());
             let (service, limit) = (self.service.clone(), self.call_timeout);
             Box::pin(async move {
                 let config = config(limit);
-                let answer = async {
+                let reply = async {
                     let mut connection = client
                         .get_multiplexed_async_connection_with_config(&config)
                         .await?;
-                    look(&mut connection, &service).await
+                    ask(&mut connection, &service).await
                 };
-                (address, answer.await)
+                (address, reply.await)
             })
         };
         let asked = self.sentinels.iter().map(ask).collect();
-        let known = |answers: &[(Address, redis::RedisResult<Known>)]| {
-            answers.iter().filter(|(_, answer)| answer.is_ok()).count() >= self.most()
+        let enough = |replies: &[(HostPort, SentinelResult)]| {
+            replies.iter().filter(|(_, reply)| reply.is_ok()).count() >= self.majority()
         };
-        // Those who do not answer must not take all the time that the caller has.
-        first_until(asked, self.call_timeout / 2, grace, known).await
+        // Half of the timeout: the rest is for connecting to the master.
+        first_enough(asked, self.call_timeout / 2, grace, enough).await
     }
 
-    fn said(&self) -> MutexGuard<'_, Vec<Option<Appointed>>> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn polled(&self) -> MutexGuard<'_, Vec<Option<NamedMaster>>> {
+        self.polled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn nobody_knows(&self, answers: Vec<(Address, redis::RedisResult<Known>)>) -> Failure {
-        let refused = |kind, message, hint| {
-            Failure::Refused(Refused {
+    /// Why no sentinel names a master.
+    fn no_master(&self, replies: Vec<(HostPort, SentinelResult)>) -> CommandError {
+        let rejected = |kind, message, hint| {
+            CommandError::Rejected(Rejection {
                 kind,
                 message,
                 hint,
             })
         };
-        let errors = || {
-            answers
-                .iter()
-                .filter_map(|(_, answer)| answer.as_ref().err())
-        };
-        if errors().any(is_unknown_service) {
-            return refused(
+        let errors = || replies.iter().filter_map(|(_, reply)| reply.as_ref().err());
+        if errors().any(|e| matches!(e, SentinelError::UnknownService)) {
+            return rejected(
                 ErrorKind::InvalidInput,
-                format!("the sentinels know no service {:?}", self.service),
-                "the name is what stands behind \"sentinel monitor\" in their configuration",
+                format!("the sentinels do not know the service {:?}", self.service),
+                "use the name after \"sentinel monitor\" in their configuration",
             );
         }
-        if errors().any(is_no_sentinel) {
-            return refused(
+        if errors().any(|e| matches!(e, SentinelError::NotASentinel)) {
+            return rejected(
                 ErrorKind::InvalidInput,
-                "what answers is a server, not a sentinel".into(),
-                "sentinels listen on a port of their own, 26379 unless told otherwise",
+                "the URL leads to a server, not a sentinel".into(),
+                "sentinels have their own port, by default 26379",
             );
         }
-        let denied = |e: &redis::RedisError| {
-            e.kind() == redis::ErrorKind::AuthenticationFailed
-                || matches!(e.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
+        let denied = |e: &SentinelError| {
+            matches!(e, SentinelError::Driver(e)
+                if e.kind() == redis::ErrorKind::AuthenticationFailed
+                    || matches!(e.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM")))
         };
         if errors().any(denied) {
-            return refused(
+            return rejected(
                 ErrorKind::AccessDenied,
                 "the sentinels refused access".into(),
-                "sentinels have credentials of their own: ?sentinel_user=…&sentinel_password=…",
+                "sentinels have their own credentials: ?sentinel_user=…&sentinel_password=…",
             );
         }
-        let silent = |(address, _): &(Address, Client)| {
-            let heard = answers.iter().find(|(who, _)| who == address);
-            match heard.and_then(|(_, answer)| answer.as_ref().err()) {
-                Some(e) => format!("{address}: {e}"),
-                None => format!("{address}: no answer"),
+        let silent = |(address, _): &(HostPort, redis::Client)| {
+            let reply = replies.iter().find(|(who, _)| who == address);
+            match reply.and_then(|(_, reply)| reply.as_ref().err()) {
+                Some(SentinelError::Driver(e)) => format!("{address}: {e}"),
+                _ => format!("{address}: no reply"),
             }
         };
-        type Client = redis::Client;
         let each: Vec<String> = self.sentinels.iter().map(silent).collect();
-        refused(
+        rejected(
             ErrorKind::Unreachable,
             format!("no sentinel answers ({})", each.join("; ")),
-            "are they running, and are hosts, ports and TLS right?",
+            "check that they are running, and hosts, ports and TLS in the URL",
         )
     }
 }
 
-async fn look(connection: &mut MultiplexedConnection, service: &str) -> redis::RedisResult<Known> {
+async fn ask(connection: &mut MultiplexedConnection, service: &str) -> SentinelResult {
     let mut questions = redis::Pipeline::new();
-    // In this order: of a failover between the two answers, the new address must be heard, if with an old number.
-    // The other way round, the old address would be believed by the new number, and by no later one be left.
+    // In this order: if a failover happens between the two, the client gets the new address with
+    // the old epoch, and corrects the epoch later. The other way round it would take the old
+    // address for that of the new epoch, and keep it.
     for question in ["MASTER", "GET-MASTER-ADDR-BY-NAME"] {
         questions.cmd("SENTINEL").arg(question).arg(service);
     }
-    let answers = connection.send_packed_commands(&questions, 0, 2).await?;
-    let fields = match answers.first() {
-        Some(Value::ServerError(e)) => return Err(e.clone().into()),
-        Some(answer) => fields(answer),
+    let replies = connection.send_packed_commands(&questions, 0, 2).await?;
+    let fields = match replies.first() {
+        Some(Value::ServerError(e)) => {
+            let e = e.clone().into();
+            return Err(explain(connection, e, replies.get(1)).await);
+        }
+        Some(reply) => fields(reply),
         None => Default::default(),
     };
-    let strange = || redis::RedisError::from((redis::ErrorKind::Parse, "a strange answer"));
-    // The sentinel that leads a failover tells of the old address among the fields, with the epoch of the
-    // new one, for as long as the other replicas are being told; asked for the address alone, of the new.
-    let named = answers.get(1).and_then(|answer| {
-        let (host, port): (String, String) = redis::from_redis_value_ref(answer).ok()?;
+    let malformed = || RedisError::from((redis::ErrorKind::Parse, "malformed reply of a sentinel"));
+    // The sentinel that leads a failover has the old address among the fields, together with the
+    // new epoch, until the other replicas are reconfigured; the second command gives the new
+    // address.
+    let named = replies.get(1).and_then(|reply| {
+        let (host, port): (String, String) = redis::from_redis_value_ref(reply).ok()?;
         Some((host, port))
     });
     let (host, port) = match named {
         Some(named) => named,
         None => (
-            fields.get("ip").ok_or_else(strange)?.clone(),
-            fields.get("port").ok_or_else(strange)?.clone(),
+            fields.get("ip").ok_or_else(malformed)?.clone(),
+            fields.get("port").ok_or_else(malformed)?.clone(),
         ),
     };
-    let port = port.parse().map_err(|_| strange())?;
-    Ok(Known {
-        master: Address { host, port },
+    let port = port.parse().map_err(|_| malformed())?;
+    Ok(SentinelReply {
+        master: HostPort { host, port },
         fields,
     })
+}
+
+/// Why `SENTINEL MASTER` failed. A sentinel has no error code for an unknown service, but has no
+/// address for it either; a server has no error code for a command of sentinels, but tells its
+/// mode.
+async fn explain(
+    connection: &mut MultiplexedConnection,
+    error: RedisError,
+    address: Option<&Value>,
+) -> SentinelError {
+    if address == Some(&Value::Nil) {
+        return SentinelError::UnknownService;
+    }
+    let hello: RedisResult<Value> = redis::cmd("HELLO").query_async(connection).await;
+    match hello.ok().and_then(|hello| fields(&hello).remove("mode")) {
+        Some(mode) if mode != "sentinel" => SentinelError::NotASentinel,
+        _ => SentinelError::Driver(error),
+    }
 }
 
 fn config(limit: Duration) -> AsyncConnectionConfig {
@@ -343,31 +389,28 @@ fn config(limit: Duration) -> AsyncConnectionConfig {
         .set_response_timeout(Some(limit))
 }
 
-fn is_unknown_service(e: &redis::RedisError) -> bool {
-    e.to_string().contains("No such master")
+/// Receives the failovers that a sentinel announces, so that an old master that still answers is
+/// left at once.
+struct FailoverListener {
+    connection: Weak<Connection>,
+    service: String,
 }
 
-fn is_no_sentinel(e: &redis::RedisError) -> bool {
-    let text = e.to_string();
-    text.contains("unknown command") && text.to_ascii_uppercase().contains("SENTINEL")
-}
-
-/// Subscriber of failovers, so that an old master that still answers is left at once.
-struct Ear(Weak<Link>, String);
-
-impl AsyncPushSender for Ear {
+impl AsyncPushSender for FailoverListener {
     fn send(&self, info: PushInfo) -> std::result::Result<(), SendError> {
-        let Some(link) = self.0.upgrade() else {
+        let Some(connection) = self.connection.upgrade() else {
             return Err(SendError);
         };
         if info.kind == PushKind::Message
             && let Some(Value::BulkString(text)) = info.data.get(1)
-            && let Some(new) = switched_to(&String::from_utf8_lossy(text), &self.1)
+            && let Some(new) = switched_to(&String::from_utf8_lossy(text), &self.service)
         {
-            // Before the look at whom we have: whoever is about to be taken is compared with it.
-            link.hearsay().add(new.clone(), None);
-            if link.appointed().is_some_and(|ours| ours.address != new) {
-                link.leave();
+            // Noted before the current connection is compared: one that is being made is compared
+            // with the notice.
+            connection.failover_notices().add(new.clone(), None);
+            let ours = connection.named_master();
+            if ours.is_some_and(|ours| ours.address != new) {
+                connection.abandon();
             }
         }
         Ok(())
@@ -375,76 +418,87 @@ impl AsyncPushSender for Ear {
 }
 
 /// The new address in `SERVICE OLD-HOST OLD-PORT NEW-HOST NEW-PORT`, if it is about that service.
-fn switched_to(announcement: &str, service: &str) -> Option<Address> {
+fn switched_to(announcement: &str, service: &str) -> Option<HostPort> {
     let words = announcement.strip_prefix(service)?.strip_prefix(' ')?;
     let words: Vec<&str> = words.split(' ').collect();
     let [_, _, host, port] = words[..] else {
         return None;
     };
-    Some(Address {
+    Some(HostPort {
         host: host.to_owned(),
         port: port.parse().ok()?,
     })
 }
 
-/// Listens to all sentinels, for as long as the link lives.
-pub(super) fn watch(sentinels: &Arc<Sentinels>, link: &Arc<Link>) {
+/// Watches all sentinels for failovers, as long as the connection to the master exists.
+pub(super) fn watch(sentinels: &Arc<Sentinels>, connection: &Arc<Connection>) {
     for which in 0..sentinels.count() {
         tokio::spawn(watch_one(
             Arc::clone(sentinels),
             which,
-            Arc::downgrade(link),
+            Arc::downgrade(connection),
         ));
     }
 }
 
-async fn watch_one(sentinels: Arc<Sentinels>, which: usize, link: Weak<Link>) {
-    let (_, client) = &sentinels.sentinels[which];
+async fn watch_one(sentinels: Arc<Sentinels>, which: usize, connection: Weak<Connection>) {
     let mut was_lost = false;
-    while link.strong_count() > 0 {
-        let ear = Ear(link.clone(), sentinels.service.clone());
-        let config = config(sentinels.call_timeout).set_push_sender(ear);
-        let listening = async {
-            let mut connection = client
-                .get_multiplexed_async_connection_with_config(&config)
-                .await?;
-            connection.subscribe("+switch-master").await?;
-            if was_lost {
-                // It may have been set up anew, and count its decisions from the beginning.
-                let master = sentinels.master().await;
-                if let (Ok((master, _)), Some(link)) = (master, link.upgrade())
-                    && link
-                        .appointed()
-                        .is_some_and(|ours| ours.address != master.address)
-                {
-                    link.leave();
-                }
-            }
-            // Until it breaks, or the link is gone. An announcement may have been missed, or the link have
-            // been dialled since by the word of those who had not heard of it; and a sentinel that hangs is
-            // noticed.
-            while link.strong_count() > 0 {
-                let known = look(&mut connection, &sentinels.service).await?;
-                let now = known.appointed();
-                // Before anybody leaves for it, and so asks.
-                sentinels.said()[which] = Some(now.clone());
-                if let Some(link) = link.upgrade() {
-                    link.hearsay().add(now.address.clone(), Some(now.age));
-                    if link.appointed().is_some_and(|ours| now.replaces(&ours)) {
-                        link.leave();
-                    }
-                }
-                tokio::time::sleep(PAUSE).await;
-            }
-            redis::RedisResult::Ok(())
-        };
-        if let Err(e) = listening.await {
-            tracing::debug!(error = %e, "a sentinel was lost");
-            sentinels.said()[which] = None;
+    while connection.strong_count() > 0 {
+        if let Err(e) = listen_and_poll(&sentinels, which, &connection, was_lost).await {
+            tracing::debug!(error = ?e, "the connection to a sentinel was lost");
+            sentinels.polled()[which] = None;
             was_lost = true;
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
+}
+
+/// Until the connection to the sentinel breaks, or the one to the master is gone.
+async fn listen_and_poll(
+    sentinels: &Sentinels,
+    which: usize,
+    connection: &Weak<Connection>,
+    was_lost: bool,
+) -> Result<(), SentinelError> {
+    let (_, client) = &sentinels.sentinels[which];
+    let listener = FailoverListener {
+        connection: connection.clone(),
+        service: sentinels.service.clone(),
+    };
+    let config = config(sentinels.call_timeout).set_push_sender(listener);
+    let mut to_sentinel = client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await?;
+    to_sentinel.subscribe("+switch-master").await?;
+    if was_lost {
+        // It may have been set up again, and count configuration epochs from the beginning.
+        let master = sentinels.master().await;
+        if let (Ok((master, _)), Some(connection)) = (master, connection.upgrade())
+            && let Some(ours) = connection.named_master()
+            && ours.address != master.address
+        {
+            connection.abandon();
+        }
+    }
+    // Polled as well: an announcement may be missed, the connection may have been made by the word
+    // of sentinels that did not know of the failover yet, and a sentinel that hangs must be
+    // noticed.
+    while connection.strong_count() > 0 {
+        let reply = ask(&mut to_sentinel, &sentinels.service).await?;
+        let now = reply.named_master();
+        // Before the connection is abandoned, because the reconnect reads it.
+        sentinels.polled()[which] = Some(now.clone());
+        if let Some(connection) = connection.upgrade() {
+            let notices = connection.failover_notices();
+            notices.add(now.address.clone(), Some(now.age));
+            let ours = connection.named_master();
+            if ours.is_some_and(|ours| now.replaces(&ours)) {
+                connection.abandon();
+            }
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -452,29 +506,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_sentinels_say_again_and_again_is_kept_once() {
-        let hearsay = Hearsay::default();
-        let master = |port| Address {
+    fn repeated_notices_are_stored_once() {
+        let notices = FailoverNotices::default();
+        let master = |port| HostPort {
             host: "10.0.0.1".to_owned(),
             port,
         };
-        // Nobody dials all the while.
         for _ in 0..1000 {
-            hearsay.add(master(1), Some((7, false)));
-            hearsay.add(master(2), None);
+            notices.add(master(1), Some((7, false)));
+            notices.add(master(2), None);
         }
-        assert_eq!(hearsay.heard().len(), 2);
-        let ours = Appointed {
+        assert_eq!(notices.notices().len(), 2);
+        let ours = NamedMaster {
             address: master(1),
             age: (7, false),
         };
-        assert!(hearsay.contradicts(&ours));
-        hearsay.begin();
-        assert!(!hearsay.contradicts(&ours));
+        assert!(notices.contradict(&ours));
+        notices.clear();
+        assert!(!notices.contradict(&ours));
     }
 
     #[test]
-    fn announcements_are_understood() {
+    fn failover_announcements_are_parsed() {
         let to = |text, service| switched_to(text, service).map(|a| a.to_string());
         let text = "main one 10.0.0.1 6379 10.0.0.2 6380";
         assert_eq!(to(text, "main one").as_deref(), Some("10.0.0.2:6380"));

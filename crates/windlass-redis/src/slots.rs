@@ -1,11 +1,10 @@
-//! Hash slots: where a key belongs in a Redis Cluster.
+//! Hash slots: how a Redis Cluster assigns keys to nodes.
 
 use redis::{Arg, Cmd};
 
-/// How many there are.
 pub(super) const SLOTS: u16 = 16384;
 
-/// The hash slot of text that is hashed whole (CRC16/XMODEM, as Redis Cluster specifies).
+/// The hash slot of text without a hash tag (CRC16/XMODEM, as Redis Cluster specifies).
 pub(super) fn of_text(text: &[u8]) -> u16 {
     let crc = text.iter().fold(0u16, |crc, &byte| {
         (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)]
@@ -13,7 +12,7 @@ pub(super) fn of_text(text: &[u8]) -> u16 {
     crc % SLOTS
 }
 
-/// The slot of a key: that of its hash tag, if it has one.
+/// The slot of a key: that of its hash tag (`{…}`), if it has one.
 pub(super) fn of_key(key: &[u8]) -> u16 {
     let tag = key.iter().position(|&b| b == b'{').and_then(|open| {
         let after = &key[open + 1..];
@@ -23,9 +22,8 @@ pub(super) fn of_key(key: &[u8]) -> u16 {
     of_text(tag.unwrap_or(key))
 }
 
-/// The slot that a command is about; `None` for those without a key.
-///
-/// All keys of a command share a slot, so the first decides.
+/// The slot of a command: that of its first key, since all keys of a command share a slot. `None`
+/// if it has no key.
 pub(super) fn of_command(command: &Cmd) -> Option<u16> {
     let mut words = command.args_iter().map(|arg| match arg {
         Arg::Simple(word) => word,
@@ -76,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_those_of_redis() {
+    fn slots_match_redis() {
         // From the Redis Cluster specification, and `CLUSTER KEYSLOT`.
         assert_eq!(of_text(b"123456789"), 0x31C3);
         assert_eq!(of_key(b"foo"), 12182);

@@ -1,42 +1,38 @@
-//! What the nodes of a cluster say: who has which slot, and where to go instead.
+//! What the nodes of a cluster say: the layout, and redirections.
 
 use std::ops::RangeInclusive;
 
 use redis::Value;
 
-use super::access::Address;
-use super::translate::Failure;
+use super::address::HostPort;
+use super::connector::info_field;
+use super::errors::CommandError;
 
-/// Who has which slot, as one node knows it.
+/// The masters and their slots, as one node knows them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Layout {
-    /// Whether the node finds that the cluster works.
+pub(super) struct ClusterLayout {
+    /// Whether the node finds the cluster healthy.
     pub(super) is_ok: bool,
-    /// The newest change that the node has heard of.
+    /// The newest epoch that the node has heard of.
     pub(super) epoch: u64,
-    pub(super) masters: Vec<Address>,
-    /// How many replicas each master has.
+    pub(super) masters: Vec<HostPort>,
+    /// The number of replicas of each master.
     pub(super) replicas: Vec<usize>,
-    /// Slots, and the number of their master in `masters`.
+    /// Slots, and the index of their master in `masters`.
     pub(super) ranges: Vec<(RangeInclusive<u16>, u16)>,
 }
 
-impl Layout {
-    /// From the answers to `CLUSTER INFO` and `CLUSTER SLOTS` of a node at `host`.
-    pub(super) fn read(answers: &[Value], host: &str) -> Option<Layout> {
-        let [info, slots] = answers else {
+impl ClusterLayout {
+    /// From the replies to `CLUSTER INFO` and `CLUSTER SLOTS` of a node at `host`.
+    pub(super) fn read(replies: &[Value], host: &str) -> Option<ClusterLayout> {
+        let [info, slots] = replies else {
             return None;
         };
         let info: String = redis::from_redis_value_ref(info).ok()?;
-        let field = |name: &str| {
-            info.lines()
-                .find_map(|line| line.strip_prefix(name))
-                .map(str::trim)
-        };
-        let mut layout = Layout {
-            is_ok: field("cluster_state:") == Some("ok"),
+        let mut layout = ClusterLayout {
+            is_ok: info_field(&info, "cluster_state:") == Some("ok"),
             epoch: newest_epoch(&info)?,
-            ..Layout::default()
+            ..ClusterLayout::default()
         };
         let Value::Array(slots) = slots else {
             return None;
@@ -51,32 +47,30 @@ impl Layout {
             };
             let master = address(master, host)?;
             let known = layout.masters.iter().position(|known| *known == master);
-            let number = known.unwrap_or_else(|| {
+            let index = known.unwrap_or_else(|| {
                 layout.masters.push(master);
                 layout.replicas.push(replicas.len());
                 layout.masters.len() - 1
             });
             let range = u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?;
-            layout.ranges.push((range, u16::try_from(number).ok()?));
+            layout.ranges.push((range, u16::try_from(index).ok()?));
         }
         Some(layout)
     }
 
-    /// How many slots some master has.
+    /// How many slots have a master.
     pub(super) fn covered(&self) -> usize {
         self.ranges.iter().map(|(range, _)| range.len()).sum()
     }
 }
 
-/// The newest change that a node has heard of, in what it says to `CLUSTER INFO`.
+/// The newest epoch that a node has heard of, in its `CLUSTER INFO`.
 pub(super) fn newest_epoch(info: &str) -> Option<u64> {
-    let mut lines = info.lines();
-    let number = lines.find_map(|line| line.strip_prefix("cluster_current_epoch:"))?;
-    number.trim().parse().ok()
+    info_field(info, "cluster_current_epoch:")?.parse().ok()
 }
 
 /// `[host or nil, port, …]`.
-fn address(node: &Value, same_host: &str) -> Option<Address> {
+fn address(node: &Value, same_host: &str) -> Option<HostPort> {
     let Value::Array(parts) = node else {
         return None;
     };
@@ -90,43 +84,41 @@ fn address(node: &Value, same_host: &str) -> Option<Address> {
         _ => same_host.to_owned(),
     };
     let port = u16::try_from(*port).ok()?;
-    Some(Address { host, port })
+    Some(HostPort { host, port })
 }
 
-/// What to do about a failure.
+/// What a failed command says about where its slot is.
 #[derive(Debug, PartialEq)]
 pub(super) enum Redirection {
-    /// The slot is there now.
-    Moved(Address),
-    /// This time, ask there: the slot is on its way.
-    AcquireRequest(Address),
-    /// AcquireRequest again in a moment: some keys of the slot are here, and some there.
+    /// The slot has moved there. Nothing was done.
+    Moved(HostPort),
+    /// The slot is being moved there: this command goes there. Nothing was done.
+    Ask(HostPort),
+    /// The slot is being moved, and the keys of the command are on both nodes. Nothing was done.
     TryAgain,
-    /// Nothing was sent, as nobody is there.
-    Unsent,
-    /// Somebody else may have the slot by now; but whether it was done is not known, or it cannot be done
-    /// by anybody yet.
-    Doubt,
-    /// It has nothing to do with where it was sent.
+    /// Nothing was sent.
+    NotSent,
+    /// Another node may serve the slot by now. Either the command may have run, or no node can run
+    /// it yet.
+    Unclear,
+    /// The failure has nothing to do with the node.
     None,
 }
 
 impl Redirection {
-    pub(super) fn of(failure: &Failure, same_host: &str) -> Redirection {
-        let e = match failure {
-            Failure::Sent(e) => e,
-            Failure::Unsent(_) => return Redirection::Unsent,
-            Failure::Refused(_) => return Redirection::Unsent,
+    pub(super) fn of(error: &CommandError, same_host: &str) -> Redirection {
+        let CommandError::Sent(e) = error else {
+            return Redirection::NotSent;
         };
-        let to = || Address::parse(e.redirect_node()?.0, same_host);
-        match failure.code() {
-            Some("MOVED") => to().map_or(Redirection::Doubt, Redirection::Moved),
-            Some("ASK") => to().map_or(Redirection::Doubt, Redirection::AcquireRequest),
+        let to = || HostPort::parse(e.redirect_node()?.0, same_host);
+        match error.code() {
+            Some("MOVED") => to().map_or(Redirection::Unclear, Redirection::Moved),
+            Some("ASK") => to().map_or(Redirection::Unclear, Redirection::Ask),
             Some("TRYAGAIN") => Redirection::TryAgain,
-            Some("CLUSTERDOWN") => Redirection::Doubt,
-            Some(_) if failure.is_no_master() => Redirection::Doubt,
+            Some("CLUSTERDOWN") => Redirection::Unclear,
+            Some(_) if error.is_not_master() => Redirection::Unclear,
             Some(_) => Redirection::None,
-            None => Redirection::Doubt,
+            None => Redirection::Unclear,
         }
     }
 }
@@ -140,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_are_understood() {
+    fn layouts_are_parsed() {
         let node = |host: Value, port| Value::Array(vec![host, Value::Int(port), text("id")]);
         let range = |first, last, nodes: Vec<Value>| {
             let mut parts = vec![Value::Int(first), Value::Int(last)];
@@ -153,14 +145,14 @@ mod tests {
             range(11, 20, vec![node(Value::Nil, 3)]),
             range(21, 30, vec![node(text("a"), 1), node(text("b"), 2)]),
         ]);
-        let layout = Layout::read(&[info, slots], "me").unwrap();
+        let layout = ClusterLayout::read(&[info, slots], "me").unwrap();
         assert!(layout.is_ok);
         assert_eq!(layout.epoch, 6);
-        let shown: Vec<String> = layout.masters.iter().map(Address::to_string).collect();
+        let shown: Vec<String> = layout.masters.iter().map(HostPort::to_string).collect();
         assert_eq!(shown, ["a:1", "me:3"]);
         assert_eq!(layout.replicas, [1, 0]);
         assert_eq!(layout.ranges, [(0..=10, 0), (11..=20, 1), (21..=30, 0)]);
         assert_eq!(layout.covered(), 31);
-        assert_eq!(Layout::read(&[Value::Nil, Value::Nil], "me"), None);
+        assert_eq!(ClusterLayout::read(&[Value::Nil, Value::Nil], "me"), None);
     }
 }

@@ -1,242 +1,319 @@
-//! Asking for a claim: votes, and the fence.
+//! One acquire: send the request, count the replies, agree on the fence; undo what was granted if the claim
+//! is not acquired.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::ops::ControlFlow;
+use std::task::Poll;
 use std::time::Duration;
 
-use super::node::Debt;
-use super::nodes::NodeSet;
-use super::renew::Confirmation;
-use super::tally::{Tally, Verdict};
-use super::turnout::begins_on_few;
-use super::{Quorum, Shared};
-use windlass_core::Fence;
-use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::rules::quorum::{agreed, next_proposal};
-use windlass_core::store::unsupported::{unsupported, unsupported_by_majority};
-use windlass_core::store::{AcquireRequest, Acquired, Kind, OnBusy, Renewal, SameOwner};
+use super::calls::{NodeCalls, StopFlag};
+use super::claims::ClaimState;
+use super::node_selection::{may_start_on_majority, needs_remaining};
+use super::node_set::NodeSet;
+use super::rejoin::Rejoin;
+use super::release::undo;
+use super::tally::{QuorumDecision, ReplyTally};
+use windlass_core::error::Result;
+use windlass_core::store::{AcquireRequest, Acquired, OnBusy};
+use windlass_core::{Fence, Moment};
 
-/// How often the nodes are asked for one number, each time for a higher one.
-const TRIES: u32 = 12;
-/// How often somebody who has most votes, but not enough, asks again while the others give way.
-const REVOTES: u32 = 5;
+/// How often a claim that [precedes](ReplyTally::precedes_others) all others tries again while the others
+/// give their nodes back.
+const MAX_RETRIES: u32 = 5;
+/// Before the first retry; longer before later ones.
+const RETRY_PAUSE: Duration = Duration::from_millis(2);
+/// How long the missing replies are awaited after a majority has replied.
+const GRACE: Duration = Duration::from_millis(20);
 
-impl Quorum {
-    pub(super) async fn ask_for(shared: Arc<Shared>, mut ask: AcquireRequest) -> Result<Acquired> {
-        shared.check(&ask)?;
-        let limit = shared.limit(ask.ttl);
-        let mut votes = 0;
-        if ask.again {
-            // From now on it may be anywhere.
-            shared.young.take(&ask.name, &ask.owner, None);
+/// One acquire of one client.
+pub(super) struct Acquisition<'a> {
+    state: &'a ClaimState,
+    request: AcquireRequest,
+    timeout: Duration,
+}
+
+impl<'a> Acquisition<'a> {
+    pub(super) fn new(state: &'a ClaimState, request: AcquireRequest) -> Acquisition<'a> {
+        Acquisition {
+            state,
+            timeout: state.nodes.timeout(request.ttl),
+            request,
         }
+    }
+
+    pub(super) async fn run(mut self) -> Result<Acquired> {
+        if self.request.again {
+            // The claim may be on any node from now on.
+            let AcquireRequest { name, owner, .. } = &self.request;
+            self.state.partial_grants.take(name, owner, None);
+        }
+        let nodes = &self.state.nodes;
+        let mut retries = 0;
         loop {
-            let sent = shared.clock.now();
-            let mut tally = Tally::new(&shared, ask.on_busy);
-            let on_few = votes == 0 && begins_on_few(&ask);
-            let (verdict, asked) = shared.vote(&ask, on_few, &mut tally).await;
-            let verdict = match verdict {
-                Verdict::Granted => match shared.agree(&ask, &tally.numbers()).await {
-                    Ok(Some(fence)) => {
-                        shared.ballots.granted(ask.wake.claim);
-                        if asked != shared.everybody() {
-                            let now = shared.clock.now();
-                            let drift = shared.drift.unwrap_or_default();
-                            let until = drift.valid_until(sent, ask.ttl);
-                            shared.young.insert(&ask, asked, until, now);
-                        }
-                        return Ok(Acquired::Granted {
-                            fence,
-                            recorded: tally.recorded,
-                        });
-                    }
-                    // Lost again, before it had a fence.
-                    Ok(None) => match ask.on_busy {
-                        OnBusy::Enqueue => Verdict::Queued,
-                        OnBusy::Return => Verdict::Busy,
+            let sent = nodes.clock.now();
+            let start_on_majority = retries == 0 && may_start_on_majority(&self.request);
+            let round = AcquireRound::new(self.state, &self.request, self.timeout);
+            let mut replies = round.run(start_on_majority).await;
+            let decision = match replies.decision {
+                QuorumDecision::Granted => match self.agree_on_fence(&replies, sent).await {
+                    Ok(Some(granted)) => return Ok(granted),
+                    // Lost before it had a fence.
+                    Ok(None) => match self.request.on_busy {
+                        OnBusy::Enqueue => QuorumDecision::Queued,
+                        OnBusy::Return => QuorumDecision::Busy,
                     },
-                    // One of the few has failed meanwhile: the others make up for it.
-                    Err(_) if asked != shared.everybody() => {
-                        ask.again = true;
-                        votes += 1;
+                    // A node of the first majority failed meanwhile: the others replace it.
+                    Err(_) if replies.sent_to != nodes.all() => {
+                        self.request.again = true;
+                        retries += 1;
                         continue;
                     }
                     Err(e) => return Err(e),
                 },
-                verdict => verdict,
+                decision => decision,
             };
-            match verdict {
-                Verdict::Granted => unreachable!("it was dealt with above"),
-                Verdict::Queued => {
-                    let some = !tally.granted.is_empty();
-                    let claim = ask.wake.claim;
-                    shared.ballots.insert(ask, asked);
-                    let held = tally.granted.iter().map(|(node, _)| *node);
-                    shared.ballots.holds(claim, held);
-                    if some {
-                        shared.look_soon(claim);
-                    }
-                    return Ok(Acquired::Queued {
-                        ticket: Fence::new(tally.place),
-                        held_for: tally.held_for,
-                    });
+            match decision {
+                QuorumDecision::Granted => unreachable!("handled above"),
+                QuorumDecision::Queued => return Ok(self.enqueued(&replies)),
+                QuorumDecision::Busy
+                    if replies.tally.precedes_others(&self.request) && retries < MAX_RETRIES =>
+                {
+                    retries += 1;
+                    let pause = RETRY_PAUSE.mul_f64(rand::random_range(0.5..=1.5));
+                    nodes.clock.sleep(pause * retries).await;
                 }
-                Verdict::Busy if tally.may_win(&ask) && votes < REVOTES => {
-                    votes += 1;
-                    let pause = Duration::from_millis(2).mul_f64(rand::random_range(0.5..=1.5));
-                    shared.clock.sleep(pause * votes).await;
+                QuorumDecision::Busy => {
+                    let holder = replies.tally.take_holder();
+                    self.undo(&replies);
+                    return Ok(Acquired::Busy(holder));
                 }
-                Verdict::Busy => {
-                    let in_the_way = tally.in_the_way();
-                    shared.give_back(&ask, &tally, asked, limit);
-                    return Ok(Acquired::Busy(in_the_way));
-                }
-                Verdict::Refused(refusal) => {
-                    shared.give_back(&ask, &tally, asked, limit);
+                QuorumDecision::Refused(refusal) => {
+                    self.undo(&replies);
                     return Ok(Acquired::Refused(refusal));
                 }
-                Verdict::TooFew => {
-                    let (asked, failed) = (asked.len(), tally.failures.len());
-                    return Err(tally.failures.error_of(&shared, asked, asked - failed));
+                QuorumDecision::TooFewReplies => {
+                    let failures = &replies.tally.failures;
+                    let called = replies.sent_to.len();
+                    return Err(failures.error_of(nodes, called, called - failures.len()));
                 }
             }
         }
+    }
+
+    /// Ends with a grant, if the majority that granted the claim agrees on a fence.
+    async fn agree_on_fence(&self, replies: &Replies, sent: Moment) -> Result<Option<Acquired>> {
+        let (state, request) = (self.state, &self.request);
+        let numbers = replies.tally.numbers();
+        let Some(fence) = state.fences.agree(request, numbers).await? else {
+            return Ok(None);
+        };
+        // An earlier request of the same claim may have been queued.
+        state.waiters.remove(request.wake.claim);
+        let nodes = &state.nodes;
+        if replies.sent_to != nodes.all() {
+            let valid_until = nodes.drift.unwrap_or_default();
+            let valid_until = valid_until.valid_until(sent, request.ttl);
+            let now = nodes.clock.now();
+            state
+                .partial_grants
+                .insert(request, replies.sent_to, valid_until, now);
+        }
+        Ok(Some(Acquired::Granted {
+            fence,
+            recorded: replies.tally.recorded,
+        }))
+    }
+
+    /// The claim waits, possibly with a minority of the nodes.
+    fn enqueued(self, replies: &Replies) -> Acquired {
+        let claim = self.request.wake.claim;
+        let tally = &replies.tally;
+        let held = tally.granted.iter().map(|(node, _)| *node);
+        let waiters = &self.state.waiters;
+        waiters.insert(self.request, replies.sent_to);
+        waiters.set_held_on(claim, held.collect());
+        if !tally.granted.is_empty() {
+            self.state.wake_ups.recheck_soon(claim);
+        }
+        Acquired::Queued {
+            ticket: Fence::new(tally.ticket),
+            held_for: tally.held_for,
+        }
+    }
+
+    /// Releases what a node granted or may have granted.
+    fn undo(&self, replies: &Replies) {
+        let tally = &replies.tally;
+        let all_known = tally.answered() == replies.sent_to.len() && tally.failures.len() == 0;
+        let on = match all_known {
+            true => tally.granted.iter().map(|(node, _)| *node).collect(),
+            false => replies.sent_to,
+        };
+        undo(&self.state.nodes, on, &self.request, self.timeout);
     }
 }
 
-impl Shared {
-    /// Refuses what is not sound over a majority, and what would outlive a quarantine.
-    pub(super) fn check(&self, ask: &AcquireRequest) -> Result<()> {
-        supported(ask.kind)?;
-        self.check_ttl("acquire", ask.ttl)
-    }
+/// What one round of requests came to.
+struct Replies {
+    decision: QuorumDecision,
+    tally: ReplyTally,
+    sent_to: NodeSet,
+}
 
-    pub(super) fn check_ttl(&self, operation: &'static str, ttl: Duration) -> Result<()> {
-        if ttl <= self.max_ttl {
-            return Ok(());
+/// One request to the nodes: to a [first selection](super::node_selection), and to the remaining nodes if
+/// that does not decide.
+struct AcquireRound<'a> {
+    state: &'a ClaimState,
+    request: &'a AcquireRequest,
+    timeout: Duration,
+    calls: NodeCalls<Acquired>,
+    stop: StopFlag,
+    proposal: Option<Fence>,
+    sent_to: NodeSet,
+    tally: ReplyTally,
+    /// Some node did not reply in the usual time.
+    late: bool,
+}
+
+impl<'a> AcquireRound<'a> {
+    fn new(state: &'a ClaimState, request: &'a AcquireRequest, timeout: Duration) -> Self {
+        AcquireRound {
+            state,
+            request,
+            timeout,
+            calls: NodeCalls::none(state.nodes.len()),
+            stop: StopFlag::default(),
+            proposal: None,
+            sent_to: NodeSet::default(),
+            tally: ReplyTally::new(&state.nodes, request.on_busy),
+            late: false,
         }
-        let longest = self.max_ttl;
-        let message =
-            format!("a ttl of {ttl:?} is longer than the {longest:?} that this quorum allows");
-        Err(Error::invalid(operation, message).with_hint(
-            "ask for less, or connect with ?max_ttl=…, the same for all clients: a node that may have \
-             forgotten a claim has no vote for as long",
-        ))
     }
 
-    /// Makes one fence of what the nodes gave: draws again, and higher, until a majority gives the
-    /// same. `None` if the claim is not held on a majority any more.
-    pub(super) async fn agree(
-        self: &Arc<Shared>,
-        ask: &AcquireRequest,
-        numbers: &[u64],
-    ) -> Result<Option<Fence>> {
-        let mut numbers = numbers.to_vec();
-        let claim = renewal_of(ask);
-        for tries in 0..TRIES {
-            numbers.iter().for_each(|number| self.saw(*number));
-            if numbers.len() < self.majority {
-                return Ok(None);
-            }
-            if let Some(fence) = agreed(&numbers, self.majority) {
-                return Ok(Some(Fence::new(fence)));
-            }
-            let proposal = self.propose(next_proposal(&numbers, tries));
-            let Confirmation { held, failures, .. } = self.confirm(&claim, proposal).await;
-            numbers = held.iter().map(|(_, number)| *number).collect();
-            if numbers.len() + failures.len() >= self.majority && numbers.len() < self.majority {
-                return Err(failures.error(self, numbers.len().max(1)));
+    async fn run(mut self, start_on_majority: bool) -> Replies {
+        let nodes = &self.state.nodes;
+        let began = nodes.clock.now();
+        let is_suspect = |node: usize| nodes.node(node).is_suspect();
+        let first = nodes.selection.first(start_on_majority, is_suspect);
+        self.send_to(first).await;
+        let skipped = nodes.all().without(first);
+        for node in skipped.iter().map(|node| nodes.node(node)) {
+            if !node.is_ready() {
+                Rejoin::start(node, nodes);
             }
         }
-        Err(Error::new(
-            ErrorKind::OutcomeUnknown,
-            "acquire",
-            "the nodes could not agree on a fence: others draw numbers too fast",
-        ))
+        let mut decision = self.tally.decision();
+        if decision.is_none() && self.sent_to != nodes.all() {
+            decision = self.first_replies().await;
+            if decision.is_none() {
+                self.send_to(nodes.all().without(self.sent_to)).await;
+                decision = self.tally.decision();
+            }
+        }
+        let decision = match decision {
+            Some(decision) => decision,
+            None => self.remaining_replies().await,
+        };
+        if !self.late && !matches!(decision, QuorumDecision::TooFewReplies) {
+            let took = nodes.clock.now().since(began);
+            nodes.selection.latency.record(took);
+        }
+        match decision {
+            // The missing nodes may agree with some: then no raise is needed, and an owner that acquires its
+            // own lock again keeps its fence.
+            QuorumDecision::Granted if self.tally.agreed().is_none() => {
+                self.late_replies(|tally| tally.agreed().is_some()).await;
+            }
+            // So that the error names all failed nodes.
+            QuorumDecision::TooFewReplies if self.tally.answered() < nodes.len() => {
+                self.late_replies(|_| false).await;
+                self.tally.failures.add_unanswered(self.calls.unanswered());
+            }
+            _ => {}
+        }
+        self.calls.finish(nodes, &self.stop, self.timeout);
+        Replies {
+            decision,
+            tally: self.tally,
+            sent_to: self.sent_to,
+        }
     }
 
-    /// Nothing was acquired: whatever a node granted, or may have, goes back.
-    fn give_back(
-        self: &Arc<Shared>,
-        ask: &AcquireRequest,
-        tally: &Tally,
-        asked: NodeSet,
-        limit: Duration,
-    ) {
-        let known = tally.answered() == asked.len() && tally.failures.len() == 0;
-        let granted = || tally.granted.iter().map(|(node, _)| *node).collect();
-        self.give_back_on(if known { granted() } else { asked }, ask, limit);
-    }
-
-    pub(super) fn give_back_everywhere(self: &Arc<Shared>, ask: &AcquireRequest, limit: Duration) {
-        self.give_back_on(self.everybody(), ask, limit);
-    }
-
-    fn give_back_on(self: &Arc<Shared>, nodes: NodeSet, ask: &AcquireRequest, limit: Duration) {
-        let until = self.clock.now() + ask.ttl;
-        // Only what this very claim got: another may have come as the same owner since.
-        let claim = ask.record_now.then_some(ask.wake);
-        for node in nodes.iter() {
-            let node = Arc::clone(&self.nodes[node]);
-            let (name, owner) = (ask.name.clone(), ask.owner.clone());
-            let answer = node
-                .voter
-                .release(ask.kind, name.clone(), owner.clone(), claim);
-            let (shared, kind) = (Arc::clone(self), ask.kind);
-            self.runtime.spawn(async move {
-                let answer = shared.clock.within(limit, answer).await;
-                if !matches!(answer, Some(Ok(_))) {
-                    let debt = Debt {
-                        kind,
-                        name,
-                        owner,
-                        claim,
-                        until,
-                    };
-                    node.owe(&shared, debt);
-                }
+    /// Sends the request, in one step, so that all nodes receive requests in the same order.
+    async fn send_to(&mut self, nodes: NodeSet) {
+        poll_fn(|cx| {
+            let fences = &self.state.fences;
+            let _order = fences.send_order();
+            let proposal = *self.proposal.get_or_insert_with(|| fences.propose(0));
+            for index in nodes.iter() {
+                self.sent_to.insert(index);
+                let request = self.request.clone();
+                let node = self.state.nodes.node(index);
+                let call = node.call(&self.state.nodes, &self.stop, move |client| {
+                    client.acquire(&request, proposal)
+                });
+                self.calls.add(index, call);
+            }
+            self.calls.send(cx, |node, reply| {
+                let _ = self.tally.add(node, reply);
             });
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// Waits for the first selection of nodes. `None` if the remaining nodes are needed.
+    async fn first_replies(&mut self) -> Option<QuorumDecision> {
+        let called = self.sent_to.len();
+        let tally = &mut self.tally;
+        if needs_remaining(called, tally.answered(), tally.failures.len()) {
+            return None;
+        }
+        let decided = self.calls.receive(|node, reply| {
+            if let ControlFlow::Break(decision) = tally.add(node, reply) {
+                return ControlFlow::Break(Some(decision));
+            }
+            match needs_remaining(called, tally.answered(), tally.failures.len()) {
+                true => ControlFlow::Break(None),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        let nodes = &self.state.nodes;
+        let late_after = nodes.selection.latency.late_after(self.timeout);
+        match nodes.clock.within(late_after, decided).await {
+            Some(decision) => decision.flatten(),
+            None => {
+                self.late = true;
+                // So that the next acquire does not wait for them as well.
+                let late = self.calls.unanswered();
+                late.for_each(|node| nodes.node(node).mark_suspect());
+                None
+            }
         }
     }
-}
 
-/// What is sound over majorities, and why the rest is not.
-pub(super) fn supported(kind: Kind) -> Result<()> {
-    let (what, reason) = match kind {
-        Kind::Lock | Kind::ReadWrite | Kind::Election => return Ok(()),
-        Kind::Semaphore => (
-            "semaphores",
-            "each node counts for itself, and holders that meet on no common node are counted by \
-             none: more than the permits could be out",
-        ),
-        Kind::Barrier => (
-            "barriers",
-            "each node counts for itself, and no node has to see all parties: none can tell when \
-             all have arrived",
-        ),
-        Kind::Once => {
-            return Err(unsupported(
-                super::KIND,
-                "results of what is done once",
-                "this store decides who may act, and keeps no data",
-            ));
+    /// Waits until the replies decide, or gives up the nodes that have not replied.
+    async fn remaining_replies(&mut self) -> QuorumDecision {
+        let tally = &mut self.tally;
+        let decided = self.calls.receive(|node, reply| tally.add(node, reply));
+        let clock = &self.state.nodes.clock;
+        match clock.within(self.timeout, decided).await.flatten() {
+            Some(decision) => decision,
+            None => self.tally.close(self.calls.unanswered()),
         }
-    };
-    Err(unsupported_by_majority(super::KIND, what, reason))
-}
+    }
 
-/// What keeps a claim alive that was just granted.
-fn renewal_of(ask: &AcquireRequest) -> Renewal {
-    Renewal {
-        kind: ask.kind,
-        name: ask.name.clone(),
-        owner: ask.owner.clone(),
-        fence: Fence::new(0),
-        ttl: ask.ttl,
-        age: Duration::ZERO,
-        note: ask.note.clone(),
-        wake: ask.wake,
-        same_owner: SameOwner::Impossible,
-        write_anew: false,
-        renewed: ask.renewed,
+    /// Counts further replies for a moment, or until there are enough.
+    async fn late_replies(&mut self, is_enough: impl Fn(&ReplyTally) -> bool) {
+        let tally = &mut self.tally;
+        let replies = self.calls.receive(|node, reply| {
+            let _ = tally.add(node, reply);
+            match is_enough(tally) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        let clock = &self.state.nodes.clock;
+        clock.within(GRACE.min(self.timeout), replies).await;
     }
 }

@@ -1,4 +1,4 @@
-//! `redlock://HOST,HOST,HOST?…`: who the members are.
+//! `redlock://HOST,HOST,HOST?…`: the nodes and options of a quorum.
 
 use std::time::Duration;
 
@@ -6,34 +6,30 @@ use windlass_core::Drift;
 use windlass_core::error::{Error, Result};
 use windlass_core::redact::redact;
 
-/// The longest ttl that may be asked for, unless the URL says otherwise.
-pub(crate) const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
-/// The longest that one node is waited for, unless the URL says otherwise.
+const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
 const DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(500);
-/// The largest part of a ttl that all nodes are waited for, unless the URL says otherwise; in percent.
 const DEFAULT_TIMEOUT_PERCENT: u32 = 20;
 
-/// The most members: who holds where is kept in one word.
-const MOST_MEMBERS: usize = 63;
+/// A set of nodes is kept in one word.
+const MAX_MEMBERS: usize = 63;
 
-/// A quorum's URL, taken apart.
+/// A parsed `redlock://` URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct RedlockAddress {
     /// One Redis URL for each member.
     pub(crate) members: Vec<String>,
-    /// No claim may live longer: a node without durable storage has no vote for as long after it
-    /// was started.
+    /// The longest ttl of a claim, and how long a node without durable storage has no vote after a restart.
     pub(crate) max_ttl: Duration,
-    /// The longest that one node is waited for.
+    /// The longest wait for one node.
     pub(crate) node_timeout: Duration,
-    /// No longer than this part of the ttl that was asked for; in percent.
+    /// The longest wait for all nodes, in percent of the claim's ttl.
     pub(crate) timeout_percent: u32,
-    /// What clocks may disagree by, if it says so.
+    /// What clocks may disagree by, if the URL says so.
     pub drift: Option<Drift>,
 }
 
-impl Address {
-    pub fn parse(url: &str) -> Result<Address> {
+impl RedlockAddress {
+    pub fn parse(url: &str) -> Result<RedlockAddress> {
         let refused =
             |message: String| Error::invalid("connect", message).with_backend(redact(url));
         let invalid = |message: String| {
@@ -53,23 +49,22 @@ impl Address {
             None => (String::new(), rest),
         };
         if credentials.trim_end_matches('@').contains('@') {
-            return Err(refused("user and password are named more than once".into()).with_hint(
-                "name them once, before the first host: all nodes have the same; an @ in a password \
-                 is written %40",
+            return Err(refused("user and password are given more than once".into()).with_hint(
+                "give them once, before the first host, for all nodes; write @ in a password as %40",
             ));
         }
         let (hosts, database) = match rest.split_once('/') {
             Some((hosts, database)) => (hosts, format!("/{database}")),
             None => (rest, String::new()),
         };
-        let mut address = Address {
+        let mut address = RedlockAddress {
             members: Vec::new(),
             max_ttl: DEFAULT_MAX_TTL,
             node_timeout: DEFAULT_NODE_TIMEOUT,
             timeout_percent: DEFAULT_TIMEOUT_PERCENT,
             drift: None,
         };
-        let mut passed_on = Vec::new();
+        let mut node_parameters = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("max_ttl", value)) => address.max_ttl = duration(value).map_err(invalid)?,
@@ -86,53 +81,51 @@ impl Address {
                     address.drift =
                         Some(Drift::new(factor).map_err(|e| e.with_backend(redact(url)))?);
                 }
-                Some(("tls_ca", _)) => passed_on.push(pair),
+                Some(("tls_ca", _)) => node_parameters.push(pair),
                 _ => {
                     let name = pair.split('=').next().unwrap_or(pair);
                     return Err(invalid(format!(
-                        "unknown parameter {name:?}; there are max_ttl, node_timeout, timeout_factor, \
-                         drift and tls_ca"
+                        "unknown parameter {name:?}; the parameters are max_ttl, node_timeout, \
+                         timeout_factor, drift and tls_ca"
                     )));
                 }
             }
         }
-        let query = match passed_on.is_empty() {
+        let query = match node_parameters.is_empty() {
             true => String::new(),
-            false => format!("?{}", passed_on.join("&")),
+            false => format!("?{}", node_parameters.join("&")),
         };
         let mut seen: Vec<String> = Vec::new();
         for host in hosts.split(',') {
             if host.is_empty() {
                 return Err(invalid("a host is missing between the commas".into()));
             }
-            let whole = with_port(host);
-            if seen.contains(&whole) {
+            let with_port = with_port(host);
+            if seen.contains(&with_port) {
                 return Err(invalid(format!(
-                    "{whole} is named twice: a node has one vote"
+                    "{with_port} is named twice: a node has one vote"
                 )));
             }
-            seen.push(whole);
+            seen.push(with_port);
             address
                 .members
                 .push(format!("{scheme}://{credentials}{host}{database}{query}"));
         }
         match address.members.len() {
-            1 => Err(refused("one node is no quorum".into())
-                .with_hint("use redis:// for one server, or name three or five")),
+            1 => Err(refused("one node is not a quorum".into())
+                .with_hint("use redis:// for one server, or list three or five nodes")),
             n if n % 2 == 0 => Err(refused(format!(
-                "{n} nodes survive the loss of no more of them than {} do, and ask more of them",
+                "{n} nodes tolerate no more failures than {}, and need a larger majority",
                 n - 1
             ))
-            .with_hint("name an odd number of nodes")),
-            n if n > MOST_MEMBERS => {
-                Err(invalid(format!("{n} nodes are more than {MOST_MEMBERS}")))
-            }
+            .with_hint("list an odd number of nodes")),
+            n if n > MAX_MEMBERS => Err(invalid(format!("{n} nodes are more than {MAX_MEMBERS}"))),
             _ => Ok(address),
         }
     }
 }
 
-/// With the port that goes without saying, so that one node under two spellings is found out.
+/// With the default port added, so that two spellings of one node are equal.
 fn with_port(host: &str) -> String {
     let host = host.to_ascii_lowercase();
     let has_port = match host.rsplit_once(':') {
@@ -178,8 +171,8 @@ mod tests {
     use windlass_core::error::ErrorKind;
 
     #[test]
-    fn members_share_what_is_said_once() {
-        let address = Address::parse(
+    fn nodes_share_credentials_database_and_tls() {
+        let address = RedlockAddress::parse(
             "redlock://ann:s3cret@a:1,b,c:3/2?max_ttl=10s&node_timeout=50ms&tls_ca=/ca.pem",
         )
         .unwrap();
@@ -195,17 +188,18 @@ mod tests {
         assert_eq!(address.node_timeout, Duration::from_millis(50));
         assert_eq!(address.timeout_percent, 20);
         assert_eq!(address.drift, None);
-        let strict = Address::parse("redlock://a,b,c?drift=0.03&timeout_factor=0.05").unwrap();
+        let strict =
+            RedlockAddress::parse("redlock://a,b,c?drift=0.03&timeout_factor=0.05").unwrap();
         assert_eq!(strict.drift, Some(Drift::new(0.03).unwrap()));
         assert_eq!(strict.timeout_percent, 5);
-        let tls = Address::parse("redlock+tls://a,b,[::1]:3").unwrap();
+        let tls = RedlockAddress::parse("redlock+tls://a,b,[::1]:3").unwrap();
         assert_eq!(tls.members[2], "rediss://[::1]:3");
     }
 
     #[test]
-    fn bad_members_are_explained() {
+    fn invalid_addresses_are_explained() {
         for (url, word) in [
-            ("redlock://a", "no quorum"),
+            ("redlock://a", "not a quorum"),
             ("redlock://a,b", "2 nodes"),
             ("redlock://a,b,c,d", "4 nodes"),
             ("redlock://a,b,A:6379", "named twice"),
@@ -222,12 +216,12 @@ mod tests {
             ("redlock://a,b,c?timeout_factor=0.6", "between 0.01 and 0.5"),
             ("redlock://a,b,c?timeout_factor=x", "between 0.01 and 0.5"),
         ] {
-            let e = Address::parse(url).unwrap_err();
+            let e = RedlockAddress::parse(url).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::InvalidInput, "{url}");
             assert!(e.to_string().contains(word), "{url}: {e}");
             assert!(e.hint().is_some(), "{url}");
         }
-        let e = Address::parse("redlock://ann:s3cret@a,b").unwrap_err();
+        let e = RedlockAddress::parse("redlock://ann:s3cret@a,b").unwrap_err();
         assert!(!format!("{e} {e:?}").contains("s3cret"));
     }
 }

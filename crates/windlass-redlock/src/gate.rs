@@ -1,69 +1,63 @@
-//! Gates over a quorum: what a majority has admitted, no majority admits anything lower after.
+//! Gates over a majority: once a majority has admitted a fence, no majority admits a lower one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::node::Node;
-use super::{Quorum, Shared};
-use windlass_core::Fence;
+use super::node::QuorumNode;
+use super::nodes::QuorumNodes;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{Admission, GateStore, Pending};
+use windlass_core::{Fence, Moment};
 
-impl GateStore for Quorum {
-    fn admit(&self, name: Name, fence: Fence, remember: Duration) -> Pending<'_, Admission> {
-        Box::pin(self.shared.admit(name, fence, remember))
-    }
-}
+#[derive(Debug)]
+pub(super) struct QuorumGates(pub(super) Arc<QuorumNodes>);
 
-impl Shared {
-    async fn admit(
-        self: &Arc<Shared>,
-        name: Name,
-        fence: Fence,
-        remember: Duration,
-    ) -> Result<Admission> {
-        let question = |node: &Arc<Node>| -> Pending<'static, Admission> {
-            let (node, shared, name) = (Arc::clone(node), Arc::clone(self), name.clone());
-            Box::pin(async move {
-                let connection = node.clear(&shared).await?;
-                node.remembers(remember, &shared)?;
-                let gates = node.voter.store().gates();
-                let answer = gates.admit(name, fence, remember).await?;
-                node.same(connection, answer)
+impl GateStore for QuorumGates {
+    fn admit(&self, name: Name, fence: Fence, retention: Duration) -> Pending<'_, Admission> {
+        Box::pin(async move {
+            let call = |node: &Arc<QuorumNode>| -> Pending<'static, Admission> {
+                let (node, nodes, name) = (Arc::clone(node), Arc::clone(&self.0), name.clone());
+                Box::pin(async move {
+                    let connection = node.verify(&nodes).await?;
+                    check_retention(&node, retention, nodes.clock.now())?;
+                    let gates = node.client.store().gates();
+                    let reply = gates.admit(name, fence, retention).await?;
+                    node.same_connection(connection, reply)
+                })
+            };
+            let replies = self.0.query(call).await?;
+            let stale = replies.into_iter().filter_map(|reply| match reply {
+                Admission::Stale { highest } => Some(highest),
+                Admission::Admitted => None,
+            });
+            Ok(match stale.max() {
+                Some(highest) => Admission::Stale { highest },
+                None => Admission::Admitted,
             })
-        };
-        let answers = self.ask_all(question).await?;
-        let stale = answers.into_iter().filter_map(|answer| match answer {
-            Admission::Stale { highest } => Some(highest),
-            Admission::Admitted => None,
-        });
-        Ok(match stale.max() {
-            Some(highest) => Admission::Stale { highest },
-            None => Admission::Admitted,
         })
     }
 }
 
-impl Node {
-    /// Whether it cannot have forgotten what it admitted within that time.
-    fn remembers(&self, time: Duration, shared: &Shared) -> Result<()> {
-        let Some((durable, up)) = self.memory(shared.clock.now()) else {
-            return Ok(());
-        };
-        if durable || up > time {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::Unreachable,
-            "admit",
-            format!(
-                "it was started {} s ago without durable storage, and may have forgotten what it \
-                 admitted within the {} s that the gate remembers",
-                up.as_secs(),
-                time.as_secs()
-            ),
-        )
-        .with_hint("run the nodes with appendonly yes and appendfsync always, or let the gate remember less"))
+/// Fails if the node may have lost what it admitted within the retention.
+fn check_retention(node: &QuorumNode, retention: Duration, now: Moment) -> Result<()> {
+    let Some((durable, uptime)) = node.quarantine.durable_and_uptime(now) else {
+        return Ok(());
+    };
+    if durable || uptime > retention {
+        return Ok(());
     }
+    Err(Error::new(
+        ErrorKind::Unreachable,
+        "admit",
+        format!(
+            "it started {} s ago without durable storage and may have lost what it admitted within the gate's \
+             retention of {} s",
+            uptime.as_secs(),
+            retention.as_secs()
+        ),
+    )
+    .with_hint(
+        "run the nodes with appendonly yes and appendfsync always, or shorten the gate's retention",
+    ))
 }

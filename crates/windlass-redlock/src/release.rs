@@ -1,132 +1,178 @@
-//! Giving up claims: on all nodes where they may be, whether they answer or not.
+//! Releasing claims on every node that may have them, whether or not the node replies.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::node::{Debt, Node};
-use super::young::Young;
-use super::{Failures, Over, Quorum, Round, Shared};
-use windlass_core::Owner;
+use super::calls::{NodeCalls, StopFlag};
+use super::claims::ClaimState;
+use super::errors::NodeFailures;
+use super::node::QuorumNode;
+use super::node_set::NodeSet;
+use super::nodes::QuorumNodes;
+use super::partial_grants::PartialGrant;
+use super::pending_release::PendingRelease;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
-use windlass_core::store::{Kind, Pending, Released, WakeAddress};
+use windlass_core::store::{AcquireRequest, Kind, Pending, Released, WakeAddress};
+use windlass_core::{Moment, Owner};
 
-/// What a node is owed unless it has answered, also if nobody waits for its answer any more.
-struct Owed {
-    node: Arc<Node>,
-    shared: Arc<Shared>,
-    debt: Option<Debt>,
+/// A release of one claim, or of whatever the owner has if there is no `claim`.
+pub(super) struct Release {
+    pub(super) kind: Kind,
+    pub(super) name: Name,
+    pub(super) owner: Owner,
+    pub(super) claim: Option<WakeAddress>,
 }
 
-impl Owed {
-    fn is_paid(&mut self) {
-        self.debt = None;
-    }
-}
-
-impl Drop for Owed {
-    fn drop(&mut self) {
-        if let Some(debt) = self.debt.take() {
-            self.node.owe(&self.shared, debt);
-        }
-    }
-}
-
-impl Quorum {
-    pub(super) async fn give_up(
-        shared: Arc<Shared>,
-        kind: Kind,
-        name: Name,
-        owner: Owner,
-        claim: Option<WakeAddress>,
-    ) -> Result<Released> {
-        let id = claim.map(|claim| claim.claim);
-        let waited = shared.ballots.forget(kind, &name, &owner, id);
-        let young = match kind {
-            Kind::Lock => shared.young.take(&name, &owner, id),
+impl Release {
+    pub(super) async fn run(self, state: Arc<ClaimState>) -> Result<Released> {
+        let nodes = &state.nodes;
+        let claim = self.claim.map(|claim| claim.claim);
+        let was_waiting = (state.waiters).release(self.kind, &self.name, &self.owner, claim);
+        let partial = match self.kind {
+            Kind::Lock => state.partial_grants.take(&self.name, &self.owner, claim),
             _ => None,
         };
-        let asked = young.map_or(shared.everybody(), |young| young.asked);
-        let few = asked != shared.everybody();
-        // Whatever a node has of the claim has ended by then.
-        let until = shared.clock.now() + shared.max_ttl;
-        let question = |node: usize| -> Pending<'static, Released> {
-            let node = &shared.nodes[node];
-            // Whether it has a vote does not matter: it may have the claim.
-            let answer = node.voter.release(kind, name.clone(), owner.clone(), claim);
-            let mut owed = Owed {
-                node: Arc::clone(node),
-                shared: Arc::clone(&shared),
-                debt: Some(Debt {
-                    kind,
-                    name: name.clone(),
-                    owner: owner.clone(),
-                    claim,
-                    until,
-                }),
-            };
-            Box::pin(async move {
-                let answer = answer.await;
-                if answer.is_ok() {
-                    owed.is_paid();
-                }
-                answer
-            })
+        let send_to = partial.map_or(nodes.all(), |partial| partial.sent_to);
+        let expires = nodes.clock.now() + nodes.max_ttl;
+        let mut calls = NodeCalls::none(nodes.len());
+        for node in send_to.iter() {
+            // Sent whether or not the node has a vote: it may have the claim.
+            let release = self.on_node(expires);
+            calls.add(node, release.send_reliably(nodes.node(node), nodes));
+        }
+        let mut tally = ReleaseTally {
+            called: send_to.len(),
+            majority: nodes.majority,
+            ..ReleaseTally::default()
         };
-        let mut round = Round::to_nobody(shared.nodes.len());
-        asked
-            .iter()
-            .for_each(|node| round.ask(node, question(node)));
-        let (mut held, mut waiting, mut nothing) = (0, 0, 0);
-        let mut failures = Failures::default();
-        let (nodes, majority) = (asked.len(), shared.majority);
-        let patience = shared.pace.patience(shared.node_timeout);
-        for time in [patience, shared.node_timeout - patience] {
-            let heard = round.hear(|node, answer| {
-                match answer {
-                    Ok(Released::WasHeld) => held += 1,
-                    Ok(Released::WasWaiting) => waiting += 1,
-                    Ok(Released::WasGone) => nothing += 1,
-                    Err(e) => failures.add(node, e),
-                }
-                let answered = held + waiting + nothing;
-                // What was held on too few is not to be told from what was waited for, or is gone.
-                let not_held = held + (nodes - answered - failures.len()) < majority;
-                match held >= majority || not_held && answered >= majority {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                }
-            });
-            if shared.clock.within(time, heard).await.is_some() {
+        let only_some = send_to != nodes.all();
+        let late_after = nodes.selection.latency.late_after(nodes.node_timeout);
+        for wait in [late_after, nodes.node_timeout - late_after] {
+            let decided = calls.receive(|node, reply| tally.add(node, reply));
+            if nodes.clock.within(wait, decided).await.is_some() {
                 break;
             }
-            // Of a few, every one is waited for. But it is enough if what is left is no majority.
-            if few && nodes - (held + waiting + nothing) < majority {
-                // So that the next one does not wait for them as well.
-                round.silent().for_each(|node| shared.nodes[node].doubt());
+            // All of a partial grant's nodes are awaited, unless what remains on them is no majority.
+            if only_some && tally.unknown() < nodes.majority {
+                // So that the next operation does not wait for them as well.
+                let late = calls.unanswered();
+                late.for_each(|node| nodes.node(node).mark_suspect());
                 break;
             }
         }
-        let answered = held + waiting + nothing;
-        let unknown = nodes - answered;
-        failures.silent(round.silent());
-        // Those that have not answered are waited for, and are owed it if they never do.
-        shared.finish(round, &Over::default(), 2 * shared.node_timeout);
-        // What is left must not be a majority.
-        if unknown >= majority {
-            return Err(failures.error_of(&shared, nodes, answered));
+        tally.failures.add_unanswered(calls.unanswered());
+        // A node that never replies gets the release repeated.
+        calls.finish(nodes, &StopFlag::default(), 2 * nodes.node_timeout);
+        if tally.unknown() >= nodes.majority {
+            let failures = &tally.failures;
+            return Err(failures.error_of(nodes, tally.called, tally.answered()));
         }
-        // Nobody says that it was not held, and by the clock it was.
-        let is_valid = |young: Young| shared.clock.now() < young.until;
-        if few && held > 0 && held + unknown >= majority && young.is_some_and(is_valid) {
+        // No node says that it was not held, and by the clock it was.
+        let is_valid = |partial: PartialGrant| nodes.clock.now() < partial.valid_until;
+        let may_be_held = tally.held > 0 && tally.held + tally.unknown() >= nodes.majority;
+        if only_some && may_be_held && partial.is_some_and(is_valid) {
             return Ok(Released::WasHeld);
         }
-        Ok(match (held, waiting) {
-            (held, _) if held >= majority => Released::WasHeld,
+        Ok(match (tally.held, tally.waiting) {
+            (held, _) if held >= nodes.majority => Released::WasHeld,
             (0, 0) => Released::WasGone,
-            // One that was held, and has a minority left: of what it asked for again, or never lost.
-            _ if claim.is_some() && !waited => Released::WasGone,
+            // It was held once: a minority is left of it, or it was requested again on some nodes.
+            _ if self.claim.is_some() && !was_waiting => Released::WasGone,
             _ => Released::WasWaiting,
         })
     }
+
+    fn on_node(&self, expires: Moment) -> PendingRelease {
+        PendingRelease {
+            kind: self.kind,
+            name: self.name.clone(),
+            owner: self.owner.clone(),
+            claim: self.claim,
+            expires,
+        }
+    }
+}
+
+/// The replies to a release.
+#[derive(Default)]
+struct ReleaseTally {
+    called: usize,
+    majority: usize,
+    held: usize,
+    waiting: usize,
+    gone: usize,
+    failures: NodeFailures,
+}
+
+impl ReleaseTally {
+    fn add(&mut self, node: usize, reply: Result<Released>) -> ControlFlow<()> {
+        match reply {
+            Ok(Released::WasHeld) => self.held += 1,
+            Ok(Released::WasWaiting) => self.waiting += 1,
+            Ok(Released::WasGone) => self.gone += 1,
+            Err(e) => self.failures.add(node, e),
+        }
+        let missing = self.called - self.answered() - self.failures.len();
+        // A claim held on a minority cannot be told from one that was waiting or is gone.
+        let not_held = self.held + missing < self.majority;
+        match self.held >= self.majority || not_held && self.answered() >= self.majority {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    fn answered(&self) -> usize {
+        self.held + self.waiting + self.gone
+    }
+
+    /// The nodes that may still have the claim.
+    fn unknown(&self) -> usize {
+        self.called - self.answered()
+    }
+}
+
+/// Releases, in the background, what an unsuccessful acquire may have been granted `on` these nodes.
+pub(super) fn undo(
+    nodes: &Arc<QuorumNodes>,
+    on: NodeSet,
+    request: &AcquireRequest,
+    timeout: Duration,
+) {
+    let release = PendingRelease {
+        kind: request.kind,
+        name: request.name.clone(),
+        owner: request.owner.clone(),
+        // Only this claim: the same owner may have acquired again since.
+        claim: request.record_now.then_some(request.wake),
+        expires: nodes.clock.now() + request.ttl,
+    };
+    for node in on.iter() {
+        let reply = release.clone().send_reliably(nodes.node(node), nodes);
+        let clock = nodes.clock.clone();
+        nodes.runtime.spawn(async move {
+            clock.within(timeout, reply).await;
+        });
+    }
+}
+
+/// Reduces the weight of a claim. Whether a majority held it.
+pub(super) async fn shrink(
+    nodes: &Arc<QuorumNodes>,
+    kind: Kind,
+    name: Name,
+    owner: Owner,
+    claim: WakeAddress,
+    weight: u32,
+) -> Result<bool> {
+    let call = |node: &Arc<QuorumNode>| -> Pending<'static, bool> {
+        let (name, owner) = (name.clone(), owner.clone());
+        node.call(nodes, &StopFlag::default(), move |client| {
+            let store = client.store().claims();
+            Box::pin(async move { store.shrink(kind, name, owner, claim, weight).await })
+        })
+    };
+    let shrunk = nodes.query(call).await?;
+    Ok(shrunk.into_iter().filter(|done| *done).count() >= nodes.majority)
 }

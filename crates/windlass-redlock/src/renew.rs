@@ -1,294 +1,297 @@
-//! Keeping claims alive: those that are [held](super::held), and those that wait.
+//! Renewing claims: held ones on a majority of the nodes, waiting ones by [heartbeat](super::waiter_heartbeat).
 //!
-//! Whoever waits, waits in the lines of several nodes, and may be ahead of the others on some of them. As
-//! soon as one claim is handed a majority, all is well, and the others go on waiting where they are.
-//! But several may be handed a minority each; then nobody holds, and nobody would ever let go. So a
-//! claim that finds no holder of a majority gives way on the nodes where it is ahead, unless it has
-//! most of them: it goes to the end of the line there. All see the same claims ahead, so all but one
-//! give way.
+//! A renewal also brings a held claim to nodes that do not have it: to those that were
+//! [skipped](super::partial_grants) when it was acquired, and to those that
+//! [lost it](super::read_repair). So the later loss of some nodes does not end it.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use super::acquire::supported;
-use super::node::Node;
-use super::nodes::NodeSet;
-use super::tally::sooner;
-use super::{Confirmed, Failures, Over, Quorum, Round, Shared};
-use windlass_core::Fence;
+use super::calls::{NodeCalls, StopFlag};
+use super::claims::{ClaimState, check_supported};
+use super::errors::NodeFailures;
+use super::node_set::NodeSet;
+use super::partial_grants::PartialGrant;
+use super::read_repair::{ReadRepair, request_again};
+use super::release::Release;
+use super::waiter_heartbeat::WaiterHeartbeat;
+use windlass_core::Moment;
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::rules::quorum::{agreed, next_proposal};
-use windlass_core::store::{AcquireRequest, Renewal, Renewed};
+use windlass_core::store::{Acquired, Pending, Renewal, Renewed, Share};
+use windlass_redis::NodeClient;
 
-/// What the nodes said in one round of confirming a claim.
-#[derive(Default)]
-pub(super) struct Confirmation {
-    /// Those who have answered.
-    spoken: NodeSet,
-    /// The nodes that it holds, and the numbers drawn there.
-    pub(super) held: Vec<(usize, u64)>,
-    /// Who is ahead of it, on each node where it waits.
-    ahead: Vec<String>,
-    held_for: Option<Duration>,
-    gone: Vec<usize>,
-    pub(super) failures: Failures,
+/// How long the missing replies are awaited after a majority has renewed.
+const GRACE: Duration = Duration::from_millis(20);
+
+/// Renews many claims, held or waiting. One outcome for each, in order.
+pub(super) async fn renew(state: &Arc<ClaimState>, claims: Vec<Renewal>) -> Vec<Result<Renewed>> {
+    let mut outcomes: Vec<Option<Result<Renewed>>> = claims.iter().map(|_| None).collect();
+    let (mut waiting, mut held) = (Vec::new(), Vec::new());
+    for (i, claim) in claims.into_iter().enumerate() {
+        // The ttl may differ from that of the grant if another process has taken the claim over.
+        let ttl = || state.nodes.check_ttl("renew", claim.ttl);
+        if let Err(e) = check_supported(claim.kind).and_then(|()| ttl()) {
+            outcomes[i] = Some(Err(e));
+            continue;
+        }
+        match state.waiters.find_waiting(claim.wake.claim, claim.fence) {
+            Some((request, generation)) => {
+                let heartbeat = WaiterHeartbeat {
+                    state: Arc::clone(state),
+                    request,
+                    generation,
+                    claim,
+                };
+                // In a task each, so that many do not poll each other's replies.
+                waiting.push((i, tokio::spawn(heartbeat.run())));
+            }
+            None => held.push((i, claim)),
+        }
+    }
+    if !held.is_empty() {
+        let (positions, held): (Vec<usize>, Vec<Renewal>) = held.into_iter().unzip();
+        let renewed = HeldRenewal::new(state, held).run().await;
+        for (i, outcome) in positions.into_iter().zip(renewed) {
+            outcomes[i] = Some(outcome);
+        }
+    }
+    for (i, heartbeat) in waiting {
+        outcomes[i] = heartbeat.await.ok();
+    }
+    let shutting_down = || {
+        let message = "the runtime is shutting down";
+        Err(Error::new(ErrorKind::OutcomeUnknown, "renew", message))
+    };
+    let each = outcomes.into_iter();
+    each.map(|outcome| outcome.unwrap_or_else(shutting_down))
+        .collect()
 }
 
-impl Confirmation {
-    fn numbers(&self) -> Vec<u64> {
-        self.held.iter().map(|(_, number)| *number).collect()
-    }
-
-    fn take(&mut self, node: usize, answer: Result<Confirmed>) {
-        self.spoken.add(node);
-        match answer {
-            Ok(Confirmed::Held(number)) => self.held.push((node, number.get())),
-            Ok(Confirmed::Waiting { held_for, holder }) => {
-                self.ahead.push(holder);
-                self.held_for = sooner(self.held_for, held_for);
-            }
-            Ok(Confirmed::Gone) => self.gone.push(node),
-            Err(e) => self.failures.add(node, e),
-        }
-    }
-
-    /// How many nodes each of the others is ahead on.
-    fn others(&self) -> HashMap<&str, usize> {
-        let mut votes = HashMap::new();
-        for owner in &self.ahead {
-            *votes.entry(owner.as_str()).or_default() += 1;
-        }
-        votes
-    }
-
-    /// Whether somebody else has a majority, and will want the rest of the nodes, should some of those fail;
-    /// or nobody has one, and somebody else has more of a claim to it than `owner`.
-    fn should_give_way(&self, owner: &str, majority: usize) -> bool {
-        let mine = self.held.len();
-        let others = self.others();
-        let ahead =
-            |(other, votes): (&&str, &usize)| *votes > mine || *votes == mine && **other < *owner;
-        let has_it = others.values().any(|votes| *votes >= majority);
-        mine > 0 && (has_it || self.is_split(majority) && others.iter().any(ahead))
-    }
-
-    /// Whether nobody has a majority.
-    fn is_split(&self, majority: usize) -> bool {
-        self.held.len() < majority && self.others().values().all(|votes| *votes < majority)
-    }
+/// The renewal of held claims, all in one call to each node.
+struct HeldRenewal<'a> {
+    state: &'a Arc<ClaimState>,
+    claims: Arc<[Renewal]>,
 }
 
-impl Quorum {
-    pub(super) async fn keep_alive(
-        shared: Arc<Shared>,
-        claims: Vec<Renewal>,
-    ) -> Result<Vec<Result<Renewed>>> {
-        let mut outcomes: Vec<Option<Result<Renewed>>> = claims.iter().map(|_| None).collect();
-        let (mut waiting, mut held) = (Vec::new(), Vec::new());
-        for (i, claim) in claims.into_iter().enumerate() {
-            // Somebody who takes a claim over may ask for another ttl than it was granted with.
-            let checked = supported(claim.kind).and_then(|()| shared.check_ttl("renew", claim.ttl));
-            if let Err(e) = checked {
-                outcomes[i] = Some(Err(e));
-                continue;
-            }
-            match shared.ballots.waiting(claim.wake.claim, claim.fence) {
-                Some((ask, turn)) => {
-                    let shared = Arc::clone(&shared);
-                    let look = async move { shared.look(ask, turn, claim).await };
-                    // A task of its own, so that many do not poll each other's answers.
-                    waiting.push((i, tokio::spawn(look)));
-                }
-                None => held.push((i, claim)),
-            }
+impl<'a> HeldRenewal<'a> {
+    fn new(state: &'a Arc<ClaimState>, claims: Vec<Renewal>) -> HeldRenewal<'a> {
+        HeldRenewal {
+            state,
+            claims: claims.into(),
         }
-        if !held.is_empty() {
-            let (places, held): (Vec<usize>, Vec<Renewal>) = held.into_iter().unzip();
-            let renewed = shared.renew_held(held).await;
-            for (i, outcome) in places.into_iter().zip(renewed) {
-                outcomes[i] = Some(outcome);
-            }
-        }
-        for (i, look) in waiting {
-            outcomes[i] = look.await.ok();
-        }
-        let ended = || {
-            let message = "the runtime is shutting down";
-            Err(Error::new(ErrorKind::OutcomeUnknown, "renew", message))
+    }
+
+    async fn run(self) -> Vec<Result<Renewed>> {
+        let HeldRenewal { state, claims } = &self;
+        let nodes = &state.nodes;
+        let shortest = claims.iter().map(|claim| claim.ttl).min();
+        // Longer than for an acquire: a late reply still counts.
+        let timeout = (shortest.unwrap_or(nodes.node_timeout) / 2).min(nodes.node_timeout);
+        let stop = StopFlag::default();
+        let call = |node: usize| -> Pending<'static, Vec<Result<Renewed>>> {
+            let (state, claims) = (Arc::clone(state), Arc::clone(claims));
+            let renew = move |client: &dyn NodeClient| renew_on(node, &state, &claims, client);
+            nodes.node(node).call(nodes, &stop, renew)
         };
-        Ok(outcomes
-            .into_iter()
-            .map(|outcome| outcome.unwrap_or_else(ended))
-            .collect())
-    }
-}
-
-impl Shared {
-    /// Has all nodes confirm a claim, and draw a number where it is held.
-    pub(super) async fn confirm(
-        self: &Arc<Shared>,
-        claim: &Renewal,
-        proposal: u64,
-    ) -> Confirmation {
-        let proposal = Fence::new(proposal);
-        let limit = self.limit(claim.ttl);
-        let over = Over::default();
-        let question = |node: &Arc<Node>| {
-            let claim = claim.clone();
-            node.ask(self, &over, move |voter| voter.confirm(&claim, proposal))
+        let mut calls = NodeCalls::new((0..nodes.len()).map(call));
+        let mut tallies: Vec<RenewTally> = claims.iter().map(|_| RenewTally::default()).collect();
+        let mut take = |node: usize, reply: Result<Vec<Result<Renewed>>>| {
+            add_replies(&mut tallies, node, reply);
+            let is_certain = |tally: &RenewTally| tally.is_certain(nodes.len(), nodes.majority);
+            match tallies.iter().all(is_certain) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
         };
-        let mut round = Round::new(self.nodes.iter().map(question));
-        let mut heard = Confirmation::default();
-        let patience = self.pace.patience(limit);
-        for time in [patience, limit - patience] {
-            let enough = round.hear(|node, answer| {
-                heard.take(node, answer);
-                match self.is_enough(&heard) {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                }
+        let certain = nodes.clock.within(timeout, calls.receive(&mut take)).await;
+        if certain.is_some() {
+            // A renewal is not urgent, and a process that hands a claim to another should not leave one in
+            // flight.
+            let rest = calls.receive(|node, reply| {
+                let _ = take(node, reply);
+                ControlFlow::<()>::Continue(())
             });
-            if self.clock.within(time, enough).await.is_some() {
-                break;
-            }
-            // So that the next one does not wait for them as well.
-            let late = round.silent();
-            late.for_each(|node| self.nodes[node].doubt());
-            if self.is_enough(&heard) {
-                break;
-            }
+            nodes.clock.within(GRACE.min(timeout), rest).await;
         }
-        heard.failures.silent(round.silent());
-        self.finish(round, &over, limit);
-        heard
+        let unanswered: Vec<usize> = calls.unanswered().collect();
+        calls.finish(nodes, &stop, timeout);
+        let now = nodes.clock.now();
+        let each = claims.iter().zip(tallies);
+        each.map(|(claim, tally)| self.outcome(claim, tally, &unanswered, now))
+            .collect()
     }
 
-    /// Whether it does not matter what the others say.
-    fn is_enough(&self, heard: &Confirmation) -> bool {
-        let mine = heard.held.len() >= self.majority;
-        // Somebody has it, or all have spoken: before that, it cannot be told whether nobody has.
-        let theirs = heard.ahead.len() >= self.majority && !heard.is_split(self.majority);
-        // Those who would make it whole were not asked for it yet, and the others may never answer.
-        let may_be_whole = heard.held.len() + heard.gone.len() >= self.majority;
-        let unheard = self.everybody().without(heard.spoken);
-        let in_vain = || unheard.iter().all(|node| self.nodes[node].is_in_doubt());
-        mine || theirs || unheard.len() == 0 || may_be_whole && in_vain()
-    }
-
-    /// Looks after a claim that waits.
-    ///
-    /// Whoever asked may have given up when the answer is here, and then asks again: so that it holds is
-    /// also remembered.
-    async fn look(
-        self: &Arc<Shared>,
-        ask: AcquireRequest,
-        turn: u64,
-        claim: Renewal,
+    fn outcome(
+        &self,
+        claim: &Renewal,
+        mut tally: RenewTally,
+        unanswered: &[usize],
+        now: Moment,
     ) -> Result<Renewed> {
-        let id = claim.wake.claim;
-        let mut heard = self.confirm(&claim, self.propose(0)).await;
-        if heard.held.len() >= self.majority {
-            let numbers = heard.numbers();
-            if let Some(fence) = agreed(&numbers, self.majority) {
-                self.saw(fence);
-                return Ok(self.has_come_to_hold(&ask, turn, Fence::new(fence)));
-            }
-            numbers.iter().for_each(|number| self.saw(*number));
-            for tries in 0..4 {
-                let proposal = self.propose(next_proposal(&heard.numbers(), tries));
-                heard = self.confirm(&claim, proposal).await;
-                heard.numbers().iter().for_each(|number| self.saw(*number));
-                if let Some(fence) = agreed(&heard.numbers(), self.majority) {
-                    return Ok(self.has_come_to_hold(&ask, turn, Fence::new(fence)));
-                }
-                if heard.held.len() < self.majority {
-                    break;
-                }
-            }
-            if heard.held.len() >= self.majority {
-                self.look_soon(id);
-            }
+        let state = self.state;
+        let nodes = &state.nodes;
+        let partial = state.partial_grants.get(claim);
+        if tally.is_held(nodes.majority, partial, now) {
+            // All nodes were called: not a partial grant any more.
+            let id = Some(claim.wake.claim);
+            state.partial_grants.take(&claim.name, &claim.owner, id);
+            ReadRepair::start(state, claim, tally.gone);
+            return Ok(Renewed::Held { fence: claim.fence });
         }
-        let placed = heard.held.len() + heard.ahead.len();
-        if placed + heard.gone.len() < self.majority {
-            return Err(heard.failures.error(self, placed));
-        }
-        if placed < self.majority && heard.gone.len() >= self.majority {
-            self.ballots.remove(id, turn);
+        if tally.not_held > nodes.len() - nodes.majority {
+            self.release_rest(claim);
             return Ok(Renewed::Gone);
         }
-        // As long as somebody has it, the nodes that nobody asked yet are left to that one.
-        let everywhere = heard.is_split(self.majority) || heard.held.len() >= self.majority;
-        self.line_up_on(heard.gone.iter().copied().collect(), &ask, everywhere);
-        self.ballots
-            .holds(id, heard.held.iter().map(|(node, _)| *node));
-        if heard.should_give_way(claim.owner.as_str(), self.majority) {
-            self.give_way(&heard, &claim).await;
-        }
-        if heard.is_split(self.majority) && heard.held.len() < self.majority {
-            // Until somebody has it, whoever is ahead somewhere looks again and again.
-            if !heard.held.is_empty() {
-                self.look_soon(id);
-            }
-        }
-        Ok(Renewed::Waiting {
-            held_for: heard.held_for.or(Some(claim.ttl / 3)),
-        })
+        tally.failures.add_unanswered(unanswered.iter().copied());
+        Err(tally.failures.error(nodes, tally.held.len()))
     }
 
-    /// Goes to the end of the line wherever the claim is ahead.
-    async fn give_way(self: &Arc<Shared>, heard: &Confirmation, claim: &Renewal) {
-        let proposal = Fence::new(self.propose(0));
-        let question = |&(node, number): &(usize, u64)| {
-            let voter = &self.nodes[node].voter;
-            voter.line_up_again(claim, Fence::new(number), proposal)
+    /// Releases a claim that lost its majority: it may be left on some nodes, or was just requested there, and
+    /// the next holder should not wait for its ttl.
+    fn release_rest(&self, claim: &Renewal) {
+        let release = Release {
+            kind: claim.kind,
+            name: claim.name.clone(),
+            owner: claim.owner.clone(),
+            claim: Some(claim.wake),
         };
-        let mut round = Round::new(heard.held.iter().map(question));
-        let all = round.hear(|_, _| ControlFlow::<()>::Continue(()));
-        self.clock.within(self.limit(claim.ttl), all).await;
+        let mut release = Box::pin(release.run(Arc::clone(self.state)));
+        // Polled here and not in the task: the same claim may be requested again after this.
+        let mut cx = Context::from_waker(Waker::noop());
+        if release.as_mut().poll(&mut cx).is_pending() {
+            self.state.nodes.runtime.spawn(release);
+        }
     }
+}
 
-    /// A claim that waited holds: now it is asked for where it was not yet, so that the loss of some
-    /// nodes does no harm.
-    fn has_come_to_hold(
-        self: &Arc<Shared>,
-        ask: &AcquireRequest,
-        turn: u64,
-        fence: Fence,
-    ) -> Renewed {
-        self.ballots.has(ask.wake.claim, turn, fence);
-        self.ballots.ask_of(ask.wake.claim, |asked| {
-            self.ask_in_passing(self.everybody().without(*asked), ask, asked);
-        });
-        Renewed::Held { fence }
-    }
-
-    /// Nodes that know nothing of a waiting claim get it again, unless it was given up meanwhile; those
-    /// that were never asked for it only if it is to be `everywhere`.
-    fn line_up_on(self: &Arc<Shared>, nodes: NodeSet, ask: &AcquireRequest, everywhere: bool) {
-        self.ballots.ask_of(ask.wake.claim, |asked| {
-            let nodes = nodes.iter().filter(|node| everywhere || asked.has(*node));
-            self.ask_in_passing(nodes.collect(), ask, asked);
-        });
-    }
-
-    /// Asks some nodes for a claim, and does not wait for what they say.
-    fn ask_in_passing(
-        self: &Arc<Shared>,
-        nodes: NodeSet,
-        ask: &AcquireRequest,
-        asked: &mut NodeSet,
-    ) {
-        for node in nodes.iter() {
-            // One without a vote is left for the next look.
-            if self.nodes[node].cleared().is_some() {
-                asked.add(node);
-                let proposal = Fence::new(self.propose(0));
-                let answer = self.nodes[node].voter.vote(ask, proposal);
-                self.finish(Round::new([answer]), &Over::default(), self.limit(ask.ttl));
+/// Has one node renew claims, and requests those that it was not called for yet, in one batch.
+fn renew_on(
+    node: usize,
+    state: &ClaimState,
+    claims: &[Renewal],
+    client: &dyn NodeClient,
+) -> Pending<'static, Vec<Result<Renewed>>> {
+    let (new, renewed, acquired) = state.partial_grants.spread_to(node, claims, |is_new| {
+        let (mut new, mut renew, mut acquire) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, claim) in claims.iter().enumerate() {
+            new.push(is_new(i));
+            match is_new(i) {
+                true => {
+                    let proposal = state.fences.propose(0);
+                    acquire.push((request_again(claim, Share::ONLY), proposal));
+                }
+                false => renew.push(claim.clone()),
             }
         }
+        (new, client.renew(renew), client.acquire_each(acquire))
+    });
+    Box::pin(async move {
+        let mut renewed = renewed.await?.into_iter();
+        let mut acquired = acquired.await?.into_iter();
+        let reply = |new: bool| match new {
+            true => acquired.next().map(|reply| reply.map(as_renewed)),
+            false => renewed.next(),
+        };
+        let missing = || {
+            let message = "the node sent too few replies";
+            Err(Error::new(ErrorKind::Store, "renew", message))
+        };
+        let each = new.into_iter().map(reply);
+        Ok(each.map(|reply| reply.unwrap_or_else(missing)).collect())
+    })
+}
+
+/// What the reply to a request means for a claim that is held elsewhere.
+fn as_renewed(acquired: Acquired) -> Renewed {
+    match acquired {
+        Acquired::Granted { fence, .. } => Renewed::Held { fence },
+        _ => Renewed::Waiting { held_for: None },
+    }
+}
+
+/// The nodes' replies about one held claim.
+#[derive(Default)]
+struct RenewTally {
+    held: NodeSet,
+    not_held: usize,
+    /// The nodes that do not know the claim.
+    gone: Vec<usize>,
+    failures: NodeFailures,
+}
+
+fn add_replies(tallies: &mut [RenewTally], node: usize, reply: Result<Vec<Result<Renewed>>>) {
+    let replies = match reply {
+        Ok(replies) => replies,
+        Err(e) => {
+            let same = |tally: &mut RenewTally| tally.failures.add(node, e.again());
+            return tallies.iter_mut().for_each(same);
+        }
+    };
+    for (tally, reply) in tallies.iter_mut().zip(replies) {
+        match reply {
+            Ok(Renewed::Held { .. }) => drop(tally.held.insert(node)),
+            Ok(Renewed::Waiting { .. }) => tally.not_held += 1,
+            Ok(Renewed::Gone) => {
+                tally.not_held += 1;
+                tally.gone.push(node);
+            }
+            Err(e) => tally.failures.add(node, e),
+        }
+    }
+}
+
+impl RenewTally {
+    fn is_certain(&self, nodes: usize, majority: usize) -> bool {
+        self.held.len() >= majority || self.not_held > nodes - majority
+    }
+
+    /// Whether a majority has held the claim without interruption.
+    ///
+    /// On a node that was called only after the grant, another claim may have been granted in between. But that
+    /// claim had no majority while this grant is valid by the clock: until then the nodes that do not reply
+    /// still hold this claim, or have no vote.
+    fn is_held(&self, majority: usize, partial: Option<PartialGrant>, now: Moment) -> bool {
+        let since_grant = match partial {
+            Some(partial) => self.held.intersection(partial.granted_on),
+            None => self.held,
+        };
+        let valid = partial.is_some_and(|partial| now < partial.valid_until);
+        since_grant.len() >= majority || valid && self.held.len() >= majority
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_called_after_the_grant_count_only_while_the_grant_is_valid() {
+        let (now, later) = (Moment::from_nanos(5), Moment::from_nanos(9));
+        let granted_on = NodeSet::all(3);
+        let partial = |valid_until| PartialGrant {
+            claim: 1,
+            granted_on,
+            sent_to: NodeSet::all(5),
+            valid_until,
+        };
+        let held = |nodes: &[usize], partial| {
+            let held = nodes.iter().copied().collect();
+            let tally = RenewTally {
+                held,
+                ..RenewTally::default()
+            };
+            tally.is_held(3, partial, now)
+        };
+        assert!(held(&[0, 1, 2], Some(partial(now))));
+        assert!(held(&[0, 1, 2, 3, 4], Some(partial(now))));
+        assert!(held(&[1, 2, 3], Some(partial(later))));
+        assert!(held(&[2, 3, 4], Some(partial(later))));
+        assert!(!held(&[1, 2, 3, 4], Some(partial(now))));
+        assert!(!held(&[1, 3], Some(partial(later))));
+        // Once all nodes were called, they count alike.
+        assert!(held(&[2, 3, 4], None));
+        assert!(!held(&[3, 4], None));
     }
 }

@@ -1,75 +1,80 @@
-//! The votes, and what they come to.
+//! Counting the replies to an acquire, and what they decide.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::{Failures, Shared};
+use super::errors::NodeFailures;
+use super::nodes::QuorumNodes;
 use windlass_core::error::Result;
 use windlass_core::rules::quorum::agreed;
 use windlass_core::store::{AcquireRequest, Acquired, Holder, Kind, OnBusy, Refusal};
 
-/// What a majority cannot change any more.
+/// What the replies decide, whatever the missing ones say.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Verdict {
+pub(super) enum QuorumDecision {
     Granted,
     Queued,
     Busy,
     Refused(Refusal),
-    TooFew,
+    TooFewReplies,
 }
 
-/// The votes so far.
-pub(super) struct Tally {
+/// The replies so far.
+pub(super) struct ReplyTally {
     nodes: usize,
     majority: usize,
     on_busy: OnBusy,
+    /// The nodes that granted the claim, and the numbers that they gave.
     pub(super) granted: Vec<(usize, u64)>,
     pub(super) recorded: bool,
     queued: usize,
-    pub(super) place: u64,
+    /// The highest ticket.
+    pub(super) ticket: u64,
     pub(super) held_for: Option<Duration>,
     busy: Vec<Holder>,
     refused: Vec<Refusal>,
-    pub(super) failures: Failures,
+    pub(super) failures: NodeFailures,
 }
 
-impl Tally {
-    pub(super) fn new(shared: &Shared, on_busy: OnBusy) -> Tally {
-        Tally {
-            nodes: shared.nodes.len(),
-            majority: shared.majority,
+impl ReplyTally {
+    pub(super) fn new(nodes: &QuorumNodes, on_busy: OnBusy) -> ReplyTally {
+        ReplyTally {
+            nodes: nodes.len(),
+            majority: nodes.majority,
             on_busy,
-            granted: Vec::with_capacity(shared.nodes.len()),
+            granted: Vec::with_capacity(nodes.len()),
             recorded: true,
             queued: 0,
-            place: 0,
+            ticket: 0,
             held_for: None,
             busy: Vec::new(),
             refused: Vec::new(),
-            failures: Failures::default(),
+            failures: NodeFailures::default(),
         }
     }
 
-    pub(super) fn take(&mut self, node: usize, answer: Result<Acquired>) -> ControlFlow<Verdict> {
-        match answer {
+    /// Counts a reply; breaks when the decision is certain.
+    pub(super) fn add(
+        &mut self,
+        node: usize,
+        reply: Result<Acquired>,
+    ) -> ControlFlow<QuorumDecision> {
+        match reply {
             Ok(Acquired::Granted { fence, recorded }) => {
                 self.granted.push((node, fence.get()));
                 self.recorded &= recorded;
             }
-            Ok(Acquired::Queued {
-                ticket: place,
-                held_for,
-            }) => {
+            Ok(Acquired::Queued { ticket, held_for }) => {
                 self.queued += 1;
-                self.place = self.place.max(place.get());
-                self.held_for = sooner(self.held_for, held_for);
+                self.ticket = self.ticket.max(ticket.get());
+                self.held_for = shorter(self.held_for, held_for);
             }
             Ok(Acquired::Busy(holder)) => self.busy.push(holder),
             Ok(Acquired::Refused(refusal)) => self.refused.push(refusal),
             Err(e) => self.failures.add(node, e),
         }
-        match self.verdict() {
-            Some(verdict) => ControlFlow::Break(verdict),
+        match self.decision() {
+            Some(decision) => ControlFlow::Break(decision),
             None => ControlFlow::Continue(()),
         }
     }
@@ -82,40 +87,40 @@ impl Tally {
             + self.failures.len()
     }
 
-    pub(super) fn verdict(&self) -> Option<Verdict> {
-        let left = self.nodes - self.answered();
+    pub(super) fn decision(&self) -> Option<QuorumDecision> {
+        let missing = self.nodes - self.answered();
         let granted = self.granted.len();
         if granted >= self.majority {
-            return Some(Verdict::Granted);
+            return Some(QuorumDecision::Granted);
         }
-        if granted + left >= self.majority {
+        if granted + missing >= self.majority {
             return None;
         }
-        let heard = granted + self.queued + self.busy.len();
-        if heard >= self.majority {
+        let counted = granted + self.queued + self.busy.len();
+        if counted >= self.majority {
             return Some(match self.on_busy {
-                OnBusy::Enqueue => Verdict::Queued,
-                // Who is in the way is not known before all have spoken.
-                OnBusy::Return if left > 0 && !self.somebody_has_it() => return None,
-                OnBusy::Return => Verdict::Busy,
+                OnBusy::Enqueue => QuorumDecision::Queued,
+                // The holder is not known before a majority names it or all have replied.
+                OnBusy::Return if missing > 0 && !self.other_has_majority() => return None,
+                OnBusy::Return => QuorumDecision::Busy,
             });
         }
-        if heard + left >= self.majority {
+        if counted + missing >= self.majority {
             return None;
         }
         Some(match self.refused.first() {
-            Some(refusal) => Verdict::Refused(*refusal),
-            None => Verdict::TooFew,
+            Some(refusal) => QuorumDecision::Refused(*refusal),
+            None => QuorumDecision::TooFewReplies,
         })
     }
 
-    /// Nobody else will answer.
-    pub(super) fn closed(&mut self, silent: impl Iterator<Item = usize>) -> Verdict {
-        self.failures.silent(silent);
-        self.verdict().unwrap_or(Verdict::TooFew)
+    /// The decision when the nodes that have not replied are given up.
+    pub(super) fn close(&mut self, unanswered: impl Iterator<Item = usize>) -> QuorumDecision {
+        self.failures.add_unanswered(unanswered);
+        self.decision().unwrap_or(QuorumDecision::TooFewReplies)
     }
 
-    /// The fence, if those who granted it gave the same number.
+    /// The fence, if a majority gave the same number.
     pub(super) fn agreed(&self) -> Option<u64> {
         agreed(&self.numbers(), self.majority)
     }
@@ -124,31 +129,31 @@ impl Tally {
         self.granted.iter().map(|(_, number)| *number).collect()
     }
 
-    pub(super) fn votes_of(&self, owner: &str) -> usize {
+    fn nodes_of(&self, owner: &str) -> usize {
         self.busy.iter().filter(|h| h.owner == owner).count()
     }
 
-    pub(super) fn somebody_has_it(&self) -> bool {
-        let has = |holder: &Holder| self.votes_of(&holder.owner) >= self.majority;
-        self.busy.iter().any(has)
+    fn other_has_majority(&self) -> bool {
+        let has_majority = |holder: &Holder| self.nodes_of(&holder.owner) >= self.majority;
+        self.busy.iter().any(has_majority)
     }
 
-    /// Whether nobody has a majority, and nobody has more votes than the asker: then the others give
-    /// way. Of those who have as many, the one that comes first by name.
-    pub(super) fn may_win(&self, ask: &AcquireRequest) -> bool {
-        let mine = self.granted.len();
+    /// Whether the claim precedes those of all other owners: it has more nodes than each, or as many and
+    /// its owner sorts first. The others then give theirs back, and another attempt can succeed.
+    pub(super) fn precedes_others(&self, request: &AcquireRequest) -> bool {
+        let own = self.granted.len();
         let ahead = |holder: &Holder| {
-            let theirs = self.votes_of(&holder.owner);
-            theirs > mine || theirs == mine && *holder.owner < *ask.owner.as_str()
+            let theirs = self.nodes_of(&holder.owner);
+            theirs > own || theirs == own && *holder.owner < *request.owner.as_str()
         };
-        ask.kind == Kind::Lock && mine > 0 && !self.busy.iter().any(ahead)
+        request.kind == Kind::Lock && own > 0 && !self.busy.iter().any(ahead)
     }
 
-    /// Who has most votes.
-    pub(super) fn in_the_way(&mut self) -> Holder {
+    /// The other owner that holds most nodes.
+    pub(super) fn take_holder(&mut self) -> Holder {
         let most = (0..self.busy.len()).max_by_key(|&i| {
             let holder = &self.busy[i];
-            (self.votes_of(&holder.owner), holder.fence.is_some())
+            (self.nodes_of(&holder.owner), holder.fence.is_some())
         });
         match most {
             Some(most) => self.busy.swap_remove(most),
@@ -157,8 +162,8 @@ impl Tally {
     }
 }
 
-/// The shorter of two times, where none means never.
-pub(super) fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+/// The shorter of two times, where `None` means never.
+pub(super) fn shorter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),

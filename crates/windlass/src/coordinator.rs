@@ -175,7 +175,9 @@ impl Options {
             }
             #[cfg(not(feature = "file"))]
             StoreUrl::File { .. } => {
-                return Err(windlass_core::store::unsupported::left_out("file", "file"));
+                return Err(windlass_core::store::unsupported::not_in_this_build(
+                    "file", "file",
+                ));
             }
             #[cfg(feature = "redis")]
             StoreUrl::Redis { url } => {
@@ -190,7 +192,7 @@ impl Options {
             }
             #[cfg(not(feature = "redis"))]
             StoreUrl::Redis { .. } => {
-                return Err(windlass_core::store::unsupported::left_out(
+                return Err(windlass_core::store::unsupported::not_in_this_build(
                     "redis", "redis",
                 ));
             }
@@ -201,15 +203,15 @@ impl Options {
             }
             #[cfg(not(feature = "zookeeper"))]
             StoreUrl::ZooKeeper { .. } => {
-                return Err(windlass_core::store::unsupported::left_out(
+                return Err(windlass_core::store::unsupported::not_in_this_build(
                     "zookeeper",
                     "zookeeper",
                 ));
             }
             #[cfg(feature = "redlock")]
             StoreUrl::Redlock { url } => {
-                use windlass_redlock::{Address, Quorum};
-                let mut address = Address::parse(&url)?;
+                use windlass_redlock::{Quorum, RedlockAddress};
+                let mut address = RedlockAddress::parse(&url)?;
                 address.drift = drift.or(address.drift);
                 Quorum::open(
                     address,
@@ -223,7 +225,7 @@ impl Options {
             }
             #[cfg(not(feature = "redlock"))]
             StoreUrl::Redlock { .. } => {
-                return Err(windlass_core::store::unsupported::left_out(
+                return Err(windlass_core::store::unsupported::not_in_this_build(
                     "redlock", "redlock",
                 ));
             }
@@ -235,7 +237,9 @@ impl Options {
             }
             #[cfg(not(feature = "etcd"))]
             StoreUrl::Etcd { .. } => {
-                return Err(windlass_core::store::unsupported::left_out("etcd", "etcd"));
+                return Err(windlass_core::store::unsupported::not_in_this_build(
+                    "etcd", "etcd",
+                ));
             }
         };
         keeper.set_drift(drift.or_else(|| backend.drift()).unwrap_or_default());
@@ -285,7 +289,7 @@ struct Inner {
 
 impl Coordinator {
     /// The longest name of a primitive, in bytes, namespace included.
-    pub const MAX_NAME_BYTES: usize = windlass_core::MAX_NAME_BYTES;
+    pub const MAX_NAME_BYTES: usize = windlass_core::Name::MAX_BYTES;
 
     /// A distributed lock. Nothing is sent until it is acquired.
     pub fn lock(&self, name: &str) -> Lock {

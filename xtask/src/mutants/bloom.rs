@@ -6,8 +6,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a Bloom filter decides in one step (Redis): reading, then writing, is not",
         file: "windlass-redis/src/bloom.rs",
-        from: "            Ask::Insert => (\"BITFIELD\", \"SET\"),",
-        to: "            Ask::Insert => (\"BITFIELD\", \"GET\"),",
+        from: "            BitOp::Insert => (\"BITFIELD\", \"SET\"),",
+        to: "            BitOp::Insert => (\"BITFIELD\", \"GET\"),",
         caught_by: &[
             "-p",
             "windlass",
@@ -18,9 +18,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a Bloom filter's batch counts its own items (Redis)",
-        file: "windlass-redis/src/bloom_whole.rs",
-        from: "            if ask == Ask::Insert {\n                // The same",
-        to: "            if false {\n                // The same",
+        file: "windlass-redis/src/bloom/whole_shard.rs",
+        from: "        if op == BitOp::Insert {\n            // The same",
+        to: "        if false {\n            // The same",
         caught_by: &[
             "-p",
             "windlass-redis",
@@ -38,27 +38,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a Bloom filter that has lost its bits is not taken for an empty one (Redis: asking)",
         file: "windlass-redis/src/bloom.rs",
-        from: "found(if complete { LOST } else { 1 })",
-        to: "found(if complete { 1 } else { LOST })",
+        from: "filter_exists(if complete { LOST } else { 1 })",
+        to: "filter_exists(if complete { 1 } else { LOST })",
         caught_by: &["-p", "windlass", "--test", "redis", "lost_its_bits"],
     },
     Mutant {
         breaks: "a Bloom filter that has lost its bits is not taken for an empty one (Redis: inserting)",
-        file: "windlass-redis/src/scripts/bloom_mend.lua",
+        file: "windlass-redis/src/scripts/bloom/create_shard.lua",
         from: "    return 2\n",
         to: "",
         caught_by: &["-p", "windlass", "--test", "redis", "lost_its_bits"],
     },
     Mutant {
         breaks: "a Bloom filter that has lost its bits is not taken for an empty one (Redis: merging)",
-        file: "windlass-redis/src/scripts/bloom_merge.lua",
+        file: "windlass-redis/src/scripts/bloom/merge.lua",
         from: "  return 2\n",
         to: "",
         caught_by: &["-p", "windlass", "--test", "redis", "lost_its_bits"],
     },
     Mutant {
         breaks: "a Bloom filter that has lost its plan leaves nothing behind (Redis)",
-        file: "windlass-redis/src/scripts/bloom_create.lua",
+        file: "windlass-redis/src/scripts/bloom/create.lua",
         from: "if made and string.sub(made, 3) ~= ARGV[1] then",
         to: "if false then",
         caught_by: &["-p", "windlass", "--test", "redis", "lost_its_plan"],
@@ -85,12 +85,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-core",
             "--lib",
-            "errors_are_as_rare_as_asked_at_capacity",
+            "the_error_rate_at_capacity_is_the_one_requested",
         ],
     },
     Mutant {
         breaks: "a rotating Bloom filter remembers for the whole window (Redis)",
-        file: "windlass-redis/src/scripts/bloom_generations.lua",
+        file: "windlass-redis/src/scripts/bloom/generations.lua",
         from: "oldest = newest - slices + 1",
         to: "oldest = newest",
         caught_by: &[
@@ -102,7 +102,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a growing Bloom filter grows when it is full (Redis)",
-        file: "windlass-redis/src/scripts/bloom_generations.lua",
+        file: "windlass-redis/src/scripts/bloom/generations.lua",
         from: "if counted >= capacity[newest + 1]",
         to: "if tostring(counted) >= tostring(capacity[newest + 1] + 1)",
         caught_by: &[

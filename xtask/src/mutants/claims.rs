@@ -5,7 +5,7 @@ use super::Mutant;
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a release checks the owner (Redis)",
-        file: "windlass-redis/src/scripts/lock/common.lua",
+        file: "windlass-redis/src/scripts/lock/fast_path.lua",
         from: "pcall_redis('GET', lock) == owner then",
         to: "pcall_redis('GET', lock) then",
         caught_by: &[
@@ -31,16 +31,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "fences never go back, even if the counter is lost (Redis)",
-        file: "windlass-redis/src/scripts/fences.lua",
+        file: "windlass-redis/src/scripts/fence.lua",
         from: "if last_fence <= 2 * count then",
         to: "if false then",
         caught_by: &["-p", "windlass", "--test", "redis", "comes_back_empty"],
     },
     Mutant {
         breaks: "a master that was replaced and still answers is left",
-        file: "windlass-redis/src/link.rs",
-        from: "    pub(super) fn leave(&self) {\n        self.drop_connection();\n",
-        to: "    pub(super) fn leave(&self) {\n",
+        file: "windlass-redis/src/connection.rs",
+        from: "    pub(super) fn abandon(&self) {\n        self.drop_connection();\n",
+        to: "    pub(super) fn abandon(&self) {\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -51,9 +51,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "fences grow for those who were connected to the replica before",
-        file: "windlass-redis/src/link.rs",
-        from: "was_replica: greeting.is_replica(),",
-        to: "was_replica: greeting.is_replica() && false,",
+        file: "windlass-redis/src/connection.rs",
+        from: "was_replica: handshake.is_replica(),",
+        to: "was_replica: handshake.is_replica() && false,",
         caught_by: &[
             "-p",
             "windlass",
@@ -64,7 +64,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "fences never go back, even after a power cut (file)",
-        file: "windlass-file/src/open.rs",
+        file: "windlass-file/src/connection.rs",
         from: "SET last = ceiling, ceiling = ceiling + ?1, boot = ?2",
         to: "SET ceiling = ceiling + ?1, boot = ?2",
         caught_by: &[
@@ -78,18 +78,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "fences grow in the order of grants",
         file: "windlass-redis/src/scripts/lock/acquire.lua",
-        from: "      place = draw()\n",
-        to: "      place = 1e15 - draw() + 1e15\n",
+        from: "      ticket = take_fence(proposal)\n",
+        to: "      ticket = 1e15 - take_fence(proposal) + 1e15\n",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "the_scripts_decide_as_the_rules_do",
+            "scripts_decide_as_the_rules",
         ],
     },
     Mutant {
         breaks: "a release by another library is noticed (Redis)",
-        file: "windlass-redis/src/scripts/lock/shared.lua",
+        file: "windlass-redis/src/scripts/lock/record.lua",
         from: "if left < 0 or left > pause then",
         to: "if false then",
         caught_by: &[
@@ -115,7 +115,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a waiter is woken, and does not poll (file, between processes)",
-        file: "windlass-file/src/wake.rs",
+        file: "windlass-file/src/wake_up.rs",
         from: "match socket.send_to_addr(bytes, &address) {",
         to: "match io::Result::Ok(bytes.len()) {",
         caught_by: &[
@@ -174,7 +174,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "every grant has a fence of its own (as all clients saw it, under faults)",
-        file: "windlass-redis/src/scripts/fences.lua",
+        file: "windlass-redis/src/scripts/fence.lua",
         from: "  return next_fence\nend",
         to: "  return 1000000 + math.floor(next_fence / 2)\nend",
         caught_by: &["-p", "windlass", "--test", "histories", "single_redis"],
@@ -232,20 +232,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "nobody overtakes the line",
-        file: "windlass-redis/src/scripts/lock/common.lua",
-        from: "if call('EXISTS', lock, line) == 0 then",
+        file: "windlass-redis/src/scripts/lock/fast_path.lua",
+        from: "if call('EXISTS', lock, queue) == 0 then",
         to: "if call('EXISTS', lock) == 0 then",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "the_scripts_decide_as_the_rules_do",
+            "scripts_decide_as_the_rules",
         ],
     },
     Mutant {
         breaks: "every key has an end",
-        file: "windlass-redis/src/scripts/lock/shared.lua",
-        from: "    call('PEXPIRE', line, ttl)\n",
+        file: "windlass-redis/src/scripts/lock/record.lua",
+        from: "    call('PEXPIRE', queue, ttl)\n",
         to: "",
         caught_by: &["-p", "windlass", "--test", "redis", "every_key_has_an_end"],
     },
@@ -264,7 +264,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a new counter starts high for a whole batch (Redis)",
-        file: "windlass-redis/src/scripts/lock/common.lua",
+        file: "windlass-redis/src/scripts/lock/fast_path.lua",
         from: "          if not last_fence then\n",
         to: "          if not next_fence then\n",
         caught_by: &[
@@ -290,14 +290,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "permits have owners: not a bare counter (Redis)",
-        file: "windlass-redis/src/scripts/room/common.lua",
+        file: "windlass-redis/src/scripts/pool/fast_path.lua",
         from: "local score = pcall_redis('ZSCORE', held, owner)",
         to: "local score = '9e15'",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "the_scripts_decide_as_the_rules_do",
+            "scripts_decide_as_the_rules",
         ],
     },
     Mutant {
@@ -315,9 +315,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "each claim ends by itself: no ttl that all share (Redis)",
-        file: "windlass-redis/src/scripts/room/sitting.lua",
+        file: "windlass-redis/src/scripts/pool/transaction.lua",
         from: "local dead = call(",
-        to: "local dead = call('ZCOUNT', at.held, digits(now), '9e15') > 0 and {} or call(",
+        to: "local dead = call('ZCOUNT', tx.held, digits(now), '9e15') > 0 and {} or call(",
         caught_by: &[
             "-p",
             "windlass",
@@ -329,8 +329,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "no client's clock counts (file)",
         file: "windlass-file/src/worker.rs",
-        from: "            now: clock.now(),\n",
-        to: "            now: Moment::from_nanos(\n                std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,\n            ),\n",
+        from: "StoreTransaction::new(&sql, clock.now());",
+        to: "StoreTransaction::new(\n            &sql,\n            windlass_core::Moment::from_nanos(\n                std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,\n            ),\n        );",
         caught_by: &[
             "-p",
             "windlass",
@@ -341,12 +341,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "no client's clock counts (Redis)",
-        file: "windlass-redis/src/room.rs",
-        from: "        let ttl = millis(ask.ttl);\n",
-        to: "        // As if the client sent the moment at which its claim ends.\n        \
-             let off = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() as i64\n            \
-             - std::env::var(\"WINDLASS_TEST_NOW\").map_or(0, |now| now.parse::<i64>().unwrap());\n        \
-             let ttl = (millis(ask.ttl) as i64 + off * 1000).max(1) as u64;\n",
+        file: "windlass-redis/src/claim_command.rs",
+        from: "            ttl_ms: millis(request.ttl),\n",
+        to: "            // As if the client sent the moment at which its claim ends.\n            \
+             ttl_ms: (millis(request.ttl) as i64 + 1000 * (\n                \
+             std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() as i64\n                \
+             - std::env::var(\"WINDLASS_TEST_NOW\").map_or(0, |now| now.parse::<i64>().unwrap()))\n            \
+             ).max(1) as u64,\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -358,7 +359,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "who wants much is not starved",
         file: "windlass-core/src/rules/claims.rs",
-        from: "(!waits || ask.share.order == Order::Barging)",
+        from: "(!waits || request.share.order == Order::Barging)",
         to: "(waits || !waits)",
         caught_by: &[
             "-p",
@@ -396,8 +397,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "those who watch are told, and do not poll (Redis)",
-        file: "windlass-redis/src/scripts/room/sitting.lua",
-        from: "    redis.pcall('PUBLISH', 'windlass:news:' .. at.room, '')\n",
+        file: "windlass-redis/src/scripts/pool/transaction.lua",
+        from: "    redis.pcall('PUBLISH', 'windlass:news:' .. tx.pool, '')\n",
         to: "",
         caught_by: &[
             "-p",
@@ -409,8 +410,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "those who watch are told, and do not poll (file, between processes)",
-        file: "windlass-file/src/worker.rs",
-        from: "} else if !wake::announce(client, channel) {",
+        file: "windlass-file/src/notifier.rs",
+        from: "} else if !wake_up::send_notification(client, channel) {",
         to: "} else if channel.is_empty() {",
         caught_by: &[
             "-p",
@@ -435,8 +436,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a room whose keys are lost is void (Redis)",
-        file: "windlass-redis/src/scripts/room/sitting.lua",
-        from: "    call('DEL', held, line)\n",
+        file: "windlass-redis/src/scripts/pool/transaction.lua",
+        from: "    call('DEL', held, queue)\n",
         to: "",
         caught_by: &[
             "-p",
@@ -448,8 +449,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a dead head of the line is looked after (Redis)",
-        file: "windlass-redis/src/scripts/room/sitting.lua",
-        from: "  if fits(at, weight) then\n    local head",
+        file: "windlass-redis/src/scripts/pool/transaction.lua",
+        from: "  if fits(tx, weight) then\n    local head",
         to: "  if false then\n    local head",
         caught_by: &[
             "-p",
@@ -487,9 +488,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "several locks are granted all or none (Redis)",
-        file: "windlass-redis/src/scripts/lock_all.lua",
-        from: "  if call('EXISTS', lock, line) > 0 then",
-        to: "  if i == 1 and call('EXISTS', lock, line) > 0 then",
+        file: "windlass-redis/src/scripts/lock/acquire_all.lua",
+        from: "  if call('EXISTS', lock, queue) > 0 then",
+        to: "  if i == 1 and call('EXISTS', lock, queue) > 0 then",
         caught_by: &[
             "-p",
             "windlass",
@@ -500,17 +501,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "once: the lease lives on a full server",
-        file: "windlass-redis/src/scripts/room/decisions.lua",
-        from: "    call('ZREM', at.held, '')\n",
+        file: "windlass-redis/src/scripts/pool/decisions.lua",
+        from: "    call('ZREM', tx.held, '')\n",
         to: "",
         caught_by: &["-p", "windlass", "--test", "redis", "a_full_server"],
     },
     Mutant {
-        breaks: "who died in line holds no longer than it would have waited",
+        breaks: "a waiter that died holds no longer than it would have waited",
         file: "windlass-core/src/rules/transaction.rs",
         from: "                    fence,\n                    since: self.now,",
         to: "                    fence,\n                    expires: self.now + waiter.ttl,\n                    since: self.now,",
-        caught_by: &["-p", "windlass-core", "--lib", "who_died_in_line"],
+        caught_by: &[
+            "-p",
+            "windlass-core",
+            "--lib",
+            "a_waiter_that_died_holds_no_longer",
+        ],
     },
     Mutant {
         breaks: "who died in line holds no longer than it would have waited (Redis, lock)",
@@ -521,31 +527,31 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_is_handed_something",
+            "granted_waiter_holds_until_its_own_claim_ends",
         ],
     },
     Mutant {
         breaks: "who died in line holds no longer than it would have waited (Redis, room)",
-        file: "windlass-redis/src/scripts/room/sitting.lua",
-        from: "hold(at, head, claim.weight, claim.ends)",
-        to: "hold(at, head, claim.weight, now + claim.ttl)",
+        file: "windlass-redis/src/scripts/pool/transaction.lua",
+        from: "add_holder(tx, head, claim.weight, claim.ends)",
+        to: "add_holder(tx, head, claim.weight, now + claim.ttl)",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_is_handed_something",
+            "granted_waiter_holds_until_its_own_claim_ends",
         ],
     },
     Mutant {
         breaks: "who died in line holds no longer than it would have waited (Redis, room in a hurry)",
-        file: "windlass-redis/src/scripts/room/common.lua",
+        file: "windlass-redis/src/scripts/pool/fast_path.lua",
         from: "call('ZADD', held, ends, head)",
         to: "call('ZADD', held, string.format('%.0f', now + ttl), head)",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_is_handed_something",
+            "granted_waiter_holds_until_its_own_claim_ends",
         ],
     },
     Mutant {

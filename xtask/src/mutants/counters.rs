@@ -5,7 +5,7 @@ use super::Mutant;
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a counter compares numbers, not text (Redis)",
-        file: "windlass-redis/src/scripts/counter_add.lua",
+        file: "windlass-redis/src/scripts/counter/add.lua",
         from: "    return (#a > #b) ~= a_minus\n",
         to: "    return a > b\n",
         caught_by: &[
@@ -44,7 +44,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a buffered counter's sums are counted once, by number (Redis)",
-        file: "windlass-redis/src/scripts/counter_add.lua",
+        file: "windlass-redis/src/scripts/counter/add.lua",
         from: "elseif tonumber(number) <= tonumber(last) then",
         to: "elseif tonumber(number) == tonumber(last) then",
         caught_by: &[
@@ -63,7 +63,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "an operation is counted once",
-        file: "windlass-redis/src/scripts/counter_add.lua",
+        file: "windlass-redis/src/scripts/counter/add.lua",
         from: "if remember ~= '' and (added == 1 or number ~= '0') then",
         to: "if false then",
         caught_by: &[

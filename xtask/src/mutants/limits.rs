@@ -5,7 +5,7 @@ use super::Mutant;
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a limiter compares numbers, not text (Redis)",
-        file: "windlass-redis/src/scripts/limit/rest.lua",
+        file: "windlass-redis/src/scripts/limit/decide.lua",
         from: "    if state[4] + cost <= rule.full then\n      return {'f'",
         to: "    if digits(state[4] + cost) <= digits(rule.full) then\n      return {'f'",
         caught_by: &[
@@ -17,14 +17,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a limiter goes by the server's clock, not the client's",
-        file: "windlass-redis/src/scripts/limit/common.lua",
+        file: "windlass-redis/src/scripts/limit/fast_path.lua",
         from: "local now = time[1] * 1000000 + time[2]",
         to: "local now = (time[1] - #KEYS[1] % 7) * 1000000 + time[2]",
         caught_by: &["-p", "windlass-redis", "--lib", "the_limit_script"],
     },
     Mutant {
         breaks: "a denied call is not charged (Redis)",
-        file: "windlass-redis/src/scripts/limit/common.lua",
+        file: "windlass-redis/src/scripts/limit/fast_path.lua",
         from: "        replies[n] = denied .. state\n",
         to: "        pcall_redis('SET', key, front .. format('%.0f 0', tat), 'PX', 60000)\n        \
              replies[n] = denied .. state\n",
@@ -58,7 +58,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a check is one step: nobody comes between looking and charging (Redis)",
-        file: "windlass-redis/src/scripts/limit/common.lua",
+        file: "windlass-redis/src/scripts/limit/fast_path.lua",
         from: "    local state = latest[key] or stored[n]\n",
         to: "    local state = stored[n]\n",
         caught_by: &[
@@ -70,7 +70,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a limiter in use is seen with the limit of its quota (Redis)",
-        file: "windlass-redis/src/scripts/limit/common.lua",
+        file: "windlass-redis/src/scripts/limit/fast_path.lua",
         from: "front, parts = 't' .. ARGV[at + 6] .. ' ' ..",
         to: "front, parts = 't' .. amount .. ' ' ..",
         caught_by: &["-p", "windlass-redis", "--lib", "the_limit_script"],
@@ -90,9 +90,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "looking for limiters in use is bounded (Redis)",
-        file: "windlass-redis/src/limit_list.rs",
-        from: "step >= steps || wanted.len() > search.most",
-        to: "step == 0 || wanted.len() > search.most",
+        file: "windlass-redis/src/limit/list.rs",
+        from: "step >= steps || found.len() > query.most",
+        to: "step == 0 || found.len() > query.most",
         caught_by: &[
             "-p",
             "windlass",
@@ -121,7 +121,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "lent units are charged as if used at the end of their time",
+        breaks: "leased units are charged as if used at the end of the lease",
         file: "windlass-core/src/rules/limit/lease.rs",
         from: "let start = tat.max(Span::whole(now + b.lend_time()));",
         to: "let start = tat.max(Span::whole(now));",
@@ -129,11 +129,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-core",
             "--lib",
-            "lending_never_exceeds_the_quota",
+            "leasing_never_exceeds_the_quota",
         ],
     },
     Mutant {
-        breaks: "giving back takes nothing from other loans",
+        breaks: "returned units are not taken from other leases",
         file: "windlass-core/src/rules/limit/lease.rs",
         from: "let lower = tat.minus(time, b.amount).max(needed);",
         to: "let lower = tat.minus(time, b.amount).max(Span::whole(needed.us.min(now)));",
@@ -141,7 +141,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-core",
             "--lib",
-            "giving_back_leaves_what_others_were_lent",
+            "returning_units_leaves_other_leases_alone",
         ],
     },
     Mutant {
@@ -159,7 +159,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a limiter's key ends by itself",
-        file: "windlass-redis/src/scripts/limit/common.lua",
+        file: "windlass-redis/src/scripts/limit/fast_path.lua",
         from: "pcall_redis('SET', key, state, 'PX', ceil((tat - now) / 1000) + 2, 'NX')",
         to: "pcall_redis('SET', key, state, 'NX')",
         caught_by: &[
@@ -211,7 +211,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a limiter's window of another length has used what it has used",
         file: "windlass-core/src/rules/limit/window.rs",
-        from: "                _ => end.min(now + another),",
+        from: "                _ => end.min(now + new_period),",
         to: "                _ => now,",
         caught_by: &[
             "-p",
@@ -236,7 +236,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a limiter that was reset takes back nothing from before (Redis)",
-        file: "windlass-redis/src/scripts/limit/rest.lua",
+        file: "windlass-redis/src/scripts/limit/decide.lua",
         from: "(given > 0 and given == mark) and q or 0",
         to: "q",
         caught_by: &[
@@ -249,7 +249,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a limiter leaves alone what others wrote at its key (Redis)",
-        file: "windlass-redis/src/scripts/limit/common.lua",
+        file: "windlass-redis/src/scripts/limit/fast_path.lua",
         from: ", 'NX') or {err = FOREIGN}",
         to: ")",
         caught_by: &[

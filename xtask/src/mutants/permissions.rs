@@ -5,7 +5,7 @@ use super::Mutant;
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "permissions are not written by another schema (Redis)",
-        file: "windlass-redis/src/scripts/perm_write.lua",
+        file: "windlass-redis/src/scripts/permissions/write.lua",
         from: "~= ARGV[1] then",
         to: "== '' then",
         caught_by: &[
@@ -18,7 +18,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "permissions: all that one subject is given is one step (Redis)",
-        file: "windlass-redis/src/scripts/perm_write.lua",
+        file: "windlass-redis/src/scripts/permissions/write.lua",
         from: "for first = 2, #ARGV, MOST do",
         to: "for first = 2, math.min(#ARGV, MOST), MOST do",
         caught_by: &[
@@ -32,20 +32,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "permissions: an interrupted removal denies at once (Redis: short strings)",
         file: "windlass-redis/src/permissions.rs",
-        from: "        if !self.is_open(head) {",
-        to: "        if false && !self.is_open(head) {",
+        from: "        if !self.is_current(head) {",
+        to: "        if false && !self.is_current(head) {",
         caught_by: &["-p", "windlass", "--test", "redis", "a_removal_that_loses"],
     },
     Mutant {
         breaks: "permissions: an interrupted removal denies at once (Redis: long strings)",
-        file: "windlass-redis/src/scripts/perm_read.lua",
+        file: "windlass-redis/src/scripts/permissions/read.lua",
         from: "~= ARGV[1] then",
         to: "== '' then",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "permissions_are_kept_as_the_rules_have_it",
+            "permissions_are_stored_as_the_rules_say",
         ],
     },
     Mutant {
@@ -63,21 +63,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "permissions: what is left of a removed space is cleared away",
-        file: "windlass-redis/src/scripts/perm_remove.lua",
+        file: "windlass-redis/src/scripts/permissions/remove.lua",
         from: "redis.call('SADD', KEYS[3], ARGV[2])",
         to: "",
         caught_by: &["-p", "windlass", "--test", "redis", "a_removal_that_loses"],
     },
     Mutant {
         breaks: "permissions: what is left of a removed space becomes nobody's (Redis)",
-        file: "windlass-redis/src/scripts/perm_define.lua",
+        file: "windlass-redis/src/scripts/permissions/define.lua",
         from: " or redis.call('SISMEMBER', KEYS[3], ARGV[4]) == 1",
         to: "",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "permissions_are_kept_as_the_rules_have_it",
+            "permissions_are_stored_as_the_rules_say",
         ],
     },
     Mutant {
@@ -121,14 +121,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "permissions: a schema is not changed behind another's back (non-atomic check)",
-        file: "windlass-redis/src/scripts/perm_define.lua",
+        file: "windlass-redis/src/scripts/permissions/define.lua",
         from: "if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] or",
         to: "if",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "permissions_are_kept_as_the_rules_have_it",
+            "permissions_are_stored_as_the_rules_say",
         ],
     },
     Mutant {

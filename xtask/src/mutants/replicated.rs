@@ -5,7 +5,7 @@ use super::Mutant;
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "fences grow over a failover that lost grants (sentinels)",
-        file: "windlass-redis/src/scripts/reign.lua",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "call('INCRBY', KEYS[1], string.format('%.0f', raise))",
         to: "call('INCRBY', KEYS[1], 0)",
         caught_by: &["-p", "windlass", "--test", "sentinel", "that_lost_grants"],
@@ -13,8 +13,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "fences grow over a failover that lost grants (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
-        from: "(None, Draws::Surely | Draws::Perhaps) => {",
-        to: "(None, Draws::Surely | Draws::Perhaps) if slot > 20000 => {",
+        from: "self.send_fenced(&node, slot, command, fence_use).await",
+        to: "if slot > 20000 { self.send_fenced(&node, slot, command, fence_use).await } else { node.send(command).await }",
         caught_by: &[
             "-p",
             "windlass",
@@ -25,9 +25,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "fences grow when a replica is promoted by hand",
-        file: "windlass-redis/src/scripts/reign.lua",
-        from: "local is_same = reign == ARGV[1]",
-        to: "local is_same = reign ~= nil",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
+        from: "local is_same = id == ARGV[1]",
+        to: "local is_same = id ~= nil",
         caught_by: &[
             "-p",
             "windlass",
@@ -38,21 +38,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "fences grow over a failover that lost the raise of the one before",
-        file: "windlass-redis/src/scripts/reign.lua",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "newer > 0 and math.min(newer, 65536) * ARGV[4] or ARGV[2]",
         to: "ARGV[2]",
         caught_by: &["-p", "windlass", "--test", "sentinel", "lost_the_raise"],
     },
     Mutant {
         breaks: "sentinels number their masters, and each number counts",
-        file: "windlass-redis/src/dialler.rs",
-        from: "reign.epoch = Some(appointed.epoch());",
-        to: "reign.epoch = None;",
+        file: "windlass-redis/src/connector.rs",
+        from: "epoch.number = Some(master.config_epoch());",
+        to: "epoch.number = None;",
         caught_by: &["-p", "windlass", "--test", "sentinel", "lost_the_raise"],
     },
     Mutant {
         breaks: "a cluster numbers its masters, and each number counts",
-        file: "windlass-redis/src/scripts/reign.lua",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "epoch = own and math.max(own, epoch or 0) or epoch",
         to: "epoch = nil",
         caught_by: &[
@@ -65,16 +65,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "numbers are compared with the highest that a counter was raised for",
-        file: "windlass-redis/src/scripts/reign.lua",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "math.max(epoch or -1, noted or -1)",
         to: "epoch or noted or -1",
-        caught_by: &["-p", "windlass-redis", "--lib", "reign"],
+        caught_by: &["-p", "windlass-redis", "--lib", "master_epoch"],
     },
     Mutant {
         breaks: "one sentinel that has heard of a failover is enough",
         file: "windlass-redis/src/sentinel.rs",
-        from: "self.epoch() > ours.epoch()",
-        to: "self.epoch() > ours.epoch() + 1000",
+        from: "self.config_epoch() > ours.config_epoch()",
+        to: "self.config_epoch() > ours.config_epoch() + 1000",
         caught_by: &[
             "-p",
             "windlass",
@@ -106,8 +106,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "somebody looks after the connection that wake-ups come over (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
-        from: "        tokio::spawn(recheck_after(Arc::downgrade(&cluster)));\n",
-        to: "        let _ = recheck_after;\n",
+        from: "        tokio::spawn(watch(Arc::downgrade(&cluster)));\n",
+        to: "        let _ = watch;\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -118,7 +118,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "an unknown script is loaded, unseen",
-        file: "windlass-redis/src/wire.rs",
+        file: "windlass-redis/src/router.rs",
         from: "Err(failure) if failure.is_unknown_script() => {",
         to: "Err(failure) if failure.is_unknown_script() && false => {",
         caught_by: &[
@@ -131,9 +131,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "whoever is patient with replicas holds up nobody else",
-        file: "windlass-redis/src/witness.rs",
-        from: "const ROUNDS: usize = 8;",
-        to: "const ROUNDS: usize = 1;",
+        file: "windlass-redis/src/replica_ack.rs",
+        from: "const MAX_ROUNDS: usize = 8;",
+        to: "const MAX_ROUNDS: usize = 1;",
         caught_by: &[
             "-p",
             "windlass",
@@ -144,7 +144,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "nodes that say nothing do not use up the time of a call (cluster)",
-        file: "windlass-redis/src/dialler.rs",
+        file: "windlass-redis/src/connector.rs",
         from: "tokio::time::sleep(apart * i)",
         to: "tokio::time::sleep(apart * i * 16)",
         caught_by: &[
@@ -157,21 +157,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a dead master keeps nothing from being said of the others",
-        file: "windlass-redis/src/examine_many.rs",
-        from: "false if told.is_empty() => return None,",
-        to: "_ if silent > 0 => return None,",
+        file: "windlass-redis/src/diagnose/replicated.rs",
+        from: "false if known.is_empty() => return None,",
+        to: "_ if unknown > 0 => return None,",
         caught_by: &["-p", "windlass", "--test", "redis", "of_a_cluster"],
     },
     Mutant {
         breaks: "a slot on its way is asked about where it goes",
         file: "windlass-redis/src/topology.rs",
-        from: "Some(\"ASK\") => to().map_or(Redirection::Doubt, Redirection::AcquireRequest),",
+        from: "Some(\"ASK\") => to().map_or(Redirection::Unclear, Redirection::Ask),",
         to: "Some(\"ASK\") => Redirection::TryAgain,",
         caught_by: &["-p", "windlass", "--test", "redis", "over_tls"],
     },
     Mutant {
         breaks: "a crowd in line is served in turn although its slot moves",
-        file: "windlass-redis/src/translate.rs",
+        file: "windlass-redis/src/errors.rs",
         from: "text.contains(\"non local key in a cluster node\")",
         to: "text.contains(\"no such words\")",
         caught_by: &["-p", "windlass", "--test", "cluster", "a_crowd_in_line"],
@@ -179,8 +179,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a release that cannot be decided on has changed nothing",
         file: "windlass-redis/src/scripts/lock/hand_over.lua",
-        from: "head = first_in_line or call('ZRANGE', line, 0, 0)[1]",
-        to: "head = call('ZPOPMIN', line)[1]",
+        from: "head = first_waiter or call('ZRANGE', queue, 0, 0)[1]",
+        to: "head = call('ZPOPMIN', queue)[1]",
         caught_by: &["-p", "windlass", "--test", "cluster", "a_crowd_in_line"],
     },
     Mutant {
@@ -192,105 +192,105 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a slot that comes back to its node has its counter raised anew (cluster)",
-        file: "windlass-redis/src/cluster/table.rs",
-        from: "if table.layout.epoch != before.layout.epoch {",
-        to: "if false && table.layout.epoch != before.layout.epoch {",
+        file: "windlass-redis/src/cluster/slot_map.rs",
+        from: "if now.layout.epoch != before.layout.epoch {",
+        to: "if false && now.layout.epoch != before.layout.epoch {",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_slot_that_comes_back_has_its_counter_raised_anew",
+            "fences_are_raised_again_when_a_slot_returns",
         ],
     },
     Mutant {
         breaks: "a node's number is what it is when its counter is raised (cluster)",
-        file: "windlass-redis/src/scripts/reign.lua",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "if ARGV[5] == '1' then",
         to: "if ARGV[5] == '2' then",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_slot_that_comes_back_has_its_counter_raised_anew",
+            "fences_are_raised_again_when_a_slot_returns",
         ],
     },
     Mutant {
         breaks: "whoever was out of touch has counters raised anew (cluster)",
-        file: "windlass-redis/src/cluster/table.rs",
-        from: "> OUT_OF_TOUCH {",
-        to: "> OUT_OF_TOUCH * 1000 {",
+        file: "windlass-redis/src/cluster/slot_map.rs",
+        from: "> MAX_UNVERIFIED {",
+        to: "> MAX_UNVERIFIED * 1000 {",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_was_out_of_touch_has_counters_raised_anew",
+            "fences_are_raised_again_after_the_client_was_suspended",
         ],
     },
     Mutant {
         breaks: "slots that moved are noticed without a redirection (cluster)",
-        file: "windlass-redis/src/cluster/table.rs",
-        from: "        _ => Told::Otherwise,\n",
-        to: "        _ => Told::NothingNew,\n",
+        file: "windlass-redis/src/cluster/slot_map.rs",
+        from: "        _ => MapStatus::Unverified,\n",
+        to: "        _ => MapStatus::Current,\n",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_change_is_noticed_although_nobody_was_redirected",
+            "a_moved_slot_is_noticed_without_a_redirection",
         ],
     },
     Mutant {
         breaks: "a counter on its way is raised before anything is drawn from it (cluster)",
-        file: "windlass-redis/src/link/draw.rs",
-        from: "match self.send_asking(&reign.raise(&fences, &mark)).await {",
-        to: "match self.send_asking(&redis::cmd(\"PING\").arg((reign.is_node, fences, mark).1).to_owned()).await {",
+        file: "windlass-redis/src/connection/fenced.rs",
+        from: "match self.send_asking(&epoch.raise(&fences, &mark)).await {",
+        to: "match self.send_asking(&redis::cmd(\"PING\").arg((epoch.is_cluster_node, fences, mark).1).to_owned()).await {",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_counter_on_its_way_is_raised_for_whom_it_comes_from",
+            "fences_of_an_importing_slot_are_raised_for_its_source",
         ],
     },
     Mutant {
         breaks: "a counter on its way is raised for whom it comes from (cluster)",
-        file: "windlass-redis/src/reign.rs",
-        from: "epoch: self.epoch.max(epoch),",
-        to: "epoch: self.epoch.or(epoch),",
+        file: "windlass-redis/src/master_epoch.rs",
+        from: "number: self.number.max(source),",
+        to: "number: self.number.or(source),",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "a_counter_on_its_way_is_raised_for_whom_it_comes_from",
+            "fences_of_an_importing_slot_are_raised_for_its_source",
         ],
     },
     Mutant {
         breaks: "whoever of a batch gave up is not sent again (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
-        from: "if turn > 0 && !is_wanted() {",
-        to: "if turn > TURNS && !is_wanted() {",
+        from: "if attempt > 0 && !is_wanted() {",
+        to: "if attempt > MAX_ATTEMPTS && !is_wanted() {",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_gave_up_is_not_sent_again_and_the_others_are",
+            "cancelled_decision_is_not_sent_again_and_the_others_are",
         ],
     },
     Mutant {
         breaks: "whoever of a batch still waits is sent again (cluster)",
         file: "windlass-redis/src/batch.rs",
-        from: "Err(Failure::Unsent(_)) if !all_wait() => {}",
-        to: "Err(Failure::Unsent(_)) if !all_wait() && loads > RELOADS => {}",
+        from: "Err(CommandError::NotSent(_)) if !all_wait() => {}",
+        to: "Err(CommandError::NotSent(_)) if !all_wait() && loads > MAX_SCRIPT_LOADS => {}",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_gave_up_is_not_sent_again_and_the_others_are",
+            "cancelled_decision_is_not_sent_again_and_the_others_are",
         ],
     },
     Mutant {
         breaks: "a master that was made so anew has its counter raised anew (sentinels)",
         file: "windlass-redis/src/sentinel.rs",
-        from: "self.epoch() > ours.epoch()",
-        to: "self.epoch() > ours.epoch() && self.address != ours.address",
+        from: "self.config_epoch() > ours.config_epoch()",
+        to: "self.config_epoch() > ours.config_epoch() && self.address != ours.address",
         caught_by: &[
             "-p",
             "windlass",
@@ -302,8 +302,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "of a failover between two questions, the new address is heard (sentinels)",
         file: "windlass-redis/src/sentinel.rs",
-        from: "    for question in [\"MASTER\", \"GET-MASTER-ADDR-BY-NAME\"] {\n        questions.cmd(\"SENTINEL\").arg(question).arg(service);\n    }\n    let answers = connection.send_packed_commands(&questions, 0, 2).await?;\n",
-        to: "    for question in [\"GET-MASTER-ADDR-BY-NAME\", \"MASTER\"] {\n        questions.cmd(\"SENTINEL\").arg(question).arg(service);\n    }\n    let mut answers = connection.send_packed_commands(&questions, 0, 2).await?;\n    answers.reverse();\n",
+        from: "    for question in [\"MASTER\", \"GET-MASTER-ADDR-BY-NAME\"] {\n        questions.cmd(\"SENTINEL\").arg(question).arg(service);\n    }\n    let replies = connection.send_packed_commands(&questions, 0, 2).await?;\n",
+        to: "    for question in [\"GET-MASTER-ADDR-BY-NAME\", \"MASTER\"] {\n        questions.cmd(\"SENTINEL\").arg(question).arg(service);\n    }\n    let mut replies = connection.send_packed_commands(&questions, 0, 2).await?;\n    replies.reverse();\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -314,9 +314,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a master that was replaced while it was dialled is not asked (sentinels)",
-        file: "windlass-redis/src/link.rs",
-        from: "if !anyway && self.was_replaced(&greeting) {",
-        to: "if !anyway && self.was_replaced(&greeting) && false {",
+        file: "windlass-redis/src/connection.rs",
+        from: "if !accept_replaced && self.was_replaced(&handshake) {",
+        to: "if !accept_replaced && self.was_replaced(&handshake) && false {",
         caught_by: &[
             "-p",
             "windlass",
@@ -328,8 +328,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "whoever leads a failover is asked for the new address (sentinels)",
         file: "windlass-redis/src/sentinel.rs",
-        from: "let named = answers.get(1)",
-        to: "let named = answers.get(2)",
+        from: "let named = replies.get(1)",
+        to: "let named = replies.get(2)",
         caught_by: &[
             "-p",
             "windlass",
@@ -340,9 +340,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "replicas are asked about where the lock is (sentinels)",
-        file: "windlass-redis/src/witness.rs",
-        from: "if was_open && is_doubtful(&answers) {",
-        to: "if false && was_open && is_doubtful(&answers) {",
+        file: "windlass-redis/src/replica_ack.rs",
+        from: "if was_open && is_doubtful(&replies) {",
+        to: "if false && was_open && is_doubtful(&replies) {",
         caught_by: &[
             "-p",
             "windlass",
@@ -354,7 +354,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a demoted server is hung up on, whatever was asked",
         file: "windlass-redis/src/batch.rs",
-        from: "self.link.is_no_master(first.name());",
+        from: "router.find_new_master(first.name());",
         to: "let _ = first.name();",
         caught_by: &[
             "-p",
@@ -366,9 +366,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a master that was replaced at the last moment is not asked (sentinels)",
-        file: "windlass-redis/src/link.rs",
-        from: "= self.dialler.connect(&config).await?;\n",
-        to: "= self.dialler.connect(&config).await?;\n        let anyway = anyway || !self.was_replaced(&greeting);\n",
+        file: "windlass-redis/src/connection.rs",
+        from: "= self.connector.connect(&config).await?;\n",
+        to: "= self.connector.connect(&config).await?;\n        let accept_replaced = accept_replaced || !self.was_replaced(&handshake);\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -380,8 +380,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "the first master that is dialled may be replaced meanwhile, too (sentinels)",
         file: "windlass-redis/src/lib.rs",
-        from: "            sentinel::watch(&sentinels, &link);\n",
-        to: "            link.dial().await?;\n            sentinel::watch(&sentinels, &link);\n",
+        from: "            sentinel::watch(&sentinels, &connection);\n",
+        to: "            connection.connect().await?;\n            sentinel::watch(&sentinels, &connection);\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -393,8 +393,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "what a slow sentinel has said counts (sentinels)",
         file: "windlass-redis/src/sentinel.rs",
-        from: "answer_of(who).or(said)",
-        to: "answer_of(who).or(said.filter(|_| false))",
+        from: "reply_of(who).or(polled)",
+        to: "reply_of(who).or(polled.filter(|_| false))",
         caught_by: &[
             "-p",
             "windlass",
@@ -406,13 +406,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "one that sent us away has its counter raised when it has the slot again (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
-        from: "                    link.slot_moved(slot);\n",
+        from: "                    node.slot_moved(slot);\n",
         to: "",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_was_redirected_has_counters_raised_anew",
+            "fences_are_raised_again_after_a_redirection",
         ],
     },
     Mutant {
@@ -424,43 +424,55 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_was_redirected_has_counters_raised_anew",
+            "fences_are_raised_again_after_a_redirection",
         ],
     },
     Mutant {
         breaks: "a slot that moves without a new decision has its counter raised anew (cluster)",
-        file: "windlass-redis/src/cluster/table.rs",
-        from: "ends.for_each(|link| link.slot_moved(slot));",
+        file: "windlass-redis/src/cluster/slot_map.rs",
+        from: "ends.for_each(|node| node.slot_moved(slot));",
         to: "ends.for_each(drop);",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "whoever_had_a_slot_by_the_table_has_its_counter_raised_anew",
+            "fences_are_raised_again_when_the_slot_map_changes",
         ],
     },
     Mutant {
         breaks: "an answer that comes too late is no grant (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
-        from: "since(asked) > table::OUT_OF_TOUCH {",
-        to: "since(asked) > table::OUT_OF_TOUCH * 1000 {",
+        from: "since(sent) > slot_map::MAX_UNVERIFIED {",
+        to: "since(sent) > slot_map::MAX_UNVERIFIED * 1000 {",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "an_answer_that_comes_too_late_is_no_grant",
+            "a_late_reply_is_not_a_grant",
         ],
     },
     Mutant {
         breaks: "a node that has not heard of the last change keeps nobody in touch (cluster)",
-        file: "windlass-redis/src/cluster/table.rs",
-        from: "Some(epoch) if epoch == known => Told::NothingNew,",
-        to: "Some(epoch) if epoch <= known => Told::NothingNew,",
+        file: "windlass-redis/src/cluster/slot_map.rs",
+        from: "Some(epoch) if epoch == known_epoch => MapStatus::Current,",
+        to: "Some(epoch) if epoch <= known_epoch => MapStatus::Current,",
         caught_by: &[
             "-p",
             "windlass-redis",
             "--lib",
-            "only_a_node_that_knows_what_is_known_tells_that_nothing_has_changed",
+            "only_a_node_with_the_known_epoch_verifies_the_map",
+        ],
+    },
+    Mutant {
+        breaks: "a node that a command is redirected to is sent the script that it lacks",
+        file: "windlass-redis/src/script.rs",
+        from: "static ALL: &[&LazyLock<Script>] = &[$(&$name),+];",
+        to: "static ALL: &[&LazyLock<Script>] = &[&LOCK];",
+        caught_by: &[
+            "-p",
+            "windlass-redis",
+            "--lib",
+            "permission_scripts_are_loaded_during_an_ask_redirection",
         ],
     },
 ];

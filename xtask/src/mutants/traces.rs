@@ -63,7 +63,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-core",
             "--lib",
-            "the_late_result_of_a_sleeper_does_not_count",
+            "the_late_result_of_a_paused_process_does_not_count",
         ],
     },
     Mutant {

@@ -1,6 +1,5 @@
-//! Somebody of a batch gives up while it cannot be decided on.
+//! A caller of a batch gives up while the batch cannot be decided.
 
-use std::sync::Weak;
 use std::time::Duration;
 
 use windlass_testkit::{RedisCluster, eventually_blocking};
@@ -8,46 +7,36 @@ use windlass_testkit::{RedisCluster, eventually_blocking};
 use super::*;
 use crate::cluster::Cluster;
 use crate::script;
-use windlass_core::Fence;
-use windlass_core::store::GrantListener;
+use windlass_core::store::NoListener;
 
 const SOON: Duration = Duration::from_secs(20);
 
-struct Deaf;
-
-impl GrantListener for Deaf {
-    fn granted(&self, _: u64, _: Option<Fence>) {}
-    fn missed(&self) {}
-}
-
-/// Something to be written down.
+/// A word to append to a list.
 #[derive(Debug)]
-struct Word(Name, &'static str);
+struct Append(Name, &'static str);
 
-impl Decision for Word {
-    fn script() -> &'static Script {
-        &script::LOCK
-    }
-
+impl Decision for Append {
     fn name(&self) -> &Name {
         &self.0
     }
 
-    fn draws(&self) -> Draws {
-        Draws::Never
+    fn fence_use(&self) -> FenceUse {
+        FenceUse::None
     }
 
-    fn command<'a>(batch: impl ExactSizeIterator<Item = &'a Word> + Clone, _: &str) -> Cmd {
+    fn command<'a>(
+        _: &Script,
+        batch: impl ExactSizeIterator<Item = &'a Append> + Clone,
+        _: &str,
+    ) -> Cmd {
+        let append = "local lengths = {} \
+                      for i = 1, #ARGV do lengths[i] = redis.call('RPUSH', KEYS[2], ARGV[i]) end \
+                      return lengths";
         let mut command = redis::cmd("EVAL");
-        let write = "local said = {} for i = 1, #ARGV do said[i] = redis.call('RPUSH', KEYS[2], ARGV[i]) end \
-                     return said";
-        // Not to be decided on while its slot moves: one of the two is here, and one might be there.
-        command
-            .arg(write)
-            .arg(2)
-            .arg("{stock}here")
-            .arg("{stock}said");
-        for Word(_, word) in batch {
+        command.arg(append).arg(2);
+        // One of the keys exists and one does not, so the call must wait while their slot migrates.
+        command.arg("{stock}here").arg("{stock}words");
+        for Append(_, word) in batch {
             command.arg(word);
         }
         command
@@ -55,33 +44,37 @@ impl Decision for Word {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_gave_up_is_not_sent_again_and_the_others_are() {
+async fn cancelled_decision_is_not_sent_again_and_the_others_are() {
     let nodes = RedisCluster::start().unwrap();
-    let (url, nobody): (_, Weak<Deaf>) = (nodes.url(), Weak::new());
-    let cluster = Cluster::open(&url, 3 * SOON, 7, nobody).await.unwrap().0;
-    let link = Arc::new(Wire::Many(cluster));
+    let url = nodes.url();
+    let cluster = Cluster::open(&url, 3 * SOON, 7, NoListener::weak());
+    let target = Target {
+        router: Arc::new(Router::Cluster(cluster.await.unwrap().0)),
+        script: &script::LOCK,
+        checks_fences: true,
+    };
     let from = nodes.master_of("stock").unwrap();
     from.command(&["SET", "{stock}here", "1"]).unwrap();
     let moving = nodes.begin_move("stock").unwrap();
     let job = |word| {
         let (answer, reply) = oneshot::channel();
         let name = Name::new("test", None, "stock").unwrap();
-        let decision = Word(name, word);
+        let decision = Append(name, word);
         (Job { decision, answer }, reply)
     };
-    let ((one, given_up), (other, waiting)) = (job("one"), job("other"));
-    let sent = tokio::spawn(async move { send(&link, vec![one, other]).await });
-    let told_to_wait = || {
+    let ((one, cancelled), (other, waiting)) = (job("one"), job("other"));
+    let sent = tokio::spawn(async move { send(&target, vec![one, other]).await });
+    let was_refused = || {
         let stats = from.command(&["INFO", "commandstats"]).unwrap();
         let evals = stats.lines().find(|line| line.starts_with("cmdstat_eval:"));
         evals.is_some_and(|evals| !evals.trim().contains("rejected_calls=0"))
     };
-    assert!(eventually_blocking(SOON, told_to_wait));
-    drop(given_up);
+    assert!(eventually_blocking(SOON, was_refused));
+    drop(cancelled);
     moving.finish().unwrap();
     assert_eq!(waiting.await.unwrap().unwrap(), Value::Int(1));
     sent.await.unwrap();
-    let said = ["LRANGE", "{stock}said", "0", "-1"];
-    let said = nodes.master_of("stock").unwrap().command(&said).unwrap();
-    assert_eq!(said, "other");
+    let read = ["LRANGE", "{stock}words", "0", "-1"];
+    let words = nodes.master_of("stock").unwrap().command(&read).unwrap();
+    assert_eq!(words, "other");
 }

@@ -1,11 +1,19 @@
-//! `redis+cluster://`: a connection for each master, and which of them has which slot.
+//! `redis+cluster://`: a connection for each master, and the routing of commands by hash slot.
 //!
-//! What the nodes say about slots is asked again when one of them redirects us, cannot be reached, or
-//! takes no writes, and now and then. Redirections are followed here, since they are part of how a
-//! cluster answers; so is "try again", which a node says of a slot that is being moved. In both cases
-//! nothing was done. Whatever else goes wrong is the caller's to know.
+//! **Routing.** The slot map (`slot_map.rs`) says which master serves a slot. It is refreshed when
+//! a node redirects a command, cannot be reached or takes no writes, and periodically.
+//!
+//! **What is sent again.** Only commands that the node has not executed: `MOVED` and `ASK` are
+//! followed to the other node, `TRYAGAIN` (the slot is being moved) is retried after a pause, a
+//! command that could not be sent goes to the new owner of the slot if there is one, and unknown
+//! scripts are loaded. Every other failure is returned, because the command may have run.
+//!
+//! **Fences.** Each slot has its own fence counter. Before a command takes fences, the counter is
+//! raised for the current master (`master_epoch.rs`). The client remembers that per connection,
+//! which is safe only while it learns of every slot that leaves a node and returns: see
+//! [`slot_map`].
 
-mod table;
+mod slot_map;
 #[cfg(test)]
 mod tests;
 
@@ -16,17 +24,16 @@ use std::time::{Duration, Instant};
 
 use redis::{Arg, Cmd, Value};
 
-use self::table::{Table, recheck_after};
-use super::access::{Access, Address, Hosts};
-use super::dialler::Dialler;
+use self::slot_map::{SlotMap, watch};
+use super::address::{HostPort, MultiHostUrl, ServerOptions};
+use super::connection::{Connection, pipeline};
+use super::connector::Connector;
+use super::errors::{CommandError, Rejection};
 use super::keys;
-use super::link::{Link, pipeline};
-use super::reign::Draws;
-use super::replicas;
+use super::master_epoch::FenceUse;
 use super::script::{self, Script};
 use super::slots;
-use super::topology::{Layout, Redirection};
-use super::translate::{Failure, Refused};
+use super::topology::{ClusterLayout, Redirection};
 use windlass_core::error::{Error, ErrorKind, Result as Outcome};
 use windlass_core::store::{GrantListener, Replicas};
 use windlass_core::{Clock, Moment};
@@ -34,275 +41,290 @@ use windlass_core::{Clock, Moment};
 const EXAMPLE: &str =
     "for example redis+cluster://10.0.0.1,10.0.0.2,10.0.0.3, with ports if not 6379";
 const PORT: u16 = 6379;
-/// Redirections followed for one command: a slot that is sent back and forth ends somewhere.
-const TURNS: u32 = 64;
-/// Before a command is sent again that a node could not answer yet.
+/// Attempts for one command, so that a slot that is redirected in circles comes to an end.
+const MAX_ATTEMPTS: u32 = 64;
+/// The first pause before a command is sent again to a slot that is being moved.
 pub(super) const PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_millis(50);
+
 pub(super) struct Cluster {
-    access: Access,
-    seeds: Vec<Address>,
+    server_options: ServerOptions,
+    seeds: Vec<HostPort>,
     call_timeout: Duration,
     id: u64,
-    wakeups: Weak<dyn GrantListener>,
-    table: RwLock<Arc<Table>>,
-    links: Mutex<HashMap<Address, Arc<Link>>>,
-    /// Held while asking about slots, so that all who need to know share one answer.
+    grant_listener: Weak<dyn GrantListener>,
+    slot_map: RwLock<Arc<SlotMap>>,
+    connections: Mutex<HashMap<HostPort, Arc<Connection>>>,
+    /// Held while the slot map is refreshed, so that callers share one refresh.
     refreshing: tokio::sync::Mutex<()>,
-    /// When that was begun last: what was answered then may not be true any more of what happened later.
+    /// The start of the last refresh.
     refreshed: Mutex<Option<Instant>>,
-    /// When somebody was asked last whether anything has changed.
-    in_touch: Mutex<Moment>,
+    /// The start of the last check that the slot map is current.
+    verified: Mutex<Moment>,
     clock: Clock,
-    ear: OnceLock<Arc<Link>>,
+    push_connection: OnceLock<Arc<Connection>>,
 }
 
 impl Cluster {
-    /// From a URL; also what it says about replicas.
+    /// From a URL; also its parameters about replicas.
     pub(super) async fn open(
         url: &str,
         call_timeout: Duration,
         id: u64,
-        wakeups: Weak<dyn GrantListener>,
+        grant_listener: Weak<dyn GrantListener>,
     ) -> Outcome<(Arc<Cluster>, Option<Replicas>)> {
-        // Goes on while the machine sleeps.
-        Self::open_by(Clock::system(), url, call_timeout, id, wakeups).await
+        // This clock counts suspended time.
+        Self::open_with_clock(Clock::system(), url, call_timeout, id, grant_listener).await
     }
 
-    async fn open_by(
+    async fn open_with_clock(
         clock: Clock,
         url: &str,
         call_timeout: Duration,
         id: u64,
-        wakeups: Weak<dyn GrantListener>,
+        grant_listener: Weak<dyn GrantListener>,
     ) -> Outcome<(Arc<Cluster>, Option<Replicas>)> {
-        let mut hosts = Hosts::parse(url, PORT, EXAMPLE)?;
-        match hosts.path.as_slice() {
+        let mut url = MultiHostUrl::parse(url, PORT, EXAMPLE)?;
+        match url.path.as_slice() {
             [] => {}
             [database] if database == "0" => {}
             _ => {
-                let other = "a cluster has one database, number 0";
+                let other = "a cluster has only one database, number 0";
                 return Err(Error::invalid("connect", other)
                     .with_hint("use a namespace to keep programs apart"));
             }
         }
-        let ca = hosts.take_ca()?;
-        let replicas = replicas::take(&mut hosts)?;
-        hosts.nothing_left()?;
+        let ca = url.take_ca()?;
+        let replicas = url.take_replicas()?;
+        url.check_all_taken()?;
         let cluster = Arc::new(Cluster {
-            access: Access {
-                user: hosts.user.clone(),
-                password: hosts.password.clone(),
+            server_options: ServerOptions {
+                user: url.user.clone(),
+                password: url.password.clone(),
                 database: 0,
-                tls: hosts.tls,
+                tls: url.tls,
                 ca,
             },
-            seeds: hosts.hosts,
+            seeds: url.hosts,
             call_timeout,
             id,
-            wakeups: wakeups.clone(),
-            table: RwLock::default(),
-            links: Mutex::default(),
+            grant_listener: grant_listener.clone(),
+            slot_map: RwLock::default(),
+            connections: Mutex::default(),
             refreshing: tokio::sync::Mutex::new(()),
             refreshed: Mutex::new(None),
-            in_touch: Mutex::new(clock.now()),
+            verified: Mutex::new(clock.now()),
             clock,
-            ear: OnceLock::new(),
+            push_connection: OnceLock::new(),
         });
         cluster.refresh().await?;
-        let listening = Dialler::AnyNode(Arc::downgrade(&cluster));
-        let ear = Link::new(listening, call_timeout, id, wakeups);
-        ear.dial().await?;
-        let _ = cluster.ear.set(ear);
-        tokio::spawn(recheck_after(Arc::downgrade(&cluster)));
+        let any_node = Connector::AnyNode(Arc::downgrade(&cluster));
+        let push_connection = Connection::new(any_node, call_timeout, id, grant_listener);
+        push_connection.connect().await?;
+        let _ = cluster.push_connection.set(push_connection);
+        tokio::spawn(watch(Arc::downgrade(&cluster)));
         Ok((cluster, replicas))
     }
 
-    /// The connection that hears wake-ups and news, whichever node they come from.
-    pub(super) fn ear(&self) -> &Arc<Link> {
-        self.ear
+    /// The connection that wake-ups and notifications arrive on, from all nodes: a cluster forwards
+    /// published messages.
+    pub(super) fn push_connection(&self) -> &Arc<Connection> {
+        self.push_connection
             .get()
-            .expect("set before the cluster is handed out")
+            .expect("set before the cluster is returned by open")
     }
 
     /// All masters.
-    pub(super) fn masters(&self) -> Vec<(Address, Arc<Link>)> {
-        let table = self.table();
-        let links = table.masters.iter().cloned();
-        table.layout.masters.iter().cloned().zip(links).collect()
+    pub(super) fn masters(&self) -> Vec<(HostPort, Arc<Connection>)> {
+        let slot_map = self.slot_map();
+        let connections = slot_map.masters.iter().cloned();
+        let addresses = slot_map.layout.masters.iter().cloned();
+        addresses.zip(connections).collect()
     }
 
-    /// The nodes to listen at, in no order.
+    /// Clients of all known nodes, starting with a random one.
     pub(super) fn clients(&self) -> Vec<redis::Client> {
-        let client = |address: &Address| self.access.client(address).ok();
+        let client = |address: &HostPort| self.server_options.client(address).ok();
         self.shuffled().iter().filter_map(client).collect()
     }
 
-    pub(super) fn layout(&self) -> Layout {
-        self.table().layout.clone()
+    pub(super) fn layout(&self) -> ClusterLayout {
+        self.slot_map().layout.clone()
     }
 
     pub(super) fn call_timeout(&self) -> Duration {
         self.call_timeout
     }
 
-    pub(super) fn access(&self) -> &Access {
-        &self.access
+    pub(super) fn server_options(&self) -> &ServerOptions {
+        &self.server_options
     }
 
-    /// Sends a command to where its key is, or to any node if it has none.
-    pub(super) async fn send(self: &Arc<Cluster>, command: &Cmd) -> Result<Value, Failure> {
+    /// Sends a command to the node of its key, or to any node if it has no key.
+    pub(super) async fn send(self: &Arc<Cluster>, command: &Cmd) -> Result<Value, CommandError> {
         match slots::of_command(command) {
-            Some(slot) => self.send_to(slot, command, Draws::Never, &|| true).await,
-            None => self.ear().send(command).await,
+            Some(slot) => self.send_to(slot, command, FenceUse::None, &|| true).await,
+            None => self.push_connection().send(command).await,
         }
     }
 
-    /// Sends a command to the node that has the slot. If it `draws` fences, those are made sure to be
-    /// higher than any that were given out under another master. It is not sent again if it `is_wanted` no
-    /// longer: then what undoes it may have been sent.
+    /// Sends a command to the node that serves the slot. The fences it takes are higher than those
+    /// of any earlier master. It is not sent again once `is_wanted` returns false: its undo may
+    /// have been sent by then.
     pub(super) async fn send_to(
         self: &Arc<Cluster>,
         slot: u16,
         command: &Cmd,
-        draws: Draws,
+        fence_use: FenceUse,
         is_wanted: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, CommandError> {
         let begun = Instant::now();
-        let mut link = self.owner(slot).await?;
-        let mut asking = None;
-        let mut looked_again = false;
+        let mut node = self.owner(slot).await?;
+        // Set while the node is importing the slot: the failover number of the node it comes from,
+        // if that is known.
+        let mut importing: Option<Option<u64>> = None;
+        let mut has_refreshed = false;
         let mut pause = PAUSE;
-        for turn in 0..TURNS {
-            if turn > 0 && !is_wanted() {
-                return Err(Failure::Unsent(
-                    (redis::ErrorKind::Io, "given up before it was sent").into(),
+        for attempt in 0..MAX_ATTEMPTS {
+            if attempt > 0 && !is_wanted() {
+                let given_up = "given up before it was sent";
+                return Err(CommandError::NotSent(
+                    (redis::ErrorKind::Io, given_up).into(),
                 ));
             }
-            let answer = match (asking, draws) {
-                // Answered there only if all its keys have come: nothing is lost on that way. But the
-                // one that they come from may have begun from an old copy.
-                (Some(_), Draws::Never) => link.send_asking(command).await,
-                (Some(epoch), _) => {
+            let reply = match (importing, fence_use) {
+                // A node that is importing a slot executes the command only if it has all its keys.
+                (Some(_), FenceUse::None) => node.send_asking(command).await,
+                // The exporting node may have started from an old copy, so the counter is raised on
+                // its behalf.
+                (Some(source), _) => {
                     let keys = keys::fences(slot);
-                    link.send_asking_drawing(epoch, keys, command, draws).await
+                    node.send_asking_fenced(source, keys, command, fence_use)
+                        .await
                 }
-                (None, Draws::Surely | Draws::Perhaps) => {
-                    self.doubt_if_out_of_touch();
-                    let keys = || keys::fences(slot);
-                    let asked = self.clock.now();
-                    let answer = link.send_drawing(slot, keys, command, draws).await;
-                    match self.clock.now().since(asked) > table::OUT_OF_TOUCH {
-                        // Stopped in between: it may be of a time when the counter had not been raised.
-                        true => answer.and(Err(Failure::Sent(
-                            (
-                                redis::ErrorKind::Io,
-                                "the answer came too late to be relied upon",
-                            )
-                                .into(),
-                        ))),
-                        false => answer,
-                    }
+                (None, FenceUse::Certain | FenceUse::Possible) => {
+                    self.send_fenced(&node, slot, command, fence_use).await
                 }
-                (None, Draws::Never) => link.send(command).await,
+                (None, FenceUse::None) => node.send(command).await,
             };
-            let failure = match answer {
+            let error = match reply {
                 Ok(value) => return Ok(value),
-                Err(failure) => failure,
+                Err(error) => error,
             };
             if begun.elapsed() > self.call_timeout {
-                return Err(failure);
+                return Err(error);
             }
-            if failure.is_unknown_script()
+            if error.is_unknown_script()
                 && let Some(script) = script_of(command)
             {
-                // Told to the very node that was asked: it may be one that the slot is on its way to.
+                // Loaded on this very node, which may be one that is importing the slot.
                 let mut load = redis::cmd("SCRIPT");
                 load.arg("LOAD").arg(script.source());
-                link.send(&load).await?;
+                node.send(&load).await?;
                 continue;
             }
-            let same_host = self.host_of(&link);
-            let reaches_further = script_of(command).is_some_and(Script::reaches_further);
-            match Redirection::of(&failure, &same_host) {
+            let same_host = self.host_of(&node);
+            let reads_undeclared = script_of(command).is_some_and(Script::reads_undeclared_keys);
+            match Redirection::of(&error, &same_host) {
                 Redirection::Moved(to) => {
                     self.refresh_soon();
-                    let to = self.link(&to)?;
-                    // Not every move is a new decision.
-                    link.slot_moved(slot);
+                    let to = self.connection(&to)?;
+                    // Not every move comes with a new epoch, so the slot is cleared on both ends.
+                    node.slot_moved(slot);
                     to.slot_moved(slot);
-                    (link, asking) = (to, None);
+                    (node, importing) = (to, None);
                 }
-                Redirection::AcquireRequest(to) if !reaches_further => {
-                    let epoch = match draws {
-                        Draws::Never => None,
-                        _ => link.epoch().await,
+                Redirection::Ask(to) if !reads_undeclared => {
+                    let source = match fence_use {
+                        FenceUse::None => None,
+                        _ => node.epoch_number().await,
                     };
-                    (link, asking) = (self.link(&to)?, Some(epoch));
+                    (node, importing) = (self.connection(&to)?, Some(source));
                 }
-                Redirection::AcquireRequest(_) | Redirection::TryAgain => {
+                Redirection::Ask(_) | Redirection::TryAgain => {
                     tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    (link, asking) = (self.owner(slot).await?, None);
+                    pause = (pause * 2).min(MAX_PAUSE);
+                    (node, importing) = (self.owner(slot).await?, None);
                 }
-                Redirection::Unsent if !looked_again => {
-                    looked_again = true;
-                    // Who has it may have changed; if not, there is nobody else to ask.
+                Redirection::NotSent if !has_refreshed => {
+                    has_refreshed = true;
                     let _ = self.refresh().await;
-                    let now = self.owner(slot).await?;
-                    if Arc::ptr_eq(&now, &link) {
-                        return Err(failure);
+                    let owner = self.owner(slot).await?;
+                    if Arc::ptr_eq(&owner, &node) {
+                        return Err(error);
                     }
-                    (link, asking) = (now, None);
+                    (node, importing) = (owner, None);
                 }
-                Redirection::Doubt => {
+                Redirection::Unclear => {
                     self.refresh_soon();
-                    return Err(failure);
+                    return Err(error);
                 }
-                Redirection::Unsent | Redirection::None => return Err(failure),
+                Redirection::NotSent | Redirection::None => return Err(error),
             }
         }
-        Err(Failure::Refused(Refused {
+        Err(CommandError::Rejected(Rejection {
             kind: ErrorKind::Unreachable,
             message: format!("slot {slot} is redirected in circles"),
             hint: "the nodes do not agree yet; try again in a moment",
         }))
     }
 
-    /// Sends commands in one go, to each node those that are for it. One answer for each, in order.
-    /// Only those that were redirected are sent again.
+    /// Sends a command that takes fences to the node that serves the slot.
+    async fn send_fenced(
+        &self,
+        node: &Arc<Connection>,
+        slot: u16,
+        command: &Cmd,
+        fence_use: FenceUse,
+    ) -> Result<Value, CommandError> {
+        self.recheck_fences_if_unverified();
+        let sent = self.clock.now();
+        let keys = || keys::fences(slot);
+        let reply = node.send_fenced(slot, keys, command, fence_use).await;
+        if self.clock.now().since(sent) > slot_map::MAX_UNVERIFIED {
+            // The process was suspended in between. The fence may be from before a raise that has
+            // happened since.
+            let late = "the reply came too late to be relied upon";
+            return reply.and(Err(CommandError::Sent((redis::ErrorKind::Io, late).into())));
+        }
+        reply
+    }
+
+    /// Sends commands in pipelines, one for each slot. One reply for each, in order. Only those
+    /// that were redirected are sent again.
     pub(super) async fn send_all(
         self: &Arc<Cluster>,
         commands: &[Cmd],
-    ) -> Result<Vec<Result<Value, Failure>>, Failure> {
+    ) -> Result<Vec<Result<Value, CommandError>>, CommandError> {
         let mut by_slot: HashMap<Option<u16>, Vec<usize>> = HashMap::new();
         for (i, command) in commands.iter().enumerate() {
             let slot = slots::of_command(command);
             by_slot.entry(slot).or_default().push(i);
         }
-        let mut answers: Vec<Option<Result<Value, Failure>>> =
+        let mut replies: Vec<Option<Result<Value, CommandError>>> =
             commands.iter().map(|_| None).collect();
-        let ask = async |slot: Option<u16>, which: &[usize]| {
-            let link = match slot {
+        let send = async |slot: Option<u16>, which: &[usize]| {
+            let node = match slot {
                 Some(slot) => self.owner(slot).await?,
-                None => Arc::clone(self.ear()),
+                None => Arc::clone(self.push_connection()),
             };
             let some = which.iter().map(|&i| commands[i].clone());
-            let mut found = match link.send_all(&pipeline(some)).await {
+            let mut found = match node.send_all(&pipeline(some)).await {
                 Ok(found) => found,
-                Err(Failure::Sent(e)) => return Err(Failure::Sent(e)),
-                // Nothing was sent: one by one, they find out whether somebody else has the slot.
-                Err(failure) => which.iter().map(|_| Err(failure.clone())).collect(),
+                Err(CommandError::Sent(e)) => return Err(CommandError::Sent(e)),
+                // Nothing was sent: sent one by one, they find out whether another node serves the
+                // slot.
+                Err(error) => which.iter().map(|_| Err(error.clone())).collect(),
             };
-            for (answer, &i) in found.iter_mut().zip(which) {
-                let elsewhere = answer.as_ref().is_err_and(|failure| {
+            for (reply, &i) in found.iter_mut().zip(which) {
+                let is_elsewhere = reply.as_ref().is_err_and(|error| {
                     !matches!(
-                        Redirection::of(failure, ""),
-                        Redirection::None | Redirection::Doubt
+                        Redirection::of(error, ""),
+                        Redirection::None | Redirection::Unclear
                     )
                 });
-                if elsewhere {
-                    *answer = self.send(&commands[i]).await;
+                if is_elsewhere {
+                    *reply = self.send(&commands[i]).await;
                 }
             }
             Ok(found)
@@ -310,86 +332,97 @@ impl Cluster {
         let groups: Vec<_> = by_slot.into_iter().collect();
         let calls = groups
             .iter()
-            .map(|(slot, which)| Box::pin(ask(*slot, which)));
+            .map(|(slot, which)| Box::pin(send(*slot, which)));
         let found = windlass_core::join::join_all(calls.collect()).await;
         for ((_, which), found) in groups.iter().zip(found) {
-            for (&i, answer) in which.iter().zip(found?) {
-                answers[i] = Some(answer);
+            for (&i, reply) in which.iter().zip(found?) {
+                replies[i] = Some(reply);
             }
         }
-        Ok(answers.into_iter().flatten().collect())
+        Ok(replies.into_iter().flatten().collect())
     }
 
-    /// The master that has the slot.
-    pub(super) async fn owner(self: &Arc<Cluster>, slot: u16) -> Result<Arc<Link>, Failure> {
-        if let Some(link) = self.table().owner(slot) {
-            return Ok(link);
+    /// The master that serves the slot.
+    pub(super) async fn owner(
+        self: &Arc<Cluster>,
+        slot: u16,
+    ) -> Result<Arc<Connection>, CommandError> {
+        if let Some(node) = self.slot_map().owner(slot) {
+            return Ok(node);
         }
         self.refresh().await?;
-        self.table().owner(slot).ok_or_else(|| {
-            Failure::Refused(Refused {
+        self.slot_map().owner(slot).ok_or_else(|| {
+            CommandError::Rejected(Rejection {
                 kind: ErrorKind::Unreachable,
-                message: format!("no node of the cluster has slot {slot}"),
-                hint: "windlass doctor tells which slots are not covered; try again in a moment",
+                message: format!("no node of the cluster serves slot {slot}"),
+                hint: "windlass doctor shows which slots are not covered; try again in a moment",
             })
         })
     }
 
-    /// The masters, and whoever the URL names.
-    fn known(&self) -> BTreeSet<Address> {
-        let table = self.table();
-        let masters = table.layout.masters.iter();
+    /// The masters, and the nodes that the URL names.
+    fn known(&self) -> BTreeSet<HostPort> {
+        let slot_map = self.slot_map();
+        let masters = slot_map.layout.masters.iter();
         masters.chain(&self.seeds).cloned().collect()
     }
 
-    fn shuffled(&self) -> Vec<Address> {
-        let mut known: Vec<Address> = self.known().into_iter().collect();
-        let turn = rand::random_range(0..known.len().max(1));
-        known.rotate_left(turn);
+    fn shuffled(&self) -> Vec<HostPort> {
+        let mut known: Vec<HostPort> = self.known().into_iter().collect();
+        let first = rand::random_range(0..known.len().max(1));
+        known.rotate_left(first);
         known
     }
 
-    fn link(&self, address: &Address) -> Result<Arc<Link>, Failure> {
-        let mut links = self.links();
-        if let Some(link) = links.get(address) {
-            return Ok(Arc::clone(link));
+    fn connection(&self, address: &HostPort) -> Result<Arc<Connection>, CommandError> {
+        let mut connections = self.connections();
+        if let Some(connection) = connections.get(address) {
+            return Ok(Arc::clone(connection));
         }
-        let client = self.access.client(address).map_err(Failure::Unsent)?;
-        let wakeups = self.wakeups.clone();
-        let link = Link::new(Dialler::Node(client), self.call_timeout, self.id, wakeups);
-        links.insert(address.clone(), Arc::clone(&link));
-        Ok(link)
+        let client = self
+            .server_options
+            .client(address)
+            .map_err(CommandError::NotSent)?;
+        let listener = self.grant_listener.clone();
+        let node = Connector::Node(client);
+        let connection = Connection::new(node, self.call_timeout, self.id, listener);
+        connections.insert(address.clone(), Arc::clone(&connection));
+        Ok(connection)
     }
 
-    fn host_of(&self, link: &Arc<Link>) -> String {
-        let links = self.links();
-        let found = links.iter().find(|(_, known)| Arc::ptr_eq(known, link));
+    fn host_of(&self, node: &Arc<Connection>) -> String {
+        let connections = self.connections();
+        let found = connections
+            .iter()
+            .find(|(_, known)| Arc::ptr_eq(known, node));
         found
             .map(|(address, _)| address.host.clone())
             .unwrap_or_default()
     }
 
-    /// Drops connections on which an answer is overdue.
-    pub(super) fn drop_unanswered(&self) {
-        self.links()
-            .values()
-            .for_each(|link| link.drop_unanswered());
-        self.ear().drop_unanswered();
+    /// Drops the connections on which a call has no reply yet.
+    pub(super) fn drop_if_pending(&self) {
+        let connections = self.connections();
+        connections.values().for_each(|node| node.drop_if_pending());
+        drop(connections);
+        self.push_connection().drop_if_pending();
     }
 
-    fn table(&self) -> Arc<Table> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&table)
+    fn slot_map(&self) -> Arc<SlotMap> {
+        let slot_map = self.slot_map.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&slot_map)
     }
 
-    fn links(&self) -> MutexGuard<'_, HashMap<Address, Arc<Link>>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connections(&self) -> MutexGuard<'_, HashMap<HostPort, Arc<Connection>>> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let masters = self.table().layout.masters.len();
+        let masters = self.slot_map().layout.masters.len();
         f.debug_struct("Cluster")
             .field("masters", &masters)
             .finish_non_exhaustive()

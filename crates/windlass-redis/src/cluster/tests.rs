@@ -1,36 +1,29 @@
-//! Slots that are elsewhere for a while, and what becomes of fences meanwhile.
+//! Fences while slots move between nodes.
 //!
-//! A node that took over with an old copy is played by giving the counter its old value.
+//! Giving a counter its old value stands for a node that was promoted with an old copy.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 use windlass_testkit::{RedisCluster, RedisServer, eventually_blocking};
 
 use super::Cluster;
-use crate::dialler::epoch_of;
+use crate::connector::epoch_number;
+use crate::errors::CommandError;
 use crate::keys;
-use crate::reign::Draws;
+use crate::master_epoch::FenceUse;
 use crate::slots;
 use crate::topology::newest_epoch;
-use crate::translate::Failure;
-use windlass_core::store::GrantListener;
-use windlass_core::{Clock, Fence};
+use windlass_core::Clock;
+use windlass_core::store::NoListener;
 
 const SOON: Duration = Duration::from_secs(20);
-/// Far ahead of any clock, which so is of no help.
+/// A counter far ahead of any clock, so that starting from the clock cannot help.
 const AHEAD: &str = "4000000000000000";
 
-struct Deaf;
-
-impl GrantListener for Deaf {
-    fn granted(&self, _: u64, _: Option<Fence>) {}
-    fn missed(&self) {}
-}
-
-/// A client, and the counter of one slot.
-struct Bed {
+/// A cluster, a client, and the fence counter of one slot.
+struct ClusterFixture {
     nodes: RedisCluster,
     client: Arc<Cluster>,
     slot: u16,
@@ -38,18 +31,18 @@ struct Bed {
     mark: String,
 }
 
-impl Bed {
-    async fn start() -> Bed {
-        Bed::by(Clock::system()).await
+impl ClusterFixture {
+    async fn start() -> ClusterFixture {
+        ClusterFixture::with_clock(Clock::system()).await
     }
 
-    async fn by(clock: Clock) -> Bed {
+    async fn with_clock(clock: Clock) -> ClusterFixture {
         let nodes = RedisCluster::start().unwrap();
-        let (url, nobody): (_, Weak<Deaf>) = (nodes.url(), Weak::new());
-        let client = Cluster::open_by(clock, &url, Duration::from_secs(5), 7, nobody).await;
+        let (url, timeout) = (nodes.url(), Duration::from_secs(5));
+        let client = Cluster::open_with_clock(clock, &url, timeout, 7, NoListener::weak()).await;
         let slot = slots::of_key(b"stock");
         let [fences, mark] = keys::fences(slot);
-        Bed {
+        ClusterFixture {
             nodes,
             client: client.unwrap().0,
             slot,
@@ -62,23 +55,23 @@ impl Bed {
         self.nodes.master_of("stock").unwrap()
     }
 
-    fn draw(&self) -> Cmd {
-        let mut draw = redis::cmd("INCR");
-        draw.arg(&self.fences);
-        draw
+    fn next_fence_command(&self) -> Cmd {
+        let mut command = redis::cmd("INCR");
+        command.arg(&self.fences);
+        command
     }
 
-    async fn draws(&self) -> i64 {
-        let (draw, wanted) = (self.draw(), || true);
+    async fn next_fence(&self) -> i64 {
+        let (command, wanted) = (self.next_fence_command(), || true);
         let begun = std::time::Instant::now();
         loop {
-            let drawn = self
+            let sent = self
                 .client
-                .send_to(self.slot, &draw, Draws::Surely, &wanted);
-            match drawn.await {
+                .send_to(self.slot, &command, FenceUse::Certain, &wanted);
+            match sent.await {
                 Ok(Value::Int(fence)) => return fence,
-                // For a moment after a move, the nodes may send whoever asks in circles: nothing was drawn.
-                Err(Failure::Refused(_)) if begun.elapsed() < SOON => {
+                // Right after a move, the nodes may redirect in circles. No fence was taken.
+                Err(CommandError::Rejected(_)) if begun.elapsed() < SOON => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 other => panic!("no fence: {other:?}"),
@@ -96,249 +89,260 @@ impl Bed {
         [&self.fences, &self.mark].map(|key| self.master().command(&["GET", key]).unwrap())
     }
 
-    fn moves(&self) {
+    /// Moves the slot to another master.
+    fn move_slot(&self) {
         let before = self.master().port();
         self.nodes.begin_move("stock").unwrap().finish().unwrap();
-        self.has_left(before);
+        self.wait_until_left(before);
     }
 
-    /// All nodes know that the slot has another master than that one, and agree on the rest.
-    fn has_left(&self, before: u16) {
+    /// Waits until the slot has another master than this one, and all nodes know the same epoch.
+    fn wait_until_left(&self, before: u16) {
         let moved = || {
-            let knows = |node: &RedisServer| {
-                let info = node.command(&["CLUSTER", "INFO"]).unwrap();
-                newest_epoch(&info)
-            };
-            let mut epochs = self.nodes.nodes().iter().map(knows);
+            let mut epochs = self.nodes.nodes().iter().map(cluster_epoch);
             let first = epochs.next().unwrap();
             self.master().port() != before && epochs.all(|epoch| epoch == first)
         };
-        assert!(eventually_blocking(SOON, moved), "all have heard of it");
+        assert!(eventually_blocking(SOON, moved), "all nodes know of it");
     }
 
-    /// Elsewhere, fences are given out; then somebody who knows nothing of that gives the slot back.
-    async fn is_elsewhere_and_comes_back(&self) -> i64 {
+    /// Moves the slot to another master, which grants fences to another client; then moves it back
+    /// with the counter as it was before. Returns the highest fence.
+    async fn move_slot_and_back(&self) -> i64 {
         let home = self.master().port();
         let [counter, mark] = self.copy();
-        self.moves();
-        let (url, nobody): (_, Weak<Deaf>) = (self.nodes.url(), Weak::new());
-        let other = Cluster::open(&url, Duration::from_secs(5), 8, nobody).await;
-        let (draw, wanted, other) = (self.draw(), || true, other.unwrap().0);
+        self.move_slot();
+        let (url, timeout) = (self.nodes.url(), Duration::from_secs(5));
+        let other = Cluster::open(&url, timeout, 8, NoListener::weak()).await;
+        let (command, wanted, other) = (self.next_fence_command(), || true, other.unwrap().0);
         let mut highest = 0;
         for _ in 0..20 {
-            let drawn = other.send_to(self.slot, &draw, Draws::Surely, &wanted);
-            highest = match drawn.await {
+            let sent = other.send_to(self.slot, &command, FenceUse::Certain, &wanted);
+            highest = match sent.await {
                 Ok(Value::Int(fence)) => fence,
                 other => panic!("no fence: {other:?}"),
             };
         }
         self.set(&counter, &mark);
         while self.master().port() != home {
-            self.moves();
+            self.move_slot();
         }
         highest
     }
-}
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_comes_back_has_its_counter_raised_anew() {
-    let bed = Bed::start().await;
-    bed.set(AHEAD, "");
-    bed.draws().await;
-    // Nobody looks meanwhile: it was here before, and is here now.
-    let unseen = bed.client.refreshing.lock().await;
-    let highest = bed.is_elsewhere_and_comes_back().await;
-    drop(unseen);
-    bed.client.refresh().await.unwrap();
-    let next = bed.draws().await;
-    assert!(next > highest, "{next} after {highest}");
-    assert_eq!(bed.draws().await, next + 1, "raised once");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_was_out_of_touch_has_counters_raised_anew() {
-    let bed = Bed::start().await;
-    bed.set(AHEAD, "");
-    bed.draws().await;
-    let _unseen = bed.client.refreshing.lock().await;
-    let highest = bed.is_elsewhere_and_comes_back().await;
-    // As if put to sleep all the while: the connection is the old one, and nobody has looked yet.
-    let asleep = Duration::from_secs(10);
-    *bed.client.in_touch.lock().unwrap() = bed.client.clock.now() - asleep;
-    let next = bed.draws().await;
-    assert!(next > highest, "{next} after {highest}");
-    assert_eq!(bed.draws().await, next + 1, "raised once");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_is_noticed_although_nobody_was_redirected() {
-    let bed = Bed::start().await;
-    let before = bed.client.layout().epoch;
-    bed.moves();
-    let owner = || bed.client.layout().epoch > before;
-    assert!(eventually_blocking(SOON, owner));
-}
-
-/// By which decision a node has its slots.
-fn epoch(node: &RedisServer) -> u64 {
-    let info = node.command(&["CLUSTER", "INFO"]).unwrap();
-    epoch_of(&info).unwrap()
-}
-
-/// Has a node decide anew, after all others.
-fn bump(node: &RedisServer, others: &[&RedisServer]) -> u64 {
-    let last = || {
-        node.command(&["CLUSTER", "BUMPEPOCH"]).unwrap();
-        others.iter().all(|other| epoch(other) < epoch(node))
-    };
-    assert!(eventually_blocking(SOON, last));
-    epoch(node)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_counter_on_its_way_is_raised_for_whom_it_comes_from() {
-    let bed = Bed::start().await;
-    let from = bed.master();
-    let masters = bed.nodes.nodes()[..3].iter();
-    let others: Vec<_> = masters.filter(|n| n.port() != from.port()).collect();
-    let [to, third] = others.as_slice() else {
-        panic!("three masters");
-    };
-    bump(third, &[from, to]);
-    let number = bump(from, &[to, third]);
-    assert!(epoch(to) < number - 1);
-    // The copy of one that was appointed before. What is given out from it gets lost.
-    let copy = (AHEAD, format!("{:040x} {}", 1, number - 1));
-    // Nobody looks meanwhile, and nobody minds.
-    let unseen = bed.client.refreshing.lock().await;
-    *bed.client.in_touch.lock().unwrap() = bed.client.clock.now() + 10 * SOON;
-    bed.set(copy.0, &copy.1);
-    let highest = (bed.draws().await..).nth(20).unwrap();
-    bed.set(&highest.to_string(), &copy.1);
-    assert_eq!(bed.draws().await, highest + 1, "it was raised before");
-    drop(unseen);
-    bump(third, &[from, to]);
-    bump(from, &[to, third]);
-    bed.set(copy.0, &copy.1);
-    let moving = bed.nodes.begin_move("stock").unwrap();
-    while moving.move_keys(100).unwrap() > 0 {}
-    let next = bed.draws().await;
-    assert!(next > highest + 1, "{next} after {highest}");
-    assert_eq!(bed.draws().await, next + 1, "raised once");
-    moving.finish().unwrap();
-    assert!(bed.draws().await > next + 1);
-}
-
-/// The highest decision that anybody knows of.
-fn newest(nodes: &RedisCluster) -> u64 {
-    let knows = |node: &RedisServer| newest_epoch(&node.command(&["CLUSTER", "INFO"]).unwrap());
-    nodes.nodes().iter().filter_map(knows).max().unwrap()
-}
-
-impl Bed {
-    /// Has the master to which the slot goes next decide last: then its move there is no new decision.
-    fn decide_about_the_next(&self) -> u64 {
+    /// Gives the next owner of the slot the highest epoch: moving the slot there then needs no new
+    /// epoch.
+    fn promote_next_owner(&self) -> u64 {
         let (masters, from) = (&self.nodes.nodes()[..3], self.master().port());
         let to = masters.iter().find(|node| node.port() != from).unwrap();
         let others = masters.iter().filter(|node| node.port() != to.port());
-        let number = bump(to, &others.collect::<Vec<_>>());
+        let number = bump_epoch(to, &others.collect::<Vec<_>>());
         let all_know = || {
-            let knows = |node: &RedisServer| {
-                let info = node.command(&["CLUSTER", "INFO"]).unwrap();
-                newest_epoch(&info) == Some(number)
-            };
-            self.nodes.nodes().iter().all(knows)
+            let mut nodes = self.nodes.nodes().iter();
+            nodes.all(|node| cluster_epoch(node) == Some(number))
         };
         assert!(eventually_blocking(SOON, all_know));
         number
     }
 
-    /// Nobody asks who has which slot from now on, and nobody minds.
-    async fn nobody_looks(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        let unseen = self.client.refreshing.lock().await;
-        *self.client.in_touch.lock().unwrap() = self.client.clock.now() + 10 * SOON;
-        unseen
+    /// Stops refreshes of the slot map, and makes the client take it for verified.
+    async fn stop_refreshes(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        let stopped = self.client.refreshing.lock().await;
+        *self.client.verified.lock().unwrap() = self.client.clock.now() + 10 * SOON;
+        stopped
     }
 }
 
-/// Where it was is known from the redirection alone, both of the one who sends away and of the one sent to.
+/// The newest epoch that a node has heard of.
+fn cluster_epoch(node: &RedisServer) -> Option<u64> {
+    newest_epoch(&node.command(&["CLUSTER", "INFO"]).unwrap())
+}
+
+/// The node's own epoch.
+fn own_epoch(node: &RedisServer) -> u64 {
+    let info = node.command(&["CLUSTER", "INFO"]).unwrap();
+    epoch_number(&info).unwrap()
+}
+
+/// Gives a node a higher epoch than all others.
+fn bump_epoch(node: &RedisServer, others: &[&RedisServer]) -> u64 {
+    let is_highest = || {
+        node.command(&["CLUSTER", "BUMPEPOCH"]).unwrap();
+        others
+            .iter()
+            .all(|other| own_epoch(other) < own_epoch(node))
+    };
+    assert!(eventually_blocking(SOON, is_highest));
+    own_epoch(node)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_was_redirected_has_counters_raised_anew() {
-    let bed = Bed::start().await;
-    bed.set(AHEAD, "");
-    let first = bed.draws().await;
-    let _unseen = bed.nobody_looks().await;
-    let home = bed.master().port();
-    let number = bed.decide_about_the_next();
-    bed.moves();
-    assert_eq!(newest(&bed.nodes), number, "no new decision");
-    // Sent away by the one that was asked so far.
-    let elsewhere = bed.draws().await;
+async fn fences_are_raised_again_when_a_slot_returns() {
+    let cluster = ClusterFixture::start().await;
+    cluster.set(AHEAD, "");
+    cluster.next_fence().await;
+    // The client does not see the slot elsewhere.
+    let stopped = cluster.client.refreshing.lock().await;
+    let highest = cluster.move_slot_and_back().await;
+    drop(stopped);
+    cluster.client.refresh().await.unwrap();
+    let next = cluster.next_fence().await;
+    assert!(next > highest, "{next} after {highest}");
+    assert_eq!(cluster.next_fence().await, next + 1, "raised once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fences_are_raised_again_after_the_client_was_suspended() {
+    let cluster = ClusterFixture::start().await;
+    cluster.set(AHEAD, "");
+    cluster.next_fence().await;
+    let _stopped = cluster.client.refreshing.lock().await;
+    let highest = cluster.move_slot_and_back().await;
+    // As if suspended: the connection is the old one, and the slot map was not verified for long.
+    let suspended = Duration::from_secs(10);
+    *cluster.client.verified.lock().unwrap() = cluster.client.clock.now() - suspended;
+    let next = cluster.next_fence().await;
+    assert!(next > highest, "{next} after {highest}");
+    assert_eq!(cluster.next_fence().await, next + 1, "raised once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_moved_slot_is_noticed_without_a_redirection() {
+    let cluster = ClusterFixture::start().await;
+    let before = cluster.client.layout().epoch;
+    cluster.move_slot();
+    let noticed = || cluster.client.layout().epoch > before;
+    assert!(eventually_blocking(SOON, noticed));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fences_of_an_importing_slot_are_raised_for_its_source() {
+    let cluster = ClusterFixture::start().await;
+    let from = cluster.master();
+    let masters = cluster.nodes.nodes()[..3].iter();
+    let others: Vec<_> = masters.filter(|n| n.port() != from.port()).collect();
+    let [to, third] = others.as_slice() else {
+        panic!("three masters");
+    };
+    bump_epoch(third, &[from, to]);
+    let number = bump_epoch(from, &[to, third]);
+    assert!(own_epoch(to) < number - 1);
+    // The copy of an earlier master. The fences taken from it get lost.
+    let copy = (AHEAD, format!("{:040x} {}", 1, number - 1));
+    let stopped = cluster.stop_refreshes().await;
+    cluster.set(copy.0, &copy.1);
+    let highest = (cluster.next_fence().await..).nth(20).unwrap();
+    cluster.set(&highest.to_string(), &copy.1);
+    assert_eq!(
+        cluster.next_fence().await,
+        highest + 1,
+        "it was raised before"
+    );
+    drop(stopped);
+    bump_epoch(third, &[from, to]);
+    bump_epoch(from, &[to, third]);
+    cluster.set(copy.0, &copy.1);
+    let moving = cluster.nodes.begin_move("stock").unwrap();
+    while moving.move_keys(100).unwrap() > 0 {}
+    let next = cluster.next_fence().await;
+    assert!(next > highest + 1, "{next} after {highest}");
+    assert_eq!(cluster.next_fence().await, next + 1, "raised once");
+    moving.finish().unwrap();
+    assert!(cluster.next_fence().await > next + 1);
+}
+
+/// The redirection alone shows that the slot was elsewhere: to the node that redirects, and to the
+/// one that is redirected to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fences_are_raised_again_after_a_redirection() {
+    let cluster = ClusterFixture::start().await;
+    cluster.set(AHEAD, "");
+    let first = cluster.next_fence().await;
+    let _stopped = cluster.stop_refreshes().await;
+    let home = cluster.master().port();
+    let number = cluster.promote_next_owner();
+    cluster.move_slot();
+    let newest = cluster.nodes.nodes().iter().filter_map(cluster_epoch).max();
+    assert_eq!(newest, Some(number), "no new epoch");
+    // Redirected by the first owner.
+    let elsewhere = cluster.next_fence().await;
     assert!(elsewhere > first, "{elsewhere} after {first}");
-    let sent_to = bed.master().port();
-    assert_ne!(sent_to, home);
-    // The one that we were sent to gives it away, and has it back. We are sent there again.
-    let highest = bed.is_elsewhere_and_comes_back().await;
-    assert_eq!(bed.master().port(), sent_to);
-    let next = bed.draws().await;
+    let second = cluster.master().port();
+    assert_ne!(second, home);
+    // The second owner loses the slot and gets it back. The client is redirected there again.
+    let highest = cluster.move_slot_and_back().await;
+    assert_eq!(cluster.master().port(), second);
+    let next = cluster.next_fence().await;
     assert!(next > highest, "{next} after {highest}");
-    // And so has the one that we ask all the while.
-    let [counter, mark] = bed.copy();
-    let highest = (bed.draws().await..).nth(20).unwrap();
-    while bed.master().port() != home {
-        bed.moves();
+    // The first owner, which the client still asks first, gets it back too.
+    let [counter, mark] = cluster.copy();
+    let highest = (cluster.next_fence().await..).nth(20).unwrap();
+    while cluster.master().port() != home {
+        cluster.move_slot();
     }
-    bed.set(&counter, &mark);
-    let next = bed.draws().await;
+    cluster.set(&counter, &mark);
+    let next = cluster.next_fence().await;
     assert!(next > highest, "{next} after {highest}");
-    assert_eq!(bed.draws().await, next + 1, "raised once");
+    assert_eq!(cluster.next_fence().await, next + 1, "raised once");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_had_a_slot_by_the_table_has_its_counter_raised_anew() {
-    let bed = Bed::start().await;
-    bed.set(AHEAD, "");
-    let number = bed.decide_about_the_next();
-    let knows = || bed.client.layout().epoch == number;
+async fn fences_are_raised_again_when_the_slot_map_changes() {
+    let cluster = ClusterFixture::start().await;
+    cluster.set(AHEAD, "");
+    let number = cluster.promote_next_owner();
+    let knows = || cluster.client.layout().epoch == number;
     assert!(eventually_blocking(SOON, knows));
-    bed.draws().await;
-    let was = bed.client.owner(bed.slot).await.unwrap();
-    assert!(was.is_ready(bed.slot, Draws::Surely));
-    bed.moves();
-    bed.client.refresh().await.unwrap();
-    assert_eq!(bed.client.layout().epoch, number, "no new decision");
-    let now = bed.client.owner(bed.slot).await.unwrap();
-    assert!(!Arc::ptr_eq(&was, &now), "the table knows");
-    assert!(!was.is_ready(bed.slot, Draws::Surely), "it may come back");
-    assert!(!now.is_ready(bed.slot, Draws::Surely), "not raised yet");
-    bed.draws().await;
-    assert!(now.is_ready(bed.slot, Draws::Surely));
+    cluster.next_fence().await;
+    let was = cluster.client.owner(cluster.slot).await.unwrap();
+    assert!(was.is_ready(cluster.slot, FenceUse::Certain));
+    cluster.move_slot();
+    cluster.client.refresh().await.unwrap();
+    assert_eq!(cluster.client.layout().epoch, number, "no new epoch");
+    let now = cluster.client.owner(cluster.slot).await.unwrap();
+    assert!(!Arc::ptr_eq(&was, &now), "the slot map has changed");
+    assert!(
+        !was.is_ready(cluster.slot, FenceUse::Certain),
+        "the slot may return"
+    );
+    assert!(
+        !now.is_ready(cluster.slot, FenceUse::Certain),
+        "not raised yet"
+    );
+    cluster.next_fence().await;
+    assert!(now.is_ready(cluster.slot, FenceUse::Certain));
 }
 
-/// As if put to sleep while a node had its say: by now, the slot may be elsewhere and its counter be raised.
+/// As if suspended during the call: by now, the slot may have moved and its counter may have been
+/// raised.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_comes_too_late_is_no_grant() {
+async fn a_late_reply_is_not_a_grant() {
     let clock = Clock::manual();
-    let bed = Bed::by(clock.clone()).await;
-    bed.set(AHEAD, "");
-    bed.draws().await;
-    let master = bed.master();
+    let cluster = ClusterFixture::with_clock(clock.clone()).await;
+    cluster.set(AHEAD, "");
+    cluster.next_fence().await;
+    let master = cluster.master();
     master
         .command(&["CLIENT", "PAUSE", "60000", "WRITE"])
         .unwrap();
-    let drawing = {
-        let (client, slot, draw) = (Arc::clone(&bed.client), bed.slot, bed.draw());
-        tokio::spawn(async move { client.send_to(slot, &draw, Draws::Surely, &|| true).await })
+    let call = {
+        let (client, slot) = (Arc::clone(&cluster.client), cluster.slot);
+        let command = cluster.next_fence_command();
+        tokio::spawn(async move {
+            client
+                .send_to(slot, &command, FenceUse::Certain, &|| true)
+                .await
+        })
     };
-    let asked = || {
+    let is_blocked = || {
         let info = master.command(&["INFO", "clients"]).unwrap();
         !info.contains("blocked_clients:0")
     };
-    assert!(eventually_blocking(SOON, asked));
+    assert!(eventually_blocking(SOON, is_blocked));
     clock.advance(Duration::from_secs(6));
     master.command(&["CLIENT", "UNPAUSE"]).unwrap();
-    let drawn = drawing.await.unwrap();
-    assert!(matches!(drawn, Err(Failure::Sent(_))), "{drawn:?}");
-    // What comes in time does count.
-    bed.draws().await;
+    let reply = call.await.unwrap();
+    assert!(matches!(reply, Err(CommandError::Sent(_))), "{reply:?}");
+    // A reply in time counts.
+    cluster.next_fence().await;
 }

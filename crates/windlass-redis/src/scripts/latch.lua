@@ -1,35 +1,36 @@
 -- Begins a generation of a latch, or counts it down.
 --
---   KEYS: the latch (hash), the operations that were counted (set)
---   ARGV: how long to keep it in ms, the generation,
---         then "reset", the count; or "down", by how much, the operation
---   returns: {0} if begun, {1, remaining} if it was known or counted, {2, count} if known with another
---            count, {3, remaining} if it would go below zero, {4, present generation or false} if it is
---            another, {5, present generation} if the one to begin is over
+--   KEYS     the latch (hash), the operations that were counted (set)
+--   ARGV     retention in ms, the generation, then "reset", the count; or "count_down", by how much, the operation
+--   returns  reset:      {'begun'}, {'known', remaining}, {'other_count', count} if it is known with another count,
+--                        {'over', present generation} if a later generation has begun
+--            count_down: {'counted', remaining}, {'below_zero', remaining},
+--                        {'other_generation', present generation or nothing}
 --
--- Fields: "generation", "count", "remaining", "past" (up to 16 earlier generations, the latest first,
--- one a line, with "+" in front of those that came to zero).
--- Atomic because of two that count the last two down, one must see zero.
+-- Fields: "generation", "count", "remaining", "past" (up to 16 earlier generations, the latest first, one a line, with
+-- "+" in front of those that reached zero and "-" in front of the others).
+-- Atomic because of two clients that count the last two down, one must see zero.
 
 local call = redis.call
 local latch, counted = KEYS[1], KEYS[2]
-local keep, generation, verb, number, operation = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local retention, generation, verb = ARGV[1], ARGV[2], ARGV[3]
+local number, operation = tonumber(ARGV[4]), ARGV[5]
 local seen = call('HMGET', latch, 'generation', 'count', 'remaining', 'past')
 local present, remaining = seen[1], tonumber(seen[3])
 
 if verb == 'reset' then
   if present == generation then
     if tonumber(seen[2]) == number then
-      return {1, remaining}
+      return {'known', remaining}
     end
-    return {2, tonumber(seen[2])}
+    return {'other_count', tonumber(seen[2])}
   end
   local past = ''
   if present then
     local lines = '\n' .. (seen[4] or '') .. '\n'
     if string.find(lines, '\n+' .. generation .. '\n', 1, true)
       or string.find(lines, '\n-' .. generation .. '\n', 1, true) then
-      return {5, present}
+      return {'over', present}
     end
     past = (remaining == 0 and '+' or '-') .. present
     local kept = 1
@@ -40,27 +41,29 @@ if verb == 'reset' then
     end
   end
   call('HSET', latch, 'generation', generation, 'count', number, 'remaining', number, 'past', past)
-  call('PEXPIRE', latch, keep)
+  call('PEXPIRE', latch, retention)
   call('DEL', counted)
   redis.pcall('PUBLISH', 'windlass:news:' .. latch, '')
-  return {0}
+  return {'begun'}
 end
 
 if present ~= generation then
-  return {4, present}
+  -- A list ends where a nil is.
+  return {'other_generation', present or nil}
 end
+-- The same operation again: its reply was lost.
 if call('SISMEMBER', counted, operation) == 1 then
-  return {1, remaining}
+  return {'counted', remaining}
 end
 if number > remaining then
-  return {3, remaining}
+  return {'below_zero', remaining}
 end
 remaining = remaining - number
 call('HSET', latch, 'remaining', remaining)
 call('SADD', counted, operation)
-call('PEXPIRE', latch, keep)
-call('PEXPIRE', counted, keep)
+call('PEXPIRE', latch, retention)
+call('PEXPIRE', counted, retention)
 if remaining == 0 then
   redis.pcall('PUBLISH', 'windlass:news:' .. latch, '')
 end
-return {1, remaining}
+return {'counted', remaining}

@@ -47,7 +47,7 @@ impl Lease {
     /// The longest note, in bytes.
     pub const MAX_NOTE_BYTES: usize = 1024;
     /// The longest owner, in bytes.
-    pub const MAX_OWNER_BYTES: usize = windlass_core::MAX_OWNER_BYTES;
+    pub const MAX_OWNER_BYTES: usize = Owner::MAX_BYTES;
 
     pub(crate) fn new(cancel_guard: CancelGuard) -> Lease {
         let fence = cancel_guard.claim().state().fence;

@@ -31,7 +31,7 @@ async fn of_sentinels() {
     says(&w, "role", Severity::Fine, "takes writes").await;
     says(&w, "sentinels", Severity::Fine, "3 of the 3 named answer").await;
     says(&w, "replicas", Severity::Warning, "2 connected").await;
-    says(&w, "lag", Severity::Fine, "2 in step").await;
+    says(&w, "lag", Severity::Fine, "2 in sync").await;
     says(&w, "clock skew", Severity::Fine, "3 nodes").await;
     let wrong = &redis.servers()[2];
     wrong.shift_clock(60).unwrap();
@@ -71,7 +71,7 @@ async fn of_a_cluster() {
     says(&w, "cluster", Severity::Fine, "3 masters").await;
     says(&w, "slots", Severity::Fine, "all 16384").await;
     says(&w, "replicas", Severity::Warning, "every master has one").await;
-    says(&w, "lag", Severity::Fine, "3 in step").await;
+    says(&w, "lag", Severity::Fine, "3 in sync").await;
     says(&w, "clock skew", Severity::Fine, "3 nodes").await;
     says(&w, "min-replicas", Severity::Warning, "goes on granting").await;
     let last = &cluster.nodes()[2];
@@ -89,7 +89,7 @@ async fn of_a_cluster() {
         node.command(&words).unwrap();
     }
     last.kill().unwrap();
-    says(&w, "min-replicas", Severity::Warning, "1 did not tell").await;
+    says(&w, "min-replicas", Severity::Warning, "1 did not answer").await;
     for node in cluster.nodes().iter().filter(|node| node.pid().is_some()) {
         let _ = node.command(&["CLUSTER", "DELSLOTS", "16383"]);
     }

@@ -43,8 +43,8 @@ async fn what_a_url_cannot_mean_is_refused_unsent() {
         ("redis+sentinel://a,a/main", "named twice"),
         ("redis+sentinel://a", "names no service"),
         ("redis+sentinel://a/main/x", "number of a database"),
-        ("redis+sentinel://a/main/0/more", "nothing follows"),
-        ("redis+sentinel://a/main?replica=1", "means nothing"),
+        ("redis+sentinel://a/main/0/more", "more than a service"),
+        ("redis+sentinel://a/main?replica=1", "unknown parameter"),
         ("redis+sentinel://:s3cret@a/main?replicas=x", "not a number"),
         (
             "redis+sentinel://a/main?tls_ca=/no/such/file",
@@ -58,9 +58,12 @@ async fn what_a_url_cannot_mean_is_refused_unsent() {
         ("redis+cluster://a,b,a:6379", "named twice"),
         ("redis+cluster://a:x", "is not a host"),
         ("redis+cluster://a/1", "one database"),
-        ("redis+cluster://a?replicas_timeout=1s", "not for how many"),
+        (
+            "redis+cluster://a?replicas_timeout=1s",
+            "need replicas=COUNT",
+        ),
         ("redis://h?replicas=1&replicas_timeout=5", "not a duration"),
-        ("redis://h?replica=1", "means nothing"),
+        ("redis://h?replica=1", "unknown parameter"),
         ("redis://h?replicas=1&replicas=2", "twice"),
         ("redlock://:s3cret@a,:s3cret@b,:s3cret@c", "more than once"),
         (
@@ -68,8 +71,8 @@ async fn what_a_url_cannot_mean_is_refused_unsent() {
             "more than once",
         ),
         ("redis+cluster://:s3cret@a,:s3cret@b", "more than once"),
-        ("redlock://a", "one node is no quorum"),
-        ("redlock://a,b", "survive the loss of no more"),
+        ("redlock://a", "one node is not a quorum"),
+        ("redlock://a,b", "tolerate no more failures than 1"),
     ] {
         is_refused(url, invalid, words).await;
     }
@@ -126,7 +129,7 @@ async fn sentinels_say_what_is_wrong() {
     let redis = RedisReplicated::start().unwrap();
     let invalid = ErrorKind::InvalidInput;
     let other = redis.url().replace("/windlass", "/nothing");
-    is_refused(&other, invalid, "know no service \"nothing\"").await;
+    is_refused(&other, invalid, "do not know the service \"nothing\"").await;
     // A server where sentinels should be, and sentinels where a server should be.
     let server = redis.master().unwrap().addr();
     is_refused(

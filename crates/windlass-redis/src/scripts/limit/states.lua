@@ -1,12 +1,11 @@
--- All other decisions: several quotas, windows, lending, giving back; and a quota that has changed.
+-- States: parsing, writing, and matching them with the quotas of a request.
 
 local sub, min, max, fmod = string.sub, math.min, math.max, math.fmod
 local LONGEST, EXACT = 3153600000000000, 9007199254740992
 local YEAR = 31536000000000
 
--- What is stored, and how these quotas see it.
---
--- As tables: the letter, then the numbers, and the limit by that name. A fixed window always has its end.
+-- A state is a table: the letter, then the numbers, and the field "limit". A fixed window always
+-- has its end.
 
 local function digits(number)
   return format('%.0f', number)
@@ -15,7 +14,7 @@ end
 -- How many numbers follow a letter.
 local LENGTHS = {t = '47', z = '1', f = '34', s = '4', m = '1'}
 
--- The states, and the mark. Fails if it is nothing that was written here.
+-- The states, and the mark. Fails if the text is not a state.
 local function parse(text)
   local states, mark = {}, 0
   for record in string.gmatch(text, '[^,]+') do
@@ -43,7 +42,7 @@ local function parse(text)
   return states, mark
 end
 
--- Those of these quotas are written with their limits; what only others have keeps its own.
+-- The states of these quotas get their limits; those of other quotas keep theirs.
 local function render(states, mark, rules)
   local texts = {}
   for i, state in ipairs(states) do
@@ -63,7 +62,7 @@ local function render(states, mark, rules)
   return table.concat(texts, ',')
 end
 
--- When the state is as if it had never been.
+-- When the state equals a fresh one.
 local function ends(state)
   local letter = state[1]
   if letter == 't' then
@@ -88,7 +87,7 @@ local function fresh(rule)
   return {'s', rule.period, now, 0, 0}
 end
 
--- Units that did not come in again yet, where the rate has changed.
+-- Units that are not refilled yet, for a change of rate.
 local function used(state)
   if state[1] == 'z' then
     return state[2]
@@ -98,7 +97,7 @@ local function used(state)
   return 0
 end
 
--- A state of the quota's algorithm as it stands now, by this quota.
+-- A state of the quota's algorithm, brought up to now and to this quota.
 local function bring_up(rule, state)
   local kind, letter = rule.kind, state[1]
   if kind == 't' then
@@ -152,9 +151,9 @@ end
 
 local ALGORITHM = {t = 't', z = 't', f = 'f', s = 's'}
 
--- Which state belongs to which quota: see "rules/limit/matching". Gives the states of the quotas as they
--- stand now, then what only others have; and whether any was reckoned anew. Nothing, if a quota is of
--- another algorithm.
+-- Matches states with quotas (windlass-core, rules/limit/matching). Returns the states of the
+-- quotas as of now, then those of other quotas; and whether any was converted. Returns nothing if a
+-- quota has another algorithm.
 local function match_up(rules, stored)
   local found, taken, converted = {}, {}, false
   for i, rule in ipairs(rules) do

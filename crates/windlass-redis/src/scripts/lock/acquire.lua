@@ -1,67 +1,66 @@
--- Grants the lock, or puts the asker in line, or says who has it.
+-- Grants the lock, or puts the owner in the queue, or says who holds it.
 --
---   arguments: ttl ms, flags, the rest of the claim record (all but the fence)
---   flags: any of q = line up if held, r = record the claim now, h = give a foreign key without
---          expiry one
---   returns: the fence, if granted
---            {1, place, ms until it should ask} if in line
---            {2, holder, holder's ms left, holder's record or false, server's time in ms} if held
+--   flags     any of q = enqueue if held, r = write the record now, h = give a foreign key without expiry one
+--   proposal  the number that a quorum would like; 0 elsewhere
+--   returns   the fence if granted
+--             {'queued', ticket, ms until the owner should ask}
+--             {'busy', holder, its ms left, its record or false, server's time in ms}
 --
--- Atomic because "is it free, and does nobody wait" and "now it is mine" must not be parted.
+-- Atomic because "is it free with an empty queue" and "this owner holds it" are one decision.
 -- Inner calls when free: EXISTS, SET (and one INCRBY for the batch).
 
-local function grant(lock, claim, owner, ttl, flags, rest)
-  local fence = draw()
+local function grant(lock, claim, owner, ttl, flags, tail, proposal)
+  local fence = take_fence(proposal)
   call('SET', lock, owner, 'PX', ttl)
   if string.find(flags, 'r', 1, true) then
-    write_record(claim, digits(fence) .. ' ' .. rest, ttl)
+    write_record(claim, digits(fence), ttl, 0, tail)
   end
   return fence
 end
 
-local function acquire(lock, line, claim, owner, ttl, flags, rest)
-  if call('EXISTS', lock, line) == 0 then
-    return grant(lock, claim, owner, ttl, flags, rest)
+function decisions.acquire(lock, queue, claim, owner, ttl, flags, tail, proposal)
+  proposal = tonumber(proposal)
+  if call('EXISTS', lock, queue) == 0 then
+    return grant(lock, claim, owner, ttl, flags, tail, proposal)
   end
 
-  local holder = call('GET', lock) or hand_over(lock, line, claim, owner)
+  local holder = call('GET', lock) or hand_over(lock, queue, claim, owner)
   if holder == owner then
     local record = call('GET', claim)
     if record then
       local fence = string.match(record, '^%d+')
-      if fence == PLACE then
-        fence = digits(draw())
+      if fence == PLACEHOLDER then
+        fence = digits(take_fence(proposal))
       end
-      -- Never shorter than it was promised to the one who came before.
+      -- Never shorter than an earlier claim of the same owner was promised.
       local longest = math.max(tonumber(ttl), held_for(lock))
       call('PEXPIRE', lock, longest)
-      write_record(claim, fence .. ' ' .. rest, longest)
+      write_record(claim, fence, ttl, 0, tail, longest)
       return tonumber(fence)
     end
-    -- Granted before, but the answer never reached the asker, who comes again: nobody acts under
-    -- that grant. Its fence is not known any more, and a new one would be higher than those of the
-    -- waiters, so they go first.
-    holder = hand_over(lock, line, claim, owner)
+    -- Granted before, but the reply was lost and the owner asks again: nothing acts under that grant. Its fence is
+    -- not known any more, and a new one would be higher than the waiters' tickets, so they go first.
+    holder = hand_over(lock, queue, claim, owner)
   end
   if not holder then
-    return grant(lock, claim, owner, ttl, flags, rest)
+    return grant(lock, claim, owner, ttl, flags, tail, proposal)
   end
 
   if string.find(flags, 'h', 1, true) and held_for(lock) == -1 then
     call('PEXPIRE', lock, ttl)
   end
   if string.find(flags, 'q', 1, true) then
-    local place = call('ZSCORE', line, owner)
-    if place then
-      place = tonumber(place)
+    local ticket = call('ZSCORE', queue, owner)
+    if ticket then
+      ticket = tonumber(ticket)
     else
-      place = draw()
-      call('ZADD', line, digits(place), owner)
+      ticket = take_fence(proposal)
+      call('ZADD', queue, digits(ticket), owner)
     end
-    write_record(claim, (PLACE or digits(place)) .. ' ' .. rest, ttl)
-    keep_line(line, ttl)
-    return {1, place, look_after(lock, line, claim, owner, holder)}
+    write_record(claim, PLACEHOLDER or digits(ticket), ttl, 0, tail)
+    extend_queue(queue, ttl)
+    return {'queued', ticket, recheck_after(lock, queue, claim, owner, holder)}
   end
   local prefix = string.sub(claim, 1, -#owner - 1)
-  return {2, holder, held_for(lock), call('GET', prefix .. holder), server_ms()}
+  return {'busy', holder, held_for(lock), call('GET', prefix .. holder), server_ms()}
 end

@@ -1,25 +1,23 @@
--- What all lock decisions share. The files of this folder are joined into one script, which takes
--- a batch of decisions in order:
+-- Decisions on locks: the files of this folder are joined into one script.
 --
---   KEYS[1]            the fence counter
---   KEYS[2 ..]         for each decision: the lock (the bare name; value = owner), its line
---                      (sorted set of waiting owners, by place), the asker's claim record
---   ARGV[1]            how many fences the batch may need
---   ARGV[2 ..]         for each decision: its letter, the owner, then its own arguments
+--   KEYS[1]     the fence counter
+--   KEYS[2 ..]  for each decision: the lock (the bare name; its value is the owner), its queue (sorted set of
+--               waiting owners by ticket), the claim record of the owner who asks
+--   ARGV[1]     how many fences the batch may need
+--   ARGV[2 ..]  for each decision: verb, owner, then the arguments that the verb's function has behind "owner"
+--   returns     one reply for each decision: what the verb's function returns, or {'error', text} if it failed
+--               (say, on a key of another type), which does not affect the others
 --
--- Returns one reply for each decision. One script is one atomic step for Redis; a decision that
--- fails (a key of another type) is answered with an error and does not touch the others.
---
--- A claim record is "<fence> <ttl ms> <since> <channel> <claim> <note>", and lives as long as the
--- claim: its expiry is how a dead waiter is known. "Since" is when it was made, in the server's
--- milliseconds, for people to see; clients send how long ago that was. <channel> and <claim> are the
--- claim's address. The key of another waiter's record is the asker's with the other owner in it: same
--- hash tag, same slot.
+-- A claim record is "<fence> <ttl ms> <since> <tail>", where the tail is "<channel> <claim> <note>". It lives as
+-- long as the claim: a waiter without a record is dead. "Since" is when the claim was made, by the server's clock
+-- in ms, for people to see; clients send how long ago that was. "<channel> <claim>" is the claim's address, which
+-- tells it from other claims of the same owner. Another owner's record has the same key but for the owner at its
+-- end: same hash tag, same slot.
 
 local call = redis.call
 local fence_key = KEYS[1]
 local next_fence, last_fence
--- In a cluster each slot has a counter, and may be on its way to another node.
-local may_move = fence_key ~= 'windlass:fence'
--- Who that is in the line of the only decision, if it was looked up.
-local first_in_line
+-- In a cluster each slot has a counter of its own, and may be migrating to another node.
+local may_migrate = fence_key ~= 'windlass:fence'
+-- The first waiter in the queue of the only decision, if single.lua has read it.
+local first_waiter

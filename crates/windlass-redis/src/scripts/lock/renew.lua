@@ -1,34 +1,30 @@
--- Keeps a claim alive, held or waiting.
+-- Extends a claim, held or waiting.
 --
---   arguments: ttl ms, flags, the claim record
---   flags: any of = if a later claim of the same owner may be in the place, and is to be left alone,
---          ! to write the record anew (and so to take the place of an earlier claim)
---   returns: 1 if held, {1, ms until it should ask} if in line, 0 if neither
+--   flags    any of = to respect a later claim of the same owner that has replaced this one,
+--            ! to rewrite the record (and so to replace an earlier claim)
+--   returns  1 if held, {'waiting', ms until the owner should ask}, 0 if neither
 --
 -- Atomic because a claim that is no longer the owner's must not be extended.
 -- Inner calls when held: GET, PEXPIRE, PEXPIRE (SET instead, the first time).
 
-local function renew(lock, line, claim, owner, ttl, flags, record)
-  local holder = call('GET', lock) or hand_over(lock, line, claim, owner)
+function decisions.renew(lock, queue, claim, owner, ttl, flags, fence, age, tail)
+  local holder = call('GET', lock) or hand_over(lock, queue, claim, owner)
   local held = holder == owner
-  if not held and not call('ZSCORE', line, owner) then
+  if not held and not call('ZSCORE', queue, owner) then
     return 0
   end
-  if string.find(flags, '=', 1, true) and taken_over(claim, address_of(record)) then
+  if string.find(flags, '=', 1, true) and is_replaced(claim, address_of(tail)) then
     return 0
   end
   if not held then
-    if PLACE then
-      record = string.gsub(record, '^%d+', PLACE)
-    end
-    write_record(claim, record, ttl)
-    keep_line(line, ttl)
-    return {1, look_after(lock, line, claim, owner, holder)}
+    write_record(claim, PLACEHOLDER or fence, ttl, age, tail)
+    extend_queue(queue, ttl)
+    return {'waiting', recheck_after(lock, queue, claim, owner, holder)}
   end
   call('PEXPIRE', lock, ttl)
-  -- A record that is there already keeps its fence and its time.
+  -- An existing record keeps its fence and its time.
   if string.find(flags, '!', 1, true) or call('PEXPIRE', claim, ttl) == 0 then
-    write_record(claim, record, ttl)
+    write_record(claim, fence, ttl, age, tail)
   end
   return 1
 end

@@ -1,0 +1,486 @@
+//! Claim commands: how the scripts for locks and pools are called, and what they reply.
+//!
+//! There are two scripts, one for locks and one for pools, each with a variant for a node of a quorum. All take batches
+//! of the same commands; `scripts/lock/prelude.lua` and `scripts/pool/prelude.lua` describe keys and arguments.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use super::batch::{Batcher, Decision};
+use super::errors::unexpected_reply;
+use super::master_epoch::FenceUse;
+use super::router::Router;
+use super::script::{self, Script};
+use super::{bytes, keys, millis, record, time_left};
+use windlass_core::error::Result;
+use windlass_core::name::Name;
+use windlass_core::store::{
+    AcquireRequest, Acquired, Holder, Kind, OnBusy, OnSizeMismatch, Order, Refusal, Released,
+    Renewal, Renewed, SameOwner, Share, WakeAddress,
+};
+use windlass_core::{Fence, Owner};
+
+/// One command on one lock or pool.
+#[derive(Debug)]
+pub(super) struct ClaimCommand {
+    kind: Kind,
+    name: Name,
+    /// `None` for a command that is not about an owner.
+    owner: Option<Owner>,
+    verb: Verb,
+}
+
+#[derive(Debug)]
+enum Verb {
+    Acquire(ClaimFields, Share),
+    Renew(ClaimFields),
+    /// Only on a node of a quorum.
+    Confirm(ClaimFields),
+    /// Only on a node of a quorum.
+    Requeue(ClaimFields),
+    /// The address is empty if no other claim can have this owner.
+    Release {
+        address: String,
+    },
+    /// Only on pools.
+    Shrink {
+        address: String,
+        weight: u32,
+    },
+    /// Only on pools.
+    Resize {
+        size: u32,
+    },
+    /// Only on locks.
+    Break,
+}
+
+/// What the client says about its claim.
+#[derive(Debug)]
+struct ClaimFields {
+    ttl_ms: u64,
+    flags: String,
+    /// Its fence or ticket; for a requeue, the number that the node gave it last.
+    fence: Fence,
+    age_ms: u64,
+    tail: String,
+    /// The number that a quorum would like: 0 elsewhere, and always for pools.
+    proposal: Fence,
+}
+
+/// Without a proposal the server chooses the fence.
+pub(super) const NO_PROPOSAL: Fence = Fence::new(0);
+
+impl ClaimCommand {
+    fn new(kind: Kind, name: Name, owner: Option<Owner>, verb: Verb) -> ClaimCommand {
+        ClaimCommand {
+            kind,
+            name,
+            owner,
+            verb,
+        }
+    }
+
+    /// `channel` is where the client is notified of its grant.
+    pub(super) fn acquire(request: AcquireRequest, channel: &str, proposal: Fence) -> ClaimCommand {
+        let (is_lock, share) = (request.kind == Kind::Lock, request.share);
+        let adopts = share.on_size_mismatch == OnSizeMismatch::Adopt;
+        let flags = [
+            ('q', request.on_busy == OnBusy::Enqueue),
+            ('r', request.record_now),
+            ('h', is_lock && request.heal_missing_ttl),
+            ('b', !is_lock && share.order == Order::Barging),
+            ('a', !is_lock && adopts),
+        ];
+        let flags = flags.iter().filter(|(_, is_set)| *is_set);
+        let claim = ClaimFields {
+            ttl_ms: millis(request.ttl),
+            flags: flags.map(|(flag, _)| flag).collect(),
+            fence: NO_PROPOSAL,
+            age_ms: 0,
+            tail: record::tail(channel, request.wake, request.note.as_deref()),
+            proposal,
+        };
+        let verb = Verb::Acquire(claim, share);
+        ClaimCommand::new(request.kind, request.name, Some(request.owner), verb)
+    }
+
+    pub(super) fn renew(claim: Renewal, channel: &str) -> ClaimCommand {
+        ClaimCommand::about(claim, channel, NO_PROPOSAL, Verb::Renew)
+    }
+
+    /// Renews, and takes a number if the claim is held.
+    pub(super) fn confirm(claim: Renewal, channel: &str, proposal: Fence) -> ClaimCommand {
+        ClaimCommand::about(claim, channel, proposal, Verb::Confirm)
+    }
+
+    /// Gives up what is held under the claim's number, and goes to the end of the queue.
+    pub(super) fn requeue(claim: Renewal, channel: &str, proposal: Fence) -> ClaimCommand {
+        ClaimCommand::about(claim, channel, proposal, Verb::Requeue)
+    }
+
+    fn about(
+        claim: Renewal,
+        channel: &str,
+        proposal: Fence,
+        verb: fn(ClaimFields) -> Verb,
+    ) -> ClaimCommand {
+        let flags = match (claim.same_owner, claim.write_anew) {
+            (SameOwner::Impossible, false) => "",
+            (SameOwner::Impossible, true) | (SameOwner::Replace, _) => "!",
+            (SameOwner::Respect, false) => "=",
+            (SameOwner::Respect, true) => "=!",
+        };
+        let fields = ClaimFields {
+            ttl_ms: millis(claim.ttl),
+            flags: flags.to_owned(),
+            fence: claim.fence,
+            age_ms: u64::try_from(claim.age.as_millis()).unwrap_or(u64::MAX),
+            tail: record::tail(channel, claim.wake, claim.note.as_deref()),
+            proposal,
+        };
+        ClaimCommand::new(claim.kind, claim.name, Some(claim.owner), verb(fields))
+    }
+
+    pub(super) fn release(
+        kind: Kind,
+        name: Name,
+        owner: Owner,
+        claim: Option<WakeAddress>,
+        channel: &str,
+    ) -> ClaimCommand {
+        let address = claim.map(|claim| record::address(channel, claim));
+        let address = address.unwrap_or_default();
+        ClaimCommand::new(kind, name, Some(owner), Verb::Release { address })
+    }
+
+    pub(super) fn shrink(
+        kind: Kind,
+        name: Name,
+        owner: Owner,
+        address: String,
+        weight: u32,
+    ) -> ClaimCommand {
+        ClaimCommand::new(kind, name, Some(owner), Verb::Shrink { address, weight })
+    }
+
+    pub(super) fn resize(kind: Kind, name: Name, size: u32) -> ClaimCommand {
+        ClaimCommand::new(kind, name, None, Verb::Resize { size })
+    }
+
+    pub(super) fn break_lock(name: Name) -> ClaimCommand {
+        ClaimCommand::new(Kind::Lock, name, None, Verb::Break)
+    }
+
+    fn write_keys(&self, command: &mut Cmd) {
+        if self.kind != Kind::Lock {
+            command.arg(&keys::pool(self.kind, &self.name));
+            return;
+        }
+        command.arg(self.name.as_str()).arg(keys::queue(&self.name));
+        command.arg(match &self.owner {
+            Some(owner) => keys::claim(&self.name, owner),
+            None => keys::claim_prefix(&self.name),
+        });
+    }
+
+    fn write_arguments(&self, command: &mut Cmd) {
+        command.arg(match self.verb {
+            Verb::Acquire(..) => "acquire",
+            Verb::Renew(_) => "renew",
+            Verb::Confirm(_) => "confirm",
+            Verb::Requeue(_) => "requeue",
+            Verb::Release { .. } => "release",
+            Verb::Shrink { .. } => "shrink",
+            Verb::Resize { .. } => "resize",
+            Verb::Break => "break_lock",
+        });
+        let is_lock = self.kind == Kind::Lock;
+        if !is_lock {
+            command.arg(self.kind.word());
+        }
+        command.arg(self.owner.as_ref().map_or("", Owner::as_str));
+        match &self.verb {
+            Verb::Acquire(claim, _) if is_lock => {
+                command.arg(claim.ttl_ms).arg(&claim.flags);
+                command.arg(&claim.tail).arg(claim.proposal.get())
+            }
+            Verb::Acquire(claim, share) => {
+                command.arg(share.weight).arg(share.size);
+                command.arg(claim.ttl_ms).arg(&claim.flags).arg(&claim.tail)
+            }
+            Verb::Renew(claim) => {
+                command.arg(claim.ttl_ms).arg(&claim.flags);
+                command.arg(claim.fence.get()).arg(claim.age_ms);
+                command.arg(&claim.tail)
+            }
+            Verb::Confirm(claim) => {
+                command.arg(claim.ttl_ms).arg(&claim.flags);
+                command.arg(claim.age_ms).arg(&claim.tail);
+                command.arg(claim.proposal.get())
+            }
+            Verb::Requeue(claim) => {
+                command.arg(claim.ttl_ms).arg(claim.fence.get());
+                command.arg(claim.age_ms).arg(&claim.tail);
+                command.arg(claim.proposal.get())
+            }
+            Verb::Release { address } => command.arg(address),
+            Verb::Shrink { address, weight } => command.arg(address).arg(*weight),
+            Verb::Resize { size } => command.arg(*size),
+            Verb::Break => command,
+        };
+    }
+}
+
+impl Decision for ClaimCommand {
+    fn name(&self) -> &Name {
+        &self.name
+    }
+
+    fn fence_use(&self) -> FenceUse {
+        match self.verb {
+            Verb::Acquire(..) => FenceUse::Certain,
+            _ if self.kind == Kind::Lock => FenceUse::None,
+            // For a waiter that was overtaken, when it is granted its share.
+            _ => FenceUse::Possible,
+        }
+    }
+
+    fn command<'a>(
+        script: &Script,
+        batch: impl ExactSizeIterator<Item = &'a ClaimCommand> + Clone,
+        fence_counter: &str,
+    ) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(script.digest());
+        command.arg(1 + 3 * batch.len()).arg(fence_counter);
+        for claim in batch.clone() {
+            claim.write_keys(&mut command);
+        }
+        let fences = batch
+            .clone()
+            .filter(|c| matches!(c.verb, Verb::Acquire(..)));
+        command.arg(fences.count());
+        for claim in batch {
+            claim.write_arguments(&mut command);
+        }
+        command
+    }
+}
+
+/// The claim commands of one client that are on their way to the scripts, in batches.
+#[derive(Clone, Debug)]
+pub(super) struct ClaimBatchers {
+    locks: Batcher<ClaimCommand>,
+    pools: Batcher<ClaimCommand>,
+}
+
+impl ClaimBatchers {
+    pub(super) fn start(router: &Arc<Router>) -> ClaimBatchers {
+        ClaimBatchers {
+            locks: Batcher::start(Arc::clone(router), &script::LOCK),
+            pools: Batcher::start(Arc::clone(router), &script::POOL),
+        }
+    }
+
+    /// A quorum decides for itself whether a node may have lost its counter: no fence is checked here.
+    pub(super) fn start_on_quorum_node(router: &Arc<Router>) -> ClaimBatchers {
+        let start = |script| Batcher::start_without_fence_check(Arc::clone(router), script);
+        ClaimBatchers {
+            locks: start(&script::QUORUM_NODE_LOCK),
+            pools: start(&script::QUORUM_NODE_POOL),
+        }
+    }
+
+    fn of(&self, kind: Kind) -> &Batcher<ClaimCommand> {
+        match kind {
+            Kind::Lock => &self.locks,
+            _ => &self.pools,
+        }
+    }
+
+    /// Sends a command at once if nothing else is under way, otherwise in a batch.
+    pub(super) fn decide(
+        &self,
+        command: ClaimCommand,
+    ) -> impl Future<Output = Result<ClaimReply>> + use<> {
+        let kind = command.kind;
+        let reply = self.of(kind).decide(command);
+        async move { ClaimReply::decode(kind, reply.await?) }
+    }
+
+    /// Sends a command in a batch: it joins the batch when this is called, not when the reply is awaited.
+    pub(super) fn collect(
+        &self,
+        command: ClaimCommand,
+    ) -> impl Future<Output = Result<ClaimReply>> + use<> {
+        let kind = command.kind;
+        let reply = self.of(kind).collect(command);
+        async move { ClaimReply::decode(kind, reply.await?) }
+    }
+}
+
+/// What a script replies to a claim command.
+#[derive(Debug, PartialEq)]
+pub(super) enum ClaimReply {
+    /// A fence, a size, or what was found; by the command.
+    Number(i64),
+    Queued {
+        ticket: Fence,
+        held_for: Option<Duration>,
+    },
+    Busy(Holder),
+    Refused(Refusal),
+    Held(Fence),
+    Waiting {
+        held_for: Option<Duration>,
+        /// Only from a node of a quorum.
+        holder: Option<String>,
+    },
+    Broken(Option<Holder>),
+}
+
+impl ClaimReply {
+    fn decode(kind: Kind, reply: Value) -> Result<ClaimReply> {
+        if let Value::Int(number) = reply {
+            return Ok(ClaimReply::Number(number));
+        }
+        ClaimReply::decode_parts(kind, &reply).ok_or_else(|| unexpected_reply(&reply))
+    }
+
+    fn decode_parts(kind: Kind, reply: &Value) -> Option<ClaimReply> {
+        let Value::Array(parts) = reply else {
+            return None;
+        };
+        let (tag, parts) = parts.split_first()?;
+        let fence = |number: i64| Fence::new(number as u64);
+        let refused = |refusal| Some(ClaimReply::Refused(refusal));
+        match (bytes(tag)?, parts) {
+            (b"queued", [Value::Int(ticket), Value::Int(left)]) => Some(ClaimReply::Queued {
+                ticket: fence(*ticket),
+                held_for: time_left(*left),
+            }),
+            (b"busy", holder) => record::holder(kind, holder)?.map(ClaimReply::Busy),
+            (b"other_size", [Value::Int(size)]) => refused(Refusal::OtherSize {
+                stored: *size as u32,
+            }),
+            (b"too_heavy", [Value::Int(size)]) => refused(Refusal::TooHeavy {
+                stored: *size as u32,
+            }),
+            (b"other_weight", [Value::Int(weight)]) => refused(Refusal::OtherWeight {
+                claimed: *weight as u32,
+            }),
+            (b"held", [Value::Int(number)]) => Some(ClaimReply::Held(fence(*number))),
+            (b"waiting", [Value::Int(left), holder @ ..]) => Some(ClaimReply::Waiting {
+                held_for: time_left(*left),
+                holder: holder
+                    .first()
+                    .and_then(bytes)
+                    .map(|owner| String::from_utf8_lossy(owner).into_owned()),
+            }),
+            (b"broken", holder) => record::holder(kind, holder).map(ClaimReply::Broken),
+            _ => None,
+        }
+    }
+
+    /// `recorded` says whether a grant has its record already.
+    pub(super) fn acquired(self, recorded: bool) -> Result<Acquired> {
+        match self {
+            ClaimReply::Number(fence) if fence > 0 => Ok(Acquired::Granted {
+                fence: Fence::new(fence as u64),
+                recorded,
+            }),
+            ClaimReply::Queued { ticket, held_for } => Ok(Acquired::Queued { ticket, held_for }),
+            ClaimReply::Busy(holder) => Ok(Acquired::Busy(holder)),
+            ClaimReply::Refused(refusal) => Ok(Acquired::Refused(refusal)),
+            other => Err(unexpected_reply(&other)),
+        }
+    }
+
+    /// `fence` is what the client has: the script for locks does not repeat it.
+    pub(super) fn renewed(self, fence: Fence) -> Result<Renewed> {
+        match self {
+            ClaimReply::Number(1) => Ok(Renewed::Held { fence }),
+            ClaimReply::Held(fence) => Ok(Renewed::Held { fence }),
+            ClaimReply::Waiting { held_for, .. } => Ok(Renewed::Waiting { held_for }),
+            ClaimReply::Number(0) => Ok(Renewed::Gone),
+            other => Err(unexpected_reply(&other)),
+        }
+    }
+
+    pub(super) fn released(self) -> Result<Released> {
+        match self {
+            ClaimReply::Number(1) => Ok(Released::WasHeld),
+            ClaimReply::Number(2) => Ok(Released::WasWaiting),
+            ClaimReply::Number(0) => Ok(Released::WasGone),
+            other => Err(unexpected_reply(&other)),
+        }
+    }
+
+    /// Of a lock that was broken.
+    pub(super) fn former_holder(self) -> Result<Option<Holder>> {
+        match self {
+            ClaimReply::Broken(holder) => Ok(holder),
+            other => Err(unexpected_reply(&other)),
+        }
+    }
+
+    /// Whether it was done.
+    pub(super) fn done(self) -> Result<bool> {
+        match self {
+            ClaimReply::Number(done @ 0..=1) => Ok(done == 1),
+            other => Err(unexpected_reply(&other)),
+        }
+    }
+
+    /// Of a pool that was resized, if it was known.
+    pub(super) fn former_size(self) -> Result<Option<u32>> {
+        match self {
+            ClaimReply::Number(size) => Ok((size != 0).then_some(size as u32)),
+            other => Err(unexpected_reply(&other)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_testkit::RedisServer;
+
+    use super::*;
+
+    fn run(server: &RedisServer, batch: &[ClaimCommand]) {
+        let command = ClaimCommand::command(&script::QUORUM_NODE_LOCK, batch.iter(), keys::FENCE);
+        let words = command.args_iter().map(|word| match word {
+            redis::Arg::Simple(word) => String::from_utf8(word.to_vec()).unwrap(),
+            _ => unreachable!("all words are plain"),
+        });
+        let mut words: Vec<String> = words.collect();
+        words[0] = "EVAL".to_owned();
+        words[1] = script::QUORUM_NODE_LOCK.source().to_owned();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        server.command(&words).unwrap();
+    }
+
+    /// An owner that asked twice and gave up must not keep what the second request got.
+    #[test]
+    fn release_does_not_overtake_a_request_of_its_owner_in_one_batch() {
+        let server = RedisServer::start().unwrap();
+        let name = Name::new("test", None, "stock").unwrap();
+        let owner = Owner::new("host:1:00000000000000000000000000000007").unwrap();
+        let acquire = || {
+            let mut request = AcquireRequest::new(Kind::Lock, name.clone(), owner.clone());
+            request.on_busy = OnBusy::Enqueue;
+            ClaimCommand::acquire(request, "channel", Fence::new(5))
+        };
+        let release =
+            ClaimCommand::release(Kind::Lock, name.clone(), owner.clone(), None, "channel");
+        run(&server, &[acquire()]);
+        assert_eq!(server.command(&["GET", "stock"]).unwrap(), owner.as_str());
+        run(&server, &[acquire(), release]);
+        assert_eq!(server.command(&["EXISTS", "stock"]).unwrap(), "0");
+        let queue = keys::queue(&name);
+        assert_eq!(server.command(&["EXISTS", &queue]).unwrap(), "0");
+    }
+}

@@ -1,0 +1,385 @@
+//! The connection to one server: shared by all callers, replaced when it breaks.
+//!
+//! - **Protocol.** RESP3, so that wake-ups and notifications (`push.rs`) arrive on the same
+//!   connection as replies.
+//! - **Reconnect.** A connection that failed, or left a call without a reply, is dropped, and the
+//!   next call connects. Callers that need a connection at the same time share one attempt.
+//! - **Retries.** None: a command is sent once, and the caller learns whether it was sent
+//!   ([`CommandError`]). Loading unknown scripts and following redirections is up to the router.
+//! - **Failover.** A server that answers that it takes no writes is not the master any more. Its
+//!   connection is dropped, so that the next call finds the new master. Commands that take fences
+//!   first make sure that the counter was raised for this master (`fenced.rs`).
+
+mod fenced;
+mod pending_call;
+mod push;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Value};
+
+use self::pending_call::PendingCall;
+use self::push::PushReceiver;
+use super::connector::{Connector, Handshake};
+use super::errors::CommandError;
+use super::keys;
+use super::master_epoch::{CheckedSlots, MasterEpoch};
+use super::replica_ack::ReplicaAcks;
+use super::sentinel::{FailoverNotices, NamedMaster, Sentinels};
+use windlass_core::store::GrantListener;
+use windlass_core::store::notification::SubscriberRegistry;
+
+pub(super) struct Connection {
+    connector: Arc<Connector>,
+    replica_acks: OnceLock<ReplicaAcks>,
+    /// Whether this connection subscribes to channels. In a cluster a message reaches the
+    /// subscribers of every node, so one connection subscribes for all.
+    subscribes: bool,
+    call_timeout: Duration,
+    /// The channel that grants to this client are published on.
+    wake_channel: String,
+    grant_listener: Weak<dyn GrantListener>,
+    /// Connection attempts so far: the number of the last one.
+    attempts: AtomicU64,
+    current: RwLock<Option<LiveConnection>>,
+    /// Held while connecting.
+    connecting: tokio::sync::Mutex<()>,
+    subscribers: SubscriberRegistry,
+    /// Held while subscribing or unsubscribing.
+    subscribing: tokio::sync::Mutex<()>,
+    /// Calls that were sent and have no reply yet.
+    pending_calls: AtomicUsize,
+    failover_notices: FailoverNotices,
+}
+
+#[derive(Clone)]
+struct LiveConnection {
+    connection: MultiplexedConnection,
+    number: u64,
+    /// `None` without permission to read it.
+    epoch: Option<MasterEpoch>,
+    /// The server was a replica when the connection was made, so `epoch` is that of its master at
+    /// the time.
+    was_replica: bool,
+    checked_slots: Arc<CheckedSlots>,
+    named_master: Option<NamedMaster>,
+}
+
+/// How often a script is loaded again for one call: scripts may be flushed right after they were
+/// loaded.
+pub(super) const MAX_SCRIPT_LOADS: usize = 4;
+
+impl Connection {
+    pub(super) fn new(
+        connector: Connector,
+        call_timeout: Duration,
+        id: u64,
+        grant_listener: Weak<dyn GrantListener>,
+    ) -> Arc<Connection> {
+        Arc::new(Connection {
+            subscribes: !matches!(connector, Connector::Node(_)),
+            connector: Arc::new(connector),
+            replica_acks: OnceLock::new(),
+            call_timeout,
+            wake_channel: keys::wake_channel(id),
+            grant_listener,
+            attempts: AtomicU64::new(0),
+            current: RwLock::new(None),
+            connecting: tokio::sync::Mutex::new(()),
+            subscribers: SubscriberRegistry::default(),
+            subscribing: tokio::sync::Mutex::new(()),
+            pending_calls: AtomicUsize::new(0),
+            failover_notices: FailoverNotices::default(),
+        })
+    }
+
+    pub(super) fn wake_channel(&self) -> &str {
+        &self.wake_channel
+    }
+
+    /// Another number for each connection.
+    pub(super) fn connection_number(&self) -> u64 {
+        self.attempts.load(Ordering::Acquire)
+    }
+
+    /// Sends one command.
+    pub(super) async fn query<T: FromRedisValue>(
+        self: &Arc<Connection>,
+        command: &Cmd,
+    ) -> Result<T, CommandError> {
+        self.send(command).await.and_then(decode)
+    }
+
+    /// Waits for acknowledgements of this server's replicas.
+    pub(super) fn replica_acks(&self) -> &ReplicaAcks {
+        let start = || ReplicaAcks::start(Arc::clone(&self.connector), self.call_timeout);
+        self.replica_acks.get_or_init(start)
+    }
+
+    /// The subscribers of all channels but the wake channel.
+    pub(super) fn subscribers(&self) -> &SubscriberRegistry {
+        &self.subscribers
+    }
+
+    /// Subscribes to a channel if it has subscribers, and unsubscribes from it if it has none.
+    pub(super) async fn sync_subscription(
+        self: &Arc<Connection>,
+        channel: &str,
+    ) -> Result<(), CommandError> {
+        // One at a time: the last command sent must be for the latest state of the registry.
+        let _one_at_a_time = self.subscribing.lock().await;
+        let verb = match self.subscribers.has(channel) {
+            true => "SUBSCRIBE",
+            false => "UNSUBSCRIBE",
+        };
+        self.send(redis::cmd(verb).arg(channel)).await.map(drop)
+    }
+
+    /// Sends several commands as a pipeline. One reply for each, in order.
+    pub(super) async fn send_all(
+        self: &Arc<Connection>,
+        commands: &redis::Pipeline,
+    ) -> Result<Vec<Result<Value, CommandError>>, CommandError> {
+        let count = commands.len();
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut live = self.live().await?;
+        let pending = PendingCall::new(self, live.number);
+        let replies = live
+            .connection
+            .send_packed_commands(commands, 0, count)
+            .await;
+        pending.done();
+        let replies = replies.map_err(|e| self.call_failed(&live, e))?;
+        let check = |value| self.check_reply(&live, value);
+        Ok(replies.into_iter().map(check).collect())
+    }
+
+    /// Sends a command for a slot that this node is importing.
+    pub(super) async fn send_asking(
+        self: &Arc<Connection>,
+        command: &Cmd,
+    ) -> Result<Value, CommandError> {
+        let both = pipeline([redis::cmd("ASKING"), command.clone()]);
+        let mut replies = self.send_all(&both).await?;
+        replies.pop().unwrap_or(Ok(Value::Nil))
+    }
+
+    pub(super) async fn send(self: &Arc<Connection>, command: &Cmd) -> Result<Value, CommandError> {
+        let live = self.live().await?;
+        self.send_over(live, command).await
+    }
+
+    async fn send_over(
+        self: &Arc<Connection>,
+        mut live: LiveConnection,
+        command: &Cmd,
+    ) -> Result<Value, CommandError> {
+        let pending = PendingCall::new(self, live.number);
+        let reply = live.connection.send_packed_command(command).await;
+        pending.done();
+        match reply {
+            Ok(value) => self.check_reply(&live, value),
+            Err(e) => Err(self.call_failed(&live, e)),
+        }
+    }
+
+    /// A call that got no reply. The connection may be half open: the next call must not wait for
+    /// it too.
+    fn call_failed(&self, live: &LiveConnection, e: redis::RedisError) -> CommandError {
+        if e.is_unrecoverable_error() || e.is_io_error() {
+            self.drop_if_current(live.number);
+        }
+        CommandError::Sent(e)
+    }
+
+    /// Turns an error reply into an error. If it says that the server is not the master, drops the
+    /// connection.
+    fn check_reply(&self, live: &LiveConnection, value: Value) -> Result<Value, CommandError> {
+        let Value::ServerError(e) = value else {
+            return Ok(value);
+        };
+        let error = CommandError::Sent(e.into());
+        let is_cut_off = self.connector.may_be_replaced() && error.code() == Some("NOREPLICAS");
+        if error.is_not_master() || is_cut_off {
+            self.drop_if_current(live.number);
+        }
+        Err(error)
+    }
+
+    /// Connects, unless there is a connection.
+    pub(super) async fn connect(self: &Arc<Connection>) -> Result<(), CommandError> {
+        self.live().await.map(drop)
+    }
+
+    async fn live(self: &Arc<Connection>) -> Result<LiveConnection, CommandError> {
+        if let Some(live) = self.current() {
+            return Ok(live);
+        }
+        let _one_at_a_time = self.connecting.lock().await;
+        if let Some(live) = self.current() {
+            return Ok(live);
+        }
+        // Sentinel may name another master meanwhile. One more attempt; if the master changes
+        // again, the sentinels' watchers notice it.
+        let live = match self.reconnect(false).await? {
+            Some(live) => live,
+            None => match self.reconnect(true).await? {
+                Some(live) => live,
+                None => return Err(shut_down()),
+            },
+        };
+        if live.number > 1 && self.subscribes {
+            // Messages published while there was no connection are lost.
+            self.report_missed();
+        }
+        Ok(live)
+    }
+
+    /// Makes a new connection the current one; `None` if it leads to a master that was replaced
+    /// while it was being made, unless that is accepted.
+    async fn reconnect(
+        self: &Arc<Connection>,
+        accept_replaced: bool,
+    ) -> Result<Option<LiveConnection>, CommandError> {
+        let number = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.call_timeout))
+            .set_response_timeout(Some(self.call_timeout))
+            .set_push_sender(PushReceiver {
+                connection: Arc::downgrade(self),
+                number,
+            });
+        self.failover_notices.clear();
+        let (mut connection, handshake) = self.connector.connect(&config).await?;
+        if self.subscribes {
+            let channels = self.subscribers.channels();
+            let own = std::iter::once(&*self.wake_channel);
+            for channel in own.chain(channels.iter().map(|c| &**c)) {
+                let subscribed = connection.subscribe(channel).await;
+                subscribed.map_err(CommandError::NotSent)?;
+            }
+        }
+        // The write lock comes before the check: a notice that arrives later finds this connection
+        // as the current one, and one that arrived earlier is seen here.
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if !accept_replaced && self.was_replaced(&handshake) {
+            return Ok(None);
+        }
+        let live = LiveConnection {
+            connection,
+            number,
+            was_replica: handshake.is_replica(),
+            epoch: handshake.epoch,
+            checked_slots: Arc::new(CheckedSlots::new()),
+            named_master: handshake.named_master,
+        };
+        *current = Some(live.clone());
+        Ok(Some(live))
+    }
+
+    /// Whether Sentinel has named another master while this connection was being made.
+    fn was_replaced(&self, handshake: &Handshake) -> bool {
+        let ours = handshake.named_master.as_ref();
+        ours.is_some_and(|ours| self.failover_notices.contradict(ours))
+    }
+
+    fn current(&self) -> Option<LiveConnection> {
+        self.current
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Whether there is a connection that is not known to be broken.
+    pub(super) fn is_connected(&self) -> bool {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.is_some()
+    }
+
+    /// The master at the other end, if Sentinel has named it and there is a connection.
+    pub(super) fn named_master(&self) -> Option<NamedMaster> {
+        self.current().and_then(|live| live.named_master)
+    }
+
+    /// What Sentinel says about masters while a connection is being made.
+    pub(super) fn failover_notices(&self) -> &FailoverNotices {
+        &self.failover_notices
+    }
+
+    /// The sentinels that name the server, if any do.
+    pub(super) fn sentinels(&self) -> Option<&Sentinels> {
+        match &*self.connector {
+            Connector::Master(sentinels) => Some(sentinels),
+            _ => None,
+        }
+    }
+
+    /// Drops the current connection.
+    pub(super) fn drop_connection(&self) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Drops the current connection if a call on it has no reply yet.
+    pub(super) fn drop_if_pending(&self) {
+        if self.pending_calls.load(Ordering::Relaxed) > 0 {
+            self.drop_connection();
+        }
+    }
+
+    /// Drops the connection to a server that is not the right one any more.
+    pub(super) fn abandon(&self) {
+        self.drop_connection();
+        self.report_missed();
+    }
+
+    /// Wake-ups and notifications may have been missed: waiters and subscribers read the state
+    /// themselves, and so connect.
+    fn report_missed(&self) {
+        self.notify_listener(|listener| listener.missed());
+        self.subscribers.missed();
+    }
+
+    /// Drops the connection of that number, unless another has replaced it.
+    fn drop_if_current(&self, number: u64) {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if current.as_ref().is_some_and(|live| live.number == number) {
+            *current = None;
+        }
+    }
+
+    fn notify_listener(&self, notify: impl FnOnce(&dyn GrantListener)) {
+        if let Some(listener) = self.grant_listener.upgrade() {
+            notify(&*listener);
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("wake_channel", &self.wake_channel)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> redis::Pipeline {
+    let mut pipeline = redis::Pipeline::new();
+    for command in commands {
+        pipeline.add_command(command);
+    }
+    pipeline
+}
+
+pub(super) fn decode<T: FromRedisValue>(value: Value) -> Result<T, CommandError> {
+    redis::from_redis_value(value).map_err(|e| CommandError::Sent(e.into()))
+}
+
+pub(super) fn shut_down() -> CommandError {
+    CommandError::NotSent((redis::ErrorKind::Io, "the store is shut down").into())
+}

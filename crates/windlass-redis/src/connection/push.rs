@@ -1,0 +1,63 @@
+//! Push messages: how wake-ups and notifications arrive.
+//!
+//! The script that grants a claim to a waiter publishes `CLAIM FENCE` on the wake channel of the
+//! waiter's client, and scripts that change something with subscribers publish on its notification
+//! channel. Both are plain pub/sub: a message that is published while there is no connection is
+//! lost. So after every disconnection the listeners are told that they may have missed something,
+//! and check for themselves.
+
+use std::sync::Weak;
+
+use redis::aio::{AsyncPushSender, SendError};
+use redis::{PushInfo, PushKind, Value};
+
+use super::Connection;
+use windlass_core::Fence;
+
+/// Handles the push messages of one connection. The driver calls it as it reads, so that a wake-up
+/// is not delayed by another task.
+pub(super) struct PushReceiver {
+    pub(super) connection: Weak<Connection>,
+    pub(super) number: u64,
+}
+
+impl AsyncPushSender for PushReceiver {
+    fn send(&self, info: PushInfo) -> Result<(), SendError> {
+        let Some(connection) = self.connection.upgrade() else {
+            return Ok(());
+        };
+        match info.kind {
+            PushKind::Message => {
+                let [Value::BulkString(channel), payload, ..] = info.data.as_slice() else {
+                    return Ok(());
+                };
+                if *channel != connection.wake_channel.as_bytes() {
+                    if let (Ok(channel), Value::BulkString(message)) =
+                        (std::str::from_utf8(channel), payload)
+                    {
+                        connection.subscribers.heard(channel, message);
+                    }
+                } else if let Some((claim, fence)) = parse_wake_up(payload) {
+                    connection.notify_listener(|listener| listener.granted(claim, Some(fence)));
+                }
+            }
+            PushKind::Disconnection => {
+                connection.drop_if_current(self.number);
+                if connection.subscribes {
+                    connection.report_missed();
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// A wake-up is "CLAIM FENCE".
+fn parse_wake_up(payload: &Value) -> Option<(u64, Fence)> {
+    let Value::BulkString(bytes) = payload else {
+        return None;
+    };
+    let (claim, fence) = std::str::from_utf8(bytes).ok()?.split_once(' ')?;
+    Some((claim.parse().ok()?, fence.parse().ok()?))
+}

@@ -1,0 +1,160 @@
+//! Findings about a Redis server for the operator (`windlass doctor`); of Sentinel and clusters see
+//! [`replicated`].
+
+mod replicated;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::connection::Connection;
+use crate::router::Router;
+use windlass_core::error::Result;
+use windlass_core::store::Severity::{Fine, Problem, Warning};
+use windlass_core::store::{Finding, Severity};
+
+/// The fields of `INFO`.
+type ServerInfo<'a> = HashMap<&'a str, &'a str>;
+
+pub(super) async fn diagnose(router: &Router) -> Result<Vec<Finding>> {
+    let connection = match router {
+        Router::Single(connection) => connection,
+        Router::Cluster(cluster) => return replicated::cluster(cluster).await,
+    };
+    let text: String = connection.query(&redis::cmd("INFO")).await?;
+    let info = parse(&text);
+    let mut findings = vec![version(&info), role(&info), persistence(&info)];
+    findings.extend(replicas(&info));
+    findings.push(eviction(&info));
+    if let Some(sentinels) = connection.sentinels() {
+        findings.extend(replicated::sentinels(sentinels, &text).await);
+        findings.extend(replicated::min_replicas(&[connection]).await);
+    }
+    findings.push(clock(connection).await?);
+    Ok(findings)
+}
+
+fn parse(text: &str) -> ServerInfo<'_> {
+    text.lines()
+        .filter_map(|line| line.trim_end().split_once(':'))
+        .collect()
+}
+
+fn get<'a>(info: &ServerInfo<'a>, key: &str) -> &'a str {
+    info.get(key).copied().unwrap_or("unknown")
+}
+
+fn version(info: &ServerInfo<'_>) -> Finding {
+    let (product, version) = match info.get("valkey_version") {
+        Some(version) => ("Valkey", *version),
+        None => ("Redis", get(info, "redis_version")),
+    };
+    let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
+    let old = product == "Redis" && (numbers.next(), numbers.next()) < (Some(6), Some(2));
+    let (severity, meaning) = if old {
+        (Problem, "older than 6.2: not supported")
+    } else {
+        (Fine, "supported")
+    };
+    let mode = get(info, "redis_mode");
+    Finding::new(
+        severity,
+        "version",
+        format!("{product} {version} ({mode}), {meaning}"),
+    )
+}
+
+fn role(info: &ServerInfo<'_>) -> Finding {
+    match get(info, "role") {
+        "master" => Finding::new(Fine, "role", "master: takes writes"),
+        role => Finding::new(
+            Problem,
+            "role",
+            format!("{role}: locks cannot be acquired here; connect to the master"),
+        ),
+    }
+}
+
+fn persistence(info: &ServerInfo<'_>) -> Finding {
+    let (severity, message): (Severity, &str) = if get(info, "aof_enabled") == "1" {
+        (
+            Fine,
+            "append-only file: held locks survive a restart, except for what appendfsync may lose",
+        )
+    } else {
+        (
+            Warning,
+            "no append-only file: a restart loses held locks, so two holders are possible until \
+             leases end; fences keep growing, because a lost counter restarts from the clock",
+        )
+    };
+    Finding::new(severity, "persistence", message)
+}
+
+fn replicas(info: &ServerInfo<'_>) -> Option<Finding> {
+    let count: u32 = get(info, "connected_slaves").parse().unwrap_or(0);
+    (count > 0).then(|| {
+        Finding::new(
+            Warning,
+            "replicas",
+            format!(
+                "{count} connected; replication is asynchronous: a failover may lose the newest \
+                 grants, and only fencing protects against that"
+            ),
+        )
+    })
+}
+
+fn eviction(info: &ServerInfo<'_>) -> Finding {
+    let policy = get(info, "maxmemory_policy");
+    let unlimited = get(info, "maxmemory") == "0";
+    let (severity, message) = match (policy, unlimited) {
+        ("noeviction", _) => (Fine, "noeviction: locks are never evicted".to_owned()),
+        (policy, true) => (
+            Fine,
+            format!("{policy}, but no maxmemory: nothing is evicted"),
+        ),
+        (policy, false) => (
+            Problem,
+            format!("{policy}: when memory is full, held locks are evicted; use noeviction"),
+        ),
+    };
+    Finding::new(severity, "eviction", message)
+}
+
+/// The reply to `TIME`, in microseconds.
+pub(super) fn micros((seconds, micros): (i64, i64)) -> i64 {
+    seconds.saturating_mul(1_000_000).saturating_add(micros)
+}
+
+/// The resolution of `TIME`.
+const RESOLUTION: Duration = Duration::from_micros(1);
+
+async fn clock(connection: &Arc<Connection>) -> Result<Finding> {
+    let before = SystemTime::now();
+    let (seconds, micros): (u64, u64) = connection.query(&redis::cmd("TIME")).await?;
+    let after = SystemTime::now();
+    let unix_ms = |t: SystemTime| t.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let server = u128::from(seconds) * 1000 + u128::from(micros) / 1000;
+    let skew = if server < unix_ms(before) {
+        unix_ms(before) - server
+    } else {
+        server.saturating_sub(unix_ms(after))
+    };
+    Ok(if skew > 1000 {
+        Finding::new(
+            Warning,
+            "clock",
+            format!(
+                "differs from the local clock by {skew} ms: leases depend on neither, but one of \
+                 the two is wrong"
+            ),
+        )
+    } else {
+        Finding::new(
+            Fine,
+            "clock",
+            format!("within {skew} ms of the local clock"),
+        )
+    })
+}

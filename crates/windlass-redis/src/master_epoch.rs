@@ -1,0 +1,323 @@
+//! Fences across failovers: why a fencing token of a new master is always higher than those of the
+//! old one.
+//!
+//! **The problem.** Replication and persistence are asynchronous. A replica that is promoted, or a
+//! master that restarts, may lack the last grants, and with them the last values of the fence
+//! counter. Counting on from there would hand out fences a second time.
+//!
+//! **The rule.** A server gets a new replication id (`master_replid`) whenever it starts to be a
+//! master. Before the first fence is taken over a connection, the client runs
+//! `scripts/master_epoch.lua`, which compares that id with the one stored beside the counter. If
+//! they differ, it stores the new id and raises the counter, once, by more grants than can have
+//! been lost ([`MARGIN`]). So fences grow across the failover without relying on a clock.
+//!
+//! **Two failovers.** The raise can be lost as well, together with the grants that followed it: two
+//! masters may be promoted one after the other from copies of the same age. Sentinel and Redis
+//! Cluster number their failovers, each higher than the one before (`config-epoch`,
+//! [`MasterEpoch::number`]). The counter is raised once for every number since the one stored
+//! beside it, so the later master starts above everything the earlier one can have granted.
+//!
+//! **What the client remembers.** [`CheckedSlots`] records, for each connection, the slots whose
+//! counter has been checked, so that the script runs once per connection and slot. A reconnect
+//! starts with none. In a cluster a slot can leave a node and return: the record is cleared
+//! whenever that may have happened (`cluster/slot_map.rs`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis::Cmd;
+
+use super::script;
+use super::slots::SLOTS;
+
+/// More grants than a replica can have missed while it was connected: 256 MB of them (the usual
+/// limit of the buffer that a master keeps for a slow replica), at less than a hundred bytes each,
+/// are under 4 million. As microseconds, which a counter starts from, they are 4 seconds.
+const MARGIN: u64 = 1 << 22;
+
+/// The raise for each failover number: room for lost grants, and for up to three restarts that were
+/// lost with them.
+const STEP: u64 = 4 * MARGIN;
+
+/// The period during which one server is the master: from its promotion or start on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MasterEpoch {
+    /// Unique for each period.
+    pub(super) replication_id: Arc<str>,
+    /// The number of the failover that made it the master, if failovers are numbered: a later
+    /// master has a higher one.
+    pub(super) number: Option<u64>,
+    /// Whether the server is a node of a cluster. Its number changes with the slots it is given,
+    /// while the replication id stays: the script reads the current number from the node, and
+    /// `number` is a lower bound.
+    pub(super) is_cluster_node: bool,
+}
+
+impl MasterEpoch {
+    /// The command that raises a fence counter for this epoch, unless that has been done. `mark` is
+    /// the key that stores the epoch of the last raise.
+    pub(super) fn raise(&self, fences: &str, mark: &str) -> Cmd {
+        let mut raise = redis::cmd("EVAL");
+        raise.arg(script::MASTER_EPOCH.source()).arg(2);
+        raise
+            .arg(fences)
+            .arg(mark)
+            .arg(&*self.replication_id)
+            .arg(MARGIN);
+        match self.number {
+            Some(number) => raise.arg(number),
+            None => raise.arg(""),
+        };
+        raise.arg(STEP).arg(u8::from(self.is_cluster_node));
+        raise
+    }
+
+    /// The epoch to raise for on a node that is importing a slot. The node's own number does not
+    /// count for that slot yet, and its data is the copy of a node whose number is `source`.
+    pub(super) fn importing_from(&self, source: Option<u64>) -> MasterEpoch {
+        MasterEpoch {
+            number: self.number.max(source),
+            ..self.clone()
+        }
+    }
+}
+
+/// Whether a command takes values from the fence counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum FenceUse {
+    None,
+    /// Seldom. The command is sent even if the server refuses to raise the counter: a server that
+    /// takes no writes refuses the increment as well, and one that is out of memory still raises
+    /// it.
+    Possible,
+    Certain,
+}
+
+/// The slots whose fence counter was checked over one connection.
+#[derive(Debug)]
+pub(super) struct CheckedSlots {
+    slots: Box<[AtomicU64]>,
+    /// Grows with each `clear`: a check that was under way at that time does not count.
+    generation: AtomicU64,
+}
+
+impl CheckedSlots {
+    pub(super) fn new() -> CheckedSlots {
+        let words = usize::from(SLOTS) / 64;
+        CheckedSlots {
+            slots: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn contains(&self, slot: u16) -> bool {
+        let (word, bit) = position(slot);
+        self.slots[word].load(Ordering::Acquire) & bit != 0
+    }
+
+    /// To be read before a check starts.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    /// Records a check, unless something was cleared since it started at generation `since`.
+    pub(super) fn insert(&self, slot: u16, since: u64) {
+        let (word, bit) = position(slot);
+        self.slots[word].fetch_or(bit, Ordering::SeqCst);
+        // Compared after the bit is set: a later `clear` finds the bit, and an earlier one is seen
+        // here.
+        if self.generation() != since {
+            self.slots[word].fetch_and(!bit, Ordering::SeqCst);
+        }
+    }
+
+    /// The slot has left this server, or has come to it.
+    pub(super) fn clear(&self, slot: u16) {
+        let (word, bit) = position(slot);
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        self.slots[word].fetch_and(!bit, Ordering::SeqCst);
+    }
+
+    /// Any slot may have left this server and returned.
+    pub(super) fn clear_all(&self) {
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        let words = self.slots.iter();
+        words.for_each(|word| word.store(0, Ordering::SeqCst));
+    }
+}
+
+fn position(slot: u16) -> (usize, u64) {
+    (usize::from(slot / 64), 1 << (slot % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_testkit::RedisServer;
+
+    use super::*;
+
+    #[test]
+    fn a_check_that_overlaps_a_clear_does_not_count() {
+        let checked = CheckedSlots::new();
+        let since = checked.generation();
+        checked.insert(7, since);
+        assert!(checked.contains(7) && !checked.contains(8));
+        checked.clear(8);
+        assert!(checked.contains(7));
+        // The answer to an earlier raise arrives late.
+        for clear in [|c: &CheckedSlots| c.clear(7), CheckedSlots::clear_all] {
+            let since = checked.generation();
+            clear(&checked);
+            checked.insert(7, since);
+            assert!(!checked.contains(7));
+        }
+        checked.insert(7, checked.generation());
+        assert!(checked.contains(7));
+    }
+
+    #[test]
+    fn each_slot_has_its_own_bit() {
+        let checked = CheckedSlots::new();
+        for slot in [0, 63, 64, SLOTS - 1] {
+            assert!(!checked.contains(slot));
+            checked.insert(slot, checked.generation());
+            assert!(checked.contains(slot));
+        }
+        assert!(!checked.contains(1) && !checked.contains(65));
+        checked.clear_all();
+        assert!(!checked.contains(63) && !checked.contains(SLOTS - 1));
+    }
+
+    /// A copy of the data: the counter, and the mark of its last raise.
+    type Copy = (String, String);
+
+    /// A server that starts every epoch from a given copy.
+    struct Master(RedisServer);
+
+    impl Master {
+        fn start() -> Master {
+            Master(RedisServer::start().unwrap())
+        }
+
+        fn command(&self, words: &[&str]) -> String {
+            self.0.command(words).unwrap()
+        }
+
+        fn raise(&self, id: u64, number: Option<u64>) {
+            let epoch = MasterEpoch {
+                replication_id: Arc::from(format!("{id:040x}")),
+                number,
+                is_cluster_node: false,
+            };
+            let raise = epoch.raise("f", "m");
+            let words = raise.args_iter().map(|word| match word {
+                redis::Arg::Simple(word) => std::str::from_utf8(word).unwrap(),
+                _ => unreachable!("all words are plain"),
+            });
+            self.command(&words.collect::<Vec<_>>());
+        }
+
+        /// Starts an epoch from a copy, and returns the copy after the raise.
+        fn begin(&self, (counter, mark): &Copy, id: u64, number: Option<u64>) -> Copy {
+            self.command(&["SET", "f", counter]);
+            self.command(&["SET", "m", mark]);
+            self.raise(id, number);
+            self.copy()
+        }
+
+        fn copy(&self) -> Copy {
+            (self.command(&["GET", "f"]), self.command(&["GET", "m"]))
+        }
+    }
+
+    fn fence(copy: &Copy) -> u64 {
+        copy.0.parse().unwrap()
+    }
+
+    /// A counter far ahead of any clock, so that starting from the clock cannot help.
+    const AHEAD: &str = "4000000000000000";
+
+    #[test]
+    fn fences_grow_when_a_raise_is_lost_with_everything_after_it() {
+        let master = Master::start();
+        for _ in 0..10 {
+            let first = master.begin(&(AHEAD.to_owned(), String::new()), 0, Some(3));
+            let (mut number, mut highest) = (3, 0);
+            // Every state that a replica may have a copy of, and its epoch.
+            let mut copies = vec![(first, 0)];
+            for epoch in 0..20 {
+                let mut grant = |copies: &mut Vec<(Copy, u64)>| {
+                    let some = rand::random_range(1..9).to_string();
+                    master.command(&["INCRBY", "f", &some]);
+                    let now = master.copy();
+                    highest = highest.max(fence(&now));
+                    copies.push((now, epoch));
+                    highest
+                };
+                let highest = (0..3).map(|_| grant(&mut copies)).max().unwrap();
+                // The same master restarts, with all or most of its data.
+                let kept = copies.len() - 1 - rand::random_range(0..3);
+                let now = master.begin(&copies[kept].0, 1000 + epoch, Some(number));
+                assert!(fence(&now) > highest, "{now:?} after {highest}");
+                let highest = grant(&mut copies);
+                // Another one is promoted, which may have missed up to three whole epochs.
+                number += rand::random_range(1..4);
+                copies.retain(|(_, of)| of + 2 >= epoch);
+                let copy = &copies[rand::random_range(0..copies.len())].0;
+                let now = master.begin(copy, epoch + 1, Some(number));
+                assert!(fence(&now) > highest, "{now:?} after {highest}");
+                copies.push((now, epoch + 1));
+            }
+        }
+    }
+
+    #[test]
+    fn a_counter_is_raised_once_for_each_epoch() {
+        let master = Master::start();
+        let unused = (AHEAD.to_owned(), String::new());
+        let plain = master.begin(&unused, 1, None);
+        assert_eq!(fence(&plain), fence(&unused) + MARGIN);
+        assert_eq!(master.begin(&plain, 1, None), plain);
+        // A client that knows the number stores it; one that does not leaves it unchanged.
+        let numbered = master.begin(&plain, 1, Some(5));
+        assert_eq!(fence(&numbered), fence(&plain));
+        for number in [Some(5), Some(4), None] {
+            assert_eq!(master.begin(&numbered, 1, number), numbered);
+        }
+        let unnumbered = master.begin(&numbered, 2, None);
+        assert_eq!(fence(&unnumbered), fence(&numbered) + MARGIN);
+        let next = master.begin(&unnumbered, 3, Some(7));
+        assert_eq!(fence(&next), fence(&unnumbered) + 2 * STEP);
+        // Sentinels that were set up again count from the beginning; the highest number stays
+        // stored.
+        let reset = master.begin(&next, 4, Some(1));
+        assert_eq!(fence(&reset), fence(&next) + MARGIN);
+        assert!(reset.1.ends_with(" 7"), "{reset:?}");
+        let strange = master.begin(&reset, 5, Some(u64::MAX));
+        assert_eq!(fence(&strange), fence(&reset) + 65536 * STEP);
+    }
+
+    /// A release on a full server may grant to the next waiter, which takes a fence: the raise must
+    /// work there too.
+    #[test]
+    fn a_full_server_raises_its_counter_too() {
+        let master = Master::start();
+        let copy = master.begin(&(AHEAD.to_owned(), String::new()), 1, Some(1));
+        master.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        assert!(master.0.command(&["SET", "x", "1"]).is_err(), "it is full");
+        master.raise(2, Some(2));
+        assert_eq!(fence(&master.copy()), fence(&copy) + STEP);
+    }
+
+    /// The numbers it was raised for are unknown, so it is raised for all of them.
+    #[test]
+    fn a_mark_without_a_number_counts_as_zero() {
+        let master = Master::start();
+        let plain = master.begin(&(AHEAD.to_owned(), String::new()), 1, None);
+        let (one, other) = (
+            master.begin(&plain, 2, Some(5)),
+            master.begin(&plain, 3, Some(6)),
+        );
+        assert!(fence(&other) >= fence(&one) + STEP);
+    }
+}
