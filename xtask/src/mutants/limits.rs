@@ -263,8 +263,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "all who wait for a leased limiter's store share one failure",
         file: "windlass/src/limit/leased/refill.rs",
-        from: "        && purse.failures() != failures\n",
-        to: "        && purse.failures() < failures\n",
+        from: "        && cache.failures() != failures\n",
+        to: "        && cache.failures() < failures\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -289,8 +289,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a limiter's time limit is for so many keys, not for all of them",
         file: "windlass/src/limit/store_call.rs",
-        from: "const TOGETHER: usize = 4_000;",
-        to: "const TOGETHER: usize = 4_000_000;",
+        from: "const BATCH: usize = 4_000;",
+        to: "const BATCH: usize = 4_000_000;",
         caught_by: &[
             "-p",
             "windlass",
@@ -302,8 +302,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a limiter waits for a dead store once, however many keys there are",
         file: "windlass/src/limit/store_call.rs",
-        from: "            if let Some(problem) = problem {\n",
-        to: "            if let (true, Some(problem)) = (asks.is_empty(), problem) {\n",
+        from: "            if let Some(failure) = failure {\n",
+        to: "            if let (true, Some(failure)) = (requests.is_empty(), failure) {\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -315,8 +315,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a dead store is not asked again and again",
         file: "windlass/src/limit/breaker.rs",
-        from: "        if !self.open.load(Ordering::Relaxed) {\n            return Advice::AcquireRequest;",
-        to: "        if true {\n            return Advice::AcquireRequest;",
+        from: "        if !self.open.load(Ordering::Relaxed) {\n            return Advice::Call;",
+        to: "        if true {\n            return Advice::Call;",
         caught_by: &[
             "-p",
             "windlass",

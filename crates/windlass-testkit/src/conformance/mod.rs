@@ -188,7 +188,7 @@ impl TestStore {
     /// The longest name that there is room for.
     pub fn longest_name(&self) -> usize {
         let namespace = self.namespace.as_ref().map_or(0, |ns| ns.len() + ":".len());
-        windlass::Name::MAX_BYTES - namespace
+        windlass::Coordinator::MAX_NAME_BYTES - namespace
     }
 
     /// A name as the store knows it.

@@ -93,12 +93,12 @@ pub async fn messages_are_typed(store: &TestStore) {
     for message in [
         &b""[..],
         b"\0\xff\n",
-        &vec![b'x'; windlass::MAX_MESSAGE_BYTES],
+        &vec![b'x'; windlass::Topic::MAX_MESSAGE_BYTES],
     ] {
         numbers.publish_bytes(message).await.unwrap();
         assert_eq!(next(&mut raw).await, Event::Message(message.to_vec()));
     }
-    let large = vec![b'x'; windlass::MAX_MESSAGE_BYTES + 1];
+    let large = vec![b'x'; windlass::Topic::MAX_MESSAGE_BYTES + 1];
     let refused = numbers.publish_bytes(&large).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
     let refused = numbers.clone().buffer(0).subscribe().await.unwrap_err();

@@ -56,7 +56,7 @@ pub async fn latches_and_barriers_are_unsupported(store: &TestStore) {
     let barrier = w.barrier("start", 1);
     is_refused_for(barrier.enter().await, store, "barriers");
     is_refused_for(barrier.enter_within(wait).await, store, "barriers");
-    is_refused_for(barrier.inspect(1).await, store, "barriers");
+    is_refused_for(barrier.inspect().await, store, "barriers");
     is_refused_for(barrier.leave_as("me").await, store, "barriers");
     let all = w.survey("*", 1).await;
     assert_eq!(all.expect("others are listed"), [], "nothing was stored");

@@ -405,7 +405,7 @@ async fn try_acquire_by_same_owner_keeps_the_waiters_wake_up() {
         let waits = waits.clone();
         async move { waits.acquire().await.unwrap() }
     });
-    let lined_up = || async { jobs.inspect(0).await.unwrap().waiters == 1 };
+    let lined_up = || async { jobs.inspect_up_to(0).await.unwrap().waiters == 1 };
     assert!(eventually(SOON, lined_up).await);
     tokio::time::sleep(100 * MS).await; // let it watch
     assert!(waits.try_acquire().await.unwrap().is_busy());
@@ -425,7 +425,7 @@ async fn waiter_passed_over_as_too_heavy_gets_a_higher_fence() {
     let patient = RetryPolicy::tries(100);
     let waits = far.semaphore("jobs", 4).ttl(60_000 * MS).retry(patient);
     let waiting = tokio::spawn(async move { waits.acquire_many(3).await.unwrap() });
-    let lined_up = || async { large.inspect(0).await.unwrap().waiters == 1 };
+    let lined_up = || async { large.inspect_up_to(0).await.unwrap().waiters == 1 };
     assert!(eventually(SOON, lined_up).await);
     tokio::time::sleep(100 * MS).await; // let it hear that it is in line
     // It does not see how it becomes too heavy, and is not too heavy any more.
@@ -682,7 +682,7 @@ async fn every_key_expires() {
 async fn diagnose_reports_the_cluster() {
     let cluster = EtcdCluster::builder().members(3).start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
-    let findings = w.examine().await.unwrap();
+    let findings = w.diagnose().await.unwrap();
     let told = |topic: &str| {
         let finding = findings.iter().find(|finding| finding.topic == topic);
         finding
@@ -703,7 +703,7 @@ async fn diagnose_reports_the_cluster() {
     let host = cluster.addr(0).to_string();
     // Once the others have agreed on a leader again.
     let noticed = eventually(2 * SOON, || async {
-        let findings = w.examine().await.unwrap_or_default();
+        let findings = w.diagnose().await.unwrap_or_default();
         let about = |f: &windlass::Finding| f.topic == "host" && f.message.contains(&host);
         findings.iter().any(about)
     });

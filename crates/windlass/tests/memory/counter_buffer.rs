@@ -20,7 +20,7 @@ async fn buffer_leaves_one_record() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server.url()).await.unwrap();
     // Less would be too little for a buffer, which sends again for as long as it takes.
-    let counter = w.counter("views").remember(MS);
+    let counter = w.counter("views").retention(MS);
     let buffer = counter.buffered_every(HOUR).unwrap();
     for _ in 0..50 {
         buffer.add(1).unwrap();
