@@ -386,7 +386,7 @@ macro_rules! flow_and_data_conformance {
                 results_are_forgotten_in_time, work_may_outlast_its_result,
                 what_cannot_be_kept_is_not_done_again_at_once, any_size_will_do,
                 bad_input_is_refused;
-            topic: everybody_hears_it_in_order, a_full_buffer_says_what_is_missing,
+            topic: everybody_hears_it_in_order, a_subscription_is_a_stream, a_full_buffer_says_what_is_missing,
                 messages_have_a_type;
         }
     };
