@@ -69,6 +69,7 @@ impl Leadership {
 /// The current leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Leader {
     /// The value that the leader published: its address, for example.
     pub value: String,
@@ -77,8 +78,16 @@ pub struct Leader {
     /// The fencing token, which grows with every leader.
     pub fence: Fence,
     /// How long it has led, where known.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "age_ms", with = "crate::durations::as_optional_millis")
+    )]
     pub age: Option<Duration>,
     /// How long the leadership lasts unless renewed.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "remaining_ms", with = "crate::durations::as_millis")
+    )]
     pub remaining: Duration,
 }
 

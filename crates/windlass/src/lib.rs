@@ -51,6 +51,7 @@
 //! | `etcd` | `etcd://`, with TLS | |
 //! | `zookeeper` | `zookeeper://` | |
 //! | `zookeeper-tls` | `zookeeper+tls://` | |
+//! | `serde` | `Serialize` and `Deserialize` for [`Fence`], [`Owner`], [`Decision`], states and events | |
 //!
 //! `memory:` is always available.
 
@@ -61,6 +62,8 @@ mod coordinator;
 mod counter;
 #[cfg(doctest)]
 mod documentation;
+#[cfg(feature = "serde")]
+mod durations;
 mod election;
 mod gate;
 mod latch;

@@ -228,6 +228,7 @@ impl Lock {
 /// What can be seen of a lock from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LockState {
     /// The name, without the namespace.
     pub name: String,

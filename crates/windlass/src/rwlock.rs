@@ -114,6 +114,7 @@ impl WriteGuard {
 /// What can be seen of a read-write lock from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RwState {
     /// The name, without the namespace.
     pub name: String,

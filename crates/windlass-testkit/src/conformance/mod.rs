@@ -388,7 +388,7 @@ macro_rules! flow_and_data_conformance {
                 results_expire, work_may_outlast_its_retention,
                 unstorable_result_is_not_retried_immediately, keys_and_results_of_any_size_work,
                 invalid_input_is_rejected;
-            topic: every_subscriber_receives_messages_in_order, full_buffer_reports_dropped_messages,
+            topic: every_subscriber_receives_messages_in_order, subscription_is_a_stream, full_buffer_reports_dropped_messages,
                 messages_are_typed;
         }
     };

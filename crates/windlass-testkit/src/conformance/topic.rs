@@ -1,7 +1,10 @@
 //! What is published, and who hears it.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::time::Duration;
 
+use futures_core::Stream;
 use tokio::time::timeout;
 use windlass::{ErrorKind, Event, Overflow, Subscription};
 
@@ -40,6 +43,25 @@ pub async fn every_subscriber_receives_messages_in_order(store: &TestStore) {
     assert!(waiting.is_err());
     topic.publish(&502).await.unwrap();
     assert_eq!(next(&mut there).await, Event::Message(502));
+}
+
+/// A subscription is also a stream: it yields the same events, and wakes its task.
+pub async fn subscription_is_a_stream(store: &TestStore) {
+    let w = store.connect().await;
+    let topic = w.topic::<u32>("numbers");
+    let mut subscription = topic.subscribe().await.unwrap();
+    let publisher = tokio::spawn(async move {
+        for n in 1..=100 {
+            topic.publish(&n).await.unwrap();
+        }
+    });
+    for n in 1..=100 {
+        let item = poll_fn(|cx| Pin::new(&mut subscription).poll_next(cx));
+        let item = timeout(SOON, item).await.expect("the task is woken");
+        let event = item.expect("the stream does not end").unwrap();
+        assert_eq!(event, Event::Message(n));
+    }
+    publisher.await.unwrap();
 }
 
 /// What comes faster than it is taken is dropped as asked, and counted.

@@ -32,6 +32,7 @@ pub struct BloomFilter {
 /// The size and fill level of a Bloom filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BloomInfo {
     /// The bits of all current generations.
     pub bits: u64,

@@ -23,12 +23,17 @@ pub struct Lease {
 /// A claim that is still held, without a guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Detached {
     /// The owner. A process that attaches as this owner takes the claim over.
     pub owner: Owner,
     /// The fencing token, which stays the same.
     pub fence: Fence,
     /// How long the claim lives unless a process attaches to it.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "ttl_ms", with = "crate::durations::as_millis")
+    )]
     pub ttl: Duration,
 }
 

@@ -38,6 +38,8 @@ pub struct Quota {
 /// The algorithm of a [`Quota`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Algorithm {
     /// Units are refilled one by one, and accumulate up to the burst (GCRA).
     TokenBucket,

@@ -11,6 +11,7 @@ use windlass_core::store::limit::LimiterQuery;
 /// The limiters in use: see [`Coordinator::survey_limiters`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LimiterSurvey {
     /// The limiters, ordered by name.
     pub limiters: Vec<LimiterState>,
@@ -21,6 +22,7 @@ pub struct LimiterSurvey {
 /// What can be seen of a limiter that is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LimiterState {
     /// `LIMITER` or `LIMITER/KEY`.
     pub name: String,
@@ -31,6 +33,7 @@ pub struct LimiterState {
 /// The state of one quota of a limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct QuotaState {
     /// The algorithm.
     pub algorithm: Algorithm,
@@ -38,6 +41,10 @@ pub struct QuotaState {
     /// milliseconds. `None` if it is not known, as the [`limit`](QuotaState::limit).
     pub amount: Option<u64>,
     /// The period; `None` for a bucket that is not refilled.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "period_us", with = "crate::durations::as_optional_micros")
+    )]
     pub period: Option<Duration>,
     /// The most that one call can take: the burst, or the limit of a window. If clients differ, that of the last call
     /// that was allowed. `None` if that call was made by a version that did not store it.
@@ -45,6 +52,13 @@ pub struct QuotaState {
     /// The units available now; `None` if the limit is not known.
     pub remaining: Option<u64>,
     /// How long until all units are available again; `None` for never.
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            rename = "reset_after_ms",
+            with = "crate::durations::as_optional_millis"
+        )
+    )]
     pub reset_after: Option<Duration>,
 }
 

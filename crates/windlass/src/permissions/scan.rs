@@ -30,6 +30,7 @@ pub struct PermissionHolders {
 /// The size of a permission space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PermissionStats {
     /// How many subjects are stored.
     pub subjects: u64,

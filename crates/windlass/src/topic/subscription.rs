@@ -37,6 +37,8 @@ pub struct Subscription<T> {
 /// What a subscription yields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Event<T> {
     /// A message.
     Message(T),
