@@ -1,4 +1,4 @@
-//! Who is compared: each takes and gives back one lock.
+//! The libraries under comparison: each acquires and releases one lock.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::Result;
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// A way to lock. Cloned once for each task.
+/// A lock implementation. Cloned once for each task.
 pub(crate) trait Contender: Clone + Send + Sync + 'static {
     const NAME: &'static str;
 
-    /// Takes the lock, waiting as long as it must, calls `held`, and gives it back at once.
+    /// Acquires the lock, waiting as long as needed, calls `held`, and releases immediately.
     fn cycle(
         &self,
         name: &str,
@@ -22,7 +22,7 @@ pub(crate) trait Contender: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// With fences, a line, and renewal, as it comes.
+/// Windlass with fences, queue and renewal, as by default.
 #[derive(Clone, Debug)]
 pub(crate) struct Windlass(windlass::Coordinator);
 
@@ -45,7 +45,7 @@ impl Contender for Windlass {
     }
 }
 
-/// The Redlock library of the Rust world, on a single server.
+/// The Redlock library rslock, on a single server.
 #[derive(Clone, Debug)]
 pub(crate) struct Rslock(rslock::LockManager);
 
@@ -60,7 +60,7 @@ impl Contender for Rslock {
     const NAME: &'static str = "rslock";
 
     async fn cycle(&self, name: &str, held: impl FnOnce() + Send) -> Result<()> {
-        // Its `acquire` tries until it succeeds, and is its way to wait.
+        // Its `acquire` retries until it succeeds, and is its way to wait.
         let guard = self.0.acquire(name, TTL).await?;
         held();
         guard.release().await;
@@ -75,7 +75,7 @@ static RELEASE: LazyLock<redis::Script> = LazyLock::new(|| {
     )
 });
 
-/// What no lock could do without, and nothing more: not a lock to use.
+/// The bare minimum of commands, as a baseline: not a usable lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Bare(MultiplexedConnection);
 

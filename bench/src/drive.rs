@@ -1,4 +1,4 @@
-//! The one loop that drives everybody.
+//! The loop that drives all contenders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,8 +10,8 @@ use crate::Result;
 use crate::contender::Contender;
 use crate::report::Workload;
 
-/// For a task to finish its last cycle. A library that waits by asking again and again may sleep
-/// past the end of a round, and may find nobody left to compete with.
+/// Time for a task to finish its last cycle. A library that waits by polling may sleep past the end
+/// of a round.
 const OVERTIME: Duration = Duration::from_secs(30);
 
 /// The names that tasks lock: one for each, or one for all. No other run uses them.
@@ -33,15 +33,15 @@ impl Names {
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) per_second: f64,
-    /// Times a second that a lock went to another task than before. A library may let the one who
-    /// has just released take the lock again at once, past all who wait: fast, but no hand-off.
+    /// How often per second the lock went to another task. A library may let the task that has just
+    /// released acquire again immediately, ahead of all waiters: fast, but no hand-off.
     pub(crate) handed_on: f64,
-    /// Cycles of the task that got the fewest, and of the one that got the most.
+    /// The cycles of the task with the fewest, and of the one with the most.
     pub(crate) fewest: u64,
     pub(crate) most: u64,
 }
 
-/// Lets one task for each name lock and unlock it for `length`.
+/// Runs one task for each name, which locks and unlocks it for `length`.
 pub(crate) async fn round<C: Contender>(
     contender: &C,
     names: &Names,
@@ -59,7 +59,7 @@ pub(crate) async fn round<C: Contender>(
                 let mut from = number;
                 let held = || from = last.swap(number, Ordering::AcqRel);
                 contender.cycle(&name, held).await?;
-                // Past the end a cycle is overtime: it is waited for, and not counted.
+                // A cycle past the end is awaited, but not counted.
                 if Instant::now() < end {
                     done += 1;
                     taken_over += u64::from(from != number);

@@ -1,12 +1,12 @@
-//! Windlass side by side with its peers: the same work, the same server, the same run.
+//! Compares Windlass with other libraries: the same work, the same server, the same run.
 //!
 //! ```text
 //! cargo run --release --manifest-path bench/Cargo.toml -- --store redis://127.0.0.1:6379
 //! ```
 //!
-//! Without `--store` it starts a Redis server of its own. Each [`contender`] is driven by the same loop
-//! ([`drive`]), in turns, and the middle of the rounds counts: what slows the machine down for
-//! a while slows all. [`report`] shows it as a table, or as JSON with `--json`.
+//! Without `--store` it starts its own Redis server. The same loop ([`drive`]) runs each
+//! [`contender`] in turns, and the median of the rounds counts: a temporary slowdown of the machine
+//! affects all. [`report`] prints a table, or JSON with `--json`.
 
 mod contender;
 mod drive;
@@ -78,7 +78,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Measures all in turns.
+/// Measures all contenders in turns.
 async fn compare(args: &Args, url: &str, workload: Workload, tasks: u32) -> Result<Vec<Row>> {
     let ours = Windlass::connect(url).await?;
     let rslock = Rslock::connect(url);
@@ -89,12 +89,12 @@ async fn compare(args: &Args, url: &str, workload: Workload, tasks: u32) -> Resu
         Row::new(workload, tasks, Rslock::NAME),
     ];
     if workload == Workload::Apart {
-        // Bare commands do not wait, so they have no way to take turns on one name.
+        // Bare commands do not wait, so they cannot take turns on one name.
         rows.push(Row::new(workload, tasks, Bare::NAME));
     }
     let length = Duration::from_secs(args.seconds);
     let warm_up = length / 5;
-    // The first time round is for connections, caches and the allocator, and does not count.
+    // The first round warms up connections, caches and the allocator, and does not count.
     for number in 0..=args.rounds {
         let length = if number == 0 { warm_up } else { length };
         for row in &mut rows {

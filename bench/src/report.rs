@@ -1,4 +1,4 @@
-//! What was seen, for people or for programs.
+//! Prints the results as a table or as JSON.
 
 use serde::Serialize;
 
@@ -9,13 +9,13 @@ use crate::drive::Seen;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Workload {
-    /// Each has a name of its own: what an uncontended lock costs.
+    /// Each task has its own name: the cost of an uncontended lock.
     Apart,
-    /// All want the same name: how fast it goes from hand to hand.
+    /// All tasks share one name: the speed of the hand-over.
     Together,
 }
 
-/// One contender's rounds of one workload.
+/// The rounds of one contender on one workload.
 #[derive(Debug)]
 pub(crate) struct Row {
     workload: Workload,
@@ -33,9 +33,9 @@ struct Answer<'a> {
     tasks: u32,
     contender: &'a str,
     ops_per_s: f64,
-    /// Of tasks with the same name: how often a second it went from one to another.
+    /// For tasks that share a name: how often per second it passed from one to another.
     handed_on_per_s: Option<f64>,
-    /// How many times as fast Windlass is, in the middle of the pairs of rounds.
+    /// The ratio of Windlass to this contender: the median over pairs of rounds.
     windlass_ratio: Option<f64>,
     fewest: u64,
     most: u64,
@@ -86,7 +86,7 @@ impl Row {
     }
 }
 
-/// Shows rows that belong together.
+/// Prints rows that belong together.
 pub(crate) fn show(rows: &[Row], json: bool) {
     let Some(first) = rows.first() else { return };
     let ours: &[f64] = rows

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Two shops on Redis behind nginx, and ab as the crowd: who sells what there is not?
+# Two shops on Redis behind nginx, with ab as the buyers: which guards prevent overselling?
 #
 #   ./run.sh [GUARD…]        none mutex setnx-expire set-px owner lock fence counter …
 #
-# Needs nginx, ab (Debian: apache2-utils) and a Redis server. Variables, with what they are otherwise:
+# Needs nginx, ab (Debian: apache2-utils) and a Redis server. Variables, with their defaults:
 #
 #   STORE=redis://127.0.0.1:6379  STOCK=50  REQUESTS=300  CROWD=40  WINDLASS=windlass
 #   WAREHOUSE_PORT=8040  SHOP_PORTS="8050 8060"  NGINX_PORT=8070
@@ -19,7 +19,7 @@ read -r first second <<<"$SHOP_PORTS"
 folder=$(mktemp -d)
 started=()
 finish() {
-    # Only what was started here, by its number.
+    # Only the processes started here, by pid.
     for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
     for pid in "${started[@]}"; do wait "$pid" 2>/dev/null || true; done
     rm -rf "$folder"
@@ -28,13 +28,13 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# answers PORT: waits until somebody listens there.
+# answers PORT: waits until a server listens on PORT.
 answers() {
     for _ in $(seq 200); do
         if (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; then return; fi
         sleep 0.05
     done
-    echo "run.sh: nobody listens on port $1" >&2
+    echo "run.sh: no server listens on port $1" >&2
     exit 1
 }
 
@@ -44,7 +44,7 @@ nginx -e "$folder/error.log" -p "$folder" -c "$folder/nginx.conf" &
 started+=($!)
 answers "$NGINX_PORT"
 
-# sale GUARD: one sale, and what the warehouse has to say about it.
+# sale GUARD: runs one sale and prints the result of the warehouse.
 sale() {
     local name="flash-sale-$$-$1" shops=() warehouse
     "$WINDLASS" demo warehouse --listen "127.0.0.1:$WAREHOUSE_PORT" --stock "$STOCK" >"$folder/books" &

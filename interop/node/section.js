@@ -9,7 +9,7 @@ const file = fs.openSync(path, "r+");
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Reads, thinks, writes one more; 1 if the other side was here last.
+// Reads the number, pauses, writes it plus one; returns 1 if the other side wrote last.
 async function count() {
   const seen = Buffer.alloc(20);
   fs.readSync(file, seen, 0, 20, 0);
@@ -19,7 +19,7 @@ async function count() {
   return seen.toString("ascii", 19) === "o" ? 1 : 0;
 }
 
-// Says that it is ready, waits to be told to go, and does all sections; `locked` runs one under the lock.
+// Reports that it is ready, waits for the start signal, and runs all sections; `locked` runs one under the lock.
 async function run(version, locked) {
   console.log("ready", version);
   const input = readline.createInterface({ input: process.stdin });

@@ -20,12 +20,12 @@ words = {"lock": [name], "elect": [name, "theirs"]}[verb]
 turns = 0
 for _ in range(sections):
     with subprocess.Popen([*etcdctl, verb, "--", *words], stdout=subprocess.PIPE) as process:
-        # It prints its key as soon as it is granted.
+        # etcdctl prints its key when it is granted the lock.
         if not process.stdout.readline():
             raise SystemExit(f"etcdctl {verb} ended without having been granted anything")
         turns += section.count(file)
         process.send_signal(signal.SIGINT)
-        # All that it has to say: a pipe that is closed early kills it before it has let go.
+        # Read all output: closing the pipe early would kill etcdctl before it releases.
         process.communicate()
     section.pause()
 print("done", sections, turns)

@@ -1,4 +1,4 @@
-//! Both sides at once, on one name.
+//! One run: both sides count at the same time, under one name.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -11,30 +11,30 @@ use crate::neighbours::{Neighbour, PROCESSES};
 use crate::ours::By;
 use crate::section::Counter;
 
-/// Longer than any contest takes, on a busy machine.
+/// Longer than any run takes, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(240);
 const START_UP: Duration = Duration::from_secs(60);
 const NEWS_EVERY: Duration = Duration::from_secs(5);
 
-/// One run of a neighbour against ours.
+/// One run of another library against Windlass.
 #[derive(Debug)]
 pub(crate) struct Contest {
     pub(crate) neighbour: &'static Neighbour,
-    /// Whether the two sides use different names, and so do not keep each other out.
+    /// Whether the two sides use different names, and so do not exclude each other.
     pub(crate) broken: bool,
     pub(crate) theirs: u64,
     pub(crate) ours: u64,
 }
 
-/// What came of it.
+/// The outcome of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) version: String,
     pub(crate) lost: u64,
-    /// How often the lock went from one side to the other.
+    /// How often the lock passed from one side to the other.
     pub(crate) turns: u64,
     pub(crate) took: Duration,
-    /// What went wrong, if anything did.
+    /// The failure, if there was one.
     pub(crate) failure: Option<String>,
 }
 
@@ -48,7 +48,7 @@ impl Outcome {
 }
 
 impl Contest {
-    /// The whole contest, or a short one that has to lose updates.
+    /// The full run, or a short one that must lose updates.
     pub(crate) fn of(neighbour: &'static Neighbour, broken: bool) -> Contest {
         let part = if broken { 5 } else { 1 };
         Contest {
@@ -59,17 +59,17 @@ impl Contest {
         }
     }
 
-    /// Sections of both sides.
+    /// The sections of both sides.
     pub(crate) fn sections(&self) -> u64 {
         PROCESSES * (self.theirs + self.ours)
     }
 
-    /// A contest where one side only ran after the other has shown nothing.
+    /// A run in which one side ran only after the other proves nothing.
     pub(crate) fn fewest_turns(&self) -> u64 {
         PROCESSES * self.theirs.min(self.ours) / 20
     }
 
-    /// Runs it.
+    /// Runs both sides.
     pub(crate) fn run(&self) -> Outcome {
         eprintln!("interop: {} begins", self.neighbour.name);
         self.attempt().unwrap_or_else(Outcome::failed)
@@ -127,7 +127,7 @@ impl Contest {
         started.map_err(|e| e.to_string())
     }
 
-    /// Waits for all of them; how often the lock changed sides.
+    /// Waits for all processes. Returns how often the lock changed sides.
     fn wait(&self, all: &[&TestProcess], counter: &Counter, since: Instant) -> Result<u64, String> {
         let mut turns = 0;
         let mut news = since + NEWS_EVERY;
@@ -136,7 +136,7 @@ impl Contest {
                 if let Some(status) = process.wait_timeout(Duration::from_millis(500)) {
                     break status;
                 }
-                // One that has failed would leave the others to count alone: no need to wait.
+                // If one has failed, the others need not finish.
                 let dead = |p: &&&TestProcess| {
                     p.wait_timeout(Duration::ZERO).is_some_and(|s| !s.success())
                 };
@@ -170,7 +170,7 @@ impl Contest {
     }
 }
 
-/// Waits until all are connected; the version that the last of them names.
+/// Waits until all are connected. Returns the version that the last one reports.
 fn ready(side: &[TestProcess]) -> Result<String, String> {
     let mut version = String::new();
     for process in side {

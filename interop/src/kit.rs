@@ -1,7 +1,7 @@
-//! The tool chains that the neighbours need, and what is installed with them.
+//! The tool chains that other libraries need, and what is installed with them.
 //!
-//! What is installed goes below `target/interop`, in versions that the lock files name; downloads are kept
-//! where each tool keeps them.
+//! Installed files go below `target/interop`, in the versions of the lock files; each tool keeps
+//! its downloads in its own cache.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ pub(crate) enum Kit {
 }
 
 impl Kit {
-    /// The programs it consists of, and what to install if they are missing.
+    /// Its programs, and what to install if they are missing.
     fn programs(self) -> (&'static [&'static str], &'static str) {
         match self {
             Kit::Python => (&["python3"], "Python 3.9 or later, with venv"),
@@ -44,12 +44,12 @@ impl Kit {
     }
 }
 
-/// Where the neighbours' programs are written.
+/// The folder with the programs of other libraries.
 pub(crate) fn sources() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where they are installed.
+/// The folder for installed files.
 pub(crate) fn home() -> PathBuf {
     match std::env::var_os("WINDLASS_INTEROP_HOME") {
         Some(folder) => folder.into(),
@@ -57,7 +57,7 @@ pub(crate) fn home() -> PathBuf {
     }
 }
 
-/// Installs what is needed, one kit after the other; what went wrong with which.
+/// Installs what is needed, one tool chain after the other. Returns the failures.
 pub(crate) fn install_all(kits: impl Iterator<Item = Kit>) -> BTreeMap<Kit, Result<(), String>> {
     let mut ready = BTreeMap::new();
     for kit in kits {
@@ -108,7 +108,7 @@ fn node() -> Result<(), String> {
 fn go() -> Result<(), String> {
     let bin = home().join("bin");
     fs::create_dir_all(&bin).map_err(|e| e.to_string())?;
-    // Go knows by itself what there is to do.
+    // Go builds only what has changed.
     run(Command::new("go")
         .args(["build", "-mod=readonly", "-o"])
         .arg(&bin)
@@ -143,7 +143,7 @@ fn java() -> Result<(), String> {
     })
 }
 
-/// Does it, unless it was done before for files that read the same.
+/// Runs `install`, unless it ran before for the same files.
 fn unless_done(
     stamp: &Path,
     wanted: &[&Path],

@@ -1,12 +1,12 @@
-//! `cargo xtask interop`: do other libraries' locks and ours keep each other out?
+//! `cargo xtask interop`: do Windlass and other libraries' locks exclude each other?
 //!
-//! For each neighbour, two processes on the real library and two of ours count together, in a plain
-//! file, under a lock of one name. What was lost is what the file is short of in the end.
+//! For each library, two of its processes and two of Windlass increment a counter in a plain file,
+//! under a lock of one name. Lost updates show as a difference at the end.
 //!
-//! A neighbour's program is called with `URL NAME FILE SECTIONS`. It prints `ready VERSION` once it is
-//! connected, waits for a line on its standard input, does its sections, and prints
-//! `done SECTIONS TURNS`. The [`section`] module says what a section is; each language has its own
-//! copy of those few lines.
+//! A library's program is called with `URL NAME FILE SECTIONS`. It prints `ready VERSION` once it
+//! is connected, waits for a line on standard input, runs its sections, and prints `done SECTIONS
+//! TURNS`. The [`section`] module defines a section; each language has its own copy of those few
+//! lines.
 
 mod contest;
 mod kit;
@@ -83,7 +83,7 @@ fn all(args: &Args) -> Result<(), String> {
         // A check that cannot fail proves nothing: this one must lose updates, in every run.
         contests.push(Contest::of(&NEIGHBOURS[0], true));
     }
-    // Before anything runs, so that nothing is measured while something is being compiled.
+    // First, so that nothing is measured while something is being compiled.
     let ready = kit::install_all(contests.iter().map(|contest| contest.neighbour.kit));
     let queue = Mutex::new(contests.into_iter());
     let rows: Mutex<Vec<Row>> = Mutex::default();

@@ -1,4 +1,4 @@
-//! Who counts with us, and how its program is started.
+//! The other libraries, and how their programs are started.
 
 use std::io;
 use std::process::Command;
@@ -15,20 +15,20 @@ pub(crate) struct Neighbour {
     pub(crate) kit: Kit,
     pub(crate) store: Store,
     pub(crate) by: By,
-    /// Sections that each process of theirs does, and each of ours.
+    /// How many sections each process of the library runs, and each of Windlass.
     pub(crate) theirs: u64,
     pub(crate) ours: u64,
     /// The program and its first arguments.
     pub(crate) program: fn() -> Command,
 }
 
-/// Servers of a quorum.
+/// How many servers a quorum has.
 const NODES: usize = 3;
 
-/// Processes of each side.
+/// How many processes each side has.
 pub(crate) const PROCESSES: u64 = 2;
 
-/// All of them; the first is also the one that the check itself is checked with.
+/// All libraries; the first is also used to check the check.
 pub(crate) const NEIGHBOURS: &[Neighbour] = &[
     redis("redis-py", Kit::Python, || python("redis_py.py")),
     redis("node-redlock-4", Kit::Node, || node("redlock4.js")),
@@ -59,8 +59,8 @@ const fn redis(name: &'static str, kit: Kit, program: fn() -> Command) -> Neighb
     }
 }
 
-/// The same program, with several servers. (node-redlock is not among them: between two tries it keeps what a minority
-/// gave it, and so two of its own clients keep each other out until that has expired.)
+/// The same program with several servers. (Not node-redlock: between two tries it keeps what a
+/// minority granted, so two of its own clients block each other until that expires.)
 const fn quorum(name: &'static str, kit: Kit, program: fn() -> Command) -> Neighbour {
     Neighbour {
         store: Store::Quorum,
@@ -92,7 +92,7 @@ fn curator() -> Command {
     command
 }
 
-/// Each section of theirs is a process of its own, so there are fewer.
+/// Each section is a separate process, so there are fewer.
 const fn etcd(name: &'static str, by: By, program: fn() -> Command) -> Neighbour {
     Neighbour {
         store: Store::Etcd,
@@ -125,24 +125,24 @@ fn built(program: &str) -> Command {
     Command::new(home().join("bin").join(program))
 }
 
-/// Where the locks are.
+/// The store of the locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     Redis,
-    /// Several, of which a majority has to agree.
+    /// Several servers, of which a majority has to agree.
     Quorum,
     Etcd,
     ZooKeeper(Layout),
 }
 
-/// Whose nodes ours shall look like.
+/// The layout of the ZooKeeper nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     Curator,
     Kazoo,
 }
 
-/// A store of one contest's own, and the URL for either side. It ends with this value.
+/// A store for one run, with the URL for each side. It ends with this value.
 pub(crate) struct Running {
     pub(crate) for_us: String,
     pub(crate) for_them: String,
@@ -150,7 +150,7 @@ pub(crate) struct Running {
 }
 
 impl Store {
-    /// Starts one.
+    /// Starts a store.
     pub(crate) fn start(self) -> io::Result<Running> {
         match self {
             Store::Redis => {
@@ -162,7 +162,7 @@ impl Store {
                 })
             }
             Store::Quorum => {
-                // Durable, or they would have no vote for a minute.
+                // Durable, or the nodes would have no vote for a minute.
                 let nodes = RedlockNodes::durable(NODES, Flavor::Redis)?;
                 let each: Vec<String> = nodes.iter().map(RedisServer::url).collect();
                 Ok(Running {

@@ -1,4 +1,4 @@
-//! Our side: the library, as a program would use it.
+//! The Windlass side: the library, as a program would use it.
 
 use std::error::Error;
 use std::io;
@@ -10,7 +10,7 @@ use windlass::{Coordinator, Lease, Released};
 
 use crate::section::{Counter, THINK};
 
-/// Nobody waits that long unless something is broken.
+/// Longer than any wait, unless something is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What one process does.
@@ -25,16 +25,16 @@ pub(crate) struct Work {
     by: By,
 }
 
-/// What keeps the others out.
+/// The primitive that provides exclusion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
     /// A lock.
     Lock,
-    /// Being the leader.
+    /// A leader election.
     Election,
 }
 
-/// Says that it is ready, waits to be told to go, and does its sections.
+/// Reports that it is ready, waits for the start signal, and runs its sections.
 pub(crate) fn run(work: &Work) -> Result<(), String> {
     work.all_sections()
         .map_err(|error| format!("ours: {error}"))
@@ -55,8 +55,8 @@ impl Work {
                 return Err(format!("fence {fence} came after {highest}").into());
             }
             highest = fence;
-            // Only ours stand in line, and while one of them does the lock is never free for those who
-            // come by and look: let them in.
+            // Only Windlass clients queue, and the lock is never free for polling clients while one
+            // of them waits: let the others in.
             tokio::time::sleep(Duration::from_micros(rand::random_range(0..6000))).await;
         }
         println!("done {} {turns}", self.sections);
@@ -88,7 +88,7 @@ impl Work {
     }
 }
 
-/// The section itself; the fence it was done under.
+/// One section; returns the fence of its grant.
 async fn count(lease: &Lease, counter: &Counter, turns: &mut u64) -> Result<u64, Box<dyn Error>> {
     let (number, side) = counter.read()?;
     *turns += u64::from(side == b't');

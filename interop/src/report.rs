@@ -1,9 +1,9 @@
-//! The table at the end.
+//! The table of results.
 
 use crate::contest::{Contest, Outcome};
 use crate::neighbours::{NEIGHBOURS, PROCESSES};
 
-/// A contest and what came of it.
+/// A run and its outcome.
 #[derive(Debug)]
 pub(crate) struct Row {
     contest: Contest,
@@ -28,7 +28,7 @@ impl Row {
         (self.contest.broken, NEIGHBOURS.iter().position(same))
     }
 
-    /// Whether it went as it has to.
+    /// Whether the outcome is the expected one.
     pub(crate) fn is_fine(&self) -> bool {
         self.verdict().is_ok()
     }
@@ -52,7 +52,7 @@ impl Row {
     }
 }
 
-/// Prints it.
+/// Prints the table.
 pub(crate) fn print(rows: &[Row]) {
     println!(
         "{:<16} {:<14} {:>7} {:>6} {:>6} {:>5} {:>8}",

@@ -1,8 +1,8 @@
-//! A critical section: read a number from a file, think, write it back plus one.
+//! A critical section: read a number from a file, pause, write it back plus one.
 //!
-//! The file is 20 bytes: 19 digits and a letter for the side that wrote last. It is written in place, so
-//! that a reader sees one number or the other and never half of one: what is lost is lost because two
-//! were inside at once, and for no other reason.
+//! The file has 20 bytes: 19 digits and a letter for the side that wrote last. It is written in
+//! place, so that a reader sees one number or the other and never a mix: an update is lost only if
+//! two processes were in the section at the same time.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,26 +12,26 @@ use std::time::Duration;
 
 const DIGITS: usize = 19;
 
-/// Long enough for two that are inside at once to lose an update.
+/// Long enough for two concurrent sections to lose an update.
 pub(crate) const THINK: Duration = Duration::from_micros(500);
 
-/// The file that is counted in.
+/// The counter file.
 #[derive(Debug)]
 pub(crate) struct Counter(File);
 
 impl Counter {
-    /// A new one, at zero.
+    /// Creates a counter file, at zero.
     pub(crate) fn create(path: &Path) -> io::Result<()> {
         std::fs::write(path, format!("{:0DIGITS$}-", 0))
     }
 
-    /// One that is there.
+    /// Opens an existing counter file.
     pub(crate) fn open(path: &Path) -> io::Result<Counter> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         Ok(Counter(file))
     }
 
-    /// The number, and who wrote it.
+    /// The number, and the side that wrote it.
     pub(crate) fn read(&self) -> io::Result<(u64, u8)> {
         let mut bytes = [0; DIGITS + 1];
         self.0.read_exact_at(&mut bytes, 0)?;

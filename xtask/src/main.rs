@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask test`, `cargo xtask ci`.
+//! Project tasks: `cargo xtask test`, `cargo xtask ci`.
 
 mod mutants;
 #[cfg(test)]
@@ -12,28 +12,28 @@ use std::process::ExitCode;
 use run::{Step, cargo};
 
 const USAGE: &str = "\
-usage: cargo xtask <chore>
+usage: cargo xtask <task>
 
-  test   install what servers are missing, then run every test, and tell how long they took:
+  test   install missing servers, run every test, and print the durations;
          models and history checker may take 15 minutes
-  quick  core, memory, file and a smoke test of the command line: no server, under two minutes
+  quick  core, memory, file and a smoke test of the command line, without servers, in two minutes
   mutants [WORD] [--jobs N]
-         break each safety promise on purpose, and see its test fail; in N copies of the sources
-         at once (2)
+         break each safety promise on purpose and check that its test fails, in N copies of the
+         sources at once (default 2)
   interop [--only NAME] [--broken] [--list]
-         count together with other libraries, under locks of one name
+         check that Windlass and other libraries' locks exclude each other
   ci     formatting, lints, documentation, each feature alone, then `test` and `interop`
 ";
 
 fn main() -> ExitCode {
-    let chore = std::env::args().nth(1).unwrap_or_default();
-    let done = match chore.as_str() {
+    let task = std::env::args().nth(1).unwrap_or_default();
+    let done = match task.as_str() {
         "test" => test(),
         "quick" => quick(),
         "mutants" => mutants(),
         "interop" => interop(&std::env::args().skip(2).collect::<Vec<_>>()),
         "ci" => ci(),
-        // For cargo, which runs test programs through it.
+        // Cargo runs test programs through this.
         "timed" => return times::timed(&std::env::args().skip(2).collect::<Vec<_>>()),
         _ => {
             eprint!("{USAGE}");
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What can be tested without a server, after each change.
+/// Tests that need no server, for after each change.
 fn quick() -> Result<(), String> {
     cargo("test", &["-p", "windlass-core", "-p", "windlass-file"], &[])?;
     let library = [
@@ -71,22 +71,22 @@ fn quick() -> Result<(), String> {
     cargo("test", &smoke, &[])
 }
 
-/// Every test there is, on real servers.
+/// All tests, on real servers.
 fn test() -> Result<(), String> {
     test_on(servers::provide()?)
 }
 
-/// The same, with variables that say where the servers are.
+/// The same, with the variables that locate the servers.
 fn test_on(mut variables: Vec<(String, String)>) -> Result<(), String> {
     let times = times::begin()?;
     variables.extend(times.iter().cloned());
-    // One after the other: the suites measure time, and start servers of their own.
+    // One program after the other: the suites measure time and start their own servers.
     let tested = cargo("test", &["--workspace", "--no-fail-fast"], &variables);
     let in_time = times::end(&times);
     tested.and(in_time)
 }
 
-/// Every broken variant must be caught.
+/// Every mutant must be caught.
 fn mutants() -> Result<(), String> {
     let (mut only, mut jobs) = (None, 2);
     let mut args = std::env::args().skip(2);
@@ -102,7 +102,7 @@ fn mutants() -> Result<(), String> {
     mutants::hunt(&servers::provide()?, only.as_deref(), jobs)
 }
 
-/// Other libraries' locks and ours keep each other out.
+/// Windlass and other libraries' locks exclude each other.
 fn interop(args: &[String]) -> Result<(), String> {
     let mut variables = servers::provide()?;
     let home = servers::target().join("interop");
@@ -115,11 +115,11 @@ fn interop(args: &[String]) -> Result<(), String> {
     cargo("run", &run, &variables)
 }
 
-/// All that must hold before a change lands.
+/// All checks for a change.
 fn ci() -> Result<(), String> {
     cargo("fmt", &["--all", "--check"], &[])?;
     let servers = std::thread::scope(|scope| {
-        // Meanwhile, as much of it is downloading.
+        // Concurrently, as much of it is downloading.
         let servers = scope.spawn(servers::provide);
         let linted = lint();
         let servers = servers.join().map_err(|_| "providing servers panicked")?;
@@ -142,7 +142,7 @@ fn lint() -> Result<(), String> {
     for (command, args) in steps {
         cargo(command, args, &strict)?;
     }
-    // Each backend alone, and none.
+    // Each store alone, and none.
     for features in [
         "",
         "file",

@@ -1,14 +1,14 @@
-//! Every test that the pages name exists.
+//! Every test that the docs name exists.
 //!
-//! In a table whose last column is headed `test`, everything in code style in that column must be a test, a module or
-//! program of tests, a file, or a task of `cargo xtask`:
+//! In a table whose last column is headed `test`, each code span in that column must be a test, a
+//! module or program of tests, a file, or a task of `cargo xtask`:
 //!
 //! - `redis::faults::every_key_expires`: a test of `crates/*/tests/redis/faults.rs`;
 //! - `etcd::faults::members::*`: at least one, in that module;
-//! - `etcd::conformance_34::lock::one_holder_at_a_time`: a case of the suite that this backend runs;
-//!   `conformance_*::…`: all backends do; `conformance::…`: some backend does;
-//! - `windlass_zookeeper::tests::faults::*`: tests in a crate's sources; `backend::zookeeper::proof`: the same;
-//! - `backend/quorum/tests.rs`: a file, below the root, `crates/` or the sources of a crate;
+//! - `etcd::conformance_34::lock::one_holder_at_a_time`: a conformance case that this store runs;
+//!   `conformance_*::…`: all stores do; `conformance::…`: some store does;
+//! - `windlass_zookeeper::tests::faults::*`: tests in a crate's sources;
+//! - `xtask/src/named.rs`: a file, below the root, `crates/` or the sources of a crate;
 //! - `windlass_model::quorum::three_clients`: tests of the models;
 //! - `a::{b, c}`: both.
 
@@ -37,7 +37,7 @@ fn is_a_file(name: &str) -> bool {
     folders.any(|folder| folder.join(name).is_file())
 }
 
-/// All Rust files below a folder, or that file alone.
+/// All Rust files below a folder, or the file itself.
 fn sources(path: &Path) -> Vec<PathBuf> {
     if path.is_file() {
         return vec![path.to_owned()];
@@ -54,7 +54,7 @@ fn sources(path: &Path) -> Vec<PathBuf> {
     entries.flat_map(deeper).collect()
 }
 
-/// The module that a file is, below a folder: `a/b.rs`, `a/b/mod.rs` and `a/b/main.rs` are `a::b::`.
+/// The module of a file below a folder: `a/b.rs`, `a/b/mod.rs` and `a/b/main.rs` are `a::b::`.
 fn module_of(file: &Path, below: &Path) -> String {
     let parts = file.strip_prefix(below).unwrap_or(file).with_extension("");
     let parts = parts.iter().map(|part| part.to_string_lossy().into_owned());
@@ -62,7 +62,7 @@ fn module_of(file: &Path, below: &Path) -> String {
     parts.map(|part| part + "::").collect()
 }
 
-/// The functions of a file that are tests.
+/// The test functions in a file.
 fn tests_in(text: &str) -> impl Iterator<Item = String> {
     let mut marked = false;
     text.lines().filter_map(move |line| {
@@ -75,7 +75,7 @@ fn tests_in(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Every test there is, by its full name.
+/// All tests, by their full names.
 struct Tests {
     names: BTreeSet<String>,
     programs: BTreeSet<String>,
@@ -119,7 +119,7 @@ impl Tests {
         Tests { names, programs }
     }
 
-    /// What is wrong with a name, if anything is.
+    /// The problem with a name, if there is one.
     fn complaint(&self, named: &str) -> Option<String> {
         if named.starts_with("cargo xtask ") {
             return None;
@@ -152,7 +152,7 @@ impl Tests {
         }
     }
 
-    /// `conformance_*` is all of them.
+    /// `conformance_*` stands for all conformance suites.
     fn everywhere(&self, name: String) -> Vec<String> {
         let Some(rest) = name.strip_prefix("conformance_*") else {
             return vec![name];
@@ -163,7 +163,7 @@ impl Tests {
     }
 }
 
-/// The cases of each macro that makes tests of the suite.
+/// The cases of each macro of the conformance suite.
 fn suites() -> BTreeMap<String, BTreeSet<String>> {
     let file = root().join("crates/windlass-testkit/src/conformance/mod.rs");
     let text = read(&file);
@@ -185,7 +185,7 @@ fn suites() -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
-/// What `conformance_cases! { stage; topic: case, case; … }` lists.
+/// The cases that `conformance_cases! { store; topic: case, case; … }` lists.
 fn listed(text: &str) -> impl Iterator<Item = String> {
     let calls = text.split("conformance_cases! {").skip(1);
     let lists = calls.filter_map(|call| call.split('}').next()?.split_once(';'));
@@ -217,7 +217,7 @@ fn expand(named: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether a name with stars fits.
+/// Whether a name matches a pattern with stars.
 fn fits(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
@@ -228,7 +228,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// What stands in code style.
+/// The code spans in a text.
 fn in_code(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -257,7 +257,7 @@ fn backed(page: &str) -> Vec<(&str, &str)> {
     rows
 }
 
-/// What is wrong with the tests that a page names, and how many rows name some.
+/// The problems with the tests that a page names, and the number of rows.
 fn check(tests: &Tests, page: &str) -> (Vec<String>, usize) {
     let mut complaints = Vec::new();
     let rows = backed(page);
@@ -267,7 +267,7 @@ fn check(tests: &Tests, page: &str) -> (Vec<String>, usize) {
         }
         complaints.extend(in_code(named).filter_map(|name| tests.complaint(name)));
     }
-    // Outside those tables, whatever looks like a test.
+    // Outside those tables, every code span that looks like a test.
     let elsewhere = in_code(page).filter(|name| {
         let program = name.split("::").next().unwrap_or_default();
         let tests_in_sources = program.starts_with("windlass_");
@@ -342,7 +342,7 @@ fn missing_tests_are_reported() {
         "sentinel::failover::fence::*",
         "sentinel::failover::fences_increase_after_a_failover_that_lost_grants",
         "processes::locks::*_on_paper",
-        // A quorum has no semaphores, latches and barriers, and etcd no limiters.
+        // A quorum has no semaphores, latches or barriers, and etcd no limiters.
         "conformance_*::semaphore::never_exceeds_its_capacity",
         "conformance_*::latch::opens_at_zero",
         "conformance_*::barrier::excess_party_waits_for_the_next_round",
@@ -353,7 +353,7 @@ fn missing_tests_are_reported() {
         "windlass_core::rules::paper::tests",
         "backend/paper.rs",
         "quorum::three_clients",
-        // It is a function there, but no test.
+        // A function, but not a test.
         "histories::clients",
     ];
     for name in missing {

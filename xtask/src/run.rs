@@ -1,4 +1,4 @@
-//! Running other programs, and saying so.
+//! Runs other programs and prints their command lines.
 
 use std::process::Command;
 

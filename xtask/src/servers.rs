@@ -1,11 +1,11 @@
-//! The servers that the tests run on: installed if missing and allowed, named if not.
+//! The servers for the tests: installed if missing, or named in an error.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::run::run;
 
-/// A program that a Debian package brings.
+/// A program from a Debian package.
 struct Packaged {
     program: &'static str,
     package: &'static str,
@@ -55,7 +55,7 @@ const DEBIAN: &[Packaged] = &[
     },
 ];
 
-/// A server that a PyPI package brings, and the variable that names it to the tests.
+/// A server from a PyPI package, and the variable that names it to the tests.
 struct Wheel {
     package: &'static str,
     program: &'static str,
@@ -75,10 +75,10 @@ const PYPI: &[Wheel] = &[
     },
 ];
 
-/// The variable that names the etcd that is built from its sources.
+/// The variable that names the etcd built from source.
 const ETCD35: &str = "WINDLASS_ETCD35_SERVER";
 
-/// Makes sure that every server is there; the variables that tell the tests where.
+/// Ensures that every server is installed. Returns the variables that locate them.
 pub(crate) fn provide() -> Result<Vec<(String, String)>, String> {
     let missing: Vec<&str> = DEBIAN
         .iter()
@@ -94,7 +94,7 @@ pub(crate) fn provide() -> Result<Vec<(String, String)>, String> {
     Ok(servers)
 }
 
-/// What the variable names already, or else what is made now.
+/// The path in the variable, or else that of a server installed now.
 fn named(
     variable: &str,
     make: impl FnOnce() -> Result<PathBuf, String>,
@@ -106,8 +106,8 @@ fn named(
     Ok((variable.to_owned(), path))
 }
 
-/// Builds etcd 3.5 and its tool, in the version that `servers/etcd35/go.mod` names: what is packaged elsewhere
-/// is years older, and crashes when watches catch up under load.
+/// Builds etcd 3.5 and `etcdctl` in the version of `servers/etcd35/go.mod`: packaged versions are
+/// years older, and crash when watches catch up under load.
 fn etcd35(folder: &Path) -> Result<PathBuf, String> {
     if !on_path("go") {
         return Err(format!(
@@ -122,7 +122,7 @@ fn etcd35(folder: &Path) -> Result<PathBuf, String> {
         (&etcd, "go.etcd.io/etcd/server/v3"),
         (&home.join("etcdctl"), "go.etcd.io/etcd/etcdctl/v3"),
     ] {
-        // Go knows by itself what there is to do.
+        // Go builds only what has changed.
         run(Command::new("go")
             .args([
                 "build",
@@ -151,7 +151,7 @@ fn install(packages: &[&str]) -> Result<(), String> {
             packages.join(" ")
         ));
     }
-    // A server that the package starts by itself would be in the way of nobody, and of no use.
+    // Prevents the package from starting its own server.
     let apt = |args: &[&str]| {
         run(Command::new("apt-get")
             .args(args)
@@ -163,7 +163,7 @@ fn install(packages: &[&str]) -> Result<(), String> {
     apt(&args)
 }
 
-/// Installs the package into a virtual environment of its own, and finds the server in it.
+/// Installs the package into its own virtual environment, and finds the server in it.
 fn from_wheel(wheel: &Wheel, folder: &Path) -> Result<PathBuf, String> {
     let home = folder.join(wheel.package);
     if let Some(found) = find(&home, wheel.program) {
@@ -184,8 +184,8 @@ fn from_wheel(wheel: &Wheel, folder: &Path) -> Result<PathBuf, String> {
     })
 }
 
-/// The first regular file of that name below `folder`, not counting `bin`, whose entries are
-/// start-up scripts.
+/// The first regular file with this name below `folder`, except in `bin`, which contains start-up
+/// scripts.
 fn find(folder: &Path, name: &str) -> Option<PathBuf> {
     let mut open = vec![folder.join("lib")];
     while let Some(folder) = open.pop() {
@@ -214,12 +214,12 @@ fn is_root() -> bool {
         .is_ok_and(|out| out.stdout.trim_ascii() == b"0")
 }
 
-/// Where build products go.
+/// The folder of build products.
 pub(crate) fn target() -> PathBuf {
     let folder: PathBuf = match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => folder.into(),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
     };
-    // Tests run in folders of their own.
+    // Tests run in other folders: the path must be absolute.
     std::path::absolute(&folder).unwrap_or(folder)
 }

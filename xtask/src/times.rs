@@ -1,8 +1,8 @@
-//! How long each test program takes, and whether models and checker stay within their budget.
+//! How long each test program takes, and whether models and history checker stay within their
+//! budget.
 //!
-//! Cargo runs test programs through whatever it is told to: through `xtask timed`, which runs the program
-//! as it is, and writes down how long that took. So every test runs once, in one command, and none is told
-//! apart by hand.
+//! Cargo runs each test program through `xtask timed`, which runs it unchanged and records its
+//! duration. So every test runs once, in one command.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -14,22 +14,22 @@ use crate::servers;
 
 /// Where `timed` writes.
 const VARIABLE: &str = "WINDLASS_TEST_TIMES";
-/// What models and checker may take together, on two cores.
+/// The limit for models and checker together, on two cores.
 const BUDGET: Duration = Duration::from_secs(15 * 60);
-/// So many of the slowest are told.
+/// How many of the slowest programs are printed.
 const TOLD: usize = 10;
 
 /// One test program.
 #[derive(Debug, PartialEq)]
 struct Program {
-    /// Its package.
+    /// The package.
     package: String,
-    /// What it is called there.
+    /// The name of the program in the package.
     name: String,
     took: Duration,
 }
 
-/// Has cargo run test programs through `xtask timed`: the variables for it.
+/// The variables that make cargo run test programs through `xtask timed`.
 pub(crate) fn begin() -> Result<Vec<(String, String)>, String> {
     // Test programs run in the folders of their packages.
     let file = std::path::absolute(servers::target().join("test-times"))
@@ -47,7 +47,7 @@ pub(crate) fn begin() -> Result<Vec<(String, String)>, String> {
     ])
 }
 
-/// The machine, as cargo's variables call it.
+/// The target triple, in the spelling of cargo's variables.
 fn host() -> Result<String, String> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let told = Command::new(&rustc).arg("-vV").output();
@@ -58,7 +58,7 @@ fn host() -> Result<String, String> {
     Ok(host.to_uppercase().replace(['-', '.'], "_"))
 }
 
-/// Runs a test program as it is, and writes down how long it took.
+/// Runs a test program unchanged, and records its duration.
 pub(crate) fn timed(args: &[String]) -> ExitCode {
     let [program, rest @ ..] = args else {
         return ExitCode::from(2);
@@ -71,7 +71,7 @@ pub(crate) fn timed(args: &[String]) -> ExitCode {
     if let Ok(file) = std::env::var(VARIABLE)
         && let Ok(mut file) = OpenOptions::new().append(true).open(file)
     {
-        // What is not written down is found missing in the end.
+        // A missing record is an error in the end.
         let _ = file.write_all(line.as_bytes());
     }
     match status {
@@ -88,7 +88,7 @@ pub(crate) fn timed(args: &[String]) -> ExitCode {
     }
 }
 
-/// Without folders, and without the number that cargo puts at the end.
+/// The file name without the hash that cargo appends.
 fn name_of(program: &str) -> &str {
     let stem = Path::new(program)
         .file_stem()
@@ -97,7 +97,7 @@ fn name_of(program: &str) -> &str {
     stem.rsplit_once('-').map_or(stem, |(name, _)| name)
 }
 
-/// Tells how long everything took; an error if models and checker took too long, or were not run.
+/// Prints the durations; an error if models and checker took too long, or did not run.
 pub(crate) fn end(variables: &[(String, String)]) -> Result<(), String> {
     let file = variables.iter().find(|(name, _)| name == VARIABLE);
     let (_, file) = file.ok_or("nobody wrote down how long tests take")?;

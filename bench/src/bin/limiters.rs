@@ -1,4 +1,5 @@
-//! The limiter in memory beside governor's, one thread, many keys: the same loop for both, in turns.
+//! The in-memory limiter compared with governor's, one thread, many keys: the same loop for both,
+//! in turns.
 //!
 //! ```text
 //! cargo run --release --manifest-path bench/Cargo.toml --bin limiters
@@ -13,9 +14,9 @@ use windlass::Quota;
 const KEYS: usize = 1_000;
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(700);
-/// More than anybody takes here: what is measured is being allowed.
+/// More than is used here: only allowed calls are measured.
 const RATE: u32 = 1_000_000_000;
-/// Between two looks at the clock.
+/// How many calls between two readings of the clock.
 const BLOCK: usize = 1_000;
 
 #[tokio::main(flavor = "current_thread")]
@@ -57,7 +58,7 @@ async fn main() -> windlass::Result<()> {
             done += BLOCK as u64;
         }
         let lent = done as f64 / begun.elapsed().as_secs_f64();
-        // The first time round is for caches and the allocator.
+        // The first round warms up caches and the allocator.
         if round > 0 {
             for (rates, rate) in rates.iter_mut().zip([us, them, lent]) {
                 rates.push(rate);

@@ -1,4 +1,4 @@
-//! A network that delivers what was sent after its sender has hung up.
+//! A proxy that delivers bytes after their sender has closed the connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Passes bytes on, but can keep back what the first connection sends, and deliver it even after
-/// its client has hung up. Later connections are not held back.
+/// Forwards bytes, but can hold back what the first connection sends and deliver it even after its
+/// client has closed the connection. Later connections are not held back.
 #[derive(Debug)]
 pub struct DelayedDeliveryProxy {
     addr: SocketAddr,
@@ -21,7 +21,7 @@ pub struct DelayedDeliveryProxy {
 #[derive(Debug, Default)]
 struct State {
     holding: AtomicBool,
-    /// Begins to hold when this is sent.
+    /// Starts to hold when the client sends this text.
     holds_from: Mutex<Option<String>>,
     delivered: AtomicBool,
 }
@@ -43,7 +43,7 @@ impl State {
 }
 
 impl DelayedDeliveryProxy {
-    /// Stands in front of `server`, for the life of the runtime.
+    /// Starts a proxy in front of `server`. It lives as long as the runtime.
     pub async fn start(server: SocketAddr) -> io::Result<DelayedDeliveryProxy> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let addr = listener.local_addr()?;
@@ -66,27 +66,27 @@ impl DelayedDeliveryProxy {
         Ok(DelayedDeliveryProxy { addr, state })
     }
 
-    /// Where to connect to.
+    /// The address for clients to connect to.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Keeps back what the first connection sends, or lets it go.
+    /// Holds back what the first connection sends, or releases it.
     pub fn hold_first_connection(&self, hold: bool) {
         self.state.holding.store(hold, Ordering::SeqCst);
     }
 
-    /// Keeps back what the first connection sends from when it sends that text on.
+    /// Holds back what the first connection sends from `text` on.
     pub fn hold_from(&self, text: &str) {
         *self.state.holds_from() = Some(text.to_owned());
     }
 
-    /// Whether anything is kept back, or would be.
+    /// Whether the first connection is held back.
     pub fn is_holding(&self) -> bool {
         self.state.holding.load(Ordering::SeqCst)
     }
 
-    /// Whether anything that was kept back has been delivered.
+    /// Whether held bytes have been delivered.
     pub fn delivered(&self) -> bool {
         self.state.delivered.load(Ordering::SeqCst)
     }

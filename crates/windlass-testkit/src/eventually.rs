@@ -1,4 +1,4 @@
-//! Polling, for conditions that nobody signals.
+//! Polling, for conditions without a signal.
 
 use std::future::Future;
 use std::thread;
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Polls `check` until it is true, and tells whether that happened within `timeout`.
+/// Polls `check` until it is true. Returns whether that happened within `timeout`.
 ///
-/// The condition is checked at least once, and once more when the time is up. A check that is still
-/// running then is cancelled.
+/// Checks at least once, and once more at the deadline. A check that is still running at the
+/// deadline is cancelled.
 ///
-/// Time is tokio's: on a paused clock the pauses pass at once, so real servers and processes get no
-/// time to do anything. Use [`eventually_blocking`] for those.
+/// Time is tokio's: on a paused clock the pauses pass immediately, so real servers and processes
+/// get no time. Use [`eventually_blocking`] for those.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -35,7 +35,7 @@ where
     let deadline = tokio::time::Instant::now() + timeout;
     let mut pause = FIRST_PAUSE;
     loop {
-        // Read before the check: a check that starts when the time is up is the last one.
+        // Read before the check: a check that starts at the deadline is the last one.
         let last = tokio::time::Instant::now() >= deadline;
         match tokio::time::timeout_at(deadline, check()).await {
             Ok(true) => return true,
@@ -48,9 +48,9 @@ where
     }
 }
 
-/// Polls `check` until it is true, and tells whether that happened within `timeout`.
+/// Polls `check` until it is true. Returns whether that happened within `timeout`.
 ///
-/// The condition is checked at least once, and once more when the time is up. Blocks the thread.
+/// Checks at least once, and once more at the deadline. Blocks the thread.
 pub fn eventually_blocking(timeout: Duration, mut check: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + timeout;
     let mut pause = FIRST_PAUSE;

@@ -1,11 +1,11 @@
-//! What many processes saw, and when: to be checked afterwards.
+//! Histories: what many processes observed, and when.
 //!
-//! Each client tells what it saw, as [`Event`]s; [`check`] says whether all of it together can be what a
-//! lock does. Of shares, which many may hold at once, [`max_concurrent_weight`] tells how many did.
+//! Each client records [`Event`]s. [`check`] decides whether a correct lock allows all of them
+//! together; [`max_concurrent_weight`] does the same for semaphores and read-write locks.
 //!
-//! A holder cannot say when it stopped holding if it was killed, and must not be believed about the
-//! time it was frozen. So it tells only of the time that is certainly_held: from after it was granted until
-//! before it last saw that the lease was valid. All clocks are the machine's boot clock.
+//! A killed holder cannot report when it stopped holding, and a frozen holder does not know. So a
+//! client records only the time in which it certainly held the lock: from after the grant until the
+//! last moment before it saw a valid lease. All times are of the machine's boot clock.
 
 use std::io::{self, BufRead, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -23,29 +23,29 @@ mod verdict;
 pub use check::{AdmittedWrite, Breach, LockAttempt, Recovery, Verdict, check};
 pub use event::{Event, Observation, load, save};
 
-/// A time during which a share was certainly held.
+/// A time in which a claim was certainly held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldInterval {
-    /// What was held: any word without spaces.
+    /// The name of the lock or semaphore, without spaces.
     pub what: String,
-    /// How much of it.
+    /// The weight of the claim.
     pub weight: u64,
     /// The fence of the grant.
     pub fence: u64,
-    /// When it was held already: [`boot_nanos`].
+    /// A time at which the claim was already held: [`boot_nanos`].
     pub begin: u64,
-    /// When it was held still.
+    /// A time at which the claim was still held.
     pub end: u64,
 }
 
-/// Nanoseconds of the machine's boot clock, which all its processes share, whatever they believe the
-/// time of day to be.
+/// Nanoseconds of the machine's boot clock. All processes share it, even if their time of day
+/// differs.
 pub fn boot_nanos() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Collects what processes tell, on a loopback port.
+/// Collects events from processes on a loopback port.
 #[derive(Debug)]
 pub struct History {
     addr: SocketAddr,
@@ -53,7 +53,7 @@ pub struct History {
 }
 
 impl History {
-    /// Starts with nothing; listens for the life of the process.
+    /// Starts an empty history. It listens for the life of the process.
     pub fn start() -> io::Result<History> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let addr = listener.local_addr()?;
@@ -64,7 +64,7 @@ impl History {
                 let events = Arc::clone(&shared);
                 thread::spawn(move || {
                     for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                        // A line that was cut off by a kill says nothing.
+                        // A kill can truncate the last line: ignore it.
                         events.lock().unwrap().extend(serde_json::from_str(&line));
                     }
                 });
@@ -73,22 +73,22 @@ impl History {
         Ok(History { addr, events })
     }
 
-    /// Where to tell.
+    /// The address for [`HistoryRecorder::connect`].
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// All that was events so far.
+    /// All events so far.
     pub fn events(&self) -> Vec<Event> {
         self.events.lock().unwrap().clone()
     }
 
-    /// Adds what the test itself does.
+    /// Adds an event of the test itself.
     pub fn add(&self, event: Event) {
         self.events.lock().unwrap().push(event);
     }
 
-    /// What was events so far of shares of things called `what`.
+    /// All intervals recorded so far for `what`.
     pub fn intervals_of(&self, what: &str) -> Vec<HeldInterval> {
         let events = self.events.lock().unwrap();
         events
@@ -112,19 +112,19 @@ impl History {
     }
 }
 
-/// Tells a [`History`].
+/// Sends events to a [`History`].
 #[derive(Debug)]
 pub struct HistoryRecorder(TcpStream);
 
 impl HistoryRecorder {
-    /// Connects.
+    /// Connects to a history.
     pub fn connect(addr: SocketAddr) -> io::Result<HistoryRecorder> {
         let stream = TcpStream::connect(addr)?;
         stream.set_nodelay(true)?;
         Ok(HistoryRecorder(stream))
     }
 
-    /// Tells of one time.
+    /// Records one interval.
     pub fn record_interval(&mut self, held: &HeldInterval) -> io::Result<()> {
         self.record(&Event {
             at: held.end,
@@ -138,7 +138,7 @@ impl HistoryRecorder {
         })
     }
 
-    /// Tells of one event, in one write: a kill leaves it whole or cut off, but never mixed up.
+    /// Records one event, in one write: a kill leaves a whole line or a truncated one.
     pub fn record(&mut self, event: &Event) -> io::Result<()> {
         let mut line = serde_json::to_vec(event)?;
         line.push(b'\n');
@@ -146,14 +146,14 @@ impl HistoryRecorder {
     }
 }
 
-/// The most weight that was held at one moment.
+/// The highest total weight held at the same time.
 pub fn max_concurrent_weight(history: &[HeldInterval]) -> u64 {
     let mut changes: Vec<(u64, i64)> = Vec::new();
     for held in history {
         changes.push((held.begin, held.weight as i64));
         changes.push((held.end, -(held.weight as i64)));
     }
-    // At one and the same moment, endings come first.
+    // At the same time, ends sort before begins.
     changes.sort_unstable();
     let mut most = 0;
     let mut now = 0;
@@ -164,8 +164,8 @@ pub fn max_concurrent_weight(history: &[HeldInterval]) -> u64 {
     most as u64
 }
 
-/// Two grants in the order of time whose fences are not in order, if there are any. Of grants that
-/// overlap nothing is said.
+/// Two grants, one after the other, whose fences do not increase, if there are any. Grants that
+/// overlap are not compared.
 pub fn fence_went_back(history: &[HeldInterval]) -> Option<(HeldInterval, HeldInterval)> {
     let spans: Vec<(u64, u64, u64, &HeldInterval)> = history
         .iter()
@@ -176,8 +176,9 @@ pub fn fence_went_back(history: &[HeldInterval]) -> Option<(HeldInterval, HeldIn
     Some((before.clone(), after.clone()))
 }
 
-/// Those of the spans `(begin, end, fence, what)` that came after another had ended, and whose fence is
-/// `wrong` beside the highest of those that had; each with that one.
+/// Pairs of spans `(begin, end, fence, item)` in which the second began after the first had ended
+/// and `wrong(first fence, second fence)` holds. The first of each pair is the one with the highest
+/// fence.
 fn in_order<'a, T>(
     spans: &[(u64, u64, u64, &'a T)],
     wrong: impl Fn(u64, u64) -> bool,

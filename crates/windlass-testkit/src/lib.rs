@@ -1,23 +1,23 @@
-//! The test bed of Windlass: what a test needs to check a promise against the real thing.
+//! Test tools of Windlass: real servers, faults, and checks of what clients observed.
 //!
 //! * [`RedisServer`] starts a real Redis or Valkey on a free port, and can kill, freeze and restart it.
 //! * [`ZooKeeperServers`] starts a real ZooKeeper, or an ensemble of three.
-//! * [`RedlockNodes`] are several of them, independent of each other, for a quorum.
-//! * [`EtcdCluster`] does the same for etcd, with one member or several.
-//! * [`RedisReplicated`] and [`RedisCluster`] are several of them, with sentinels or as a cluster.
-//! * [`FaultProxy`] stands between a client and any TCP server and misbehaves on command: it delays,
-//!   holds back, swallows, resets and forgets.
-//! * [`DelayedDeliveryProxy`] delivers what was sent after its sender has hung up.
-//! * [`TestProcess`] runs another program, to be killed or frozen at the worst moment.
-//! * [`mod@conformance`] holds every behaviour that all backends share, written once.
+//! * [`EtcdCluster`] starts a real etcd with one member or several.
+//! * [`RedisReplicated`] and [`RedisCluster`] start Redis with sentinels, and a Redis Cluster.
+//! * [`RedlockNodes`] starts several independent Redis servers for a quorum.
+//! * [`FaultProxy`] is a TCP proxy whose faults tests switch: it delays, holds back, swallows and
+//!   resets.
+//! * [`DelayedDeliveryProxy`] delivers bytes after their sender has closed the connection.
+//! * [`TestProcess`] runs another program that a test can kill or freeze.
+//! * [`mod@conformance`] holds the behaviour that all stores share, written once.
 //! * [`FencedRegister`] is a resource that checks fences, as a database would.
-//! * [`CountingLoad`] is a load of clients that count in it, each under a lock.
-//! * [`history`] collects what many processes saw, and checks that it is what locks do.
-//! * [`eventually`] and [`eventually_blocking`] wait for what has no signal to wait for.
+//! * [`CountingLoad`] runs clients that count in that register, each under a lock.
+//! * [`history`] collects what many processes observed, and checks that a lock allows it.
+//! * [`eventually`] and [`eventually_blocking`] poll for conditions without a signal.
 //!
-//! Whatever is started here ends with the value that stands for it, and also when the test process
-//! itself is killed. A server that is not installed is an error that says what to install, never a
-//! skipped test.
+//! Every server and process ends when its value is dropped, and also when the test process is
+//! killed. A server that is not installed is an error that says what to install, never a skipped
+//! test.
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

@@ -1,4 +1,4 @@
-//! Clients that count under one lock, for as long as they are let.
+//! Clients that count under one lock until they are stopped.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ const TTL: Duration = Duration::from_millis(1500);
 const WAIT: Duration = Duration::from_millis(2000);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Clients that read, add one and write in a register that checks fences, each time under a lock. Whatever
-/// goes wrong with the lock, they try again.
+/// Clients that read, increment and write a register that checks fences, each time under a lock.
+/// They retry whatever goes wrong with the lock.
 #[derive(Debug, Default)]
 pub struct CountingLoad {
     stop: Arc<AtomicBool>,
@@ -25,12 +25,12 @@ pub struct CountingLoad {
 }
 
 impl CountingLoad {
-    /// Nobody counts yet.
+    /// A load without clients.
     pub fn new() -> CountingLoad {
         CountingLoad::default()
     }
 
-    /// One more client, on a connection of its own.
+    /// Adds a client on its own connection.
     pub fn join(&mut self, w: Coordinator, lock: &str, register: SocketAddr) {
         let (stop, counted) = (Arc::clone(&self.stop), Arc::clone(&self.counted));
         let lock = lock.to_owned();
@@ -54,16 +54,16 @@ impl CountingLoad {
         }));
     }
 
-    /// How often one was added.
+    /// How many increments were accepted.
     pub fn counted(&self) -> u64 {
         self.counted.load(Ordering::Relaxed)
     }
 
-    /// Lets them finish.
+    /// Stops all clients and waits for them.
     ///
     /// # Panics
     ///
-    /// If one of them did.
+    /// If a client panicked.
     pub async fn finish(self) {
         self.stop.store(true, Ordering::Relaxed);
         for client in self.clients {

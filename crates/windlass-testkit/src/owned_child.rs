@@ -1,4 +1,4 @@
-//! A child process that cannot outlive us.
+//! A child process that cannot outlive its parent.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// A child process that is killed on drop, and by a [`Watchdog`] if we are killed ourselves.
+/// A child process that is killed on drop, and by a [`Watchdog`] if the parent is killed.
 #[derive(Debug)]
 pub(crate) struct OwnedChild {
     child: Child,
@@ -19,7 +19,7 @@ impl OwnedChild {
         Self::spawn_in(command, None)
     }
 
-    /// Spawns a child whose `folder` the watchdog removes with it. Otherwise that is up to the caller.
+    /// Spawns a child. The watchdog removes `folder` with it if the parent is killed.
     pub(crate) fn spawn_in(command: &mut Command, folder: Option<&Path>) -> io::Result<Self> {
         let mut owned = Self {
             child: command.spawn()?,
@@ -34,7 +34,7 @@ impl OwnedChild {
         self.child.id()
     }
 
-    /// The pipes of the child. Its life is managed here alone.
+    /// The pipes of the child. Only this type manages its lifetime.
     pub(crate) fn pipes(&mut self) -> &mut Child {
         &mut self.child
     }
@@ -42,7 +42,7 @@ impl OwnedChild {
     pub(crate) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         let status = self.child.try_wait()?;
         if status.is_some() {
-            // The pid may belong to somebody else from now on.
+            // Another process may get the pid from now on.
             self.watchdog = None;
         }
         Ok(status)
@@ -51,28 +51,29 @@ impl OwnedChild {
     /// Kills with SIGKILL and returns when the process is gone.
     pub(crate) fn kill(&mut self) -> io::Result<ExitStatus> {
         self.child.kill()?;
-        // Before the pid is given back by `wait`, so that the watchdog cannot hit a stranger.
+        // Before `wait` frees the pid, so that the watchdog cannot kill another process.
         self.watchdog = None;
         self.child.wait()
     }
 
-    /// Freezes with SIGSTOP and returns when the process has really stopped.
+    /// Freezes with SIGSTOP and returns when the process has stopped.
     pub(crate) fn pause(&mut self) -> io::Result<()> {
         self.signal(Signal::STOP)?;
-        // The signal takes effect a moment after `kill` returns. NOWAIT leaves an exit status, should
-        // the process have died instead, to `try_wait`.
+        // The signal takes effect a moment after `kill` returns. If the process died instead,
+        // NOWAIT leaves its exit status to `try_wait`.
         let events = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(Pid::from_child(&self.child)), events)?;
         Ok(())
     }
 
-    /// Lets a frozen process run on with SIGCONT.
+    /// Resumes a frozen process with SIGCONT.
     pub(crate) fn resume(&mut self) -> io::Result<()> {
         self.signal(Signal::CONT)
     }
 
     fn signal(&mut self, signal: Signal) -> io::Result<()> {
-        // Nobody else reaps the child, so its pid stays its own from this check to the signal.
+        // Only this type reaps the child, so the pid cannot be reused between this check and the
+        // signal.
         if let Some(status) = self.try_wait()? {
             let pid = self.child.id();
             let text = format!("cannot signal process {pid}: it has ended ({status})");
@@ -84,19 +85,19 @@ impl OwnedChild {
 
 impl Drop for OwnedChild {
     fn drop(&mut self) {
-        // A failure means that it is gone already; and a destructor has nobody to tell.
+        // A failure means that the process is gone already.
         let _ = self.kill();
     }
 }
 
-/// The shell's part of a [`Watchdog`]; its arguments are a pid and, perhaps, a folder.
+/// The script of a [`Watchdog`]; its arguments are a pid and, optionally, a folder.
 const WATCH: &str = r#"read -r _; kill -KILL "$1"; [ -z "$2" ] || rm -rf -- "$2""#;
 
-/// A shell that sits on the read end of a pipe and kills a process when the pipe closes.
+/// A shell that reads from a pipe and kills a process when the pipe closes.
 ///
-/// The kernel closes the pipe however we die, so this also works after SIGKILL, where no destructor
-/// runs. Asking the kernel directly (`PR_SET_PDEATHSIG`) needs code between fork and exec, which is
-/// unsafe, and is tied to a thread rather than to the process.
+/// The kernel closes the pipe when the parent dies, so this also works after SIGKILL, where no
+/// destructor runs. `PR_SET_PDEATHSIG` would need unsafe code between fork and exec, and is tied to
+/// a thread rather than to the process.
 #[derive(Debug)]
 struct Watchdog {
     shell: Child,

@@ -1,7 +1,8 @@
-//! What must hold when the leader of a cluster is cut off from the other members while clients reach all of them.
+//! A leader that is cut off from the other members while clients reach all of them.
 //!
-//! A member that is killed or frozen answers nobody. This one answers, and for a while it takes itself for the
-//! leader: whoever believed it would hold what the others have given away, or be told what is not so any more.
+//! A killed or frozen member answers no one. A partitioned leader answers, and for a while it
+//! believes that it still leads: a client that trusted it would hold a lock that the majority has
+//! granted to another client, or read outdated state.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,38 +17,38 @@ use crate::conformance::{wait_for_waiters, wait_until_free};
 use crate::proxy::FaultProxy;
 use crate::{EtcdCluster, ZooKeeperServers, eventually};
 
-/// Longer than any of this takes, even if somebody hears of its turn by its next sign of life alone: a third of
-/// [`PATIENT`].
+/// Longer than any step takes, even if a waiter learns of its grant only by its next heartbeat: a
+/// third of [`PATIENT`].
 const LONG: Duration = Duration::from_secs(120);
-/// Of those who ask the member that is alone.
+/// Of the clients that know the isolated member only.
 const CALL_TIMEOUT: Duration = Duration::from_millis(500);
-/// That plus what a busy machine adds, and less than any server takes to give up by itself.
+/// The call timeout plus what a busy machine adds, and less than any server takes to give up.
 const IN_TIME: Duration = Duration::from_secs(15);
-/// One who waits so patiently first shows a sign of life long after its turn has come: it must be told.
+/// With this TTL the first heartbeat comes long after the grant: the wake-up must arrive.
 const PATIENT: Duration = Duration::from_secs(240);
 const WAITERS: usize = 3;
 
-/// A cluster of three of which the members can be cut off from each other.
+/// A cluster of three whose members can be cut off from each other.
 pub trait PartitionableCluster {
-    /// Where clients reach the members.
+    /// The addresses of the members for clients.
     fn addrs(&self) -> Vec<SocketAddr>;
 
-    /// The URL for clients that know these addresses.
+    /// The URL for clients that know these addresses only.
     fn url_of(&self, hosts: &[SocketAddr]) -> String;
 
-    /// Which member leads.
+    /// The index of the leader.
     fn leader_index(&self) -> usize;
 
     /// Cuts a member off from the others.
     fn cut_off(&self, member: usize);
 
-    /// Ends that.
+    /// Ends [`cut_off`](Self::cut_off).
     fn rejoin(&self, member: usize);
 
-    /// A ttl that ends soon.
+    /// A TTL that ends soon.
     fn short_ttl(&self) -> Duration;
 
-    /// Whether even a look is answered by a majority.
+    /// Whether a majority confirms every read.
     fn reads_are_linearizable(&self) -> bool;
 }
 
@@ -106,7 +107,7 @@ impl PartitionableCluster for ZooKeeperServers {
         Duration::from_millis(2400)
     }
 
-    /// A server answers readings by itself. Nothing is granted, denied or admitted by a reading alone.
+    /// A server answers reads alone. No read alone grants, denies or admits anything.
     fn reads_are_linearizable(&self) -> bool {
         false
     }
@@ -117,14 +118,15 @@ fn joined(hosts: &[SocketAddr]) -> String {
     hosts.join(",")
 }
 
-/// The leader, a minority of one, is cut off while a client holds a lock through it, and through it alone.
+/// The leader, a minority of one, is cut off while a client holds a lock through it alone.
 ///
-/// * That client is told of its loss before anybody else is granted the lock.
-/// * One that knows other members as well goes on holding what it has.
-/// * One that waits, and heard of news by that member, hears of its turn all the same.
-/// * Those in line are served in their order, with growing fences; a gate refuses the one from before.
-/// * Who asks the member alone is told in time that it cannot answer: never granted, denied or admitted anything.
-/// * When the member is back, all is as it was.
+/// * That client learns of its loss before another client is granted the lock.
+/// * A client that knows other members too keeps its lock.
+/// * A waiter that was subscribed at the leader is still woken.
+/// * Waiters are served in order, with increasing fences; a gate rejects the earlier fence.
+/// * A client that knows the leader alone gets an error in time: nothing is granted, denied or
+///   admitted.
+/// * After the leader has rejoined, everything works again.
 pub async fn partitioned_leader(cluster: &impl PartitionableCluster) {
     let addrs = cluster.addrs();
     let leader = cluster.leader_index();
@@ -163,7 +165,7 @@ pub async fn partitioned_leader(cluster: &impl PartitionableCluster) {
         });
         wait_for_waiters(&majority, "stock", who as u64 + 1).await;
     }
-    // From now on these can go elsewhere.
+    // From now on these clients can reach the other members.
     pinned.unpin();
     first.unpin();
 
@@ -209,7 +211,7 @@ pub async fn partitioned_leader(cluster: &impl PartitionableCluster) {
     assert!(kept.release().await.unwrap().was_held());
 }
 
-/// A client that knows all members, and has chosen one.
+/// A client that knows all members but is connected to one.
 struct PinnedClient {
     w: Coordinator,
     others: Vec<FaultProxy>,
@@ -227,30 +229,30 @@ impl PinnedClient {
         PinnedClient { w, others: proxies }
     }
 
-    /// It may choose others now.
+    /// Lets the client connect to the other members.
     fn unpin(&self) {
         self.others.iter().for_each(FaultProxy::heal);
     }
 }
 
-/// Watches a guard's every moment: the latest at which it was certainly held.
+/// Polls a guard; returns the last time at which it was certainly held.
 fn last_held(guard: LockGuard) -> JoinHandle<Instant> {
     tokio::spawn(async move {
         let mut last = Instant::now();
         loop {
-            // The clock before the question: it was held at that moment.
+            // Read before the check: the lock was held at this time.
             let now = Instant::now();
             if !guard.is_held() {
                 std::mem::forget(guard);
                 return last;
             }
             last = now;
-            tokio::time::sleep(Duration::from_millis(1)).await; // a moment later
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     })
 }
 
-/// Whether a gate admits a fence; it is asked until it says.
+/// Whether a gate admits a fence; retries until the gate answers.
 async fn admits(w: &Coordinator, fence: Fence) -> bool {
     let since = Instant::now();
     loop {
@@ -261,7 +263,7 @@ async fn admits(w: &Coordinator, fence: Fence) -> bool {
     }
 }
 
-/// Somebody who asks a member that cannot know for something, again and again.
+/// Sends requests to a member without a majority, again and again.
 struct MinorityProbe {
     stop: Arc<AtomicBool>,
     task: JoinHandle<u32>,
@@ -273,9 +275,10 @@ impl MinorityProbe {
         let stopped = Arc::clone(&stop);
         let task = tokio::spawn(async move {
             let mut asked = 0;
-            // Once at least, however little time there was.
+            // At least once, however short the partition was.
             loop {
-                // Nobody has the first. The others had the second when this member last heard of them.
+                // No client holds "lonely". The majority held "kept" when this member was last
+                // connected.
                 for name in ["lonely", "kept"] {
                     let since = Instant::now();
                     match w.lock(name).try_acquire().await {
@@ -294,13 +297,13 @@ impl MinorityProbe {
                 if stopped.load(Ordering::SeqCst) {
                     return asked;
                 }
-                tokio::time::sleep(Duration::from_millis(20)).await; // it may say no at once
+                tokio::time::sleep(Duration::from_millis(20)).await; // the error may come immediately
             }
         });
         MinorityProbe { stop, task }
     }
 
-    /// How many questions were not answered.
+    /// Stops, and returns how many requests failed.
     async fn stop(self) -> u32 {
         self.stop.store(true, Ordering::SeqCst);
         self.task.await.unwrap()

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use crate::eventually::eventually_blocking;
 use crate::owned_child::OwnedChild;
 
-/// A running program whose output can be awaited and which can be killed or frozen at will.
+/// A running program whose output can be awaited and which can be killed or frozen.
 ///
-/// It is killed on drop, and when the test process itself dies. All methods take `&self`, so that one
-/// thread can wait for output while another pulls the plug.
+/// It is killed on drop, and when the test process dies. All methods take `&self`, so that one
+/// thread can wait for output while another kills the program.
 #[derive(Debug)]
 pub struct TestProcess {
     pid: u32,
@@ -23,11 +23,11 @@ pub struct TestProcess {
 impl TestProcess {
     /// Starts `command` with its standard output captured line by line.
     ///
-    /// Standard input and standard error are left as `command` says.
+    /// Standard input and standard error stay as `command` configures them.
     ///
     /// # Errors
     ///
-    /// When the program cannot be started; the error names it.
+    /// If the program cannot be started; the error names it.
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
         let mut child = OwnedChild::spawn(command.stdout(Stdio::piped())).map_err(|error| {
             let program = command.get_program().to_string_lossy();
@@ -45,17 +45,17 @@ impl TestProcess {
         })
     }
 
-    /// The process id, which is meaningful only while the process is alive.
+    /// The process id. Meaningful only while the process is alive.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The write end of standard input, once, if the command was given `Stdio::piped()` for it.
+    /// The write end of standard input, once, if `command` has `Stdio::piped()` for it.
     pub fn take_stdin(&self) -> Option<ChildStdin> {
         self.child().pipes().stdin.take()
     }
 
-    /// Kills with SIGKILL and returns when the process is gone. Killing it again does nothing.
+    /// Kills with SIGKILL and returns when the process is gone. Killing again does nothing.
     pub fn kill9(&self) -> io::Result<()> {
         self.child().kill().map(drop)
     }
@@ -65,17 +65,17 @@ impl TestProcess {
         self.child().pause()
     }
 
-    /// Lets a frozen process run on with SIGCONT.
+    /// Resumes a frozen process with SIGCONT.
     pub fn resume(&self) -> io::Result<()> {
         self.child().resume()
     }
 
-    /// Whether the process has not ended yet. A frozen process is alive.
+    /// Whether the process is running or frozen.
     pub fn is_alive(&self) -> bool {
         self.status().is_none()
     }
 
-    /// Waits for the process to end; `None` when it is still alive after `timeout`.
+    /// Waits for the process to end; `None` if it is still alive after `timeout`.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<ExitStatus> {
         let mut status = None;
         eventually_blocking(timeout, || {
@@ -90,10 +90,10 @@ impl TestProcess {
         self.stdout.lines().0.clone()
     }
 
-    /// Waits for a line on standard output that satisfies `wanted`, and returns the first such line.
+    /// Waits for the first line on standard output that satisfies `wanted`.
     ///
-    /// Lines printed before the call count. `None` when no such line came within `timeout`, or when
-    /// standard output was closed and none can come any more.
+    /// Lines printed before the call count. `None` if no such line came within `timeout`, or
+    /// standard output was closed without one.
     pub fn wait_for_line(
         &self,
         mut wanted: impl FnMut(&str) -> bool,
@@ -131,7 +131,7 @@ impl TestProcess {
     }
 }
 
-/// What a process has printed so far.
+/// The output of a process so far.
 #[derive(Debug, Default)]
 struct Output {
     lines: Mutex<(Vec<String>, Stream)>,

@@ -1,4 +1,4 @@
-//! A TCP proxy that misbehaves on command.
+//! A TCP proxy with switchable faults.
 
 mod byte_queue;
 mod connection;
@@ -23,13 +23,14 @@ use faults::{Change, Command};
 
 pub use faults::Direction;
 
-/// A TCP proxy in front of a server, whose faults can be switched while clients use it.
+/// A TCP proxy in front of a server, with faults that tests switch while clients use it.
 ///
-/// It runs on a thread and a tokio runtime of its own, so it keeps real time when the clock of the
-/// test is paused, and it serves a test that blocks its own runtime. It stops on drop.
+/// It runs on its own thread and tokio runtime, so it keeps real time when the test's clock is
+/// paused, and serves a test that blocks its own runtime. It stops on drop.
 ///
-/// Unless said otherwise a fault applies to open and to new connections, until [`heal`](Self::heal).
-/// When a method returns, its fault is in effect for every client whose `connect` had returned before.
+/// Unless stated otherwise a fault applies to open and new connections, until [`heal`](Self::heal).
+/// When a method returns, its fault is in effect for every client whose `connect` had returned
+/// before.
 ///
 /// ```
 /// # use std::io::{Read, Write};
@@ -54,7 +55,7 @@ pub struct FaultProxy {
     upstream: SocketAddr,
     counters: Arc<ProxyCounters>,
     runtime: Handle,
-    // An option only so that drop can close the channel before it waits for the thread.
+    // An option only so that drop can close the channel before it joins the thread.
     commands: Option<mpsc::UnboundedSender<Command>>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -62,16 +63,17 @@ pub struct FaultProxy {
 impl FaultProxy {
     /// Starts a faultless proxy on a free port of 127.0.0.1.
     ///
-    /// The server need not be up: each client that connects is connected to it anew, and is reset if
-    /// that fails.
+    /// The server need not be up: the proxy connects to it for each client, and resets the client
+    /// if that fails.
     pub fn start(upstream: SocketAddr) -> io::Result<Self> {
         Self::start_with_retry(upstream, Duration::ZERO)
     }
 
-    /// The same for a server that may not listen yet: for so long, clients are not reset because of that.
+    /// The same for a server that may not listen yet: the proxy retries for `retry_for` before it
+    /// resets a client.
     ///
-    /// A client that is refused comes again soon; one that is accepted, and reset then, may draw other
-    /// conclusions.
+    /// A client whose connection is refused retries soon; one that is accepted and then reset may
+    /// treat the server as broken.
     pub fn start_with_retry(upstream: SocketAddr, retry_for: Duration) -> io::Result<Self> {
         let backlog = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         backlog.set_nonblocking(true)?;
@@ -114,28 +116,28 @@ impl FaultProxy {
         self.addr.port()
     }
 
-    /// Lets all bytes arrive later by `latency`, in command and without reducing the throughput.
+    /// Delays all bytes by `latency`, in order and without reducing the throughput.
     ///
-    /// Bytes that are already on their way are delayed alike. Zero removes the delay.
+    /// Bytes already in the proxy are delayed too. Zero removes the delay.
     pub fn delay(&self, direction: Direction, latency: Duration) {
         self.apply(Change::Delay(direction, latency));
     }
 
     /// Swallows all bytes, while the connection stays open.
     ///
-    /// The end of a connection is swallowed too: the one side does not learn that the other has gone.
+    /// The end of a connection is swallowed too: neither side learns that the other has closed.
     pub fn blackhole(&self, direction: Direction) {
         self.apply(Change::Blackhole(direction));
     }
 
-    /// Keeps all bytes back until [`release_held`](Self::release_held) or [`heal`](Self::heal).
+    /// Holds all bytes until [`release_held`](Self::release_held) or [`heal`](Self::heal).
     ///
-    /// The end of a connection is kept back with them.
+    /// The end of a connection is held too.
     pub fn hold(&self, direction: Direction) {
         self.apply(Change::Hold(direction));
     }
 
-    /// Ends every [`hold`](Self::hold): what was kept back is delivered in command.
+    /// Ends every [`hold`](Self::hold): held bytes are delivered in order.
     pub fn release_held(&self) {
         self.apply(Change::ReleaseHeld);
     }
@@ -145,23 +147,23 @@ impl FaultProxy {
         self.apply(Change::ResetAll);
     }
 
-    /// Whether new connections are reset at once. Open connections are not touched.
+    /// Whether new connections are reset immediately. Open connections are not affected.
     pub fn refuse(&self, refuse: bool) {
         self.apply(Change::Refuse(refuse));
     }
 
-    /// Lets the server forget all open connections, once. New connections work.
+    /// Closes the server's side of all open connections, once. New connections work.
     ///
-    /// The server sees them closed. The clients see nothing: their side stays open, what they send
-    /// vanishes, and nothing comes back.
+    /// The client's side stays open: what the client sends vanishes, and no reply comes.
     pub fn half_open(&self) {
         self.apply(Change::HalfOpen);
     }
 
-    /// Removes all faults, and lets held bytes flow.
+    /// Removes all faults and delivers held bytes.
     ///
     /// A connection that has lost bytes, by [`blackhole`](Self::blackhole) or
-    /// [`half_open`](Self::half_open), is reset, because what would follow made no sense.
+    /// [`half_open`](Self::half_open), is reset, because the rest of its stream would be
+    /// meaningless.
     pub fn heal(&self) {
         self.apply(Change::Heal);
     }
@@ -171,29 +173,29 @@ impl FaultProxy {
         self.counters.accepted()
     }
 
-    /// How many connections the proxy keeps open, on whichever side.
+    /// How many connections are open on either side.
     pub fn open_connections(&self) -> u64 {
         self.counters.open()
     }
 
-    /// How many bytes were handed to the server so far.
+    /// How many bytes were delivered to the server so far.
     pub fn bytes_to_server(&self) -> u64 {
         self.counters.to_server()
     }
 
-    /// How many bytes were handed to clients so far.
+    /// How many bytes were delivered to clients so far.
     pub fn bytes_to_client(&self) -> u64 {
         self.counters.to_client()
     }
 
-    /// How many bytes are held back at this moment.
+    /// How many bytes are held now.
     pub fn held(&self, direction: Direction) -> usize {
         self.counters.held(direction)
     }
 
-    /// Waits until at least `min_bytes` are held back, and tells whether that happened in time.
+    /// Waits until at least `min_bytes` are held. Returns whether that happened in time.
     ///
-    /// `timeout` is real time, whatever the clock of the calling runtime.
+    /// `timeout` is real time, even if the clock of the calling runtime is paused.
     ///
     /// # Cancel safety
     ///
@@ -209,15 +211,15 @@ impl FaultProxy {
             let enough = counters.until_held(direction, min_bytes);
             tokio::time::timeout(timeout, enough).await.is_ok()
         };
-        // The task fails only if the proxy is gone, and its held bytes with it.
+        // The task fails only if the proxy is gone.
         self.runtime.spawn(wait).await.unwrap_or(false)
     }
 
-    /// Blocks until the listener and every open connection have obeyed, which takes microseconds.
+    /// Blocks until the listener and every open connection have applied the change: microseconds.
     fn apply(&self, change: Change) {
         let (done, all_done) = blocking::channel();
         if let Some(commands) = &self.commands {
-            // Fails only if the thread of the proxy has panicked; its clients then notice.
+            // Fails only if the proxy's thread has panicked; its clients then notice.
             let _ = commands.send(Command { change, done });
         }
         // Nothing is ever sent: the wait ends when the last copy of the command is dropped.

@@ -5,23 +5,23 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It was the next value.
+    /// Accepted.
     Accepted,
-    /// A higher fence had written before: refused.
+    /// Rejected: a higher fence has written before.
     Stale,
 }
 
 /// A register on a loopback port: `R` reads it, `R fence` reads it under a fence, `W fence value` writes
 /// it.
 ///
-/// A write with a fence lower than the highest seen is refused. A write that is let through must
-/// be exactly one more than the value before; anything else is a lost update, and is counted.
+/// A write with a fence lower than the highest seen is rejected. An accepted write must be exactly
+/// one more than the value before; anything else counts as a lost update.
 ///
-/// A reader that shows its fence keeps those before it from writing what it has not read: only then is no
-/// update lost for certain, even if a stale write comes before the reader's own.
+/// A read under a fence keeps lower fences from writing afterwards. Only then is an update never
+/// lost, even if a stale write arrives before the reader's own.
 #[derive(Debug)]
 pub struct FencedRegister {
     addr: SocketAddr,
@@ -35,17 +35,17 @@ struct State {
     accepted: u64,
     stale: u64,
     lost_updates: u64,
-    /// Lets everything pass.
+    /// Accepts every fence.
     open: bool,
 }
 
 impl FencedRegister {
-    /// Starts an empty register; it answers for the life of the process.
+    /// Starts an empty register. It lives as long as the process.
     pub fn start() -> io::Result<FencedRegister> {
         FencedRegister::start_with(State::default())
     }
 
-    /// Starts one that looks at no fence: to see what a check must notice.
+    /// Starts a register that ignores fences, to show what a check must find.
     pub fn start_open() -> io::Result<FencedRegister> {
         FencedRegister::start_with(State {
             open: true,
@@ -67,23 +67,23 @@ impl FencedRegister {
         Ok(FencedRegister { addr, state })
     }
 
-    /// Where clients connect to.
+    /// The address for clients.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The value now.
+    /// The current value.
     pub fn value(&self) -> u64 {
         self.state.lock().unwrap().value
     }
 
-    /// How many writes were accepted, and how many refused as stale.
+    /// How many writes were accepted, and how many rejected as stale.
     pub fn writes(&self) -> (u64, u64) {
         let state = self.state.lock().unwrap();
         (state.accepted, state.stale)
     }
 
-    /// How many accepted writes overwrote somebody else's: must be zero.
+    /// How many accepted writes overwrote another client's: must be zero.
     pub fn lost_updates(&self) -> u64 {
         self.state.lock().unwrap().lost_updates
     }
@@ -139,10 +139,10 @@ pub struct RegisterClient {
 }
 
 impl RegisterClient {
-    /// Connects.
+    /// Connects to a register.
     pub fn connect(addr: SocketAddr) -> io::Result<RegisterClient> {
         let stream = TcpStream::connect(addr)?;
-        // Small requests, each waiting for its answer: they must not wait for each other.
+        // Small requests, each waiting for its reply: Nagle's algorithm would delay them.
         stream.set_nodelay(true)?;
         Ok(RegisterClient {
             reader: BufReader::new(stream),
@@ -155,8 +155,8 @@ impl RegisterClient {
         answer.parse().map_err(|_| io::Error::other(answer))
     }
 
-    /// Reads the value under a fence, after which no lower one can write; `None` if a higher one has been
-    /// here.
+    /// Reads the value under a fence, after which no lower fence can write; `None` if a higher
+    /// fence was seen before.
     pub fn read_as(&mut self, fence: u64) -> io::Result<Option<u64>> {
         match self.ask(&format!("R {fence}"))?.as_str() {
             "stale" => Ok(None),

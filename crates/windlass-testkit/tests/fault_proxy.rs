@@ -27,7 +27,7 @@ impl ProxyFixture {
         Ok(RawClient(stream))
     }
 
-    /// A client whose connection to the server is known to be up.
+    /// A client whose connection to the server is established.
     fn connected(&self) -> io::Result<RawClient> {
         let mut client = self.connect()?;
         client.expect("PING", "+PONG\r\n")?;
@@ -68,7 +68,7 @@ impl RawClient {
         Ok(())
     }
 
-    /// The connection is open and silent.
+    /// Whether the connection is open and silent.
     fn receives_nothing(&mut self) -> bool {
         self.0
             .set_read_timeout(Some(SHORT))
@@ -77,7 +77,7 @@ impl RawClient {
         matches!(heard, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// The connection was reset rather than closed.
+    /// Whether the connection was reset rather than closed.
     fn is_reset(&mut self) -> bool {
         self.0
             .set_read_timeout(Some(SOON))
@@ -150,7 +150,7 @@ fn delay_adds_latency_but_does_not_reduce_throughput() -> io::Result<()> {
     let start = Instant::now();
     for number in 0..10 {
         client.send(&format!("ECHO {number}"))?;
-        // Apart from each other, so that the proxy sees ten chunks rather than one.
+        // Sent separately, so that the proxy sees ten chunks rather than one.
         std::thread::sleep(Duration::from_millis(5));
     }
     let replies: String = (0..10)
@@ -161,7 +161,7 @@ fn delay_adds_latency_but_does_not_reduce_throughput() -> io::Result<()> {
     assert!(took >= 3 * SHORT, "{took:?} is shorter than the delay");
     assert!(took < 10 * SHORT, "{took:?}: delays add up");
 
-    // A new connection is delayed too, and taking the delay away frees what is under way.
+    // A new connection is delayed too, and removing the delay releases what is queued.
     let start = Instant::now();
     fixture.connected()?;
     assert!(start.elapsed() >= 3 * SHORT);
@@ -262,7 +262,7 @@ fn blackhole_to_the_server_swallows_commands_for_ever() -> io::Result<()> {
     assert!(client.receives_nothing());
     assert!(!fixture.server_has("key"));
 
-    // What lost bytes is reset; what lost none goes on.
+    // A connection that lost bytes is reset; the other one continues.
     fixture.proxy.heal();
     assert!(client.is_reset());
     bystander.expect("EXISTS key", ":0\r\n")?;
@@ -292,7 +292,7 @@ fn blackhole_swallows_the_end_of_a_connection() -> io::Result<()> {
     subscriber.receive(1)?;
     fixture.proxy.blackhole(Direction::ToServer);
     drop(subscriber);
-    // Publishing makes the server write to the dead client, which must not give it away either.
+    // PUBLISH makes the server write to the dead client, which must not reveal it either.
     for _ in 0..5 {
         assert_eq!(fixture.server.command(&["PUBLISH", "news", "x"])?, "1");
         std::thread::sleep(Duration::from_millis(20));
@@ -312,7 +312,7 @@ fn blackhole_swallows_the_end_of_a_connection() -> io::Result<()> {
 fn reset_resets_all_connections_once() -> io::Result<()> {
     let fixture = ProxyFixture::new()?;
     let mut connected = fixture.connected()?;
-    // This one may not have been accepted yet, which must make no difference.
+    // This connection may not have been accepted yet, which must make no difference.
     let mut just_connected = fixture.connect()?;
     fixture.proxy.reset_all();
     assert_eq!(fixture.proxy.open_connections(), 0);
@@ -358,7 +358,7 @@ fn half_open_connections_are_forgotten_by_the_server_alone() -> io::Result<()> {
     subscriber.send("PING")?;
     assert!(subscriber.receives_nothing());
 
-    // New connections work, until the next time.
+    // New connections work, until the next reset.
     let mut second = fixture.connected()?;
     second.expect("PING", "+PONG\r\n")?;
     assert_eq!(fixture.proxy.open_connections(), 2);

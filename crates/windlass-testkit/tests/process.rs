@@ -104,7 +104,7 @@ fn busy_process_has_stopped_when_pause_returns() -> io::Result<()> {
 
 #[test]
 fn dropped_process_is_killed() -> io::Result<()> {
-    // Writing to a pipe nobody reads fails, which tells whether the process is gone.
+    // Writing to a pipe without a reader fails, which shows that the process is gone.
     let process = shell("echo ready; read line")?;
     process
         .wait_for_line(|line| line == "ready", SOON)

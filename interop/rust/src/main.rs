@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The version that this program was built with.
+/// The library version that this program was built with.
 fn version() -> &'static str {
     let (_, after) = include_str!("../Cargo.lock")
         .split_once("name = \"rslock\"\nversion = \"")

@@ -4,7 +4,7 @@ use super::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
-        breaks: "a Bloom filter decides in one step (Redis): reading, then writing, is not",
+        breaks: "a Bloom filter tests and sets bits atomically (Redis)",
         file: "windlass-redis/src/bloom.rs",
         from: "            BitOp::Insert => (\"BITFIELD\", \"SET\"),",
         to: "            BitOp::Insert => (\"BITFIELD\", \"GET\"),",
@@ -17,7 +17,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a Bloom filter's batch counts its own items (Redis)",
+        breaks: "an item repeated in a batch is new only once (Bloom filter, Redis)",
         file: "windlass-redis/src/bloom/whole_shard.rs",
         from: "        if op == BitOp::Insert {\n            // The same",
         to: "        if false {\n            // The same",
@@ -29,35 +29,35 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a Bloom filter that is gone is not taken for an empty one (Redis)",
+        breaks: "a missing Bloom filter is not treated as empty (Redis)",
         file: "windlass-redis/src/bloom.rs",
         from: "has_header &= bits[0] == Value::Int(keys.fingerprint as i64);",
         to: "has_header &= bits[0] != Value::Nil;",
         caught_by: &["-p", "windlass", "--test", "redis", "comes_back_empty"],
     },
     Mutant {
-        breaks: "a Bloom filter that has lost its bits is not taken for an empty one (Redis: asking)",
+        breaks: "a Bloom filter that lost its bits is not treated as empty (Redis: check)",
         file: "windlass-redis/src/bloom.rs",
         from: "filter_exists(if complete { LOST } else { 1 })",
         to: "filter_exists(if complete { 1 } else { LOST })",
         caught_by: &["-p", "windlass", "--test", "redis", "lost_its_bits"],
     },
     Mutant {
-        breaks: "a Bloom filter that has lost its bits is not taken for an empty one (Redis: inserting)",
+        breaks: "a Bloom filter that lost its bits is not treated as empty (Redis: insert)",
         file: "windlass-redis/src/scripts/bloom/create_shard.lua",
         from: "    return 2\n",
         to: "",
         caught_by: &["-p", "windlass", "--test", "redis", "lost_its_bits"],
     },
     Mutant {
-        breaks: "a Bloom filter that has lost its bits is not taken for an empty one (Redis: merging)",
+        breaks: "a Bloom filter that lost its bits is not treated as empty (Redis: merge)",
         file: "windlass-redis/src/scripts/bloom/merge.lua",
         from: "  return 2\n",
         to: "",
         caught_by: &["-p", "windlass", "--test", "redis", "lost_its_bits"],
     },
     Mutant {
-        breaks: "a Bloom filter that has lost its plan leaves nothing behind (Redis)",
+        breaks: "a Bloom filter that lost its plan leaves nothing behind (Redis)",
         file: "windlass-redis/src/scripts/bloom/create.lua",
         from: "if made and string.sub(made, 3) ~= ARGV[1] then",
         to: "if false then",
@@ -77,7 +77,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a Bloom filter's probes are as good as independent",
+        breaks: "a Bloom filter's probes behave as independent ones",
         file: "windlass-core/src/bloom/digest.rs",
         from: "        x ^ (x >> 32)\n    }",
         to: "        x >> 48\n    }",
@@ -89,7 +89,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a rotating Bloom filter remembers for the whole window (Redis)",
+        breaks: "a rotating Bloom filter keeps items for the whole window (Redis)",
         file: "windlass-redis/src/scripts/bloom/generations.lua",
         from: "oldest = newest - slices + 1",
         to: "oldest = newest",

@@ -1,4 +1,4 @@
-//! Locks, rooms, latches and gates, and the leases that they are held by.
+//! Locks, pools, latches, gates and their leases.
 
 use super::Mutant;
 
@@ -30,14 +30,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "fences never go back, even if the counter is lost (Redis)",
+        breaks: "fences never decrease, even if the counter is lost (Redis)",
         file: "windlass-redis/src/scripts/fence.lua",
         from: "if last_fence <= 2 * count then",
         to: "if false then",
         caught_by: &["-p", "windlass", "--test", "redis", "comes_back_empty"],
     },
     Mutant {
-        breaks: "a master that was replaced and still answers is left",
+        breaks: "a client leaves a replaced master that still answers",
         file: "windlass-redis/src/connection.rs",
         from: "    pub(super) fn abandon(&self) {\n        self.drop_connection();\n",
         to: "    pub(super) fn abandon(&self) {\n",
@@ -50,7 +50,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "fences grow for those who were connected to the replica before",
+        breaks: "fences increase for clients that were connected to the replica before its promotion",
         file: "windlass-redis/src/connection.rs",
         from: "was_replica: handshake.is_replica(),",
         to: "was_replica: handshake.is_replica() && false,",
@@ -63,7 +63,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "fences never go back, even after a power cut (file)",
+        breaks: "fences never decrease, even after a power failure (file)",
         file: "windlass-file/src/connection.rs",
         from: "SET last = ceiling, ceiling = ceiling + ?1, boot = ?2",
         to: "SET ceiling = ceiling + ?1, boot = ?2",
@@ -76,7 +76,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "fences grow in the order of grants",
+        breaks: "fences increase in the order of grants",
         file: "windlass-redis/src/scripts/lock/acquire.lua",
         from: "      ticket = take_fence(proposal)\n",
         to: "      ticket = 1e15 - take_fence(proposal) + 1e15\n",
@@ -101,7 +101,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a waiter is woken, and does not poll (Redis)",
+        breaks: "a waiter is woken by a notification (Redis)",
         file: "windlass-redis/src/scripts/lock/hand_over.lua",
         from: "      redis.pcall('PUBLISH', channel, id .. ' ' .. fence)\n",
         to: "",
@@ -114,7 +114,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a waiter is woken, and does not poll (file, between processes)",
+        breaks: "a waiter is woken by a notification (file, between processes)",
         file: "windlass-file/src/wake_up.rs",
         from: "match socket.send_to_addr(bytes, &address) {",
         to: "match io::Result::Ok(bytes.len()) {",
@@ -153,7 +153,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "loss is told before the store lets go",
+        breaks: "loss is reported before the claim expires in the store",
         file: "windlass-core/src/validity.rs",
         from: "sent + ttl.saturating_sub(self.over(ttl))",
         to: "sent + ttl + self.over(ttl)",
@@ -166,21 +166,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "nobody believes to hold what another was granted (as all clients saw it, under faults)",
+        breaks: "no two clients hold the lock (history of all clients, under faults)",
         file: "windlass-core/src/validity.rs",
         from: "sent + ttl.saturating_sub(self.over(ttl))",
         to: "sent + ttl * 3",
         caught_by: &["-p", "windlass", "--test", "histories", "single_redis"],
     },
     Mutant {
-        breaks: "every grant has a fence of its own (as all clients saw it, under faults)",
+        breaks: "every grant has a unique fence (history of all clients, under faults)",
         file: "windlass-redis/src/scripts/fence.lua",
         from: "  return next_fence\nend",
         to: "  return 1000000 + math.floor(next_fence / 2)\nend",
         caught_by: &["-p", "windlass", "--test", "histories", "single_redis"],
     },
     Mutant {
-        breaks: "\"not yours any more\" is loss at once",
+        breaks: "a renewal by a former holder is an immediate loss",
         file: "windlass/src/lease/renewal_loop.rs",
         from: "                claim.mark_lost(&mut state);\n                return;",
         to: "                return;",
@@ -193,7 +193,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "cancelling leaves nothing behind",
+        breaks: "a cancelled request leaves nothing behind",
         file: "windlass/src/lease/cancel_guard.rs",
         from: "if self.armed {",
         to: "if false {",
@@ -231,7 +231,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "nobody overtakes the line",
+        breaks: "a new request does not overtake the queue",
         file: "windlass-redis/src/scripts/lock/fast_path.lua",
         from: "if call('EXISTS', lock, queue) == 0 then",
         to: "if call('EXISTS', lock) == 0 then",
@@ -243,14 +243,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "every key has an end",
+        breaks: "every key expires",
         file: "windlass-redis/src/scripts/lock/record.lua",
         from: "    call('PEXPIRE', queue, ttl)\n",
         to: "",
         caught_by: &["-p", "windlass", "--test", "redis", "every_key_expires"],
     },
     Mutant {
-        breaks: "a gate refuses a stale fence",
+        breaks: "a gate rejects a stale fence",
         file: "windlass-redis/src/scripts/gate_admit.lua",
         from: "(#seen > #fence or (#seen == #fence and seen > fence))",
         to: "(seen > fence)",
@@ -263,7 +263,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a new counter starts high for a whole batch (Redis)",
+        breaks: "a new fence counter starts high for a whole batch (Redis)",
         file: "windlass-redis/src/scripts/lock/fast_path.lua",
         from: "          if not last_fence then\n",
         to: "          if not next_fence then\n",
@@ -276,7 +276,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "permits have owners: not a bare counter (rules: memory and file)",
+        breaks: "permits have owners (rules: memory and file)",
         file: "windlass-core/src/rules/claims.rs",
         from: "let holder = tx.queue.holder(owner)?.filter(|h| h.expires > now);",
         to: "let holder = tx.queue.first_to_expire()?.filter(|h| h.expires > now);",
@@ -289,7 +289,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "permits have owners: not a bare counter (Redis)",
+        breaks: "permits have owners (Redis)",
         file: "windlass-redis/src/scripts/pool/fast_path.lua",
         from: "local score = pcall_redis('ZSCORE', held, owner)",
         to: "local score = '9e15'",
@@ -301,7 +301,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "each claim ends by itself: no ttl that all share (rules)",
+        breaks: "each claim has its own TTL (rules)",
         file: "windlass-core/src/rules/transaction.rs",
         from: "            if holder.expires > self.now {\n                break;",
         to: "            if !self.queue.holders(self.now, 1)?.is_empty() {\n                break;",
@@ -314,7 +314,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "each claim ends by itself: no ttl that all share (Redis)",
+        breaks: "each claim has its own TTL (Redis)",
         file: "windlass-redis/src/scripts/pool/transaction.lua",
         from: "local dead = call(",
         to: "local dead = call('ZCOUNT', tx.held, digits(now), '9e15') > 0 and {} or call(",
@@ -327,7 +327,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "no client's clock counts (file)",
+        breaks: "the clock of a client has no effect (file)",
         file: "windlass-file/src/worker.rs",
         from: "StoreTransaction::new(&sql, clock.now());",
         to: "StoreTransaction::new(\n            &sql,\n            windlass_core::Moment::from_nanos(\n                std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,\n            ),\n        );",
@@ -340,7 +340,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "no client's clock counts (Redis)",
+        breaks: "the clock of a client has no effect (Redis)",
         file: "windlass-redis/src/claim_command.rs",
         from: "            ttl_ms: millis(request.ttl),\n",
         to: "            // As if the client sent the moment at which its claim ends.\n            \
@@ -357,7 +357,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "who wants much is not starved",
+        breaks: "a heavy waiter is not starved",
         file: "windlass-core/src/rules/claims.rs",
         from: "(!waits || request.share.order == Order::Barging)",
         to: "(waits || !waits)",
@@ -370,7 +370,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "fences grow even where somebody barges in",
+        breaks: "fences increase even with barging",
         file: "windlass-core/src/rules/transaction.rs",
         from: "match waiter.fence > self.pool.overtook {",
         to: "match waiter.fence.get() > 0 {",
@@ -383,7 +383,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a round of a barrier is over before the next begins",
+        breaks: "a round of a barrier ends before the next begins",
         file: "windlass-core/src/rules/transaction.rs",
         from: "self.pool.open.is_none() && self.pool.used",
         to: "self.pool.used",
@@ -396,7 +396,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "those who watch are told, and do not poll (Redis)",
+        breaks: "observers are notified (Redis)",
         file: "windlass-redis/src/scripts/pool/transaction.lua",
         from: "    redis.pcall('PUBLISH', 'windlass:news:' .. tx.pool, '')\n",
         to: "",
@@ -409,7 +409,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "those who watch are told, and do not poll (file, between processes)",
+        breaks: "observers are notified (file, between processes)",
         file: "windlass-file/src/notifier.rs",
         from: "} else if !wake_up::send_notification(client, channel) {",
         to: "} else if channel.is_empty() {",
@@ -422,7 +422,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a count is counted once",
+        breaks: "a latch counts an operation once",
         file: "windlass-redis/src/scripts/latch.lua",
         from: "if call('SISMEMBER', counted, operation) == 1 then",
         to: "if false then",
@@ -435,7 +435,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a room whose keys are lost is void (Redis)",
+        breaks: "a pool that lost a key is void (Redis)",
         file: "windlass-redis/src/scripts/pool/transaction.lua",
         from: "    call('DEL', held, queue)\n",
         to: "",
@@ -448,7 +448,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a dead head of the line is looked after (Redis)",
+        breaks: "a dead first waiter is removed after its TTL (Redis)",
         file: "windlass-redis/src/scripts/pool/transaction.lua",
         from: "  if fits(tx, weight) then\n    local head",
         to: "  if false then\n    local head",
@@ -461,7 +461,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "what was granted but not answered is undone, whatever the next answer is",
+        breaks: "a grant whose reply was lost is undone, whatever the next reply is",
         file: "windlass/src/lease/cancel_guard.rs",
         from: "if !self.claim.was_unanswered() {",
         to: "if self.armed {",
@@ -474,7 +474,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a latch only goes forward",
+        breaks: "a latch never returns to an earlier generation",
         file: "windlass-core/src/rules/latch.rs",
         from: "if now.ended(&terms.generation).is_some() {",
         to: "if now.generation.is_empty() {",
@@ -500,14 +500,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "once: the lease lives on a full server",
+        breaks: "once: a lease is renewed on a full server",
         file: "windlass-redis/src/scripts/pool/decisions.lua",
         from: "    call('ZREM', tx.held, '')\n",
         to: "",
         caught_by: &["-p", "windlass", "--test", "redis", "full_server"],
     },
     Mutant {
-        breaks: "a waiter that died holds no longer than it would have waited",
+        breaks: "a grant to a dead waiter ends with the waiter's own TTL",
         file: "windlass-core/src/rules/transaction.rs",
         from: "                    fence,\n                    since: self.now,",
         to: "                    fence,\n                    expires: self.now + waiter.ttl,\n                    since: self.now,",
@@ -519,7 +519,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "who died in line holds no longer than it would have waited (Redis, lock)",
+        breaks: "a grant to a dead waiter ends with the waiter's own TTL (Redis, lock)",
         file: "windlass-redis/src/scripts/lock/hand_over.lua",
         from: "math.max(call('PTTL', prefix .. head), 1)",
         to: "string.match(record, '^%d+ (%d+)')",
@@ -531,7 +531,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "who died in line holds no longer than it would have waited (Redis, room)",
+        breaks: "a grant to a dead waiter ends with the waiter's own TTL (Redis, pool)",
         file: "windlass-redis/src/scripts/pool/transaction.lua",
         from: "add_holder(tx, head, claim.weight, claim.ends)",
         to: "add_holder(tx, head, claim.weight, now + claim.ttl)",
@@ -543,7 +543,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "who died in line holds no longer than it would have waited (Redis, room in a hurry)",
+        breaks: "a grant to a dead waiter ends with the waiter's own TTL (Redis, pool, fast path)",
         file: "windlass-redis/src/scripts/pool/fast_path.lua",
         from: "call('ZADD', held, ends, head)",
         to: "call('ZADD', held, string.format('%.0f', now + ttl), head)",
@@ -555,7 +555,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "an attach that was given up is undone although it arrives later",
+        breaks: "a cancelled attach is undone even if it arrives later",
         file: "windlass/src/acquirer.rs",
         from: "        claim.mark_unanswered();\n",
         to: "",
@@ -568,7 +568,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "what was once not held is not held again",
+        breaks: "a claim that was reported as lost is never held again",
         file: "windlass/src/lease/claim.rs",
         from: "&& now >= end {",
         to: "&& now >= end + self.spec.ttl * 1000 {",
@@ -580,7 +580,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "what is taken over is held",
+        breaks: "an attached claim is held",
         file: "windlass/src/lease/claim.rs",
         from: "end.as_nanos() != 0 && ",
         to: "",
@@ -592,7 +592,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a late release spares what the same owner has acquired since",
+        breaks: "a late release spares a later claim of the same owner",
         file: "windlass/src/lease/release.rs",
         from: ".then_some(claim.wake)",
         to: ".then_some(claim.wake).filter(|_| false)",

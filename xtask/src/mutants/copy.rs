@@ -1,10 +1,10 @@
-//! A copy of the sources, to be broken.
+//! A copy of the sources for mutants.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Copies what git tracks, touching only what has changed, so that little is compiled again.
+/// Copies what git tracks, and writes only changed files, so that little is compiled again.
 pub(super) fn copy_sources(root: &Path, tree: &Path) -> std::io::Result<()> {
     let listing = Command::new("git")
         .args(["ls-files", "-z"])
@@ -31,7 +31,7 @@ pub(super) fn copy_sources(root: &Path, tree: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Removes what an earlier copy has left and the sources do not have any more.
+/// Removes files of an earlier copy that the sources no longer have.
 fn remove_others(tree: &Path, folder: &Path, files: &[PathBuf]) -> std::io::Result<()> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Ok(()); // nothing was copied yet

@@ -17,7 +17,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a buffered counter that is dropped tries again",
+        breaks: "a dropped counter buffer retries",
         file: "windlass/src/counter/buffered.rs",
         from: "const TRIES: usize = 60;",
         to: "const TRIES: usize = 1;",
@@ -30,7 +30,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a buffered counter is remembered for a day",
+        breaks: "the operations of a counter buffer are remembered for a day",
         file: "windlass/src/counter/buffered.rs",
         from: "counter.retention.max(Counter::DEFAULT_RETENTION)",
         to: "counter.retention.min(Counter::DEFAULT_RETENTION)",
@@ -43,7 +43,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a buffered counter's sums are counted once, by number (Redis)",
+        breaks: "the sums of a counter buffer count once, by number (Redis)",
         file: "windlass-redis/src/scripts/counter/add.lua",
         from: "elseif tonumber(number) <= tonumber(last) then",
         to: "elseif tonumber(number) == tonumber(last) then",
@@ -55,14 +55,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a buffered counter's refused sum is told when it is dropped",
+        breaks: "a rejected sum of a dropped counter buffer is logged",
         file: "windlass/src/counter/buffered.rs",
         from: "        if self.pending.is_empty() {\n            return;",
         to: "        if !self.pending.is_empty() {\n            return;",
         caught_by: &["-p", "windlass", "--test", "memory", "lost_sums_are_logged"],
     },
     Mutant {
-        breaks: "an operation is counted once",
+        breaks: "a counter operation counts once",
         file: "windlass-redis/src/scripts/counter/add.lua",
         from: "if remember ~= '' and (added == 1 or number ~= '0') then",
         to: "if false then",

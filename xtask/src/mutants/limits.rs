@@ -16,7 +16,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a limiter goes by the server's clock, not the client's",
+        breaks: "a limiter uses the server's clock",
         file: "windlass-redis/src/scripts/limit/fast_path.lua",
         from: "local now = time[1] * 1000000 + time[2]",
         to: "local now = (time[1] - #KEYS[1] % 7) * 1000000 + time[2]",
@@ -44,7 +44,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &["-p", "windlass-core", "--lib", "retry_after_is_exact"],
     },
     Mutant {
-        breaks: "several quotas are one decision",
+        breaks: "several quotas are charged together or not at all",
         file: "windlass-core/src/rules/limit/mod.rs",
         from: "        if let Some(mut states) = states.try_map(rules.len(), charge) {",
         to: "        if let Some(mut states) = states.try_map(1, charge) {",
@@ -57,7 +57,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a check is one step: nobody comes between looking and charging (Redis)",
+        breaks: "a limiter check is atomic (Redis)",
         file: "windlass-redis/src/scripts/limit/fast_path.lua",
         from: "    local state = latest[key] or stored[n]\n",
         to: "    local state = stored[n]\n",
@@ -69,14 +69,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a limiter in use is seen with the limit of its quota (Redis)",
+        breaks: "a survey shows the limit of a limiter's quota (Redis)",
         file: "windlass-redis/src/scripts/limit/fast_path.lua",
         from: "front, parts = 't' .. ARGV[at + 6] .. ' ' ..",
         to: "front, parts = 't' .. amount .. ' ' ..",
         caught_by: &["-p", "windlass-redis", "--lib", "the_limit_script"],
     },
     Mutant {
-        breaks: "a limiter in use is seen with the limit of the last call that was allowed (memory)",
+        breaks: "a survey shows the limit of the last allowed call (memory)",
         file: "windlass-core/src/rules/limit/bucket.rs",
         from: "        *limit = b.burst;\n",
         to: "        let _ = limit;\n",
@@ -89,7 +89,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "looking for limiters in use is bounded (Redis)",
+        breaks: "a survey of limiters scans a bounded number of keys (Redis)",
         file: "windlass-redis/src/limit/list.rs",
         from: "step >= steps || found.len() > query.most",
         to: "step == 0 || found.len() > query.most",
@@ -145,7 +145,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "lent units are not used after their time",
+        breaks: "leased units are not used after the lease",
         file: "windlass/src/limit/leased/refill.rs",
         from: "Duration::from_micros(micros - micros / 100)",
         to: "Duration::from_micros(micros * 20)",
@@ -158,7 +158,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a limiter's key ends by itself",
+        breaks: "a limiter's key expires",
         file: "windlass-redis/src/scripts/limit/fast_path.lua",
         from: "pcall_redis('SET', key, state, 'PX', ceil((tat - now) / 1000) + 2, 'NX')",
         to: "pcall_redis('SET', key, state, 'NX')",
@@ -171,7 +171,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a limiter's quotas go by what they are, not by their place (rules: memory and file)",
+        breaks: "a limiter's quotas are matched by value, not by position (rules: memory and file)",
         file: "windlass-core/src/rules/limit/matching.rs",
         from: "            Some(state) => state.take(),",
         to: "            Some(_) => None,",
@@ -184,7 +184,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a limiter's quotas go by what they are, not by their place (Redis)",
+        breaks: "a limiter's quotas are matched by value, not by position (Redis)",
         file: "windlass-redis/src/scripts/limit/states.lua",
         from: "    if which then\n",
         to: "    if false then\n",
@@ -196,7 +196,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a limiter's quota of the same rate has used what the other has",
+        breaks: "a quota of the same rate keeps the usage",
         file: "windlass-core/src/rules/limit/matching.rs",
         from: "            None => stored.iter().filter(|state| rule.is_of(state)).last(),",
         to: "            None => None,",
@@ -209,7 +209,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a limiter's window of another length has used what it has used",
+        breaks: "a window of another length keeps the usage",
         file: "windlass-core/src/rules/limit/window.rs",
         from: "                _ => end.min(now + new_period),",
         to: "                _ => now,",
@@ -222,7 +222,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a limiter that was reset takes back nothing from before (rules: memory and file)",
+        breaks: "after a reset a limiter accepts no earlier returns (rules: memory and file)",
         file: "windlass-core/src/rules/limit/mod.rs",
         from: "let known = mark != 0 && mark == states.mark();",
         to: "let known = mark != 0;",
@@ -235,7 +235,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a limiter that was reset takes back nothing from before (Redis)",
+        breaks: "after a reset a limiter accepts no earlier returns (Redis)",
         file: "windlass-redis/src/scripts/limit/decide.lua",
         from: "(given > 0 and given == mark) and q or 0",
         to: "q",
@@ -248,7 +248,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a limiter leaves alone what others wrote at its key (Redis)",
+        breaks: "a limiter leaves foreign values at its key alone (Redis)",
         file: "windlass-redis/src/scripts/limit/fast_path.lua",
         from: ", 'NX') or {err = FOREIGN}",
         to: ")",
@@ -261,7 +261,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "all who wait for a leased limiter's store share one failure",
+        breaks: "concurrent waiters of a leased limiter share one failure",
         file: "windlass/src/limit/leased/refill.rs",
         from: "        && cache.failures() != failures\n",
         to: "        && cache.failures() < failures\n",
@@ -274,7 +274,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a leased limiter's store is found dead even if nobody waited to hear of it",
+        breaks: "a leased limiter detects a dead store even if its callers were cancelled",
         file: "windlass/src/limit/leased/refill.rs",
         from: "    match tokio::spawn(call).await {",
         to: "    match Ok::<_, tokio::task::JoinError>(call.await) {",
@@ -287,7 +287,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a limiter's time limit is for so many keys, not for all of them",
+        breaks: "the call timeout of a limiter is for one chunk of keys",
         file: "windlass/src/limit/store_call.rs",
         from: "const BATCH: usize = 4_000;",
         to: "const BATCH: usize = 4_000_000;",
@@ -300,7 +300,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a limiter waits for a dead store once, however many keys there are",
+        breaks: "a limiter waits once for a dead store, however many keys there are",
         file: "windlass/src/limit/store_call.rs",
         from: "            if let Some(failure) = failure {\n",
         to: "            if let (true, Some(failure)) = (requests.is_empty(), failure) {\n",
@@ -313,7 +313,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a dead store is not asked again and again",
+        breaks: "a dead store is not called for every request",
         file: "windlass/src/limit/breaker.rs",
         from: "        if !self.open.load(Ordering::Relaxed) {\n            return Advice::Call;",
         to: "        if true {\n            return Advice::Call;",

@@ -1,5 +1,5 @@
-//! Tests that cannot fail prove nothing: here each safety promise is broken on purpose, in a copy of
-//! the sources, and the test that guards it must notice.
+//! A test that cannot fail proves nothing: each mutant breaks one safety promise in a copy of the
+//! sources, and the test for that promise must fail.
 
 mod bloom;
 mod claims;
@@ -20,9 +20,9 @@ use std::time::Instant;
 
 use self::copy::copy_sources;
 
-/// One broken variant.
+/// One mutant: a text replacement in a source file.
 struct Mutant {
-    /// Which promise it breaks.
+    /// The promise that it breaks.
     breaks: &'static str,
     file: &'static str,
     from: &'static str,
@@ -31,10 +31,10 @@ struct Mutant {
     caught_by: &'static [&'static str],
 }
 
-/// Where the files of variants are looked for.
+/// The folder that `file` is relative to.
 const CRATES: &str = "crates";
 
-/// The variants by what they are about: a word that chooses them.
+/// The mutants by area; the name of an area selects its mutants.
 const AREAS: &[(&str, &[Mutant])] = &[
     ("bloom", bloom::MUTANTS),
     ("claims", claims::MUTANTS),
@@ -61,8 +61,7 @@ impl Mutant {
     }
 }
 
-/// Runs each broken variant against its test in `jobs` trees at once, and reports those that went
-/// unnoticed.
+/// Runs each mutant against its test in `jobs` trees at once, and reports those that survived.
 pub(crate) fn hunt(
     variables: &[(String, String)],
     only: Option<&str>,
@@ -76,7 +75,7 @@ pub(crate) fn hunt(
         .filter(|(area, m)| only.is_none_or(|word| **area == word || m.breaks.contains(word)))
         .map(|(_, mutant)| mutant)
         .collect();
-    // Variants of one file and one test program follow each other: less is compiled in between.
+    // Grouped by test program and file, so that less is compiled in between.
     chosen.sort_by_key(|mutant| (mutant.caught_by, mutant.file));
     let (count, began) = (chosen.len(), Instant::now());
     let per_job = count.div_ceil(jobs.max(1)).max(1);
@@ -107,8 +106,7 @@ pub(crate) fn hunt(
     }
 }
 
-/// What one job does: its share of the variants, one after the other, in a tree of its own. Returns
-/// those that no test noticed.
+/// Runs the mutants of one job, one after the other, in its own tree. Returns those that survived.
 fn work<'a>(
     root: &Path,
     tree: &Path,
@@ -120,7 +118,7 @@ fn work<'a>(
     let mut survivors = Vec::new();
     let mut sound: Option<&[&str]> = None;
     for mutant in mutants {
-        // A test that fails without any change would catch everything.
+        // A test that fails without a change would catch everything.
         if sound != Some(mutant.caught_by) {
             if !tests_pass(tree, mutant.caught_by, variables)? {
                 let shown = mutant.caught_by.join(" ");
@@ -143,8 +141,8 @@ fn work<'a>(
     Ok(survivors)
 }
 
-/// Whether the tests pass. A variant that does not compile, or that no test is meant for, is a mistake
-/// in its list.
+/// Whether the tests pass. A mutant that does not compile, or whose filter matches no test, is an
+/// error.
 fn tests_pass(tree: &Path, args: &[&str], variables: &[(String, String)]) -> Result<bool, String> {
     let cargo = |more: &[&str]| {
         Command::new("cargo")
@@ -153,7 +151,7 @@ fn tests_pass(tree: &Path, args: &[&str], variables: &[(String, String)]) -> Res
             .args(more)
             .current_dir(tree)
             .env("CARGO_TARGET_DIR", tree.with_extension("target"))
-            // Nobody reads a backtrace of a variant, and the linker has less to do.
+            // Less work for the linker; no one reads a backtrace of a mutant.
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
             .envs(variables.iter().map(|(key, value)| (key, value)))
             .output()

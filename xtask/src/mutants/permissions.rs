@@ -4,7 +4,7 @@ use super::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
-        breaks: "permissions are not written by another schema (Redis)",
+        breaks: "permissions: a write with an outdated schema is rejected (Redis)",
         file: "windlass-redis/src/scripts/permissions/write.lua",
         from: "~= ARGV[1] then",
         to: "== '' then",
@@ -17,7 +17,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "permissions: all that one subject is given is one step (Redis)",
+        breaks: "permissions: grants to one subject are atomic (Redis)",
         file: "windlass-redis/src/scripts/permissions/write.lua",
         from: "for first = 2, #ARGV, MOST do",
         to: "for first = 2, math.min(#ARGV, MOST), MOST do",
@@ -30,7 +30,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "permissions: an interrupted removal denies at once (Redis: short strings)",
+        breaks: "permissions: an interrupted removal denies immediately (Redis: short strings)",
         file: "windlass-redis/src/permissions.rs",
         from: "        if !self.is_current(head) {",
         to: "        if false && !self.is_current(head) {",
@@ -43,7 +43,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "permissions: an interrupted removal denies at once (Redis: long strings)",
+        breaks: "permissions: an interrupted removal denies immediately (Redis: long strings)",
         file: "windlass-redis/src/scripts/permissions/read.lua",
         from: "~= ARGV[1] then",
         to: "== '' then",
@@ -55,7 +55,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "permissions: an interrupted removal denies at once (rules: memory and file)",
+        breaks: "permissions: an interrupted removal denies immediately (rules: memory and file)",
         file: "windlass-core/src/rules/permissions.rs",
         from: "    stored.is_some_and(|schema| schema.id == id)",
         to: "    stored.is_none_or(|schema| schema.id == id)",
@@ -68,7 +68,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "permissions: what is left of a removed space is cleared away",
+        breaks: "permissions: the rest of a removed space is deleted",
         file: "windlass-redis/src/scripts/permissions/remove.lua",
         from: "redis.call('SADD', KEYS[3], ARGV[2])",
         to: "",
@@ -81,7 +81,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "permissions: what is left of a removed space becomes nobody's (Redis)",
+        breaks: "permissions: the rest of a removed space has no effect (Redis)",
         file: "windlass-redis/src/scripts/permissions/define.lua",
         from: " or redis.call('SISMEMBER', KEYS[3], ARGV[4]) == 1",
         to: "",
@@ -93,7 +93,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "permissions: answers belong to the subjects that were asked about",
+        breaks: "permissions: answers match the requested subjects",
         file: "windlass/src/permissions/space.rs",
         from: "for (found, positions) in found.into_iter().zip(positions.by_ref()) {",
         to: "for (positions, found) in positions.by_ref().zip(found) {",
@@ -106,7 +106,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "permissions: names that were added meanwhile are known to who looks for holders",
+        breaks: "permissions: a listing of subjects knows names that were added meanwhile",
         file: "windlass/src/permissions/scan.rs",
         from: "self.space.schema_for(\"find holders\", &names).await?;",
         to: "{ let _ = names; self.space.schema() };",
@@ -119,7 +119,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "permissions: a schema's names are never moved",
+        breaks: "permissions: the names of a schema keep their positions",
         file: "windlass-core/src/permissions/schema.rs",
         from: "true => a.starts_with(b).then_some(a),",
         to: "true => Some(a),",
@@ -132,7 +132,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "permissions: a schema is not changed behind another's back (non-atomic check)",
+        breaks: "permissions: a schema change is atomic",
         file: "windlass-redis/src/scripts/permissions/define.lua",
         from: "if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] or",
         to: "if",
@@ -144,7 +144,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "permissions: flags given at once do not undo each other",
+        breaks: "permissions: concurrent flag grants do not undo each other",
         file: "windlass/src/permissions/space.rs",
         from: "(subject, Field { offset, width: 1 }, to)",
         to: "(subject, Field { offset: offset - u64::from(offset > 0), width: 2 }, to)",

@@ -4,7 +4,7 @@ use super::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
-        breaks: "a quorum's fence is a number that a majority gave",
+        breaks: "a quorum's fence is a number from a majority",
         file: "windlass-core/src/rules/quorum.rs",
         from: "count() >= majority)",
         to: "count() >= 1)",
@@ -62,7 +62,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a node of a quorum gives no number twice",
+        breaks: "a node of a quorum uses no number twice",
         file: "windlass-redis/src/scripts/fence.lua",
         from: "proposal and proposal > counter and proposal or counter + 1",
         to: "proposal and proposal >= counter and proposal or counter + 1",
@@ -429,7 +429,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a quorum refuses barriers",
+        breaks: "barriers are unsupported on a quorum",
         file: "windlass-redlock/src/claims.rs",
         from: "Kind::Lock | Kind::ReadWrite | Kind::Election => return Ok(()),",
         to: "Kind::Lock | Kind::ReadWrite | Kind::Election => return Ok(()), _ if kind == Kind::Barrier => return Ok(()),",

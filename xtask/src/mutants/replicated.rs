@@ -4,14 +4,14 @@ use super::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
-        breaks: "fences grow over a failover that lost grants (sentinels)",
+        breaks: "fences increase after a failover that lost grants (sentinels)",
         file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "call('INCRBY', KEYS[1], string.format('%.0f', raise))",
         to: "call('INCRBY', KEYS[1], 0)",
         caught_by: &["-p", "windlass", "--test", "sentinel", "that_lost_grants"],
     },
     Mutant {
-        breaks: "fences grow over a failover that lost grants (cluster)",
+        breaks: "fences increase after a failover that lost grants (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
         from: "self.send_fenced(&node, slot, command, fence_use).await",
         to: "if slot > 20000 { self.send_fenced(&node, slot, command, fence_use).await } else { node.send(command).await }",
@@ -24,7 +24,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "fences grow when a replica is promoted by hand",
+        breaks: "fences increase when a replica is promoted manually",
         file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "local is_same = id == ARGV[1]",
         to: "local is_same = id ~= nil",
@@ -37,7 +37,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "fences grow over a failover that lost the raise of the one before",
+        breaks: "fences increase after a failover that lost the previous raise",
         file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "newer > 0 and math.min(newer, 65536) * ARGV[4] or ARGV[2]",
         to: "ARGV[2]",
@@ -50,7 +50,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "sentinels number their masters, and each number counts",
+        breaks: "the config epoch of the sentinels is part of the master epoch",
         file: "windlass-redis/src/connector.rs",
         from: "epoch.number = Some(master.config_epoch());",
         to: "epoch.number = None;",
@@ -63,7 +63,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a cluster numbers its masters, and each number counts",
+        breaks: "the config epoch of a cluster node is part of the master epoch",
         file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "epoch = own and math.max(own, epoch or 0) or epoch",
         to: "epoch = nil",
@@ -76,14 +76,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "numbers are compared with the highest that a counter was raised for",
+        breaks: "an epoch is compared with the highest one that the counter was raised for",
         file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "math.max(epoch or -1, noted or -1)",
         to: "epoch or noted or -1",
         caught_by: &["-p", "windlass-redis", "--lib", "master_epoch"],
     },
     Mutant {
-        breaks: "one sentinel that has heard of a failover is enough",
+        breaks: "one sentinel that knows of a failover is enough",
         file: "windlass-redis/src/sentinel.rs",
         from: "self.config_epoch() > ours.config_epoch()",
         to: "self.config_epoch() > ours.config_epoch() + 1000",
@@ -96,7 +96,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a grant that no replica has is given up",
+        breaks: "a grant without replica acknowledgement is undone",
         file: "windlass-core/src/store/replicas.rs",
         from: "self.replicas >= wanted.count",
         to: "(self.replicas >= wanted.count || true)",
@@ -109,7 +109,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "calls follow a slot that moves",
+        breaks: "calls follow a moving slot",
         file: "windlass-redis/src/topology.rs",
         from: "Some(\"TRYAGAIN\") => Redirection::TryAgain,",
         to: "Some(\"TRYAGAIN\") => Redirection::None,",
@@ -122,7 +122,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "somebody looks after the connection that wake-ups come over (cluster)",
+        breaks: "the connection for wake-ups is monitored (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
         from: "        tokio::spawn(watch(Arc::downgrade(&cluster)));\n",
         to: "        let _ = watch;\n",
@@ -135,7 +135,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "an unknown script is loaded, unseen",
+        breaks: "an unknown script is loaded and the call retried",
         file: "windlass-redis/src/router.rs",
         from: "Err(failure) if failure.is_unknown_script() => {",
         to: "Err(failure) if failure.is_unknown_script() && false => {",
@@ -148,7 +148,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "whoever is patient with replicas holds up nobody else",
+        breaks: "waiting for replicas blocks no other call",
         file: "windlass-redis/src/replica_ack.rs",
         from: "const MAX_ROUNDS: usize = 8;",
         to: "const MAX_ROUNDS: usize = 1;",
@@ -161,7 +161,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "nodes that say nothing do not use up the time of a call (cluster)",
+        breaks: "silent nodes do not use up the call timeout (cluster)",
         file: "windlass-redis/src/connector.rs",
         from: "tokio::time::sleep(apart * i)",
         to: "tokio::time::sleep(apart * i * 16)",
@@ -174,21 +174,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a dead master keeps nothing from being said of the others",
+        breaks: "a dead master does not prevent a diagnosis of the others",
         file: "windlass-redis/src/diagnose/replicated.rs",
         from: "false if known.is_empty() => return None,",
         to: "_ if unknown > 0 => return None,",
         caught_by: &["-p", "windlass", "--test", "redis", "of_a_cluster"],
     },
     Mutant {
-        breaks: "a slot on its way is asked about where it goes",
+        breaks: "a waiter in a moving slot queries its destination",
         file: "windlass-redis/src/topology.rs",
         from: "Some(\"ASK\") => to().map_or(Redirection::Unclear, Redirection::Ask),",
         to: "Some(\"ASK\") => Redirection::TryAgain,",
         caught_by: &["-p", "windlass", "--test", "redis", "over_tls"],
     },
     Mutant {
-        breaks: "a crowd in line is served in turn although its slot moves",
+        breaks: "a queue keeps its order while its slot moves",
         file: "windlass-redis/src/errors.rs",
         from: "text.contains(\"non local key in a cluster node\")",
         to: "text.contains(\"no such words\")",
@@ -201,7 +201,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a release that cannot be decided on has changed nothing",
+        breaks: "a release that fails changes nothing",
         file: "windlass-redis/src/scripts/lock/hand_over.lua",
         from: "head = first_waiter or call('ZRANGE', queue, 0, 0)[1]",
         to: "head = call('ZPOPMIN', queue)[1]",
@@ -214,7 +214,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "what is released without a master is released on the next one",
+        breaks: "a release without a master reaches the next master",
         file: "windlass/src/lease/cancel_guard.rs",
         from: "if self.armed {",
         to: "if false {",
@@ -227,7 +227,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a slot that comes back to its node has its counter raised anew (cluster)",
+        breaks: "the counter of a slot that returns to its node is raised again (cluster)",
         file: "windlass-redis/src/cluster/slot_map.rs",
         from: "if now.layout.epoch != before.layout.epoch {",
         to: "if false && now.layout.epoch != before.layout.epoch {",
@@ -239,7 +239,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a node's number is what it is when its counter is raised (cluster)",
+        breaks: "the node's epoch is read when its counter is raised (cluster)",
         file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "if ARGV[5] == '1' then",
         to: "if ARGV[5] == '2' then",
@@ -251,7 +251,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "whoever was out of touch has counters raised anew (cluster)",
+        breaks: "a client that was disconnected raises counters again (cluster)",
         file: "windlass-redis/src/cluster/slot_map.rs",
         from: "> MAX_UNVERIFIED {",
         to: "> MAX_UNVERIFIED * 1000 {",
@@ -263,7 +263,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "slots that moved are noticed without a redirection (cluster)",
+        breaks: "moved slots are noticed without a redirection (cluster)",
         file: "windlass-redis/src/cluster/slot_map.rs",
         from: "        _ => MapStatus::Unverified,\n",
         to: "        _ => MapStatus::Current,\n",
@@ -275,7 +275,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a counter on its way is raised before anything is drawn from it (cluster)",
+        breaks: "the counter of a moving slot is raised before a fence is taken (cluster)",
         file: "windlass-redis/src/connection/fenced.rs",
         from: "match self.send_asking(&epoch.raise(&fences, &mark)).await {",
         to: "match self.send_asking(&redis::cmd(\"PING\").arg((epoch.is_cluster_node, fences, mark).1).to_owned()).await {",
@@ -287,7 +287,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a counter on its way is raised for whom it comes from (cluster)",
+        breaks: "the counter of a moving slot is raised for its source node (cluster)",
         file: "windlass-redis/src/master_epoch.rs",
         from: "number: self.number.max(source),",
         to: "number: self.number.or(source),",
@@ -299,7 +299,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "whoever of a batch gave up is not sent again (cluster)",
+        breaks: "a cancelled request of a batch is not resent (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
         from: "if attempt > 0 && !is_wanted() {",
         to: "if attempt > MAX_ATTEMPTS && !is_wanted() {",
@@ -311,7 +311,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "whoever of a batch still waits is sent again (cluster)",
+        breaks: "a pending request of a batch is resent (cluster)",
         file: "windlass-redis/src/batch.rs",
         from: "Err(CommandError::NotSent(_)) if !all_wait() => {}",
         to: "Err(CommandError::NotSent(_)) if !all_wait() && loads > MAX_SCRIPT_LOADS => {}",
@@ -323,7 +323,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a master that was made so anew has its counter raised anew (sentinels)",
+        breaks: "the counter of a repromoted master is raised again (sentinels)",
         file: "windlass-redis/src/sentinel.rs",
         from: "self.config_epoch() > ours.config_epoch()",
         to: "self.config_epoch() > ours.config_epoch() && self.address != ours.address",
@@ -336,7 +336,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "of a failover between two questions, the new address is heard (sentinels)",
+        breaks: "a failover between two queries yields the new address (sentinels)",
         file: "windlass-redis/src/sentinel.rs",
         from: "    for question in [\"MASTER\", \"GET-MASTER-ADDR-BY-NAME\"] {\n        questions.cmd(\"SENTINEL\").arg(question).arg(service);\n    }\n    let replies = connection.send_packed_commands(&questions, 0, 2).await?;\n",
         to: "    for question in [\"GET-MASTER-ADDR-BY-NAME\", \"MASTER\"] {\n        questions.cmd(\"SENTINEL\").arg(question).arg(service);\n    }\n    let mut replies = connection.send_packed_commands(&questions, 0, 2).await?;\n    replies.reverse();\n",
@@ -349,7 +349,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a master that was replaced while it was dialled is not asked (sentinels)",
+        breaks: "a master replaced while connecting is not used (sentinels)",
         file: "windlass-redis/src/connection.rs",
         from: "if !accept_replaced && self.was_replaced(&handshake) {",
         to: "if !accept_replaced && self.was_replaced(&handshake) && false {",
@@ -362,7 +362,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "whoever leads a failover is asked for the new address (sentinels)",
+        breaks: "the failover leader is asked for the new address (sentinels)",
         file: "windlass-redis/src/sentinel.rs",
         from: "let named = replies.get(1)",
         to: "let named = replies.get(2)",
@@ -375,7 +375,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "replicas are asked about where the lock is (sentinels)",
+        breaks: "replica acknowledgements are requested from the lock's master (sentinels)",
         file: "windlass-redis/src/replica_ack.rs",
         from: "if was_open && is_doubtful(&replies) {",
         to: "if false && was_open && is_doubtful(&replies) {",
@@ -388,7 +388,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a demoted server is hung up on, whatever was asked",
+        breaks: "a demoted server is disconnected on any request",
         file: "windlass-redis/src/batch.rs",
         from: "router.find_new_master(first.name());",
         to: "let _ = first.name();",
@@ -401,7 +401,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a master that was replaced at the last moment is not asked (sentinels)",
+        breaks: "a master replaced after its greeting is not used (sentinels)",
         file: "windlass-redis/src/connection.rs",
         from: "= self.connector.connect(&config).await?;\n",
         to: "= self.connector.connect(&config).await?;\n        let accept_replaced = accept_replaced || !self.was_replaced(&handshake);\n",
@@ -414,7 +414,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "the first master that is dialled may be replaced meanwhile, too (sentinels)",
+        breaks: "a master replaced during the first connect is not used (sentinels)",
         file: "windlass-redis/src/lib.rs",
         from: "            sentinel::watch(&sentinels, &connection);\n",
         to: "            connection.connect().await?;\n            sentinel::watch(&sentinels, &connection);\n",
@@ -427,7 +427,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "what a slow sentinel has said counts (sentinels)",
+        breaks: "the notice of a slow sentinel counts (sentinels)",
         file: "windlass-redis/src/sentinel.rs",
         from: "reply_of(who).or(polled)",
         to: "reply_of(who).or(polled.filter(|_| false))",
@@ -440,7 +440,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "one that sent us away has its counter raised when it has the slot again (cluster)",
+        breaks: "the counter is raised when a node that redirected has the slot again (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
         from: "                    node.slot_moved(slot);\n",
         to: "",
@@ -452,7 +452,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "one that we are sent to has its counter raised, however often (cluster)",
+        breaks: "the counter is raised on every redirection target (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
         from: "                    to.slot_moved(slot);\n",
         to: "",
@@ -464,7 +464,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a slot that moves without a new decision has its counter raised anew (cluster)",
+        breaks: "the counter of a slot that moves without a new epoch is raised again (cluster)",
         file: "windlass-redis/src/cluster/slot_map.rs",
         from: "ends.for_each(|node| node.slot_moved(slot));",
         to: "ends.for_each(drop);",
@@ -476,7 +476,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "an answer that comes too late is no grant (cluster)",
+        breaks: "a reply that arrives too late is no grant (cluster)",
         file: "windlass-redis/src/cluster/mod.rs",
         from: "since(sent) > slot_map::MAX_UNVERIFIED {",
         to: "since(sent) > slot_map::MAX_UNVERIFIED * 1000 {",
@@ -488,7 +488,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a node that has not heard of the last change keeps nobody in touch (cluster)",
+        breaks: "a node with an outdated topology does not confirm a client's view (cluster)",
         file: "windlass-redis/src/cluster/slot_map.rs",
         from: "Some(epoch) if epoch == known_epoch => MapStatus::Current,",
         to: "Some(epoch) if epoch <= known_epoch => MapStatus::Current,",
@@ -500,7 +500,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "a node that a command is redirected to is sent the script that it lacks",
+        breaks: "a redirection target without the script receives it",
         file: "windlass-redis/src/script.rs",
         from: "static ALL: &[&LazyLock<Script>] = &[$(&$name),+];",
         to: "static ALL: &[&LazyLock<Script>] = &[&LOCK];",

@@ -1,10 +1,10 @@
-//! What was seen, what was done once, what is told.
+//! Deduplication (`seen`), idempotent execution (`once`) and topics.
 
 use super::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
-        breaks: "seen: what is remembered is not new (Redis)",
+        breaks: "seen: a stored item is not new (Redis)",
         file: "windlass-redis/src/seen.rs",
         from: "command.arg(\"\").arg(\"NX\").arg(\"PX\")",
         to: "command.arg(\"\").arg(\"PX\")",
@@ -17,7 +17,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "seen: the window runs from when an item was new",
+        breaks: "seen: the window starts when the item was new",
         file: "windlass-core/src/rules/seen.rs",
         from: "Some(until) if until > now => (false, until),",
         to: "Some(until) if until > now => (false, now + window),",
@@ -30,7 +30,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "once: a sleeper's result does not count (Redis: fences compared as text)",
+        breaks: "once: a result after the lease was lost is rejected (Redis: fences compared as text)",
         file: "windlass-redis/src/scripts/once.lua",
         from: "elseif #last > #fence or (#last == #fence and last > fence) then",
         to: "elseif last > fence then",
@@ -42,7 +42,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "once: a sleeper's result does not count (rules: memory and file)",
+        breaks: "once: a result after the lease was lost is rejected (rules: memory and file)",
         file: "windlass-core/src/rules/once.rs",
         from: "None if known.fence != fence => (OnceFinish::Stale, Some(known)),",
         to: "None if known.fence < fence => (OnceFinish::Stale, Some(known)),",
@@ -55,7 +55,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "once: another payload is refused",
+        breaks: "once: a different payload is rejected",
         file: "windlass-core/src/rules/once.rs",
         from: "Some(known) if known.payload != payload => (OnceStart::OtherPayload, Some(known)),",
         to: "Some(known) if known.payload > payload && known.payload < payload => (OnceStart::OtherPayload, Some(known)),",
@@ -67,7 +67,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "once: nobody else does it while it is being done (non-atomic check)",
+        breaks: "once: concurrent calls run the work once",
         file: "windlass/src/once.rs",
         from: "            kind: Kind::Once,\n            name: &self.key,",
         to: "            kind: Kind::Once,\n            name: &format!(\"{}{}\", self.key, rand::random::<u64>()),",
@@ -80,7 +80,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "once: what cannot be kept is not done again at once",
+        breaks: "once: finished work that cannot be stored is not repeated immediately",
         file: "windlass/src/once.rs",
         from: "        let held = self.lock.abandon();",
         to: "        let held = self.lock.remaining(); drop(self.lock);",
@@ -93,7 +93,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "once: keeping the result is tried again while the lease is held",
+        breaks: "once: storing the result is retried while the lease is held",
         file: "windlass/src/once.rs",
         from: "Err(e) if may_pass(&e, failures) && self.lock.is_held() => {",
         to: "Err(e) if may_pass(&e, failures) && !self.lock.is_held() => {",
@@ -106,7 +106,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "once: work may outlast its result",
+        breaks: "once: work may take longer than its retention",
         file: "windlass/src/once.rs",
         from: "            self.keep.max(BEGUN),",
         to: "            self.keep.min(BEGUN),",
@@ -119,14 +119,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "once: what was begun can be finished on a full server",
+        breaks: "once: started work can be finished on a full server",
         file: "windlass-redis/src/scripts/once.lua",
         from: "  redis.call('PEXPIRE', record, ARGV[4])\n  redis.call('HSET', record, 'result', ARGV[3])\n",
         to: "  redis.call('HSET', record, 'result', ARGV[3])\n  redis.call('PEXPIRE', record, ARGV[4])\n",
         caught_by: &["-p", "windlass", "--test", "redis", "full_server"],
     },
     Mutant {
-        breaks: "topics: a subscription comes back by itself",
+        breaks: "topics: a lost subscription is reopened",
         file: "windlass/src/topic/subscription.rs",
         from: "            let answer = store.refresh(name.clone());",
         to: "            let _ = &store; let answer = std::future::ready(Ok(()));",
@@ -139,14 +139,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "topics: whoever does not read costs no more than its buffer",
+        breaks: "topics: a slow subscriber uses no more than its buffer",
         file: "windlass/src/topic/inbox.rs",
         from: "            self.items.pop_front();\n        }\n        self.items.push_front(Item::Gap(missing));",
         to: "        }\n        self.items.push_front(Item::Gap(missing));",
         caught_by: &["-p", "windlass", "--lib", "whoever_does_not_read"],
     },
     Mutant {
-        breaks: "topics: a gap is told",
+        breaks: "topics: a gap is reported",
         file: "windlass/src/topic/inbox.rs",
         from: "        self.queue().gap_at_the_end(None);\n        self.filled",
         to: "        self.filled",

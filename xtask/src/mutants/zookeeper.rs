@@ -42,7 +42,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "claims in another layout are refused (ZooKeeper)",
+        breaks: "claims in another layout are rejected (ZooKeeper)",
         file: "windlass-zookeeper/src/acquire.rs",
         from: "if let Some(foreign) = &view.foreign {",
         to: "if let Some(foreign) = view.foreign.as_ref().filter(|_| false) {",

@@ -1,4 +1,4 @@
-//! Beginning and ending together.
+//! Barriers: parties begin and end together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,7 +22,7 @@ async fn has_inside(w: &Coordinator, parties: u32, used: u64, waiters: u64) {
     );
 }
 
-/// Nobody goes on before all have come; nobody ends before all have left.
+/// No party continues before all have entered, and none ends before all have left.
 pub async fn all_parties_enter_and_leave_together(store: &TestStore) {
     const PARTIES: u32 = 4;
     let (a, b) = (store.connect().await, store.connect().await);
@@ -33,11 +33,11 @@ pub async fn all_parties_enter_and_leave_together(store: &TestStore) {
             let w = if i % 2 == 0 { a.clone() } else { b.clone() };
             let (came, left) = (Arc::clone(&came), Arc::clone(&left));
             tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_millis(40 * u64::from(i))).await; // come one by one
+                tokio::time::sleep(Duration::from_millis(40 * u64::from(i))).await; // enter one by one
                 came.fetch_add(1, Ordering::SeqCst);
                 let party = w.barrier("phase", PARTIES).enter().await.unwrap();
                 assert_eq!(came.load(Ordering::SeqCst), PARTIES, "all have come");
-                tokio::time::sleep(Duration::from_millis(40 * u64::from(i))).await; // go one by one
+                tokio::time::sleep(Duration::from_millis(40 * u64::from(i))).await; // leave one by one
                 left.fetch_add(1, Ordering::SeqCst);
                 let round = party.round();
                 party.leave().await.unwrap();
@@ -55,7 +55,7 @@ pub async fn all_parties_enter_and_leave_together(store: &TestStore) {
     has_inside(&a, PARTIES, 0, 0).await;
 }
 
-/// Whoever comes too many waits for the next round.
+/// A party beyond the expected number waits for the next round.
 pub async fn excess_party_waits_for_the_next_round(store: &TestStore) {
     let w = store.connect().await;
     let barrier = w.barrier("phase", 2);
@@ -69,7 +69,7 @@ pub async fn excess_party_waits_for_the_next_round(store: &TestStore) {
         .collect();
     has_inside(&w, 2, 2, 2).await;
     let first = a.round();
-    // A place given up early is not for them: the round is not over.
+    // A party that leaves early admits no other: the round is not over.
     let leaving = tokio::spawn(a.leave());
     has_inside(&w, 2, 1, 2).await;
     assert!(next.iter().all(|task| !task.is_finished()));
@@ -87,12 +87,12 @@ pub async fn excess_party_waits_for_the_next_round(store: &TestStore) {
     has_inside(&w, 2, 0, 0).await;
 }
 
-/// One that dies before all have come is taken off, and another can come in its place; one that
+/// A party that dies before all have entered is removed, and another can take its place; one that
 /// dies afterwards counts as having left.
 pub async fn dead_party_is_replaced_after_its_ttl(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let ttl = store.ttl(Duration::from_millis(300));
-    // It is in, and then it is silent: without renewal, and nobody to give it up.
+    // It has entered and is then silent: no renewal, and no release.
     let doomed = tokio::spawn({
         let barrier = a.barrier("phase", 2).ttl(ttl).without_renewal();
         async move { barrier.enter().await.err() }
@@ -114,7 +114,7 @@ pub async fn dead_party_is_replaced_after_its_ttl(store: &TestStore) {
     );
 }
 
-/// Patience ends, and the place is given up; another number of parties is refused.
+/// An expired wait leaves the barrier; a different number of parties is rejected.
 pub async fn enter_times_out_and_party_count_must_match(store: &TestStore) {
     let w = store.connect().await;
     let barrier = w.barrier("phase", 3);
@@ -135,7 +135,7 @@ pub async fn enter_times_out_and_party_count_must_match(store: &TestStore) {
     has_inside(&w, 3, 0, 0).await;
 }
 
-/// A place can be given up by the name of its owner, among those who are in and in line alike.
+/// Both a party inside and a waiting party can leave by owner.
 pub async fn party_leaves_by_owner(store: &TestStore) {
     let w = store.connect().await;
     let barrier = w.barrier("phase", 2);
@@ -162,7 +162,7 @@ pub async fn party_leaves_by_owner(store: &TestStore) {
     has_inside(&w, 2, 0, 0).await;
 }
 
-/// Whoever looks at all that is held sees those who are in and those in line; and nothing when all have gone.
+/// A survey lists the parties inside and waiting, and nothing after all have left.
 pub async fn barrier_is_listed_while_in_use(store: &TestStore) {
     let w = store.connect().await;
     let barrier = w.barrier("phase", 2);

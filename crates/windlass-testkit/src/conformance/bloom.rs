@@ -1,4 +1,4 @@
-//! What a Bloom filter knows.
+//! Bloom filters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ fn small(w: &Coordinator, name: &str) -> Bloom {
     w.bloom(name).capacity(1_000).error_rate(0.01)
 }
 
-/// Known is what was inserted, by anybody.
+/// Items inserted by any client are found.
 pub async fn inserted_items_are_found(store: &TestStore) {
     let (a, b) = (
         store.connect_with_long_timeout().await,
@@ -32,7 +32,7 @@ pub async fn inserted_items_are_found(store: &TestStore) {
     let opened = b.bloom("f").open().await.unwrap();
     assert_eq!(opened.plan(), mine.plan());
     assert!(opened.contains("test1").await.unwrap());
-    // A filter sized by hand, as large as the one of the classic example should have been.
+    // A filter with an explicit size, as large as the classic example needs.
     let by_hand = a
         .bloom("by hand")
         .sized(1 << 16, 14)
@@ -44,14 +44,15 @@ pub async fn inserted_items_are_found(store: &TestStore) {
     assert!(!by_hand.contains("test2").await.unwrap());
 }
 
-/// Of many who insert the same at once, one is told that it was new.
+/// Of many clients that insert the same item concurrently, one learns that it was new.
 pub async fn exactly_one_concurrent_insert_is_new(store: &TestStore) {
     let kinds: [fn(Bloom) -> Bloom; 3] = [
         |bloom| bloom,
         |bloom| bloom.growing(),
         |bloom| bloom.rotating(Duration::from_secs(3600)),
     ];
-    // What is in memory lasts as long as somebody is connected, and each of these may be done before the next comes.
+    // A memory store lives as long as a client is connected, and one client may end before the next
+    // connects.
     let _somebody = store.connect_with_long_timeout().await;
     for (n, kind) in kinds.into_iter().enumerate() {
         let name = format!("f{n}");
@@ -80,7 +81,7 @@ pub async fn exactly_one_concurrent_insert_is_new(store: &TestStore) {
     }
 }
 
-/// Any bytes, any number of them, any number of items.
+/// Items of any bytes, and batches of any size.
 pub async fn items_and_batches_of_any_size_work(store: &TestStore) {
     let w = store.connect_with_long_timeout().await;
     let filter = w.bloom("f").capacity(200_000).create().await.unwrap();
@@ -106,7 +107,7 @@ pub async fn items_and_batches_of_any_size_work(store: &TestStore) {
     assert!(known.iter().all(|known| *known), "none is forgotten");
 }
 
-/// Errors are as rare as asked for, and the filter knows how full it is.
+/// The error rate is as low as requested, and the filter estimates its own fill.
 pub async fn error_rate_and_estimates_match_parameters(store: &TestStore) {
     let w = store.connect_with_long_timeout().await;
     let capacity = 20_000;
@@ -132,7 +133,7 @@ pub async fn error_rate_and_estimates_match_parameters(store: &TestStore) {
     assert_eq!(info.bytes, info.bits.div_ceil(8));
 }
 
-/// Who comes with other parameters is refused, and changes nothing.
+/// Different parameters are rejected and change nothing.
 pub async fn different_parameters_are_rejected(store: &TestStore) {
     let (a, b) = (
         store.connect_with_long_timeout().await,
@@ -154,7 +155,7 @@ pub async fn different_parameters_are_rejected(store: &TestStore) {
         assert_eq!(other.open().await.unwrap_err().kind(), ErrorKind::Mismatch);
     }
     assert_eq!(filter.info().await.unwrap(), before);
-    // A handle from before the filter was made anew, otherwise.
+    // A handle from before the filter was recreated with other parameters.
     assert!(b.bloom("f").open().await.unwrap().remove().await.unwrap());
     assert_eq!(
         filter.insert("y").await.unwrap_err().kind(),
@@ -170,14 +171,14 @@ pub async fn different_parameters_are_rejected(store: &TestStore) {
     assert_eq!(larger.info().await.unwrap().estimate, 0, "left as it was");
     assert!(!filter.remove().await.unwrap(), "nor is it removed");
     assert!(larger.insert("z").await.unwrap());
-    // And made anew as it was: empty.
+    // Recreated with the same parameters: empty.
     larger.remove().await.unwrap();
     let again = small(&a, "f").create().await.unwrap();
     assert!(!again.contains("x").await.unwrap());
     assert_eq!(again.info().await.unwrap().estimate, 0);
 }
 
-/// One clear error each.
+/// Each invalid input has its own error.
 pub async fn invalid_input_is_rejected(store: &TestStore) {
     let w = store.connect_with_long_timeout().await;
     let f = |name: &str| w.bloom(name);
@@ -211,7 +212,7 @@ pub async fn invalid_input_is_rejected(store: &TestStore) {
     let missing = w.bloom("f").open().await.unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     assert!(missing.hint().is_some());
-    // The smallest there is.
+    // The smallest filter.
     let one = w
         .bloom("one")
         .capacity(1)
@@ -222,7 +223,7 @@ pub async fn invalid_input_is_rejected(store: &TestStore) {
     assert!(one.insert("x").await.unwrap());
 }
 
-/// PastGeneration its capacity, a growing filter opens a new generation and keeps its promise.
+/// Beyond its capacity, a growing filter opens a new generation and keeps its error rate.
 pub async fn growing_filter_exceeds_its_capacity(store: &TestStore) {
     let (a, b) = (
         store.connect_with_long_timeout().await,
@@ -258,7 +259,7 @@ pub async fn growing_filter_exceeds_its_capacity(store: &TestStore) {
     assert_eq!(again.info().await.unwrap().estimate, 0, "all of it is gone");
 }
 
-/// A rotating filter remembers for its window, and forgets after two.
+/// A rotating filter keeps items for its window, and forgets them after two.
 pub async fn rotating_filter_forgets_after_two_windows(store: &TestStore) {
     let w = store.connect_with_long_timeout().await;
     let window = Duration::from_millis(400);
@@ -277,7 +278,7 @@ pub async fn rotating_filter_forgets_after_two_windows(store: &TestStore) {
     assert!(!again.contains("x").await.unwrap(), "all of it is gone");
 }
 
-/// Two filters become one.
+/// Merges two filters.
 pub async fn union_contains_items_of_both(store: &TestStore) {
     let (a, b) = (
         store.connect_with_long_timeout().await,
@@ -311,7 +312,7 @@ pub async fn union_contains_items_of_both(store: &TestStore) {
     );
 }
 
-/// A filter larger than a string of Redis may be.
+/// A filter larger than the longest Redis string.
 pub async fn larger_than_512_mib(store: &TestStore) {
     let w = store.connect_with_long_timeout().await;
     let filter = w.bloom("f").capacity(500_000_000).create().await.unwrap();

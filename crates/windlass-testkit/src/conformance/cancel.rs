@@ -1,7 +1,7 @@
 //! Dropping a future at any await leaves nothing behind.
 //!
-//! A future is polled one time more in each round, and then dropped, until it runs to its end:
-//! so every await in it is the last one reached in some round.
+//! Each round polls a future one time more than the last and then drops it, until it completes: so
+//! every await is the last one reached in some round.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -21,7 +21,7 @@ pub(super) async fn cancel_after<F: Future>(polls: usize, future: F) -> Option<F
         left -= 1;
         match future.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
-            // Dropped at this very await, whatever it waits for.
+            // Dropped at this await.
             Poll::Pending if left == 0 => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
@@ -32,7 +32,7 @@ pub(super) async fn cancel_after<F: Future>(polls: usize, future: F) -> Option<F
 /// More awaits than any operation has.
 const MANY: usize = 50;
 
-/// An acquire that is granted after its caller has gone.
+/// An acquire that is granted after its caller is gone.
 pub async fn cancelled_acquire_leaves_nothing_behind(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     for polls in 0..MANY {
@@ -48,7 +48,7 @@ pub async fn cancelled_acquire_leaves_nothing_behind(store: &TestStore) {
     panic!("an acquire takes more than {MANY} polls");
 }
 
-/// A waiter that goes away: its place, too, and a grant that came too late.
+/// A cancelled waiter leaves no ticket, and no grant that came too late.
 pub async fn cancelled_waiter_leaves_nothing_behind(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     for polls in 0..4 {
@@ -76,7 +76,7 @@ pub async fn cancelled_waiter_leaves_nothing_behind(store: &TestStore) {
     }
 }
 
-/// A release that nobody awaits any more still happens.
+/// A cancelled release still happens.
 pub async fn cancelled_release_completes_in_the_background(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     for polls in 0..MANY {
@@ -90,7 +90,7 @@ pub async fn cancelled_release_completes_in_the_background(store: &TestStore) {
     panic!("a release takes more than {MANY} polls");
 }
 
-/// A renewal that nobody awaits any more does no harm.
+/// A cancelled renewal keeps the lease.
 pub async fn cancelled_renew_keeps_the_lease(store: &TestStore) {
     let w = store.connect().await;
     let guard = w.lock("stock").acquire().await.unwrap();
@@ -105,7 +105,7 @@ pub async fn cancelled_renew_keeps_the_lease(store: &TestStore) {
     assert!(guard.release().await.unwrap().was_held());
 }
 
-/// A hand-over that was cancelled half-way is a release, unless it had happened.
+/// A cancelled detach releases the lock, unless it had completed.
 pub async fn cancelled_detach_releases(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     for polls in 0..MANY {

@@ -1,4 +1,4 @@
-//! One number for all.
+//! Counters.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Additions of many clients, none of which is lost.
+/// No addition of many concurrent clients is lost.
 pub async fn concurrent_additions_are_not_lost(store: &TestStore) {
     let clients = [store.connect().await, store.connect().await];
     let tasks: Vec<_> = (0..8)
@@ -37,7 +37,7 @@ pub async fn concurrent_additions_are_not_lost(store: &TestStore) {
     assert_eq!(elsewhere.counter("visits").get().await.unwrap(), 0);
 }
 
-/// What would go beyond a bound is refused, and not cut to fit.
+/// An addition beyond a bound is rejected, not clamped.
 pub async fn addition_beyond_a_bound_is_rejected(store: &TestStore) {
     let w = store.connect().await;
     let seats = w.counter("seats").min(0).max(10);
@@ -51,7 +51,7 @@ pub async fn addition_beyond_a_bound_is_rejected(store: &TestStore) {
     assert!(seats.add(-10).await.unwrap().added);
     assert!(!seats.add(-1).await.unwrap().added);
     assert!(seats.add(0).await.unwrap().added);
-    // Not as text: 9 is less than 10.
+    // Compared as numbers, not as text: 9 is less than 10.
     let nine = w.counter("nine").max(10);
     assert!(nine.add(9).await.unwrap().added);
     assert!(nine.add(1).await.unwrap().added);
@@ -60,19 +60,19 @@ pub async fn addition_beyond_a_bound_is_rejected(store: &TestStore) {
     assert!(negative.add(-9).await.unwrap().added);
     assert!(negative.add(-1).await.unwrap().added);
     assert!(!negative.add(-1).await.unwrap().added);
-    // A bound that came later lets those beyond it come back.
+    // A bound set later allows a value beyond it to move back.
     let over = w.counter("over");
     assert_eq!(over.add(100).await.unwrap().value, 100);
     let over = over.max(50);
     assert!(!over.add(1).await.unwrap().added);
     assert_eq!(over.add(-1).await.unwrap().value, 99);
-    // Refusing leaves nothing behind.
+    // A rejected addition leaves nothing behind.
     let fresh = w.counter("fresh").max(5);
     assert_eq!(fresh.add(6).await.unwrap().value, 0);
     assert_eq!(fresh.reset().await.unwrap(), 0);
 }
 
-/// Exact to the last of 64 bits, and never beyond.
+/// Exact to 64 bits, without overflow.
 pub async fn counter_does_not_wrap_around(store: &TestStore) {
     let w = store.connect().await;
     let big = w.counter("big");
@@ -86,7 +86,7 @@ pub async fn counter_does_not_wrap_around(store: &TestStore) {
     assert_eq!(big.add(i64::MIN + 1).await.unwrap().value, i64::MIN);
     assert!(!big.add(-1).await.unwrap().added);
     assert_eq!(big.reset().await.unwrap(), i64::MIN);
-    // Where a double cannot tell one from the next.
+    // Values that a double cannot distinguish.
     let exact = w.counter("exact").max((1 << 60) + 1);
     assert_eq!(exact.add(1 << 60).await.unwrap().value, 1 << 60);
     assert!(!exact.add(2).await.unwrap().added);
@@ -95,12 +95,12 @@ pub async fn counter_does_not_wrap_around(store: &TestStore) {
     assert_eq!(exact.get().await.unwrap(), (1 << 60) + 1);
 }
 
-/// Some time after it began, and no matter how often it was added to.
+/// A counter expires a fixed time after its first addition, however often it is used.
 pub async fn counter_expires(store: &TestStore) {
     let w = store.connect().await;
     let brief = w.counter("brief").expire(ms(300));
     assert_eq!(brief.add(5).await.unwrap().value, 5);
-    tokio::time::sleep(ms(150)).await; // half of its life
+    tokio::time::sleep(ms(150)).await; // half of its TTL
     let second = brief.add(1).await.unwrap();
     assert!(!w.counter("brief").max(3).add(1).await.unwrap().added);
     tokio::time::sleep(ms(200)).await;
@@ -109,7 +109,7 @@ pub async fn counter_expires(store: &TestStore) {
     assert_eq!(brief.add(2).await.unwrap().value, 2);
 }
 
-/// What was added lately.
+/// A window counts recent additions only.
 pub async fn a_window(store: &TestStore) {
     let w = store.connect().await;
     let recent = w.counter("recent").window(ms(600)).max(10);
@@ -130,7 +130,7 @@ pub async fn a_window(store: &TestStore) {
     assert!(!huge.add(1).await.unwrap().added);
 }
 
-/// Once, however often it is sent.
+/// An operation id counts once, however often it is sent.
 pub async fn add_once_counts_once(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let paid = a.counter("paid");
@@ -155,18 +155,18 @@ pub async fn add_once_counts_once(store: &TestStore) {
             .unwrap()
             .repeated
     );
-    // What was refused may be tried again.
+    // A rejected operation may be retried.
     let full = a.counter("full").max(1);
     assert!(full.add(1).await.unwrap().added);
     assert!(!full.add_once("x", 1).await.unwrap().added);
     assert_eq!(full.add(-1).await.unwrap().value, 0);
     assert!(full.add_once("x", 1).await.unwrap().added);
-    // Forgotten in the end.
+    // The id is forgotten eventually.
     let brief = a.counter("brief-ops").retention(ms(50));
     assert!(!brief.add_once("x", 1).await.unwrap().repeated);
     tokio::time::sleep(ms(80)).await;
     assert!(!brief.add_once("x", 1).await.unwrap().repeated);
-    // Many at once: one of them does it.
+    // Of many concurrent calls, one counts.
     let tasks: Vec<_> = (0..10)
         .map(|_| {
             let counter = b.counter("race");
@@ -180,7 +180,7 @@ pub async fn add_once_counts_once(store: &TestStore) {
     assert_eq!((first, b.counter("race").get().await.unwrap()), (1, 1));
 }
 
-/// One clear error each.
+/// Each invalid input has its own error.
 pub async fn invalid_counter_input_is_rejected(store: &TestStore) {
     let w = store.connect().await;
     let counter = w.counter("kinds");
@@ -223,7 +223,7 @@ pub async fn invalid_counter_input_is_rejected(store: &TestStore) {
     assert!(w.counter("x").max(5).buffered().is_err());
 }
 
-/// Collected, and sent within the interval, when asked, and when dropped.
+/// A buffer collects additions and sends them within the interval, on flush, and on drop.
 pub async fn buffering(store: &TestStore) {
     let w = store.connect().await;
     let views = w.counter("views");
@@ -256,14 +256,14 @@ pub async fn buffering(store: &TestStore) {
     assert_eq!(buffer.pending(), i64::MAX, "and not lost");
 }
 
-/// Closing sends the rest, says so, and takes no more.
+/// Closing a buffer sends the rest, reports it, and accepts no more.
 pub async fn closing_a_buffer_flushes_it(store: &TestStore) {
     let w = store.connect().await;
     let views = w.counter("closed");
     let hour = Duration::from_secs(3600);
     let buffer = views.buffered_every(hour).unwrap();
     let clone = buffer.clone();
-    // Flushed over and over: each sum counts once.
+    // Repeated flushes count each sum once.
     for round in 1..=20 {
         buffer.add(round).unwrap();
         clone.add(-1).unwrap();
@@ -277,7 +277,7 @@ pub async fn closing_a_buffer_flushes_it(store: &TestStore) {
     assert_eq!(clone.pending(), 0);
     clone.close().await.unwrap();
     drop((buffer, clone));
-    // What is refused at the end is told, and kept.
+    // A final sum that is rejected is reported and kept.
     let full = w.counter("full-buffer");
     assert!(full.add(i64::MAX).await.unwrap().added);
     let buffer = full.buffered_every(hour).unwrap();
@@ -291,7 +291,7 @@ pub async fn closing_a_buffer_flushes_it(store: &TestStore) {
     assert_eq!(full.reset().await.unwrap(), i64::MAX);
     buffer.close().await.unwrap();
     assert_eq!(full.get().await.unwrap(), 5, "once");
-    // Two buffers of one counter do not take each other's sums for their own.
+    // Two buffers of one counter do not share operation ids.
     let both = [
         views.buffered_every(hour).unwrap(),
         views.buffered_every(hour).unwrap(),
@@ -303,7 +303,7 @@ pub async fn closing_a_buffer_flushes_it(store: &TestStore) {
     assert_eq!(views.get().await.unwrap(), 197 + 20);
 }
 
-/// Operations of counters whose names and ids run together are apart.
+/// Operations of counters do not collide, even if name and id concatenate to the same text.
 pub async fn operation_ids_of_different_counters_do_not_collide(store: &TestStore) {
     let w = store.connect().await;
     for (name, id) in [("a", "b c"), ("a b", "c"), ("{x}y", "1 2"), ("{x}y 1", "2")] {

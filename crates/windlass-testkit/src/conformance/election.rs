@@ -1,4 +1,4 @@
-//! One leader, whom everybody can see.
+//! Leader election.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use windlass::Released;
 use super::{SOON, TestStore};
 use crate::eventually;
 
-/// One at a time, in the order of candidacy, with growing fences, and seen by all.
+/// One leader at a time, in the order of candidacy, with increasing fences, visible to all.
 pub async fn one_leader_at_a_time_visible_to_all(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     assert_eq!(b.election("boss").leader().await.unwrap(), None);
@@ -34,7 +34,7 @@ pub async fn one_leader_at_a_time_visible_to_all(store: &TestStore) {
     assert!(second.fence() > fence);
     let seen = a.election("boss").leader().await.unwrap().unwrap();
     assert_eq!(seen.value, "host b");
-    // Who does not lead cannot resign.
+    // A candidate that does not lead cannot resign.
     let stranger = a.election("boss").resign_as("nobody").await.unwrap();
     assert_eq!(stranger, Released::WasGone);
     assert!(second.is_held());
@@ -43,7 +43,7 @@ pub async fn one_leader_at_a_time_visible_to_all(store: &TestStore) {
     assert!(eventually(SOON, gone).await);
 }
 
-/// First whoever leads now, then every change; told, not polled.
+/// First the current leader, then every change, by notification rather than polling.
 pub async fn observers_see_every_change(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let mut observer = b.election("boss").observe();
@@ -52,7 +52,7 @@ pub async fn observers_see_every_change(store: &TestStore) {
         let leader = observer.next().await.unwrap();
         (observer, leader)
     });
-    // Until it listens there is nothing to be told of.
+    // Before it subscribes there is nothing to notify.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let since = Instant::now();
     let first = a.election("boss").campaign("one").await.unwrap();
@@ -74,7 +74,7 @@ pub async fn observers_see_every_change(store: &TestStore) {
     assert!(since.elapsed() < 2 * SOON);
 }
 
-/// A leader that died is followed by the next one, or by none, after its ttl.
+/// A dead leader is replaced by the next candidate, or by none, after its TTL.
 pub async fn observers_see_a_dead_leader_expire(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let mut observer = b.election("boss").observe();
@@ -92,7 +92,7 @@ pub async fn observers_see_a_dead_leader_expire(store: &TestStore) {
     );
 }
 
-/// Loss is told in time, as for a lock.
+/// Loss is reported in time, as for a lock.
 pub async fn leadership_can_be_lost(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let election = a.election("boss").ttl(Duration::from_secs(1));
@@ -111,7 +111,7 @@ pub async fn leadership_can_be_lost(store: &TestStore) {
     assert_eq!(leadership.resign().await.unwrap(), Released::WasGone);
 }
 
-/// A candidate that comes back as the same owner may want something else to be known.
+/// A candidate that returns as the same owner may publish another value.
 pub async fn new_value_of_same_candidate_is_published(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let candidate = a.election("boss").owner("node-1");
@@ -119,7 +119,7 @@ pub async fn new_value_of_same_candidate_is_published(store: &TestStore) {
     let mut observer = b.election("boss").observe();
     assert_eq!(observer.next().await.unwrap().unwrap().value, "10.0.0.1");
     let watching = tokio::spawn(async move { observer.next().await });
-    tokio::time::sleep(Duration::from_millis(100)).await; // let it listen
+    tokio::time::sleep(Duration::from_millis(100)).await; // let it subscribe
     let after = candidate.campaign("10.0.0.2").await.unwrap();
     assert_eq!(before.fence(), after.fence());
     let leader = tokio::time::timeout(SOON, watching).await.unwrap().unwrap();

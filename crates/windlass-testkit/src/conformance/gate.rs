@@ -1,4 +1,4 @@
-//! What the resource sees.
+//! Fencing gates.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use windlass::{Admission, Fence};
 use super::{SOON, TestStore};
 use crate::eventually;
 
-/// Any fence as high as the highest, and none lower.
+/// A gate admits the highest fence and higher ones, and no lower one.
 pub async fn stale_fences_are_rejected(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let old = a.lock("stock").acquire().await.unwrap();
@@ -33,7 +33,7 @@ pub async fn stale_fences_are_rejected(store: &TestStore) {
             highest: new.fence()
         }
     );
-    // Exact beyond what a double can hold.
+    // Exact beyond the precision of a double.
     let (big, bigger) = (Fence::new((1 << 60) + 1), Fence::new((1 << 60) + 2));
     assert!(a.gate("big").admit(bigger).await.unwrap().is_admitted());
     assert!(!a.gate("big").admit(big).await.unwrap().is_admitted());
@@ -53,7 +53,7 @@ pub async fn stale_fences_are_rejected(store: &TestStore) {
             .is_admitted()
     );
     assert!(!a.gate("big").admit(bigger).await.unwrap().is_admitted());
-    // What is forgotten is forgotten.
+    // A removed gate has forgotten its fence.
     let short = a
         .gate("short")
         .retention(store.ttl(Duration::from_millis(30)));

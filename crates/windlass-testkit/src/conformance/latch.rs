@@ -1,4 +1,4 @@
-//! Closed until counted down.
+//! Latches: closed until counted down.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use windlass::{ErrorKind, Opening};
 
 use super::{SOON, TestStore};
 
-/// Those who wait are woken at zero, and not before.
+/// Waiters are woken at zero, and not before.
 pub async fn opens_at_zero(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     assert_eq!(a.latch("ready").reset(3).await.unwrap(), 3);
@@ -37,7 +37,7 @@ pub async fn opens_at_zero(store: &TestStore) {
     assert_eq!((seen.count, seen.remaining), (3, 0));
 }
 
-/// One that nobody has reset yet can be waited for.
+/// A latch that was never reset can be awaited.
 pub async fn waiting_before_the_first_reset_works(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let waiting = tokio::spawn(async move { b.latch("ready").wait().await.unwrap() });
@@ -48,7 +48,7 @@ pub async fn waiting_before_the_first_reset_works(store: &TestStore) {
     assert_eq!(opened, Opening::Opened);
 }
 
-/// Never below zero; never in another generation; never with another count.
+/// Never below zero, never in another generation, never with another count.
 pub async fn count_stops_at_zero(store: &TestStore) {
     let w = store.connect().await;
     let latch = w.latch("ready");
@@ -70,7 +70,7 @@ pub async fn count_stops_at_zero(store: &TestStore) {
     assert!(latch.clone().generation("").reset(1).await.is_err());
 }
 
-/// A new generation takes the place of the old one, whose waiters are told which way it ended.
+/// A new generation replaces the old one, and the waiters of the old one learn how it ended.
 pub async fn new_generation_wakes_old_waiters(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let (old, new) = (
@@ -91,7 +91,7 @@ pub async fn new_generation_wakes_old_waiters(store: &TestStore) {
         ErrorKind::Mismatch
     );
     assert_eq!(new.count_down().await.unwrap(), 0);
-    // Those that are over stay known as what they were when the next ones begin.
+    // Past generations keep their outcome when the next ones begin.
     for next in ["newer", "newest"] {
         let next = a.latch("ready").generation(next);
         next.reset(1).await.unwrap();
@@ -99,7 +99,7 @@ pub async fn new_generation_wakes_old_waiters(store: &TestStore) {
     }
     assert_eq!(new.wait().await.unwrap(), Opening::Opened);
     assert_eq!(old.wait().await.unwrap(), Opening::Replaced);
-    // And they do not begin again: a late request undoes nothing.
+    // They do not start again: a late request undoes nothing.
     for over in [&old, &new] {
         let e = over.reset(2).await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}");
@@ -108,7 +108,7 @@ pub async fn new_generation_wakes_old_waiters(store: &TestStore) {
     assert_eq!(seen.generation, "newest");
 }
 
-/// What is remembered of the past is bounded.
+/// The number of remembered generations is bounded.
 pub async fn past_generations_are_bounded(store: &TestStore) {
     let w = store.connect().await;
     for i in 0..30 {
@@ -130,7 +130,7 @@ pub async fn past_generations_are_bounded(store: &TestStore) {
     );
 }
 
-/// Many count at once; each counts once.
+/// Of many concurrent counts, each counts once.
 pub async fn concurrent_counts_count_once(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     a.latch("ready").reset(40).await.unwrap();

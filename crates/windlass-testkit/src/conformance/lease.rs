@@ -1,4 +1,4 @@
-//! For how long, and how one learns that it is over.
+//! The lifetime of a lease, and how its holder learns of the end.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use windlass::{ErrorKind, LeaseLost, Released};
 
 use super::{SOON, TestStore, wait_until_free};
 
-/// A ttl that renewals can keep up with, on a machine that is busy, too.
+/// A TTL that renewals can keep up with, even on a busy machine.
 const RENEWED: Duration = Duration::from_millis(600);
 
-/// Alive for as long as the guard is.
+/// A lease lives as long as its guard.
 pub async fn renewal_extends_beyond_the_ttl(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let guard = a.lock("stock").ttl(RENEWED).acquire().await.unwrap();
@@ -22,7 +22,7 @@ pub async fn renewal_extends_beyond_the_ttl(store: &TestStore) {
     assert!(guard.release().await.unwrap().was_held());
 }
 
-/// One ttl, and no more.
+/// One TTL, and no longer.
 pub async fn lease_without_renewal_expires(store: &TestStore) {
     let w = store.connect().await;
     let ttl = Duration::from_millis(120);
@@ -64,18 +64,18 @@ pub async fn loss_is_reported_before_the_next_grant(store: &TestStore) {
         });
         let next = b.lock("stock").acquire().await.unwrap();
         let granted = Instant::now();
-        // By the clock, which is exact.
+        // `is_held` reads the clock, which is exact.
         assert!(!guard.is_held(), "believed for too long");
         let told = tokio::time::timeout(SOON, told).await.expect("never told");
         in_time += u32::from(told.unwrap() <= granted);
         std::mem::forget(guard);
         assert!(next.release().await.unwrap().was_held());
     }
-    // Whoever is told has to get its turn, which a busy machine may give too late now and then.
+    // The future needs to be scheduled, which a busy machine may do too late now and then.
     assert!(in_time > 0, "always told too late");
 }
 
-/// Renewals do not go beyond the cap.
+/// Renewals do not extend beyond `max_hold`.
 pub async fn max_hold_ends_the_lease(store: &TestStore) {
     let w = store.connect().await;
     let cap = Duration::from_millis(400);
@@ -101,7 +101,7 @@ pub async fn max_hold_ends_the_lease(store: &TestStore) {
     drop(guard);
 }
 
-/// The cap is no exception: loss is told before the store lets go.
+/// With `max_hold`, too, loss is reported before the store frees the lock.
 pub async fn max_hold_loss_is_reported_before_the_next_grant(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     for _ in 0..4 {
@@ -113,12 +113,13 @@ pub async fn max_hold_loss_is_reported_before_the_next_grant(store: &TestStore) 
             .unwrap();
         let lost = guard.lost_token();
         let next = loop {
-            // In a tight loop: the very first moment at which the store grants it again.
+            // In a tight loop: the first moment at which the store grants it again.
             if let Some(next) = b.lock("stock").try_acquire().await.unwrap().acquired() {
                 break next;
             }
         };
-        // By the clock, which is exact. The token is cancelled by a task, which has to get its turn.
+        // `is_held` reads the clock, which is exact. A task cancels the token, and needs to be
+        // scheduled.
         assert!(!guard.is_held(), "told too late");
         let told = tokio::time::timeout(SOON, lost.cancelled()).await;
         assert!(told.is_ok(), "never told");
@@ -126,7 +127,7 @@ pub async fn max_hold_loss_is_reported_before_the_next_grant(store: &TestStore) 
     }
 }
 
-/// A second claim of the same owner never makes the first one end early.
+/// A second claim of the same owner never shortens the first.
 pub async fn second_claim_of_same_owner_never_shortens_the_lease(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let first = a
@@ -142,7 +143,7 @@ pub async fn second_claim_of_same_owner_never_shortens_the_lease(store: &TestSto
         .ttl(Duration::from_millis(50))
         .without_renewal();
     std::mem::forget(brief.acquire().await.unwrap());
-    tokio::time::sleep(Duration::from_millis(150)).await; // the second one's ttl is over
+    tokio::time::sleep(Duration::from_millis(150)).await; // the second TTL has passed
     assert!(first.is_held());
     assert!(
         b.lock("job").try_acquire().await.unwrap().is_busy(),
@@ -150,7 +151,7 @@ pub async fn second_claim_of_same_owner_never_shortens_the_lease(store: &TestSto
     );
 }
 
-/// A coordinator whose runtime has ended cannot renew, and says so instead of pretending.
+/// A coordinator whose runtime has ended cannot renew, and returns an error.
 pub async fn no_lease_without_a_runtime(store: &TestStore) {
     let (url, options) = (store.url().to_owned(), store.options());
     let (w, guard) = tokio::task::spawn_blocking(move || {
@@ -170,7 +171,7 @@ pub async fn no_lease_without_a_runtime(store: &TestStore) {
     })
     .await
     .unwrap();
-    // Nobody renews any more, and yet the loss is told.
+    // No renewals any more, but the loss is still reported.
     let endless = guard.run(std::future::pending::<()>());
     let outcome = tokio::time::timeout(SOON, endless)
         .await
@@ -183,7 +184,7 @@ pub async fn no_lease_without_a_runtime(store: &TestStore) {
     std::mem::forget(guard);
 }
 
-/// "Not yours any more" is loss at the next renewal, not at the end of validity.
+/// "Not the holder" is a loss at the next renewal, not at the end of validity.
 pub async fn broken_lock_is_lost_at_the_next_renewal(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let guard = a
@@ -194,7 +195,7 @@ pub async fn broken_lock_is_lost_at_the_next_renewal(store: &TestStore) {
         .unwrap();
     assert!(guard.verify().await.unwrap());
     b.lock("stock").break_lock().await.unwrap().unwrap();
-    // At once, and before the lease itself knows of it.
+    // Immediately, before the lease itself notices.
     assert!(!guard.verify().await.unwrap());
     let broken = Instant::now();
     tokio::time::timeout(SOON, guard.lost())
@@ -224,14 +225,14 @@ pub async fn run_drops_its_future_on_loss(store: &TestStore) {
     assert_eq!(outcome.expect("the work was dropped"), Err(LeaseLost));
 }
 
-/// In the background, and well before the ttl.
+/// In the background, and well before the TTL.
 pub async fn dropped_guard_releases(store: &TestStore) {
     let w = store.connect().await;
     drop(w.lock("stock").acquire().await.unwrap());
     wait_until_free(&w, "stock").await;
 }
 
-/// For a lock that does not renew by itself.
+/// For a lock without automatic renewal.
 pub async fn manual_renewal(store: &TestStore) {
     let w = store.connect().await;
     let lock = w
@@ -255,14 +256,14 @@ pub async fn guards_outlive_their_coordinator(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let guard = a.lock("stock").ttl(RENEWED).acquire().await.unwrap();
     drop(a);
-    tokio::time::sleep(2 * RENEWED + RENEWED / 2).await; // longer than it would live by itself
+    tokio::time::sleep(2 * RENEWED + RENEWED / 2).await; // longer than it would live without renewal
     assert!(guard.is_held(), "still renewed");
     assert!(b.lock("stock").try_acquire().await.unwrap().is_busy());
     drop(guard);
     wait_until_free(&b, "stock").await;
 }
 
-/// Cancelled at any moment, taking over leaves the claim with one who holds it, or with nobody.
+/// A cancelled attach leaves the claim with a holder, or with none.
 pub async fn cancelled_attach_leaves_no_orphan_grant(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     for after in [0, 50, 100, 200, 400, 800, 1600] {

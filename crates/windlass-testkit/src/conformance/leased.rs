@@ -1,4 +1,4 @@
-//! Units that are lent: decisions without a round trip, and never too many.
+//! Leased limiters: decisions on prefetched tokens without a round trip, never beyond the quota.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,28 +12,28 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// What the fleet shares.
+/// The shared quota.
 pub const RATE: u64 = 2_000;
 /// See [`RATE`].
 pub const BURST: u64 = 600;
-/// How often all rush at once: longer than the bucket takes to fill.
+/// The interval of concurrent bursts: longer than the bucket takes to fill.
 const RUSH_EVERY: u64 = 400_000_000;
-/// How long a rush is.
+/// The length of a burst.
 const RUSH_FOR: u64 = 25_000_000;
-/// How long before it some units are borrowed: nearly as long as they are lent for.
+/// How long before a burst some tokens are prefetched: nearly as long as they are valid.
 const WARM_UP: u64 = 60_000_000;
 
-/// The time on a clock that all processes of a machine share, in nanoseconds.
+/// Nanoseconds on a clock that all processes of the machine share.
 pub fn machine_nanos() -> u64 {
     let now = Clock::system().now();
-    // Further back than the clock goes: when it started.
+    // The clock started later than that.
     let start = now - Duration::from_secs(1_000_000_000);
     now.since(start).as_nanos() as u64
 }
 
-/// Uses units so as to make the most of every weakness: borrows some, waits until the bucket has
-/// filled up again, and then takes all there is, together with everybody else who does this. Tells
-/// between which two moments each unit was used.
+/// Consumes units in the way most likely to exceed the quota: prefetches some, waits until the
+/// bucket is full again, and then takes all there is, at the same time as all other callers.
+/// Reports the interval in which each unit was consumed.
 pub async fn rush(limiter: &Limiter, leased: bool, until: u64, mut used: impl FnMut(u64, u64)) {
     let lender = limiter.leased();
     let mut take = async || {
@@ -42,7 +42,7 @@ pub async fn rush(limiter: &Limiter, leased: bool, until: u64, mut used: impl Fn
             true => lender.check("all").await,
             false => limiter.check("all").await,
         };
-        // A store may be busy with a dead process's transaction.
+        // A store may be blocked by a dead process's transaction.
         let allowed = decision.is_ok_and(|decision| decision.is_allowed());
         if allowed {
             used(before, machine_nanos());
@@ -56,11 +56,11 @@ pub async fn rush(limiter: &Limiter, leased: bool, until: u64, mut used: impl Fn
     while machine_nanos() < until {
         let mut next = (machine_nanos() + WARM_UP) / RUSH_EVERY * RUSH_EVERY + RUSH_EVERY;
         sleep_until(next - WARM_UP).await;
-        // Enough of a demand for a large loan, most of which is left.
+        // Enough demand for a large prefetch, most of which is left.
         for _ in 0..12 {
             take().await;
         }
-        // Now and then, sit on it until long after its time, when the bucket is full again.
+        // Sometimes, keep it until long after its expiry, when the bucket is full again.
         if machine_nanos() / 1_000 % 5 < 2 {
             next += RUSH_EVERY;
         }
@@ -73,14 +73,14 @@ pub async fn rush(limiter: &Limiter, leased: bool, until: u64, mut used: impl Fn
     }
 }
 
-/// Fails if within any time more was certainly used than the bucket allows.
+/// Fails if more than the bucket allows was certainly consumed within any interval.
 pub fn never_exceeds(uses: &mut [(u64, u64)]) {
     uses.sort_unstable();
     let mut ends: Vec<(u64, u64)> = uses.iter().map(|&(from, to)| (to, from)).collect();
     ends.sort_unstable();
     let mut last = 0;
     for &(from, _) in uses.iter() {
-        // The next one to begin within a microsecond makes no difference.
+        // Intervals that begin within a microsecond make no difference.
         if from < last + 1_000 {
             continue;
         }
@@ -90,13 +90,13 @@ pub fn never_exceeds(uses: &mut [(u64, u64)]) {
         for &(to, began) in &ends[first..] {
             sum += u64::from(began >= from);
             let seconds = (to - from) as f64 / 1e9;
-            // Two clocks of one machine may differ a little: one is disciplined, one is not.
+            // Two clocks of one machine may differ slightly: one is disciplined, the other is not.
             let most = BURST as f64 + RATE as f64 * seconds * 1.001;
             assert!(
                 sum as f64 <= most,
                 "{sum} uses within {seconds} s, of {most}"
             );
-            // The more time, the more is allowed: nothing can be wrong beyond this.
+            // Longer intervals allow more: no violation is possible beyond this.
             if seconds > 2.0 {
                 break;
             }
@@ -104,8 +104,8 @@ pub fn never_exceeds(uses: &mut [(u64, u64)]) {
     }
 }
 
-/// Several clients that borrow, and one that asks the store each time: together never too many, and
-/// not too few either.
+/// Several clients that prefetch and one that does not: together never too many, and not too few
+/// either.
 pub async fn leased_clients_together_never_exceed_the_quota(store: &TestStore) {
     let uses: Arc<Mutex<Vec<(u64, u64)>>> = Arc::default();
     let end = machine_nanos() + 2_500_000_000;
@@ -126,7 +126,7 @@ pub async fn leased_clients_together_never_exceed_the_quota(store: &TestStore) {
     }
     let mut uses = std::mem::take(&mut *uses.lock().unwrap());
     never_exceeds(&mut uses);
-    // Five rushes at least, before each of which the bucket was full.
+    // At least five bursts, each with a full bucket before it.
     assert!(
         uses.len() as u64 > 5 * BURST * 6 / 10,
         "{} is too little",
@@ -134,7 +134,7 @@ pub async fn leased_clients_together_never_exceed_the_quota(store: &TestStore) {
     );
 }
 
-/// A steady demand costs few calls of the store.
+/// Steady demand costs few store calls.
 pub async fn steady_demand_costs_few_store_calls(store: &TestStore) {
     let w = store.connect().await;
     let leased = w.limiter("steady", Quota::per_second(100_000)).leased();
@@ -154,20 +154,20 @@ pub async fn steady_demand_costs_few_store_calls(store: &TestStore) {
     }
     let calls = leased.store_calls();
     assert!(allowed > 2_000, "{allowed}");
-    // It takes a few calls to find out about the demand; then a dozen a second.
+    // A few calls to estimate the demand, then a dozen per second.
     assert!(calls < 30, "{calls} calls");
     assert!(calls - last <= 14, "{} calls in 600 ms", calls - last);
     assert_eq!(key.check().await.unwrap().basis(), Basis::Leased);
 }
 
-/// What is not used goes back: when asked, when dropped, and in time by itself.
+/// Unused tokens are returned: on request, on drop, and after their expiry.
 pub async fn unused_tokens_are_returned(store: &TestStore) {
     let w = store.connect().await;
     let quota = Quota::per_hour(1_000);
     for (i, how) in ["asked", "dropped", "late"].into_iter().enumerate() {
         let name = format!("back-{how}");
         let (quota, used) = match how {
-            // A loan of a second, of which three quarters pass.
+            // A prefetch of one second, of which three quarters pass.
             "late" => (Quota::new(1_000, ms(4_000)).burst(1_000), 10),
             _ => (quota, 10),
         };
@@ -191,14 +191,14 @@ pub async fn unused_tokens_are_returned(store: &TestStore) {
             }
         }
         let back = eventually(SOON, || async {
-            // A loan moves a bucket's time by a quarter of its burst for a while.
+            // A prefetch moves the bucket's time by a quarter of its burst for a while.
             limiter.peek("a").await.unwrap().remaining() >= 1_000 - used - 260
         });
         assert!(back.await, "{how}: {:?}", limiter.peek("a").await);
     }
 }
 
-/// Windows lend until they end, and no longer.
+/// Tokens of a window are valid until it ends, and no longer.
 pub async fn prefetched_tokens_end_with_their_window(store: &TestStore) {
     for (name, quota) in [
         ("fixed", Quota::new(100, ms(1_200)).fixed_window()),
@@ -224,7 +224,7 @@ pub async fn prefetched_tokens_end_with_their_window(store: &TestStore) {
     }
 }
 
-/// What cannot be lent is decided by the store; what can never be is said to be never.
+/// The store decides what cannot be prefetched; what can never be allowed is reported as such.
 pub async fn requests_that_cannot_be_prefetched_go_to_the_store(store: &TestStore) {
     let w = store.connect().await;
     let leased = w.limiter("large", Quota::per_hour(100)).leased();
@@ -239,7 +239,7 @@ pub async fn requests_that_cannot_be_prefetched_go_to_the_store(store: &TestStor
     );
     let denied = leased.check("a").await.unwrap();
     assert!(!denied.is_allowed() && denied.retry_after().unwrap() > ms(1_000));
-    // Fills within a moment: a loan would be over before it arrives.
+    // Fills within a moment: a prefetch would expire before it arrives.
     let quick = w
         .limiter("quick", Quota::per_second(1_000).burst(10))
         .leased();

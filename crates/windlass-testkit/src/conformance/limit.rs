@@ -1,4 +1,4 @@
-//! How much is allowed, and when.
+//! Rate limiters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Three a minute: three yes, seven no, for each key and all clients together.
+/// Three per minute: three allowed, seven denied, for each key and across clients.
 pub async fn fixed_window(store: &TestStore) {
     let clients = [store.connect().await, store.connect().await];
     let mut yes = 0;
@@ -41,7 +41,7 @@ pub async fn fixed_window(store: &TestStore) {
         );
     }
     assert_eq!(yes, 3);
-    // A new window begins with the first call after it.
+    // A new window begins with the first call after the old one.
     let short = clients[0].limiter("short", Quota::new(2, ms(80)).fixed_window());
     for _ in 0..3 {
         let begun = Instant::now();
@@ -56,7 +56,7 @@ pub async fn fixed_window(store: &TestStore) {
     }
 }
 
-/// Two at once, then one whenever one has come in.
+/// Two immediately, then one per refill.
 pub async fn token_bucket(store: &TestStore) {
     let w = store.connect().await;
     let limiter = w.limiter("bucket", Quota::every(ms(150)).burst(2));
@@ -84,14 +84,14 @@ pub async fn token_bucket(store: &TestStore) {
     );
 }
 
-/// What the last window used fades, bit by bit.
+/// The usage of the previous window fades gradually.
 pub async fn sliding_window(store: &TestStore) {
     let w = store.connect().await;
     let limiter = w.limiter("sliding", Quota::new(10, ms(400)).sliding_window());
     assert!(limiter.check_n("a", 10).await.unwrap().is_allowed());
     let denied = limiter.check_n("a", 5).await.unwrap();
     assert!(!denied.is_allowed());
-    // Half of the window before must have faded: one window and a half from its beginning.
+    // Half of the previous window must have faded: one and a half windows from its start.
     let wait = denied.retry_after().unwrap();
     assert!(wait <= ms(600) && wait > ms(500), "{wait:?}");
     tokio::time::sleep(wait).await;
@@ -99,7 +99,7 @@ pub async fn sliding_window(store: &TestStore) {
     assert!(!limiter.check_n("a", 5).await.unwrap().is_allowed());
 }
 
-/// A denied call is not charged, nor is a look.
+/// A denied call is not charged, nor is an inspection.
 pub async fn denied_requests_are_not_charged(store: &TestStore) {
     let w = store.connect().await;
     for (i, quota) in [
@@ -145,17 +145,17 @@ pub async fn several_quotas_are_decided_together(store: &TestStore) {
     assert!(!denied.is_allowed(), "5 of 8 are used");
     assert!(wider.check_n("a", 3).await.unwrap().is_allowed());
     assert!(!wider.check_n("a", 1).await.unwrap().is_allowed());
-    // Somebody who knows only the first one leaves the second as it is.
+    // A client that uses only the first quota leaves the second unchanged.
     let first_alone = w.limiter("both", fast.burst(100));
     assert!(first_alone.check_n("a", 1).await.unwrap().is_allowed());
     assert!(!wider.check_n("a", 1).await.unwrap().is_allowed());
-    // Both must be waited for.
+    // The wait covers both quotas.
     let denied = wider.check_n("a", 8).await.unwrap();
     assert!(denied.retry_after().unwrap() > ms(3_000_000), "{denied:?}");
     assert!(wider.check_n("a", 9).await.unwrap().is_never());
 }
 
-/// Many keys in one go, each decided on its own.
+/// Many keys in one call, each decided separately.
 pub async fn many_keys_in_one_call(store: &TestStore) {
     let w = store.connect().await;
     let limiter = w.limiter("many", Quota::per_hour(2));
@@ -197,7 +197,7 @@ pub async fn reservations_queue_and_can_be_cancelled(store: &TestStore) {
     assert!(first.delay() <= HOUR && first.delay() > HOUR - SOON);
     let second = reserve(2, HOUR * 10).await.unwrap().granted().unwrap();
     assert!(second.delay() <= HOUR * 3 && second.delay() > HOUR * 3 - SOON);
-    // Not within the time that the caller would wait; not ever.
+    // Not within the caller's wait; never.
     let Reserve::Denied(decision) = reserve(1, HOUR).await.unwrap() else {
         panic!("granted too early")
     };
@@ -206,7 +206,7 @@ pub async fn reservations_queue_and_can_be_cancelled(store: &TestStore) {
         panic!("more than the burst")
     };
     assert!(decision.is_never());
-    // The second builds on the first.
+    // The second reservation is behind the first.
     assert!(!first.cancel().await.unwrap());
     assert!(second.cancel().await.unwrap());
     let third = reserve(1, HOUR * 10).await.unwrap().granted().unwrap();
@@ -234,7 +234,7 @@ pub async fn reservations_queue_and_can_be_cancelled(store: &TestStore) {
     assert!(decision.is_never());
 }
 
-/// Waiting for units, with and without an end to patience.
+/// Waits for units, with and without a time limit.
 pub async fn acquire_waits_for_units(store: &TestStore) {
     let w = store.connect().await;
     for (i, quota) in [
@@ -252,7 +252,7 @@ pub async fn acquire_waits_for_units(store: &TestStore) {
         }
         let took = begun.elapsed();
         assert!(took >= ms(200), "{quota:?}: {took:?}");
-        // The answer comes at once if it cannot be yes.
+        // The answer is immediate if it cannot be yes.
         let begun = Instant::now();
         let denied = limiter.acquire_within("a", 1, ms(10)).await.unwrap();
         assert!(
@@ -261,7 +261,7 @@ pub async fn acquire_waits_for_units(store: &TestStore) {
         );
         assert!(limiter.acquire("a", 2).await.unwrap().is_never());
     }
-    // Whoever stops waiting leaves nothing behind.
+    // A cancelled wait leaves nothing behind.
     let slow = w.limiter("slow", Quota::every(HOUR).burst(1));
     assert!(slow.acquire("a", 1).await.unwrap().is_allowed());
     let waiting = slow.acquire("a", 1);
@@ -273,7 +273,7 @@ pub async fn acquire_waits_for_units(store: &TestStore) {
     assert!(given_back.await, "a place was left behind");
 }
 
-/// As if nothing had been used.
+/// After a reset nothing is used.
 pub async fn reset_clears_usage(store: &TestStore) {
     let w = store.connect().await;
     let limiter = w.limiter("reset", Quota::per_hour(1));
@@ -284,12 +284,12 @@ pub async fn reset_clears_usage(store: &TestStore) {
     assert!(limiter.check("a").await.unwrap().is_allowed());
 }
 
-/// Another quota under the same name: what was used stays used.
+/// A different quota under the same name keeps the usage.
 pub async fn usage_survives_a_changed_quota(store: &TestStore) {
     let w = store.connect().await;
     let slow = w.limiter("change", Quota::per_hour(10));
     assert!(slow.check_n("a", 10).await.unwrap().is_allowed());
-    // Ten units are ten units, and not an hour.
+    // Usage is kept in units, not in time.
     let fast = slow.with_quota(Quota::per_second(1_000).burst(20));
     assert!(fast.check_n("a", 10).await.unwrap().is_allowed());
     assert!(!fast.check_n("a", 20).await.unwrap().is_allowed());
@@ -305,7 +305,7 @@ pub async fn usage_survives_a_changed_quota(store: &TestStore) {
     assert!(!larger.check("a").await.unwrap().is_allowed());
 }
 
-/// Two algorithms under one name are a mistake, and it is said so.
+/// Two algorithms under one name are an error.
 pub async fn mixed_algorithms_are_rejected(store: &TestStore) {
     let w = store.connect().await;
     let quota = Quota::per_hour(5);
@@ -332,7 +332,7 @@ pub async fn mixed_algorithms_are_rejected(store: &TestStore) {
     }
 }
 
-/// One clear error, or the right answer.
+/// An error for each invalid input, and correct answers at the limits.
 pub async fn invalid_limiter_input_is_rejected(store: &TestStore) {
     let w = store.connect().await;
     for quota in [
@@ -364,7 +364,7 @@ pub async fn invalid_limiter_input_is_rejected(store: &TestStore) {
             .is_err()
     );
     assert!(
-        // As it is, whatever the store puts in front of names.
+        // The longest key, whatever prefix the store adds.
         Options::new()
             .connect(store.url())
             .await
@@ -385,7 +385,7 @@ pub async fn invalid_limiter_input_is_rejected(store: &TestStore) {
     );
     assert!(limiter.check_n("a", 6).await.unwrap().is_never());
     assert!(limiter.check_n("a", 5).await.unwrap().is_allowed());
-    // Nothing costs nothing, even of nothing.
+    // A cost of zero is always allowed.
     let nothing = w.limiter("nothing", Quota::per_second(0).burst(0));
     assert!(nothing.check_n("a", 0).await.unwrap().is_allowed());
     assert!(nothing.check("a").await.unwrap().is_never());
@@ -399,7 +399,7 @@ pub async fn invalid_limiter_input_is_rejected(store: &TestStore) {
     );
     assert!(window.acquire("a", 1).await.unwrap().is_allowed());
     assert!(window.acquire("a", 1).await.unwrap().is_allowed());
-    // Names that bring braces of their own.
+    // Names that contain braces.
     for key in ["{user}:1", "}{", "{}", "a{b", "ä/ö ü"] {
         let limiter = w.limiter("{braces}", Quota::per_hour(1));
         assert!(limiter.check(key).await.unwrap().is_allowed(), "{key}");
@@ -407,7 +407,7 @@ pub async fn invalid_limiter_input_is_rejected(store: &TestStore) {
     }
 }
 
-/// Names, keys and namespaces do not get in each other's way; nor does a lock of the same name.
+/// Names, keys and namespaces do not interfere; nor does a lock of the same name.
 pub async fn limiters_do_not_interfere(store: &TestStore) {
     let (a, b) = (
         store.connect().await,
@@ -432,7 +432,7 @@ pub async fn limiters_do_not_interfere(store: &TestStore) {
     assert!(guard.release().await.unwrap().was_held());
 }
 
-/// However many ask at once, no more is allowed than came in.
+/// However many concurrent requests there are, no more is allowed than was refilled.
 pub async fn concurrent_requests_never_exceed_the_quota(store: &TestStore) {
     const RATE: u64 = 500;
     const BURST: u64 = 50;
@@ -463,13 +463,13 @@ pub async fn concurrent_requests_never_exceed_the_quota(store: &TestStore) {
     let allowed = allowed.load(Ordering::Relaxed) as f64;
     assert!(allowed <= most, "{allowed} of {most}");
     assert!(
-        // Far less than could be had: a busy machine may not ask often enough.
+        // Far below the possible: a busy machine may not send enough requests.
         allowed >= BURST as f64 + RATE as f64 * 0.8 * 0.25,
         "{allowed} is too little"
     );
 }
 
-/// A policy for a store that fails changes nothing while it does not.
+/// A policy for store failures changes nothing while the store works.
 pub async fn failure_policy_changes_nothing_while_the_store_works(store: &TestStore) {
     let w = store.connect().await;
     for policy in [OnStoreError::Allow, OnStoreError::Deny, OnStoreError::Local] {
@@ -485,7 +485,7 @@ pub async fn failure_policy_changes_nothing_while_the_store_works(store: &TestSt
     }
 }
 
-/// Keys come from anybody: none reaches another limiter.
+/// Keys come from untrusted input: none touches another limiter.
 pub async fn no_key_touches_another_limiter(store: &TestStore) {
     let w = store.connect().await;
     let quota = Quota::per_hour(1);

@@ -1,4 +1,4 @@
-//! Which limiters are in use, seen by somebody who brings no quota.
+//! The survey of limiters in use, without knowing their quotas.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ fn names(seen: &[LimiterState]) -> Vec<&str> {
     seen.iter().map(|limiter| limiter.name.as_str()).collect()
 }
 
-/// What is seen is what those are told who ask with the quota.
+/// The survey shows what callers with the quota get.
 pub async fn survey_matches_limiter_answers(store: &TestStore) {
     let w = store.connect().await;
     assert!(survey(&w, "*").await.is_empty());
-    // So slow that nothing comes in while the test runs.
+    // So slow that nothing is refilled while the test runs.
     for (name, quota, algorithm, in_lowest_terms) in [
         (
             "bucket",
@@ -49,7 +49,7 @@ pub async fn survey_matches_limiter_answers(store: &TestStore) {
         ),
     ] {
         let limiter = w.limiter(name, quota);
-        // Nothing is used by looking, nor by asking for more than there is.
+        // Neither an inspection nor a denied request uses anything.
         let _ = limiter.peek("ann").await.unwrap();
         assert!(!limiter.check_n("ann", 10).await.unwrap().is_allowed());
         assert!(survey(&w, name).await.is_empty(), "{name}");
@@ -72,7 +72,8 @@ pub async fn survey_matches_limiter_answers(store: &TestStore) {
         assert!(limiter.reset("ann").await.unwrap());
         assert!(survey(&w, "*").await.is_empty(), "{name} was reset");
     }
-    // Several quotas are seen one by one; and what units are left by the limit of the last who was allowed.
+    // Several quotas are listed separately, with the units left by the limit of the last allowed
+    // caller.
     let quotas = [Quota::per_day(5), Quota::per_hour(0).burst(7)];
     assert!(
         w.limiter("two", quotas)
@@ -112,7 +113,7 @@ pub async fn survey_matches_limiter_answers(store: &TestStore) {
     }
 }
 
-/// A limiter is in use until all of its units are there again.
+/// A limiter is in use until all of its units are refilled.
 pub async fn idle_limiter_is_not_listed(store: &TestStore) {
     let w = store.connect().await;
     let quota = Quota::new(1, Duration::from_millis(300));
@@ -124,12 +125,12 @@ pub async fn idle_limiter_is_not_listed(store: &TestStore) {
     assert!(eventually(SOON, gone).await);
 }
 
-/// By the names that people gave, slashes and all; and nobody sees what is another namespace's.
+/// By their names, including slashes; other namespaces are invisible.
 pub async fn limiters_are_found_by_name(store: &TestStore) {
     let w = store.connect().await;
     let shop = store.connect_with(Options::new().namespace("shop")).await;
     let day = Quota::per_day(9);
-    // The first two look alike, and are apart.
+    // The first two look alike, but differ.
     for (limiter, key) in [
         ("mail/ann", ""),
         ("mail", "ann"),
@@ -157,7 +158,7 @@ pub async fn limiters_are_found_by_name(store: &TestStore) {
     assert!(all.is_sorted_by(|a, b| a.name <= b.name), "{all:?}");
 }
 
-/// No more than was asked for, and it says so.
+/// At most as many as requested, and the result says whether there are more.
 pub async fn survey_respects_its_limit(store: &TestStore) {
     let w = store.connect().await;
     let limiter = w.limiter("many", Quota::per_day(9));

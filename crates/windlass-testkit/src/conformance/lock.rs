@@ -1,4 +1,4 @@
-//! Who may act.
+//! Locks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use windlass::{Attempt, ErrorKind, Options, Released};
 
 use super::{TestStore, wait_until_free};
 
-/// The second asker is told who has it, and gets it after the release.
+/// A second client learns who holds the lock, and acquires it after the release.
 pub async fn one_holder_at_a_time(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let guard = a.lock("stock").acquire().await.unwrap();
@@ -40,7 +40,7 @@ pub async fn names_do_not_interfere(store: &TestStore) {
     assert!(b.release().await.unwrap().was_held());
 }
 
-/// Only the owner can release: one whose lease has passed to somebody else changes nothing.
+/// Only the owner can release: a former holder changes nothing.
 pub async fn only_the_owner_can_release(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let first = a.lock("stock").acquire().await.unwrap();
@@ -55,7 +55,7 @@ pub async fn only_the_owner_can_release(store: &TestStore) {
     assert!(second.release().await.unwrap().was_held());
 }
 
-/// A restarted job that comes back as the same owner finds its lock.
+/// A restarted job that returns as the same owner keeps its lock.
 pub async fn same_owner_reacquires(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let first = a.lock("job").owner("job-7").acquire().await.unwrap();
@@ -85,7 +85,7 @@ pub async fn same_owner_reacquires(store: &TestStore) {
             .unwrap()
             .is_busy()
     );
-    // The old one is told that it was replaced, and cannot disturb the new one.
+    // The old guard learns that it was replaced, and cannot disturb the new one.
     assert_eq!(first.renew().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(!first.is_held());
     assert_eq!(first.release().await.unwrap(), Released::WasGone);
@@ -94,12 +94,12 @@ pub async fn same_owner_reacquires(store: &TestStore) {
     wait_until_free(&a, "job").await;
 }
 
-/// What an earlier claim left to be cleaned up does not clean up a later one of the same owner.
+/// The cleanup of an earlier claim does not remove a later one of the same owner.
 pub async fn late_release_spares_the_next_claim(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     for round in 0..20 {
         drop(a.lock("job").owner("job-7").acquire().await.unwrap());
-        // At once, while the release of the one before is on its way.
+        // Immediately, while the release of the previous claim is on its way.
         let guard = a.lock("job").owner("job-7").acquire().await.unwrap();
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_millis(2)).await; // let the release arrive
@@ -113,7 +113,7 @@ pub async fn late_release_spares_the_next_claim(store: &TestStore) {
     }
 }
 
-/// Fences never go back, whatever ends a grant: release, expiry, force, hand-over.
+/// Fences never decrease, however a grant ends: release, expiry, break, detach.
 pub async fn fences_increase_with_every_grant(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let mut last = None;
@@ -136,7 +136,7 @@ pub async fn fences_increase_with_every_grant(store: &TestStore) {
             }
             1 => {
                 guard.lost().await;
-                std::mem::forget(guard); // expires by itself, with every key of it
+                std::mem::forget(guard); // expires, with all of its keys
                 wait_until_free(w, "stock").await;
             }
             _ => {
@@ -184,7 +184,7 @@ pub async fn any_name_works(store: &TestStore) {
     }
 }
 
-/// One clear error each, and nothing written.
+/// Each invalid input has its own error, and nothing is written.
 pub async fn invalid_input_is_rejected(store: &TestStore) {
     let w = store.connect().await;
     let day = Duration::from_secs(24 * 3600);
@@ -222,7 +222,7 @@ pub async fn invalid_input_is_rejected(store: &TestStore) {
     assert!(guard.release().await.unwrap().was_held());
 }
 
-/// Who, since when, until when, how many wait, and what they say of themselves.
+/// Holder, times, number of waiters, and notes.
 pub async fn inspect_reports_holder_and_waiters(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let state = b.lock("stock").inspect().await.unwrap();
@@ -244,7 +244,7 @@ pub async fn inspect_reports_holder_and_waiters(store: &TestStore) {
         "{left:?}"
     );
     assert!(holder.age.unwrap() < Duration::from_secs(10));
-    // Without a note, too, the fence is seen.
+    // The fence is reported without a note, too.
     let plain = a.lock("plain").acquire().await.unwrap();
     let holder = b.lock("plain").inspect().await.unwrap().holder.unwrap();
     assert_eq!(holder.fence, Some(plain.fence()));
@@ -290,7 +290,7 @@ pub async fn namespaces_are_isolated(store: &TestStore) {
     drop((a, b));
 }
 
-/// By force, and it says whose it was.
+/// Frees the lock by force, and reports whose it was.
 pub async fn break_frees_the_lock(store: &TestStore) {
     let w = store.connect().await;
     assert_eq!(w.lock("stock").break_lock().await.unwrap(), None);
@@ -343,7 +343,7 @@ pub async fn detached_lock_can_be_attached(store: &TestStore) {
     wait_until_free(&b, "deploy").await;
 }
 
-/// The plain reason for a lock: read, think, write.
+/// The basic use of a lock: read, modify, write.
 pub async fn counting_under_the_lock_loses_no_update(store: &TestStore) {
     const CLIENTS: u64 = 4;
     const TASKS: u64 = 10;

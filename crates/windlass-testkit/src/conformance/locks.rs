@@ -1,4 +1,4 @@
-//! Several locks at once.
+//! Several locks in one request.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use windlass::ErrorKind;
 
 use super::{SOON, TestStore, wait_for_waiters, wait_until_free};
 
-/// If one is taken, none is.
+/// If one lock is held, none is acquired.
 pub async fn all_or_none(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let both = a
@@ -52,7 +52,7 @@ pub async fn all_or_none(store: &TestStore) {
     wait_until_free(&b, "x").await;
 }
 
-/// Two that want the same, named in any order, cannot wait for each other.
+/// Two requests for the same locks, in any order, cannot deadlock.
 pub async fn no_deadlock_in_any_order(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let mut tasks = Vec::new();
@@ -83,7 +83,7 @@ pub async fn no_deadlock_in_any_order(store: &TestStore) {
     }
 }
 
-/// Waits in the lines of the locks it lacks, and gets all; when patience ends, it has none.
+/// Waits in the queues of the missing locks and gets all; after a timeout it holds none.
 pub async fn wait_ends_with_all_or_none(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let held = a.lock("y").acquire().await.unwrap();
@@ -108,7 +108,7 @@ pub async fn wait_ends_with_all_or_none(store: &TestStore) {
     wait_until_free(&a, "y").await;
 }
 
-/// The loss of one is the loss of all.
+/// The loss of one lock is the loss of all.
 pub async fn losing_one_lock_loses_all(store: &TestStore) {
     let w = store.connect().await;
     let ttl = Duration::from_millis(300);
@@ -128,7 +128,7 @@ pub async fn losing_one_lock_loses_all(store: &TestStore) {
     wait_until_free(&w, "x").await;
 }
 
-/// Cancelled at any moment, nothing is left behind.
+/// A cancelled request leaves nothing behind.
 pub async fn cancellation_leaves_nothing_behind(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     for after in [0, 1, 100, 300, 1000, 3000] {
@@ -149,7 +149,7 @@ pub async fn cancellation_leaves_nothing_behind(store: &TestStore) {
     assert!(held.release().await.unwrap().was_held());
 }
 
-/// A name twice is one lock; no name is a mistake.
+/// A duplicate name is one lock; no name is an error.
 pub async fn duplicate_names_merge_and_empty_requests_fail(store: &TestStore) {
     let w = store.connect().await;
     let none: [&str; 0] = [];

@@ -1,7 +1,7 @@
-//! What every backend must do, written once.
+//! The behaviour that every store must have, written once.
 //!
-//! A case is an async function of a [`TestStore`]. [`conformance!`](crate::conformance!) turns all of them
-//! into tests for one backend:
+//! A case is an async function of a [`TestStore`]. [`conformance!`](crate::conformance!) makes a
+//! test of each case for one store:
 //!
 //! ```ignore
 //! windlass_testkit::conformance!(|| TestStore::memory());
@@ -42,7 +42,7 @@ use crate::{
     ZooKeeperServers, eventually,
 };
 
-/// A store for one test, and its own server where it needs one.
+/// A store for one test, with its own server where it needs one.
 #[derive(Debug)]
 pub struct TestStore {
     url: String,
@@ -51,29 +51,29 @@ pub struct TestStore {
     shortest_ttl: Duration,
     expiry_delay: Duration,
     max_concurrency: u32,
-    /// Where the store is shared with other tests.
+    /// Set if other tests use the same server.
     namespace: Option<String>,
-    /// What became of the server, should it not answer.
+    /// Describes the state of the server if it does not answer.
     status_report: fn() -> String,
     _keep: Box<dyn Any + Send + Sync>,
 }
 
 impl TestStore {
-    /// A fresh `memory:` store, shared by all who connect to this store.
+    /// A new `memory:` store, shared by all clients of this value.
     pub fn memory() -> TestStore {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         TestStore::new(format!("memory:store-{n}"), ())
     }
 
-    /// A fresh `file:` store in a folder of its own.
+    /// A new `file:` store in its own folder.
     pub fn file() -> TestStore {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("windlass.db");
         TestStore::new(format!("file:{}", path.display()), folder)
     }
 
-    /// A fresh server of that flavor.
+    /// A new server of this kind.
     pub fn redis(flavor: Flavor) -> TestStore {
         let server = RedisServer::builder()
             .binary(flavor)
@@ -82,7 +82,7 @@ impl TestStore {
         TestStore::new(server.url(), server)
     }
 
-    /// A tree of its own on one server, which all stages of this process share: a server takes longer to
+    /// A separate tree on one server that all tests of this process share: a server takes longer to
     /// start than most cases take.
     pub fn zookeeper() -> TestStore {
         static SERVER: OnceLock<ZooKeeperServers> = OnceLock::new();
@@ -93,22 +93,21 @@ impl TestStore {
         TestStore {
             // The server ends sessions after ten minutes of silence at the latest.
             longest_ttl: Duration::from_secs(500),
-            // Its session outlives it by half a tick of the usual length and 15 %, of which there are
-            // only some lengths; and the server looks once a tick.
+            // The session outlives the claim by half a default tick and 15 %, rounded up to one of
+            // a few lengths; and the server checks once per tick.
             dead_claim_lifetime: |ttl| (ttl + Duration::from_secs(1)) * 3 / 2 + 2 * ZOOKEEPER_TICK,
             ..TestStore::new(server.url(&format!("store-{n}")), ())
         }
     }
 
-    /// So many fresh servers whose majority decides, and which keep what they have said: so they
-    /// have a vote at once.
+    /// New servers with a majority and persistent data, so that they vote immediately.
     pub fn redlock(nodes: usize, flavor: Flavor) -> TestStore {
         let nodes = crate::RedlockNodes::durable(nodes, flavor).expect("servers to test on");
-        // As long as any backend allows: with nodes that forget nothing, that costs nothing.
+        // As long as any store allows: nodes with persistent data need no quarantine.
         TestStore::new(nodes.url("max_ttl=8760h"), nodes)
     }
 
-    /// A folder of its own in an etcd that all stages of the test program share.
+    /// A separate prefix in an etcd that all tests of this process share.
     pub fn etcd(version: EtcdVersion) -> TestStore {
         static SHARED: [OnceLock<EtcdCluster>; 2] = [OnceLock::new(), OnceLock::new()];
         let status_report = || -> String {
@@ -122,21 +121,22 @@ impl TestStore {
         });
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         TestStore {
-            // Whole seconds, and it looks for ended leases twice a second.
+            // etcd leases have whole seconds, and the server checks for expired leases twice a
+            // second.
             shortest_ttl: Duration::from_secs(1),
             expiry_delay: Duration::from_millis(1500),
-            // A lease outlives the claims on it by half a second at least.
+            // A lease outlives its claims by at least half a second.
             dead_claim_lifetime: |ttl| {
                 Duration::from_secs((ttl + Duration::from_millis(500)).as_secs() + 2)
             },
-            // A consensus about each, on a busy machine, within the call timeout.
+            // Each needs a consensus round within the call timeout, on a busy machine.
             max_concurrency: 500,
             status_report,
             ..TestStore::new(format!("{}/store-{n}/", cluster.url()), ())
         }
     }
 
-    /// A store at `url`; `keep` lives as long as the store.
+    /// A store at `url`; `keep` lives as long as this value.
     pub fn new(url: String, keep: impl Any + Send + Sync) -> TestStore {
         TestStore {
             url,
@@ -151,7 +151,7 @@ impl TestStore {
         }
     }
 
-    /// Part of a store at `url` that other tests use at the same time, for what is slow to start.
+    /// A namespace in a store at `url` that other tests use at the same time.
     pub fn shared(url: String) -> TestStore {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -161,17 +161,17 @@ impl TestStore {
         }
     }
 
-    /// A part of a replicated Redis that all tests of this program share.
+    /// A namespace in a replicated Redis that all tests of this process share.
     pub fn sentinel() -> TestStore {
         static SHARED: OnceLock<RedisReplicated> = OnceLock::new();
-        // A busy machine is no reason for a failover: those have tests of their own.
+        // A busy machine must not cause a failover: failovers have their own tests.
         let patient = Duration::from_secs(60);
         let start = || RedisReplicated::start_with(Flavor::Redis, &[], patient);
         let shared = SHARED.get_or_init(|| start().expect("a server to test on"));
         TestStore::shared(shared.url())
     }
 
-    /// A part of a Redis Cluster that all tests of this program share.
+    /// A namespace in a Redis Cluster that all tests of this process share.
     pub fn cluster() -> TestStore {
         static SHARED: OnceLock<RedisCluster> = OnceLock::new();
         let patient = [("cluster-node-timeout", "60000")];
@@ -180,18 +180,18 @@ impl TestStore {
         TestStore::shared(shared.url())
     }
 
-    /// How to connect to the store's URL from elsewhere: another runtime, another thread.
+    /// Options to connect to the store's URL from another runtime or thread.
     pub fn options(&self) -> Options {
         self.within(Options::new())
     }
 
-    /// The longest name that there is room for.
+    /// The longest name that fits beside the namespace.
     pub fn longest_name(&self) -> usize {
         let namespace = self.namespace.as_ref().map_or(0, |ns| ns.len() + ":".len());
         windlass::Coordinator::MAX_NAME_BYTES - namespace
     }
 
-    /// A name as the store knows it.
+    /// The name as it is stored.
     pub fn full_name(&self, name: &str) -> String {
         match &self.namespace {
             Some(namespace) => format!("{namespace}:{name}"),
@@ -211,63 +211,63 @@ impl TestStore {
         &self.url
     }
 
-    /// The longest ttl that this store can keep.
+    /// The longest TTL that the store supports.
     pub fn longest_ttl(&self) -> Duration {
         self.longest_ttl
     }
 
-    /// The longest that the claim of a process that died can be in the way of others.
+    /// How long the claim of a dead process can block other clients.
     pub fn dead_claim_lifetime(&self, ttl: Duration) -> Duration {
         (self.dead_claim_lifetime)(ttl)
     }
 
-    /// A ttl after which a claim is not only over for its holder, but also free for others: not
-    /// shorter than the store can have it.
+    /// A TTL after which a claim is free for other clients: `wanted`, or the store's shortest.
     pub fn ttl(&self, wanted: Duration) -> Duration {
         wanted.max(self.shortest_ttl)
     }
 
-    /// How much later than that the store may free it.
+    /// How much later than the TTL the store may free a claim.
     pub fn expiry_delay(&self) -> Duration {
         self.expiry_delay
     }
 
-    /// So many at once, or as many as the store can answer in time.
+    /// The number of concurrent requests: `wanted`, or as many as the store can answer in time.
     pub fn concurrency(&self, wanted: u32) -> u32 {
         wanted.min(self.max_concurrency)
     }
 
-    /// A new client, as another process would be.
+    /// A new client, like one of another process.
     pub async fn connect(&self) -> Coordinator {
         self.connect_with(Options::new()).await
     }
 
-    /// A new client that asks for so much at once that a busy machine takes its time.
+    /// A new client for so many concurrent requests that a busy machine needs a longer call
+    /// timeout.
     pub async fn connect_with_long_timeout(&self) -> Coordinator {
         self.connect_with(Options::new().call_timeout(CASE_TIMEOUT / 4))
             .await
     }
 
-    /// A new client with options of its own.
+    /// A new client with these options.
     pub async fn connect_with(&self, options: Options) -> Coordinator {
         let connected = self.within(options).connect(&self.url).await;
         connected.unwrap_or_else(|e| panic!("no answer: {e:?}; {}", (self.status_report)()))
     }
 }
 
-/// Long enough for anything that should happen at once, on a busy machine.
+/// Long enough for anything that should happen immediately, on a busy machine.
 pub const SOON: Duration = Duration::from_secs(5);
 
 /// Longer than any case takes, on a busy machine.
 pub const CASE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Waits until `name` has so many waiters.
+/// Waits until `name` has `count` waiters.
 pub async fn wait_for_waiters(w: &Coordinator, name: &str, count: u64) {
     let seen = eventually(SOON, || async { look(w, name).await.waiters == count }).await;
     assert!(seen, "expected {count} waiters: {:?}", look(w, name).await);
 }
 
-/// Waits until nobody holds `name` or waits for it.
+/// Waits until `name` has neither a holder nor waiters.
 pub async fn wait_until_free(w: &Coordinator, name: &str) {
     let free = eventually(SOON, || async {
         let state = look(w, name).await;
@@ -281,7 +281,8 @@ async fn look(w: &Coordinator, name: &str) -> LockState {
     w.lock(name).inspect().await.expect("the store answers")
 }
 
-/// Makes a test of every conformance case, on the store that the expression makes.
+/// Makes a test of every conformance case. The expression creates the
+/// [`TestStore`](crate::conformance::TestStore).
 #[macro_export]
 macro_rules! conformance {
     ($store:expr) => {
@@ -290,7 +291,7 @@ macro_rules! conformance {
     };
 }
 
-/// The same for a store that has coordination alone, and refuses the rest.
+/// The same for a store that supports coordination only.
 #[macro_export]
 macro_rules! conformance_without_flow_and_data {
     ($store:expr) => {
@@ -299,7 +300,7 @@ macro_rules! conformance_without_flow_and_data {
     };
 }
 
-/// Makes a test of every case of locks and all else that is held or waited for.
+/// Makes a test of every case about locks and other claims.
 #[macro_export]
 macro_rules! coordination_conformance {
     ($store:expr) => {
@@ -321,7 +322,7 @@ macro_rules! coordination_conformance {
     };
 }
 
-/// The same without what several independent nodes cannot decide by majority.
+/// The same without what independent nodes cannot decide by majority.
 #[macro_export]
 macro_rules! majority_conformance {
     ($store:expr) => {
@@ -353,7 +354,7 @@ macro_rules! majority_conformance {
     };
 }
 
-/// Makes a test of every case of limiters, counters and all else that is not held.
+/// Makes a test of every case about limiters, counters and other data.
 #[macro_export]
 macro_rules! flow_and_data_conformance {
     ($store:expr) => {
@@ -405,7 +406,7 @@ macro_rules! conformance_cases {
             async fn $case() {
                 let store: $crate::conformance::TestStore = ($store)();
                 let case = $crate::conformance::$topic::$case(&store);
-                // A store that never answers fails the case, and does not hang the suite.
+                // A store that never answers fails the case instead of hanging the suite.
                 let done = tokio::time::timeout($crate::conformance::CASE_TIMEOUT, case).await;
                 assert!(done.is_ok(), "not over after {:?}", $crate::conformance::CASE_TIMEOUT);
             })+

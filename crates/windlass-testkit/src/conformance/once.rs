@@ -1,4 +1,4 @@
-//! What is done once.
+//! Idempotent execution.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn mine(begun: Begun) -> windlass::OnceGuard {
     }
 }
 
-/// The second to ask gets what the first got.
+/// The second caller gets the result of the first.
 pub async fn second_call_returns_the_stored_result(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let ran = a.once("k").run(|_| work("one")).await.unwrap();
@@ -44,9 +44,9 @@ pub async fn second_call_returns_the_stored_result(store: &TestStore) {
     assert_eq!(ran, Ran::First(b"three".to_vec()));
 }
 
-/// Those who come while it is being done wait, and get the result.
+/// Callers that arrive during the work wait and get the result.
 pub async fn concurrent_calls_run_once(store: &TestStore) {
-    // What is in memory lasts as long as somebody is connected.
+    // A memory store lives as long as a client is connected.
     let _somebody = store.connect().await;
     let done = Arc::new(AtomicU32::new(0));
     let mut tasks = Vec::new();
@@ -83,7 +83,7 @@ pub async fn concurrent_calls_run_once(store: &TestStore) {
     guard.finish(b"").await.unwrap();
 }
 
-/// A key stands for one thing, also while it is being done.
+/// A key stands for one payload, also while the work runs.
 pub async fn different_payload_is_rejected(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let guard = mine(a.once("k").payload("10 euros").begin().await.unwrap());
@@ -97,7 +97,7 @@ pub async fn different_payload_is_rejected(store: &TestStore) {
     assert!(matches!(again, Begun::Again(Finished::Done(result)) if result == b"done"));
 }
 
-/// Work that failed is done again, or not, as asked.
+/// Failed work is repeated, or its error stored, as configured.
 pub async fn failures_are_retried_or_stored(store: &TestStore) {
     let w = store.connect().await;
     let fail = |_| async { Err("no money".to_owned()) };
@@ -118,7 +118,7 @@ pub async fn failures_are_retried_or_stored(store: &TestStore) {
     assert_eq!(again, Ran::FailedBefore("no money".to_owned()));
 }
 
-/// Whoever stops half-way leaves the work to the next.
+/// A cancelled worker leaves the work to the next caller.
 pub async fn dead_worker_is_replaced(store: &TestStore) {
     let w = store.connect().await;
     drop(mine(w.once("k").begin().await.unwrap()));
@@ -133,12 +133,12 @@ pub async fn dead_worker_is_replaced(store: &TestStore) {
     assert_eq!(ran, Ran::First(b"second".to_vec()));
 }
 
-/// The result of somebody whose lease passed on is refused.
+/// The result of a worker that lost its lease is rejected.
 pub async fn result_after_lost_lease_is_rejected(store: &TestStore) {
     let (begun, has_begun) = std::sync::mpsc::channel();
     let (wake, woken) = std::sync::mpsc::channel::<()>();
     let (url, options) = (store.url().to_owned(), store.options());
-    // A process that is stopped half-way: its runtime stands still, and nobody renews.
+    // A frozen process: its runtime stops, and nothing renews.
     let sleeper = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.enable_all().build().unwrap();
@@ -166,7 +166,7 @@ pub async fn result_after_lost_lease_is_rejected(store: &TestStore) {
     assert_eq!(ran, Ran::Again(b"in time".to_vec()));
 }
 
-/// Results are kept for as long as asked.
+/// Results expire after their retention.
 pub async fn results_expire(store: &TestStore) {
     let w = store.connect().await;
     let once = w.once("k").retention(Duration::from_millis(300));
@@ -192,7 +192,7 @@ pub async fn work_may_outlast_its_retention(store: &TestStore) {
     assert_eq!(finished, Finished::Done(b"done".to_vec()));
 }
 
-/// What was done, and cannot be kept, is not done again at once: the lease is not given back.
+/// Finished work whose result cannot be stored is not repeated immediately: the lease is kept.
 pub async fn unstorable_result_is_not_retried_immediately(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let once = a.once("k").ttl(Duration::from_secs(2));
@@ -231,7 +231,7 @@ pub async fn keys_and_results_of_any_size_work(store: &TestStore) {
     }
 }
 
-/// One clear error each.
+/// Each invalid input has its own error.
 pub async fn invalid_input_is_rejected(store: &TestStore) {
     let w = store.connect().await;
     for bad in [
@@ -247,7 +247,7 @@ pub async fn invalid_input_is_rejected(store: &TestStore) {
     let large = vec![0; windlass::Once::MAX_RESULT_BYTES + 1];
     let refused = guard.finish(&large).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
-    // A lock, and something done once, may share a name.
+    // A lock and a `once` key may share a name.
     let lock = w.lock("shared").acquire().await.unwrap();
     let ran = w.once("shared").run(|_| work("x")).await.unwrap();
     assert_eq!(ran, Ran::First(b"x".to_vec()));

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Permissions.
 
 use windlass::{Coordinator, ErrorKind, PermissionSpace};
 
@@ -14,7 +14,7 @@ async fn repos(w: &Coordinator) -> PermissionSpace {
         .unwrap()
 }
 
-/// As the classic example prints it.
+/// The output of the classic example.
 pub async fn classic_piers_and_fiers_example(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let space = repos(&a).await;
@@ -62,7 +62,7 @@ pub async fn higher_level_includes_lower_levels(store: &TestStore) {
     assert!(!space.check("ann", "repo1", "read").await.unwrap());
 }
 
-/// Flags are given and taken one by one, by several at once.
+/// Flags are granted and revoked separately, by several clients at once.
 pub async fn flags_are_granted_and_revoked_separately(store: &TestStore) {
     let w = store.connect().await;
     let flags: Vec<String> = (0..20).map(|n| format!("f{n}")).collect();
@@ -79,7 +79,7 @@ pub async fn flags_are_granted_and_revoked_separately(store: &TestStore) {
     assert!(space.check("ann", "b", "f1|f2").await.unwrap());
     assert!(!space.check("ann", "b", "f0|f1").await.unwrap());
     assert!(space.check("ann", "b", "none").await.unwrap());
-    // All at once: none undoes another.
+    // Concurrently: none undoes another.
     let mut tasks = Vec::new();
     for flag in flags {
         let space = store
@@ -103,7 +103,7 @@ pub async fn flags_are_granted_and_revoked_separately(store: &TestStore) {
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
 }
 
-/// Many subjects and resources, in one trip, in order.
+/// Many subjects and resources in one round trip, in order.
 pub async fn many_subjects_and_resources_in_one_call(store: &TestStore) {
     let w = store.connect().await;
     let resources: Vec<String> = (0..100).map(|n| format!("r{n}")).collect();
@@ -146,7 +146,7 @@ pub async fn many_subjects_and_resources_in_one_call(store: &TestStore) {
     assert!(space.get_all([]).await.unwrap().is_empty());
 }
 
-/// Names are added at the end; programs that know fewer go on.
+/// Names are appended; programs that know fewer keep working.
 pub async fn schema_is_append_only(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let old = a.permissions("s").levels(["no", "read", "write"]);
@@ -190,7 +190,7 @@ pub async fn schema_is_append_only(store: &TestStore) {
         assert_eq!(refused.kind(), ErrorKind::Mismatch, "{refused}");
         assert!(refused.hint().is_some());
     }
-    // Many who add at once: all agree.
+    // Concurrent additions: all clients agree.
     let mut tasks = Vec::new();
     for n in 1..=8 {
         let w = store.connect().await;
@@ -207,7 +207,7 @@ pub async fn schema_is_append_only(store: &TestStore) {
     assert_eq!(race.schema().resources.len(), 8);
 }
 
-/// One clear error each, and nothing is written.
+/// Each invalid input has its own error, and nothing is written.
 pub async fn invalid_input_is_rejected(store: &TestStore) {
     let w = store.connect().await;
     let p = |name: &str| w.permissions(name);
@@ -248,11 +248,11 @@ pub async fn invalid_input_is_rejected(store: &TestStore) {
     );
 }
 
-/// Everybody who has a level is found, and what they take is known.
+/// All subjects with a level are listed, and their memory is reported.
 pub async fn subjects_with_a_level_are_listed(store: &TestStore) {
     let w = store.connect().await;
     let space = repos(&w).await;
-    // Neighbours, whose names look alike.
+    // Adjacent resources with similar names.
     let other = w
         .permissions("repos2")
         .levels(["no", "read"])
@@ -292,7 +292,7 @@ pub async fn subjects_with_a_level_are_listed(store: &TestStore) {
     assert_eq!(unknown.kind(), ErrorKind::InvalidInput);
 }
 
-/// What was removed does not come back under another meaning.
+/// A removed resource does not come back with another meaning.
 pub async fn removed_resource_does_not_come_back(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     for name in ["repos", "{b}races", "c}"] {
@@ -325,7 +325,7 @@ pub async fn removed_resource_does_not_come_back(store: &TestStore) {
     }
 }
 
-/// A removal that stops half-way denies at once; it can be gone on with, and nothing comes back.
+/// An interrupted removal denies immediately; it can be resumed, and nothing comes back.
 pub async fn interrupted_removal_denies(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let subjects: Vec<String> = (0..2_500).map(|n| format!("user {n}")).collect();
@@ -335,19 +335,19 @@ pub async fn interrupted_removal_denies(store: &TestStore) {
             .map(|name| (name.as_str(), "repo1", "write"))
     };
     let mut interrupted = 0;
-    // Sooner and later: the later, the less it matters exactly when.
+    // Sooner and later: the later, the less the exact moment matters.
     for polls in std::iter::successors(Some(1), |polls| Some(polls + polls / 4 + 1)).take(30) {
         let space = repos(&a).await;
         space.set_all(given()).await.unwrap();
         let stale = b.permissions("repos").open().await.unwrap();
         let removed = cancel_after(polls, space.remove()).await;
         if removed.is_none() {
-            // What was sent may be carried out later.
+            // A request that was sent may be executed later.
             interrupted += 1;
         }
         let (subject, resource, level) = given().next_back().unwrap();
         match stale.check(subject, resource, level).await {
-            // Nothing has happened, or not yet.
+            // Nothing has happened yet.
             Ok(allowed) => assert!(removed.is_none() && allowed, "a grant is there by half"),
             Err(e) => {
                 assert_eq!(e.kind(), ErrorKind::NotFound, "{e}");
@@ -356,7 +356,7 @@ pub async fn interrupted_removal_denies(store: &TestStore) {
             }
         }
         if interrupted % 2 == 0 {
-            // Gone on with by name, whatever is left.
+            // Resumed by name, whatever is left.
             b.permissions("repos").remove().await.unwrap();
             assert!(!b.permissions("repos").remove().await.unwrap());
             assert_eq!(
@@ -383,7 +383,7 @@ pub async fn interrupted_removal_denies(store: &TestStore) {
     panic!("a removal takes more than a thousand polls");
 }
 
-/// However much one subject is given at once is one step; beyond what can be, it is refused.
+/// All grants to one subject in one call are atomic; too many are rejected.
 pub async fn grants_to_one_subject_are_atomic(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let resources: Vec<String> = (0..20_000).map(|n| format!("r{n}")).collect();
@@ -432,7 +432,7 @@ pub async fn grants_to_one_subject_are_atomic(store: &TestStore) {
     assert!(space.check_all(given).await.unwrap().iter().all(|yes| *yes));
 }
 
-/// Whoever looks for holders by a name that was added meanwhile finds them.
+/// A listing by a name that was added meanwhile finds its subjects.
 pub async fn subjects_with_an_added_level_are_listed(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let old = repos(&a).await;
@@ -449,7 +449,7 @@ pub async fn subjects_with_an_added_level_are_listed(store: &TestStore) {
         .map(|(who, level)| (who.as_str(), level.name()))
         .collect();
     assert_eq!(found, [("ann", "write")]);
-    // A walk that began before the name was added.
+    // A listing that began before the name was added.
     let mut scan = repos(&a).await.scan();
     let more = ["repo1", "repo2", "repo3", "repo4", "repo5"];
     let newest = b

@@ -1,4 +1,4 @@
-//! In what order.
+//! The order of the wait queue.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use windlass::Attempt;
 
 use super::{SOON, TestStore, wait_for_waiters, wait_until_free};
 
-/// Whoever asked first is served first, across clients.
+/// Waiters of all clients are served in the order of their requests.
 pub async fn first_come_first_served(store: &TestStore) {
     const WAITERS: u64 = 20;
     let (a, b) = (store.connect().await, store.connect().await);
@@ -34,7 +34,7 @@ pub async fn first_come_first_served(store: &TestStore) {
     wait_until_free(&b, "stock").await;
 }
 
-/// A wake-up, not a poll: long before the next heartbeat, which would be 20 s away.
+/// By a wake-up, not by polling: long before the next heartbeat, which would be 20 s away.
 pub async fn waiter_of_another_client_is_woken_immediately(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     for _ in 0..5 {
@@ -63,7 +63,7 @@ pub async fn waiter_of_another_client_is_woken_immediately(store: &TestStore) {
     }
 }
 
-/// The answer is "busy", by whom, and the place in line is given up.
+/// The result is "busy" with the holder, and the waiter leaves the queue.
 pub async fn wait_times_out_and_leaves_the_queue(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let holder = a.lock("stock").note("busy").acquire().await.unwrap();
@@ -91,7 +91,7 @@ pub async fn wait_times_out_and_leaves_the_queue(store: &TestStore) {
     assert!(holder.release().await.unwrap().was_held());
 }
 
-/// A newcomer does not slip in between a release and the first waiter.
+/// A new request does not slip in between a release and the first waiter.
 pub async fn newcomer_does_not_overtake_the_queue(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let holder = a.lock("stock").acquire().await.unwrap();
@@ -101,19 +101,19 @@ pub async fn newcomer_does_not_overtake_the_queue(store: &TestStore) {
     });
     wait_for_waiters(&a, "stock", 1).await;
     assert!(holder.release().await.unwrap().was_held());
-    // At once, perhaps before the waiter has heard of its luck.
+    // Immediately, perhaps before the waiter knows of its grant.
     assert!(a.lock("stock").try_acquire().await.unwrap().is_busy());
     let guard = waiting.await.unwrap();
     assert!(guard.release().await.unwrap().was_held());
 }
 
-/// A waiter whose program ended does not hold up those behind it: a store that it could still reach was
-/// told, and another one finds its claim expired.
+/// A waiter whose process ended does not block those behind it: its claim was removed or has
+/// expired.
 pub async fn dead_waiter_is_skipped(store: &TestStore) {
     let a = store.connect().await;
     let holder = a.lock("stock").acquire().await.unwrap();
     let (url, options) = (store.url().to_owned(), store.options());
-    // A process of its own, as far as the store can tell; then everything in it stops at once.
+    // A separate process, as far as the store can tell; then everything in it stops.
     let doomed = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -144,7 +144,7 @@ pub async fn dead_waiter_is_skipped(store: &TestStore) {
     wait_until_free(&a, "stock").await;
 }
 
-/// A holder that died is followed by the first waiter, one ttl later and not much more.
+/// The first waiter follows a dead holder one TTL later, and not much more.
 pub async fn first_waiter_is_granted_when_the_holder_dies(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let ttl = store.ttl(Duration::from_millis(500));
@@ -164,7 +164,7 @@ pub async fn first_waiter_is_granted_when_the_holder_dies(store: &TestStore) {
     assert!(guard.release().await.unwrap().was_held());
 }
 
-/// Heartbeats keep a place in line for longer than its ttl.
+/// Heartbeats keep a ticket for longer than its TTL.
 pub async fn heartbeats_keep_a_short_ttl_ticket(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let holder = a.lock("stock").acquire().await.unwrap();
@@ -184,7 +184,7 @@ pub async fn heartbeats_keep_a_short_ttl_ticket(store: &TestStore) {
         async move { a.lock("stock").acquire().await.unwrap() }
     });
     wait_for_waiters(&a, "stock", 2).await;
-    tokio::time::sleep(Duration::from_millis(1500)).await; // longer than the first claim would live by itself
+    tokio::time::sleep(Duration::from_millis(1500)).await; // longer than the first claim would live without heartbeats
     assert!(holder.release().await.unwrap().was_held());
     let guard = tokio::time::timeout(SOON, first)
         .await

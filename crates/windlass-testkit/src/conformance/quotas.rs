@@ -1,5 +1,5 @@
-//! Quotas that change while they are in use, and limiters that are reset: what was used is used once, and
-//! what was forgotten is not given back.
+//! Quotas that change while in use, and limiters that are reset: usage counts once, and is not
+//! returned after a reset.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// In another order, with one in front, with one left out: what was used by each quota stays used.
+/// In another order, with a new quota in front, or with one removed: the usage of each quota stays.
 pub async fn quota_order_does_not_matter(store: &TestStore) {
     let w = store.connect().await;
     let hour = Quota::new(10, HOUR);
@@ -34,20 +34,20 @@ pub async fn quota_order_does_not_matter(store: &TestStore) {
     for (quota, left) in all.into_iter().zip([1, 3, 21, 31, 41]) {
         assert_eq!(remaining(vec![quota]).await, left, "{quota:?} alone");
     }
-    // Charged in another order, and looked at in the first one.
+    // Charged in another order, and inspected in the first one.
     let others = limiter.with_quota([sliding, hour]);
     assert!(others.check("a").await.unwrap().is_allowed());
     assert_eq!(remaining(vec![hour]).await, 0);
     assert_eq!(remaining(vec![day]).await, 3, "only others have it");
     assert_eq!(remaining(vec![sliding]).await, 40);
-    // One more in front is new, and changes nothing for those behind.
+    // A new quota in front changes nothing for those behind it.
     let fresh = Quota::new(60, 7 * HOUR).burst(60);
     let more = limiter.with_quota([fresh, hour, day, window, long_window, sliding]);
     assert!(!more.check("a").await.unwrap().is_allowed());
     let without = limiter.with_quota([fresh, day, window, long_window, sliding]);
     assert!(without.check_n("a", 3).await.unwrap().is_allowed());
     assert!(!without.check_n("a", 1).await.unwrap().is_allowed());
-    // Of one that was changed, and is in another place, too.
+    // Also for a quota that was changed and is at another position.
     let changing = w.limiter("changing", [hour, sliding, window]);
     assert!(changing.check_n("a", 10).await.unwrap().is_allowed());
     let doubled = Quota::new(20, HOUR);
@@ -55,12 +55,12 @@ pub async fn quota_order_does_not_matter(store: &TestStore) {
     assert_eq!(changed.peek("a").await.unwrap().remaining(), 10);
     assert!(changed.check_n("a", 10).await.unwrap().is_allowed());
     assert!(!changed.check("a").await.unwrap().is_allowed());
-    // The same rate with a burst of its own has used what the other has.
+    // The same rate with another burst keeps the usage.
     let one = w.limiter("alike", Quota::new(10, HOUR));
     assert!(one.check_n("a", 10).await.unwrap().is_allowed());
     let two = one.with_quota([Quota::new(10, HOUR).burst(100), Quota::new(10, HOUR)]);
     assert!(!two.check("a").await.unwrap().is_allowed());
-    // Which of two algorithms took whose place, nobody can tell.
+    // With two changed algorithms the match is ambiguous.
     let mixed = w.limiter("mixed", [hour, window]);
     assert!(mixed.check("a").await.unwrap().is_allowed());
     let error = mixed.with_quota([hour, sliding]).check("a").await;
@@ -69,7 +69,7 @@ pub async fn quota_order_does_not_matter(store: &TestStore) {
     assert!(added.check("a").await.unwrap().is_allowed());
 }
 
-/// What was used in a window stays used when windows become longer or shorter.
+/// Usage stays when windows become longer or shorter.
 pub async fn usage_survives_a_changed_window_length(store: &TestStore) {
     let w = store.connect().await;
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
@@ -77,12 +77,12 @@ pub async fn usage_survives_a_changed_window_length(store: &TestStore) {
         let kind = |quota: Quota| quota.algorithm(algorithm);
         let short = w.limiter(&format!("{name}-short"), kind(Quota::new(5, ms(400))));
         assert!(short.check_n("a", 5).await.unwrap().is_allowed());
-        // Longer: until the long one is over.
+        // Longer: until the long window is over.
         let long = short.with_quota(kind(Quota::new(5, HOUR)));
         let denied = long.check("a").await.unwrap();
         assert!(!denied.is_allowed(), "{name}: {denied:?}");
         assert!(denied.retry_after().unwrap() > HOUR / 2);
-        tokio::time::sleep(ms(850)).await; // two of the short ones
+        tokio::time::sleep(ms(850)).await; // two short windows
         assert!(!long.check("a").await.unwrap().is_allowed(), "{name}");
         let larger = long.with_quota(kind(Quota::new(6, 2 * HOUR)));
         assert!(larger.check("a").await.unwrap().is_allowed(), "{name}");
@@ -96,7 +96,7 @@ pub async fn usage_survives_a_changed_window_length(store: &TestStore) {
         tokio::time::sleep(wait).await;
         let allowed = brief.check("a").await.unwrap();
         assert!(allowed.is_allowed(), "as it was told: {allowed:?}");
-        // Two lengths side by side lock nobody out.
+        // Clients with two lengths do not lock each other out.
         let (one, two) = (
             w.limiter(&format!("{name}-both"), kind(Quota::new(2, ms(100)))),
             w.limiter(&format!("{name}-both"), kind(Quota::new(2, ms(300)))),
@@ -111,7 +111,7 @@ pub async fn usage_survives_a_changed_window_length(store: &TestStore) {
     }
 }
 
-/// A reservation that was made before a reset is not given back after it.
+/// A reservation from before a reset is not returned after it.
 pub async fn reset_forgets_reservations(store: &TestStore) {
     let w = store.connect().await;
     for quotas in [
@@ -130,7 +130,7 @@ pub async fn reset_forgets_reservations(store: &TestStore) {
             let _used = reserve(2).await;
             let early = reserve(2).await;
             assert!(limiter.reset("a").await.unwrap());
-            // As much again, by others.
+            // The same amount again, by other clients.
             if strict {
                 assert!(limiter.check_n("a", 2).await.unwrap().is_allowed());
             } else {
@@ -141,14 +141,14 @@ pub async fn reset_forgets_reservations(store: &TestStore) {
             assert!(!early.cancel().await.unwrap(), "it was forgotten");
             let after = limiter.peek("a").await.unwrap().retry_after().unwrap();
             assert!(before - after < HOUR / 4, "{before:?} and {after:?}");
-            // What was reserved since then is given back as ever.
+            // A reservation from after the reset is returned as usual.
             assert!(late.cancel().await.unwrap());
             assert!(limiter.reset("a").await.unwrap());
         }
     }
 }
 
-/// Units that were lent before a reset are not given back after it.
+/// Tokens prefetched before a reset are not returned after it.
 pub async fn reset_forgets_prefetched_tokens(store: &TestStore) {
     let w = store.connect().await;
     for (name, quota) in [
@@ -159,14 +159,14 @@ pub async fn reset_forgets_prefetched_tokens(store: &TestStore) {
     ] {
         let limiter = w.limiter(&format!("lent-{name}"), quota);
         let leased = limiter.leased();
-        // Enough of a demand for a loan of which most is left.
+        // Enough demand for a prefetch of which most is left.
         for _ in 0..20 {
             assert!(leased.check_n("a", 5).await.unwrap().is_allowed());
         }
         let out = 1_500 - limiter.peek("a").await.unwrap().remaining();
         assert!(name != "all" || out > 0, "{name}: nothing is out");
         assert!(limiter.reset("a").await.unwrap());
-        // Others borrow as well, so that the new state knows of loans.
+        // Other clients prefetch too, so that the new state contains prefetched tokens.
         let other = w.limiter(&format!("lent-{name}"), quota).leased();
         assert!(other.check_n("a", 100).await.unwrap().is_allowed());
         let before = limiter.peek("a").await.unwrap().remaining();

@@ -1,4 +1,4 @@
-//! Many readers, or one writer.
+//! Read-write locks.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ async fn wait_for_waiters(w: &Coordinator, count: u64) {
     assert!(seen, "expected {count} waiters, found {}", look().await);
 }
 
-/// Readers together, the writer alone.
+/// Readers share, writers exclude.
 pub async fn readers_share_and_writers_exclude(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let (ours, theirs) = (a.rwlock("config"), b.rwlock("config"));
@@ -31,12 +31,12 @@ pub async fn readers_share_and_writers_exclude(store: &TestStore) {
     assert!(writer.release().await.unwrap().was_held());
     let reader = theirs.try_read().await.unwrap().acquired().unwrap();
     assert!(reader.release().await.unwrap().was_held());
-    // The lock of the same name is another one.
+    // A lock of the same name is independent.
     let _lock = a.lock("config").acquire().await.unwrap();
     drop(theirs.try_write().await.unwrap().acquired().unwrap());
 }
 
-/// In the order in which they came: a writer waits for the readers before it, not for those after.
+/// In order of requests: a writer waits for earlier readers, not for later ones.
 pub async fn writers_do_not_starve(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let before = a.rwlock("config").read().await.unwrap();
@@ -70,7 +70,7 @@ pub async fn writers_do_not_starve(store: &TestStore) {
     assert!(served.iter().all(|reader| reader.is_held()), "all at once");
 }
 
-/// One reader that crashed holds up writers for a ttl, though others go on renewing.
+/// A crashed reader blocks writers for one TTL, even if other readers keep renewing.
 pub async fn dead_reader_blocks_for_one_ttl_at_most(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let ttl = Duration::from_millis(800);
@@ -79,14 +79,14 @@ pub async fn dead_reader_blocks_for_one_ttl_at_most(store: &TestStore) {
     std::mem::forget(dead.read().await.unwrap());
     let writer = tokio::spawn(async move { b.rwlock("config").write().await.unwrap() });
     wait_for_waiters(&a, 1).await;
-    tokio::time::sleep(3 * ttl).await; // the dead one's claim has ended, the living one's has not
+    tokio::time::sleep(3 * ttl).await; // the dead reader's claim has ended, the living reader's has not
     assert!(alive.is_held() && !writer.is_finished());
     assert!(alive.release().await.unwrap().was_held());
     let writer = tokio::time::timeout(ttl + SOON, writer).await.unwrap();
     assert!(writer.unwrap().is_held());
 }
 
-/// From writing to reading without letting another writer in.
+/// A downgrade lets no other writer in.
 pub async fn writer_downgrades_to_reader(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let writer = a.rwlock("config").write().await.unwrap();
@@ -110,7 +110,7 @@ pub async fn writer_downgrades_to_reader(store: &TestStore) {
     assert!(reader.release().await.unwrap().was_held());
     let next = tokio::time::timeout(SOON, next).await.unwrap().unwrap();
     assert!(next.fence() > fence);
-    // One that was lost cannot go on.
+    // A lost lock cannot be downgraded.
     let owner = next.owner().to_string();
     assert!(
         a.rwlock("config")
@@ -123,12 +123,12 @@ pub async fn writer_downgrades_to_reader(store: &TestStore) {
     assert_eq!(e.kind(), ErrorKind::Lost);
 }
 
-/// A read value never changes under its reader.
+/// A value never changes while a reader holds the lock.
 pub async fn readers_and_the_writer_never_overlap(store: &TestStore) {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicI64, Ordering};
     let (a, b) = (store.connect().await, store.connect().await);
-    // Readers count up from zero; a writer holds it far below.
+    // Readers count up from zero; a writer keeps the value far below.
     let inside = Arc::new(AtomicI64::new(0));
     let tasks: Vec<_> = (0..24)
         .map(|i| {
@@ -159,7 +159,7 @@ pub async fn readers_and_the_writer_never_overlap(store: &TestStore) {
     }
 }
 
-/// A guard can be handed to another process, which learns what it has.
+/// A guard can be handed to another process, which learns whether it reads or writes.
 pub async fn detached_guard_can_be_attached(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let detached = a

@@ -1,4 +1,4 @@
-//! What was seen before, exactly.
+//! Exact deduplication.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use windlass::ErrorKind;
 use super::{SOON, TestStore};
 use crate::eventually;
 
-/// New is what was not seen within the window, which runs from when it was new.
+/// An item is new once per window, which starts when it was new.
 pub async fn item_is_new_once_per_window(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let window = Duration::from_millis(400);
@@ -17,7 +17,7 @@ pub async fn item_is_new_once_per_window(store: &TestStore) {
     let again = yours.first("x").await.unwrap();
     assert!(!again || start.elapsed() > window);
     assert!(yours.first("y").await.unwrap());
-    // Asking again and again does not prolong it.
+    // Repeated checks do not extend the window.
     let new_again = eventually(SOON, || async { yours.first("x").await.unwrap() }).await;
     assert!(new_again);
     let took = start.elapsed();
@@ -35,9 +35,9 @@ pub async fn item_is_new_once_per_window(store: &TestStore) {
     assert!(long.first("x").await.unwrap());
 }
 
-/// Of many who see the same at once, one is told that it is new.
+/// Of many concurrent clients, one learns that the item is new.
 pub async fn exactly_one_concurrent_insert_is_new(store: &TestStore) {
-    // What is in memory lasts as long as somebody is connected.
+    // A memory store lives as long as a client is connected.
     let _somebody = store.connect().await;
     let mut tasks = Vec::new();
     for _ in 0..4 {
@@ -61,7 +61,7 @@ pub async fn exactly_one_concurrent_insert_is_new(store: &TestStore) {
     assert!(told.iter().all(|times| *times == 1), "{told:?}");
 }
 
-/// Any bytes, any number of them, any number of items.
+/// Items of any bytes, and batches of any size.
 pub async fn items_and_batches_of_any_size_work(store: &TestStore) {
     let seen = store.connect().await.seen("s");
     let nothing: [&str; 0] = [];
@@ -82,7 +82,7 @@ pub async fn items_and_batches_of_any_size_work(store: &TestStore) {
     assert_eq!(seen.first_all(&many).await.unwrap(), vec![false; 100_000]);
 }
 
-/// However names and items are put together.
+/// Names and items do not collide, however they concatenate.
 pub async fn names_and_items_do_not_collide(store: &TestStore) {
     let w = store.connect().await;
     let pairs = [
@@ -105,7 +105,7 @@ pub async fn names_and_items_do_not_collide(store: &TestStore) {
     }
 }
 
-/// One clear error each.
+/// Each invalid input has its own error.
 pub async fn invalid_input_is_rejected(store: &TestStore) {
     let w = store.connect().await;
     for bad in [

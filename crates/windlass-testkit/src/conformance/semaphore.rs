@@ -1,4 +1,4 @@
-//! At most so many at once.
+//! Semaphores.
 
 mod capacity;
 
@@ -14,7 +14,7 @@ pub use self::capacity::{
 use super::{SOON, TestStore};
 use crate::eventually;
 
-/// Waits until the semaphore `jobs` has so many waiters.
+/// Waits until the semaphore `jobs` has `count` waiters.
 async fn wait_for_waiters(w: &Coordinator, count: u64) {
     let look = || async {
         w.semaphore("jobs", 1)
@@ -35,7 +35,7 @@ async fn wait_until_free(w: &Coordinator, size: u32) {
     assert!(free.await, "something was left behind");
 }
 
-/// However many ask.
+/// With many concurrent clients.
 pub async fn never_exceeds_its_capacity(store: &TestStore) {
     const SIZE: u32 = 3;
     let (a, b) = (store.connect().await, store.connect().await);
@@ -61,7 +61,7 @@ pub async fn never_exceeds_its_capacity(store: &TestStore) {
     wait_until_free(&a, SIZE).await;
 }
 
-/// Taken at once, or not at all, and without disturbing those who have it.
+/// Granted or denied immediately, without disturbing the holders.
 pub async fn try_acquire_answers_immediately(store: &TestStore) {
     let w = store.connect().await;
     let jobs = w.semaphore("jobs", 5);
@@ -82,7 +82,7 @@ pub async fn try_acquire_answers_immediately(store: &TestStore) {
     wait_until_free(&w, 5).await;
 }
 
-/// Whoever wants much is not starved by those who want little and come later.
+/// A heavy waiter is not starved by later light ones.
 pub async fn heavy_waiters_are_not_starved(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let mut light = Vec::new();
@@ -103,7 +103,7 @@ pub async fn heavy_waiters_are_not_starved(store: &TestStore) {
     let last = light.pop().unwrap();
     for permit in light {
         assert!(permit.release().await.unwrap().was_held());
-        // There is room for one, and one wants one, but it is not its turn.
+        // One unit is free, and the waiter wants one, but it is not first.
         assert!(
             a.semaphore("jobs", 5)
                 .try_acquire()
@@ -126,7 +126,7 @@ pub async fn heavy_waiters_are_not_starved(store: &TestStore) {
     wait_until_free(&a, 5).await;
 }
 
-/// Who barges takes what is free; fences grow from grant to grant all the same.
+/// A barging client takes what is free; fences still increase from grant to grant.
 pub async fn barging_overtakes_waiters(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let jobs = a.semaphore("jobs", 3);
@@ -151,14 +151,14 @@ pub async fn barging_overtakes_waiters(store: &TestStore) {
     wait_until_free(&a, 3).await;
 }
 
-/// A wake-up, not a poll: long before the next heartbeat, which would be 20 s away. And one release
-/// may make room for several.
+/// By a wake-up, not by polling: long before the next heartbeat, which would be 20 s away. One
+/// release may admit several waiters.
 pub async fn waiters_that_fit_are_woken_immediately(store: &TestStore) {
     let b = store.connect().await;
     are_woken_at_once(store, [b.clone(), b.clone(), b.clone(), b]).await;
 }
 
-/// The same for waiters of different clients, none of whom could wake another.
+/// The same for waiters of different clients, none of which can wake another.
 pub async fn waiters_that_fit_of_other_clients_are_woken(store: &TestStore) {
     let [b, c, d, e] = [(); 4].map(|()| store.connect());
     are_woken_at_once(store, [b.await, c.await, d.await, e.await]).await;
@@ -191,7 +191,7 @@ async fn are_woken_at_once(store: &TestStore, clients: [Coordinator; 4]) {
     wait_until_free(&a, 4).await;
 }
 
-/// A crash frees the permits after the ttl, once.
+/// A crash frees the permits after the TTL, once.
 pub async fn crashed_holder_frees_its_permits_after_the_ttl(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let ttl = store.ttl(Duration::from_millis(400));
@@ -220,7 +220,7 @@ pub async fn permit_lives_while_renewed(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let ttl = store.ttl(Duration::from_millis(600));
     let renewed = a.semaphore("jobs", 1).ttl(ttl).acquire().await.unwrap();
-    tokio::time::sleep(2 * ttl).await; // two lives
+    tokio::time::sleep(2 * ttl).await; // two TTLs
     assert!(renewed.is_held());
     assert!(
         b.semaphore("jobs", 1)
@@ -229,7 +229,7 @@ pub async fn permit_lives_while_renewed(store: &TestStore) {
             .unwrap()
             .is_busy()
     );
-    // Taken away by force: told at the next renewal.
+    // Broken by force: reported at the next renewal.
     let owner = renewed.owner().to_string();
     assert!(
         b.semaphore("jobs", 1)
@@ -242,19 +242,19 @@ pub async fn permit_lives_while_renewed(store: &TestStore) {
         .await
         .expect("told");
     assert!(!renewed.release().await.unwrap().was_held());
-    // By hand: works while it lives, fails afterwards.
+    // Manual renewal works while the permit lives, and fails afterwards.
     let by_hand = b.semaphore("jobs", 1).ttl(ttl).without_renewal();
     let permit = by_hand.acquire().await.unwrap();
-    tokio::time::sleep(ttl / 2).await; // half a life
+    tokio::time::sleep(ttl / 2).await; // half a TTL
     permit.renew().await.unwrap();
-    tokio::time::sleep(2 * ttl + store.expiry_delay()).await; // all of it, and more
+    tokio::time::sleep(2 * ttl + store.expiry_delay()).await; // the whole TTL, and more
     assert_eq!(permit.renew().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(!permit.is_held());
     assert_eq!(permit.release().await.unwrap(), Released::WasGone);
     wait_until_free(&a, 1).await;
 }
 
-/// Only one's own, and only once.
+/// Only its own permit, and only once.
 pub async fn only_the_owner_releases_once(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let jobs = a.semaphore("jobs", 2);
@@ -269,7 +269,7 @@ pub async fn only_the_owner_releases_once(store: &TestStore) {
     assert_eq!(jobs.available().await.unwrap(), 2, "freed once");
 }
 
-/// The same owner again keeps what it has, and cannot have another share besides.
+/// The same owner keeps its permit, and cannot have a second one.
 pub async fn same_owner_reacquires(store: &TestStore) {
     let w = store.connect().await;
     let jobs = w.semaphore("jobs", 3).owner("me");
@@ -285,7 +285,7 @@ pub async fn same_owner_reacquires(store: &TestStore) {
     wait_until_free(&w, 3).await;
 }
 
-/// Who holds, how much, for how long, and why.
+/// Holders, weights, times and notes.
 pub async fn inspect_reports_holders_and_weights(store: &TestStore) {
     let w = store.connect().await;
     let jobs = w.semaphore("jobs", 10).ttl(Duration::from_secs(40));
@@ -311,7 +311,7 @@ pub async fn inspect_reports_holders_and_weights(store: &TestStore) {
     let all = w.survey("j*", 10).await.unwrap();
     assert_eq!((all.len(), all[0].kind.word()), (1, "sem"));
     assert!(w.list_locks("*").await.unwrap().is_empty(), "no lock");
-    // A lock of the same name is another thing.
+    // A lock of the same name is independent.
     let lock = w.lock("jobs").note("mine").acquire().await.unwrap();
     assert_eq!(w.survey("*", 1).await.unwrap().len(), 2);
     drop((a, b, lock));
@@ -333,7 +333,7 @@ pub async fn detached_permit_can_be_attached(store: &TestStore) {
     assert_eq!(e.kind(), ErrorKind::Lost);
 }
 
-/// Each with one clear error, before anything is sent.
+/// Each invalid input has its own error, before anything is sent.
 pub async fn invalid_input_is_rejected(store: &TestStore) {
     let w = store.connect().await;
     for size in [0, 1_000_001] {
@@ -354,7 +354,7 @@ pub async fn invalid_input_is_rejected(store: &TestStore) {
     drop(w.semaphore("jobs", 1_000_000).acquire().await.unwrap());
 }
 
-/// Dropping a future at any moment leaves no permit and no place in line behind.
+/// A dropped future leaves no permit and no ticket.
 pub async fn cancellation_leaves_nothing_behind(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     for after in [0, 1, 100, 300, 1000, 3000] {
@@ -374,13 +374,12 @@ pub async fn cancellation_leaves_nothing_behind(store: &TestStore) {
     wait_until_free(&b, 2).await;
 }
 
-/// One that died at the head of the line keeps what is free from those behind it for its own ttl, and
-/// not for theirs.
+/// A dead first waiter blocks those behind it for its own TTL, not for theirs.
 pub async fn dead_first_waiter_blocks_for_its_own_ttl(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let ttl = Duration::from_millis(500);
     let held = a.semaphore("jobs", 3).acquire().await.unwrap();
-    // A process of its own, as far as the store can tell; then everything in it stops at once.
+    // A separate process, as far as the store can tell; then everything in it stops.
     let doomed = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -408,11 +407,11 @@ pub async fn dead_first_waiter_blocks_for_its_own_ttl(store: &TestStore) {
     drop(held);
 }
 
-/// Very many at once.
+/// Very many concurrent waiters.
 pub async fn many_concurrent_waiters_are_served(store: &TestStore) {
-    // More than the arguments that a script can pass on at once.
+    // More than the number of arguments that a script can pass.
     let crowd = store.concurrency(5000);
-    // One decision lets all of them in, and may take seconds on a busy machine.
+    // One decision admits all of them, and may take seconds on a busy machine.
     let w = store
         .connect_with(Options::new().call_timeout(6 * SOON))
         .await;

@@ -1,4 +1,4 @@
-//! What is published, and who hears it.
+//! Topics: publish and subscribe.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ async fn next<T>(subscription: &mut Subscription<T>) -> Event<T> {
     event.expect("something comes").unwrap()
 }
 
-/// Every subscriber hears what is published after it subscribed, in order.
+/// Every subscriber receives what is published after it subscribed, in order.
 pub async fn every_subscriber_receives_messages_in_order(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let topic = a.topic::<u32>("numbers");
@@ -38,7 +38,7 @@ pub async fn every_subscriber_receives_messages_in_order(store: &TestStore) {
     b.topic::<u32>("numbers").publish(&501).await.unwrap();
     assert_eq!(next(&mut here).await, Event::Message(501));
     assert_eq!(next(&mut there).await, Event::Message(501));
-    // A dropped wait loses nothing.
+    // A cancelled `next` loses nothing.
     let waiting = timeout(Duration::from_millis(20), there.next()).await;
     assert!(waiting.is_err());
     topic.publish(&502).await.unwrap();
@@ -64,7 +64,7 @@ pub async fn subscription_is_a_stream(store: &TestStore) {
     publisher.await.unwrap();
 }
 
-/// What comes faster than it is taken is dropped as asked, and counted.
+/// Messages beyond the buffer are dropped as configured, and counted.
 pub async fn full_buffer_reports_dropped_messages(store: &TestStore) {
     let w = store.connect().await;
     let topic = w.topic::<u32>("numbers").buffer(10);
@@ -74,10 +74,10 @@ pub async fn full_buffer_reports_dropped_messages(store: &TestStore) {
     for n in 0..100 {
         topic.publish(&n).await.unwrap();
     }
-    // Until all has arrived: a marker on another topic would not tell.
+    // Until all have arrived: a marker on another topic would not tell.
     let mut all = w.topic::<u32>("numbers").subscribe().await.unwrap();
     topic.publish(&100).await.unwrap();
-    // It may still hear of the last ones before it.
+    // The last ones before it may still arrive.
     while next(&mut all).await != Event::Message(100) {}
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(next(&mut latest).await, Event::Gap { missed: Some(91) });
@@ -96,7 +96,7 @@ pub async fn full_buffer_reports_dropped_messages(store: &TestStore) {
     );
 }
 
-/// Any message up to the limit; one of another type is told, and passed over.
+/// Any message up to the size limit; one of another type is reported and skipped.
 pub async fn messages_are_typed(store: &TestStore) {
     let w = store.connect().await;
     let (numbers, texts) = (w.topic::<u32>("t"), w.topic::<String>("t"));
@@ -126,7 +126,7 @@ pub async fn messages_are_typed(store: &TestStore) {
     let refused = numbers.clone().buffer(0).subscribe().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
     assert!(w.topic::<u32>("").publish(&1).await.is_err());
-    // A lock and a topic may share a name, whatever it is.
+    // A lock and a topic may share a name.
     for name in ["{b}", "c}", "a b"] {
         let topic = w.topic::<u32>(name);
         let mut subscription = topic.subscribe().await.unwrap();

@@ -1,4 +1,4 @@
-//! Primitives on a store that does not have them: each is refused, and the store is named.
+//! Primitives that a store does not support: each is an error that names the store.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn is_refused<T: std::fmt::Debug>(
     error
 }
 
-/// The message names the primitive, and the hint the stores that have it.
+/// The message names the primitive, and the hint the stores that support it.
 fn is_refused_for<T: std::fmt::Debug>(answer: Result<T, Error>, store: &TestStore, what: &str) {
     let error = is_refused(answer, store, what);
     let told = error.to_string();
@@ -42,7 +42,7 @@ fn is_refused_for<T: std::fmt::Debug>(answer: Result<T, Error>, store: &TestStor
     }
 }
 
-/// Every way to use one is refused, also those that only look, give up or wait.
+/// Every call is an error, also those that only inspect, leave or wait.
 pub async fn latches_and_barriers_are_unsupported(store: &TestStore) {
     let w = store.connect().await;
     let (wait, soon) = (Duration::from_secs(1), Duration::from_secs(20));
@@ -62,7 +62,7 @@ pub async fn latches_and_barriers_are_unsupported(store: &TestStore) {
     assert_eq!(all.expect("others are listed"), [], "nothing was stored");
 }
 
-/// None of them answers as if it were there.
+/// No primitive answers as if it were supported.
 pub async fn flow_and_data_are_unsupported(store: &TestStore) {
     let w = store.connect().await;
     let second = Duration::from_secs(1);

@@ -1,48 +1,49 @@
-//! What a history of a lock must be like.
+//! The rules for the history of a lock.
 //!
-//! * **Exclusion.** No two clients held the lock at one moment. A client certainly held it from when it
-//!   heard of the grant until it last saw that the lease was valid; that is before it was events of a loss,
-//!   and before it asked to release. What a client that was frozen or killed did not look at, it is not
-//!   believed about.
-//! * **Fences.** No two grants have the same, and of two grants in the order of time the later has the
-//!   higher one. In the order of time: the one was held before the other was granted, or granted before
-//!   the other was asked for.
-//! * **Gates.** What was admitted is not lower than what was admitted before it was asked.
-//! * **Loss** is final: who was events of it does not say that it holds the lock.
-//! * **Recovery.** After each fault somebody is granted the lock.
+//! * **Exclusion.** No two clients held the lock at the same time. A client certainly held it from
+//!   the grant until it last saw a valid lease, which is before it learned of a loss and before it
+//!   requested the release. Time that a frozen or killed client did not observe does not count as
+//!   held.
+//! * **Fences.** No two grants have the same fence, and of two grants in order of time the later
+//!   one has the higher fence. In order of time means: the first was held before the second was
+//!   granted, or granted before the second was requested.
+//! * **Gates.** An admitted fence is not lower than one that was admitted before it was sent.
+//! * **Loss** is final: a client that learned of it never observes itself as holder again.
+//! * **Recovery.** After each fault a client is granted the lock.
 //!
-//! Counted, and not judged: how many were overtaken by somebody who asked clearly later, and how long
-//! nobody was granted anything around each fault. Who died in line, or was cut off, is rightly overtaken.
+//! Counted but not judged: how many clients were overtaken by one that requested clearly later, and
+//! how long no client was granted the lock around each fault. Overtaking a dead or disconnected
+//! waiter is correct.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{Event, Observation};
 use super::{HeldInterval, in_order};
 
-/// Who asks so much later than another is clearly behind it in line: longer than an answer takes.
+/// A request that is later by this much is clearly behind in the queue: longer than a reply takes.
 const CLEARLY_LATER: u64 = 100_000_000;
 
-/// One attempt, as its client saw it.
+/// One attempt to acquire the lock, as its client observed it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockAttempt {
-    /// Who.
+    /// The client.
     pub client: String,
-    /// Its number among the client's.
+    /// The number of this attempt; unique for the client.
     pub number: u64,
-    /// When it was about to ask.
+    /// When the client was about to send the request.
     pub asked: u64,
-    /// When it heard that it was granted, and the fence.
+    /// When the client learned of the grant, and the fence.
     pub granted: Option<(u64, u64)>,
-    /// When it last saw that it held the lock.
+    /// When the client last saw that it held the lock.
     pub held: Option<u64>,
-    /// When it was events of a loss.
+    /// When the client learned of a loss.
     pub lost: Option<u64>,
-    /// When it asked to release.
+    /// When the client was about to send the release.
     pub release_asked: Option<u64>,
 }
 
 impl LockAttempt {
-    /// The time during which it certainly held the lock.
+    /// The time in which the client certainly held the lock.
     pub fn certainly_held(&self) -> Option<HeldInterval> {
         let (begin, fence) = self.granted?;
         Some(HeldInterval {
@@ -55,25 +56,25 @@ impl LockAttempt {
     }
 }
 
-/// A write that a gate has answered.
+/// A write that a gate admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmittedWrite {
-    /// Who wrote.
+    /// The client.
     pub client: String,
-    /// Where.
+    /// The gate.
     pub gate: String,
-    /// With which fence.
+    /// The fence.
     pub fence: u64,
-    /// When it was sent.
+    /// When the write was sent.
     pub asked: u64,
-    /// When it was answered.
+    /// When the reply arrived.
     pub answered: u64,
 }
 
-/// What must not happen.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Breach {
-    /// Two held the lock at one moment.
+    /// Two clients held the lock at the same time.
     TwoHolders(Box<LockAttempt>, Box<LockAttempt>),
     /// Two grants have one fence.
     SameFence(Box<LockAttempt>, Box<LockAttempt>),
@@ -81,48 +82,48 @@ pub enum Breach {
     FenceWentBack(Box<LockAttempt>, Box<LockAttempt>),
     /// A write was admitted after one with a higher fence.
     StaleWrite(AdmittedWrite, AdmittedWrite),
-    /// A client said that it held what it had been events was lost.
+    /// A client observed itself as holder after it had learned of the loss.
     HeldAfterLoss(Box<LockAttempt>),
-    /// Nobody was granted the lock after the fault.
+    /// No client was granted the lock after the fault.
     NoRecovery(Recovery),
 }
 
-/// A fault, and how long it was felt.
+/// A fault, and how long it interrupted service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// What was done, and to what.
+    /// The fault and its victim.
     pub fault: String,
-    /// When.
+    /// When the fault began.
     pub begin: u64,
-    /// When it was over.
+    /// When the fault ended.
     pub end: u64,
-    /// The longest time without any sign that somebody was served, from the last one before the fault to
-    /// the first grant after it was over.
+    /// The longest time without a grant or a valid lease, from the last one before the fault to the
+    /// first grant after its end.
     pub gap: u64,
-    /// How long after it was over somebody was granted the lock.
+    /// Time from the end of the fault to the next grant.
     pub after: Option<u64>,
 }
 
-/// What is to be said of one lock.
+/// The result for one lock.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// Its name.
+    /// The name of the lock.
     pub what: String,
-    /// All attempts, by the time they were begun.
+    /// All attempts, ordered by request time.
     pub attempts: Vec<LockAttempt>,
-    /// Writes that were admitted, and how many were refused.
+    /// How many writes were admitted.
     pub admitted: usize,
-    /// Writes that were refused as stale.
+    /// How many writes were rejected as stale.
     pub refused: usize,
-    /// What must not happen, and did. At most one of a kind for each attempt.
+    /// Violations, at most one of each kind for each attempt.
     pub breaches: Vec<Breach>,
-    /// How many were overtaken.
+    /// How many clients were overtaken.
     pub overtaken: usize,
-    /// What was done, and how long it was felt.
+    /// The faults, and how long each interrupted service.
     pub recoveries: Vec<Recovery>,
 }
 
-/// Looks at all locks of a history; faults befall all of them.
+/// Checks all locks of a history. Faults count for all of them.
 pub fn check(events: &[Event]) -> Vec<Verdict> {
     let is_fault = |e: &&Event| {
         matches!(
@@ -253,7 +254,7 @@ fn fence_went_back(attempts: &[LockAttempt]) -> Vec<Breach> {
             .map(|(before, after)| (before.clone(), after.clone()))
             .collect::<Vec<_>>()
     };
-    // HeldInterval before the other was granted; granted before the other was asked for.
+    // Held before the other was granted; granted before the other was requested.
     let held = with(
         |a| a.granted.map(|(at, _)| at),
         |a| a.certainly_held().map(|h| h.end),
@@ -278,7 +279,7 @@ fn held_after_loss(attempts: &[LockAttempt]) -> Vec<Breach> {
         .collect()
 }
 
-/// Those that were admitted, and how many were not.
+/// The admitted writes, and how many were rejected.
 fn writes(events: &[&Event]) -> (Vec<AdmittedWrite>, usize) {
     let mut admitted_ones = Vec::new();
     let mut refused = 0;
@@ -373,7 +374,7 @@ fn recoveries(events: &[&Event], attempts: &[LockAttempt]) -> Vec<Recovery> {
     all
 }
 
-/// The longest time between two signs, from the last one before `begin` up to `end`.
+/// The longest time between two signs of service, from the last one before `begin` up to `end`.
 fn longest_gap(signs: &[u64], begin: u64, end: u64) -> u64 {
     let first = signs.partition_point(|at| *at <= begin).saturating_sub(1);
     let within = signs[first.min(signs.len())..].iter().copied();

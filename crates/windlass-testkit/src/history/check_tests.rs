@@ -1,9 +1,9 @@
-//! For each rule, a history that keeps it and one that breaks it.
+//! For each rule, a history that satisfies it and one that violates it.
 
 use super::check::{Breach, Verdict};
 use super::{Event, Observation, check, load, save};
 
-/// A history, in milliseconds.
+/// Builds a history; times are in milliseconds.
 #[derive(Default)]
 struct HistoryBuilder(Vec<Event>);
 
@@ -20,7 +20,7 @@ impl HistoryBuilder {
         self
     }
 
-    /// Asks at `asked`, is granted at `granted`, and holds until `held`.
+    /// Requests at `asked`, is granted at `granted`, and holds until `held`.
     fn hold(self, client: &str, asked: u64, granted: u64, held: u64, fence: u64) -> HistoryBuilder {
         let attempt = asked;
         self.see(asked, client, Observation::Asked { attempt })
@@ -87,7 +87,7 @@ fn two_holders_are_found() {
     );
 }
 
-/// One that began long ago, and not merely the one before.
+/// The overlapping hold began long before, not just one grant earlier.
 #[test]
 fn long_hold_is_remembered() {
     let history = HistoryBuilder::default()
@@ -97,7 +97,7 @@ fn long_hold_is_remembered() {
     assert_eq!(history.breaches().len(), 2);
 }
 
-/// Whoever was frozen says nothing of that time; loss that is events late is no breach.
+/// A frozen client reports nothing about that time; a loss that it learns of late is no violation.
 #[test]
 fn only_observed_time_counts_as_held() {
     let attempt = 0;
@@ -107,7 +107,7 @@ fn only_observed_time_counts_as_held() {
         .hold("b", 2, 40, 50, 2);
     assert!(history.verdict().is_fine(), "{}", history.verdict());
     assert_eq!(history.verdict().losses(), 1);
-    // Nor one that never looked at all.
+    // The same for a client that never checked its lease.
     let history = HistoryBuilder::default()
         .see(0, "a", Observation::Asked { attempt })
         .see(1, "a", Observation::Granted { attempt, fence: 1 })
@@ -137,7 +137,7 @@ fn decreasing_fence_is_found() {
         matches!(&breaches[..], [Breach::FenceWentBack(..)]),
         "{breaches:?}"
     );
-    // Also if nobody held it for certainly_held: granted before the other was asked for.
+    // Also without an observed hold: granted before the other was requested.
     let (attempt, fence) = (0, 7);
     let history = HistoryBuilder::default()
         .see(0, "a", Observation::Asked { attempt })
@@ -156,7 +156,7 @@ fn stale_write_is_found() {
         .write(1, 2, 5, true)
         .write(3, 4, 5, true)
         .write(5, 9, 7, true)
-        .write(6, 10, 6, true) // at the same time as the one before: it may have come first
+        .write(6, 10, 6, true) // overlaps the one before: either may have been first
         .write(11, 12, 6, false);
     let verdict = fine.verdict();
     assert!(verdict.is_fine(), "{verdict}");
@@ -190,7 +190,8 @@ fn overtaken_waiters_are_counted() {
         .hold("early", 0, 500, 510, 3)
         .hold("close", 390, 395, 398, 2)
         .hold("late", 200, 300, 310, 1);
-    // The early one by both others; the late one by one who asked 190 ms later, but came after it.
+    // The early client is overtaken by both others; the late one by a client that requested 190 ms
+    // later but after it.
     assert_eq!(history.verdict().overtaken, 1);
     let fair = HistoryBuilder::default()
         .hold("early", 0, 300, 310, 1)
@@ -214,7 +215,7 @@ fn recovery_is_measured() {
         "from the last hold to the next grant"
     );
     assert_eq!(recovery.after, Some(250 * MS));
-    // A fault that nobody felt.
+    // A fault without any effect.
     let history = HistoryBuilder::default()
         .hold("a", 0, 10, 90, 1)
         .fault(50, 120)

@@ -1,11 +1,11 @@
-//! What a client saw, as a line of JSON.
+//! What a client observed, as a line of JSON.
 
 use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// One thing that one client saw.
+/// One observation of one client.
 ///
 /// ```
 /// use windlass_testkit::history::{Event, Observation};
@@ -17,106 +17,106 @@ use serde::{Deserialize, Serialize};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// When: nanoseconds of [`boot_nanos`](super::boot_nanos). Before what was asked, after what was
-    /// answered.
+    /// When: nanoseconds of [`boot_nanos`](super::boot_nanos). Read before a request is sent, or
+    /// after a reply has arrived.
     pub at: u64,
-    /// Who: one task of one process, which does one thing after the other.
+    /// The client: one task of one process, whose operations do not overlap.
     pub client: String,
-    /// The name of the lock; of a fault, what it befell.
+    /// The name of the lock; for a fault, its victim.
     pub what: String,
-    /// What was seen.
+    /// What the client observed.
     #[serde(flatten)]
     pub seen: Observation,
 }
 
-/// What a client saw of a lock. An attempt is a number that the client uses once.
+/// What a client observed of a lock. The number of an attempt is unique for the client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Observation {
-    /// It is about to ask for the lock.
+    /// The client is about to request the lock.
     Asked {
-        /// Which attempt begins.
+        /// The number of the attempt.
         attempt: u64,
     },
-    /// It has heard that the lock is its own.
+    /// The client learned that it holds the lock.
     Granted {
-        /// Of the attempt.
+        /// The number of the attempt.
         attempt: u64,
-        /// Of the grant.
+        /// The fence of the grant.
         fence: u64,
     },
-    /// It has given up asking, or was events to.
+    /// The request failed or timed out.
     NotGranted {
-        /// Of the attempt.
+        /// The number of the attempt.
         attempt: u64,
-        /// Why.
+        /// The kind of error.
         why: String,
     },
-    /// The lock was its own: the clock was read first, then the lease was asked whether it is held.
+    /// The lease was valid. The clock was read before the lease was checked.
     Held {
-        /// Of the attempt.
+        /// The number of the attempt.
         attempt: u64,
     },
-    /// It was events that the lock is lost.
+    /// The client learned that the lock is lost.
     Lost {
-        /// Of the attempt.
+        /// The number of the attempt.
         attempt: u64,
     },
-    /// It is about to release the lock.
+    /// The client is about to release the lock.
     ReleaseAsked {
-        /// Of the attempt.
+        /// The number of the attempt.
         attempt: u64,
     },
-    /// It has heard what became of the release.
+    /// The release was answered.
     Released {
-        /// Of the attempt.
+        /// The number of the attempt.
         attempt: u64,
-        /// Whether the lock was held until then.
+        /// Whether the lock was still held.
         was_held: bool,
     },
-    /// A resource that checks fences has answered.
+    /// A resource that checks fences answered a write.
     Gate {
-        /// Which resource.
+        /// The name of the resource.
         gate: String,
-        /// The fence that it was shown.
+        /// The fence of the write.
         fence: u64,
-        /// When it was asked.
+        /// When the write was sent.
         asked: u64,
-        /// Whether it let the write pass.
+        /// Whether the resource accepted the write.
         admitted: bool,
     },
-    /// The test does something bad.
+    /// The test injects a fault.
     Fault {
-        /// What.
+        /// The kind of fault.
         kind: String,
     },
-    /// The last fault of that kind, to the same victim, is over.
+    /// The last fault of this kind, with the same victim, has ended.
     Healed {
-        /// What.
+        /// The kind of fault.
         kind: String,
     },
-    /// A share was certainly held from `begin` until now: for what many may hold at once.
+    /// A permit or share was certainly held from `begin` until now.
     Share {
-        /// How much.
+        /// Its weight.
         weight: u64,
-        /// Of the grant.
+        /// The fence of the grant.
         fence: u64,
-        /// Since when.
+        /// When it was already held.
         begin: u64,
     },
 }
 
-/// Writes a history to a file, one event a line.
+/// Writes a history to a file, one event per line.
 pub fn save(path: &Path, events: &[Event]) -> io::Result<()> {
     let lines: Result<Vec<String>, _> = events.iter().map(serde_json::to_string).collect();
     std::fs::write(path, lines?.join("\n") + "\n")
 }
 
-/// Reads a history that was saved.
+/// Reads a saved history.
 ///
 /// # Errors
 ///
-/// A line that is no event is named by its number.
+/// A line that is not an event is named by its number.
 pub fn load(path: &Path) -> io::Result<Vec<Event>> {
     let text = std::fs::read_to_string(path)?;
     let numbered = text

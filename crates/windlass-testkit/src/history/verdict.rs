@@ -1,15 +1,15 @@
-//! A verdict for people to read.
+//! Text output of a verdict.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::check::{AdmittedWrite, Breach, LockAttempt, Recovery, Verdict};
 
-/// More of them say nothing new.
+/// How many violations are printed.
 const BREACHES_SHOWN: usize = 10;
 
 impl Verdict {
-    /// Whether nothing happened that must not.
+    /// Whether no rule was violated.
     pub fn is_fine(&self) -> bool {
         self.breaches.is_empty()
     }
@@ -19,12 +19,12 @@ impl Verdict {
         self.attempts.iter().filter(|a| a.granted.is_some()).count()
     }
 
-    /// How many were events of a loss.
+    /// How many attempts ended in a loss.
     pub fn losses(&self) -> usize {
         self.attempts.iter().filter(|a| a.lost.is_some()).count()
     }
 
-    /// The first moment of the history: times are shown from here.
+    /// The start of the history: times are printed relative to it.
     fn start(&self) -> u64 {
         let attempts = self.attempts.iter().map(|attempt| attempt.asked);
         let faults = self.recoveries.iter().map(|recovery| recovery.begin);
@@ -84,7 +84,7 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// Something, with its times counted from a start.
+/// A value printed with times relative to a start.
 struct WithStart<T>(T, u64);
 
 impl<T> WithStart<T> {

@@ -1,4 +1,4 @@
-//! One way of one connection: what has come in and not yet gone out.
+//! One direction of one connection: bytes that were received and not yet delivered.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -12,7 +12,7 @@ use super::faults::DirectionFaults;
 
 const CHUNK: usize = 16 * 1024;
 
-/// What travels along a byte_queue. Ends travel in command behind the bytes before them.
+/// A queued item. The end of the stream stays in order behind the bytes before it.
 #[derive(Debug)]
 enum Payload {
     Bytes(Vec<u8>),
@@ -28,18 +28,18 @@ struct QueuedPayload {
     payload: Payload,
 }
 
-/// What became of an attempt to write.
+/// The outcome of a write.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WriteOutcome {
-    /// As much was handed over as there is room for.
+    /// As many bytes were written as the socket takes.
     Done,
-    /// A reset has to be handed over, which ends the whole connection.
+    /// A reset must be delivered, which ends the whole connection.
     Reset,
-    /// There was nobody to hand anything to.
+    /// The receiver is gone.
     ReceiverGone,
 }
 
-/// A queue without limit: faults are about latency and loss, never about back pressure.
+/// An unbounded queue: faults are about latency and loss, never about back pressure.
 #[derive(Debug)]
 pub(super) struct ByteQueue {
     pub(super) faults: DirectionFaults,
@@ -62,14 +62,14 @@ impl ByteQueue {
         }
     }
 
-    /// Whether something may still come in.
+    /// Whether the sender may still send.
     pub(super) fn wants_to_read(&self) -> bool {
         !self.sender_done
     }
 
-    /// When the next queued may go out: never, if there is none or it is held back.
+    /// When the first item may be delivered: never, if there is none or it is held.
     pub(super) fn due(&self) -> Option<Instant> {
-        // Computed anew each time, so that a change of the delay affects what is already queued.
+        // Computed each time, so that a changed delay also applies to queued items.
         let next = self.queue.front().filter(|_| !self.faults.hold)?;
         Some(next.arrived + self.faults.delay)
     }
@@ -81,17 +81,17 @@ impl ByteQueue {
         }
     }
 
-    /// Whether a blackhole has swallowed something.
+    /// Whether a blackhole has swallowed bytes.
     pub(super) fn has_lost(&self) -> bool {
         self.lost
     }
 
-    /// Whether nothing can come in or go out any more.
+    /// Whether nothing can be received or delivered any more.
     pub(super) fn is_finished(&self) -> bool {
         self.sender_done && self.queue.is_empty()
     }
 
-    /// Takes in what `sender` has sent, if anything.
+    /// Reads what `sender` has sent, if anything.
     pub(super) fn read(&mut self, sender: &TcpStream) {
         let mut bytes = vec![0; CHUNK];
         let payload = match sender.try_read(&mut bytes) {
@@ -107,7 +107,7 @@ impl ByteQueue {
         self.enqueue(payload);
     }
 
-    /// Notes that the sender turned out to be gone when something was to be delivered to it.
+    /// Records that a write to the sender failed because it is gone.
     pub(super) fn sender_gone(&mut self) {
         self.sender_done = true;
         self.enqueue(Payload::Reset);
@@ -127,7 +127,7 @@ impl ByteQueue {
         }
     }
 
-    /// Hands the next queued, or what there is room for, to `receiver`.
+    /// Writes the first item, or as much of it as the socket takes, to `receiver`.
     pub(super) async fn write(
         &mut self,
         receiver: &mut TcpStream,
@@ -151,7 +151,7 @@ impl ByteQueue {
             }
             Some(Payload::End) => {
                 self.queue.pop_front();
-                // Fails only if the receiver is gone; then its own byte_queue says so.
+                // Fails only if the receiver is gone; then its own direction reports it.
                 let _ = receiver.shutdown().await;
                 WriteOutcome::Done
             }

@@ -14,7 +14,7 @@ use super::byte_queue::{ByteQueue, WriteOutcome, is_temporary};
 use super::counters::ProxyCounters;
 use super::faults::{Change, Command, DirectionFaults, PerDirection};
 
-/// Where the server is, and for how long it is looked for there if it refuses.
+/// The address of the server, and for how long a refused connection is retried.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Upstream {
     pub(super) addr: SocketAddr,
@@ -38,23 +38,23 @@ pub(super) struct ProxiedConnection {
     commands: mpsc::UnboundedReceiver<Command>,
     counters: Arc<ProxyCounters>,
     held: PerDirection<usize>,
-    /// Whether the server has forgotten the connection.
+    /// Whether the server's side was closed behind the client's back.
     forgotten: bool,
-    /// What was obeyed last. Dropping it tells the caller that the command is done, and in the case of
-    /// an command that ends the connection this must not happen before the sockets are closed.
+    /// The last applied command. Dropping it signals the caller that the command is done; a command
+    /// that ends the connection must not be dropped before the sockets are closed.
     command: Option<Command>,
 }
 
-/// How a connection goes on.
+/// What to do next with a connection.
 enum NextStep {
     Continue,
     Close,
     Reset,
-    /// The server has forgotten the connection, and the client does not know.
+    /// The server's side is closed, and the client does not know.
     HalfOpen,
 }
 
-/// What a connection has been waiting for.
+/// What a connection was waiting for.
 enum ReadyEvent {
     Command(Option<Command>),
     FromClient,
@@ -83,7 +83,7 @@ impl ProxiedConnection {
         }
     }
 
-    /// Serves `client` until either side has had enough.
+    /// Serves `client` until either side ends the connection.
     pub(super) async fn run(mut self, mut client: TcpStream, upstream: Upstream) {
         let next = match self.connect(upstream).await {
             Ok(server) => self.forward(&mut client, server).await,
@@ -94,10 +94,11 @@ impl ProxiedConnection {
             NextStep::HalfOpen => self.serve_half_open(&client).await,
             NextStep::Continue | NextStep::Close => {}
         }
-        // `client` is dropped before `self`, and with `self` the command that may have led here.
+        // `client` is dropped before `self`, which holds the command that may have ended the
+        // connection.
     }
 
-    /// Obeys commands while the connection to the server comes about.
+    /// Applies commands while the connection to the server is being established.
     async fn connect(&mut self, upstream: Upstream) -> Result<TcpStream, NextStep> {
         let connecting = upstream.connect();
         tokio::pin!(connecting);
@@ -112,9 +113,9 @@ impl ProxiedConnection {
         }
     }
 
-    /// Carries bytes both ways until something ends that.
+    /// Forwards bytes in both directions until the connection ends.
     async fn forward(&mut self, client: &mut TcpStream, mut server: TcpStream) -> NextStep {
-        // Otherwise the proxy would add delays that nobody asked for.
+        // Nagle's algorithm would add delays.
         let _ = client.set_nodelay(true);
         let _ = server.set_nodelay(true);
         loop {
@@ -153,7 +154,7 @@ impl ProxiedConnection {
             to_server,
             to_client,
         } = &self.queues;
-        // Errors show up again, and are dealt with, when the socket is read or written.
+        // Errors appear again, and are handled, when the socket is read or written.
         tokio::select! {
             command = self.commands.recv() => ReadyEvent::Command(command),
             _ = client.readable(), if to_server.wants_to_read() => ReadyEvent::FromClient,
@@ -204,7 +205,7 @@ impl ProxiedConnection {
         NextStep::Continue
     }
 
-    /// Keeps up appearances towards a client that the server has forgotten.
+    /// Keeps a client's side open whose server's side is closed.
     async fn serve_half_open(&mut self, client: &TcpStream) {
         self.forgotten = true;
         self.publish_held(PerDirection::default());
@@ -227,7 +228,7 @@ impl ProxiedConnection {
         }
     }
 
-    /// Whether nobody has anything more to say, even if it was swallowed.
+    /// Whether both senders are done, even if their end was swallowed.
     fn is_finished(&self) -> bool {
         self.queues.to_server.is_finished() && self.queues.to_client.is_finished()
     }
@@ -249,7 +250,7 @@ impl Drop for ProxiedConnection {
     }
 }
 
-/// Returns when bytes are due to be written and there is room for them.
+/// Returns when bytes are due and the socket is writable.
 async fn writable(receiver: &TcpStream, due: Option<Instant>) {
     match due {
         None => pending().await,
@@ -260,8 +261,8 @@ async fn writable(receiver: &TcpStream, due: Option<Instant>) {
     let _ = receiver.writable().await;
 }
 
-/// Makes the coming drop of the socket a reset.
+/// Makes the drop of the socket send a reset.
 fn reset(socket: &TcpStream) {
-    // Fails only on a socket that is broken already.
+    // Fails only on a broken socket.
     let _ = socket.set_zero_linger();
 }

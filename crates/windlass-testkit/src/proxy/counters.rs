@@ -1,4 +1,4 @@
-//! What the proxy has counted, for tests to read from other threads.
+//! Counters of the proxy, which tests read from other threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -59,7 +59,7 @@ impl ProxyCounters {
         &self.delivered
     }
 
-    /// Replaces what one connection held by what it holds now.
+    /// Replaces the held bytes of one connection.
     pub(super) fn count_held(&self, before: PerDirection<usize>, now: PerDirection<usize>) {
         self.held.send_if_modified(|held| {
             held.to_server = held.to_server - before.to_server + now.to_server;
@@ -69,15 +69,15 @@ impl ProxyCounters {
     }
 }
 
-/// How many bytes were delivered one way.
+/// How many bytes were delivered in one direction.
 #[derive(Debug, Default)]
 pub(super) struct DeliveredBytes(AtomicU64);
 
 impl DeliveredBytes {
-    /// Counts what `write` delivers of `bytes`, already before it does.
+    /// Counts `bytes` before `write` delivers them, and corrects the count afterwards.
     ///
-    /// Otherwise a test that has received a byte could look at the counter too early to find it
-    /// there. The price is that the counter is too high for the moment of a write that falls short.
+    /// Otherwise a test that has received a byte could read the counter before it is counted. The
+    /// counter is too high for the moment of a partial write.
     pub(super) fn count<E>(
         &self,
         bytes: usize,

@@ -3,18 +3,18 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The way that a fault affects.
+/// The direction that a fault affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the clients to the server: commands.
     ToServer,
     /// From the server to the clients: replies.
     ToClient,
-    /// Both ways.
+    /// Both directions.
     Both,
 }
 
-/// One value for each of the two ways.
+/// One value for each direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct PerDirection<T> {
     pub(super) to_server: T,
@@ -42,7 +42,7 @@ impl PerDirection<usize> {
     }
 }
 
-/// What is wrong with one way of the connections.
+/// The faults of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct DirectionFaults {
     pub(super) delay: Duration,
@@ -50,7 +50,7 @@ pub(super) struct DirectionFaults {
     pub(super) hold: bool,
 }
 
-/// What a caller of the proxy wants to be different.
+/// A change that a caller of the proxy requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change {
     Delay(Direction, Duration),
@@ -64,7 +64,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// Switches the faults that last; what happens only once is up to listener and connections.
+    /// Applies the faults that last; the listener and the connections handle one-time faults.
     pub(super) fn switch(self, faults: &mut PerDirection<DirectionFaults>) {
         match self {
             Change::Delay(direction, delay) => {
@@ -85,11 +85,11 @@ impl Change {
     }
 }
 
-/// A change that is under way to everybody concerned; each drops its copy when it has obeyed.
+/// A change on its way to the listener and all connections; each drops its copy when applied.
 #[derive(Debug, Clone)]
 pub(super) struct Command {
     pub(super) change: Change,
-    /// Held for the sake of its drop alone, by which the caller knows that the command is done.
+    /// Dropping the last copy signals the caller that the change is applied.
     #[expect(dead_code, reason = "dropping it is the message")]
     pub(super) done: mpsc::Sender<()>,
 }

@@ -1,4 +1,4 @@
-//! Accepts clients, and passes commands on to their connections.
+//! Accepts clients and forwards commands to their connections.
 
 use std::net::TcpListener as StdListener;
 use std::sync::Arc;
@@ -56,10 +56,10 @@ struct ClientConnections {
 }
 
 impl ClientConnections {
-    /// Accepts those whose `connect` has returned because the kernel answered it, so that the next
-    /// command finds them.
+    /// Accepts clients whose `connect` has returned because the kernel answered it, so that the
+    /// next command reaches them.
     ///
-    /// Asks the kernel directly: the tokio listener knows only what its reactor has already noticed.
+    /// Calls the kernel directly: the tokio listener knows only what its reactor has noticed.
     fn accept_waiting(&mut self, backlog: &StdListener) {
         while let Ok((client, _)) = backlog.accept() {
             if client.set_nonblocking(true).is_ok()
@@ -90,7 +90,7 @@ impl ClientConnections {
             Change::Heal => self.refuse = false,
             _ => {}
         }
-        // Those of connections that have ended are sorted out on the way.
+        // Removes ended connections on the way.
         self.commands
             .retain(|commands| commands.send(command.clone()).is_ok());
         while self.tasks.try_join_next().is_some() {}

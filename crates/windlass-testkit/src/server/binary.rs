@@ -1,11 +1,11 @@
-//! Where the server programs are.
+//! Finds the server programs.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// Prints where a PyPI package keeps a server, without running any code of the package.
+/// Prints the path of a server inside a PyPI package, without running code of the package.
 const FIND_IN_PYTHON_PACKAGE: &str = "\
 import importlib.util, pathlib, sys
 spec = importlib.util.find_spec(sys.argv[1])
@@ -14,7 +14,7 @@ for folder in spec.submodule_search_locations if spec else []:
         print(path)
 ";
 
-/// The make of a server that speaks the Redis protocol.
+/// The kind of a server that speaks the Redis protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Flavor {
@@ -29,7 +29,7 @@ pub enum Flavor {
 impl Flavor {
     /// The server program, or a sentence that says what to install.
     pub(super) fn find(self) -> Result<PathBuf, String> {
-        // Remembered, because starting Python takes longer than starting the server.
+        // Cached, because starting Python takes longer than starting the server.
         static REDIS_62: OnceLock<Result<PathBuf, String>> = OnceLock::new();
         static VALKEY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
         match self {
@@ -51,7 +51,7 @@ impl Flavor {
 /// The program that an environment variable names, or else the one in a PyPI package.
 fn named_in(variable: &str, package: &str, program: &str) -> Result<PathBuf, String> {
     if let Some(path) = env::var_os(variable).map(PathBuf::from) {
-        // Somebody asked for this very program: another one would be a silent substitute.
+        // The variable names this program: another one would be a silent substitute.
         return if path.is_file() {
             Ok(path)
         } else {

@@ -24,7 +24,7 @@ impl RedisCluster {
         Self::start_with(Flavor::Redis, &[])
     }
 
-    /// A cluster of a single node, which has all slots and no replica; and its URL.
+    /// A cluster of a single node that has all slots and no replica, and its URL.
     pub fn single_node() -> io::Result<(RedisServer, String)> {
         let each = RedisServer::builder().config("cluster-enabled", "yes");
         let node = each.cluster_bus().start()?;
@@ -42,7 +42,7 @@ impl RedisCluster {
         Ok((node, url))
     }
 
-    /// The same with servers of another make, and lines for the configuration of each.
+    /// The same with another kind of server, and configuration lines for each.
     pub fn start_with(flavor: Flavor, config: &[(&str, &str)]) -> io::Result<RedisCluster> {
         let mut each = RedisServer::builder().binary(flavor);
         for (key, value) in config {
@@ -51,7 +51,7 @@ impl RedisCluster {
         Self::start_from(each)
     }
 
-    /// The same, each node as described.
+    /// The same, with each node built by `each`.
     pub fn start_from(each: RedisServerBuilder) -> io::Result<RedisCluster> {
         let node = || {
             let usual = [
@@ -72,7 +72,8 @@ impl RedisCluster {
     fn join(&self) -> io::Result<()> {
         let (masters, replicas) = self.nodes.split_at(usize::from(MASTERS));
         for (i, master) in (0u16..).zip(masters) {
-            // Different epochs from the start: otherwise they have to sort that out first.
+            // Distinct epochs from the start: otherwise the nodes have to resolve the conflict
+            // first.
             master.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(i + 1).to_string()])?;
             let first = SLOTS / MASTERS * i;
             let last = match i + 1 {
@@ -105,8 +106,8 @@ impl RedisCluster {
         self.await_health(READY_LIMIT).map(drop)
     }
 
-    /// Waits until every living node finds that the cluster works, and every master that had one has its
-    /// replica. How long it took.
+    /// Waits until every living node reports a healthy cluster and every master that had a replica
+    /// has one again. Returns how long that took.
     pub fn await_health(&self, limit: Duration) -> io::Result<Duration> {
         let start = Instant::now();
         let healthy = |node: &RedisServer| {
@@ -131,7 +132,7 @@ impl RedisCluster {
         }
     }
 
-    /// The URL by which Windlass reaches the cluster: three of the nodes.
+    /// The URL of the cluster for Windlass: three of the nodes.
     pub fn url(&self) -> String {
         let seeds = self
             .nodes
@@ -141,7 +142,7 @@ impl RedisCluster {
         format!("redis+cluster://{}", seeds.collect::<Vec<_>>().join(","))
     }
 
-    /// All nodes, whatever they are now.
+    /// All nodes, in their current roles.
     pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
     }
@@ -153,7 +154,7 @@ impl RedisCluster {
         answer.parse().map_err(|_| io::Error::other(answer))
     }
 
-    /// The master that has the slot of a key, as most living nodes see it.
+    /// The master of a key's slot, as most living nodes see it.
     pub fn master_of(&self, key: &str) -> io::Result<&RedisServer> {
         let slot = self.slot(key)?;
         let mut votes: Vec<u16> = Vec::new();
@@ -167,7 +168,8 @@ impl RedisCluster {
         found.ok_or_else(|| io::Error::other(format!("nobody has slot {slot}")))
     }
 
-    /// Waits until another node than that on port `old` has the slot of a key. How long it took.
+    /// Waits until a node other than the one on port `old` has the slot of `key`. Returns how long
+    /// that took.
     pub fn await_promotion(&self, key: &str, old: u16, limit: Duration) -> io::Result<Duration> {
         let start = Instant::now();
         let promoted = eventually_blocking(limit, || {
@@ -182,7 +184,7 @@ impl RedisCluster {
         }
     }
 
-    /// Begins to move the slot of a key to another master. Nothing of it has moved yet.
+    /// Starts to move the slot of a key to another master. No key has moved yet.
     pub fn begin_move(&self, key: &str) -> io::Result<SlotMove<'_>> {
         let slot = self.slot(key)?;
         let from = self.master_of(key)?;
@@ -214,7 +216,7 @@ impl RedisCluster {
     }
 }
 
-/// A slot on its way from one master to another.
+/// A slot that is moving from one master to another.
 #[derive(Debug)]
 pub struct SlotMove<'a> {
     cluster: &'a RedisCluster,
@@ -225,7 +227,7 @@ pub struct SlotMove<'a> {
 }
 
 impl SlotMove<'_> {
-    /// Moves up to `most` keys, one by one. How many were there.
+    /// Moves up to `most` keys, one by one. Returns how many there were.
     pub fn move_keys(&self, most: usize) -> io::Result<usize> {
         let most = most.to_string();
         let found = self
@@ -236,33 +238,33 @@ impl SlotMove<'_> {
         Ok(keys.len())
     }
 
-    /// Moves that key.
+    /// Moves one key.
     pub fn move_key(&self, key: &str) -> io::Result<()> {
         let port = self.to.port().to_string();
         let migrate = ["MIGRATE", "127.0.0.1", &port, key, "0", "5000"];
         self.from.command(&migrate).map(drop)
     }
 
-    /// Moves what is left, and tells all nodes that the slot is elsewhere.
+    /// Moves the remaining keys and announces the slot's new owner to all nodes.
     pub fn finish(self) -> io::Result<()> {
         while self.move_keys(100)? > 0 {}
         let settle = ["CLUSTER", "SETSLOT", &self.slot, "NODE", &self.target];
         self.to.command(&settle)?;
         self.from.command(&settle)?;
         for node in &self.cluster.nodes {
-            // Replicas hear of it from their masters.
+            // Replicas learn of it from their masters.
             let _ = node.command(&settle);
         }
         Ok(())
     }
 }
 
-/// The port of the master of a slot, in what `CLUSTER NODES` tells.
+/// The port of the master of a slot, according to `CLUSTER NODES`.
 fn owner(known: &str, slot: u16) -> Option<u16> {
     known.lines().find_map(|line| {
         let words: Vec<&str> = line.split(' ').collect();
         let (address, flags) = (words.get(1)?, words.get(2)?);
-        // "fail?" is what one node suspects; "fail" is what most have agreed on.
+        // "fail?" is the suspicion of one node; "fail" is the agreement of most.
         let is = |flag: &str| flags.split(',').any(|word| word == flag);
         if !is("master") || is("fail") {
             return None;

@@ -1,4 +1,4 @@
-//! What a test server is asked to be, as builder, configuration file and URL.
+//! Options of a Redis test server: builder, configuration file and URL.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use super::binary::Flavor;
 use super::redis::RedisServer;
 use super::tls::TlsFiles;
 
-/// The wishes for a [`RedisServer`]; made by [`RedisServer::builder`].
+/// Options for a [`RedisServer`]; made by [`RedisServer::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing before start()"]
 pub struct RedisServerBuilder {
@@ -42,48 +42,48 @@ impl RedisServerBuilder {
         }
     }
 
-    /// The make of the server; Redis unless told otherwise.
+    /// The kind of server; Redis by default.
     pub fn binary(mut self, flavor: Flavor) -> Self {
         self.flavor = flavor;
         self
     }
 
-    /// Demands this password of the default user.
+    /// Requires this password for the default user.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// Adds a user who may do everything.
+    /// Adds a user with all permissions.
     ///
     /// [`RedisServer::url`] names the first such user. Without [`password`](Self::password) the
-    /// default user is switched off, so that a client that forgets to log in is found out.
+    /// default user is disabled, so that a client that does not log in fails.
     pub fn acl_user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.acl_users.push((name.into(), password.into()));
         self
     }
 
-    /// Accepts only TLS on the port, with a new certificate of the authority in
+    /// Accepts only TLS on the port, with a new certificate signed by the authority in
     /// [`RedisServer::ca_path`]. Clients need no certificate.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Makes [`RedisServer::url`] point to a Unix socket instead of the port, which stays open too.
+    /// Makes [`RedisServer::url`] name a Unix socket instead of the port, which stays open too.
     pub fn unix_socket(mut self) -> Self {
         self.unix_socket = true;
         self
     }
 
     /// Whether every write reaches the disk before its reply, and so survives
-    /// [`RedisServer::restart`]. Off unless told otherwise: then nothing is persisted at all.
+    /// [`RedisServer::restart`]. Off by default: then nothing is persisted.
     pub fn append_only(mut self, append_only: bool) -> Self {
         self.append_only = append_only;
         self
     }
 
-    /// Puts the server's folder there, instead of where temporary files go.
+    /// Puts the server's folder in `folder` instead of the folder for temporary files.
     pub fn folder_in(mut self, path: impl Into<PathBuf>) -> Self {
         self.folder_in = Some(path.into());
         self
@@ -95,14 +95,14 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Adds a line to the server's configuration file, after all others; `value` is taken as it is
-    /// and may be several words.
+    /// Adds a line to the end of the server's configuration file. `value` is used verbatim and may
+    /// have several words.
     pub fn config(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.extra.push((key.into(), value.into()));
         self
     }
 
-    /// Puts lines in front of all that were added, which so have the last word.
+    /// Adds lines before all others, which override them.
     pub(super) fn defaults(mut self, lines: &[(&str, &str)]) -> Self {
         let lines = lines
             .iter()
@@ -111,13 +111,13 @@ impl RedisServerBuilder {
         self
     }
 
-    /// Makes it a sentinel. What it watches over is configured with [`config`](Self::config).
+    /// Makes the server a sentinel. [`config`](Self::config) sets what it monitors.
     pub fn sentinel(mut self) -> Self {
         self.sentinel = true;
         self
     }
 
-    /// Gives it a second port, for the bus of a cluster.
+    /// Adds a second port for the cluster bus.
     pub fn cluster_bus(mut self) -> Self {
         self.cluster_bus = true;
         self
@@ -127,13 +127,13 @@ impl RedisServerBuilder {
     ///
     /// # Errors
     ///
-    /// When the program is not installed (the error says what to install) or does not come up (the
-    /// error shows what the server logged).
+    /// If the program is not installed (the error says what to install) or does not start (the
+    /// error shows the server's log).
     pub fn start(self) -> io::Result<RedisServer> {
         RedisServer::launch(self)
     }
 
-    /// Writes the configuration file of a server that lives in `folder`.
+    /// Writes the configuration file of a server whose data is in `folder`.
     pub(super) fn write(
         &self,
         file: &Path,
@@ -181,7 +181,7 @@ impl RedisServerBuilder {
         fs::write(file, text)
     }
 
-    /// The AUTH command that lets a client in, if the server asks for one.
+    /// The AUTH command that clients must send, if any.
     pub(super) fn auth(&self) -> Option<Vec<&str>> {
         match (self.acl_users.first(), &self.password) {
             (Some((name, password)), _) => Some(vec!["AUTH", name, password]),
@@ -190,7 +190,7 @@ impl RedisServerBuilder {
         }
     }
 
-    /// The URL, credentials included, by which a client reaches the server.
+    /// The URL of the server, including credentials.
     pub(super) fn url(&self, port: u16, socket: &Path) -> String {
         let user = self.acl_users.first().map(|(name, _)| escaped(name));
         let password = match self.acl_users.first() {
@@ -198,7 +198,7 @@ impl RedisServerBuilder {
             None => self.password.as_deref().map(escaped),
         };
         if self.unix_socket {
-            // A URL without host has no place for credentials, hence the query.
+            // A URL without a host has no place for credentials, hence the query.
             let user = user.map(|user| format!("user={user}"));
             let password = password.map(|password| format!("pass={password}"));
             let query: Vec<String> = user.into_iter().chain(password).collect();
@@ -214,13 +214,13 @@ impl RedisServerBuilder {
     }
 }
 
-/// A word for the configuration file, whatever it contains.
+/// Quotes a word for the configuration file.
 fn quoted(word: &str) -> String {
     let word = word.replace('\\', r"\\").replace('"', "\\\"");
     format!("\"{}\"", word.replace('\n', r"\n").replace('\r', r"\r"))
 }
 
-/// A word for a URL, whatever it contains.
+/// Percent-encodes a word for a URL.
 fn escaped(word: &str) -> String {
     let mut url = String::new();
     for byte in word.bytes() {

@@ -1,4 +1,4 @@
-//! An etcd of one's own: one member, or several.
+//! A test etcd cluster of one member or several.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::etcd_config::{EtcdClusterBuilder, EtcdVersion};
 use super::peer_network::PeerNetwork;
 use super::port::ReservedPort;
 use super::tls::TlsFiles;
@@ -20,115 +21,16 @@ use crate::owned_child::OwnedChild;
 const STARTUP_LIMIT: Duration = Duration::from_secs(30);
 const LOG_LINES_SHOWN: usize = 12;
 
-/// Which etcd.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EtcdVersion {
-    /// 3.4, which Debian brings.
-    #[default]
-    V3_4,
-    /// 3.5, which the variable `WINDLASS_ETCD35_SERVER` names.
-    V3_5,
-}
-
-impl EtcdVersion {
-    /// Where the server is, or a sentence that says what to install.
-    pub fn find(self) -> Result<PathBuf, String> {
-        let (found, advice) = match self {
-            EtcdVersion::V3_4 => (
-                on_path("etcd"),
-                "etcd 3.4 is missing: apt-get install etcd-server etcd-client",
-            ),
-            EtcdVersion::V3_5 => (
-                std::env::var_os("WINDLASS_ETCD35_SERVER").map(PathBuf::from),
-                "etcd 3.5 is missing: cargo xtask test installs it, or let WINDLASS_ETCD35_SERVER name it",
-            ),
-        };
-        found
-            .filter(|path| path.is_file())
-            .ok_or_else(|| advice.to_owned())
-    }
-
-    /// Where the tool is that belongs to the server.
-    pub fn find_etcdctl(self) -> Result<PathBuf, String> {
-        let found = match self {
-            EtcdVersion::V3_4 => on_path("etcdctl"),
-            EtcdVersion::V3_5 => self.find().ok().map(|etcd| etcd.with_file_name("etcdctl")),
-        };
-        let advice = "etcdctl is missing: apt-get install etcd-client";
-        found
-            .filter(|path| path.is_file())
-            .ok_or_else(|| advice.to_owned())
-    }
-}
-
-fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(program))
-        .find(|file| file.is_file())
-}
-
-/// What an [`EtcdCluster`] shall be like.
-#[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until start is called"]
-pub struct EtcdClusterBuilder {
-    version: EtcdVersion,
-    members: usize,
-    partitionable: bool,
-    tls: bool,
-    flags: Vec<String>,
-}
-
-impl EtcdClusterBuilder {
-    /// One more flag for every member, such as `--quota-backend-bytes=16777216`.
-    pub fn flag(mut self, flag: &str) -> Self {
-        self.flags.push(flag.to_owned());
-        self
-    }
-
-    /// Another version than Debian's.
-    pub fn version(mut self, version: EtcdVersion) -> Self {
-        self.version = version;
-        self
-    }
-
-    /// So many members, each a process of its own.
-    pub fn members(mut self, members: usize) -> Self {
-        self.members = members;
-        self
-    }
-
-    /// MemberPids that can be [cut off](EtcdCluster::cut_off) from each other.
-    pub fn partitionable(mut self) -> Self {
-        self.partitionable = true;
-        self
-    }
-
-    /// Clients must use TLS, with a certificate of their own.
-    pub fn tls(mut self) -> Self {
-        self.tls = true;
-        self
-    }
-
-    /// Starts it, and waits until it answers.
-    ///
-    /// # Errors
-    ///
-    /// With what it logged, if it does not; with what to install, if it is not there.
-    pub fn start(self) -> io::Result<EtcdCluster> {
-        EtcdCluster::launch(self)
-    }
-}
-
-/// Real etcd members, with ports and a folder of their own, that end with this value.
+/// Real etcd members on their own ports and folder. They end when this value is dropped.
 ///
-/// All methods take `&self`, so that one part of a test can use the cluster while another mistreats it.
+/// All methods take `&self`, so that one part of a test can use the cluster while another injects
+/// faults.
 #[derive(Debug)]
 pub struct EtcdCluster {
     program: PathBuf,
     etcdctl: PathBuf,
     members: Vec<Member>,
-    /// What they reach each other by, if they can be cut off.
+    /// The connections between members, if they can be cut off.
     network: Option<PeerNetwork>,
     tls: Option<TlsFiles>,
     flags: Vec<String>,
@@ -144,7 +46,7 @@ struct Member {
 }
 
 impl Member {
-    /// Where it listens for the others.
+    /// The address for the other members.
     fn peer_addr(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.peer.number()))
     }
@@ -171,16 +73,16 @@ impl EtcdCluster {
         }
     }
 
-    fn launch(wishes: EtcdClusterBuilder) -> io::Result<EtcdCluster> {
+    pub(super) fn launch(options: EtcdClusterBuilder) -> io::Result<EtcdCluster> {
         let missing = |text| io::Error::new(io::ErrorKind::NotFound, text);
-        let program = wishes.version.find().map_err(missing)?;
-        let etcdctl = wishes.version.find_etcdctl().map_err(missing)?;
+        let program = options.version.find().map_err(missing)?;
+        let etcdctl = options.version.find_etcdctl().map_err(missing)?;
         let folder = tempfile::Builder::new().prefix("wl-etcd-").tempdir()?;
-        let tls = match wishes.tls {
+        let tls = match options.tls {
             true => Some(TlsFiles::generate(folder.path())?),
             false => None,
         };
-        let members = (0..wishes.members)
+        let members = (0..options.members)
             .map(|number| {
                 Ok(Member {
                     name: format!("m{number}"),
@@ -190,7 +92,7 @@ impl EtcdCluster {
                 })
             })
             .collect::<io::Result<Vec<Member>>>()?;
-        let network = match wishes.partitionable {
+        let network = match options.partitionable {
             true => {
                 let listening: Vec<SocketAddr> = members.iter().map(Member::peer_addr).collect();
                 Some(PeerNetwork::start(&listening)?)
@@ -203,7 +105,7 @@ impl EtcdCluster {
             members,
             network,
             tls,
-            flags: wishes.flags,
+            flags: options.flags,
             folder,
         };
         for (at, member) in cluster.members.iter().enumerate() {
@@ -215,7 +117,7 @@ impl EtcdCluster {
         Ok(cluster)
     }
 
-    /// The URL that names all members.
+    /// The URL of all members.
     pub fn url(&self) -> String {
         let hosts: Vec<String> = (0..self.members.len())
             .map(|at| self.addr(at).to_string())
@@ -223,7 +125,7 @@ impl EtcdCluster {
         self.url_of(&hosts.join(","))
     }
 
-    /// The URL for other links to reach it: through a proxy, say.
+    /// The URL for other addresses, such as those of a proxy.
     pub fn url_of(&self, hosts: &str) -> String {
         match &self.tls {
             None => format!("etcd://{hosts}"),
@@ -236,7 +138,7 @@ impl EtcdCluster {
         }
     }
 
-    /// The certificate (PEM) of the authority to trust, if it was built with TLS.
+    /// The certificate (PEM) of the authority to trust, if the cluster was built with TLS.
     pub fn ca_path(&self) -> Option<&Path> {
         self.tls.as_ref().map(|tls| tls.ca.as_path())
     }
@@ -246,16 +148,16 @@ impl EtcdCluster {
         self.members.len()
     }
 
-    /// Where a member serves its clients.
+    /// The address of a member for clients.
     pub fn addr(&self, member: usize) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.members[member].client.number()))
     }
 
-    /// Which member leads.
+    /// The index of the leader.
     ///
     /// # Errors
     ///
-    /// If nobody leads for ten seconds.
+    /// If there is no leader for ten seconds.
     pub fn leader(&self) -> io::Result<usize> {
         let deadline = Instant::now() + Duration::from_secs(10);
         while Instant::now() < deadline {
@@ -273,11 +175,11 @@ impl EtcdCluster {
         Err(io::Error::other("nobody leads"))
     }
 
-    /// What a member says of itself, by the name of the metric; labels count as part of the name.
+    /// A metric of a member; labels are part of the name.
     ///
     /// # Errors
     ///
-    /// If it does not answer, or knows no such metric.
+    /// If the member does not answer, or has no such metric.
     pub fn metric(&self, member: usize, name: &str) -> io::Result<f64> {
         let text = get(self.addr(member), "/metrics")?;
         let value = text
@@ -298,7 +200,7 @@ impl EtcdCluster {
         }
     }
 
-    /// Starts a member again that was killed, with its data.
+    /// Restarts a killed member with its data.
     ///
     /// # Errors
     ///
@@ -319,7 +221,7 @@ impl EtcdCluster {
         self.with_process(member, OwnedChild::pause)
     }
 
-    /// Lets a frozen member run on.
+    /// Resumes a frozen member.
     ///
     /// # Errors
     ///
@@ -328,8 +230,8 @@ impl EtcdCluster {
         self.with_process(member, OwnedChild::resume)
     }
 
-    /// Cuts a member off from the others, which none of them notices at once: nothing arrives over the connections
-    /// that there are. New ones come to nothing. Clients reach all of them as before.
+    /// Cuts a member off from the others. They do not notice immediately: open connections stay
+    /// open, but nothing arrives. New connections fail. Clients reach all members as before.
     ///
     /// # Panics
     ///
@@ -342,7 +244,7 @@ impl EtcdCluster {
     ///
     /// # Panics
     ///
-    /// As that does.
+    /// If the cluster was not built [partitionable](EtcdClusterBuilder::partitionable).
     pub fn rejoin(&self, member: usize) {
         self.network().rejoin(member);
     }
@@ -366,11 +268,11 @@ impl EtcdCluster {
         command
     }
 
-    /// Runs `etcdctl`, and gives what it prints.
+    /// Runs `etcdctl` and returns its output.
     ///
     /// # Errors
     ///
-    /// If it fails, with what it said.
+    /// If the command fails, with its error output.
     pub fn ctl(&self, args: &[&str]) -> io::Result<String> {
         let output = self.etcdctl(args).output()?;
         match output.status.success() {
@@ -394,8 +296,8 @@ impl EtcdCluster {
         let all: Vec<String> = all.collect();
         let log = File::create(self.log_file(member))?;
         let mut command = Command::new("sh");
-        // The shell becomes the server, under the same pid, only when told to go. By then the
-        // watchdog is in place, so at no moment could the server outlive us.
+        // The shell waits for "go" before it becomes the server, with the same pid. By then the
+        // watchdog runs, so the server can never outlive the test process.
         command
             .args(["-c", r#"read -r go && exec "$0" "$@""#])
             .arg(&self.program)
@@ -413,7 +315,7 @@ impl EtcdCluster {
             .arg(format!("http://{}", member.peer_addr()))
             .args(["--initial-advertise-peer-urls", &told(at)])
             .args(["--initial-cluster", &all.join(",")])
-            // Short, so that leases may be short and failures are noticed soon.
+            // Short, so that leases can be short and failures are detected soon.
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
             // No test cuts the power, and other tests keep the disk busy.
             .arg("--unsafe-no-fsync")
@@ -463,7 +365,8 @@ impl EtcdCluster {
             {
                 return Err(self.failure(member, &format!("ended at once ({status})")));
             }
-            // With TLS, only that it listens: who leads is told over TLS alone.
+            // With TLS, only check that the port is open: the health endpoint needs a client
+            // certificate.
             let ready = match &self.tls {
                 Some(_) => TcpStream::connect(self.addr(at)).map(drop),
                 None => match get(self.addr(at), "/health") {
@@ -482,7 +385,7 @@ impl EtcdCluster {
         }
     }
 
-    /// What became of each member, in words: for a test that gets no answer.
+    /// The status of each member, for a test that gets no reply.
     pub fn status_report(&self) -> String {
         let of = |member: &Member| {
             let name = &member.name;
@@ -541,7 +444,7 @@ impl EtcdCluster {
 
 impl Drop for EtcdCluster {
     fn drop(&mut self) {
-        // Before the folder goes.
+        // Before the folder is removed.
         for at in 0..self.members.len() {
             let _ = self.kill(at);
         }

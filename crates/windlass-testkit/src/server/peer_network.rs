@@ -1,8 +1,9 @@
-//! A network between the members of a cluster, of which any can be cut off from the others.
+//! A network between the members of a cluster in which any member can be cut off.
 //!
-//! All members must name each other alike: an etcd member is known by the address that it tells the others. So
-//! an address alone does not say who calls whom. Behind each there is a door here that looks which
-//! process has knocked, and lets it through by a [`FaultProxy`] for just these two.
+//! All members must use the same address for a member, because an etcd member is identified by the
+//! address that it advertises. So the address alone does not tell which member connects. A listener
+//! behind each address finds out which process has connected, and forwards the connection through
+//! the [`FaultProxy`] for that pair of members.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::proxy::{Direction, FaultProxy};
 
-/// Ways between members, each in its own right.
+/// The proxies between all pairs of members.
 #[derive(Debug)]
 pub(super) struct PeerNetwork {
     listeners: Vec<PeerListener>,
@@ -25,7 +26,7 @@ pub(super) struct PeerNetwork {
     members: MemberPids,
 }
 
-/// How one member reaches another.
+/// The proxy from one member to another.
 #[derive(Debug)]
 struct PeerLink {
     from: usize,
@@ -33,20 +34,20 @@ struct PeerLink {
     proxy: FaultProxy,
 }
 
-/// Which process is which member.
+/// The member of each process id.
 type MemberPids = Arc<Mutex<HashMap<u32, usize>>>;
 
-/// Where all others reach a member.
+/// The listener through which all other members reach a member.
 #[derive(Debug)]
 struct PeerListener {
     addr: SocketAddr,
-    /// Dropped, and the door closes.
+    /// Dropping it closes the listener.
     open: Option<oneshot::Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl PeerNetwork {
-    /// Between members that listen for each other there.
+    /// Starts a network between members that listen on these addresses.
     pub(super) fn start(listening: &[SocketAddr]) -> io::Result<PeerNetwork> {
         if !cfg!(target_os = "linux") {
             let text =
@@ -71,20 +72,19 @@ impl PeerNetwork {
         })
     }
 
-    /// Where a member tells the others to reach it.
+    /// The address that a member advertises to the others.
     pub(super) fn addr(&self, member: usize) -> SocketAddr {
         self.listeners[member].addr
     }
 
-    /// Says which process a member is. Before that, it reaches nobody.
+    /// Sets the process of a member. Before that, its connections are reset.
     pub(super) fn set_process(&self, member: usize, pid: u32) {
         let mut members = lock(&self.members);
         members.retain(|_, known| *known != member);
         members.insert(pid, member);
     }
 
-    /// Nothing arrives any more between a member and the others, over connections that there are; new ones come
-    /// to nothing.
+    /// Blocks all bytes between a member and the others on open connections; new connections fail.
     pub(super) fn cut_off(&self, member: usize) {
         for link in self.links_of(member) {
             link.proxy.refuse(true);
@@ -129,7 +129,7 @@ impl PeerListener {
                     .find(|link| Some(link.from) == known && link.to == to);
                 match link {
                     Some(link) => drop(tokio::spawn(pass(caller, link.proxy.addr()))),
-                    // Gone already, or a stranger: dropped, it is reset.
+                    // The process is gone or unknown: reset the connection.
                     None => drop(caller.set_zero_linger()),
                 }
             }
@@ -161,7 +161,7 @@ impl Drop for PeerListener {
     }
 }
 
-/// Passes on all that is said, until one of the two has ended it.
+/// Forwards bytes in both directions until one side closes.
 async fn pass(mut caller: TcpStream, to: SocketAddr) {
     if let Ok(mut called) = TcpStream::connect(to).await {
         let _ = caller.set_nodelay(true).and(called.set_nodelay(true));
@@ -169,7 +169,7 @@ async fn pass(mut caller: TcpStream, to: SocketAddr) {
     }
 }
 
-/// Which of the members has that end of a connection.
+/// The member that owns this end of a connection.
 fn member_of(end: SocketAddr, other: SocketAddr, members: &HashMap<u32, usize>) -> Option<usize> {
     let socket = format!("socket:[{}]", inode_of(end, other)?);
     let has_it = |pid: &u32| {
@@ -181,10 +181,10 @@ fn member_of(end: SocketAddr, other: SocketAddr, members: &HashMap<u32, usize>) 
     Some(*member)
 }
 
-/// The number that the kernel knows a socket by.
+/// The inode of a socket.
 fn inode_of(end: SocketAddr, other: SocketAddr) -> Option<u64> {
     let (end, other) = (hex_address(end)?, hex_address(other)?);
-    // A table that changes while it is read may leave something out.
+    // A table that changes while it is read may miss entries.
     (0..50).find_map(|_| {
         let table = fs::read_to_string("/proc/net/tcp").ok()?;
         table.lines().find_map(|line| {
@@ -195,7 +195,7 @@ fn inode_of(end: SocketAddr, other: SocketAddr) -> Option<u64> {
     })
 }
 
-/// As the kernel writes it in its table.
+/// The address in the format of `/proc/net/tcp`.
 fn hex_address(addr: SocketAddr) -> Option<String> {
     let SocketAddr::V4(addr) = addr else {
         return None;
@@ -218,11 +218,11 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(20);
 
-    /// What arrives of what is said to a door, or nothing if the caller is hung up on. One or the other is waited
-    /// for: that nothing has come for some time says little.
+    /// What arrives at `listener` of bytes sent `through` a peer listener; `None` if the connection
+    /// is refused. Waits for one or the other, because silence proves little.
     fn said(through: SocketAddr, listener: &TcpListener) -> Option<Vec<u8>> {
         let mut caller = TcpStream::connect(through).unwrap();
-        // Of one that is hung up on at once, this may fail.
+        // Fails if the connection was refused already.
         let _ = caller.write_all(b"hello");
         caller.set_nonblocking(true).unwrap();
         listener.set_nonblocking(true).unwrap();

@@ -1,18 +1,18 @@
-//! Ports that stay ours while a server is down.
+//! Ports that stay reserved while a server is down.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::net::TcpSocket;
 
-/// A free port on 127.0.0.1, kept for one server.
+/// A free port on 127.0.0.1, reserved for one server.
 ///
 /// Servers that are killed and restarted must find their port free. On Linux a socket that is bound
-/// but does not listen secures that: the server may bind the same port beside it (both set
-/// `SO_REUSEADDR`), clients are refused while the server is down, and the kernel gives the port to
-/// nobody else, neither as a "free" port nor as the local end of an outgoing connection. The latter
-/// matters most: a client that keeps reconnecting to a dead port of the ephemeral range would
-/// sooner or later be given that very port and be connected to itself.
+/// but does not listen ensures that: the server may bind the same port beside it (both set
+/// `SO_REUSEADDR`), clients are refused while the server is down, and the kernel assigns the port
+/// to no other socket, neither as a free port nor as the local end of an outgoing connection. The
+/// latter matters most: a client that keeps reconnecting to a dead port of the ephemeral range
+/// would eventually get that port as its own and connect to itself.
 #[derive(Debug)]
 pub(super) struct ReservedPort {
     port: u16,
@@ -26,12 +26,13 @@ impl ReservedPort {
         socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         Ok(Self {
             port: socket.local_addr()?.port(),
-            // Elsewhere two sockets cannot share a port this way, so the server would not start.
+            // On other systems two sockets cannot share a port this way, so the server would not
+            // start.
             _reservation: cfg!(target_os = "linux").then_some(socket),
         })
     }
 
-    /// A port that was chosen elsewhere and may well be taken.
+    /// A port that was chosen elsewhere and may be in use.
     #[cfg(test)]
     pub(super) fn unsecured(port: u16) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! A Redis or Valkey server of one's own.
+//! A Redis or Valkey test server.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -19,15 +19,15 @@ use super::resp::RespClient;
 use super::tls::TlsFiles;
 use crate::owned_child::OwnedChild;
 
-/// Long, because a loaded machine is no reason to fail; a server that exits is noticed at once.
+/// Long, because a busy machine is no reason to fail; a server that exits is detected immediately.
 const STARTUP_LIMIT: Duration = Duration::from_secs(20);
 const PORT_ATTEMPTS: usize = 5;
 const LOG_LINES_SHOWN: usize = 12;
 
-/// A real server, with a port and a folder of its own, that ends with this value.
+/// A real server on its own port and folder. It ends when this value is dropped.
 ///
-/// The server also ends when the test process itself is killed. All methods take `&self`, so that
-/// one part of a test can use the server while another mistreats it.
+/// The server also ends when the test process is killed. All methods take `&self`, so that one part
+/// of a test can use the server while another injects faults.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -61,12 +61,12 @@ impl RedisServer {
         RedisServerBuilder::new()
     }
 
-    /// Where the server program is, or a sentence that says what to install.
+    /// The path of the server program, or a sentence that says what to install.
     pub fn available(flavor: Flavor) -> Result<PathBuf, String> {
         flavor.find()
     }
 
-    /// The URL, credentials included, by which a client reaches the server.
+    /// The URL of the server, including credentials.
     pub fn url(&self) -> String {
         self.wishes.url(self.port(), &self.socket_file())
     }
@@ -76,7 +76,7 @@ impl RedisServer {
         self.port.number()
     }
 
-    /// The port of the bus, if it was built with one; else the usual one for its port.
+    /// The port of the cluster bus, if built with one; otherwise the default for its port.
     pub fn bus_port(&self) -> u16 {
         let usual = self.port().wrapping_add(10_000);
         self.bus.as_ref().map_or(usual, ReservedPort::number)
@@ -112,20 +112,20 @@ impl RedisServer {
 
     /// Freezes the server with SIGSTOP and returns when it has stopped.
     ///
-    /// Clients can still connect and send, as the kernel does that; they get no reply.
+    /// The kernel still accepts connections and data; clients get no reply.
     pub fn pause(&self) -> io::Result<()> {
         self.with_process(OwnedChild::pause)
     }
 
-    /// Lets a frozen server run on with SIGCONT.
+    /// Resumes a frozen server with SIGCONT.
     pub fn resume(&self) -> io::Result<()> {
         self.with_process(OwnedChild::resume)
     }
 
     /// Kills the server, if it is running, and starts it again on the same port and folder.
     ///
-    /// It comes back with its data if it was built with
-    /// [`append_only`](RedisServerBuilder::append_only), and empty otherwise.
+    /// It keeps its data if built with [`append_only`](RedisServerBuilder::append_only), and is
+    /// empty otherwise.
     pub fn restart(&self) -> io::Result<()> {
         self.kill()?;
         let process = self.spawn()?;
@@ -136,7 +136,7 @@ impl RedisServer {
     /// Moves the clock of a server that was built with
     /// [`movable_clock`](RedisServerBuilder::movable_clock), relative to the machine's.
     pub fn shift_clock(&self, seconds: i64) -> io::Result<()> {
-        // Put in place at once: the server reads it at every look at the clock.
+        // Replaced atomically: the server reads the file whenever it reads the clock.
         let new = self.folder.path().join("clock.new");
         fs::write(&new, format!("{seconds:+}\n"))?;
         fs::rename(new, self.clock_file())
@@ -144,8 +144,8 @@ impl RedisServer {
 
     /// Runs one command, logged in as [`url`](Self::url) would be, and renders the reply as text.
     ///
-    /// A nil is `(nil)`; an array has one element per line. The command takes a way of its own (a
-    /// private Unix socket), so it also works with TLS.
+    /// A nil is `(nil)`; an array has one element per line. The command uses a private Unix socket,
+    /// so it also works with TLS.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl RedisServer {
     ) -> io::Result<Self> {
         let program = Self::available(wishes.flavor)
             .map_err(|text| io::Error::new(io::ErrorKind::NotFound, text))?;
-        // A short name, because the path of a Unix socket has room for about a hundred bytes.
+        // A short name, because the path of a Unix socket is limited to about a hundred bytes.
         let mut folder = tempfile::Builder::new();
         folder.prefix("wl-");
         let folder = match &wishes.folder_in {
@@ -220,15 +220,15 @@ impl RedisServer {
             &socket,
             self.tls.as_ref(),
         )?;
-        // A socket file left behind by a killed server would be mistaken for that of the new one.
+        // A socket file left by a killed server would be mistaken for the new one.
         if let Err(error) = fs::remove_file(&socket)
             && error.kind() != io::ErrorKind::NotFound
         {
             return Err(error);
         }
         let log = File::create(self.log_file())?;
-        // The shell becomes the server, under the same pid, only when told to go. By then the
-        // watchdog is in place, so at no moment could the server outlive us.
+        // The shell waits for "go" before it becomes the server, with the same pid. By then the
+        // watchdog runs, so the server can never outlive the test process.
         let mut shell = Command::new("sh");
         if self.wishes.movable_clock {
             let clock = self.clock_file();
@@ -250,7 +250,7 @@ impl RedisServer {
                 .stdin(Stdio::piped())
                 .stdout(log.try_clone()?)
                 .stderr(log)
-                // Ctrl-C is for the test, which then ends the server its own way.
+                // Ctrl-C goes to the test, which ends the server itself.
                 .process_group(0),
             Some(folder),
         )?;
@@ -261,7 +261,7 @@ impl RedisServer {
         Ok(process)
     }
 
-    /// Asks over the private socket, because on the port somebody else's server might answer.
+    /// Uses the private socket, because on the port another test's server might answer.
     fn wait_until_ready(&self, process: &mut OwnedChild) -> io::Result<()> {
         let deadline = Instant::now() + STARTUP_LIMIT;
         loop {
@@ -323,7 +323,7 @@ impl RedisServer {
     }
 }
 
-/// The library that tells a program another time.
+/// The library that fakes the time of a program.
 fn libfaketime() -> io::Result<PathBuf> {
     let candidates = fs::read_dir("/usr/lib")?
         .flatten()

@@ -1,4 +1,4 @@
-//! Several independent servers, for a quorum.
+//! Several independent Redis servers, for a quorum.
 
 use std::io;
 use std::path::Path;
@@ -11,16 +11,15 @@ use super::redis::RedisServer;
 /// A file system in memory, on Linux.
 const MEMORY: &str = "/dev/shm";
 
-/// Servers that know nothing of each other, each with a port and a folder of its own.
+/// Independent servers, each on its own port and folder.
 #[derive(Debug)]
 pub struct RedlockNodes {
     nodes: Vec<RedisServer>,
 }
 
 impl RedlockNodes {
-    /// Servers whose every write reaches their file before its reply. The file is in memory where
-    /// the machine has a folder for that: it outlives the server, and several servers do not
-    /// wait for one disk.
+    /// Servers that persist every write before its reply. The file is in memory if the machine has
+    /// such a folder: it outlives the server, and several servers do not compete for one disk.
     pub fn durable(count: usize, flavor: Flavor) -> io::Result<RedlockNodes> {
         let mut builder = RedisServer::builder().binary(flavor).append_only(true);
         if Path::new(MEMORY).is_dir() {
@@ -29,14 +28,14 @@ impl RedlockNodes {
         RedlockNodes::start(count, builder)
     }
 
-    /// Servers that forget everything when they end.
+    /// Servers that lose their data when they end.
     pub fn without_persistence(count: usize, flavor: Flavor) -> io::Result<RedlockNodes> {
         RedlockNodes::start(count, RedisServer::builder().binary(flavor))
     }
 
-    /// So many servers that are built alike.
+    /// Starts `count` servers with the same options.
     pub fn start(count: usize, builder: RedisServerBuilder) -> io::Result<RedlockNodes> {
-        // At the same time, because each takes a while to come up.
+        // Concurrently, because each takes a while to start.
         let starting: Vec<_> = (0..count)
             .map(|_| {
                 let builder = builder.clone();
@@ -51,19 +50,19 @@ impl RedlockNodes {
         Ok(RedlockNodes { nodes })
     }
 
-    /// The URL of all of them, with these parameters: `max_ttl=2s&node_timeout=100ms`, or none.
+    /// The URL of all servers, with parameters such as `max_ttl=2s&node_timeout=100ms`.
     pub fn url(&self, parameters: &str) -> String {
         let hosts: Vec<String> = self.nodes.iter().map(|n| n.addr().to_string()).collect();
         let mark = if parameters.is_empty() { "" } else { "?" };
         format!("redlock://{}{mark}{parameters}", hosts.join(","))
     }
 
-    /// One of them.
+    /// One server.
     pub fn node(&self, index: usize) -> &RedisServer {
         &self.nodes[index]
     }
 
-    /// All of them.
+    /// All servers.
     pub fn iter(&self) -> std::slice::Iter<'_, RedisServer> {
         self.nodes.iter()
     }

@@ -1,4 +1,4 @@
-//! A replicated Redis: a master, replicas, and sentinels that watch over them.
+//! A replicated Redis: a master, replicas, and sentinels that monitor them.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -7,11 +7,12 @@ use super::binary::Flavor;
 use super::redis::RedisServer;
 use crate::eventually_blocking;
 
-/// What the sentinels call the service.
+/// The service name of the sentinels.
 const SERVICE: &str = "windlass";
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
-/// One master, two replicas and three sentinels, which find a new master within about two seconds.
+/// One master, two replicas and three sentinels, which promote a new master within about two
+/// seconds.
 #[derive(Debug)]
 pub struct RedisReplicated {
     servers: Vec<RedisServer>,
@@ -20,19 +21,19 @@ pub struct RedisReplicated {
 }
 
 impl RedisReplicated {
-    /// Starts all of them, and returns when the sentinels know each other and the replicas.
+    /// Starts all processes, and returns when the sentinels know each other and the replicas.
     pub fn start() -> io::Result<RedisReplicated> {
         Self::start_with(Flavor::Redis, &[], Duration::from_secs(1))
     }
 
-    /// The same with servers whose clocks [can be moved](RedisServer::shift_clock): Valkey's, since Debian's Redis
-    /// does not go together with libfaketime.
+    /// The same with servers whose clocks [can be moved](RedisServer::shift_clock): Valkey, since
+    /// Debian's Redis does not work with libfaketime.
     pub fn with_movable_clocks() -> io::Result<RedisReplicated> {
         Self::build(Flavor::Valkey, &[], Duration::from_secs(1), true)
     }
 
-    /// The same with servers of another make, lines for the configuration of each server (the
-    /// sentinels excepted), and another time after which the sentinels give up a silent master.
+    /// The same with another kind of server, configuration lines for each server (not the
+    /// sentinels), and another time after which the sentinels consider a silent master down.
     pub fn start_with(
         flavor: Flavor,
         config: &[(&str, &str)],
@@ -99,7 +100,7 @@ impl RedisReplicated {
         }
     }
 
-    /// The URL by which Windlass reaches the service.
+    /// The URL of the service for Windlass.
     pub fn url(&self) -> String {
         let hosts: Vec<String> = self
             .sentinels
@@ -109,7 +110,7 @@ impl RedisReplicated {
         format!("redis+sentinel://{}/{SERVICE}", hosts.join(","))
     }
 
-    /// The lines that each server was configured with.
+    /// The configuration lines of each server.
     pub fn config(&self) -> &[(String, String)] {
         &self.options
     }
@@ -119,12 +120,12 @@ impl RedisReplicated {
         &self.sentinels
     }
 
-    /// All servers, whatever they are now.
+    /// All servers, in their current roles.
     pub fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
 
-    /// The port of the master, as most sentinels that answer see it.
+    /// The port of the master, as most sentinels see it.
     pub fn master_port(&self) -> io::Result<u16> {
         let mut last = io::Error::other("no sentinel answers");
         let mut ports = Vec::new();
@@ -154,7 +155,8 @@ impl RedisReplicated {
         Ok(self.servers.iter().filter(|s| s.port() != port).collect())
     }
 
-    /// Waits until a server other than that on `old` is the master and takes writes. How long it took.
+    /// Waits until a server other than the one on port `old` is the master and takes writes.
+    /// Returns how long that took.
     pub fn await_promotion(&self, old: u16, limit: Duration) -> io::Result<Duration> {
         let start = Instant::now();
         let promoted = eventually_blocking(limit, || {
@@ -172,7 +174,7 @@ impl RedisReplicated {
         }
     }
 
-    /// How many replicas the master sees.
+    /// How many replicas are connected to the master.
     pub fn in_sync(&self) -> usize {
         let role = self
             .master()
@@ -193,6 +195,6 @@ fn knows_all(sentinel: &RedisServer) -> bool {
         lines.find(|line| *line == name)?;
         lines.next()?.parse::<u32>().ok()
     };
-    // In the order in which a sentinel tells them.
+    // In the order of the sentinel's reply.
     field("num-slaves") == Some(2) && field("num-other-sentinels") == Some(2)
 }

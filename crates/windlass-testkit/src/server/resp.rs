@@ -1,13 +1,13 @@
-//! The least of a blocking RESP2 client: one command, one reply as text.
+//! A minimal blocking RESP2 client: one command, one reply as text.
 //!
-//! Test fixtures look at a server with this instead of with the client library that is under test.
+//! Fixtures inspect servers with this instead of the client library under test.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// A server that is frozen must make a test fail, not hang.
+/// A frozen server must fail a test, not hang it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]

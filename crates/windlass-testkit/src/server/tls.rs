@@ -1,4 +1,4 @@
-//! Throw-away certificates.
+//! Temporary certificates.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
 };
 
-/// The files of a certificate authority and of one server certificate that it signed.
+/// The files of a certificate authority and a server certificate that it signed.
 #[derive(Debug)]
 pub(super) struct TlsFiles {
     pub(super) ca: PathBuf,

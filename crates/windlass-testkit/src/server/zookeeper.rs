@@ -1,4 +1,4 @@
-//! ZooKeeper servers of one's own: one, or an ensemble.
+//! Test ZooKeeper servers: one, or an ensemble.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -16,11 +16,11 @@ use super::port::ReservedPort;
 use crate::owned_child::OwnedChild;
 use crate::proxy::{Direction, FaultProxy};
 
-/// Long, because a virtual machine starts slowly on a loaded one; a server that exits is noticed at once.
+/// Long, because Java starts slowly on a busy machine; a server that exits is detected immediately.
 pub(super) const STARTUP_LIMIT: Duration = Duration::from_secs(60);
 const LOG_LINES_SHOWN: usize = 12;
-/// Where Debian's packages keep them. The first names most of what it needs, the second shows its log,
-/// and the others are what the first forgets of what TLS needs.
+/// The paths in Debian's packages. The first lists most of its dependencies, the second prints its
+/// log, and the others are dependencies for TLS that the first does not list.
 pub(super) const JARS: [&str; 5] = [
     "/usr/share/java/zookeeper.jar",
     "/usr/share/java/slf4j-simple.jar",
@@ -29,16 +29,16 @@ pub(super) const JARS: [&str; 5] = [
     "/usr/share/java/netty-transport-native-unix-common.jar",
 ];
 
-/// The unit of time of the servers: sessions can be as short as two of these.
+/// The servers' unit of time: the shortest session is two ticks.
 pub const ZOOKEEPER_TICK: Duration = Duration::from_millis(200);
 
-/// Real ZooKeeper servers that know each other, each with ports and a folder of its own. They end with
-/// this value, and also when the test process itself is killed.
+/// Real ZooKeeper servers, each on its own ports and folder. They end when this value is dropped,
+/// and also when the test process is killed.
 #[derive(Debug)]
 pub struct ZooKeeperServers {
     servers: Vec<EnsembleServer>,
     extra: Vec<String>,
-    /// What one server reaches another by, if they can be cut off.
+    /// The connections between servers, if they can be cut off.
     links: Vec<EnsembleLink>,
     // After the servers, so that they are gone when their files are removed.
     folder: TempDir,
@@ -52,7 +52,7 @@ struct EnsembleServer {
     election: ReservedPort,
 }
 
-/// How one server reaches another.
+/// The connections from one server to another.
 #[derive(Debug)]
 struct EnsembleLink {
     from: usize,
@@ -62,22 +62,22 @@ struct EnsembleLink {
 }
 
 impl ZooKeeperServers {
-    /// EnsembleServer server.
+    /// One server.
     pub fn single() -> io::Result<ZooKeeperServers> {
         ZooKeeperServers::start(1, &[])
     }
 
-    /// Three that form an ensemble.
+    /// An ensemble of three.
     pub fn ensemble() -> io::Result<ZooKeeperServers> {
         ZooKeeperServers::start(3, &[])
     }
 
-    /// Three that form an ensemble, and of which some can be [cut off](Self::cut_off) from the others.
+    /// An ensemble of three in which any server can be [cut off](Self::cut_off) from the others.
     pub fn partitionable(extra: &[&str]) -> io::Result<ZooKeeperServers> {
         ZooKeeperServers::build(3, extra, true)
     }
 
-    /// So many, with more lines for their configuration.
+    /// `count` servers, with additional configuration lines.
     pub fn start(count: usize, extra: &[&str]) -> io::Result<ZooKeeperServers> {
         ZooKeeperServers::build(count, extra, false)
     }
@@ -99,8 +99,8 @@ impl ZooKeeperServers {
             if partitionable && from != to {
                 let to_port = |port: &ReservedPort| {
                     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()));
-                    // Whoever has just been elected listens a moment later. Accepted and then reset, the others
-                    // would elect again.
+                    // A newly elected leader starts to listen a moment later. The others would
+                    // start another election if their connections were accepted and then reset.
                     FaultProxy::start_with_retry(addr, Duration::from_secs(1))
                 };
                 links.push(EnsembleLink {
@@ -126,7 +126,7 @@ impl ZooKeeperServers {
         Ok(started)
     }
 
-    /// Whether the server is installed; if not, a sentence that says what to install.
+    /// Checks that the server is installed; if not, returns a sentence that says what to install.
     pub fn available() -> Result<(), String> {
         match JARS.iter().find(|jar| !Path::new(jar).is_file()) {
             None => Ok(()),
@@ -143,7 +143,7 @@ impl ZooKeeperServers {
         format!("zookeeper://{}/{chroot}?chroot=create", hosts.join(","))
     }
 
-    /// Where clients reach each of them.
+    /// The addresses for clients.
     pub fn addrs(&self) -> Vec<SocketAddr> {
         let addr = |server: &EnsembleServer| {
             SocketAddr::from((Ipv4Addr::LOCALHOST, server.client.number()))
@@ -151,7 +151,7 @@ impl ZooKeeperServers {
         self.servers.iter().map(addr).collect()
     }
 
-    /// The one that leads; alone, the only one.
+    /// The index of the leader, or of the single server.
     pub fn leader(&self) -> Option<usize> {
         let leads = |index: &usize| {
             let told = self.four_letter_word(*index, "srvr").unwrap_or_default();
@@ -160,7 +160,7 @@ impl ZooKeeperServers {
         (0..self.servers.len()).find(leads)
     }
 
-    /// What a server answers to a four-letter word.
+    /// A server's reply to a four-letter word command.
     pub fn four_letter_word(&self, index: usize, word: &str) -> io::Result<String> {
         let addr = self.addrs()[index];
         let limit = Duration::from_secs(2);
@@ -172,7 +172,7 @@ impl ZooKeeperServers {
         Ok(answer)
     }
 
-    /// A figure that a server counts, by its name in `mntr`.
+    /// A metric of a server, by its name in `mntr`.
     pub fn metric(&self, index: usize, name: &str) -> io::Result<u64> {
         let told = self.four_letter_word(index, "mntr")?;
         let line = told.lines().find_map(|line| line.strip_prefix(name));
@@ -183,12 +183,12 @@ impl ZooKeeperServers {
         })
     }
 
-    /// Cuts a server off from the others, which none of them notices at once: nothing arrives over the connections
-    /// that there are. New ones come to nothing. Clients reach it as before.
+    /// Cuts a server off from the others. They do not notice immediately: open connections stay
+    /// open, but nothing arrives. New connections fail. Clients reach it as before.
     pub fn cut_off(&self, index: usize) {
         for link in self.links_of(index) {
             for proxy in [&link.quorum, &link.election] {
-                // First: one that came to the other side, and then said nothing, would hold it up there.
+                // First: a silent new connection would block the server at its other end.
                 proxy.refuse(true);
                 proxy.blackhole(Direction::Both);
             }
@@ -210,7 +210,7 @@ impl ZooKeeperServers {
         self.links.iter().filter(ends)
     }
 
-    /// Kills one with SIGKILL, and returns when it is gone.
+    /// Kills a server with SIGKILL, and returns when it is gone.
     pub fn kill(&self, index: usize) -> io::Result<()> {
         match self.process(index).take() {
             Some(mut process) => process.kill().map(drop),
@@ -218,17 +218,17 @@ impl ZooKeeperServers {
         }
     }
 
-    /// Freezes one with SIGSTOP.
+    /// Freezes a server with SIGSTOP.
     pub fn pause(&self, index: usize) -> io::Result<()> {
         self.with_process(index, OwnedChild::pause)
     }
 
-    /// Lets a frozen one run on.
+    /// Resumes a frozen server.
     pub fn resume(&self, index: usize) -> io::Result<()> {
         self.with_process(index, OwnedChild::resume)
     }
 
-    /// Starts one again that was killed, on the same ports and data.
+    /// Restarts a killed server on the same ports and data.
     pub fn restart(&self, index: usize) -> io::Result<()> {
         self.kill(index)?;
         self.spawn(index)?;
@@ -242,8 +242,8 @@ impl ZooKeeperServers {
         let config = folder.join("zoo.cfg");
         fs::write(&config, self.config(index, &folder))?;
         let log = File::create(self.log_file(index))?;
-        // The shell becomes the server, under the same pid, only when told to go. By then the
-        // watchdog is in place, so at no moment could the server outlive us.
+        // The shell waits for "go" before it becomes the server, with the same pid. By then the
+        // watchdog runs, so the server can never outlive the test process.
         let mut process = OwnedChild::spawn(
             Command::new("sh")
                 .args(["-c", r#"read -r go && exec "$0" "$@""#])
@@ -252,7 +252,7 @@ impl ZooKeeperServers {
                 .args(["-XX:ActiveProcessorCount=2", "-Xshare:auto"])
                 .arg("-Dzookeeper.forceSync=no")
                 .arg("-Dznode.container.checkIntervalMs=500")
-                // Servers that look for a leader ask again ever more rarely, once a minute in the end.
+                // By default, servers in an election retry ever more rarely, up to once a minute.
                 .arg("-Dzookeeper.fastleader.minNotificationInterval=100")
                 .arg("-Dzookeeper.fastleader.maxNotificationInterval=400")
                 .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
@@ -262,7 +262,7 @@ impl ZooKeeperServers {
                 .stdin(Stdio::piped())
                 .stdout(log.try_clone()?)
                 .stderr(log)
-                // Ctrl-C is for the test, which then ends the server its own way.
+                // Ctrl-C goes to the test, which ends the server itself.
                 .process_group(0),
         )?;
         if let Some(mut stdin) = process.pipes().stdin.take() {

@@ -1,4 +1,4 @@
-//! A ZooKeeper server that is about to run out of numbers.
+//! A ZooKeeper server whose sequence numbers overflow.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -14,8 +14,9 @@ use crate::owned_child::OwnedChild;
 
 /// A single server whose next sequence number can be set.
 ///
-/// A server counts up for every child of a node, and after 2³¹ the numbers are negative. No test can wait
-/// for that; so this one runs the server within a small program, which sets the count in its memory.
+/// A server counts the children of each node; after 2³¹ the numbers become negative. No test can
+/// wait for that, so this one runs the server inside a small program that sets the counter in
+/// memory.
 #[derive(Debug)]
 pub struct SequenceZooKeeper {
     orders: ChildStdin,
@@ -26,7 +27,7 @@ pub struct SequenceZooKeeper {
 }
 
 impl SequenceZooKeeper {
-    /// Starts it.
+    /// Starts the server.
     pub fn start() -> io::Result<SequenceZooKeeper> {
         ZooKeeperServers::available()
             .map_err(|text| io::Error::new(io::ErrorKind::NotFound, text))?;
@@ -63,12 +64,12 @@ impl SequenceZooKeeper {
         Ok(server)
     }
 
-    /// Where clients reach it.
+    /// The address for clients.
     pub fn addr(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number()))
     }
 
-    /// Sets the number of the next child of the node at `path`.
+    /// Sets the sequence number of the next child of the node at `path`.
     pub fn set_next_sequence(&mut self, path: &str, number: i32) -> io::Result<()> {
         writeln!(self.orders, "{path} {number}")?;
         self.expect("set")

@@ -1,4 +1,4 @@
-//! A ZooKeeper server that speaks TLS.
+//! A ZooKeeper server with TLS.
 
 use std::fs;
 use std::io;
@@ -10,12 +10,12 @@ use super::port::ReservedPort;
 use super::tls::TlsFiles;
 use super::zookeeper::{STARTUP_LIMIT, ZooKeeperServers};
 
-/// Whether a server looks at its clients' certificates.
+/// Whether the server requires client certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
-    /// Anybody may connect.
+    /// Every client may connect.
     Optional,
-    /// Only whoever has a certificate of the server's own authority.
+    /// Only clients with a certificate signed by the server's authority.
     Required,
 }
 
@@ -30,7 +30,7 @@ pub struct TlsZooKeeper {
 }
 
 impl TlsZooKeeper {
-    /// Starts it.
+    /// Starts the server.
     pub fn start(certificates: ClientCertificates) -> io::Result<TlsZooKeeper> {
         let folder = tempfile::Builder::new().prefix("wl-zk-tls-").tempdir()?;
         let files = |name: &str| {
@@ -39,7 +39,7 @@ impl TlsZooKeeper {
             TlsFiles::generate(&folder)
         };
         let (trusted, untrusted) = (files("trusted")?, files("untrusted")?);
-        // The server wants both in one file, and to be told by its ending what it is.
+        // The server needs both in one file, and tells the format by its extension.
         let both = folder.path().join("server.pem");
         let (key, certificate) = (
             fs::read_to_string(&trusted.key)?,
@@ -71,7 +71,7 @@ impl TlsZooKeeper {
             untrusted,
             _folder: folder,
         };
-        // It listens there a moment after it answers on the other port.
+        // The TLS port opens a moment after the plain port answers.
         let listens = || std::net::TcpStream::connect(secure.addr()).is_ok();
         match crate::eventually_blocking(STARTUP_LIMIT, listens) {
             true => Ok(secure),
@@ -79,17 +79,17 @@ impl TlsZooKeeper {
         }
     }
 
-    /// The server, by its plain port.
+    /// The server, through its plain port.
     pub fn plain(&self) -> &ZooKeeperServers {
         &self.server
     }
 
-    /// Where it speaks TLS.
+    /// The address of the TLS port.
     pub fn addr(&self) -> String {
         format!("127.0.0.1:{}", self.port.number())
     }
 
-    /// The certificate of the authority that has signed the server's.
+    /// The certificate of the authority that signed the server's.
     pub fn ca(&self) -> &Path {
         &self.trusted.ca
     }
@@ -99,12 +99,12 @@ impl TlsZooKeeper {
         (&self.trusted.certificate, &self.trusted.key)
     }
 
-    /// The certificate of an authority that has nothing to do with the server.
+    /// The certificate of an authority unknown to the server.
     pub fn untrusted_ca(&self) -> &Path {
         &self.untrusted.ca
     }
 
-    /// A certificate of that authority, and its key.
+    /// A certificate signed by that authority, and its key.
     pub fn untrusted_identity(&self) -> (&Path, &Path) {
         (&self.untrusted.certificate, &self.untrusted.key)
     }

@@ -1,4 +1,4 @@
-//! Every behaviour that all backends share, on a Redis Cluster.
+//! The conformance suite on a Redis Cluster.
 
 use windlass_testkit::conformance::TestStore;
 

@@ -1,4 +1,4 @@
-//! Everything that all stores of coordination must do, on etcd 3.4.
+//! The conformance suite on etcd 3.4.
 
 use windlass_testkit::EtcdVersion;
 use windlass_testkit::conformance::TestStore;

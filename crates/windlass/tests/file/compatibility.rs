@@ -42,7 +42,7 @@ async fn counters_latches_and_results_are_kept() {
     let ready = w.latch("ready").generation("deploy-17");
     let state = ready.inspect().await.unwrap().expect("it was kept");
     assert_eq!((state.count, state.remaining), (3, 2));
-    // The result is stored for the command that ran; another payload is refused.
+    // The result is stored for the command that ran; another payload is rejected.
     let other = w.once("invoice-7").try_begin().await.unwrap_err();
     assert_eq!(other.kind(), ErrorKind::Mismatch, "{other}");
     let seen = w.seen("orders");

@@ -1,4 +1,4 @@
-//! Every behaviour that all backends share, on `file:`.
+//! The conformance suite on `file:`.
 
 use windlass_testkit::conformance::TestStore;
 

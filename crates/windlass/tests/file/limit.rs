@@ -4,13 +4,13 @@ use std::path::Path;
 
 use windlass::{Quota, connect};
 
-/// As if the machine had been booted since, and its clock had started anew.
+/// Simulates a reboot, which restarts the machine's clock.
 fn another_boot(path: &Path, uptime_ago_micros: i64) {
     let database = rusqlite::Connection::open(path).unwrap();
     database
         .execute("UPDATE fences SET boot = 'another'", [])
         .unwrap();
-    // What was written before the reboot was written by a clock that was far ahead of this one's.
+    // What was written before the reboot has times far ahead of the new clock.
     let mut query = database.prepare("SELECT name, state FROM limits").unwrap();
     let rows: Vec<(String, String)> = query
         .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -76,7 +76,7 @@ async fn usage_survives_a_reboot() {
             );
         }
         let now = w.limiter("bucket", quotas[0].1).peek("a").await.unwrap();
-        // Not a year, and not at once.
+        // Not a year, and not immediately.
         let (now, then) = (now.reset_after().unwrap(), used.reset_after().unwrap());
         assert!(
             now.abs_diff(then) < std::time::Duration::from_secs(60),

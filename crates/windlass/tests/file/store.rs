@@ -1,4 +1,4 @@
-//! What is special about a store in a file.
+//! Behaviour specific to the file store.
 
 use std::fs;
 use std::path::Path;
@@ -51,7 +51,7 @@ async fn foreign_files_are_rejected() {
     assert!(e.to_string().contains("99"), "{e}");
 }
 
-/// Nothing is granted by a file that cannot be believed, and it is said what can be done.
+/// A damaged file grants nothing, and the error says what to do.
 #[tokio::test]
 async fn damaged_file_is_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -64,7 +64,7 @@ async fn damaged_file_is_reported() {
     let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
     let busy = || database.query_row(sql, [], |row| row.get::<_, bool>(0));
     assert!(eventually(SOON, async || !busy().unwrap()).await);
-    // All but the first page, which says that it is a database, and one of ours.
+    // All but the first page, which identifies the database.
     let mut bytes = fs::read(&path).unwrap();
     assert!(bytes.len() > 8192);
     bytes[4096..].fill(0xff);
@@ -77,7 +77,7 @@ async fn damaged_file_is_reported() {
     assert_eq!(e.kind(), ErrorKind::Store, "{e}");
     assert!(e.to_string().contains("the file is damaged"), "{e}");
     assert!(e.hint().unwrap().contains("move it away"), "{e:?}");
-    // It helps.
+    // Following the hint helps.
     for name in ["damaged.db", "damaged.db-wal", "damaged.db-shm"] {
         let _ = fs::rename(
             folder.path().join(name),
@@ -103,7 +103,7 @@ async fn unusable_paths_are_explained() {
     assert!(e.hint().unwrap().contains("writable"), "{e:?}");
 }
 
-/// The worst a power cut can do: every commit since the last synced one is gone.
+/// The worst case of a power failure: every commit since the last sync is lost.
 #[tokio::test]
 async fn fences_survive_a_power_failure() {
     let folder = tempfile::tempdir().unwrap();
@@ -238,14 +238,14 @@ async fn fences_are_reserved_again_when_exhausted() {
     database
         .execute("UPDATE fences SET last = ceiling", [])
         .unwrap();
-    // One refusal at the most, because fences above the ceiling would not survive a power cut.
+    // At most one rejection, because fences above the reserved ceiling would not survive a power
+    // failure.
     let first = w.lock("x").try_acquire().await.map(drop);
     let second = w.lock("y").try_acquire().await.map(drop);
     assert!(second.is_ok(), "{first:?}, then {second:?}");
 }
 
-/// What the next boot of the machine would find.
-/// A file as the first version made it, with somebody holding a lock in it.
+/// A file of the first format, with a held lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_file_format_is_upgraded() {
     let folder = tempfile::tempdir().unwrap();
@@ -256,7 +256,7 @@ async fn first_file_format_is_upgraded() {
     let detached = held.detach().await.unwrap();
     drop(w);
     {
-        // What later versions have added is taken away again.
+        // Removes what later versions have added.
         let database = Connection::open(&path).unwrap();
         let tables = "SELECT name FROM sqlite_schema
                       WHERE type = 'table' AND name NOT IN ('claims', 'gates', 'fences')";
@@ -283,7 +283,7 @@ async fn first_file_format_is_upgraded() {
     assert!(version.unwrap() > 1);
 }
 
-/// The second format is told from the third by how a few things are written.
+/// The second format differs from the third by the encoding of a few values.
 #[tokio::test]
 async fn second_file_format_is_upgraded() {
     let folder = tempfile::tempdir().unwrap();
@@ -318,7 +318,7 @@ async fn second_file_format_is_upgraded() {
     assert!(!limiter.check("ann").await.unwrap().is_allowed());
 }
 
-/// A watcher that was killed is forgotten when there is news for it.
+/// A killed subscriber is removed at the next notification for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_subscribers_are_removed() {
     let folder = tempfile::tempdir().unwrap();
@@ -342,7 +342,7 @@ fn another_boot(path: &Path) {
         .unwrap();
 }
 
-/// Whoever has a deleted file open would be alone with it.
+/// A client with a deleted file open would be alone with it.
 #[tokio::test]
 async fn deleted_file_is_detected() {
     let folder = tempfile::tempdir().unwrap();

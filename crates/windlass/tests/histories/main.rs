@@ -1,9 +1,9 @@
-//! Many processes take turns while their store and they themselves are mistreated; what all of them saw is
+//! Many processes take turns while faults hit them and their store; the history of all clients is
 //! checked afterwards.
 //!
-//! `WINDLASS_TEST_HISTORY_SECONDS` says for how long, for each store. What was seen is kept in
-//! `target/tmp/history-ENGINE.jsonl`, and can be looked at again:
-//! `cargo run -p windlass-testkit --bin history -- FILE`.
+//! `WINDLASS_TEST_HISTORY_SECONDS` sets the duration per store. The history is saved to
+//! `target/tmp/history-STORE.jsonl`, and can be checked again: `cargo run -p windlass-testkit --bin
+//! history -- FILE`.
 
 mod scenario;
 mod stores;
@@ -18,7 +18,7 @@ use stores::{
 };
 use worker::ClientBehaviour;
 
-/// Not a test: what a worker process does. Without a role there is nothing to do.
+/// Not a test: the worker process. Does nothing without a role.
 #[test]
 fn worker() {
     worker::run_if_worker();

@@ -1,4 +1,4 @@
-//! Clients and faults for a while, and then the verdict.
+//! Runs clients and faults for a while, and checks the history.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use windlass_testkit::{FencedRegister, TestProcess, eventually_blocking};
 use crate::stores::{Fault, StoreUnderTest};
 use crate::worker::ClientBehaviour;
 
-/// Unless a store needs more.
+/// The TTL, unless a store needs a longer one.
 pub(crate) const TTL: Duration = Duration::from_millis(500);
 const PROCESSES: usize = 4;
 const SOON: Duration = Duration::from_secs(20);
@@ -28,7 +28,7 @@ pub(crate) struct FaultScenario<'a> {
     register: FencedRegister,
 }
 
-/// Set to run for longer or shorter.
+/// The duration; an environment variable overrides it.
 fn run_for() -> Duration {
     let seconds = std::env::var("WINDLASS_TEST_HISTORY_SECONDS");
     Duration::from_secs(seconds.map_or(15, |s| s.parse().unwrap()))
@@ -46,7 +46,7 @@ impl<'a> FaultScenario<'a> {
         }
     }
 
-    /// Among clients that do not behave, with a resource that looks at no fence.
+    /// Uses clients of this behaviour, and a resource that ignores fences.
     pub(crate) fn with_behaviour(self, behaviour: ClientBehaviour) -> FaultScenario<'a> {
         let register = FencedRegister::start_open().unwrap();
         FaultScenario {
@@ -57,7 +57,7 @@ impl<'a> FaultScenario<'a> {
         }
     }
 
-    /// Nothing happens that must not.
+    /// Runs the scenario and checks that no rule is violated.
     pub(crate) fn run_and_check(self) {
         let verdict = self.run();
         println!("{}: {verdict}", self.name);
@@ -70,7 +70,7 @@ impl<'a> FaultScenario<'a> {
         assert_eq!(self.register.value(), accepted);
     }
 
-    /// Faults, one after the other; what is to be said afterwards.
+    /// Injects faults, one after the other, and returns the verdict.
     pub(crate) fn run(&self) -> Verdict {
         let mut workers: Vec<_> = (0..PROCESSES).map(|_| self.worker()).collect();
         for worker in &workers {
@@ -82,7 +82,7 @@ impl<'a> FaultScenario<'a> {
         let kinds = 2 + faults.len();
         let first = rand::random_range(0..kinds);
         let mut round = 0;
-        // On a slow machine for longer, until it has seen every kind.
+        // Longer on a slow machine, until every kind of fault has occurred.
         while Instant::now() < end || round < kinds {
             sleep(Duration::from_millis(rand::random_range(200..600))); // let them work
             let victim = rand::random_range(0..PROCESSES);
@@ -104,10 +104,10 @@ impl<'a> FaultScenario<'a> {
                 other => self.inject(&faults[other - 2]),
             }
             round += 1;
-            // The next fault when this one is over, so that each is told what it has cost.
+            // Start the next fault after this one has recovered, so that each recovery is measured.
             self.next_grant(SOON);
         }
-        sleep(ttl * 2); // whoever lost something comes again
+        sleep(ttl * 2); // let clients that lost the lock acquire it again
         drop(workers);
         let events = self.history.events();
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -127,14 +127,14 @@ impl<'a> FaultScenario<'a> {
         self.record(fault.kind, fault.victim, Phase::End);
     }
 
-    /// Which of the workers is granted the lock next: frozen now, it most likely holds it.
+    /// The worker that is granted the lock next: frozen now, it most likely holds it.
     fn next_holder(&self, workers: &[TestProcess]) -> Option<usize> {
         let client = self.next_grant(self.store.ttl())?;
         let (pid, _) = client.split_once('/')?;
         workers.iter().position(|w| w.pid().to_string() == pid)
     }
 
-    /// Who is granted the lock next.
+    /// The client that is granted the lock next.
     fn next_grant(&self, limit: Duration) -> Option<String> {
         let known = self.history.events().len();
         let mut client = None;

@@ -1,6 +1,6 @@
-//! What a client does, and what it tells of it.
+//! A client, and what it records.
 //!
-//! A worker process is this very test program, started again with `WINDLASS_TEST_ROLE` set.
+//! A worker process is this test program, started again with `WINDLASS_TEST_ROLE` set.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) const LOCK: &str = "stock";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientBehaviour {
     Correct,
-    /// Works on when its lease is over.
+    /// Continues to work after its lease has ended.
     IgnoreLoss,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn run_if_worker() {
     let register: SocketAddr = variable("WINDLASS_TEST_REGISTER").parse().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        // A process may be started while the store is being mistreated.
+        // A process may start during a fault of the store.
         let w = loop {
             match connect(&variable("WINDLASS_TEST_URL")).await {
                 Ok(w) => break w,
@@ -110,7 +110,7 @@ impl Client {
         tokio::time::sleep(Duration::from_millis(20)).await; // the store may be down: not in a tight loop
     }
 
-    /// Works for a while, looking every now and then; writes; releases.
+    /// Works for a while, checking the lease and writing; then releases.
     async fn hold(&mut self, guard: LockGuard) {
         let attempt = self.attempt;
         let steps = match self.behaviour {
@@ -119,9 +119,9 @@ impl Client {
         };
         for _ in 0..steps {
             if !self.look(&guard) && self.behaviour == ClientBehaviour::Correct {
-                return; // dropping it withdraws what is left of it
+                return; // dropping it releases what is left
             }
-            // Where a process is frozen, it is most often here: the write then comes too late.
+            // A process is most often frozen here: its write then arrives too late.
             let seen = self.register.read_as(guard.fence().get());
             let pause = Duration::from_micros(rand::random_range(2000..10_000));
             tokio::time::sleep(pause).await; // work
@@ -136,7 +136,7 @@ impl Client {
         }
     }
 
-    /// Whether the lease is valid. The clock is read first: what is valid now was valid then.
+    /// Whether the lease is valid. The clock is read first: a lease valid now was valid then.
     fn look(&mut self, guard: &LockGuard) -> bool {
         let attempt = self.attempt;
         let at = boot_nanos();
@@ -151,11 +151,11 @@ impl Client {
         held
     }
 
-    /// Shows the fence to the store's gate, and writes to a register that checks it by itself.
+    /// Presents the fence to the store's gate, and writes to a register that checks it itself.
     async fn write(&mut self, guard: &LockGuard, seen: Option<u64>) {
         let fence = guard.fence();
         let asked = boot_nanos();
-        // No answer says nothing: it may have been admitted or not.
+        // Without a reply it is unknown whether the fence was admitted.
         if let Ok(admission) = self.w.gate(LOCK).admit(fence).await {
             self.record_gate("store", fence.get(), asked, admission.is_admitted());
         }

@@ -1,4 +1,4 @@
-//! Every behaviour that all backends share, on `memory:`.
+//! The conformance suite on `memory:`.
 
 use windlass_testkit::conformance::TestStore;
 

@@ -1,4 +1,4 @@
-//! What becomes of the rest of a buffered counter, and of what the store keeps for it.
+//! The last sum of a buffered counter, and the store's record of its operations.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
@@ -14,12 +14,12 @@ use windlass_testkit::{Direction, FaultProxy, RedisServer, eventually};
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// However often it is flushed, one record; and it outlives whatever might be sent again.
+/// However often the buffer is flushed, there is one record; and it outlives any retry.
 #[tokio::test]
 async fn buffer_leaves_one_record() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server.url()).await.unwrap();
-    // Less would be too little for a buffer, which sends again for as long as it takes.
+    // A shorter retention would be too short for a buffer, which retries as long as needed.
     let counter = w.counter("views").retention(MS);
     let buffer = counter.buffered_every(HOUR).unwrap();
     for _ in 0..50 {
@@ -41,7 +41,7 @@ async fn buffer_leaves_one_record() {
     assert!(left <= day && left > day - 60_000, "{left}");
 }
 
-/// Dropped while the store is away: the rest arrives when it is back, once.
+/// Dropped while the store is unreachable: the last sum arrives when it is back, once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_buffer_retries() {
     let server = RedisServer::start().unwrap();
@@ -54,7 +54,7 @@ async fn dropped_buffer_retries() {
             .await
             .unwrap();
         let buffer = w.counter(fault).buffered_every(HOUR).unwrap();
-        // The server must know the script: or else what gets lost is that it does not.
+        // Load the script first: otherwise the lost reply would be the NOSCRIPT error.
         assert_eq!(w.counter(fault).get().await.unwrap(), 0);
         buffer.add(9).unwrap();
         match fault {
@@ -71,7 +71,7 @@ async fn dropped_buffer_retries() {
         let counter = direct.counter(fault);
         let sent = eventually(2 * SOON, || async { counter.get().await.unwrap() == 9 });
         assert!(sent.await, "{fault}: the rest is lost");
-        tokio::time::sleep(800 * MS).await; // for one that would be sent again
+        tokio::time::sleep(800 * MS).await; // for a duplicate
         assert_eq!(counter.get().await.unwrap(), 9, "{fault}: once");
     }
 }
@@ -112,7 +112,7 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
-/// A last sum that the counter refuses, and one that the runtime leaves no time for, are not lost silently.
+/// A last sum that the counter rejects, or that the ended runtime cannot send, is logged.
 #[test]
 fn lost_sums_are_logged() {
     let warnings = Warnings::default();

@@ -1,5 +1,5 @@
-//! Leased limiters in several processes, some of which are killed or frozen in the middle: all of them
-//! together never use more than the quota.
+//! Leased limiters in several processes, some of which are killed or frozen: together they never
+//! exceed the quota.
 
 use std::io::Write as _;
 use std::process::Command;
@@ -23,7 +23,7 @@ fn start(url: &str, role: &str) -> TestProcess {
     TestProcess::spawn(&mut command).unwrap()
 }
 
-/// Not a test: what a worker process does. Without a role there is nothing to do.
+/// Not a test: the worker process. Does nothing without a role.
 #[test]
 fn worker() {
     let Ok(role) = std::env::var("WINDLASS_TEST_ROLE") else {
@@ -37,13 +37,12 @@ fn worker() {
     });
 }
 
-/// Uses whatever it gets, and prints between which two moments.
+/// Consumes what it gets, and prints the interval of each unit.
 async fn use_up(w: &Coordinator, role: &str) {
     let limiter = w.limiter("fleet", Quota::per_second(RATE).burst(BURST));
     let mut out = std::io::stdout().lock();
     let used = |from, to| {
-        // One write a line: who is killed in the middle leaves whole lines behind, and one that
-        // nobody can read.
+        // One write per line: a killed process leaves whole lines and at most one truncated line.
         let line = format!("used {from} {to}\n");
         out.write_all(line.as_bytes())
             .and_then(|()| out.flush())
@@ -68,7 +67,7 @@ async fn processes_together_never_exceed_the_quota(store: &TestStore) {
             lines.extend(workers[victim].stdout_lines());
             workers[victim] = start(store.url(), roles[victim]);
         } else {
-            // Frozen for longer than a loan is good.
+            // Frozen for longer than prefetched tokens are valid.
             workers[victim].pause().unwrap();
             tokio::time::sleep(Duration::from_millis(rand::random_range(20..250))).await;
             workers[victim].resume().unwrap();
@@ -76,7 +75,7 @@ async fn processes_together_never_exceed_the_quota(store: &TestStore) {
     }
     for worker in &workers {
         worker.kill9().unwrap();
-        tokio::time::sleep(Duration::from_millis(50)).await; // until what it printed is read
+        tokio::time::sleep(Duration::from_millis(50)).await; // until its output is read
         lines.extend(worker.stdout_lines());
     }
     let mut uses: Vec<(u64, u64)> = lines

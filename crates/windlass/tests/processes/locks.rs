@@ -1,6 +1,6 @@
 //! Several processes, some of which are killed or frozen at the worst moment.
 //!
-//! A worker process is this very test program, started again with `WINDLASS_TEST_ROLE` set.
+//! A worker process is this test program, started again with `WINDLASS_TEST_ROLE` set.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -32,7 +32,7 @@ fn start(role: &str, url: &str, register: Option<SocketAddr>) -> TestProcess {
     TestProcess::spawn(&mut command).unwrap()
 }
 
-/// Not a test: what a worker process does. Without a role there is nothing to do.
+/// Not a test: the worker process. Does nothing without a role.
 #[test]
 fn worker() {
     let Ok(role) = std::env::var("WINDLASS_TEST_ROLE") else {
@@ -58,20 +58,20 @@ fn worker() {
     });
 }
 
-/// Holds the lock, and says what becomes of it: until when it was certainly held, by a clock that all
-/// processes share; and whether a fenced write comes too late.
+/// Holds the lock, and prints until when it was certainly held, by a clock that all processes
+/// share, and whether a fenced write comes too late.
 async fn hold(w: &Coordinator) {
     let guard = w.lock("stock").ttl(TTL).acquire().await.unwrap();
     println!("held {}", guard.fence());
     let mut until = 0;
     let watching = async {
         loop {
-            // The clock before the question: it was held at that moment.
+            // Read before the check: the lock was held at this time.
             let now = boot_nanos();
             if guard.is_held() {
                 until = now;
             }
-            tokio::time::sleep(Duration::from_millis(1)).await; // a moment later
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
     tokio::select! {
@@ -84,7 +84,7 @@ async fn hold(w: &Coordinator) {
     std::future::pending::<()>().await;
 }
 
-/// Read, think, write: under the lock, by many tasks at once.
+/// Read, modify, write under the lock, by many concurrent tasks.
 async fn count(w: &Coordinator, register: SocketAddr) {
     let end = Instant::now() + RUN_FOR;
     let tasks: Vec<_> = (0..TASKS)
@@ -93,13 +93,13 @@ async fn count(w: &Coordinator, register: SocketAddr) {
             tokio::spawn(async move {
                 while Instant::now() < end {
                     let Ok(guard) = w.lock("counter").ttl(TTL).acquire().await else {
-                        continue; // the store may be busy with a dead process's transaction
+                        continue; // the store may be blocked by a dead process's transaction
                     };
                     let fence = guard.fence().get();
                     let written = tokio::task::spawn_blocking(move || {
                         let mut client = RegisterClient::connect(register)?;
                         let seen = client.read()?;
-                        // Thinking: whoever is frozen here wakes up with a stale fence.
+                        // A process frozen here resumes with a stale fence.
                         std::thread::sleep(Duration::from_millis(1));
                         client.write(fence, seen + 1)
                     })
@@ -127,7 +127,7 @@ async fn counting_with_random_kills(store: &TestStore) {
     let end = Instant::now() + RUN_FOR;
     let mut round = 0;
     while Instant::now() < end {
-        // Whoever was killed is in the way for so long: some time should be left for the others.
+        // A killed process blocks the others for this long: leave them some time to work.
         let linger = store.dead_claim_lifetime(TTL);
         let pause = rand::random_range(linger / 2..linger * 5 / 4);
         tokio::time::sleep(pause).await; // let them work
@@ -151,7 +151,7 @@ async fn counting_with_random_kills(store: &TestStore) {
     assert_eq!(register.lost_updates(), 0, "an update was lost");
     assert_eq!(register.value(), accepted);
     drop(workers);
-    // Whoever was killed in the middle blocks nobody for longer than its ttl.
+    // A killed process blocks no other for longer than its TTL.
     let w = connect(store.url()).await.unwrap();
     let attempt = w.lock("counter").acquire_within(SOON).await.unwrap();
     assert!(attempt.acquired().is_some());
@@ -172,7 +172,7 @@ async fn no_update_is_lost_with_random_kills_on_zookeeper() {
     counting_with_random_kills(&TestStore::zookeeper()).await;
 }
 
-/// One process is all that a memory store has: tasks are aborted instead of killed.
+/// A memory store has one process: tasks are aborted instead of killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_update_is_lost_with_aborted_tasks_on_memory() {
     let store = TestStore::memory();
@@ -195,7 +195,7 @@ async fn no_update_is_lost_with_aborted_tasks_on_memory() {
     assert_eq!(register.lost_updates(), 0, "an update was lost");
 }
 
-/// A holder that was frozen beyond its ttl is told on waking, and its write is refused.
+/// A holder frozen beyond its TTL learns of the loss when it resumes, and its write is rejected.
 async fn frozen_holder_is_fenced_off(store: &TestStore) {
     let holder = start("hold", store.url(), None);
     let held = holder.wait_for_line(|line| line.starts_with("held "), SOON);
@@ -252,7 +252,7 @@ async fn frozen_holder_is_fenced_off_on_etcd() {
     frozen_holder_is_fenced_off(&TestStore::etcd(EtcdVersion::V3_4)).await;
 }
 
-/// A killed holder and a killed waiter hold up nobody for longer than a ttl.
+/// A killed holder and a killed waiter block other clients for one TTL at most.
 async fn killed_processes_are_skipped(store: &TestStore) {
     let w = connect(store.url()).await.unwrap();
     let holder = start("hold", store.url(), None);

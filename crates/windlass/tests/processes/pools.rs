@@ -1,7 +1,7 @@
-//! Many processes share semaphores and read-write locks, and are killed, frozen, and wrong about the
-//! time of day.
+//! Many processes share semaphores and read-write locks, are killed and frozen, and have wrong
+//! clocks.
 //!
-//! A worker process is this very test program, started again with `WINDLASS_TEST_ROLE` set.
+//! A worker process is this test program, started again with `WINDLASS_TEST_ROLE` set.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ const TASKS: usize = 6;
 const TTL: Duration = Duration::from_millis(400);
 const SIZE: u32 = 5;
 
-/// Set to run for longer or shorter.
+/// The duration; an environment variable overrides it.
 fn run_for() -> Duration {
     let seconds = std::env::var("WINDLASS_TEST_CROWD_SECONDS");
     Duration::from_secs(seconds.map_or(60, |s| s.parse().unwrap()))
@@ -41,14 +41,14 @@ impl PoolFixture {
         }
     }
 
-    /// A worker that believes the time of day to be off by so much.
+    /// A worker whose time of day is off by `off`.
     fn worker(&self, off: Option<&str>) -> TestProcess {
         let mut command = Command::new(std::env::current_exe().unwrap());
         if let Some(off) = off {
-            // Not by the program `faketime`, which would stand between the worker and its killer.
+            // Not with the program `faketime`, which would be the process that gets killed.
             command.env("LD_PRELOAD", libfaketime());
             command.env("FAKETIME", off).env("WINDLASS_TEST_OFF", off);
-            // The boot clock is the kernel's, and no setting of the time of day moves it.
+            // The boot clock belongs to the kernel, and setting the time of day does not move it.
             command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
         command
@@ -74,7 +74,7 @@ fn epoch_seconds() -> u64 {
     now.unwrap().as_secs()
 }
 
-/// Not a test: what a worker process does. Without a role there is nothing to do.
+/// Not a test: the worker process. Does nothing without a role.
 #[test]
 fn worker() {
     if std::env::var("WINDLASS_TEST_ROLE").is_err() {
@@ -82,7 +82,7 @@ fn worker() {
     }
     let variable = |name: &str| std::env::var(name).unwrap();
     if let Ok(off) = std::env::var("WINDLASS_TEST_OFF") {
-        // A test that would pass with right clocks proves nothing about wrong ones.
+        // Check that the clock is wrong: otherwise the test proves nothing.
         let true_now: u64 = variable("WINDLASS_TEST_NOW").parse().unwrap();
         let apart = epoch_seconds().abs_diff(true_now);
         assert!((3000..4200).contains(&apart), "{off}, but {apart} s apart");
@@ -102,11 +102,11 @@ fn worker() {
     });
 }
 
-/// Over and over, at random: a share of the semaphore, or the read-write lock to read or to write.
+/// Repeatedly, at random: a permit of the semaphore, or the read-write lock to read or write.
 async fn work(w: Coordinator, history: SocketAddr, register: SocketAddr) {
     let mut recorder = HistoryRecorder::connect(history).unwrap();
     loop {
-        // The store may be busy with a dead process's transaction: then it is tried again.
+        // The store may be blocked by a dead process's transaction: retry.
         match rand::random_range(0..10) {
             0..6 => {
                 let weight = [1, 1, 1, 2, 3][rand::random_range(0..5)];
@@ -150,7 +150,7 @@ async fn work(w: Coordinator, history: SocketAddr, register: SocketAddr) {
     }
 }
 
-/// A writer weighs more than all readers there can be.
+/// A writer weighs more than all possible readers.
 const WRITER: u64 = 1_000_000;
 
 async fn stay(lease: &Lease, what: &str, weight: u64, recorder: &mut HistoryRecorder) {
@@ -158,7 +158,7 @@ async fn stay(lease: &Lease, what: &str, weight: u64, recorder: &mut HistoryReco
     let pause = Duration::from_micros(rand::random_range(0..3000));
     tokio::time::sleep(pause).await; // work
     let end = boot_nanos();
-    // Looked at after the clock: what is valid now was valid then.
+    // Checked after reading the clock: a claim valid now was valid then.
     if lease.is_held() && end > begin {
         let held = HeldInterval {
             what: what.to_owned(),
@@ -196,7 +196,8 @@ async fn crowd(store: &TestStore, clocks: &[Option<&str>], length: Duration) {
         worker.kill9().unwrap();
     }
     drop(workers);
-    // After the longest ttl, and a second for a busy machine, all is usable again: nothing has leaked.
+    // After the longest TTL, and a second for a busy machine, the full capacity is available:
+    // nothing has leaked.
     tokio::time::sleep(3 * TTL + Duration::from_secs(1)).await;
     let w = connect(store.url()).await.unwrap();
     let all = w.semaphore("crowd", SIZE).try_acquire_many(SIZE).await;

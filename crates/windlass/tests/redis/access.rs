@@ -1,4 +1,4 @@
-//! Ways to reach a Redis server, and what stands in a lock's way there.
+//! Connecting to a Redis server, and foreign values under a lock's key.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ async fn databases_are_independent() {
     );
 }
 
-/// The URL is wrong, and not the server away.
+/// The URL is wrong; the server is reachable.
 #[tokio::test]
 async fn missing_database_is_invalid_input() {
     for flavor in [Flavor::Redis, Flavor::Redis62, Flavor::Valkey] {
@@ -99,7 +99,7 @@ async fn missing_database_is_invalid_input() {
             assert!(e.hint().is_some() && !e.is_retryable(), "{e:?}");
         }
         works(&format!("redis://{}/15", server.addr())).await;
-        // Who may not choose one is another matter.
+        // A user without permission to select a database is a different error.
         let rights = [
             "ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", "-select",
         ];
@@ -126,7 +126,7 @@ async fn key_of_another_type_is_left_alone() {
         assert_eq!(e.kind(), ErrorKind::WrongType, "{e}");
         assert!(e.hint().is_some());
     }
-    // But for a note of which master would have drawn a fence.
+    // Except for the record of the master epoch.
     let mut keys = server.command(&["KEYS", "*"]).unwrap();
     keys = keys.replace("windlass:reign", "");
     assert_eq!(keys.trim(), "stock", "nothing was written");
@@ -134,7 +134,7 @@ async fn key_of_another_type_is_left_alone() {
         server.command(&["HGET", "stock", "field"]).unwrap(),
         "value"
     );
-    // One bad name does not spoil what travels with it.
+    // One bad name does not affect others in the same batch.
     let (bad, good) = (w.lock("stock"), w.lock("other"));
     let (bad, good) = tokio::join!(bad.try_acquire(), good.try_acquire());
     assert!(bad.is_err());
@@ -155,7 +155,7 @@ async fn lock_of_another_library_is_respected() {
         }
         other => panic!("{other:?}"),
     }
-    // It ends by itself, or by their release, which tells nobody.
+    // It expires, or is released without a notification.
     let guard = w.lock("stock").acquire().await.unwrap();
     assert_eq!(
         server.command(&["GET", "stock"]).unwrap(),
@@ -170,8 +170,8 @@ async fn lock_of_another_library_is_respected() {
     assert_eq!(server.command(&["EXISTS", "stock"]).unwrap(), "0");
 }
 
-/// When another library releases, it tells nobody: those who wait look by themselves, long before their
-/// heartbeat would, and whether or not its key has an end.
+/// Other libraries release without a notification: waiters check by themselves, long before their
+/// heartbeat, and whether or not the key has a TTL.
 #[tokio::test]
 async fn release_by_another_library_is_noticed() {
     let server = RedisServer::start().unwrap();

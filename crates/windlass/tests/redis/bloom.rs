@@ -1,4 +1,4 @@
-//! What a Bloom filter on Redis costs, and what becomes of it when the server misbehaves.
+//! The cost of Bloom filters on Redis, and their behaviour when the server fails.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn keys(server: &RedisServer) -> Vec<String> {
     keys.lines().map(str::to_owned).collect()
 }
 
-/// Calls of a command, those within scripts included.
+/// Calls of a command, including those within scripts.
 fn calls(server: &RedisServer, command: &str) -> u64 {
     let stats = server.command(&["INFO", "commandstats"]).unwrap();
     let start = format!("cmdstat_{command}:calls=");
@@ -78,7 +78,7 @@ async fn server_that_comes_back_empty_is_reported_and_leaves_nothing() {
     }
     server.restart().unwrap();
     for filter in [&fixed, &grows, &forgets] {
-        // A filter that forgot everything would say that everything is new.
+        // A filter that forgot everything would report every item as new.
         let gone = eventually(SOON, || async {
             filter.insert("x").await.unwrap_err().kind() == ErrorKind::NotFound
         });
@@ -104,7 +104,7 @@ async fn missing_shard_is_created() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let filter = w.bloom("f").capacity(1_000).create().await.unwrap();
-    // As if its creator had died half-way.
+    // Simulates a creator that died half-way.
     let all = keys(&server);
     let bits = all.iter().find(|key| key.contains(":bits:")).unwrap();
     let made = all.iter().find(|key| key.contains(":made:")).unwrap();
@@ -227,11 +227,11 @@ async fn filter_that_lost_its_bits_is_reported() {
         let name = format!("bits:{{{name}}}");
         all.find(|key| key.contains(&name)).unwrap()
     };
-    // As if the server had evicted it.
+    // Simulates an eviction.
     server.command(&["DEL", &bits("f")]).unwrap();
     let many: Vec<String> = (0..2_000).map(|n| n.to_string()).collect();
     for _ in 0..2 {
-        // Few items name their bits, many are merged as a whole.
+        // Few items are set by bits, many are merged as a whole.
         for lost in [
             filter.contains("x").await.map(drop).unwrap_err(),
             filter.insert("y").await.map(drop).unwrap_err(),
@@ -268,10 +268,10 @@ async fn filter_that_lost_its_plan_leaves_nothing_behind() {
     let gone = w.bloom("f").open().await.unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::NotFound);
     assert!(filter.contains("x").await.unwrap(), "nothing else is lost");
-    // By the same parameters, it is as it was.
+    // With the same parameters it works as before.
     let again = w.bloom("f").capacity(1_000).create().await.unwrap();
     assert!(again.contains("x").await.unwrap() && !again.insert("x").await.unwrap());
-    // By others, it is another, and the first leaves nothing.
+    // With other parameters it is a new filter, and the first leaves nothing.
     for bloom in [
         w.bloom("f").capacity(2_000),
         w.bloom("f").capacity(10).growing(),

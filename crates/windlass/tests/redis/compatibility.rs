@@ -43,7 +43,7 @@ async fn held_locks_stay_held() {
     let fence = Fence::new(1_794_819_710_897_636);
     assert_eq!(holder.fence, Some(fence));
     assert!(w.lock("{tag}lock").try_acquire().await.unwrap().is_busy());
-    // The same owner takes its lock back, with the fence that it had.
+    // The same owner gets its lock back, with the same fence.
     let ours = w.lock("invoice/42").owner("ann").try_acquire().await;
     let ours = ours.unwrap().acquired().expect("it is ann's");
     assert_eq!(ours.fence(), fence);
@@ -98,7 +98,7 @@ async fn filters_permissions_and_results_are_kept() {
     assert_eq!(repos.get("piers", "repo1").await.unwrap(), "read-write");
     assert_eq!(repos.get("fiers", "repo3").await.unwrap(), "read");
     assert!(w.seen("orders").contains("order-42").await.unwrap());
-    // The result is stored for the command that ran; another payload is refused.
+    // The result is stored for the command that ran; another payload is rejected.
     let other = w.once("invoice-7").try_begin().await.unwrap_err();
     assert_eq!(other.kind(), ErrorKind::Mismatch, "{other}");
 }

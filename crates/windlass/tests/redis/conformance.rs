@@ -1,4 +1,4 @@
-//! Every behaviour that all backends share, on a real Redis.
+//! The conformance suite on Redis.
 
 use windlass_testkit::Flavor;
 use windlass_testkit::conformance::TestStore;

@@ -1,4 +1,4 @@
-//! Every behaviour that all backends share, on the oldest Redis that is supported.
+//! The conformance suite on Redis 6.2, the oldest supported version.
 
 use windlass_testkit::Flavor;
 use windlass_testkit::conformance::TestStore;

@@ -1,4 +1,4 @@
-//! Every behaviour that all backends share, on a real Valkey.
+//! The conformance suite on Valkey.
 
 use windlass_testkit::Flavor;
 use windlass_testkit::conformance::TestStore;

@@ -1,4 +1,4 @@
-//! Counters whose store fails, forgets, or is rebooted.
+//! Counters whose store fails, loses its data, or reboots.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use windlass_testkit::{Direction, FaultProxy, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// An answer that was lost: the sum is sent again, and added once.
+/// When a reply is lost, the sum is sent again and added once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn buffer_whose_reply_was_lost_is_added_once() {
     let server = RedisServer::start().unwrap();
@@ -23,13 +23,13 @@ async fn buffer_whose_reply_was_lost_is_added_once() {
         .counter("views")
         .buffered_every(Duration::from_secs(3600))
         .unwrap();
-    // The server must know the script: or else what gets lost is that it does not.
+    // Load the script first: otherwise the lost reply would be the NOSCRIPT error.
     assert_eq!(w.counter("views").get().await.unwrap(), 0);
     let mut sum = 0;
     for round in 1..=5 {
         buffer.add(round).unwrap();
         sum += round;
-        // The request arrives, its answer does not.
+        // The request arrives, its reply does not.
         proxy.blackhole(Direction::ToClient);
         let error = buffer.flush().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error:?}");
@@ -68,7 +68,7 @@ async fn server_that_is_empty_or_full() {
     server.restart().unwrap();
     let back = eventually(SOON, || async { counter.get().await.is_ok() });
     assert!(back.await);
-    // Somebody wrote something else there.
+    // Another program wrote a value of another type.
     server
         .command(&["SET", "windlass:counter:{odd}", "no number"])
         .unwrap();
@@ -76,7 +76,7 @@ async fn server_that_is_empty_or_full() {
     assert_eq!(error.kind(), ErrorKind::WrongType, "{error:?}");
 }
 
-/// What was counted before a reboot is there after it, and ends when it was to.
+/// Counters from before a reboot are kept, and expire as planned.
 #[tokio::test]
 async fn reboot_keeps_counters() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What `windlass doctor` says of sentinels and clusters: it must see what would go wrong.
+//! What `windlass doctor` reports about sentinels and clusters.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ async fn look(w: &Coordinator, topic: &str) -> Finding {
         .unwrap_or_else(|| panic!("nothing about {topic}: {found:?}"))
 }
 
-/// Nodes hear of each other by and by, and any of them may be asked.
+/// Nodes learn of each other gradually, and any node may be queried.
 async fn says(w: &Coordinator, topic: &str, severity: Severity, words: &str) {
     let said = eventually(Duration::from_secs(20), || async {
         let found = look(w, topic).await;
@@ -35,7 +35,7 @@ async fn of_sentinels() {
     says(&w, "clock skew", Severity::Fine, "3 nodes").await;
     let wrong = &redis.servers()[2];
     wrong.shift_clock(60).unwrap();
-    let words = format!("{} is at least 5", wrong.addr()); // 59 s and some
+    let words = format!("{} is at least 5", wrong.addr()); // 59 s and a fraction
     says(&w, "clock skew", Severity::Warning, &words).await;
     wrong.shift_clock(0).unwrap();
     says(&w, "clock skew", Severity::Fine, "3 nodes").await;
@@ -79,11 +79,11 @@ async fn of_a_cluster() {
         last.command(&["CONFIG", "SET", key, value]).unwrap();
     }
     says(&w, "eviction", Severity::Problem, &last.addr().to_string()).await;
-    // One replica less, and then a slot that nobody has.
+    // One replica less, and then a slot without an owner.
     cluster.nodes()[5].kill().unwrap();
     let alone = async || look(&w, "replicas").await.message.contains("has none");
     assert!(eventually(Duration::from_secs(20), alone).await);
-    // A master that is dead keeps nothing from being said of the others.
+    // A dead master does not prevent reports about the others.
     for node in &cluster.nodes()[..2] {
         let words = ["CONFIG", "SET", "min-replicas-to-write", "1"];
         node.command(&words).unwrap();

@@ -1,4 +1,4 @@
-//! What can go wrong between us and a Redis server, and what must not come of it.
+//! Faults between a client and a Redis server.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ async fn connect(server: &RedisServer) -> Coordinator {
     windlass::connect(&server.url()).await.unwrap()
 }
 
-/// A client whose traffic goes through a proxy.
+/// A client that connects through a proxy.
 async fn through(proxy: &FaultProxy, call_timeout: Duration) -> Coordinator {
     let url = format!("redis://{}", proxy.addr());
     let options = Options::new().call_timeout(call_timeout);
@@ -50,7 +50,7 @@ async fn cancelled_acquire_is_not_resent_after_its_release() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     for round in 0..60 {
-        // The acquire, and the withdrawal that follows it, meet a server that knows no script.
+        // The acquire and the release that follows it meet an empty script cache.
         server.command(&["SCRIPT", "FLUSH"]).unwrap();
         let name = format!("stock-{round}");
         let asking = tokio::spawn({
@@ -60,7 +60,7 @@ async fn cancelled_acquire_is_not_resent_after_its_release() {
         tokio::task::yield_now().await;
         asking.abort();
         if asking.await.is_ok_and(|done| done.is_ok()) {
-            w.lock(&name).break_lock().await.unwrap(); // it was faster
+            w.lock(&name).break_lock().await.unwrap(); // it completed first
         }
         wait_until_free(&w, &name).await;
     }
@@ -90,7 +90,7 @@ async fn server_that_comes_back_with_its_data_keeps_the_lease() {
     let w = connect(&server).await;
     let guard = w.lock("stock").ttl(6000 * MS).acquire().await.unwrap();
     server.kill().unwrap();
-    tokio::time::sleep(300 * MS).await; // dead for a while
+    tokio::time::sleep(300 * MS).await; // down for a while
     server.restart().unwrap();
     let renewed = eventually(SOON, || async { guard.renew().await.is_ok() }).await;
     assert!(renewed && guard.is_held());
@@ -115,7 +115,7 @@ async fn outage_shorter_than_the_ttl_is_survived() {
             "half-open" => proxy.half_open(),
             _ => server.pause().unwrap(),
         }
-        // Longer than a third of the ttl: at least one renewal falls into the outage.
+        // Longer than a third of the TTL: at least one renewal falls into the outage.
         tokio::time::sleep(1200 * MS).await;
         assert!(guard.is_held(), "{fault}: still certain");
         match fault {
@@ -125,7 +125,7 @@ async fn outage_shorter_than_the_ttl_is_survived() {
                 proxy.heal();
             }
         }
-        tokio::time::sleep(2000 * MS).await; // beyond the first ttl
+        tokio::time::sleep(2000 * MS).await; // beyond the first TTL
         assert!(guard.is_held() && !lost.is_cancelled(), "{fault}: survived");
         assert!(pttl(&server, fault) > 0);
         assert!(guard.release().await.unwrap().was_held(), "{fault}");
@@ -151,7 +151,7 @@ async fn outage_longer_than_the_ttl_is_reported_before_expiry() {
         tokio::time::timeout(SOON, guard.lost())
             .await
             .expect("loss is told");
-        // Told in time: the server has not let go yet.
+        // Reported in time: the lock has not expired on the server yet.
         assert!(pttl(&server, fault) > 0, "{fault}: told too late");
         assert!(!guard.is_held());
         proxy.refuse(false);
@@ -166,7 +166,7 @@ async fn reply_delayed_beyond_the_ttl_never_yields_a_guard() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let w = through(&proxy, 10_000 * MS).await;
-    // The script is known, so that the acquire is one round trip.
+    // The script is loaded, so that the acquire is one round trip.
     drop(w.lock("warm").acquire().await.unwrap());
     wait_until_free(&w, "warm").await;
 
@@ -179,7 +179,7 @@ async fn reply_delayed_beyond_the_ttl_never_yields_a_guard() {
     tokio::time::sleep(250 * MS).await; // the grant has expired on the server
     assert_eq!(pttl(&server, "stock"), -2);
     proxy.heal();
-    // An error, or what was asked for again: but never a guard for what the server has let go.
+    // An error, or the result of a retry: but never a guard for an expired claim.
     match tokio::time::timeout(SOON, asked).await.unwrap().unwrap() {
         Ok(attempt) => {
             let guard = attempt.acquired().expect("nobody else asks");
@@ -212,7 +212,7 @@ async fn grant_whose_reply_was_lost_is_undone_by_owner() {
     assert!(e.is_retryable());
     assert!(pttl(&server, "stock") > 0, "it did happen");
     proxy.heal();
-    // Long before the 30 s of its ttl.
+    // Long before its TTL of 30 s.
     wait_until_free(&connect(&server).await, "stock").await;
 }
 
@@ -292,7 +292,7 @@ async fn dead_server_is_named_immediately() {
     assert!(e.hint().is_some());
 }
 
-/// The server is there, but the connection is not: noticed in time even for a short lease.
+/// A half-open connection is detected in time even for a short lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_open_connection_costs_no_short_lease() {
     let server = RedisServer::start().unwrap();
@@ -309,7 +309,7 @@ async fn half_open_connection_costs_no_short_lease() {
     assert!(guard.is_held());
 }
 
-/// A caller with less patience than the call timeout must not keep a dead connection alive.
+/// A caller with less time than the call timeout must not keep a dead connection alive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn short_timeouts_detect_a_half_open_connection() {
     let server = RedisServer::start().unwrap();
@@ -326,8 +326,8 @@ async fn short_timeouts_detect_a_half_open_connection() {
     assert!(recovered.await);
 }
 
-/// A request delayed on a connection that was given up, and whose second try was granted and
-/// released since, is undone when it arrives.
+/// A request is delayed on an abandoned connection, while its retry is granted and released. It is
+/// undone when it arrives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_that_arrives_after_release_is_undone() {
     let server = RedisServer::start().unwrap();
@@ -348,7 +348,7 @@ async fn request_that_arrives_after_release_is_undone() {
     wait_until_free(&connect(&server).await, "stock").await;
 }
 
-/// What a server refuses for a moment is asked for again.
+/// A temporary rejection by the server is retried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn release_is_retried_while_the_server_lacks_replicas() {
     let server = RedisServer::start().unwrap();
@@ -366,24 +366,24 @@ async fn release_is_retried_while_the_server_lacks_replicas() {
         .unwrap_err();
     assert!(e.is_retryable(), "{e}");
     drop(guard);
-    tokio::time::sleep(200 * MS).await; // at least one refusal
+    tokio::time::sleep(200 * MS).await; // at least one rejection
     server
         .command(&["CONFIG", "SET", "min-replicas-to-write", "0"])
         .unwrap();
     wait_until_free(&w, "stock").await;
 }
 
-/// Somebody who takes a claim over gives up, and the request arrives after the withdrawal.
+/// An attach is cancelled, and its request arrives after the release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_attach_of_a_cancelled_caller_is_undone() {
     let server = RedisServer::start().unwrap();
     let direct = connect(&server).await;
     let job = direct.lock("stock").owner("job").ttl(120_000 * MS);
     let detached = job.acquire().await.unwrap().detach().await.unwrap();
-    // From now on the server knows the scripts.
+    // From now on the server has the scripts.
     assert!(job.inspect().await.unwrap().holder.is_some());
     let late = DelayedDeliveryProxy::start(server.addr()).await.unwrap();
-    // What is not held back is answered by then on a slow machine too.
+    // Whatever is not held back is answered by then, even on a slow machine.
     let options = Options::new().call_timeout(3000 * MS);
     let url = format!("redis://{}", late.addr());
     let w = options.connect(&url).await.unwrap();
@@ -401,7 +401,7 @@ async fn late_attach_of_a_cancelled_caller_is_undone() {
     let e = lock.attach(detached.owner.as_str()).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::OutcomeUnknown, "{e}");
     assert!(late.is_holding());
-    // A look at who holds it, and the withdrawal: there is nothing to withdraw yet.
+    // An inspection and the release: there is nothing to release yet.
     let withdrawn = eventually(8 * SOON, || async { decisions() >= before + 2 });
     assert!(withdrawn.await);
     late.hold_first_connection(false);
@@ -414,7 +414,7 @@ async fn late_attach_of_a_cancelled_caller_is_undone() {
     assert!(free.await, "undone once more");
 }
 
-/// A release that is late does not release what the same owner has acquired since.
+/// A late release does not release what the same owner has acquired since.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_release_spares_the_next_claim() {
     let server = RedisServer::start().unwrap();
@@ -429,7 +429,7 @@ async fn late_release_spares_the_next_claim() {
     assert!(sent.await, "the release is on its way");
     let next = direct.lock("stock").owner("job").acquire().await.unwrap();
     proxy.release_held();
-    // What is asked for after it is answered after it.
+    // Later requests are answered after it.
     assert!(w.lock("stock").inspect().await.unwrap().holder.is_some());
     assert!(next.verify().await.unwrap(), "still there");
     next.renew().await.unwrap();

@@ -1,5 +1,5 @@
-//! Limiters and counters on a Redis that is flushed, restarted, filled or demoted in mid-spawn_calls: nobody
-//! panics, nobody hangs, and what is told is true.
+//! Limiters and counters on a Redis that is flushed, restarted, filled or demoted during calls: no
+//! panic, no hang, and correct results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -24,7 +24,7 @@ async fn connect(server: &RedisServer) -> Coordinator {
         .unwrap()
 }
 
-/// What a spawn_calls of calls has results.
+/// The results of concurrent calls.
 #[derive(Default)]
 struct CallResults {
     over: AtomicBool,
@@ -34,7 +34,7 @@ struct CallResults {
     failed: AtomicU64,
 }
 
-/// Limiters of all kinds and counters, asked without a pause until it is over.
+/// Calls limiters of all kinds and counters continuously until `over` is set.
 fn spawn_calls(w: &Coordinator) -> (Arc<CallResults>, Vec<tokio::task::JoinHandle<()>>) {
     let results = Arc::new(CallResults::default());
     let day = Quota::per_day(1_000_000);
@@ -157,7 +157,7 @@ async fn server_that_comes_back_empty_is_used_again() {
     }
 }
 
-/// Demoted, or full: writing fails with a word that says why, looking goes on, and the policy holds.
+/// Demoted or full: writes fail with a reason, reads work, and the policy applies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_only_server_rejects_writes_and_the_policy_applies() {
     for flavor in FLAVORS {
@@ -243,7 +243,7 @@ async fn read_only_server_rejects_writes_and_the_policy_applies() {
     }
 }
 
-/// What the store has charged, only the store can give back: not the process that decides alone.
+/// Only the store returns what it has charged, not a process that decides locally.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn units_are_returned_to_the_store_that_charged_them() {
     let server = start(Flavor::Redis);
@@ -264,7 +264,7 @@ async fn units_are_returned_to_the_store_that_charged_them() {
     let _used = reserve().await;
     let later = reserve().await;
     server.pause().unwrap();
-    // This process alone has as much once more, and a reservation.
+    // This process has another full quota, and a reservation.
     let alone = reserve().await;
     assert_eq!(alone.decision().basis(), Basis::Local);
     let alone = reserve().await;

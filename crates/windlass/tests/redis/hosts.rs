@@ -1,4 +1,4 @@
-//! URLs that name several hosts, and what is wrong with some of them: one clear error each, in time.
+//! URLs with several hosts, and their errors: one clear error each, in time.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use windlass_testkit::{RedisCluster, RedisReplicated, RedisServer};
 const LIMIT: Duration = Duration::from_millis(1500);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Connects, which must fail within the call timeout (and some time for a busy machine).
+/// Connects, which must fail within the call timeout (plus some time for a busy machine).
 async fn refused(url: &str) -> Error {
     let begun = Instant::now();
     let outcome = Options::new().call_timeout(LIMIT).connect(url).await;
@@ -98,7 +98,7 @@ async fn unreachable_hosts_are_named() {
     }
 }
 
-/// The hint says what to do, not only how such a URL looks.
+/// The hint says what to do, not only the format of the URL.
 #[tokio::test]
 async fn quorum_of_the_wrong_size_gets_a_hint() {
     let hint = |error: Error| error.hint().unwrap_or_default().to_owned();
@@ -145,12 +145,12 @@ async fn sentinel_errors_are_explained() {
         "this is a sentinel",
     )
     .await;
-    // TLS where none is spoken.
+    // TLS on a port without TLS.
     let tls = redis.url().replace("redis+", "rediss+");
     let error = refused(&tls).await;
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     assert!(error.hint().unwrap().contains("TLS"), "{error:?}");
-    // A password that nobody asked for, or not the right one.
+    // A password that is not needed, or wrong.
     let login = redis.url().replace("://", "://ann:s3cret@");
     assert_eq!(refused(&login).await.kind(), ErrorKind::AccessDenied);
     let login = format!("{}?sentinel_user=ann&sentinel_password=s3cret", redis.url());
@@ -160,12 +160,12 @@ async fn sentinel_errors_are_explained() {
         error.hint().unwrap().contains("sentinel_password"),
         "{error:?}"
     );
-    // One sentinel that answers is enough; the dead are passed over.
+    // One sentinel that answers is enough; dead ones are skipped.
     redis.sentinels()[0].kill().unwrap();
     redis.sentinels()[1].kill().unwrap();
     let w = windlass::connect(&redis.url()).await.unwrap();
     assert!(w.lock("x").acquire().await.is_ok());
-    // Another database is another set of locks.
+    // Another database has other locks.
     let other = windlass::connect(&format!("{}/3", redis.url()))
         .await
         .unwrap();
@@ -197,11 +197,11 @@ async fn cluster_errors_are_explained() {
     assert!(error.hint().unwrap().contains("TLS"), "{error:?}");
     let login = cluster.url().replace("://", "://ann:s3cret@");
     assert_eq!(refused(&login).await.kind(), ErrorKind::AccessDenied);
-    // One node that answers is enough, be it a replica.
+    // One node that answers is enough, even a replica.
     let replica = cluster.nodes().last().unwrap().addr();
     let w = windlass::connect(&format!("redis+cluster://{replica},no-such-host.invalid")).await;
     assert!(w.unwrap().lock("x").acquire().await.is_ok());
-    // However many of those before it do not.
+    // However many before it do not answer.
     let nobody: Vec<String> = (1..=9).map(|port| format!("127.0.0.1:{port}")).collect();
     let w = windlass::connect(&format!("redis+cluster://{},{replica}", nobody.join(","))).await;
     assert!(w.unwrap().lock("y").acquire().await.is_ok());
@@ -222,10 +222,10 @@ async fn passwords_are_used_on_every_connection() {
     assert!(!w.address().contains("s3cret"));
 }
 
-/// Every node of a cluster speaks TLS alone, to us and to each other, and says at which port it does.
+/// Every node of a cluster speaks only TLS, to clients and other nodes, and announces its TLS port.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_works_over_tls() {
-    // One authority for all, and one certificate: those of a server that is there for nothing else.
+    // One authority and one certificate for all: those of an extra server.
     let notary = RedisServer::builder().tls().start().unwrap();
     let ca = notary.ca_path().unwrap();
     let file = |name: &str| ca.with_file_name(name).display().to_string();
@@ -251,7 +251,7 @@ async fn cluster_works_over_tls() {
         ports.insert(cluster.master_of(&name).unwrap().port());
     }
     assert_eq!(ports.len(), 3, "on all masters");
-    // Redirected twice: while the slot is on its way, and when it has arrived.
+    // Redirected twice: while the slot moves, and after it has moved.
     let held = w.lock("n0").acquire().await.unwrap();
     assert_eq!(w.counter("{n0}visits").add(7).await.unwrap().value, 7);
     let moving = cluster.begin_move("n0").unwrap();
@@ -263,7 +263,7 @@ async fn cluster_works_over_tls() {
     assert!(held.release().await.unwrap().was_held());
 }
 
-/// Takes connections, and never says a word.
+/// Accepts connections, and never replies.
 fn silent() -> (std::net::TcpListener, String) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap().to_string();
@@ -276,7 +276,7 @@ async fn silent_nodes_do_not_use_up_the_call_timeout() {
     let ((_one, first), (_two, second)) = (silent(), silent());
     let url = format!("{},{first},{second}", cluster.url());
     let limit = 10 * SECOND;
-    // Whom they ask first is up to chance: so often it is one of the two, at least once.
+    // The first node is chosen at random: in this many attempts it is a silent one at least once.
     let connecting = (0..12).map(|_| {
         let url = url.clone();
         tokio::spawn(async move {

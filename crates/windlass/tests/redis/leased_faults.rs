@@ -1,4 +1,4 @@
-//! Leased limiters whose store fails them.
+//! Leased limiters whose store fails.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ const MS: Duration = Duration::from_millis(1);
 const CALL: Duration = Duration::from_millis(300);
 const CALLERS: usize = 40;
 
-/// All ask at once. Gives what each was told.
+/// Sends all requests concurrently, and returns the results.
 async fn all_at_once(leased: &LeasedLimiter) -> Vec<windlass::Result<windlass::Decision>> {
     let tasks: Vec<_> = (0..CALLERS)
         .map(|_| {
@@ -25,7 +25,7 @@ async fn all_at_once(leased: &LeasedLimiter) -> Vec<windlass::Result<windlass::D
     answers
 }
 
-/// Forty who wait for a store that does not answer wait as long as one does.
+/// Forty concurrent waiters wait for an unresponsive store as long as one does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_waiters_share_one_failure() {
     let server = RedisServer::start().unwrap();
@@ -45,11 +45,11 @@ async fn concurrent_waiters_share_one_failure() {
         assert_eq!(error.name(), Some("api/a"), "{error:?}");
     }
     let took = begun.elapsed();
-    // One after the other it would be twelve seconds.
+    // One after the other would take twelve seconds.
     assert!(took < 8 * CALL, "{took:?}");
     assert!(leased.store_calls() - calls < 8, "they asked one by one");
     proxy.heal();
-    // The failure is not held against those who come later.
+    // Later callers are not affected by the failure.
     let back = eventually(SOON, || async { leased.check("a").await.is_ok() });
     assert!(back.await);
     for answer in all_at_once(&leased).await {
@@ -57,8 +57,8 @@ async fn concurrent_waiters_share_one_failure() {
     }
 }
 
-/// With a policy, whoever finds out waits, and nobody after that: not even if those who found out have
-/// given up waiting.
+/// With a policy, only the callers that detect the failure wait: no later caller, even if those
+/// callers were cancelled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_store_costs_a_leased_limiter_microseconds() {
     let server = RedisServer::start().unwrap();
@@ -81,7 +81,7 @@ async fn dead_store_costs_a_leased_limiter_microseconds() {
                     assert_eq!(allowed, policy != OnStoreError::Deny);
                 }
             } else {
-                // Each for less than the call may take, all together for longer.
+                // Each for less than the call timeout, all together for longer.
                 for _ in 0..20 {
                     let _ = tokio::time::timeout(20 * MS, leased.check("a")).await;
                 }

@@ -1,4 +1,4 @@
-//! Limiters whose store fails them, forgets, or is full.
+//! Limiters whose store fails, loses its data, or is full.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ async fn connect(server: &RedisServer) -> Coordinator {
     windlass::connect(&server.url()).await.unwrap()
 }
 
-/// Whoever finds out waits for the call timeout; nobody after that.
+/// The caller that detects the failure waits for the call timeout; no later caller does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_store_costs_microseconds() {
     let server = RedisServer::start().unwrap();
@@ -39,7 +39,7 @@ async fn dead_store_costs_microseconds() {
             let first = limiter.check("a").await.unwrap();
             assert!(begun.elapsed() < 1_000 * MS, "{:?}", begun.elapsed());
             assert_ne!(first.basis(), Basis::Store);
-            // A thousand calls together take less than one call may.
+            // A thousand calls together take less than one call timeout.
             let begun = Instant::now();
             let mut allowed = u64::from(first.is_allowed());
             for i in 0..999 {
@@ -60,7 +60,7 @@ async fn dead_store_costs_microseconds() {
             let many = limiter.check_all(["c", "d"]).await;
             assert!(many.iter().all(|d| d.as_ref().unwrap().basis() == basis));
             assert!(limiter.peek("c").await.is_ok());
-            // And when it is back, it decides again.
+            // When the store is back, it decides again.
             server.resume().unwrap();
             proxy.heal();
             proxy.refuse(false);
@@ -72,7 +72,7 @@ async fn dead_store_costs_microseconds() {
     }
 }
 
-/// Without a policy, the error is passed on, and says what to do.
+/// Without a policy the error is returned, with a hint.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_policy_the_error_is_returned() {
     let server = RedisServer::start().unwrap();
@@ -116,13 +116,13 @@ async fn server_that_lost_its_data_starts_fresh() {
         let keys: Vec<String> = (0..3_000).map(|i| format!("k{i}")).collect();
         assert!(limiter.check_all(&keys).await.iter().all(Result::is_ok));
         server.restart().unwrap();
-        // Nobody panics, nobody hangs; a call may hear that the connection broke.
+        // No panic and no hang; a call may fail because the connection broke.
         let anew = eventually(SOON, || async { limiter.peek("a").await.is_ok() });
         assert!(anew.await);
     }
 }
 
-/// A server without room decides nothing, and the policy holds.
+/// A full server decides nothing, and the policy applies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn full_server_is_a_store_error() {
     let server = RedisServer::start().unwrap();
@@ -152,7 +152,7 @@ async fn full_server_is_a_store_error() {
     assert_eq!(seen.remaining(), 4, "nothing was charged in the meantime");
 }
 
-/// What somebody else keeps under a limiter's key is left alone, and it is said so.
+/// A foreign value under a limiter's key is left alone, and reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_values_are_left_alone() {
     for flavor in [Flavor::Redis, Flavor::Redis62, Flavor::Valkey] {
@@ -218,7 +218,7 @@ async fn foreign_values_are_left_alone() {
     }
 }
 
-/// As many keys as anybody could come with, beyond every limit on arguments that Lua has.
+/// Many keys, beyond every limit of Lua on arguments.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundred_thousand_keys_in_one_call() {
     for store in [
@@ -245,7 +245,7 @@ async fn hundred_thousand_keys_in_one_call() {
     }
 }
 
-/// A survey walks over so many keys, whosever they are, and no further.
+/// A survey scans a bounded number of keys, including foreign ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn survey_scans_a_bounded_number_of_keys() {
     let server = RedisServer::start().unwrap();
@@ -264,7 +264,7 @@ async fn survey_scans_a_bounded_number_of_keys() {
     assert!((1..=200).contains(&scans), "{scans}");
 }
 
-/// Every key ends by itself, as soon as it is as if it had never been.
+/// Every key expires as soon as the limiter is back in its initial state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_limiter_key_expires() {
     let server = RedisServer::start().unwrap();

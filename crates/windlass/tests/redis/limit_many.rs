@@ -1,4 +1,4 @@
-//! More keys at once than one call can take.
+//! More keys in one request than one call can take.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ fn keys(count: usize) -> Vec<String> {
     (0..count).map(|i| i.to_string()).collect()
 }
 
-/// The time limit of a call is for so many keys, not for all of them.
+/// The call timeout is for one chunk of keys, not for all of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_keys_may_exceed_one_call_timeout() {
     let store = TestStore::file();
     let quota = Quota::per_hour(1);
     let w = store.connect().await;
-    // How long so many take here and now, the first time.
+    // How long one chunk takes on this machine.
     let begun = Instant::now();
     assert!(
         w.limiter("first", quota)
@@ -45,7 +45,7 @@ async fn many_keys_may_exceed_one_call_timeout() {
     }
 }
 
-/// A store that does not answer is waited for once.
+/// An unresponsive store is awaited once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_keys_wait_once_for_a_dead_store() {
     let server = RedisServer::start().unwrap();
@@ -68,7 +68,7 @@ async fn many_keys_wait_once_for_a_dead_store() {
     assert!(took < 8 * limit, "{took:?}");
 }
 
-/// What belongs to the store's wrong question is no reason to stop.
+/// An invalid request is not a failure of the store.
 #[tokio::test]
 async fn invalid_request_does_not_open_the_circuit() {
     let store = TestStore::memory();

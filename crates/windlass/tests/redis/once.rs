@@ -1,4 +1,4 @@
-//! What is done once, and what was seen, when the server or the way to it misbehaves.
+//! Idempotent execution and deduplication when the server or the connection fails.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -27,7 +27,7 @@ async fn result_survives_an_outage() {
     let Begun::Mine(guard) = w.once("k").begin().await.unwrap() else {
         panic!("nobody else is there")
     };
-    // Answers get lost: the result is stored, and nobody hears of it.
+    // Replies are lost: the result is stored, but the client does not know.
     proxy.blackhole(Direction::ToClient);
     let finishing = tokio::spawn(async move { guard.finish(b"done").await });
     let direct = connect(&server).await;
@@ -119,7 +119,7 @@ async fn full_server_stores_results_but_starts_no_work_on(flavor: Flavor) {
     let full = other.once("l").run(|_| work("x")).await.unwrap_err();
     assert_eq!(full.kind(), ErrorKind::Store, "nothing new begins");
     assert!(full.to_string().contains("memory"), "{full}");
-    // Full for longer than the ttl: the lease lives on.
+    // Full for longer than the TTL: the lease is kept alive.
     tokio::time::sleep(3 * ttl).await;
     let busy = other.once("k").try_begin().await;
     assert!(!matches!(busy, Ok(Begun::Mine(_))), "{busy:?}");

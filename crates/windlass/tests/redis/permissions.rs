@@ -1,4 +1,4 @@
-//! What permissions on Redis cost, and what becomes of them when the server misbehaves.
+//! The cost of permissions on Redis, and their behaviour when the server fails.
 
 use std::time::Duration;
 
@@ -124,7 +124,7 @@ async fn full_server_explains_rejected_writes() {
     );
 }
 
-/// Every key that a space leaves: those of its schema, and of its subjects.
+/// All keys of a space: its schema and its subjects.
 fn keys(server: &RedisServer) -> Vec<String> {
     let keys = server.command(&["KEYS", "*"]).unwrap();
     keys.lines().map(str::to_owned).collect()
@@ -150,7 +150,7 @@ async fn interrupted_removal_resumes_and_leaves_nothing() {
             .set_all(given)
             .await
             .unwrap();
-        // The schema is gone, and then the connection is.
+        // The schema is removed, and then the connection breaks.
         proxy.delay(Direction::ToServer, Duration::from_millis(20));
         let removing = tokio::spawn(mine.remove());
         let denied = eventually(SOON, || async {
@@ -231,7 +231,7 @@ async fn schema_that_lost_its_names_is_reported() {
     let w = connect(&server).await;
     let space = space(&w, 3).await;
     space.set("ann", "r1", "own").await.unwrap();
-    // As if the server had evicted it.
+    // Simulates an eviction.
     server.command(&["DEL", "windlass:perm:names:{s}"]).unwrap();
     assert!(
         space.check("ann", "r1", "own").await.unwrap(),

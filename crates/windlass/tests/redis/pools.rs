@@ -1,4 +1,4 @@
-//! Semaphores, read-write locks, elections, latches and barriers on a Redis server that fails them.
+//! Semaphores, read-write locks, elections, latches and barriers on a failing Redis server.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ async fn connect(server: &RedisServer) -> Coordinator {
     windlass::connect(&server.url()).await.unwrap()
 }
 
-/// A client whose traffic goes through a proxy.
+/// A client that connects through a proxy.
 async fn through(proxy: &FaultProxy, call_timeout: Duration) -> Coordinator {
     let url = format!("redis://{}", proxy.addr());
     let options = Options::new().call_timeout(call_timeout);
@@ -51,9 +51,9 @@ async fn every_key_expires() {
         drop((reader, leader));
     }
     wait_for_waiters(&w, "a", 0).await;
-    // What is left of them when nobody needs them any more ends, too.
+    // What remains of them after use expires, too.
     assert_all_end(&server);
-    // Asking about what is not there leaves nothing.
+    // Inspecting what does not exist leaves nothing.
     let release = w.semaphore("nobody", 1).release_as("me").await.unwrap();
     assert_eq!(release, Released::WasGone);
     assert_eq!(server.command(&["KEYS", "*nobody*"]).unwrap(), "");
@@ -118,7 +118,7 @@ async fn server_that_comes_back_empty_means_loss_and_higher_fences() {
         .expect("the late release took nothing away");
 }
 
-/// Many ask at once, in one batch, for the first fences of a new counter.
+/// Many concurrent requests, in one batch, for the first fences of a new counter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_fence_counter_starts_high_for_a_whole_batch() {
     let server = RedisServer::start().unwrap();
@@ -201,7 +201,7 @@ async fn hand_over_cost_is_independent_of_queue_length() {
     assert!((costs[0] - costs[1]).abs() < 2.0, "{costs:?}");
 }
 
-/// A timeout means maybe: asked again under the same number, it is counted once.
+/// A timeout means "maybe": retried under the same number, it counts once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn count_whose_reply_was_lost_counts_once() {
     let server = RedisServer::start().unwrap();
@@ -228,7 +228,7 @@ async fn count_whose_reply_was_lost_counts_once() {
     assert_eq!(seen.remaining, 4, "once");
 }
 
-/// However the connection breaks, an observer and a waiter learn what happened in between.
+/// However the connection breaks, an observer and a waiter learn what happened meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn observers_miss_nothing_over_a_broken_connection() {
     let server = RedisServer::start().unwrap();
@@ -243,8 +243,8 @@ async fn observers_miss_nothing_over_a_broken_connection() {
         async move { w.latch("ready").wait().await.unwrap() }
     });
     let observing = tokio::spawn(async move { observer.next().await });
-    tokio::time::sleep(100 * MS).await; // let them listen
-    // Nobody hears anything while all this happens.
+    tokio::time::sleep(100 * MS).await; // let them subscribe
+    // No notification arrives while all this happens.
     proxy.refuse(true);
     proxy.reset_all();
     assert!(first.resign().await.unwrap().was_held());
@@ -264,7 +264,7 @@ async fn observers_miss_nothing_over_a_broken_connection() {
     assert!(second.is_held());
 }
 
-/// All of them are undone, by owner, when the answer to a request for several locks is lost.
+/// When the reply to a request for several locks is lost, all of them are undone by owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_locks_whose_reply_was_lost_are_undone() {
     let server = RedisServer::start().unwrap();
@@ -280,13 +280,13 @@ async fn several_locks_whose_reply_was_lost_are_undone() {
         "it did happen"
     );
     proxy.heal();
-    // Long before the 30 s of their ttl.
+    // Long before their TTL of 30 s.
     let other = connect(&server).await;
     wait_until_free(&other, "x").await;
     wait_until_free(&other, "y").await;
 }
 
-/// A key that is not ours is left alone, and named.
+/// A foreign key is left alone, and named.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_keys_are_rejected() {
     let server = RedisServer::start().unwrap();
@@ -304,7 +304,8 @@ async fn foreign_keys_are_rejected() {
     drop(w.semaphore("fine", 1).try_acquire().await.unwrap());
 }
 
-/// Whichever of its keys is lost, nobody holds too much, all are told, and all is usable again.
+/// Whichever key is lost, the capacity is never exceeded, all holders learn of the loss, and the
+/// pool works again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pool_that_loses_a_key_is_void() {
     let server = RedisServer::start().unwrap();
@@ -337,7 +338,7 @@ async fn pool_that_loses_a_key_is_void() {
     }
 }
 
-/// An ACL that was enough for locks: what happened is not told as a failure.
+/// With an ACL that is only enough for locks, a forbidden notification is not an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forbidden_notification_fails_nothing() {
     let server = RedisServer::start().unwrap();
@@ -357,7 +358,7 @@ async fn forbidden_notification_fails_nothing() {
     assert_eq!(e.kind(), ErrorKind::AccessDenied, "{e}");
 }
 
-/// A request that was granted but not answered is undone even if the next one is refused.
+/// A request that was granted but not answered is undone even if its retry is rejected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rejection_after_a_lost_reply_leaves_nothing() {
     let server = RedisServer::start().unwrap();
@@ -395,7 +396,7 @@ async fn rejection_after_a_lost_reply_leaves_nothing() {
     assert!(eventually(SOON, free).await, "and is undone");
 }
 
-/// Several locks are granted even if the dead have left their places in a line.
+/// Several locks are granted even if dead waiters have left tickets in a queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_waiters_do_not_block_several_locks() {
     let server = RedisServer::start().unwrap();

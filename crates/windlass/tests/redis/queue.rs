@@ -1,5 +1,5 @@
-//! The line in Redis: wake-ups that are lost, doubled or late, places that outlive a connection, and
-//! what a hand-over costs.
+//! The wait queue in Redis: wake-ups that are lost, duplicate or late, tickets that outlive a
+//! connection, and the cost of a hand-over.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ async fn connect(server: &RedisServer) -> Coordinator {
     windlass::connect(&server.url()).await.unwrap()
 }
 
-/// A client whose traffic goes through a proxy.
+/// A client that connects through a proxy.
 async fn through(proxy: &FaultProxy, call_timeout: Duration) -> Coordinator {
     let url = format!("redis://{}", proxy.addr());
     let options = Options::new().call_timeout(call_timeout);
@@ -54,7 +54,7 @@ async fn duplicate_late_or_false_wake_ups_are_harmless() {
         async move { w.lock("stock").acquire().await.unwrap() }
     });
     wait_for_waiters(&w, "stock", 1).await;
-    // False: for every claim this client may have, at the place it has, and at others.
+    // False: for every claim this client may have, with its ticket, and with others.
     let channel = server
         .command(&["PUBSUB", "CHANNELS", "windlass:wake:*"])
         .unwrap();
@@ -83,7 +83,7 @@ async fn duplicate_late_or_false_wake_ups_are_harmless() {
     assert!(holder.release().await.unwrap().was_held());
     let guard = waiting.await.unwrap();
     assert_eq!(guard.fence().to_string(), place);
-    // Doubled and late.
+    // Duplicate and late.
     for claim in 0..10 {
         server
             .command(&["PUBLISH", channel.trim(), &format!("{claim} {place}")])
@@ -188,7 +188,7 @@ async fn hand_over_cost_is_independent_of_queue_length() {
 async fn retry_after_a_lost_reply_does_not_overtake_the_queue() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
-    // A grant that was never recorded, as the first try of "again" may leave one.
+    // A grant without a record, as the first try of "again" may leave one.
     server
         .command(&["SET", "stock", "again", "PX", "30000"])
         .unwrap();

@@ -1,4 +1,4 @@
-//! Topics on Redis, when the connection is lost: nobody is left behind, and nobody misses anything unsaid.
+//! Topics on Redis when the connection is lost: every gap is reported.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn next(subscription: &mut Subscription<u32>) -> Event<u32> {
         .unwrap()
 }
 
-/// Publishes until it is heard.
+/// Publishes until the subscriber receives a message.
 async fn is_heard_again(w: &Coordinator, subscription: &mut Subscription<u32>) {
     let topic = w.topic::<u32>("t");
     let deadline = tokio::time::Instant::now() + 4 * SOON;
@@ -125,8 +125,8 @@ async fn slow_subscriber_gets_one_gap() {
     while next(&mut subscription).await != Event::Message(17) {
         events += 1;
     }
-    // Two messages and three gaps, and the last two messages may push out others while this reads, with a gap each:
-    // not one for each of the sixteen lost connections.
+    // Two messages and three gaps, and the last two messages may drop others while this reads, with
+    // a gap each: not one gap for each of the sixteen lost connections.
     assert!(events <= 9, "{events}");
 }
 

@@ -1,5 +1,4 @@
-//! Every behaviour that a quorum shares with the other backends, on three real servers; and that it
-//! refuses the rest.
+//! The conformance suite on three Redlock nodes; what a quorum cannot do is unsupported.
 
 use windlass::ErrorKind;
 use windlass_testkit::Flavor;
@@ -14,7 +13,7 @@ windlass_testkit::conformance_cases! { store;
     unsupported: flow_and_data_are_unsupported, latches_and_barriers_are_unsupported;
 }
 
-/// What a majority cannot decide is refused with the reason, never decided weakly.
+/// What a majority cannot decide is an error with the reason, never a weaker guarantee.
 #[tokio::test]
 async fn unsound_operations_are_unsupported() {
     let store = store();

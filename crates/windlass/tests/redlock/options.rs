@@ -1,4 +1,4 @@
-//! The options of a quorum, and what is said when too few of its nodes vote.
+//! The options of a quorum, and the errors when too few nodes vote.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ const MS: Duration = Duration::from_millis(1);
 async fn drift_shortens_validity() {
     let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
     let ttl = Duration::from_secs(40);
-    // A quarter of the ttl, and 2 ms, before it ends; and no more than the round trip before that.
+    // A quarter of the TTL, and 2 ms, before it ends; and no more than the round trip before that.
     let w = windlass::connect(&nodes.url("drift=0.25")).await.unwrap();
     let guard = w.lock("a").ttl(ttl).acquire().await.unwrap();
     let left = guard.remaining();
@@ -22,7 +22,7 @@ async fn drift_shortens_validity() {
     let left = guard.remaining();
     assert!(left <= Duration::from_millis(30_000 - 2), "{left:?}");
 
-    // What the program says takes the place of what the URL says; the usual is one percent.
+    // The program's setting overrides the URL; the default is one percent.
     let w = Options::new().drift(0.4);
     let w = w.connect(&nodes.url("drift=0.25")).await.unwrap();
     let guard = w.lock("b").ttl(ttl).acquire().await.unwrap();
@@ -71,7 +71,7 @@ async fn slow_node_is_awaited_up_to_the_factor() {
     let calls = Options::new().call_timeout(Duration::from_secs(60));
     let hasty = calls.clone().connect(&url("0.01")).await.unwrap();
     let patient = calls.connect(&url("0.5")).await.unwrap();
-    // Asked once by each, so that none has to be met any more.
+    // Each has connected once, so that no connection has to be opened any more.
     for w in [&hasty, &patient] {
         let guard = w.lock("meet").ttl(40_000 * MS).acquire().await.unwrap();
         assert!(guard.release().await.unwrap().was_held());
@@ -94,21 +94,21 @@ async fn hints_match_the_problem() {
         let e = lock.try_acquire().await.unwrap_err();
         e.hint().expect("something to do next").to_owned()
     };
-    // All too young: they are running, so wait, or make them durable.
+    // All in quarantine: they are running, so wait, or make them durable.
     let young = RedlockNodes::without_persistence(3, Flavor::Valkey).unwrap();
     let w = windlass::connect(&young.url("max_ttl=1h")).await.unwrap();
     let hint = try_once(w).await;
     assert!(hint.starts_with("wait 3"), "nearly an hour: {hint}");
     assert!(hint.contains("appendfsync always"), "{hint}");
     assert!(!hint.contains("running"), "{hint}");
-    // Mixed: one is dead, by name, and the others are too young.
+    // Mixed: one is dead, by name, and the others are in quarantine.
     young.node(1).kill().unwrap();
     let dead = young.node(1).addr().to_string();
     let w = windlass::connect(&young.url("max_ttl=1h")).await.unwrap();
     let hint = try_once(w).await;
     let running = format!("is {dead} running, and can it be reached from here? wait 3");
     assert!(hint.starts_with(&running), "{hint}");
-    // Dead, all of them.
+    // All dead.
     let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
     let w = windlass::connect(&nodes.url("")).await.unwrap();
     nodes.iter().for_each(|node| node.kill().unwrap());
@@ -139,7 +139,7 @@ async fn server_under_two_names_has_one_vote() {
     assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
     assert!(e.to_string().contains("the same server"), "{e}");
 
-    // Nobody can tell as long as one of the names leads nowhere.
+    // Not known as long as one of the names is unreachable.
     again.refuse(true);
     let w = windlass::connect(&url).await.unwrap();
     let guard = w.lock("stock").acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! Read-write locks over a quorum whose nodes come and go.
+//! Read-write locks on a quorum whose nodes restart.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use windlass::Coordinator;
 use windlass_testkit::{Flavor, RedlockNodes, eventually};
 
 const MS: Duration = Duration::from_millis(1);
-/// Long enough for anything that should happen at once, on a busy machine.
+/// Long enough for anything that should happen immediately, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
 async fn connect(nodes: &RedlockNodes) -> Coordinator {
     windlass::connect(&nodes.url("")).await.unwrap()
 }
 
-/// Whoever holds while a node is down has it there, too, soon after it is back.
+/// A claim made while a node is down is restored on it soon after it is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_repair_restores_an_rwlock_on_a_node_that_missed_it() {
     let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
@@ -35,9 +35,9 @@ async fn read_repair_restores_an_rwlock_on_a_node_that_missed_it() {
     for name in ["written", "read", "turned"] {
         assert!(there(name).await, "{name} never came back");
     }
-    // Now another may be lost: what is held outlives it, as what it is.
+    // Now another node may fail: the claims survive, in the same mode.
     nodes.node(0).kill().unwrap();
-    tokio::time::sleep(ttl * 3 / 2).await; // several renewals, and the end of what was not renewed
+    tokio::time::sleep(ttl * 3 / 2).await; // several renewals, and the expiry of what was not renewed
     assert!(written.is_held() && read.is_held() && turned.is_held());
     let other = connect(&nodes).await;
     let busy = other.rwlock("written").try_read().await.unwrap();
@@ -48,7 +48,7 @@ async fn read_repair_restores_an_rwlock_on_a_node_that_missed_it() {
         let reads = other.rwlock(name).try_read().await.unwrap();
         assert!(reads.acquired().is_some(), "others read {name}");
     }
-    // What is released stays released, on all nodes.
+    // A released claim stays released on all nodes.
     assert!(written.release().await.unwrap().was_held());
     let next = other.rwlock("written").write_within(SOON).await.unwrap();
     assert!(next.acquired().is_some());

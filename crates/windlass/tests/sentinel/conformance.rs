@@ -1,4 +1,4 @@
-//! Every behaviour that all backends share, on a replicated Redis that sentinels watch over.
+//! The conformance suite on a replicated Redis with sentinels.
 
 use windlass_testkit::conformance::TestStore;
 

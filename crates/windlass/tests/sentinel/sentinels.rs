@@ -1,6 +1,7 @@
-//! Sentinels that do not agree, or have not all heard yet: who is believed, and for how long.
+//! Sentinels that disagree or do not all know of a failover: which one is trusted, and for how
+//! long.
 //!
-//! The sentinels are played, so that they say exactly what is wanted; the servers are real.
+//! The sentinels are fakes with scripted replies; the servers are real.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,15 +15,15 @@ use windlass::{Coordinator, Options};
 use windlass_testkit::{Direction, FaultProxy, Flavor, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
-/// A few looks at the sentinels, on a busy machine.
+/// Several queries of the sentinels, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-/// What a sentinel reply.
+/// The reply of a sentinel.
 #[derive(Clone, Copy, Debug)]
 struct SentinelReply {
-    /// Among the fields of the service.
+    /// The port among the fields of the service.
     field: u16,
-    /// Asked for the address alone.
+    /// The port of the address query.
     address: u16,
     epoch: u64,
 }
@@ -37,7 +38,7 @@ impl SentinelReply {
     }
 }
 
-/// A sentinel that announces nothing, and reply what it is told to.
+/// A sentinel that sends no notifications and gives scripted replies.
 struct FakeSentinel {
     addr: SocketAddr,
     state: Arc<Mutex<SentinelState>>,
@@ -45,11 +46,11 @@ struct FakeSentinel {
 
 struct SentinelState {
     reply: SentinelReply,
-    /// What it reply from the next question on but one.
+    /// The reply from the next query but one.
     then: Option<SentinelReply>,
-    /// How often it was queries for the master.
+    /// How often the master was queried.
     queries: u64,
-    /// Whoever comes from now on is kept waiting.
+    /// New connections get no reply.
     accepts_no_more: bool,
 }
 
@@ -77,7 +78,7 @@ impl FakeSentinel {
         FakeSentinel { addr, state }
     }
 
-    /// Goes on talking to those who are connected, and to nobody else.
+    /// Keeps answering open connections, but no new ones.
     fn accept_no_more(&self) {
         self.state.lock().unwrap().accepts_no_more = true;
     }
@@ -86,7 +87,7 @@ impl FakeSentinel {
         self.state.lock().unwrap().reply = reply;
     }
 
-    /// Answers one more question as before.
+    /// Changes the reply after one more query.
     fn then(&self, reply: SentinelReply) {
         self.state.lock().unwrap().then = Some(reply);
     }
@@ -96,7 +97,7 @@ impl FakeSentinel {
     }
 }
 
-/// The next command that somebody sends, in capitals.
+/// The next command on the connection, in upper case.
 async fn command(stream: &mut BufReader<TcpStream>) -> std::io::Result<Vec<String>> {
     let mut line = String::new();
     let number = async |stream: &mut BufReader<TcpStream>, line: &mut String| {
@@ -161,13 +162,13 @@ async fn answer_all(stream: TcpStream, state: Arc<Mutex<SentinelState>>) -> std:
     }
 }
 
-/// A master that greets at once, and lets nobody listen before it is told to.
+/// A master that greets immediately, and holds back subscriptions until allowed.
 struct FakeMaster {
     addr: SocketAddr,
-    /// How many wait to listen.
+    /// How many subscriptions are held back.
     waiting: Arc<AtomicUsize>,
     may_subscribe: Arc<Semaphore>,
-    /// What else it was queries.
+    /// Other commands it received.
     queries: Arc<Mutex<Vec<String>>>,
 }
 
@@ -225,10 +226,10 @@ impl FakeMaster {
     }
 }
 
-/// Waits until all have said it to whoever listens to them.
+/// Waits until every sentinel has been queried again.
 async fn wait_for_next_queries(sentinels: &[FakeSentinel]) {
     let before: Vec<u64> = sentinels.iter().map(FakeSentinel::queries).collect();
-    // Two questions a look, and one may have been begun before.
+    // Two queries per round, and one round may have begun before.
     let heard = eventually(SOON, || async {
         let mut each = sentinels.iter().zip(&before);
         each.all(|(s, before)| s.queries() >= before + 6)
@@ -253,7 +254,7 @@ async fn connect(sentinels: &[FakeSentinel]) -> Coordinator {
     windlass::connect(&url(sentinels)).await.unwrap()
 }
 
-/// Whether a lock that is acquired now is on that server.
+/// Whether a lock acquired now is on this server.
 async fn locks_at(w: &Coordinator, server: &RedisServer) -> bool {
     let Ok(guard) = w.lock("where").acquire().await else {
         return false;
@@ -267,7 +268,7 @@ async fn locks_at(w: &Coordinator, server: &RedisServer) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_informed_sentinel_is_enough_to_leave_an_old_master() {
     let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
-    // Whichever of them is the one that has heard of it, and without a word of its own.
+    // Whichever sentinel knows of it, and without a notification.
     for informed in 0..3 {
         let sentinels = three(SentinelReply::consistent(&old, 1)).await;
         let w = connect(&sentinels).await;
@@ -281,7 +282,7 @@ async fn one_informed_sentinel_is_enough_to_leave_an_old_master() {
             assert!(locks_at(&w, &new).await, "and is not forgotten");
             tokio::time::sleep(100 * MS).await;
         }
-        // Nobody goes back for one that is behind.
+        // A sentinel that is behind changes nothing.
         sentinels[informed].now(SentinelReply::consistent(&new, 3));
         let another = connect(&sentinels).await;
         assert!(eventually(SOON, || locks_at(&another, &new)).await);
@@ -291,8 +292,8 @@ async fn one_informed_sentinel_is_enough_to_leave_an_old_master() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failover_leader_is_asked_for_the_new_address() {
     let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
-    // As a sentinel does it while the other replicas are being told: the new epoch, and the old address among
-    // the fields.
+    // As a sentinel replies while it reconfigures the other replicas: the new epoch, and the old
+    // address among the fields.
     let leading = SentinelReply {
         field: old.port(),
         address: new.port(),
@@ -317,7 +318,7 @@ async fn failover_between_two_queries_leads_to_the_new_master() {
     }
 }
 
-/// The old one goes on as if nothing had happened: what it grants must not count.
+/// The old master keeps answering: its grants must not count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_replaced_while_connecting_is_not_used() {
     let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
@@ -347,7 +348,7 @@ async fn master_replaced_while_connecting_is_not_used() {
     assert_eq!(old.command(&["EXISTS", "where"]).unwrap(), "0");
 }
 
-/// It has greeted, and is about to be taken; by then it is too late to hear of another one only now and then.
+/// The master has greeted and is about to be used; a periodic query would be too late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_replaced_after_its_greeting_is_not_used() {
     let (old, new) = (FakeMaster::start().await, RedisServer::start().unwrap());
@@ -375,7 +376,7 @@ async fn master_replaced_after_its_greeting_is_not_used() {
     assert!(queries.is_empty(), "{queries:?}");
 }
 
-/// One that knows better than the others reply so to those who listen, and answers nobody else in time.
+/// One sentinel knows of the failover and notifies subscribers, but answers new queries too late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn notice_of_a_slow_sentinel_counts() {
     let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
@@ -383,7 +384,7 @@ async fn notice_of_a_slow_sentinel_counts() {
     let patient = Options::new().call_timeout(SOON);
     let w = patient.connect(&url(&sentinels)).await.unwrap();
     assert!(locks_at(&w, &old).await);
-    wait_for_next_queries(&sentinels).await; // they are listened to
+    wait_for_next_queries(&sentinels).await; // subscribed
     sentinels[1].accept_no_more();
     sentinels[1].now(SentinelReply::consistent(&new, 2));
     assert!(eventually(SOON, || locks_at(&w, &new)).await);
@@ -399,7 +400,7 @@ async fn repromoted_master_is_reconnected() {
     let sentinels = three(SentinelReply::consistent(&server, 1)).await;
     let w = connect(&sentinels).await;
     assert!(locks_at(&w, &server).await);
-    // Somebody else was the master in between, and whoever slept has not heard of it.
+    // Another server was the master in between, and a suspended client has not noticed.
     for sentinel in &sentinels {
         sentinel.now(SentinelReply::consistent(&server, 3));
     }
@@ -423,7 +424,7 @@ async fn wait_for_replicas_asks_the_master_of_the_lock() {
     let w = windlass::connect(&(url(&sentinels) + on_disk)).await;
     let w = w.unwrap();
     assert!(locks_at(&w, &old).await);
-    // The old one answers as before, and has never heard of what is locked on the new one.
+    // The old master answers as before, and does not know of locks on the new one.
     for sentinel in &sentinels {
         sentinel.now(SentinelReply::consistent(&new, 2));
     }
@@ -451,7 +452,7 @@ async fn demoted_server_is_disconnected_on_any_request() {
     assert!(!allowed(limiter.check_all(["ann", "ben"]).await));
     server.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
     assert!(allowed(limiter.check_all(["ann", "ben"]).await));
-    // The same server, but another reign.
+    // The same server, but another master epoch.
     let renewed = eventually(SOON, || async { ours().is_some_and(|id| id != before) });
     assert!(renewed.await);
 }
@@ -462,7 +463,8 @@ async fn fences_increase_for_clients_connected_before_the_promotion() {
     let port = master.port().to_string();
     let replica = RedisServer::builder().config("replicaof", format!("127.0.0.1 {port}"));
     let replica = replica.start().unwrap();
-    // Twice, so that the reign is written down; and far ahead of the clock, which so is of no help.
+    // Twice, so that the epoch is recorded; and far ahead of the clock, so that the clock cannot
+    // help.
     for _ in 0..2 {
         let w = windlass::connect(&master.url()).await.unwrap();
         drop(w.lock("stock").acquire().await.unwrap());
@@ -476,7 +478,7 @@ async fn fences_increase_for_clients_connected_before_the_promotion() {
     });
     assert!(synced.await);
     let early = windlass::connect(&replica.url()).await.unwrap();
-    // What is granted from here on never reaches the replica.
+    // Later grants never reach the replica.
     replica.command(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
     let w = windlass::connect(&master.url()).await.unwrap();
     let mut highest = 0;

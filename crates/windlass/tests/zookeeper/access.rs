@@ -1,4 +1,4 @@
-//! Who may use a ZooKeeper, and how it says what is wrong: one clear error each, in time.
+//! Access to ZooKeeper, and its errors: one clear error each, in time.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ fn server() -> ZooKeeperServers {
     ZooKeeperServers::single().expect("a server to test on")
 }
 
-/// Connects, fails, and does so in time.
+/// Connects, which must fail in time.
 async fn refused(url: &str, kind: ErrorKind, words: &[&str]) -> Error {
     let since = Instant::now();
     let error = Options::new().call_timeout(LIMIT).connect(url).await;
@@ -35,7 +35,7 @@ async fn unreachable_servers_are_named() {
     let url = format!("zookeeper://no-such-host.invalid,{closed}");
     let names = ["no-such-host.invalid:2181", &closed.to_string()];
     refused(&url, ErrorKind::Unreachable, &names).await;
-    // It takes connections, and says nothing.
+    // Accepts connections, and never replies.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("zookeeper://{}", mute.local_addr().unwrap());
     refused(&url, ErrorKind::Unreachable, &["opens no session"]).await;

@@ -1,4 +1,4 @@
-//! What all backends share of coordination, on a real ZooKeeper; and that the rest is refused.
+//! The conformance suite on ZooKeeper; flow and data are unsupported.
 
 use windlass_testkit::conformance::TestStore;
 

@@ -1,5 +1,4 @@
-//! ZooKeeper when things go wrong: exclusion up to the moment when loss is told, and first come, first
-//! served.
+//! Faults of ZooKeeper: exclusion until the loss is reported, and first come, first served.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -29,19 +28,19 @@ async fn impatient(url: &str) -> Coordinator {
     options.connect(url).await.unwrap()
 }
 
-/// Watches a guard's every moment: the latest at which it was certainly held, by one clock.
+/// Polls a guard; returns the last time at which it was certainly held.
 fn last_held(guard: windlass::LockGuard) -> tokio::task::JoinHandle<Instant> {
     tokio::spawn(async move {
         let mut last = Instant::now();
         loop {
-            // The clock before the question: it was held at that moment.
+            // Read before the check: the lock was held at this time.
             let now = Instant::now();
             if !guard.is_held() {
                 std::mem::forget(guard);
                 return last;
             }
             last = now;
-            tokio::time::sleep(Duration::from_millis(1)).await; // a moment later
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     })
 }
@@ -69,7 +68,7 @@ async fn short_disconnection_costs_nothing() {
     }
     proxy.reset_all();
     let released = guard.release().await;
-    // If the answer was lost, it is released in the background.
+    // If the reply was lost, the release happens in the background.
     assert!(released.is_err() || released.unwrap().was_held());
     let next = tokio::time::timeout(LONG, waiting)
         .await
@@ -106,7 +105,7 @@ async fn session_timeout_is_reported_before_the_next_grant() {
         proxy.heal();
         proxy.reset_all();
         assert!(next.release().await.unwrap().was_held());
-        // The client comes back, in a session of its own.
+        // The client reconnects, in a new session.
         let again = eventually(LONG, || async {
             let tried = a.lock("stock").try_acquire().await;
             tried.is_ok_and(|attempt| attempt.acquired().is_some())
@@ -172,7 +171,7 @@ async fn killed_leader_costs_no_waiter_its_ticket() {
     servers.kill(leader).unwrap();
     let since = Instant::now();
     assert!(holder.is_held(), "the session outlives the leader");
-    // In the midst of the election.
+    // During the election.
     drop(holder);
     for i in 0..6 {
         let (who, fence, held) = tokio::time::timeout(LONG, order.recv())
@@ -193,11 +192,11 @@ async fn killed_leader_costs_no_waiter_its_ticket() {
     wait_until_free(&clients[1], "stock").await;
 }
 
-/// A server that is cut off answers readings for a while. Whoever believed those would hold on after the
-/// others have let somebody else in.
+/// A server that is cut off answers reads for a while. A client that trusted those would hold on
+/// after the majority has granted the lock to another client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partitioned_server_confirms_nothing() {
-    // It takes ten seconds to notice.
+    // The server takes ten seconds to notice.
     let servers = ZooKeeperServers::partitionable(&["syncLimit=50"]).expect("servers to test on");
     let leader = servers.leader().expect("one leads");
     let minority = (leader + 1) % 3;
@@ -259,7 +258,7 @@ async fn acquire_takes_two_operations_and_release_one() {
         assert!(guard.release().await.unwrap().was_held());
     }
     let spent = received() - before;
-    // And a few pings, and the question itself.
+    // Plus a few pings, and the query itself.
     assert!(
         (3 * ROUNDS..3 * ROUNDS + 10).contains(&spent),
         "{spent} for {ROUNDS} rounds"
@@ -281,7 +280,7 @@ async fn two_hundred_waiters_are_no_herd() {
     }
     let mut lined_up = 0;
     for _ in 0..EACH {
-        // One of each in turn, so that every hand-over is from one client to another.
+        // Alternating, so that every hand-over is between two clients.
         for client in clients.clone() {
             let (served, overlap) = (served.clone(), Arc::clone(&overlap));
             tokio::spawn(async move {
@@ -311,8 +310,8 @@ async fn two_hundred_waiters_are_no_herd() {
         "{each:.1} messages to clients for each hand-over, {:?} in all",
         since.elapsed()
     );
-    // The answer to the release, the event, the answer to the look, and what the next one of the same
-    // client asks to watch; and pings.
+    // The reply to the release, the event, the reply to the read, and the next watch of the same
+    // client; plus pings.
     assert!(each < 5.0, "{each} for each hand-over");
     wait_until_free(&w, "stock").await;
 }
@@ -336,7 +335,7 @@ async fn unused_nodes_are_deleted() {
     );
 }
 
-/// After 2³¹ children of a node a server has no higher number to give.
+/// After 2³¹ children of a node the sequence numbers overflow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queue_order_survives_sequence_overflow() {
     const WAITERS: usize = 6;
@@ -363,7 +362,7 @@ async fn queue_order_survives_sequence_overflow() {
         .await
         .unwrap();
     let children = raw.list_children("/stock").await.unwrap();
-    // The server gives the last number again and again, or numbers below zero.
+    // The server repeats the last number, or uses negative numbers.
     let is_last = |child: &&String| child.ends_with("-2147483647") || child.contains("lock--");
     let repeated = children.iter().filter(is_last).count();
     assert!(repeated > 1 && repeated < children.len(), "{children:?}");
@@ -401,7 +400,7 @@ async fn move_whose_reply_was_lost_leaves_nothing_behind() {
     proxy.heal();
     proxy.reset_all();
     assert!(downgraded.await.unwrap().is_err());
-    // Its session lives on, and would keep alive what is left.
+    // Its session lives on, and would keep the rest alive.
     let free = eventually(LONG, || async {
         let tried = b.rwlock("stock").try_write().await;
         tried.is_ok_and(|attempt| attempt.acquired().is_some())

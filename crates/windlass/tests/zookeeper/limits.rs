@@ -1,5 +1,4 @@
-//! What a ZooKeeper server does not allow, or not any more: said, and no reason to break a connection
-//! that others use.
+//! Limits of a ZooKeeper server: reported, without breaking a connection that others use.
 
 use std::process::Command;
 use std::time::Duration;
@@ -15,7 +14,7 @@ async fn raw(server: &ZooKeeperServers) -> Client {
     client.expect("a client to compare with")
 }
 
-/// A server breaks the connection of whoever sends more than a megabyte at once.
+/// A server closes the connection of a client that sends more than a megabyte at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_requests_are_split() {
     let server = ZooKeeperServers::single().expect("a server to test on");
@@ -33,7 +32,7 @@ async fn large_requests_are_split() {
     drop(all);
 }
 
-/// The list of those who wait may be longer than a request may be.
+/// The list of waiters may be longer than a request may be.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queue_may_be_longer_than_a_megabyte() {
     const AT_ONCE: usize = 2_000;
@@ -69,7 +68,7 @@ async fn connection_limit_is_reported() {
     let url = server.url("app");
     let mut connected = Vec::new();
     while connected.len() < 2 {
-        // Whoever asked whether it is up may still be counted.
+        // The readiness check may still be counted.
         let another = eventually(LONG, || async { connect(&url).await.is_ok() });
         assert!(another.await);
         connected.extend(connect(&url).await);
@@ -92,7 +91,7 @@ async fn missing_server_statistics_are_accepted() {
     let w = connect(&server.url("app")).await.unwrap();
     let findings = w.diagnose().await.unwrap();
     let told = |word: &str| findings.iter().any(|f| f.message.contains(word));
-    // There is one word that every server answers.
+    // Every server answers one four-letter word.
     assert!(told("ZooKeeper 3.") && told("standalone"), "{findings:?}");
     let skew = findings.iter().find(|f| f.topic == "clock skew").unwrap();
     assert_eq!(skew.severity, Severity::Fine, "{skew:?}");
@@ -100,7 +99,7 @@ async fn missing_server_statistics_are_accepted() {
     drop(w.lock("stock").acquire().await.unwrap());
 }
 
-/// Not a test: a program whose clock is wrong looks at its store. Without a role there is nothing to do.
+/// Not a test: a process with a wrong clock that runs a diagnosis. Does nothing without a role.
 #[tokio::test]
 async fn worker() {
     if std::env::var("WINDLASS_TEST_ROLE").as_deref() != Ok("examine") {
@@ -123,7 +122,7 @@ async fn diagnose_reports_clock_skew() {
     let library = libraries.find(|library| library.is_file());
     let library = library.expect("libfaketime is installed: apt-get install faketime");
     for (shift, words) in [
-        ("+60", "this machine is at least 5"), // 59 s and some
+        ("+60", "this machine is at least 5"), // 59 s and a fraction
         ("-60", "the leader is at least 5"),
     ] {
         let mut command = Command::new(std::env::current_exe().unwrap());

@@ -1,4 +1,4 @@
-//! ZooKeeper over TLS, on a real server: who is trusted, and how it says what is wrong.
+//! ZooKeeper over TLS: trust, and errors.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ async fn server_is_trusted_if_its_ca_is_given() {
     let unreachable = ErrorKind::Unreachable;
     let strange = url(&addr, server.untrusted_ca());
     refused(&strange, unreachable, "invalid peer certificate", "tls_ca").await;
-    // The certificate names 127.0.0.1 and localhost.
+    // The certificate is for 127.0.0.1 and localhost.
     let other_name = url(&addr.replace("127.0.0.1", "127.0.0.2"), server.ca());
     assert!(connect(&other_name).await.is_err());
     let nowhere = url(&addr, Path::new("/nowhere.pem"));
@@ -65,7 +65,7 @@ async fn server_is_trusted_if_its_ca_is_given() {
         "PEM",
     )
     .await;
-    // Each on the other's port.
+    // Each protocol on the other's port.
     let plain = format!("zookeeper://{addr}");
     refused(&plain, unreachable, "speaks TLS", "zookeeper+tls://").await;
     let on_plain = url(&server.plain().addrs()[0].to_string(), server.ca());

@@ -1,10 +1,10 @@
-//! How many there may be, and what happens when that changes.
+//! The capacity of a semaphore, and its changes.
 
 use windlass::ErrorKind;
 
 use super::{SOON, TestStore, wait_for_waiters, wait_until_free};
 
-/// Everybody must mean the same semaphore.
+/// All clients must use the same capacity.
 pub async fn different_capacity_is_rejected(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let permit = a.semaphore("jobs", 3).acquire().await.unwrap();
@@ -31,7 +31,7 @@ pub async fn different_capacity_is_rejected(store: &TestStore) {
     );
 }
 
-/// Growing serves those who wait.
+/// Growing serves waiters.
 pub async fn growing_wakes_waiters(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let first = a.semaphore("jobs", 1).acquire().await.unwrap();
@@ -54,8 +54,8 @@ pub async fn growing_wakes_waiters(store: &TestStore) {
     wait_until_free(&a, 2).await;
 }
 
-/// Nobody loses what it holds; but there is no more until enough was given back. Who waits for more
-/// than there will be is told.
+/// No holder loses its permit, but no new one is granted until enough are released. A waiter that
+/// wants more than the new capacity gets an error.
 pub async fn shrinking_revokes_no_permit(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let jobs = a.semaphore("jobs", 3);

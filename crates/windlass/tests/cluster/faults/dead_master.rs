@@ -1,4 +1,4 @@
-//! What is dead is told apart from what lives, and nothing is left behind.
+//! Dead masters are told apart from living ones, and nothing is left behind.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{MS, connect};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lock_is_kept_when_one_master_is_gone() {
     let cluster = RedisCluster::start().unwrap();
-    // Those that live go on without the others, and nobody takes over in the meantime.
+    // Living nodes keep serving without the others, and no replica takes over meanwhile.
     for node in cluster.nodes() {
         for key in [
             ["cluster-require-full-coverage", "no"],
@@ -21,7 +21,8 @@ async fn no_lock_is_kept_when_one_master_is_gone() {
         }
     }
     let w = connect(&cluster).await;
-    // On each master one; the last of them is gone, so that all others are held when that is found out.
+    // One lock on each master; the last master is dead, so that all other locks are held when that
+    // is found.
     let names: Vec<String> = (0..100).map(|i| format!("n{i:02}")).collect();
     let mut chosen: Vec<String> = Vec::new();
     let mut ports = Vec::new();
@@ -60,7 +61,8 @@ async fn no_lock_is_kept_when_one_master_is_gone() {
             assert!(back.await, "what was frozen is given back as well");
         }
     }
-    // A slot that nobody has, and one whose master is dead: said so, in time; and others are served.
+    // A slot without an owner, and one whose master is dead, are errors in time; other slots are
+    // served.
     let name = &chosen[0];
     let slot = cluster.slot(name).unwrap().to_string();
     for node in cluster.nodes().iter().filter(|node| node.pid().is_some()) {

@@ -1,6 +1,6 @@
-//! A Redis Cluster whose masters die and whose slots move, and what must not come of it.
+//! A Redis Cluster whose masters die and whose slots move.
 //!
-//! `WINDLASS_FIGURES=1 cargo test -p windlass --test redis_cluster -- --nocapture` prints what was measured.
+//! `WINDLASS_FIGURES=1 cargo test -p windlass --test cluster -- --nocapture` prints measurements.
 
 mod dead_master;
 mod promotion;

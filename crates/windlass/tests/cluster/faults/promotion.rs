@@ -1,4 +1,4 @@
-//! A replica takes over, and is followed.
+//! A replica is promoted, and clients use it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ async fn killed_master_is_replaced_under_load() {
     let cluster = Arc::new(RedisCluster::start().unwrap());
     let register = FencedRegister::start().unwrap();
     let w = connect(&cluster).await;
-    // All of one slot, so that they are on the master that dies.
+    // All in one slot, so that they are on the master that dies.
     let ran = w
         .once("{count}once")
         .run(|_| async { Ok(b"42".to_vec()) })
@@ -49,7 +49,7 @@ async fn killed_master_is_replaced_under_load() {
     let old = master.port();
     master.kill().unwrap();
     let killed = Instant::now();
-    // Those on other masters are not held up.
+    // Names on other masters are not delayed.
     for name in &elsewhere {
         let begun = Instant::now();
         let guard = w.lock(name).acquire().await.unwrap();
@@ -116,7 +116,7 @@ async fn fences_increase_after_a_failover_that_lost_grants() {
         fence
     };
     acquire("stock").await;
-    // Far ahead of the clock, which so is of no help.
+    // Far ahead of the clock, so that the clock cannot help.
     let counters = master.command(&["KEYS", "windlass:fence:*"]).unwrap();
     let counter = counters.lines().next().unwrap();
     master.command(&["INCRBY", counter, "3600000000"]).unwrap();
@@ -164,7 +164,7 @@ async fn fences_increase_after_a_failover_that_lost_grants() {
     let next = acquire("stock").await;
     assert!(next > highest, "{next} after {highest}");
     assert!(acquire("stock").await < next + 1000, "raised once");
-    // For the number of the new master: the next one starts higher, even if all of this is lost again.
+    // For the new master's epoch: the next one starts higher, even if all of this is lost again.
     let new = cluster.master_of("stock").unwrap();
     let mark = counter.replace("fence", "reign");
     let mark = new.command(&["GET", &mark]).unwrap();
@@ -190,13 +190,13 @@ async fn wake_ups_resume_when_the_subscribed_node_dies() {
         .iter()
         .find(listens)
         .expect("somebody listens somewhere");
-    // A name whose master is another one, and which so is not in doubt.
+    // A name on another master, whose state is not in doubt.
     let mut names = (0..100).map(|i| format!("job{i}"));
     let name = names
         .find(|n| cluster.master_of(n).unwrap().port() != node.port())
         .unwrap();
     node.kill().unwrap();
-    // Until a replica has its slots, the nodes refuse everything; and noticing takes them a moment.
+    // Until a replica has its slots, the nodes reject everything; and they take a moment to notice.
     tokio::time::sleep(1500 * MS).await;
     let healthy = blocking(&cluster, |cluster| cluster.await_health(PROMOTION));
     healthy.await.unwrap().unwrap();
@@ -209,7 +209,7 @@ async fn wake_ups_resume_when_the_subscribed_node_dies() {
         });
         wait_for_waiters(holder, &name, 1).await;
         assert!(guard.release().await.unwrap().was_held());
-        // A timer would repair it after a third of the ttl: much later.
+        // A timer would repair it only after a third of the TTL.
         let woken = tokio::time::timeout(SOON, waiting)
             .await
             .expect("woken")

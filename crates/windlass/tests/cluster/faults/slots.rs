@@ -1,4 +1,4 @@
-//! Names are where their slots are, also while those move.
+//! Names stay reachable while their slots move.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ async fn slot_moves_while_its_lock_is_held_and_awaited() {
     let before = cluster.master_of("stock").unwrap().port();
 
     let stop = Arc::new(AtomicBool::new(false));
-    // Longer than the slot is on its way: nobody has to hear of it.
+    // Longer than the move takes: no client has to notice it.
     let patient = Options::new().call_timeout(Duration::from_secs(5));
     let patient = patient.connect(&cluster.url()).await.unwrap();
     let others = tokio::spawn({
@@ -57,7 +57,7 @@ async fn slot_moves_while_its_lock_is_held_and_awaited() {
         }
     });
     tokio::time::sleep(100 * MS).await;
-    // Some keys are here and some there for a while, as with a slot of many keys.
+    // For a while some keys are on one node and some on the other, as with a slot of many keys.
     let moved = blocking(&cluster, |cluster| {
         let moving = cluster.begin_move("stock").unwrap();
         moving.move_keys(1).unwrap();
@@ -116,7 +116,7 @@ async fn wait_for_replicas_asks_the_master_of_the_slot() {
         cluster.begin_move("stock").unwrap().finish().unwrap();
     });
     moved.await.unwrap();
-    // Who waits hears that it is granted, and has not heard yet where.
+    // The waiter's grant is announced before the waiter knows where the slot is.
     assert!(held.release().await.unwrap().was_held());
     let next = tokio::time::timeout(6 * SOON, waiting)
         .await
@@ -137,7 +137,7 @@ async fn survey_finds_claims_on_all_nodes() {
     }
     assert_eq!(ports.len(), 3, "on all masters");
     assert_eq!(w.list_locks("job/*").await.unwrap().len(), 30);
-    // Several at once, wherever they are; and in one step where they share a slot.
+    // Several at once, on any node; and in one step where they share a slot.
     let spread = w
         .locks((0..20).map(|i| format!("x{i}")))
         .acquire()
@@ -146,7 +146,7 @@ async fn survey_finds_claims_on_all_nodes() {
     assert_eq!(spread.names().count(), 20);
     let together = w.locks(["{y}1", "{y}2"]).try_acquire().await.unwrap();
     assert!(together.acquired().is_some());
-    // Every key ends by itself, but for the counters, of which there is one for each slot at most.
+    // Every key expires, except the fence counters: at most one per slot.
     for node in cluster.nodes() {
         if !node.command(&["ROLE"]).unwrap().starts_with("master") {
             continue;
@@ -186,8 +186,8 @@ async fn queue_keeps_its_order_while_its_slot_moves() {
         // One after the other, so that their order is known.
         wait_for_waiters(&second, "stock", number + 1).await;
     }
-    // The records of some who are further behind go ahead: whoever is before them cannot hand over to them until
-    // all is there.
+    // The records of some later waiters move first: earlier waiters cannot hand over to them until
+    // all keys have moved.
     let (have_gone, gone) = tokio::sync::oneshot::channel();
     let (on_its_way, go_on) = tokio::sync::oneshot::channel();
     let moved = blocking(&cluster, |cluster| {
@@ -234,7 +234,7 @@ async fn redirection_loop_is_an_error() {
     let other = masters.into_iter().find(|n| n.port() != owner.port());
     let other = other.unwrap();
     let id = other.command(&["CLUSTER", "MYID"]).unwrap();
-    // Each believes that the other one has it.
+    // Each node believes that the other one owns the slot.
     owner.command(&["DEL", "stock"]).unwrap();
     for key in owner
         .command(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"])
@@ -249,7 +249,7 @@ async fn redirection_loop_is_an_error() {
     let refused = tokio::time::timeout(4 * SOON, lock.acquire()).await;
     let refused = refused.expect("in time").expect_err("nobody has it");
     assert_eq!(refused.kind(), ErrorKind::Unreachable, "{refused}");
-    // Others are not concerned; and as soon as they agree, nor is this one.
+    // Other slots are not affected; and this one works as soon as the nodes agree.
     let names = (0..100).map(|i| format!("n{i}"));
     let spared = names
         .into_iter()

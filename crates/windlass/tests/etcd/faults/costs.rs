@@ -1,4 +1,4 @@
-//! What it costs etcd.
+//! The number of calls and events that operations cost.
 
 use tokio::sync::mpsc;
 use windlass_testkit::conformance::{SOON, wait_for_waiters, wait_until_free};
@@ -7,10 +7,10 @@ use windlass_testkit::eventually;
 use super::pools::many;
 use super::*;
 
-/// Of all claims here: nobody shows a sign of life, and so looks, before a slow machine is done.
+/// The TTL of all claims here: no heartbeat before a slow machine is done.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// The writes that the leader has been asked for, and the watch events that were sent.
+/// The write requests to the leader, and the watch events sent.
 fn events(cluster: &EtcdCluster) -> f64 {
     cluster
         .metric(0, "etcd_debugging_mvcc_events_total")
@@ -55,14 +55,14 @@ async fn each_hand_over_costs_one_event() {
         "{CROWD} hand-overs: {events} watch events, {} bytes each",
         bytes / CROWD as f64
     );
-    // One for each who leaves, and few more for what came in between.
+    // One for each release, and a few more.
     assert!(
         events <= (CROWD + CROWD / 4) as f64,
         "{events} events for {CROWD} hand-overs"
     );
 }
 
-/// Requests of one kind that the member has been sent.
+/// How many requests of one kind the member has received.
 fn calls(cluster: &EtcdCluster, kind: &str) -> f64 {
     let name = format!(
         "grpc_server_started_total{{grpc_method=\"{kind}\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"}}"
@@ -70,7 +70,7 @@ fn calls(cluster: &EtcdCluster, kind: &str) -> f64 {
     cluster.metric(0, &name).unwrap_or(0.0)
 }
 
-/// A crowd, each in a client of its own, that waits for a share of two.
+/// Many waiters, each in its own client, for one of two permits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_are_not_all_woken_by_each_release_of_a_pool() {
     const CROWD: u64 = 40;
@@ -103,7 +103,7 @@ async fn waiters_are_not_all_woken_by_each_release_of_a_pool() {
     let (before, looks) = (events(&cluster), calls(&cluster, "Range"));
     let [first, second] = inside;
     assert!(first.release().await.unwrap().was_held());
-    // One by one through one share, and the other one stays taken until the last have come.
+    // One by one through one permit, while the other stays held until the last ones.
     let mut last = second.fence();
     for i in 0..CROWD {
         let turn = tokio::time::timeout(4 * SOON, order.recv()).await;
@@ -114,14 +114,14 @@ async fn waiters_are_not_all_woken_by_each_release_of_a_pool() {
     }
     let (events, looks) = (events(&cluster) - before, calls(&cluster, "Range") - looks);
     println!("{CROWD} of {CROWD} clients let in: {events} watch events, {looks} looks");
-    // Each who leaves is watched by two who come after it, and by its own client. All of the crowd, each time,
-    // would be half of its square.
+    // Each release is watched by two later waiters and by its own client. Waking all waiters each
+    // time would cost half the square of their number.
     assert!(events <= (5 * CROWD) as f64, "{events} watch events");
     assert!(looks <= (5 * CROWD) as f64, "{looks} looks");
     assert!(second.release().await.unwrap().was_held());
 }
 
-/// More hold than anybody watches.
+/// More holders than any waiter watches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn release_in_a_large_pool_wakes_few_waiters() {
     const SHARES: u32 = 100;
@@ -136,7 +136,7 @@ async fn release_in_a_large_pool_wakes_few_waiters() {
         let (client, served) = (connect(&cluster).await, served.clone());
         tokio::spawn(async move {
             let permit = shares(&client).acquire().await.unwrap();
-            let _ = served.send(permit); // unless all is over
+            let _ = served.send(permit); // except at the end
         });
     }
     let lined_up = eventually(2 * SOON, || async {
@@ -159,8 +159,9 @@ async fn release_in_a_large_pool_wakes_few_waiters() {
     }
     let events = events(&cluster) - before;
     println!("{TURNS} of {CROWD} let in: {events} watch events");
-    // The two that come in next watch all that happens, and the two behind each of them that one. All of the crowd
-    // would be woken twice each time: when one leaves, and when the next writes down that it came in.
+    // The next two waiters watch everything, and the two behind each of them watch that one. Waking
+    // all would cost two events per waiter each time: for the release, and for the record of the
+    // next grant.
     assert!(events <= (25 * TURNS) as f64, "{events} watch events");
 }
 
@@ -180,7 +181,7 @@ async fn uncontended_lock_costs_one_call_each_way() {
     }
     let made = calls("Txn") + calls("Range") + calls("Put") + calls("DeleteRange") - before;
     println!("{CYCLES} cycles: {made} calls");
-    // One to acquire and one to release; the shared lease is seen to once in a while.
+    // One to acquire and one to release; the shared lease is renewed now and then.
     assert!(
         made <= f64::from(2 * CYCLES + CYCLES / 5),
         "{made} calls for {CYCLES} cycles"

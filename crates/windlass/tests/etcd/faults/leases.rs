@@ -1,4 +1,4 @@
-//! Leases that end, and keys that are not what they were.
+//! Leases that end, and keys that were deleted or recreated.
 
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ async fn disconnected_client_loses_before_its_lease_ends() {
     assert!(lost <= granted, "told {:?} too late", lost - granted);
     proxy.refuse(false);
     proxy.heal();
-    // Back again: what it held is gone, and it can neither renew nor disturb.
+    // Reconnected: its claim is gone, and it can neither renew nor disturb.
     let gone = eventually(SOON, || async { a.lock("stock").inspect().await.is_ok() });
     assert!(gone.await);
     assert_eq!(guard.release().await.unwrap(), Released::WasGone);
@@ -60,7 +60,7 @@ async fn revoked_lease_is_reported_immediately() {
     );
     let lease = only_lease(&cluster);
     cluster.ctl(&["lease", "revoke", &lease]).unwrap();
-    // One of them finds out, and so does the other: not at its own next renewal, 6 s away.
+    // One of them notices, and so does the other: not only at its own next renewal, 6 s away.
     assert!(a.renew().await.is_err());
     assert!(!a.is_held());
     tokio::time::timeout(2000 * MS, b.lost())
@@ -114,7 +114,7 @@ async fn late_request_leaves_nothing_even_without_renewal() {
         let a = options.clone().connect(&cluster.url_of(&hosts)).await;
         let a = a.unwrap();
         if proxy.open_connections() > 0 {
-            break a; // it begins with either of them
+            break a; // starts with either of them
         }
     };
     let short = |name: &str| a.lock(name).ttl(3000 * MS);
@@ -126,9 +126,9 @@ async fn late_request_leaves_nothing_even_without_renewal() {
         let lock = short("stock");
         tokio::spawn(async move { lock.acquire().await.map(drop) })
     };
-    tokio::time::sleep(200 * MS).await; // let it ask
+    tokio::time::sleep(200 * MS).await; // let it send the request
     asked.abort();
-    tokio::time::sleep(2000 * MS).await; // it is withdrawn the other way
+    tokio::time::sleep(2000 * MS).await; // it is released over the other connection
     // The request arrives now.
     let on = format!("--lease={lease}");
     cluster.ctl(&["put", &on, "stock/lock:late", "{}"]).unwrap();
@@ -156,7 +156,7 @@ async fn release_on_a_shared_lease_keeps_the_other_claims() {
     let leader = a.election("leads").ttl(20_000 * MS);
     let leader = leader.campaign("me").await.unwrap();
     let lease = only_lease(&cluster);
-    // Released, dropped, given up in line, busy, detached, taken away.
+    // Released, dropped, cancelled while waiting, busy, detached, broken.
     let goes = lock("goes").acquire().await.unwrap();
     assert!(goes.release().await.unwrap().was_held());
     drop(lock("drops").acquire().await.unwrap());

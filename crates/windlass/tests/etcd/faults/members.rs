@@ -1,4 +1,4 @@
-//! Members that are killed, frozen, cut off.
+//! Members that are killed, frozen or cut off.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,8 +10,8 @@ use windlass_testkit::eventually;
 
 use super::*;
 
-/// Takes turns in `tasks` tasks until told to stop; how many turns, after checking that no two held at once,
-/// that fences grew, and that what was lost was told.
+/// Takes turns in `tasks` tasks until stopped. Checks that no two held at the same time, that
+/// fences increased and that losses were reported. Returns the number of turns.
 async fn take_turns(clients: &[Coordinator], stop: &Arc<AtomicBool>) -> u64 {
     let inside = Arc::new(AtomicU64::new(0));
     let highest = Arc::new(AtomicU64::new(0));
@@ -25,7 +25,7 @@ async fn take_turns(clients: &[Coordinator], stop: &Arc<AtomicBool>) -> u64 {
                 while !stop.load(Ordering::SeqCst) {
                     let lock = w.lock("turn").ttl(2000 * MS).wait(SOON);
                     let Ok(guard) = lock.acquire().await else {
-                        continue; // no leader, say
+                        continue; // for example, no leader
                     };
                     let work = guard.run(async {
                         let others = inside.fetch_add(1, Ordering::SeqCst);
@@ -36,7 +36,7 @@ async fn take_turns(clients: &[Coordinator], stop: &Arc<AtomicBool>) -> u64 {
                         tokio::time::sleep(20 * MS).await;
                     });
                     let done = work.await;
-                    // Counted out before the lock can pass on: on loss, that is now.
+                    // Decremented before the lock can be granted again: on loss, that is now.
                     inside.fetch_sub(1, Ordering::SeqCst);
                     if done.is_ok() {
                         turns.fetch_add(1, Ordering::SeqCst);
@@ -69,7 +69,7 @@ async fn killed_leader_is_replaced() {
         let leader = cluster.leader().unwrap();
         cluster.kill(leader).unwrap();
         let since = Instant::now();
-        // Somebody gets it again: a fresh client, so that no connection of old helps.
+        // Acquired by a new client, which has no old connection to help.
         let w = connect(&cluster).await;
         let guard = eventually(2 * SOON, || async {
             let lock = w.lock("other").ttl(2000 * MS);
@@ -99,7 +99,7 @@ async fn holder_in_a_minority_loses_before_the_next_grant() {
     let cluster = EtcdCluster::builder().members(3).start().unwrap();
     let leader = cluster.leader().unwrap();
     let lonely = (leader + 1) % 3;
-    // Reaches one member alone; that one will be all alone.
+    // Connected to one member only; that member will be isolated.
     let url = cluster.url_of(&cluster.addr(leader).to_string());
     let options = Options::new().call_timeout(500 * MS);
     let holder = options.connect(&url).await.unwrap();
@@ -117,7 +117,7 @@ async fn holder_in_a_minority_loses_before_the_next_grant() {
         cluster.addr((leader + 2) % 3)
     ));
     let w = windlass::connect(&others).await.unwrap();
-    // Frozen, the leader can neither answer its client nor hinder the others from electing another one.
+    // Frozen, the leader can neither answer its client nor prevent an election.
     cluster.pause(leader).unwrap();
     let patient = w.lock("stock").retry(windlass::RetryPolicy::tries(50));
     let next = tokio::time::timeout(4 * SOON, patient.acquire())
@@ -128,7 +128,8 @@ async fn holder_in_a_minority_loses_before_the_next_grant() {
     let lost = told.recv().await.unwrap();
     assert!(lost <= granted, "told {:?} too late", lost - granted);
     assert!(next.fence() > before);
-    // The old leader wakes up, and believes for a moment that it leads: it may not renew what is gone.
+    // The old leader resumes and believes for a moment that it leads: it must not renew the lost
+    // claim.
     cluster.resume(leader).unwrap();
     tokio::time::sleep(500 * MS).await;
     assert!(next.is_held());
@@ -136,14 +137,14 @@ async fn holder_in_a_minority_loses_before_the_next_grant() {
     losing.await.unwrap();
 }
 
-/// How long a lease lives unless it is renewed, by whoever leads.
+/// How long a lease lives without renewal, according to the current leader.
 fn left_of(cluster: &EtcdCluster, lease: &str) -> Duration {
     let since = Instant::now();
     let told = loop {
         match cluster.ctl(&["lease", "timetolive", lease]) {
             Ok(told) => break told,
             Err(e) if since.elapsed() > SOON => panic!("{e}"),
-            Err(_) => {} // nobody leads yet
+            Err(_) => {} // no leader yet
         }
     };
     let seconds = told
@@ -159,7 +160,8 @@ async fn renewal_by_a_deposed_leader_does_not_count() {
     let leader = cluster.leader().unwrap();
     let url = cluster.url_of(&cluster.addr(leader).to_string());
     let options = Options::new().call_timeout(4 * SOON);
-    // Several, so that one of them at least is answered before the leader hears that it is none.
+    // Several requests, so that at least one is answered before the leader learns that it was
+    // deposed.
     let mut held = Vec::new();
     for n in 0..6 {
         let w = options.clone().connect(&url).await.unwrap();
@@ -175,7 +177,7 @@ async fn renewal_by_a_deposed_leader_does_not_count() {
     };
     let another_leads = || async { leads(leader + 1) || leads(leader + 2) };
     assert!(eventually(2 * SOON, another_leads).await);
-    // From then on the lease lives for its ttl, once more.
+    // From then on the lease lives for one more TTL.
     tokio::time::sleep(3000 * MS).await;
     let renewing: Vec<_> = held
         .iter()
@@ -184,12 +186,12 @@ async fn renewal_by_a_deposed_leader_does_not_count() {
             tokio::spawn(async move { guard.renew().await })
         })
         .collect();
-    tokio::time::sleep(100 * MS).await; // let them ask
-    // It wakes up, and finds requests that it answers before it hears that it does not lead any more.
+    tokio::time::sleep(100 * MS).await; // let them send
+    // It resumes with requests that it answers before it learns that it was deposed.
     cluster.resume(leader).unwrap();
     for (renewing, (guard, lease)) in renewing.into_iter().zip(held) {
         let renewed = renewing.await.unwrap();
-        let left = left_of(&cluster, &lease) + 1000 * MS; // told in whole seconds, rounded down
+        let left = left_of(&cluster, &lease) + 1000 * MS; // reported in whole seconds, rounded down
         let claimed = guard.remaining();
         assert!(claimed <= left, "{claimed:?} of {left:?}: {renewed:?}");
     }

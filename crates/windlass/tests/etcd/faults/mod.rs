@@ -1,4 +1,4 @@
-//! What can go wrong between us and an etcd cluster, and within it, and what must not come of it.
+//! Faults between a client and an etcd cluster, and within the cluster.
 
 mod costs;
 mod leases;
@@ -19,14 +19,14 @@ async fn connect(cluster: &EtcdCluster) -> Coordinator {
     windlass::connect(&cluster.url()).await.unwrap()
 }
 
-/// A client whose traffic goes through a proxy.
+/// A client that connects through a proxy.
 async fn through(cluster: &EtcdCluster, proxy: &FaultProxy, call_timeout: Duration) -> Coordinator {
     let url = cluster.url_of(&proxy.addr().to_string());
     let options = Options::new().call_timeout(call_timeout);
     options.connect(&url).await.unwrap()
 }
 
-/// The lease, where there is but one.
+/// The only lease.
 fn only_lease(cluster: &EtcdCluster) -> String {
     let leases = cluster.ctl(&["lease", "list"]).unwrap();
     let leases: Vec<&str> = leases.lines().skip(1).map(str::trim).collect();
@@ -36,7 +36,7 @@ fn only_lease(cluster: &EtcdCluster) -> String {
     lease.to_owned()
 }
 
-/// The lease that keys which begin like that are on.
+/// The lease of the keys with this prefix.
 fn lease_of(cluster: &EtcdCluster, key: &str) -> String {
     let told = cluster
         .ctl(&["get", key, "--prefix", "-w", "fields"])
@@ -48,7 +48,7 @@ fn lease_of(cluster: &EtcdCluster, key: &str) -> String {
     format!("{lease:016x}")
 }
 
-/// Forgets all that has happened so far.
+/// Writes a few revisions and compacts the history up to the last one.
 fn compact(cluster: &EtcdCluster) {
     for n in 0..5 {
         cluster.ctl(&["put", "noise", &n.to_string()]).unwrap();
@@ -56,7 +56,7 @@ fn compact(cluster: &EtcdCluster) {
     compact_now(cluster);
 }
 
-/// Forgets all but what is.
+/// Compacts the history up to the current revision.
 fn compact_now(cluster: &EtcdCluster) {
     let status = cluster.ctl(&["get", "noise", "-w", "fields"]).unwrap();
     let revision = status

@@ -1,4 +1,4 @@
-//! Members that run on and cannot reach each other, while clients reach all of them.
+//! Members that cannot reach each other, while clients reach all of them.
 
 use windlass_testkit::partition::partitioned_leader;
 

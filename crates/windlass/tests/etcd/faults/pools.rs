@@ -1,4 +1,4 @@
-//! Semaphores, while somebody else decides as well.
+//! Semaphores with concurrent decisions of other clients.
 
 use windlass::{Order, Permit, Semaphore};
 use windlass_testkit::conformance::SOON;
@@ -6,7 +6,7 @@ use windlass_testkit::{Direction, eventually};
 
 use super::*;
 
-/// So many permits, each a claim of its own.
+/// Acquires `count` permits, each a separate claim.
 pub(super) async fn many(semaphore: &Semaphore, count: u32) -> Vec<Permit> {
     let asked: Vec<_> = (0..count)
         .map(|_| {
@@ -21,7 +21,7 @@ pub(super) async fn many(semaphore: &Semaphore, count: u32) -> Vec<Permit> {
     permits
 }
 
-/// Somebody who waits for that much, and is in line.
+/// Starts a waiter for this weight, and waits until it is in the queue.
 async fn wait_until_queued(semaphore: &Semaphore, weight: u32) -> tokio::task::JoinHandle<Permit> {
     let waits = semaphore.clone();
     let waiting = tokio::spawn(async move { waits.acquire_many(weight).await.unwrap() });
@@ -42,7 +42,8 @@ async fn barging_never_displaces_a_granted_waiter() {
     for round in 0..3 {
         let held = a.semaphore("jobs", 2).acquire().await.unwrap();
         let waiting = wait_until_queued(&b.semaphore("jobs", 2), 2).await;
-        // It sees room for one at once, and says so 400 ms later; in between, two are let in.
+        // It reads free capacity immediately and writes 400 ms later; meanwhile two waiters are
+        // granted.
         proxy.delay(Direction::ToClient, 400 * MS);
         let barges = {
             let barging = barging.clone();
@@ -59,7 +60,7 @@ async fn barging_never_displaces_a_granted_waiter() {
     }
 }
 
-/// More claims than one transaction can make sure of.
+/// More claims than one transaction can check.
 const LARGE: u32 = 130;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -72,7 +73,7 @@ async fn shrinking_a_large_semaphore_keeps_all_holders() {
     assert_eq!(of(&slow).resize(LARGE).await.unwrap(), None); // so that it has all its leases
     let mut held = many(&of(&a), LARGE).await;
     let waiting = wait_until_queued(&of(&b), 1).await;
-    // It sees who holds at once, and decides 400 ms later; in between, the one who waits is let in.
+    // It reads the holders immediately and decides 400 ms later; meanwhile the waiter is granted.
     proxy.delay(Direction::ToClient, 400 * MS);
     let smaller = {
         let semaphore = of(&slow);
@@ -102,7 +103,8 @@ async fn barging_respects_the_capacity_of_a_large_semaphore() {
     assert!(warm.release().await.unwrap().was_held());
     let mut held = many(&of(&a), LARGE - 1).await;
     let waiting = wait_until_queued(&of(&b), 2).await;
-    // It sees room for one at once, and says so 400 ms later; in between, two are let in.
+    // It reads free capacity immediately and writes 400 ms later; meanwhile two waiters are
+    // granted.
     proxy.delay(Direction::ToClient, 400 * MS);
     let barges = {
         let barging = barging.clone();
@@ -114,7 +116,7 @@ async fn barging_respects_the_capacity_of_a_large_semaphore() {
     let barged = barges.await.unwrap();
     proxy.heal();
     assert!(barged.is_busy(), "more in the room than fit");
-    // Now there is room for two, for which one who wants three waits.
+    // Now two units are free, but the first waiter wants three.
     assert!(heavy.release().await.unwrap().was_held());
     let waiting = wait_until_queued(&of(&b), 3).await;
     let barged = barging.try_acquire().await.unwrap();
@@ -148,12 +150,13 @@ async fn busy_semaphore_is_resized_in_time() {
     }
 }
 
-/// Those behind one who gives up may come in at once, though nobody has left: it watched for all of its client.
+/// Waiters behind one that gives up may be granted without a release: it was the one that watched
+/// for its client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_that_gives_up_lets_the_next_of_its_client_in() {
     let cluster = EtcdCluster::start().unwrap();
     let (a, b) = (connect(&cluster).await, connect(&cluster).await);
-    // The next sign of life of those who wait is 40 s away.
+    // The next heartbeat of the waiters is 40 s away.
     let jobs = |w: &Coordinator| w.semaphore("jobs", 3).ttl(120_000 * MS);
     let inside = jobs(&a).acquire_many(2).await.unwrap();
     for _ in 0..5 {

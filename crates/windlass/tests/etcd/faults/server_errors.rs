@@ -1,4 +1,4 @@
-//! What etcd says when it will not, or cannot.
+//! Errors of the etcd server: expired tokens, exhausted space.
 
 use windlass::ErrorKind;
 use windlass_testkit::EtcdVersion;
@@ -32,7 +32,7 @@ async fn expired_auth_tokens_are_replaced() {
         tokio::spawn(async move { lock.acquire().await.unwrap() })
     };
     wait_for_waiters(&a, "stock", 1).await;
-    tokio::time::sleep(3000 * MS).await; // nobody asks for anything, and both tokens end
+    tokio::time::sleep(3000 * MS).await; // no requests, and both tokens expire
     holder.renew().await.unwrap();
     assert!(holder.release().await.unwrap().was_held());
     let next = tokio::time::timeout(SOON, waiting)
@@ -60,7 +60,7 @@ async fn full_server_allows_release_and_gives_a_hint() {
     assert!(hint.contains("etcdctl defrag"), "{hint}");
     held.renew().await.unwrap();
     assert!(held.release().await.unwrap().was_held());
-    // What the hint says helps.
+    // Following the hint helps.
     cluster.ctl(&["del", "fill", "--prefix"]).unwrap();
     compact_now(&cluster);
     for args in [&["defrag"][..], &["alarm", "disarm"]] {

@@ -1,4 +1,4 @@
-//! Those who wait, and what they are told.
+//! Waiters and their wake-ups.
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -8,7 +8,7 @@ use windlass_testkit::{EtcdVersion, eventually};
 
 use super::*;
 
-/// One who waits far away, and has just been cut off.
+/// A waiter behind a proxy that has just lost its connection.
 struct DisconnectedWaiter {
     cluster: EtcdCluster,
     proxy: FaultProxy,
@@ -53,7 +53,8 @@ async fn dead_waiter_is_never_granted() {
         .ctl(&["get", "--prefix", "stock/lock:waiter", "-w", "fields"])
         .unwrap();
     assert!(place.contains("CreateRevision"), "{place}");
-    // Its key vanishes while it waits, as with an expired lease: it must not take an empty place for its own.
+    // Its key vanishes while it waits, as with an expired lease: it must not take the gap for its
+    // own grant.
     cluster.ctl(&["del", "stock/lock:waiter"]).unwrap();
     let third = a.lock("stock").acquire_within(50 * MS).await.unwrap();
     assert!(third.is_busy());
@@ -87,7 +88,7 @@ async fn compaction_while_disconnected_loses_no_wake_up() {
     compact(&cluster);
     proxy.refuse(false);
     proxy.heal();
-    // What it waited for is not in the history any more. Its next heartbeat would be 20 s away.
+    // What it waited for has been compacted. Its next heartbeat would be 20 s away.
     let guard = tokio::time::timeout(2 * SOON, waiting)
         .await
         .expect("looked by itself")
@@ -107,7 +108,7 @@ async fn compaction_keeps_watching_the_waiter_ahead() {
     compact(&cluster);
     proxy.refuse(false);
     proxy.heal();
-    tokio::time::sleep(3000 * MS).await; // let it hear that its watch is over
+    tokio::time::sleep(3000 * MS).await; // let it learn that its watch has ended
     assert!(holder.release().await.unwrap().was_held());
     // Its next heartbeat would be 20 s away.
     let guard = tokio::time::timeout(SOON, waiting)
@@ -207,7 +208,7 @@ async fn queue_keeps_its_order_over_broken_connections() {
             let lock = lock.retry(windlass::RetryPolicy::tries(100));
             let guard = lock.acquire().await.unwrap();
             served.send((i, guard.fence())).unwrap();
-            // Withdrawn by its owner if no answer comes.
+            // Released by owner if no reply comes.
             let _ = guard.release().await;
         });
         if i % 20 == 19 {
@@ -220,7 +221,7 @@ async fn queue_keeps_its_order_over_broken_connections() {
         tokio::time::sleep(30 * MS).await;
     }
     let made = proxy.connections() - before;
-    // One for all of them each time, not one for each of them.
+    // One watch for all of them each time, not one each.
     assert!(made <= 40, "{made} connections");
     assert!(holder.release().await.unwrap().was_held());
     let mut last = None;

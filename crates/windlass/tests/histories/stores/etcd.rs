@@ -1,4 +1,4 @@
-//! An etcd of three members, whose leader is mistreated.
+//! An etcd cluster of three members, with faults of the leader.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl StoreUnderTest for ThreeEtcdMembers {
     }
 
     fn ttl(&self) -> Duration {
-        Duration::from_secs(2) // etcd counts in seconds, and knows no shorter lease
+        Duration::from_secs(2) // etcd leases have whole seconds
     }
 
     fn faults(&self) -> Vec<Fault<'_>> {

@@ -1,7 +1,7 @@
-//! Replicated Redis, by sentinels or as a cluster, whose master is killed.
+//! Replicated Redis, with sentinels or as a cluster, whose master is killed.
 //!
-//! A failover may forget the newest grants, and what a gate of the store remembered of them. It must not
-//! let fences go back: what checks fences by itself is never written to by a stale holder.
+//! A failover may lose the newest grants, and what the store's gate remembered of them. Fences must
+//! still increase: a resource that checks fences itself never accepts a stale holder's write.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use windlass_testkit::{RedisCluster, RedisReplicated, RedisServer};
 use super::{Fault, StoreUnderTest};
 use crate::worker::LOCK;
 
-/// Until there is another master, on a busy machine.
+/// Until another master is promoted, on a busy machine.
 const PROMOTION: Duration = Duration::from_secs(60);
 const TTL: Duration = Duration::from_secs(1);
 
@@ -24,13 +24,13 @@ fn lost_by_failover(breach: &Breach) -> bool {
     }
 }
 
-/// The server of that port, among those there are.
+/// The server with this port.
 fn on(servers: &[RedisServer], port: u16) -> &RedisServer {
     let found = servers.iter().find(|server| server.port() == port);
     found.expect("it was one of them")
 }
 
-/// Three servers, watched by sentinels.
+/// Three servers, monitored by sentinels.
 pub(crate) struct RedisWithSentinels {
     redis: RedisReplicated,
     killed: Cell<u16>,
@@ -60,7 +60,7 @@ impl StoreUnderTest for RedisWithSentinels {
 
     fn faults(&self) -> Vec<Fault<'_>> {
         let RedisWithSentinels { redis, killed } = self;
-        // Back only when another has taken over: it comes back empty.
+        // Restarted only after the promotion: the server comes back empty.
         let kill = || {
             let master = redis.master().unwrap();
             killed.set(master.port());
@@ -116,7 +116,7 @@ impl StoreUnderTest for ThreeMasterCluster {
         };
         let restart = || {
             on(redis.nodes(), killed.get()).restart().unwrap();
-            // The other of the two can only be killed once this one can take over.
+            // The other server of the pair can only be killed once this one can take over.
             redis.await_health(PROMOTION).unwrap();
         };
         vec![Fault::new(

@@ -1,4 +1,4 @@
-//! What can be done to a store.
+//! The stores, and the faults that can be injected into each.
 
 mod etcd;
 mod failover;
@@ -18,26 +18,26 @@ pub(crate) use failover::{RedisWithSentinels, ThreeMasterCluster};
 pub(crate) use redlock::FiveRedlockNodes;
 pub(crate) use zookeeper::ThreeZooKeeperServers;
 
-/// A store to be mistreated.
+/// A store that faults can be injected into.
 pub(crate) trait StoreUnderTest {
-    /// How its clients reach it.
+    /// The URL for its clients.
     fn url(&self) -> String;
 
-    /// What can be done to it, apart from what is done to its clients.
+    /// The faults of the store, besides those of its clients.
     fn faults(&self) -> Vec<Fault<'_>>;
 
-    /// How long a claim lives: longer than the store needs to come back, if the claim is to survive.
+    /// The TTL of claims: longer than the store takes to recover, if claims are to survive.
     fn ttl(&self) -> Duration {
         TTL
     }
 
-    /// Whether it is not promised that this cannot happen: it is shown, and no failure.
+    /// Whether the store does not promise to prevent this: it is printed, and no failure.
     fn tolerates(&self, _breach: &Breach) -> bool {
         false
     }
 }
 
-/// Something bad that begins and ends.
+/// A fault with a beginning and an end.
 pub(crate) struct Fault<'a> {
     pub(crate) kind: &'static str,
     pub(crate) victim: &'static str,
@@ -63,7 +63,7 @@ impl<'a> Fault<'a> {
     }
 }
 
-/// A file: nothing can be done to it but to those who use it.
+/// A file store: only its clients can have faults.
 pub(crate) struct PlainFile(TestStore);
 
 impl PlainFile {
@@ -82,7 +82,7 @@ impl StoreUnderTest for PlainFile {
     }
 }
 
-/// One server that writes everything to disk before it answers, behind a proxy.
+/// One server behind a proxy; it persists every write before its reply.
 pub(crate) struct OneRedis {
     server: RedisServer,
     proxy: FaultProxy,

@@ -1,10 +1,10 @@
-//! A quorum of five, a minority of which is mistreated at a time; and once all but a minority.
+//! Five Redlock nodes, with faults of a minority, and once of a majority.
 
 use windlass_testkit::{Flavor, RedlockNodes};
 
 use super::{Fault, StoreUnderTest};
 
-/// Five servers that write everything to disk before they answer.
+/// Five servers that persist every write before its reply.
 pub(crate) struct FiveRedlockNodes(RedlockNodes);
 
 impl FiveRedlockNodes {

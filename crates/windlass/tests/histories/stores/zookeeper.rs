@@ -1,4 +1,4 @@
-//! An ensemble of ZooKeeper servers, whose leader is mistreated.
+//! A ZooKeeper ensemble, with faults of the leader.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -21,7 +21,7 @@ impl ThreeZooKeeperServers {
         }
     }
 
-    /// The leader, or whoever it was before.
+    /// The leader, or the last known one.
     fn pick(&self) -> usize {
         if let Some(leader) = self.servers.leader() {
             self.victim.set(leader);

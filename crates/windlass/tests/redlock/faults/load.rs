@@ -1,4 +1,4 @@
-//! Work that goes on while nodes fail, and what became of it.
+//! Tasks that count under a lock while nodes fail.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use windlass_testkit::eventually;
 
 use super::SOON;
 
-/// Several tasks that count under one lock, until told to stop.
+/// Several tasks that count under one lock, until stopped.
 pub(crate) struct CountingTasks {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
@@ -18,7 +18,7 @@ pub(crate) struct CountingTasks {
     fences: tokio::task::JoinHandle<Vec<Fence>>,
 }
 
-/// For how long nobody was served.
+/// The time without a grant.
 struct ServiceGap {
     last_turn: Instant,
     longest: Duration,
@@ -82,7 +82,7 @@ impl CountingTasks {
         }
     }
 
-    /// Waits until it has counted so much further, and tells for how long nobody was served meanwhile.
+    /// Waits for further counts, and prints the longest time without a grant.
     pub(crate) async fn goes_on(&self, what: &str) {
         self.pause.lock().unwrap().longest = Duration::ZERO;
         let before = self.done.load(Ordering::Relaxed);
@@ -92,7 +92,7 @@ impl CountingTasks {
         println!("{what}: nobody was served for {longest:?} at most");
     }
 
-    /// Nothing was lost, and no fence was given twice.
+    /// Stops, and checks that no update was lost and no fence was used twice.
     pub(crate) async fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
         let mut fences = self.fences.await.unwrap();

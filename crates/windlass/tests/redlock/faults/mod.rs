@@ -1,4 +1,4 @@
-//! What can go wrong with the nodes of a quorum, and what must not come of it.
+//! Faults of the nodes of a quorum.
 
 mod load;
 mod node_selection;
@@ -13,7 +13,7 @@ use windlass_testkit::conformance::wait_until_free;
 use windlass_testkit::{Direction, FaultProxy, Flavor, RedisServer, RedlockNodes, eventually};
 
 const MS: Duration = Duration::from_millis(1);
-/// Long enough for anything that should happen at once, on a busy machine.
+/// Long enough for anything that should happen immediately, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
 async fn connect(nodes: &RedlockNodes, parameters: &str) -> Coordinator {
@@ -31,7 +31,7 @@ async fn any_two_of_five_nodes_may_die_and_come_back() {
         nodes.node(pair.0).kill().unwrap();
         nodes.node(pair.1).kill().unwrap();
         counting.goes_on("two dead").await;
-        // Others can come to know the quorum meanwhile.
+        // New clients can connect to the quorum meanwhile.
         let late = connect(&nodes, "").await;
         let guard = late.lock("late").acquire().await.unwrap();
         assert!(guard.release().await.unwrap().was_held());
@@ -39,7 +39,7 @@ async fn any_two_of_five_nodes_may_die_and_come_back() {
         nodes.node(pair.0).restart().unwrap();
         nodes.node(pair.1).restart().unwrap();
         counting.goes_on("two back").await;
-        tokio::time::sleep(1500 * MS).await; // they learn again who holds
+        tokio::time::sleep(1500 * MS).await; // read repair
     }
     assert!(held.is_held(), "a held lock outlives the loss of any two");
     assert!(held.release().await.unwrap().was_held());
@@ -110,7 +110,7 @@ async fn too_few_nodes_are_reported_immediately_by_name() {
     assert!(e.to_string().contains("2 of 5 nodes answered"), "{e}");
     let e = windlass::connect(&nodes.url("")).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
-    // What the two granted was given back.
+    // What the two granted was released.
     for node in 0..3 {
         nodes.node(node).restart().unwrap();
     }
@@ -119,7 +119,7 @@ async fn too_few_nodes_are_reported_immediately_by_name() {
     assert!(again.acquired().is_some());
 }
 
-/// Nodes that forget, and have been up for long enough to have a vote.
+/// Nodes without persistence that have been up long enough to vote.
 async fn without_persistence(count: usize) -> RedlockNodes {
     let nodes = RedlockNodes::without_persistence(count, Flavor::Valkey).unwrap();
     let url = nodes.url("max_ttl=2s");
@@ -138,10 +138,11 @@ async fn node_that_lost_its_data_grants_nothing() {
         connect(&nodes, "max_ttl=2s").await,
         connect(&nodes, "max_ttl=2s").await,
     );
-    // Not renewed, so that nobody but the nodes' memory keeps it.
+    // Without renewal, so that only the nodes' memory keeps it.
     let held = a.lock("stock").ttl(2000 * MS).without_renewal();
     let held = held.acquire().await.unwrap();
-    // A majority forgets: without the quarantine, the next would be granted at once.
+    // A majority loses its data: without the quarantine, the next request would be granted
+    // immediately.
     nodes.node(0).restart().unwrap();
     nodes.node(1).restart().unwrap();
     let began = Instant::now();
@@ -149,7 +150,7 @@ async fn node_that_lost_its_data_grants_nothing() {
     let next = loop {
         match b.lock("stock").ttl(2000 * MS).try_acquire().await {
             Ok(attempt) => {
-                // The answer came while somebody may still hold: it must be no.
+                // The reply came while the first client may still hold: it must be no.
                 let sure = held.is_held();
                 match attempt.acquired() {
                     Some(next) => {
@@ -207,7 +208,7 @@ async fn fences_increase_over_a_lost_counter() {
             .unwrap();
         told.parse().unwrap_or(0)
     };
-    // Far ahead of any clock, as if one had been wrong: so only the others' counters can help.
+    // Far ahead of any clock, as if a clock had been wrong: so only the other counters can help.
     let ahead = 4_000_000_000_000_000u64;
     for node in [0, 1] {
         let server = nodes.node(node);
@@ -224,11 +225,12 @@ async fn fences_increase_over_a_lost_counter() {
         .node(2)
         .command(&["SET", "windlass:fence", "1"])
         .unwrap();
-    // Somebody who has not seen any fence, and so cannot tell the nodes of one.
+    // A client that has not seen any fence, and so cannot pass one on.
     let stranger = connect(&nodes, "max_ttl=2s").await;
     nodes.node(1).pause().unwrap();
-    // Of the two that are left, one lost its counter and cannot read enough of the others: also after its
-    // quarantine, which ends between 3 and 4 seconds after the start, since uptimes are rounded.
+    // Of the two remaining nodes, one lost its counter and cannot read enough of the others: not
+    // even after its quarantine, which ends between 3 and 4 seconds after the start, since uptimes
+    // are rounded.
     let begun = Instant::now();
     while begun.elapsed() < 5000 * MS {
         let lock = stranger.lock("stock").ttl(500 * MS);
@@ -255,7 +257,7 @@ async fn fences_increase_over_a_clock_jump() {
     for (round, seconds) in [0i64, 60, 0, 60, -60].into_iter().enumerate() {
         nodes.node(round).shift_clock(seconds).unwrap();
         for w in [&a, &b, &a] {
-            // Held over the jump of the next round, sometimes: its claim is gone on one node then.
+            // Sometimes held over the jump of the next round: its claim is then gone on one node.
             let guard = w.lock("stock").acquire_within(SOON).await.unwrap();
             let guard = guard.acquired().expect("within that time");
             assert!(guard.fence() > last, "{} after {last}", guard.fence());
@@ -272,7 +274,7 @@ async fn many_contenders_are_all_served() {
     let mut tasks = Vec::new();
     let inside = Arc::new(AtomicU64::new(0));
     for _ in 0..4 {
-        // Nothing fails here: on a busy machine, all are given their time.
+        // Nothing fails here: on a busy machine, allow more time.
         let patient = windlass::Options::new().call_timeout(SOON);
         let url = nodes.url("node_timeout=10s");
         let w = patient.connect(&url).await.unwrap();
@@ -327,10 +329,10 @@ async fn one_of_several_concurrent_tries_succeeds() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_members_are_named() {
     let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
-    // Once all together: a node that was never told a counter hears those of the others first.
+    // Once with all nodes: a node without a counter first learns those of the others.
     drop(connect(&nodes, "").await);
     let [a, b] = [nodes.node(0).addr(), nodes.node(1).addr()];
-    // One that cannot be found is one vote less.
+    // An unreachable node is one vote less.
     let url = format!("redlock://{a},{b},nowhere.invalid:1");
     let w = windlass::connect(&url).await.unwrap();
     assert!(
@@ -355,7 +357,7 @@ async fn bad_members_are_named() {
         .await
         .unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
-    // A wrong password is told as such.
+    // A wrong password is reported as such.
     let builder = RedisServer::builder()
         .binary(Flavor::Valkey)
         .password("right");
@@ -390,10 +392,10 @@ async fn diagnose_reports_each_node() {
         }
     }
     assert_eq!(told(&findings, "clock skew", "3 nodes"), Severity::Fine);
-    // One of them against the others, whatever this machine's clock says: ahead of them, and behind.
+    // One clock against the others, whatever this machine's clock says: ahead of them, and behind.
     let one = nodes.node(1).addr();
     for (shifts, words) in [
-        ([0, 60, 0], format!("{one} is at least 5")), // 59 s and some
+        ([0, 60, 0], format!("{one} is at least 5")), // 59 s and a fraction
         ([60, 0, 60], format!("ahead of {one}")),
     ] {
         for (node, seconds) in (&nodes).into_iter().zip(shifts) {
@@ -418,7 +420,7 @@ async fn diagnose_reports_each_node() {
         .node(2)
         .command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])
         .unwrap();
-    // Another client, which has not known it as durable.
+    // Another client, which has not known the node as durable.
     let w = connect(&nodes, "max_ttl=1h").await;
     let findings = w.diagnose().await.unwrap();
     let name = |node: usize| nodes.node(node).addr().to_string();
@@ -431,7 +433,7 @@ async fn diagnose_reports_each_node() {
     assert_eq!(told(&findings, "eviction", &name(2)), Severity::Problem);
 }
 
-/// The quorum's URL, with each node behind a proxy.
+/// The URL of the quorum, with each node behind a proxy.
 fn behind_proxies(nodes: &RedlockNodes, parameters: &str) -> (Vec<FaultProxy>, String) {
     let proxy = |node: &RedisServer| FaultProxy::start(node.addr()).unwrap();
     let proxies: Vec<FaultProxy> = nodes.iter().map(proxy).collect();
@@ -463,10 +465,10 @@ async fn late_node_does_not_count_dead_waiters() {
         })
     };
     assert!(stand_in_line("1").await, "the writer waits there");
-    // Now the dead one's request arrives, behind the writer's.
+    // Now the dead client's request arrives, behind the writer's.
     proxies[2].heal();
     assert!(stand_in_line("2").await, "the dead one waits there, too");
-    tokio::time::sleep(1200 * MS).await; // its claim has ended by itself
+    tokio::time::sleep(1200 * MS).await; // its claim has expired
     assert_eq!(waiters().await, 1);
     assert!(alive.release().await.unwrap().was_held());
     let writer = tokio::time::timeout(SOON, writer).await.unwrap().unwrap();
@@ -479,7 +481,8 @@ async fn short_lived_clients_use_a_distant_node_again() {
     let (proxies, url) = behind_proxies(&nodes, "");
     let w = windlass::connect(&url).await.unwrap();
     for proxy in &proxies[..2] {
-        // More than is waited for a node on behalf of such a short ttl, if it has to be met first.
+        // Longer than the node timeout for such a short TTL, if the connection has to be opened
+        // first.
         proxy.delay(Direction::ToServer, 8 * MS);
         proxy.reset_all();
     }

@@ -1,4 +1,4 @@
-//! Locks begin on a majority of the nodes: the loss of some of those must cost nothing.
+//! Locks start on a majority of the nodes: losing some of those must cost nothing.
 
 use windlass_testkit::conformance::wait_until_free;
 use windlass_testkit::{Flavor, RedlockNodes, eventually};
@@ -23,7 +23,7 @@ async fn two_first_nodes_may_die_after_the_grant() {
     assert!(began_on.len() >= 3, "{began_on:?}");
     nodes.node(began_on[0]).kill().unwrap();
     nodes.node(began_on[1]).kill().unwrap();
-    tokio::time::sleep(3000 * MS).await; // what was granted at first has ended by now
+    tokio::time::sleep(3000 * MS).await; // the first grant has expired by now
     assert!(held.is_held());
     let busy = other.lock("held").try_acquire().await.unwrap();
     assert!(busy.acquired().is_none(), "somebody else got it");
@@ -63,9 +63,9 @@ async fn idle_node_votes_again_before_it_is_needed() {
     };
     nodes.node(spared).restart().unwrap();
     assert!(!knows_its_number());
-    // Held for a moment only, so that it never comes to all nodes.
+    // Held for a moment only, so that it never reaches all nodes.
     let served = || async {
-        // On a busy machine, an answer may come when such a short claim is over.
+        // On a busy machine, a reply may arrive after such a short claim has expired.
         if let Ok(attempt) = w.lock("stock").ttl(500 * MS).try_acquire().await
             && let Some(guard) = attempt.acquired()
         {

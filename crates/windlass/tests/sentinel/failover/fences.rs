@@ -1,4 +1,4 @@
-//! Fences grow, whatever a failover has lost.
+//! Fences increase, whatever a failover has lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ async fn fences_increase_after_a_failover_that_lost_grants() {
     let w = connect(&redis).await;
     let master = redis.master().unwrap();
     drop(w.lock("stock").acquire().await.unwrap());
-    // Far ahead of the clock, which so is of no help.
+    // Far ahead of the clock, so that the clock cannot help.
     master
         .command(&["INCRBY", "windlass:fence", "3600000000"])
         .unwrap();
@@ -65,14 +65,13 @@ async fn fences_increase_after_a_failover_that_lost_grants() {
     );
     let both = w.locks(["a", "b"]).acquire().await.unwrap();
     assert!(both.fence("a").unwrap().get() > highest);
-    // The counter is raised once, not by everybody who comes.
+    // The counter is raised once, not by every client.
     let third = connect(&redis).await;
     let later = third.lock("other").acquire().await.unwrap();
     assert!(later.fence().get() < next.fence().get() + 1000);
 }
 
-/// The highest fence of so many grants, in a row and all given back. The first of them may have to wait for a
-/// failover.
+/// The highest fence of `count` consecutive grants. The first may have to wait for a failover.
 async fn highest_of(w: &Coordinator, grants: usize) -> u64 {
     let mut highest = 0;
     let first = eventually(RESUMED, || async {
@@ -90,7 +89,7 @@ async fn highest_of(w: &Coordinator, grants: usize) -> u64 {
     highest
 }
 
-/// Makes that sentinel appoint another master, and waits until all have heard of it.
+/// Makes this sentinel promote another master, and waits until all sentinels know.
 fn replace_master(redis: &RedisReplicated, sentinel: usize) {
     let old = redis.master_port().unwrap().to_string();
     let address = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "windlass"];
@@ -98,7 +97,7 @@ fn replace_master(redis: &RedisReplicated, sentinel: usize) {
         let answer = redis.sentinels()[which].command(&address).unwrap();
         answer.lines().nth(1).unwrap().to_owned()
     };
-    // One that has just appointed a master is busy for a while.
+    // A sentinel that has just promoted a master is busy for a while.
     let begun = eventually_blocking(PROMOTION, || {
         let begin = ["SENTINEL", "FAILOVER", "windlass"];
         redis.sentinels()[sentinel].command(&begin).is_ok()
@@ -112,19 +111,19 @@ fn replace_master(redis: &RedisReplicated, sentinel: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fences_increase_after_a_failover_that_lost_the_previous_raise() {
-    // So patient that nobody is given up for having been cut off, nor found dead: masters change on command.
+    // A long timeout, so that a partition causes no failover: masters change on command only.
     let patience = Duration::from_secs(12);
     let redis = RedisReplicated::start_with(Flavor::Redis, &[], patience);
     let redis = Arc::new(redis.unwrap());
     let w = connect(&redis).await;
     let master = redis.master().unwrap();
     drop(w.lock("stock").acquire().await.unwrap());
-    // Far ahead of the clock, which so is of no help.
+    // Far ahead of the clock, so that the clock cannot help.
     let ahead = ["INCRBY", "windlass:fence", "3600000000"];
     master.command(&ahead).unwrap();
     let synced = w.lock("stock").replicas(2, SOON).acquire().await.unwrap();
     assert!(synced.release().await.unwrap().was_held());
-    // From here on nobody hears what another one does, and each begins from the same copy.
+    // From here on no server replicates, and each starts from the same copy.
     cut_replication(&redis);
     for word in [["masteruser", "nobody"], ["masterauth", "wrong"]] {
         let words = ["CONFIG", "SET", word[0], word[1]];

@@ -1,6 +1,6 @@
-//! A replicated Redis whose master goes away, and what must not come of it.
+//! A replicated Redis whose master fails.
 //!
-//! `WINDLASS_FIGURES=1 cargo test -p windlass --test redis_failover -- --nocapture` prints what was measured.
+//! `WINDLASS_FIGURES=1 cargo test -p windlass --test sentinel -- --nocapture` prints measurements.
 
 mod fences;
 mod promotion;
@@ -14,9 +14,9 @@ use windlass_testkit::conformance::SOON;
 use windlass_testkit::{RedisReplicated, eventually_blocking};
 
 const MS: Duration = Duration::from_millis(1);
-/// Until sentinels have made another server the master, on a busy machine.
+/// Until sentinels have promoted another master, on a busy machine.
 const PROMOTION: Duration = Duration::from_secs(60);
-/// What is promised: until everything works again, once there is a new master.
+/// The promise: until everything works again, once there is a new master.
 const RESUMED: Duration = Duration::from_secs(10);
 
 async fn connect(redis: &RedisReplicated) -> Coordinator {
@@ -30,7 +30,7 @@ fn figure(what: &str, value: impl std::fmt::Debug) {
     }
 }
 
-/// Cuts the replicas off, so that what the master does from now on is lost with it.
+/// Disconnects the replicas, so that later writes are lost with the master.
 fn cut_replication(redis: &RedisReplicated) {
     for replica in redis.replicas().unwrap() {
         replica

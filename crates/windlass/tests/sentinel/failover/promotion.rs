@@ -1,4 +1,4 @@
-//! The master that there is now is found, whatever became of the old one.
+//! Clients find the current master, whatever became of the old one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ async fn killed_master_is_replaced_under_load() {
     let register = FencedRegister::start().unwrap();
     let w = connect(&redis).await;
 
-    // What is there before, and must be there after.
+    // State from before that must survive.
     let ran = w
         .once("receipt")
         .run(|_| async { Ok(b"42".to_vec()) })
@@ -33,7 +33,7 @@ async fn killed_master_is_replaced_under_load() {
     let synced = eventually(SOON, || async { redis.in_sync() == 2 }).await;
     assert!(synced);
 
-    // Load: clients that count under a lock; a limiter; a waiter.
+    // Load: clients that count under a lock, a limiter, a waiter.
     let mut load = CountingLoad::new();
     for _ in 0..4 {
         load.join(connect(&redis).await, "count", register.addr());
@@ -46,7 +46,7 @@ async fn killed_master_is_replaced_under_load() {
     wait_for_waiters(&w, "held", 1).await;
     let busy = eventually(SOON, || async { load.counted() > 20 }).await;
     assert!(busy, "the load works");
-    tokio::time::sleep(300 * MS).await; // renewals of the waiter have reached the replicas
+    tokio::time::sleep(300 * MS).await; // heartbeats of the waiter have reached the replicas
 
     let old = redis.master().unwrap().port();
     redis.master().unwrap().kill().unwrap();
@@ -70,7 +70,7 @@ async fn killed_master_is_replaced_under_load() {
     figure("service resumed after the promotion", after.elapsed());
     figure("without service in all", killed.elapsed());
 
-    // A lease that could not be renewed in time is told of; one that could goes on.
+    // A lease that could not be renewed in time is reported as lost; one that could continues.
     assert!(killed.elapsed() < 1200 * MS || short_lost.is_cancelled() || short.is_held());
     drop(short);
     assert!(
@@ -109,8 +109,8 @@ async fn replaced_master_that_still_answers_is_left() {
     let w = connect(&redis).await;
     let old = redis.master().unwrap();
     let guard = w.lock("stock").ttl(3000 * MS).acquire().await.unwrap();
-    // From here on the sentinels get no sensible answer from it, and cannot tell it to step down. Those who
-    // are connected already can go on writing to it.
+    // From here on the sentinels cannot query the old master or demote it. Connected clients can
+    // still write to it.
     old.command(&["CONFIG", "SET", "requirepass", "locked-out"])
         .unwrap();
     let locked = |words: &[&str]| command_as(old, words);
@@ -132,7 +132,7 @@ async fn replaced_master_that_still_answers_is_left() {
         "the old one does not know"
     );
     let after = Instant::now();
-    // What is acquired now is acquired on the new master.
+    // New grants come from the new master.
     let moved = eventually(RESUMED, || async {
         let Ok(guard) = w.lock("fresh").acquire().await else {
             return false;
@@ -152,7 +152,7 @@ async fn replaced_master_that_still_answers_is_left() {
     assert!(guard.is_held() || guard.lost_token().is_cancelled());
 }
 
-/// A command to a server whose password was set later.
+/// Runs a command on a server whose password was set later.
 fn command_as(server: &RedisServer, words: &[&str]) -> String {
     let script = words.join(" ");
     let output = std::process::Command::new("redis-cli")
@@ -176,7 +176,7 @@ async fn demoted_master_is_looked_up_again() {
     let old = redis.master().unwrap();
     let guard = w.lock("stock").ttl(8000 * MS).acquire().await.unwrap();
     let fence = guard.fence();
-    // Without a word to those who are connected: they hear it from their next write.
+    // Connected clients are not notified: their next write fails.
     let replica = redis.replicas().unwrap()[0];
     let port = replica.port().to_string();
     old.command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
@@ -196,8 +196,8 @@ async fn demoted_master_is_looked_up_again() {
     assert!(next.fence() > fence);
 }
 
-/// At first only the sentinel that led the failover knows of it, and an old master that comes back at once
-/// believes itself a master.
+/// At first only the sentinel that led the failover knows of it, and an old master that comes back
+/// immediately claims to be a master.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_master_that_comes_back_is_not_trusted() {
     let redis = RedisReplicated::start().unwrap();
@@ -223,8 +223,7 @@ async fn old_master_that_comes_back_is_not_trusted() {
     }
 }
 
-/// What is given up while nobody takes writes is given up by whoever takes them next, long before it would
-/// end by itself.
+/// A release without a master reaches the next master, long before the claim expires.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn release_without_a_master_reaches_the_next_master() {
     let redis = Arc::new(RedisReplicated::start().unwrap());

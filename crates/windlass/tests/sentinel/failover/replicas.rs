@@ -1,4 +1,4 @@
-//! Grants that count only when replicas, or disks, have them.
+//! Grants that count only once replicas or disks have them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ async fn grant_counts_once_replicas_have_it() {
     let redis = Arc::new(RedisReplicated::start().unwrap());
     let w = connect(&redis).await;
     let plenty = 5000 * MS;
-    // All have it: granted, also to one who waits in line, to a share, and to several at once.
+    // All replicas have it: granted to a waiter, as a permit, and for several locks.
     let first = w.lock("stock").replicas(2, plenty).acquire().await.unwrap();
     let waiting = tokio::spawn({
         let w = connect(&redis).await;
@@ -38,7 +38,7 @@ async fn grant_counts_once_replicas_have_it() {
         .acquire()
         .await
         .unwrap();
-    // Many at once share a round.
+    // Concurrent requests share a round.
     let many: Vec<_> = (0..50)
         .map(|i| {
             let w = w.clone();
@@ -53,7 +53,7 @@ async fn grant_counts_once_replicas_have_it() {
     }
     drop((permit, both));
 
-    // What all have survives the master.
+    // What all replicas have survives the master.
     let old = redis.master().unwrap().port();
     redis.master().unwrap().kill().unwrap();
     let promoted = blocking(&redis, move |redis| redis.await_promotion(old, PROMOTION));
@@ -61,7 +61,7 @@ async fn grant_counts_once_replicas_have_it() {
     let still = eventually(RESUMED, || async { handed.renew().await.is_ok() }).await;
     assert!(still && handed.is_held(), "the new master has it");
 
-    // Nobody has it: undone, and said so.
+    // No replica has it: undone, with an error.
     redis
         .servers()
         .iter()
@@ -121,7 +121,7 @@ async fn other_stores_reject_waiting_for_replicas() {
     let refused = w.lock("x").acquire().await.expect_err("there are none");
     assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
     assert!(refused.to_string().contains("memory:"), "{refused}");
-    // One server without replicas has none to wait for, and says so in time.
+    // A single server without replicas cannot wait for any, and returns an error in time.
     let server = RedisServer::start().unwrap();
     let w = Options::new()
         .replicas(1, 100 * MS)
@@ -167,7 +167,7 @@ async fn grant_counts_once_disks_have_it() {
 async fn waiting_for_replicas_blocks_no_other_call() {
     let server = RedisServer::start().unwrap();
     let w = windlass::connect(&server.url()).await.unwrap();
-    // There is none, and all of these wait for it: alike, and each in its own way.
+    // All of these wait for a replica that does not exist, concurrently.
     let patient: Vec<_> = [40, 40, 40, 41, 42]
         .into_iter()
         .enumerate()

@@ -1,0 +1,36 @@
+//! What `windlass doctor` reports about an etcd cluster.
+
+use windlass_testkit::conformance::SOON;
+use windlass_testkit::{EtcdCluster, eventually};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn diagnose_reports_the_cluster() {
+    let cluster = EtcdCluster::builder().members(3).start().unwrap();
+    let w = windlass::connect(&cluster.url()).await.unwrap();
+    let findings = w.examine().await.unwrap();
+    let told = |topic: &str| {
+        let finding = findings.iter().find(|finding| finding.topic == topic);
+        finding
+            .unwrap_or_else(|| panic!("{topic} is missing: {findings:?}"))
+            .message
+            .clone()
+    };
+    assert!(told("version").contains("3.4"), "{findings:?}");
+    assert!(
+        told("members").contains("3 members, of which 1 may fail"),
+        "{findings:?}"
+    );
+    assert!(told("leader").contains("leads"), "{findings:?}");
+    assert_eq!(told("alarms"), "none");
+    assert!(told("space").contains("MiB"));
+    assert!(told("history").starts_with("fewer than"), "{findings:?}");
+    cluster.kill(0).unwrap();
+    let host = cluster.addr(0).to_string();
+    // Once the others have elected a leader again.
+    let noticed = eventually(2 * SOON, || async {
+        let findings = w.examine().await.unwrap_or_default();
+        let about = |f: &windlass::Finding| f.topic == "host" && f.message.contains(&host);
+        findings.iter().any(about)
+    });
+    assert!(noticed.await);
+}
