@@ -31,14 +31,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use super::confirm::{Confirmation, confirm};
 use super::nodes::QuorumNodes;
 use windlass_core::Fence;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::rules::quorum::{agreed, next_proposal};
-use windlass_core::store::{AcquireRequest, Renewal, SameOwner};
+use windlass_core::store::{AcquireRequest, Renewal};
 
 /// How often a fence is raised before the acquisition fails.
 const MAX_RAISES: u32 = 12;
@@ -87,7 +86,7 @@ impl FenceNumbers {
         mut numbers: Vec<u64>,
     ) -> Result<Option<Fence>> {
         let majority = self.nodes.majority;
-        let claim = renewal_of(request);
+        let claim = Renewal::of(request, Fence::new(0));
         for raises in 0..MAX_RAISES {
             numbers.iter().for_each(|number| self.observe(*number));
             if numbers.len() < majority {
@@ -109,22 +108,5 @@ impl FenceNumbers {
             "acquire",
             "the nodes did not agree on a fencing token: other clients raise the counters too fast",
         ))
-    }
-}
-
-/// The renewal of a claim that was just granted.
-fn renewal_of(request: &AcquireRequest) -> Renewal {
-    Renewal {
-        kind: request.kind,
-        name: request.name.clone(),
-        owner: request.owner.clone(),
-        fence: Fence::new(0),
-        ttl: request.ttl,
-        age: Duration::ZERO,
-        note: request.note.clone(),
-        wake: request.wake,
-        same_owner: SameOwner::Impossible,
-        write_anew: false,
-        renewed: request.renewed,
     }
 }

@@ -14,7 +14,7 @@ use windlass_core::store::{Holder, Kind, Occupancy, Pending};
 
 /// The number of a claim that holds a node without having been given a number there (`PLACEHOLDER` in
 /// scripts/fence.lua): it was queued on that node and has its fence from the others.
-const TICKET: u64 = 1;
+const PLACEHOLDER: u64 = 1;
 
 pub(super) async fn inspect(
     nodes: &QuorumNodes,
@@ -96,7 +96,7 @@ fn median(mut lengths: Vec<u64>) -> u64 {
 /// Merges what a majority of the nodes knows about one holder.
 pub(super) fn merge_holder(views: Vec<Holder>, majority: usize) -> Holder {
     let fences = views.iter().filter_map(|h| Some(h.fence?.get()));
-    let fences: Vec<u64> = fences.filter(|fence| *fence != TICKET).collect();
+    let fences: Vec<u64> = fences.filter(|fence| *fence != PLACEHOLDER).collect();
     // Only a number that a majority gave is a fence: a process that takes the claim over goes on with it.
     let fence = agreed(&fences, majority);
     let mut remaining: Vec<_> = views.iter().map(|h| h.remaining).collect();

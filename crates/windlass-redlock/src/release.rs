@@ -115,7 +115,7 @@ impl ReleaseTally {
             Err(e) => self.failures.add(node, e),
         }
         let missing = self.called - self.answered() - self.failures.len();
-        // A claim held on a minority cannot be told from one that was waiting or is gone.
+        // A claim held on a minority cannot be distinguished from one that was waiting or is gone.
         let not_held = self.held + missing < self.majority;
         match self.held >= self.majority || not_held && self.answered() >= self.majority {
             true => ControlFlow::Break(()),

@@ -108,8 +108,8 @@ async fn barriers_and_semaphores_are_refused_by_every_call() {
     let quorum = TestQuorum::start().await;
     let store = quorum.quorum.claims();
     for (kind, words) in [
-        (Kind::Barrier, "no barriers on redlock"),
-        (Kind::Semaphore, "no semaphores on redlock"),
+        (Kind::Barrier, "barriers are not supported on redlock"),
+        (Kind::Semaphore, "semaphores are not supported on redlock"),
     ] {
         let claimant = quorum.claimant(kind, "me", 1);
         let (name, owner) = (Claimant::name(), claimant.owner.clone());
