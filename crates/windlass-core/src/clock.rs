@@ -1,7 +1,7 @@
 //! The clock of leases.
 //!
-//! `CLOCK_BOOTTIME` on Linux: [`std::time::Instant`] stops while a machine is suspended, and a lease does not. Tests use
-//! a manual clock.
+//! `CLOCK_BOOTTIME` on Linux: [`std::time::Instant`] stops while a machine is suspended, and a
+//! lease does not. Tests use a manual clock.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -68,8 +68,8 @@ struct Manual {
     moved: Notify,
 }
 
-/// Sleepers check the clock at least this often, so that a suspended machine notices a lost lease soon after it resumes:
-/// tokio's timers stop while it is suspended.
+/// Sleepers check the clock at least this often, so that a suspended machine notices a lost lease
+/// soon after it resumes: tokio's timers stop while it is suspended.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 impl Clock {
@@ -146,8 +146,8 @@ impl Clock {
         }
     }
 
-    /// Runs `future` for at most `limit`; `None` if that passed first. Does not read the clock if the future is ready at
-    /// once.
+    /// Runs `future` for at most `limit`; `None` if that passed first. Does not read the clock if
+    /// the future is ready at once.
     pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
         tokio::select! {
             biased;

@@ -1,15 +1,16 @@
 //! Lower and upper bounds of the skew between clocks, for `windlass doctor`.
 //!
-//! A server reads its clock at some time between request and reply. So its offset from the local clock is known within
-//! bounds, which are as wide as the round trip. The skew of two servers is at least the gap between their bounds, so a
-//! slow network is never reported as a wrong clock.
+//! A server reads its clock at some time between request and reply. So its offset from the local
+//! clock is known within bounds, which are as wide as the round trip. The skew of two servers is at
+//! least the gap between their bounds, so a slow network is never reported as a wrong clock.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The certain skew above which a finding is reported.
 const REPORTED_ABOVE: Duration = Duration::from_millis(500);
 
-/// The local wall clock, read once and then advanced by the monotonic clock, so that setting it does not matter.
+/// The local wall clock, read once and then advanced by the monotonic clock, so that setting it
+/// does not matter.
 #[derive(Clone, Copy, Debug)]
 pub struct OurClock {
     start: Instant,
@@ -47,14 +48,14 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// The reading of a clock that replied `told` microseconds since 1970, with a resolution of `step`, to a request sent
-    /// and answered at the local times `between`.
-    pub fn new(of: &str, told: i64, step: Duration, between: (i64, i64)) -> Reading {
-        let (asked, answered) = between;
+    /// The reading of a clock that replied `time` microseconds since 1970, with a resolution of
+    /// `step`, to a request sent and answered at the local times `between`.
+    pub fn new(of: &str, time: i64, step: Duration, between: (i64, i64)) -> Reading {
+        let (sent, received) = between;
         Reading {
             of: of.to_owned(),
-            least: told - answered,
-            most: told + micros(step) - asked,
+            least: time - received,
+            most: time + micros(step) - sent,
         }
     }
 

@@ -7,7 +7,8 @@ use crate::store::limit::LimitOutcome;
 
 /// The decision of a rate limiter: allowed or denied, and the status of the limiter afterwards.
 ///
-/// A denial is an answer, not an error. It distinguishes "not now" from [never](Decision::is_never).
+/// A denial is an answer, not an error. It distinguishes "not now" from
+/// [never](Decision::is_never).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a denied call must not proceed"]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -95,8 +96,8 @@ impl Decision {
         self.allowed
     }
 
-    /// The most units that one call can ever take: the burst, or the limit of a window. Of several quotas, that of the
-    /// one with the fewest units left.
+    /// The most units that one call can ever take: the burst, or the limit of a window. Of several
+    /// quotas, that of the one with the fewest units left.
     pub fn limit(&self) -> u64 {
         self.limit
     }
@@ -106,8 +107,9 @@ impl Decision {
         self.remaining
     }
 
-    /// How long until the same call would be allowed, if no other client takes units meanwhile: exact, to the
-    /// microsecond of the store's clock. Zero if it was allowed; `None` if it [never](Decision::is_never) will be.
+    /// How long until the same call would be allowed, if no other client takes units meanwhile:
+    /// exact, to the microsecond of the store's clock. Zero if it was allowed; `None` if it
+    /// [never](Decision::is_never) will be.
     pub fn retry_after(&self) -> Option<Duration> {
         duration(self.retry_after)
     }
@@ -132,8 +134,8 @@ impl Decision {
 mod wire {
     use super::{Basis, Decision, NEVER};
 
-    /// A [`Decision`] as it is serialized: with the keys of `windlass limit check --json`, times in whole milliseconds,
-    /// rounded up, and `null` for never.
+    /// A [`Decision`] as it is serialized: with the keys of `windlass limit check --json`, times in
+    /// whole milliseconds, rounded up, and `null` for never.
     #[derive(serde::Serialize, serde::Deserialize)]
     pub(super) struct DecisionFields {
         allowed: bool,

@@ -12,8 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed, on what, and where.
 ///
-/// Programs match on [`kind`](Error::kind); people read the whole error and its [`hint`](Error::hint). Passwords in URLs
-/// are never printed.
+/// Programs match on [`kind`](Error::kind); people read the whole error and its
+/// [`hint`](Error::hint). Passwords in URLs are never printed.
 pub struct Error {
     inner: Box<Inner>,
 }
@@ -80,7 +80,8 @@ impl Error {
         Error::new(ErrorKind::InvalidInput, operation, message)
     }
 
-    /// The same error for another caller of the same operation. Its source becomes part of the message.
+    /// The same error for another caller of the same operation. Its source becomes part of the
+    /// message.
     pub fn again(&self) -> Error {
         let e = &self.inner;
         let message = match &e.source {
@@ -137,7 +138,8 @@ impl Error {
         self
     }
 
-    /// Whether the operation, or part of it, may have been executed in spite of the error, and has to be undone.
+    /// Whether the operation, or part of it, may have been executed in spite of the error, and has
+    /// to be undone.
     pub fn may_have_happened(&self) -> bool {
         // A script may have failed after its first write.
         self.inner.partly

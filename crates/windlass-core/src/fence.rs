@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 /// A fencing token: a number that grows with every grant of a name.
 ///
-/// Send it with every write, and let the resource reject a fence lower than the highest that it has seen, as a
-/// [gate](crate::store::GateStore) does. A lock alone cannot stop a holder that was paused past the end of its lease and
-/// still believes that it holds the lock.
+/// Send it with every write, and let the resource reject a fence lower than the highest that it has
+/// seen, as a [gate](crate::store::GateStore) does. A lock alone cannot stop a holder that was
+/// paused past the end of its lease and still believes that it holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]

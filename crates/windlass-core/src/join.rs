@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 
-/// Awaits all futures concurrently. Each is polled in order before any is waited for, so that their requests leave
-/// together.
+/// Awaits all futures concurrently. Each is polled in order before any is waited for, so that their
+/// requests leave together.
 pub async fn join_all<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F::Output> {
     let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
     poll_fn(|cx| {

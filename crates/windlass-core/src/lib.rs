@@ -1,5 +1,5 @@
-//! The core of Windlass: what every store and every primitive shares. Programs use the `windlass` crate; this one is for
-//! authors of stores.
+//! The core of Windlass: what every store and every primitive shares. Programs use the `windlass`
+//! crate; this one is for authors of stores.
 //!
 //! | module | contents |
 //! |---|---|
@@ -9,42 +9,49 @@
 //! | [`Name`], [`Owner`], [`Fence`], [`Clock`], [`Drift`], [`Error`] | the values that cross the store traits |
 //! | [`bloom`], [`permissions`], [`seen`], [`decision`] | the values of single primitives |
 //!
-//! The feature `serde` implements `Serialize` and `Deserialize` for the values that programs send over the wire.
+//! The feature `serde` implements `Serialize` and `Deserialize` for the values that programs send
+//! over the wire.
 //!
 //! # How to add a store
 //!
-//! 1. Create a crate `windlass-NAME` that depends on this one only, with the file names of the other stores (the table
-//!    is in `ARCHITECTURE.md`).
+//! 1. Create a crate `windlass-NAME` that depends on this one only, with the file names of the
+//!    other stores (the table is in `ARCHITECTURE.md`).
 //! 2. Implement [`store::Backend`], and the traits that it returns:
-//!    - required: [`store::ClaimStore`], [`store::GateStore`], [`store::LatchStore`], [`store::NotificationStore`];
-//!    - optional, unsupported by default: [`store::limit::LimitStore`], [`store::counter::CounterStore`],
-//!      [`store::BloomStore`], [`store::PermissionStore`], [`store::SeenStore`], [`store::OnceStore`],
-//!      [`store::TopicStore`]. A required primitive that the store cannot decide soundly returns
-//!      [`store::unsupported::unsupported`].
+//!    - required: [`store::ClaimStore`], [`store::GateStore`], [`store::LatchStore`],
+//!      [`store::NotificationStore`];
+//!    - optional, unsupported by default: [`store::limit::LimitStore`],
+//!      [`store::counter::CounterStore`], [`store::BloomStore`], [`store::PermissionStore`],
+//!      [`store::SeenStore`], [`store::OnceStore`], [`store::TopicStore`]. A required primitive
+//!      that the store cannot decide soundly returns [`store::unsupported::unsupported`].
 //!
-//!    If the store runs Rust code in a transaction, call the [`rules`]: implement [`rules::wait_queue::WaitQueue`] on the
-//!    transaction, and the claims are done (`windlass-file` is the example). If it runs code of its own, such as a
-//!    script, take the same decisions there, and compare them with the rules in an equivalence test on random sequences
-//!    of operations (`windlass-redis` is the example).
-//! 3. Use the store's clock for expiry, never the client's. Report grants to the [`store::GrantListener`] that is given
-//!    to the store when it is opened. Return [`ErrorKind::OutcomeUnknown`] for a request that was sent and not answered,
-//!    so that it is undone by owner.
+//!    If the store runs Rust code in a transaction, call the [`rules`]: implement
+//!    [`rules::wait_queue::WaitQueue`] on the transaction, and the claims are done (`windlass-file`
+//!    is the example). If it runs code of its own, such as a script, take the same decisions there,
+//!    and compare them with the rules in an equivalence test on random sequences of operations
+//!    (`windlass-redis` is the example).
+//! 3. Use the store's clock for expiry, never the client's. Report grants to the
+//!    [`store::GrantListener`] that is given to the store when it is opened. Return
+//!    [`ErrorKind::OutcomeUnknown`] for a request that was sent and not answered, so that it is
+//!    undone by owner.
 //! 4. Add the URL scheme to `windlass` behind a feature.
-//! 5. Add a stage for the store to `windlass-testkit`, and run the conformance suite on it: one line,
-//!    `windlass_testkit::conformance!(…)`, in a test of `crates/windlass/tests`.
+//! 5. Add a stage for the store to `windlass-testkit`, and run the conformance suite on it: one
+//!    line, `windlass_testkit::conformance!(…)`, in a test of `crates/windlass/tests`.
 //!
 //! # How to add a limiter algorithm
 //!
 //! All in [`rules::limit`], then in the two places that take the same decision elsewhere:
 //!
-//! 1. Add a variant to [`Rule`](rules::limit::Rule) (the quota) and to [`RuleState`](rules::limit::RuleState) (what is
-//!    stored, with a new letter in its text format). The compiler then points to each `match` that needs an arm.
-//! 2. Write the algorithm in a file of its own beside `bucket.rs` and `window.rs`: the state as of now, the state after a
-//!    charge, the status; in `lease.rs` how long leased units are valid and how they are returned.
-//! 3. Add the variant to the `rule()` strategy of the property tests in `rules/limit/tests`. They check that the quota is
-//!    never exceeded, and that `retry_after` and `remaining` are exact, for every algorithm.
-//! 4. `memory:` and `file:` work now. Implement the same in the limiter script of `windlass-redis`, and extend its
-//!    equivalence test.
+//! 1. Add a variant to [`Rule`](rules::limit::Rule) (the quota) and to
+//!    [`RuleState`](rules::limit::RuleState) (what is stored, with a new letter in its text
+//!    format). The compiler then points to each `match` that needs an arm.
+//! 2. Write the algorithm in a file of its own beside `bucket.rs` and `window.rs`: the state as of
+//!    now, the state after a charge, the status; in `lease.rs` how long leased units are valid and
+//!    how they are returned.
+//! 3. Add the variant to the `rule()` strategy of the property tests in `rules/limit/tests`. They
+//!    check that the quota is never exceeded, and that `retry_after` and `remaining` are exact, for
+//!    every algorithm.
+//! 4. `memory:` and `file:` work now. Implement the same in the limiter script of `windlass-redis`,
+//!    and extend its equivalence test.
 //! 5. Add it to `windlass::Algorithm`, and a case to the conformance suite.
 
 pub mod bloom;

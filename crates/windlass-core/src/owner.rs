@@ -6,10 +6,12 @@ use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, Result};
 
-/// The identity of one acquisition: 128 random bits after the host name and process id, or a text chosen by the caller.
+/// The identity of one acquisition: 128 random bits after the host name and process id, or a text
+/// chosen by the caller.
 ///
-/// A request with the same owner is a request of the same holder: that is how a restarted job takes its lock back, and
-/// how one process hands a lock to another. So a chosen owner must be unique to its holder.
+/// A request with the same owner is a request of the same holder: that is how a restarted job takes
+/// its lock back, and how one process hands a lock to another. So a chosen owner must be unique to
+/// its holder.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "String", into = "String"))]
@@ -41,7 +43,8 @@ impl Owner {
         Owner(text.into())
     }
 
-    /// An owner chosen by the caller: 1 to [`Owner::MAX_BYTES`] bytes without spaces and control characters.
+    /// An owner chosen by the caller: 1 to [`Owner::MAX_BYTES`] bytes without spaces and control
+    /// characters.
     ///
     /// # Errors
     ///
@@ -92,12 +95,12 @@ fn process() -> u32 {
 
 /// The number of a new client.
 ///
-/// Also reseeds this thread's random generator and reads the process id again: a forked process has inherited both, and
-/// has to reconnect, which calls this.
+/// Also reseeds this thread's random generator and reads the process id again: a forked process has
+/// inherited both, and has to reconnect, which calls this.
 pub fn new_client() -> u64 {
     PROCESS.store(std::process::id(), Ordering::Relaxed);
-    // The system's generator does not fail once it has started; if it did, owners would still differ in their process
-    // id.
+    // The system's generator does not fail once it has started; if it did, owners would still
+    // differ in their process id.
     let _ = rand::rng().reseed();
     rand::random()
 }

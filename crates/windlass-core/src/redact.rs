@@ -2,7 +2,8 @@
 
 /// The URL without its password.
 ///
-/// It hides too much rather than too little: a password may contain a `/`, `?` or `@` that is not escaped.
+/// It hides too much rather than too little: a password may contain a `/`, `?` or `@` that is not
+/// escaped.
 pub fn redact(url: &str) -> String {
     let (scheme, rest) = match url.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),

@@ -13,7 +13,8 @@ pub struct Drift(u32);
 const TIMERS: Duration = Duration::from_millis(2);
 
 impl Drift {
-    /// A drift of `factor` times the TTL: more than 0 and less than 0.5, or renewal could not keep up.
+    /// A drift of `factor` times the TTL: more than 0 and less than 0.5, or renewal could not keep
+    /// up.
     ///
     /// # Errors
     ///
@@ -39,7 +40,8 @@ impl Drift {
 
     /// Until when a claim of `ttl` is valid, if the store confirmed a request sent at `sent`.
     ///
-    /// The time runs from *before* the request was sent: however long it travelled, the store started the TTL later.
+    /// The time runs from *before* the request was sent: however long it travelled, the store
+    /// started the TTL later.
     pub fn valid_until(self, sent: Moment, ttl: Duration) -> Moment {
         sent + ttl.saturating_sub(self.over(ttl))
     }

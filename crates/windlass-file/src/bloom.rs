@@ -13,8 +13,8 @@ use windlass_core::name::Name;
 use windlass_core::rules::bloom::{self as rules, Cells, Progress};
 use windlass_core::store::{BloomStore, Filled, Pending};
 
-/// `blooms`: the plan of each filter, and how far it has grown. `bloom_pages`: its bits, in pages; pages without a set
-/// bit are not stored.
+/// `blooms`: the plan of each filter, and how far it has grown. `bloom_pages`: its bits, in pages;
+/// pages without a set bit are not stored.
 pub(super) const TABLES: &str = "
     CREATE TABLE blooms (
         name    TEXT PRIMARY KEY,

@@ -1,5 +1,5 @@
-//! Opens the file: rejects paths on which SQLite is not safe, brings the tables up to date, and voids the claims of an
-//! earlier boot.
+//! Opens the file: rejects paths on which SQLite is not safe, brings the tables up to date, and
+//! voids the claims of an earlier boot.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -50,14 +50,15 @@ impl From<rusqlite::Error> for SetUp {
 
 fn set_up(database: &mut Connection) -> Result<(), SetUp> {
     database.busy_timeout(BUSY_TIMEOUT)?;
-    // Checked before anything is written: a foreign file is left exactly as it was. In one transaction, because another
-    // process may be creating the tables.
+    // Checked before anything is written: a foreign file is left exactly as it was. In one
+    // transaction, because another process may be creating the tables.
     let tx = database.transaction()?;
     let identity = identify(&tx)?;
     drop(tx);
     enable_wal(database)?;
     database.set_prepared_statement_cache_capacity(64);
-    // Without it, SQLite plans a query again whenever a bound value changes: that took a third of the time.
+    // Without it, SQLite plans a query again whenever a bound value changes: that took a third of
+    // the time.
     database.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // These commits are synced to disk: they may create the file, or start a new boot.
     database.pragma_update(None, "synchronous", "FULL")?;
@@ -81,8 +82,8 @@ fn set_up(database: &mut Connection) -> Result<(), SetUp> {
     Ok(())
 }
 
-/// Switches to the write-ahead log. No other process may use the file meanwhile, and SQLite does not wait for that by
-/// itself.
+/// Switches to the write-ahead log. No other process may use the file meanwhile, and SQLite does
+/// not wait for that by itself.
 fn enable_wal(database: &Connection) -> rusqlite::Result<()> {
     let deadline = Instant::now() + BUSY_TIMEOUT;
     loop {
@@ -125,8 +126,8 @@ fn identify(database: &Connection) -> Result<Identity, SetUp> {
     }
 }
 
-/// After a reboot every claim is void: its process is gone, and the boot clock has restarted. Fences continue at the
-/// ceiling, which is above every fence ever taken.
+/// After a reboot every claim is void: its process is gone, and the boot clock has restarted.
+/// Fences continue at the ceiling, which is above every fence ever taken.
 fn start_boot(database: &mut Connection) -> rusqlite::Result<()> {
     let boot = boot_id();
     let now = Clock::system().now().as_nanos() as i64;
@@ -161,7 +162,8 @@ pub(super) fn boot_id() -> String {
         .unwrap_or_else(|_| "unknown".to_owned())
 }
 
-/// SQLite's own busy handler waits up to 100 ms between two tries; transactions here take microseconds.
+/// SQLite's own busy handler waits up to 100 ms between two tries; transactions here take
+/// microseconds.
 fn wait_for_other_process(tries: i32) -> bool {
     let pause = Duration::from_micros(20 << tries.clamp(0, 6));
     std::thread::sleep(pause);

@@ -13,8 +13,8 @@ use windlass_core::store::counter::{
     Counted, CounterRequest, CounterStore, Operation, other_amount, other_kind,
 };
 
-/// `counters`: the state of each counter, as text. `counter_ops`: outcomes by operation id. Times are in microseconds of
-/// the boot clock; a counter that never expires has no `ends`.
+/// `counters`: the state of each counter, as text. `counter_ops`: outcomes by operation id. Times
+/// are in microseconds of the boot clock; a counter that never expires has no `ends`.
 pub(super) const TABLE: &str = "
     CREATE TABLE counters (
         name    TEXT PRIMARY KEY,
@@ -45,7 +45,8 @@ pub(super) const SWEEPS: [&str; 2] = [
     "DELETE FROM counter_ops WHERE ends < ?1",
 ];
 
-/// Moves all states to the restarted boot clock, as if no time had passed while the machine was off.
+/// Moves all states to the restarted boot clock, as if no time had passed while the machine was
+/// off.
 pub(super) fn start_boot(database: &Connection, now_micros: u64) -> rusqlite::Result<()> {
     let now = now_micros as i64;
     database.execute(

@@ -7,8 +7,9 @@ use rusqlite::ErrorCode;
 use super::connection::BUSY_TIMEOUT;
 use windlass_core::error::{Error, ErrorKind};
 
-const DAMAGED_HINT: &str = "stop all programs that use it, and move it away together with its -wal and -shm files: a new file \
-                            is created, with higher fences; held locks are free then, and stored data is gone";
+const DAMAGED_HINT: &str = "stop all programs that use it, and move it away together with its \
+                            -wal and -shm files: a new file is created, with higher fences; held \
+                            locks are free then, and stored data is gone";
 
 /// Why the database could not be opened.
 pub(super) fn translate_open(e: rusqlite::Error, path: &Path) -> Error {

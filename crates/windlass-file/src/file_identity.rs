@@ -1,7 +1,7 @@
 //! Whether the open database is still the file that its path names.
 //!
-//! A file that was deleted or replaced lives on for the processes that have it open. Decisions taken in it would exclude
-//! nobody who opens the path.
+//! A file that was deleted or replaced lives on for the processes that have it open. Decisions
+//! taken in it would not exclude processes that open the path.
 
 use std::path::{Path, PathBuf};
 

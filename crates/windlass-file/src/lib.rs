@@ -1,8 +1,9 @@
 //! `file:PATH`: a store in a SQLite file, for the processes of one machine.
 //!
-//! Every decision is one of the shared [rules](windlass_core::rules), taken in a transaction on the worker thread,
-//! which owns the database. Claims use the machine's boot clock, which all its processes share. After a reboot no
-//! process can hold anything, so all claims are void, while fences continue to grow.
+//! Every decision is one of the shared [rules](windlass_core::rules), taken in a transaction on the
+//! worker thread, which owns the database. Claims use the machine's boot clock, which all its
+//! processes share. After a reboot no process can hold anything, so all claims are void, while
+//! fences continue to grow.
 
 mod bloom;
 mod claims;

@@ -12,7 +12,8 @@ use windlass_core::store::limit::{
     LimitOutcome, LimitRequest, LimitStore, LimiterEntry, LimiterQuery, mismatch,
 };
 
-/// `limits`: the state of each limiter, as text; times in microseconds of the boot clock. A reset leaves an empty state.
+/// `limits`: the state of each limiter, as text; times in microseconds of the boot clock. A reset
+/// leaves an empty state.
 pub(super) const TABLE: &str = "
     CREATE TABLE limits (
         name    TEXT PRIMARY KEY,
@@ -34,8 +35,8 @@ const MAX_LISTED: i64 = 10_000;
 /// Removes limiters that have their whole quota again; the parameter is now, in microseconds.
 pub(super) const SWEEPS: [&str; 1] = ["DELETE FROM limits WHERE ends < ?1"];
 
-/// Moves all states to the restarted boot clock. How long the machine was off is unknown, so each limiter is as it was
-/// when last used: a limiter may then allow too little, never too much.
+/// Moves all states to the restarted boot clock. How long the machine was off is unknown, so each
+/// limiter is as it was when last used: a limiter may then allow too little, never too much.
 pub(super) fn start_boot(database: &Connection, now_micros: u64) -> rusqlite::Result<()> {
     let mut query = database.prepare("SELECT name, state, ends, written FROM limits")?;
     let rows = query.query_map([], |row| {
@@ -82,8 +83,8 @@ fn decide(
         })
         .optional()?;
     let (stored, now) = match stored {
-        // After the reset, which may be part of the same transaction: a reservation or lease made now must not carry the
-        // mark of one made before the reset.
+        // After the reset, which may be part of the same transaction: a reservation or lease made
+        // now must not carry the mark of one made before the reset.
         Some((stored, _, written)) if stored.is_empty() => (stored, now.max(written + 1)),
         Some((stored, ends, _)) if ends > now => (stored, now),
         _ => (RuleStates::default(), now),

@@ -1,7 +1,8 @@
-//! Notifications in a file: a table records which clients subscribe to which channels, and the process that commits a
-//! change sends each of them a datagram.
+//! Notifications in a file: a table records which clients subscribe to which channels, and the
+//! process that commits a change sends each of them a datagram.
 //!
-//! A client that was killed leaves its rows behind; they are removed once its socket is found to be gone.
+//! A client that was killed leaves its rows behind; they are removed once its socket is found to be
+//! gone.
 
 use std::sync::{Arc, Weak};
 
@@ -9,8 +10,9 @@ use super::File;
 use windlass_core::store::{Channel, NotificationStore, Pending, Subscriber, SubscriptionHandle};
 
 impl File {
-    /// Records whether this client subscribes to the channel. The registry is read within the transaction, so that a
-    /// subscription that ends while another one begins comes out right in either order.
+    /// Records whether this client subscribes to the channel. The registry is read within the
+    /// transaction, so that a subscription that ends while another one begins comes out right in
+    /// either order.
     fn record_subscription(
         &self,
         key: String,

@@ -1,5 +1,5 @@
-//! Delivers wake-ups and notifications after a commit: to this client by calling it, to the clients of other processes
-//! by datagram.
+//! Delivers wake-ups and notifications after a commit: to this client by calling it, to the clients
+//! of other processes by datagram.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -28,7 +28,8 @@ pub(super) struct Notifier {
 }
 
 impl Notifier {
-    /// Wake-ups and notifications may have been missed: waiters and subscribers of this client read the state.
+    /// Wake-ups and notifications may have been missed: waiters and subscribers of this client read
+    /// the state.
     pub(super) fn missed(&self) {
         if let Some(grants) = self.grants.upgrade() {
             grants.missed();

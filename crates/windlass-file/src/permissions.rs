@@ -14,8 +14,8 @@ use windlass_core::store::{
     FieldRead, FieldWrite, Pending, PermissionStore, ScanCursor, SubjectPage,
 };
 
-/// `spaces`: the schema of each space. `permissions`: the bits of each subject, by the schema's id. Rows of a removed
-/// space are recognised by their id.
+/// `spaces`: the schema of each space. `permissions`: the bits of each subject, by the schema's id.
+/// Rows of a removed space are recognised by their id.
 pub(super) const TABLES: &str = "
     CREATE TABLE spaces (
         name   TEXT PRIMARY KEY,

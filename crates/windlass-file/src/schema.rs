@@ -9,20 +9,21 @@ pub(super) const APPLICATION_ID: i32 = 0x574e_444c;
 /// The format that this program writes; raised with every change of the tables.
 pub(super) const VERSION: i32 = 3;
 
-/// The changes from each version to the next. A new file gets all of them, an older one those it lacks.
+/// The changes from each version to the next. A new file gets all of them, an older one those it
+/// lacks.
 ///
-/// - `claims`: one row for each holder and waiter of a lock; `place` is the ticket or fence. Times are in nanoseconds of
-///   the boot clock.
+/// - `claims`: one row for each holder and waiter of a lock; `place` is the ticket or fence. Times
+///   are in nanoseconds of the boot clock.
 /// - `shares`: the same for every other kind of claim, by `KIND:NAME`.
 /// - `rooms`: the pools of these: size, and the weight in use.
 /// - `gates`: the highest fence admitted, and its retention.
 /// - `latches`, `latch_operations`: a latch's current generation, and the operations counted in it.
 /// - `watchers`: which clients subscribe to which channels.
-/// - `fences`: one row: the last fence taken, the ceiling that is synced to disk, and the boot in which claims are
-///   valid.
+/// - `fences`: one row: the last fence taken, the ceiling that is synced to disk, and the boot in
+///   which claims are valid.
 ///
-/// The tables of the other primitives are documented in their modules. Names of tables and columns are part of the
-/// stored format and do not change.
+/// The tables of the other primitives are documented in their modules. Names of tables and columns
+/// are part of the stored format and do not change.
 pub(super) const MIGRATIONS: [&[&str]; VERSION as usize] = [
     &[LOCKS],
     &[

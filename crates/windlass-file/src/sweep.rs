@@ -1,12 +1,12 @@
-//! Removes rows that nothing refers to any more: expired claims, gates, latches, limiters, counters, and the watchers of
-//! processes that were killed.
+//! Removes rows that nothing refers to any more: expired claims, gates, latches, limiters,
+//! counters, and the watchers of processes that were killed.
 
 use rusqlite::Connection;
 
 use super::{counter, limit, notifier};
 use windlass_core::Moment;
 
-/// Claims that expired this long ago are removed even if nobody uses their name again.
+/// Claims that expired this long ago are removed even if their name is not used again.
 const KEEP_EXPIRED_NANOS: u64 = 3600 * 1_000_000_000;
 
 pub(super) fn sweep(database: &Connection, now: Moment) {
@@ -21,7 +21,8 @@ fn try_sweep(database: &Connection, now: Moment) -> rusqlite::Result<()> {
     database.execute("DELETE FROM claims WHERE expires < ?1", [long_expired])?;
     let waiters = "DELETE FROM shares WHERE expires < ?1 AND NOT held";
     database.execute(waiters, [long_expired])?;
-    // A row of `rooms` counts the claims of its name in `shares`: it goes with all of them, or not at all.
+    // A row of `rooms` counts the claims of its name in `shares`: it goes with all of them, or not
+    // at all.
     database.execute(
         "DELETE FROM rooms WHERE until < ?1 AND NOT EXISTS
          (SELECT 1 FROM shares WHERE shares.name = rooms.name AND expires > ?1)",

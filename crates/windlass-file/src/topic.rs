@@ -1,5 +1,5 @@
-//! Topics in a file: messages are rows for a minute, and a datagram tells subscribers that there are new ones. A lost
-//! datagram loses no message: subscribers also poll, rarely.
+//! Topics in a file: messages are rows for a minute, and a datagram tells subscribers that there
+//! are new ones. A lost datagram loses no message: subscribers also poll, rarely.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -125,7 +125,8 @@ async fn deliver(
                 }
                 full
             }
-            // Tried again; if messages expire meanwhile, the gap in the numbers reports them as missed.
+            // Tried again; if messages expire meanwhile, the gap in the numbers reports them as
+            // missed.
             Err(_) => false,
         };
         drop(subscriber);

@@ -1,8 +1,8 @@
 //! One write transaction, and the fence counter.
 //!
-//! Commits are not synced to disk one by one, so a power cut may undo the last ones. Fences must not go backwards for
-//! that: they are taken from a block whose upper end, the ceiling, *was* synced. The next boot starts at the ceiling
-//! (see [`connection`](super::connection)).
+//! Commits are not synced to disk one by one, so a power cut may undo the last ones. Fences must
+//! not go backwards for that: they are taken from a block whose upper end, the ceiling, *was*
+//! synced. The next boot starts at the ceiling (see [`connection`](super::connection)).
 
 use std::cell::Cell;
 
@@ -13,7 +13,8 @@ use windlass_core::{Fence, Moment};
 /// Fences reserved on disk at a time.
 pub(super) const FENCE_BLOCK: i64 = 1_000_000;
 
-/// What a decision reads and writes: the database within a transaction, and one time for all decisions of it.
+/// What a decision reads and writes: the database within a transaction, and one time for all
+/// decisions of it.
 pub(super) struct StoreTransaction<'a> {
     pub(super) database: &'a Connection,
     pub(super) now: Moment,
@@ -47,7 +48,8 @@ impl<'a> StoreTransaction<'a> {
         Ok(Fence::new(last as u64 + 1))
     }
 
-    /// Writes the fence counter back. Fails above the ceiling: after a power cut, such a fence could be taken twice.
+    /// Writes the fence counter back. Fails above the ceiling: after a power cut, such a fence
+    /// could be taken twice.
     pub(super) fn finish(&self) -> rusqlite::Result<FenceReserve> {
         let Some(last) = self.last_fence.get() else {
             return Ok(FenceReserve::Ample);
@@ -77,8 +79,8 @@ pub(super) enum FenceReserve {
     Low,
 }
 
-/// Raises the ceiling if less than half a block is left, and syncs that to disk. Other processes take fences from the
-/// other half in the meantime.
+/// Raises the ceiling if less than half a block is left, and syncs that to disk. Other processes
+/// take fences from the other half in the meantime.
 pub(super) fn reserve_fences(database: &Connection) -> rusqlite::Result<()> {
     let low = "SELECT ceiling - last < ?1 FROM fences";
     if !database.query_row(low, [FENCE_BLOCK / 2], |row| row.get(0))? {

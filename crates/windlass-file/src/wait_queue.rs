@@ -1,8 +1,8 @@
 //! [`WaitQueue`] in SQL: the holders and waiters of one name are rows of a table.
 //!
-//! A lock's claims are in `claims`, all others in `shares`, with their pool in `rooms`. They stay apart because a program
-//! of an earlier version may have the same file open: it knows only locks, and sweeps rows that it takes for expired
-//! locks.
+//! A lock's claims are in `claims`, all others in `shares`, with their pool in `rooms`. They stay
+//! apart because a program of an earlier version may have the same file open: it knows only locks,
+//! and sweeps rows that it takes for expired locks.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ pub(super) struct SqlQueue<'a> {
     tx: &'a StoreTransaction<'a>,
     kind: Kind,
     key: Cow<'a, str>,
-    /// For a lock: its holder and its first waiter, once they have been read. The rules read them several times.
+    /// For a lock: its holder and its first waiter, once they have been read. The rules read them
+    /// several times.
     front: Option<Front>,
 }
 
@@ -58,7 +59,8 @@ macro_rules! on_claims {
     };
 }
 
-/// A query for records, with the columns in the order in which `record` reads them. A lock's claims weigh one.
+/// A query for records, with the columns in the order in which `record` reads them. A lock's claims
+/// weigh one.
 macro_rules! select {
     ($rows:expr, $rest:literal) => {
         match $rows.kind {
@@ -86,8 +88,8 @@ impl<'a> SqlQueue<'a> {
         }
     }
 
-    /// A lock's holder and first waiter. The holder's fence is lower than any ticket, so two rows are enough, however long
-    /// the queue.
+    /// A lock's holder and first waiter. The holder's fence is lower than any ticket, so two rows
+    /// are enough, however long the queue.
     fn front(&mut self) -> rusqlite::Result<&mut Front> {
         if self.front.is_none() {
             let mut front = Front::default();

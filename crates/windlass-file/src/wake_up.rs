@@ -1,7 +1,9 @@
-//! Wake-ups and notifications between the processes of one machine: datagrams to an abstract Unix socket.
+//! Wake-ups and notifications between the processes of one machine: datagrams to an abstract Unix
+//! socket.
 //!
-//! An abstract socket has no file, so a killed process leaves nothing behind. Any process of the machine can send a
-//! datagram, so a wake-up is only a hint: the client reads the database before it believes in a grant.
+//! An abstract socket has no file, so a killed process leaves nothing behind. Any process of the
+//! machine can send a datagram, so a wake-up is only a hint: the client reads the database before
+//! it believes in a grant.
 
 use std::sync::{Arc, Weak};
 
@@ -48,7 +50,8 @@ mod imp {
     }
 
     impl WakeUpListener {
-        /// Starts to receive. If the socket cannot be bound, waiters find their grants by heartbeat.
+        /// Starts to receive. If the socket cannot be bound, waiters find their grants by
+        /// heartbeat.
         pub(crate) fn listen(
             client: u64,
             grants: Weak<dyn GrantListener>,
@@ -62,7 +65,7 @@ mod imp {
             let task = match bind() {
                 Ok(socket) => Some(tokio::spawn(receive(socket, grants, subscribers))),
                 Err(e) => {
-                    tracing::warn!(error = %e, "cannot listen for wake-ups; waiting will be slower");
+                    tracing::warn!(error = %e, "no wake-ups: waiting is slower");
                     None
                 }
             };

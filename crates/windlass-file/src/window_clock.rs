@@ -1,8 +1,9 @@
 //! The clock of deduplication windows, rotating Bloom filters, idempotency records and topics.
 //!
-//! Leases use the boot clock and end with the boot. A record that is kept for a day has to outlast a reboot, so its
-//! clock is set from the wall clock once per boot and then runs with the boot clock. It does not jump when the wall
-//! clock is set, and all processes of the machine agree on it.
+//! Leases use the boot clock and end with the boot. A record that is kept for a day has to outlast
+//! a reboot, so its clock is set from the wall clock once per boot and then runs with the boot
+//! clock. It does not jump when the wall clock is set, and all processes of the machine agree on
+//! it.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

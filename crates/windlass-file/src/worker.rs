@@ -1,7 +1,8 @@
 //! The thread that owns the database.
 //!
-//! Decisions that arrive while a transaction runs are taken together in the next one, so that many tasks share the cost
-//! of one commit. Nobody is answered, woken or notified before the commit.
+//! Decisions that arrive while a transaction runs are taken together in the next one, so that many
+//! tasks share the cost of one commit. Callers are answered, and waiters woken, only after the
+//! commit.
 
 use std::fmt;
 use std::sync::{Arc, mpsc};
@@ -57,7 +58,8 @@ impl Worker {
         Worker { jobs }
     }
 
-    /// Takes a decision in a transaction, and returns its outcome once the transaction is committed.
+    /// Takes a decision in a transaction, and returns its outcome once the transaction is
+    /// committed.
     ///
     /// The decision is taken even if the returned future is dropped.
     pub(super) fn decide<T, D>(&self, decision: D) -> impl Future<Output = Result<T>> + use<T, D>
@@ -128,7 +130,8 @@ fn run(
         if !identity.is_current() {
             match connection::open(identity.path()) {
                 Ok(reopened) => {
-                    tracing::warn!(path = %identity.path().display(), "the database was deleted or replaced");
+                    let path = identity.path().display();
+                    tracing::warn!(%path, "the database was deleted or replaced");
                     (database, identity) = reopened;
                     notifier.missed();
                 }
@@ -150,8 +153,8 @@ fn run(
 
 /// Takes all decisions in one transaction.
 ///
-/// Wake-ups are sent before callers are answered: a process that exits as soon as it has its answer must not take a
-/// wake-up with it.
+/// Wake-ups are sent before callers are answered: a process that exits as soon as it has its answer
+/// must not take a wake-up with it.
 fn commit(database: &mut Connection, jobs: Vec<WorkerJob>, clock: &Clock, notifier: &Notifier) {
     let mut wake_ups = Vec::new();
     let mut channels = Vec::new();

@@ -66,12 +66,16 @@ struct ClaimFields {
     fence: Fence,
     age_ms: u64,
     tail: String,
-    /// The number that a quorum would like: 0 elsewhere, and always for pools.
-    proposal: Fence,
+    /// The number that a quorum would like.
+    proposal: Option<Fence>,
 }
 
-/// Without a proposal the server chooses the fence.
-pub(super) const NO_PROPOSAL: Fence = Fence::new(0);
+impl ClaimFields {
+    /// No argument if there is none.
+    fn proposal(&self) -> Option<u64> {
+        self.proposal.map(Fence::get)
+    }
+}
 
 impl ClaimCommand {
     fn new(kind: Kind, name: Name, owner: Option<Owner>, verb: Verb) -> ClaimCommand {
@@ -84,7 +88,11 @@ impl ClaimCommand {
     }
 
     /// `channel` is where the client is notified of its grant.
-    pub(super) fn acquire(request: AcquireRequest, channel: &str, proposal: Fence) -> ClaimCommand {
+    pub(super) fn acquire(
+        request: AcquireRequest,
+        channel: &str,
+        proposal: Option<Fence>,
+    ) -> ClaimCommand {
         let (is_lock, share) = (request.kind == Kind::Lock, request.share);
         let adopts = share.on_size_mismatch == OnSizeMismatch::Adopt;
         let flags = [
@@ -98,33 +106,34 @@ impl ClaimCommand {
         let claim = ClaimFields {
             ttl_ms: millis(request.ttl),
             flags: flags.map(|(flag, _)| flag).collect(),
-            fence: NO_PROPOSAL,
+            fence: Fence::new(0),
             age_ms: 0,
             tail: record::tail(channel, request.wake, request.note.as_deref()),
-            proposal,
+            // A request for a share of a pool takes what the node gives.
+            proposal: proposal.filter(|_| is_lock),
         };
         let verb = Verb::Acquire(claim, share);
         ClaimCommand::new(request.kind, request.name, Some(request.owner), verb)
     }
 
     pub(super) fn renew(claim: Renewal, channel: &str) -> ClaimCommand {
-        ClaimCommand::about(claim, channel, NO_PROPOSAL, Verb::Renew)
+        ClaimCommand::about(claim, channel, None, Verb::Renew)
     }
 
     /// Renews, and takes a number if the claim is held.
     pub(super) fn confirm(claim: Renewal, channel: &str, proposal: Fence) -> ClaimCommand {
-        ClaimCommand::about(claim, channel, proposal, Verb::Confirm)
+        ClaimCommand::about(claim, channel, Some(proposal), Verb::Confirm)
     }
 
     /// Gives up what is held under the claim's number, and goes to the end of the queue.
     pub(super) fn requeue(claim: Renewal, channel: &str, proposal: Fence) -> ClaimCommand {
-        ClaimCommand::about(claim, channel, proposal, Verb::Requeue)
+        ClaimCommand::about(claim, channel, Some(proposal), Verb::Requeue)
     }
 
     fn about(
         claim: Renewal,
         channel: &str,
-        proposal: Fence,
+        proposal: Option<Fence>,
         verb: fn(ClaimFields) -> Verb,
     ) -> ClaimCommand {
         let flags = match (claim.same_owner, claim.write_anew) {
@@ -203,13 +212,12 @@ impl ClaimCommand {
         }
         command.arg(self.owner.as_ref().map_or("", Owner::as_str));
         match &self.verb {
-            Verb::Acquire(claim, _) if is_lock => {
-                command.arg(claim.ttl_ms).arg(&claim.flags);
-                command.arg(&claim.tail).arg(claim.proposal.get())
-            }
             Verb::Acquire(claim, share) => {
-                command.arg(share.weight).arg(share.size);
-                command.arg(claim.ttl_ms).arg(&claim.flags).arg(&claim.tail)
+                if !is_lock {
+                    command.arg(share.weight).arg(share.size);
+                }
+                command.arg(claim.ttl_ms).arg(&claim.flags);
+                command.arg(&claim.tail).arg(claim.proposal())
             }
             Verb::Renew(claim) => {
                 command.arg(claim.ttl_ms).arg(&claim.flags);
@@ -219,12 +227,12 @@ impl ClaimCommand {
             Verb::Confirm(claim) => {
                 command.arg(claim.ttl_ms).arg(&claim.flags);
                 command.arg(claim.age_ms).arg(&claim.tail);
-                command.arg(claim.proposal.get())
+                command.arg(claim.proposal())
             }
             Verb::Requeue(claim) => {
                 command.arg(claim.ttl_ms).arg(claim.fence.get());
                 command.arg(claim.age_ms).arg(&claim.tail);
-                command.arg(claim.proposal.get())
+                command.arg(claim.proposal())
             }
             Verb::Release { address } => command.arg(address),
             Verb::Shrink { address, weight } => command.arg(address).arg(*weight),
@@ -472,7 +480,7 @@ mod tests {
         let acquire = || {
             let mut request = AcquireRequest::new(Kind::Lock, name.clone(), owner.clone());
             request.on_busy = OnBusy::Enqueue;
-            ClaimCommand::acquire(request, "channel", Fence::new(5))
+            ClaimCommand::acquire(request, "channel", Some(Fence::new(5)))
         };
         let release =
             ClaimCommand::release(Kind::Lock, name.clone(), owner.clone(), None, "channel");

@@ -6,7 +6,7 @@ pub(super) mod list;
 
 use std::sync::Arc;
 
-use super::claim_command::{ClaimBatchers, ClaimCommand, NO_PROPOSAL};
+use super::claim_command::{ClaimBatchers, ClaimCommand};
 use super::master_epoch::FenceUse;
 use super::router::Router;
 use super::{record, replica_ack};
@@ -37,7 +37,7 @@ impl RedisClaims {
 impl ClaimStore for RedisClaims {
     fn acquire(&self, request: AcquireRequest) -> Pending<'_, Acquired> {
         let recorded = is_recorded(&request);
-        let command = ClaimCommand::acquire(request, self.router.wake_channel(), NO_PROPOSAL);
+        let command = ClaimCommand::acquire(request, self.router.wake_channel(), None);
         let reply = self.batchers.decide(command);
         Box::pin(async move { reply.await?.acquired(recorded) })
     }

@@ -237,36 +237,61 @@ mod tests {
     /// A counter far ahead of any clock, so that starting from the clock cannot help.
     const AHEAD: &str = "4000000000000000";
 
+    /// A state that a replica may have a copy of.
+    struct Replica {
+        copy: Copy,
+        epoch: u64,
+        /// Restarts of masters that the copy includes.
+        restarts: u64,
+    }
+
+    /// [`STEP`] allows for three lost restarts. They add up over several failovers: a replica that
+    /// lacks more is not promoted here.
     #[test]
     fn fences_grow_when_a_raise_is_lost_with_everything_after_it() {
         let master = Master::start();
         for _ in 0..10 {
-            let first = master.begin(&(AHEAD.to_owned(), String::new()), 0, Some(3));
-            let (mut number, mut highest) = (3, 0);
-            // Every state that a replica may have a copy of, and its epoch.
-            let mut copies = vec![(first, 0)];
+            let (mut number, mut highest, mut restarts, mut most_restarts) = (3, 0, 0, 0);
+            let mut replicas = vec![Replica {
+                copy: master.begin(&(AHEAD.to_owned(), String::new()), 0, Some(number)),
+                epoch: 0,
+                restarts,
+            }];
             for epoch in 0..20 {
-                let mut grant = |copies: &mut Vec<(Copy, u64)>| {
+                let mut grant = |replicas: &mut Vec<Replica>, restarts| {
                     let some = rand::random_range(1..9).to_string();
                     master.command(&["INCRBY", "f", &some]);
-                    let now = master.copy();
-                    highest = highest.max(fence(&now));
-                    copies.push((now, epoch));
+                    let copy = master.copy();
+                    highest = highest.max(fence(&copy));
+                    replicas.push(Replica {
+                        copy,
+                        epoch,
+                        restarts,
+                    });
                     highest
                 };
-                let highest = (0..3).map(|_| grant(&mut copies)).max().unwrap();
+                let highest = (0..3).map(|_| grant(&mut replicas, restarts)).max();
                 // The same master restarts, with all or most of its data.
-                let kept = copies.len() - 1 - rand::random_range(0..3);
-                let now = master.begin(&copies[kept].0, 1000 + epoch, Some(number));
-                assert!(fence(&now) > highest, "{now:?} after {highest}");
-                let highest = grant(&mut copies);
-                // Another one is promoted, which may have missed up to three whole epochs.
+                let kept = replicas.len() - 1 - rand::random_range(0..3);
+                let now = master.begin(&replicas[kept].copy, 1000 + epoch, Some(number));
+                assert!(Some(fence(&now)) > highest, "{now:?} after {highest:?}");
+                restarts += 1;
+                most_restarts = most_restarts.max(restarts);
+                let highest = grant(&mut replicas, restarts);
+                // A replica is promoted, which may have missed up to three whole epochs.
                 number += rand::random_range(1..4);
-                copies.retain(|(_, of)| of + 2 >= epoch);
-                let copy = &copies[rand::random_range(0..copies.len())].0;
-                let now = master.begin(copy, epoch + 1, Some(number));
+                replicas.retain(|replica| replica.epoch + 2 >= epoch);
+                let may_lead = |replica: &&Replica| replica.restarts + 3 >= most_restarts;
+                let candidates: Vec<&Replica> = replicas.iter().filter(may_lead).collect();
+                let promoted = candidates[rand::random_range(0..candidates.len())];
+                restarts = promoted.restarts;
+                let now = master.begin(&promoted.copy, epoch + 1, Some(number));
                 assert!(fence(&now) > highest, "{now:?} after {highest}");
-                copies.push((now, epoch + 1));
+                replicas.push(Replica {
+                    copy: now,
+                    epoch: epoch + 1,
+                    restarts,
+                });
             }
         }
     }

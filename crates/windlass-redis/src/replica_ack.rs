@@ -269,7 +269,7 @@ async fn round(
             [Value::Int(local), Value::Int(count)] => (*count, *local > 0),
             _ => return Err(malformed()),
         },
-        Value::ServerError(e) if wanted.on_disk && !has_waitaof(connection).await => {
+        Value::ServerError(e) if wanted.on_disk && !has_command(connection, "WAITAOF").await => {
             tracing::debug!(error = ?e, "WAITAOF is not supported");
             return Err(CommandError::Rejected(Rejection {
                 kind: ErrorKind::Unsupported,
@@ -292,9 +292,9 @@ async fn round(
 }
 
 /// Whether the server has the command. Assumed if it does not tell.
-async fn has_waitaof(connection: &mut MultiplexedConnection) -> bool {
+async fn has_command(connection: &mut MultiplexedConnection, name: &str) -> bool {
     let mut command = redis::cmd("COMMAND");
-    command.arg("INFO").arg("WAITAOF");
+    command.arg("INFO").arg(name);
     match command.query_async(connection).await {
         Ok(Value::Array(commands)) => !matches!(commands.as_slice(), [Value::Nil]),
         _ => true,
@@ -303,4 +303,22 @@ async fn has_waitaof(connection: &mut MultiplexedConnection) -> bool {
 
 fn malformed() -> CommandError {
     CommandError::Sent((redis::ErrorKind::Parse, "malformed reply to WAIT").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_testkit::RedisServer;
+
+    use super::*;
+    use crate::address::single_server;
+
+    #[tokio::test]
+    async fn a_missing_command_is_recognised() {
+        let server = RedisServer::start().unwrap();
+        let (client, _) = single_server(&server.url()).unwrap();
+        let connection = client.get_multiplexed_async_connection().await;
+        let mut connection = connection.unwrap();
+        assert!(has_command(&mut connection, "WAIT").await);
+        assert!(!has_command(&mut connection, "NO-SUCH-COMMAND").await);
+    }
 }

@@ -13,7 +13,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::bloom::knows_what",
+            "conformance::bloom::inserted_items_are_found",
         ],
     },
     Mutant {
@@ -73,7 +73,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::bloom::other_parameters_are_refused",
+            "conformance::bloom::different_parameters_are_rejected",
         ],
     },
     Mutant {

@@ -25,7 +25,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "a_dead_waiter_is_never_granted",
+            "dead_waiter_is_never_granted",
         ],
     },
     Mutant {
@@ -33,7 +33,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "windlass-etcd/src/pools/acquire.rs",
         from: ".filter(|entry| entry.kv.key != keys.key.as_bytes())\n        .fold(",
         to: ".filter(|entry| entry.kv.key.is_empty())\n        .fold(",
-        caught_by: &["-p", "windlass", "--test", "etcd", "one_who_barges_in"],
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "etcd",
+            "barging_never_displaces_a_granted_waiter",
+        ],
     },
     Mutant {
         breaks: "a watch that was cancelled by compaction is set again (etcd)",
@@ -45,7 +51,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "compaction_leaves_the_one_ahead",
+            "compaction_keeps_watching_the_waiter_ahead",
         ],
     },
     Mutant {
@@ -58,7 +64,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "a_key_that_was_made_anew",
+            "recreated_key_is_not_the_held_one",
         ],
     },
     Mutant {
@@ -71,7 +77,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "rooms::a_large_semaphore_is_made_smaller",
+            "faults::pools::shrinking_a_large_semaphore_keeps_all_holders",
         ],
     },
     Mutant {
@@ -84,7 +90,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "rooms::one_barges_into_a_large",
+            "faults::pools::barging_respects_the_capacity_of_a_large_semaphore",
         ],
     },
     Mutant {
@@ -109,7 +115,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "told::tokens_that_have_ended",
+            "faults::server_errors::expired_auth_tokens_are_replaced",
         ],
     },
     Mutant {
@@ -122,7 +128,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "a_slow_client_gets_several",
+            "slow_client_gets_several_locks_while_nested_names_change",
         ],
     },
     Mutant {
@@ -135,7 +141,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "several_who_want_several",
+            "several_clients_get_several_locks_while_nested_names_change",
         ],
     },
     Mutant {
@@ -148,7 +154,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "what_a_deposed_leader_renews",
+            "renewal_by_a_deposed_leader_does_not_count",
         ],
     },
     Mutant {
@@ -169,21 +175,39 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "windlass-etcd/src/leases.rs",
         from: "            key: key.into(),\n            count_only",
         to: "            key: key.as_bytes()[..1].to_vec(),\n            count_only",
-        caught_by: &["-p", "windlass", "--test", "etcd", "a_user_needs_no_more"],
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "etcd",
+            "user_needs_access_to_its_own_keys_only",
+        ],
     },
     Mutant {
         breaks: "a write before a failure is undone (etcd)",
         file: "windlass-etcd/src/errors.rs",
         from: "e.with_part_done(true)",
         to: "e.with_part_done(false)",
-        caught_by: &["-p", "windlass", "--test", "etcd", "what_fails_half_way"],
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "etcd",
+            "partial_failure_leaves_no_claim_behind",
+        ],
     },
     Mutant {
         breaks: "several locks of which one is busy are all released (etcd)",
         file: "windlass-etcd/src/lock_queue/acquire_all.rs",
         from: "self.release_all(&requests[..begin], &fences)",
         to: "self.release_all(&requests[..0], &fences)",
-        caught_by: &["-p", "windlass", "--test", "etcd", "what_fails_half_way"],
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "etcd",
+            "partial_failure_leaves_no_claim_behind",
+        ],
     },
     Mutant {
         breaks: "a waiter that was passed over enters the queue again when the size changes (etcd)",
@@ -195,7 +219,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "one_who_was_passed_over",
+            "waiter_passed_over_as_too_heavy_gets_a_higher_fence",
         ],
     },
     Mutant {
@@ -208,7 +232,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "a_try_as_the_same_owner",
+            "try_acquire_by_same_owner_keeps_the_waiters_wake_up",
         ],
     },
     Mutant {
@@ -222,7 +246,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "a_leader_that_is_cut_off",
+            "partitioned_leader_grants_nothing_and_reports_loss_in_time",
         ],
     },
     Mutant {
@@ -235,7 +259,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "a_leader_that_is_cut_off",
+            "partitioned_leader_grants_nothing_and_reports_loss_in_time",
         ],
     },
     Mutant {
@@ -248,7 +272,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "a_leader_that_is_cut_off",
+            "partitioned_leader_grants_nothing_and_reports_loss_in_time",
         ],
     },
     Mutant {
@@ -261,7 +285,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "a_crowd_of_clients_is_not_woken",
+            "waiters_are_not_all_woken_by_each_release_of_a_pool",
         ],
     },
     Mutant {
@@ -274,7 +298,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "a_crowd_of_clients_is_not_woken",
+            "waiters_are_not_all_woken_by_each_release_of_a_pool",
         ],
     },
     Mutant {
@@ -287,7 +311,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "one_who_gives_up_lets_in",
+            "waiter_that_gives_up_lets_the_next_of_its_client_in",
         ],
     },
     Mutant {
@@ -360,7 +384,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "etcd",
-            "one_who_leaves_a_large_room_wakes_few",
+            "release_in_a_large_pool_wakes_few_waiters",
         ],
     },
 ];

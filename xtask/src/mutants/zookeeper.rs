@@ -13,7 +13,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "zookeeper",
-            "a_server_that_is_cut_off",
+            "partitioned_server_confirms_nothing",
         ],
     },
     Mutant {
@@ -38,7 +38,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "zookeeper",
-            "turns_go_on_when_the_numbers",
+            "queue_order_survives_sequence_overflow",
         ],
     },
     Mutant {
@@ -51,7 +51,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "zookeeper",
-            "another_layout_is_refused",
+            "other_layouts_are_rejected",
         ],
     },
     Mutant {
@@ -64,7 +64,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "zookeeper",
-            "two_hundred_who_wait",
+            "two_hundred_waiters_are_no_herd",
         ],
     },
     Mutant {
@@ -113,7 +113,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "zookeeper",
-            "a_move_whose_answer_was_lost",
+            "move_whose_reply_was_lost_leaves_nothing_behind",
         ],
     },
     Mutant {
@@ -217,7 +217,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "zookeeper",
-            "a_leader_that_is_cut_off",
+            "partitioned_leader_grants_nothing_and_reports_loss_in_time",
         ],
     },
 ];

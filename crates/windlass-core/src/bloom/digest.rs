@@ -1,7 +1,7 @@
 //! From an item to its bits.
 //!
-//! This is a stored format: it never changes, so that programs in other languages can share a filter. `docs/bloom.md`
-//! specifies it byte for byte.
+//! This is a stored format: it never changes, so that programs in other languages can share a
+//! filter. `docs/bloom.md` specifies it byte for byte.
 
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -80,7 +80,8 @@ impl Shape {
 mod tests {
     use super::*;
 
-    /// Filters must stay readable for later versions and other languages: these numbers are in the documentation.
+    /// Filters must stay readable for later versions and other languages: these numbers are in the
+    /// documentation.
     #[test]
     fn the_hash_never_changes() {
         let shape = Shape {

@@ -9,8 +9,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::digest::Shape;
 use crate::error::{Error, Result};
 
-/// The largest shard, in bits: 16 MiB. A Redis string may have 512 MiB, but allocating that much stalls the server for a
-/// tenth of a second.
+/// The largest shard, in bits: 16 MiB. A Redis string may have 512 MiB, but allocating that much
+/// stalls the server for a tenth of a second.
 const LARGEST_SHARD: u64 = 1 << 27;
 /// The largest filter, in bits: 8 GiB.
 const LARGEST: u64 = 1 << 36;
@@ -21,7 +21,8 @@ pub const MOST_HASHES: u32 = 64;
 /// The most slices of a rotating filter.
 pub const MOST_SLICES: u32 = 64;
 
-/// The parameters of a filter. They are stored beside it, and every client compares them with its own.
+/// The parameters of a filter. They are stored beside it, and every client compares them with its
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
@@ -168,8 +169,8 @@ impl Plan {
         }
     }
 
-    /// A number that differs from plan to plan, never 0: it is part of the stored keys, so that filters of different plans
-    /// are not mixed up.
+    /// A number that differs from plan to plan, never 0: it is part of the stored keys, so that
+    /// filters of different plans are not mixed up.
     pub fn fingerprint(&self) -> u64 {
         xxh3_64(self.to_string().as_bytes()) | 1
     }
@@ -207,7 +208,8 @@ fn invalid(message: impl Into<String>) -> Error {
     Error::invalid("create the filter", message)
 }
 
-/// The stored text: `windlass-bloom-1 fixed capacity=… error_rate=… bits=… shards=… hashes=…`, with the bits of one shard.
+/// The stored text: `windlass-bloom-1 fixed capacity=… error_rate=… bits=… shards=… hashes=…`, with
+/// the bits of one shard.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {

@@ -11,7 +11,8 @@ use crate::name::Name;
 use crate::rules::bloom::{self as rules, Cells, Progress};
 use crate::store::{BloomStore, Filled, Pending};
 
-/// Bits of a page. A page is allocated when its first bit is set, so that a large filter costs what it holds.
+/// Bits of a page. A page is allocated when its first bit is set, so that a large filter costs what
+/// it holds.
 const PAGE: u64 = 1 << 16;
 
 /// One filter.

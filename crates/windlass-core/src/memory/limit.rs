@@ -1,7 +1,8 @@
 //! Rate limiters in memory.
 //!
-//! A check in memory takes well under a microsecond, so this map is not [`Shards`](super::Shards): a name is hashed once,
-//! for the shard and for its map, and is concatenated with its key only when the limiter is new.
+//! A check in memory takes well under a microsecond, so this map is not [`Shards`](super::Shards):
+//! a name is hashed once, for the shard and for its map, and is concatenated with its key only when
+//! the limiter is new.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
@@ -35,8 +36,8 @@ pub(super) struct LimitMap {
 struct LimitShard {
     map: HashMap<StoredName, StoredLimit, BuildHasherDefault<PassThroughHasher>>,
     sweep_at: usize,
-    /// A microsecond after the last reset: leases and reservations made after it differ in their mark from those made
-    /// before.
+    /// A microsecond after the last reset: leases and reservations made after it differ in their
+    /// mark from those made before.
     not_before: u64,
 }
 
@@ -162,7 +163,8 @@ pub(super) fn micros(clock: &Clock) -> u64 {
 }
 
 impl LimitShard {
-    /// The time, read while the shard is locked: it does not go backwards from one decision to the next.
+    /// The time, read while the shard is locked: it does not go backwards from one decision to the
+    /// next.
     #[inline(always)]
     fn now(&self, clock: &Clock) -> u64 {
         micros(clock).max(self.not_before)

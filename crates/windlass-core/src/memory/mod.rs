@@ -1,7 +1,8 @@
-//! `memory:`: a store in this process. Every decision is one of the shared [rules](crate::rules), taken under a mutex.
+//! `memory:`: a store in this process. Every decision is one of the shared [rules](crate::rules),
+//! taken under a mutex.
 //!
-//! `memory:` is a separate store for each connection; `memory:NAME` is one store for all connections of the process with
-//! this name.
+//! `memory:` is a separate store for each connection; `memory:NAME` is one store for all
+//! connections of the process with this name.
 
 mod bloom;
 mod claims;
@@ -200,8 +201,8 @@ struct Shards<T> {
     shards: Box<[Mutex<Shard<T>>]>,
 }
 
-/// One shard. Whenever it has doubled, expired entries are removed, so that claims that are never released do not pile
-/// up.
+/// One shard. Whenever it has doubled, expired entries are removed, so that claims that are never
+/// released do not pile up.
 #[derive(Debug)]
 struct Shard<T> {
     map: HashMap<Name, T>,
@@ -251,8 +252,8 @@ impl<T> Shard<T> {
     }
 }
 
-/// Locks a mutex. After a panic in a decision the maps are still consistent, because each write is a single insertion or
-/// removal.
+/// Locks a mutex. After a panic in a decision the maps are still consistent, because each write is
+/// a single insertion or removal.
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

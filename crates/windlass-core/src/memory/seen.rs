@@ -10,7 +10,8 @@ use crate::rules::seen as rules;
 use crate::seen::Member;
 use crate::store::{Pending, SeenStore};
 
-/// The items of a window, and until when each is kept. Expired items are removed whenever it has doubled.
+/// The items of a window, and until when each is kept. Expired items are removed whenever it has
+/// doubled.
 #[derive(Default)]
 pub(super) struct SeenWindow {
     items: HashMap<Member, Duration>,

@@ -18,13 +18,13 @@ const NONE: &str = "none";
 
 /// The schema of a space: its levels and resources, in an order that never changes.
 ///
-/// Names can be added at the end, and none can be removed or moved: so every program that knows an earlier version still
-/// reads the right bits.
+/// Names can be added at the end, and none can be removed or moved: so every program that knows an
+/// earlier version still reads the right bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Schema {
-    /// Random, chosen when the space was defined. Bits are stored under it, so that the data of a removed space is never
-    /// read with the schema of its successor.
+    /// Random, chosen when the space was defined. Bits are stored under it, so that the data of a
+    /// removed space is never read with the schema of its successor.
     pub id: String,
     /// Starts at 1, and grows with each addition.
     pub version: u64,
@@ -56,7 +56,8 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// If names are empty, too long or duplicate, or there are too few or too many of them for `bits`.
+    /// If names are empty, too long or duplicate, or there are too few or too many of them for
+    /// `bits`.
     pub fn new(
         scale: Scale,
         levels: Vec<String>,
@@ -220,7 +221,8 @@ impl Schema {
         format!("{}\n{}", self.head(), self.names())
     }
 
-    /// One line that identifies this version of the schema: no two versions stored for a space have the same head.
+    /// One line that identifies this version of the schema: no two versions stored for a space have
+    /// the same head.
     pub fn head(&self) -> String {
         let scale = match self.scale {
             Scale::Ranked => "ranked",

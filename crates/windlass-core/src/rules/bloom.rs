@@ -28,8 +28,8 @@ pub struct Progress {
 
 /// The generations in use at `now`. New items are inserted into the last one.
 ///
-/// Those of a rotating filter are numbered by time. An item inserted at the very end of a slice is still known when
-/// `slices − 1` more slices have passed, which is the window.
+/// Those of a rotating filter are numbered by time. An item inserted at the very end of a slice is
+/// still known when `slices − 1` more slices have passed, which is the window.
 pub fn living(plan: &Plan, progress: Progress, now: Duration) -> RangeInclusive<u64> {
     match (plan.kind, plan.period()) {
         (BloomKind::Rotating { slices, .. }, Some(period)) => {
@@ -63,8 +63,8 @@ pub fn contains<C: Cells>(
 
 /// Inserts the item. Returns whether it was new.
 ///
-/// A growing filter leaves a known item where it is. A rotating filter inserts it again, so that it stays for a whole
-/// window from now on.
+/// A growing filter leaves a known item where it is. A rotating filter inserts it again, so that it
+/// stays for a whole window from now on.
 pub fn insert<C: Cells>(
     cells: &mut C,
     plan: &Plan,
@@ -147,11 +147,11 @@ mod tests {
             for n in 0..capacity {
                 put(&mut cells, &plan, &mut progress, 0, n);
             }
-            let asked = 200_000;
-            let wrong = (0..asked)
+            let lookups = 200_000;
+            let wrong = (0..lookups)
                 .filter(|n| has(&mut cells, &plan, progress, 0, n + 1_000_000_000))
                 .count();
-            let rate = wrong as f64 / asked as f64;
+            let rate = wrong as f64 / lookups as f64;
             assert!(
                 (rate / error - 1.0).abs() < 0.1,
                 "{rate} instead of {error}"
@@ -169,11 +169,11 @@ mod tests {
         }
         assert_eq!(progress.newest, 5, "1, 2, 4, 8 and 16 thousand are full");
         assert!((0..inserted).all(|n| has(&mut cells, &plan, progress, 0, n)));
-        let asked = 200_000;
-        let wrong = (0..asked)
+        let lookups = 200_000;
+        let wrong = (0..lookups)
             .filter(|n| has(&mut cells, &plan, progress, 0, n + 1_000_000_000))
             .count();
-        assert!((wrong as f64) < 0.02 * asked as f64 * 1.1, "{wrong}");
+        assert!((wrong as f64) < 0.02 * lookups as f64 * 1.1, "{wrong}");
     }
 
     #[test]

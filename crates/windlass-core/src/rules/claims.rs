@@ -1,12 +1,13 @@
 //! Decisions about claims: acquire, renew, release, shrink, resize, break, inspect.
 //!
 //! Every decision keeps these invariants:
-//! - the weight of the holders that have not expired is at most the size, except after the size was reduced;
-//! - a FIFO claim never overtakes: if others wait, it joins the end of the queue, even if it would fit and the first
-//!   waiter does not;
+//! - the weight of the holders that have not expired is at most the size, except after the size was
+//!   reduced;
+//! - a FIFO claim never overtakes: if others wait, it joins the end of the queue, even if it would
+//!   fit and the first waiter does not;
 //! - fences grow from grant to grant;
-//! - freed weight goes to the first waiters that have not expired, in the same decision, and only their clients are
-//!   woken.
+//! - freed weight goes to the first waiters that have not expired, in the same decision, and only
+//!   their clients are woken.
 
 use crate::store::{
     AcquireRequest, Acquired, Holder, Kind, Occupancy, OnBusy, Order, Released, Renewal, Renewed,
@@ -22,8 +23,8 @@ use super::wait_queue::{ClaimRecord, WaitQueue};
 pub struct Decided<T> {
     /// The answer for the caller.
     pub outcome: T,
-    /// The waiters that were granted, with their fences. May include the caller, which is then told twice. Fence 0 wakes
-    /// a waiter that was removed, because its weight no longer fits the pool.
+    /// The waiters that were granted, with their fences. May include the caller, which then gets
+    /// both. Fence 0 wakes a waiter that was removed, because its weight no longer fits the pool.
     pub wakes: Vec<(WakeAddress, Fence)>,
     /// Whether subscribers of the name are to be notified.
     pub notification: bool,
@@ -141,7 +142,8 @@ pub fn renew<Q: WaitQueue>(
     tx.end(outcome)
 }
 
-/// Releases the owner's claim, held or waiting, unless a later claim of the same owner has replaced `claim`.
+/// Releases the owner's claim, held or waiting, unless a later claim of the same owner has replaced
+/// `claim`.
 pub fn release<Q: WaitQueue>(
     queue: &mut Q,
     kind: Kind,
@@ -228,7 +230,8 @@ pub fn break_lock<Q: WaitQueue>(
     tx.end(victim.map(|h| describe(&h, now)))
 }
 
-/// Reads the state of a name. Changes nothing, so expired claims are left out here instead of being removed.
+/// Reads the state of a name. Changes nothing, so expired claims are left out here instead of being
+/// removed.
 pub fn inspect<Q: WaitQueue>(
     queue: &mut Q,
     kind: Kind,
@@ -357,8 +360,8 @@ mod tests {
         );
     }
 
-    /// A holder and the first waiter may die together, as tasks of one process do: that costs the others one TTL, not one
-    /// for each.
+    /// A holder and the first waiter may die together, as tasks of one process do: that costs the
+    /// others one TTL, not one for each.
     #[test]
     fn a_waiter_that_died_holds_no_longer_than_it_would_have_waited() {
         let start = Clock::manual().now();

@@ -1,7 +1,7 @@
 //! Counters.
 //!
-//! A plain counter is a number. A windowed counter is the sum of the additions within a window: time is divided into
-//! slots of a sixtieth of the window each, and expires slot by slot.
+//! A plain counter is a number. A windowed counter is the sum of the additions within a window:
+//! time is divided into slots of a sixtieth of the window each, and expires slot by slot.
 
 use std::fmt;
 use std::str::FromStr;
@@ -75,7 +75,8 @@ pub fn add(
     }
 }
 
-/// The sum, if it is within the bounds. A value that is out of bounds already may move back towards them.
+/// The sum, if it is within the bounds. A value that is out of bounds already may move back towards
+/// them.
 fn within(value: i64, request: &Addition) -> Option<i64> {
     let sum = value.checked_add(request.amount)?;
     let beyond =

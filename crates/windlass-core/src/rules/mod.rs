@@ -1,12 +1,13 @@
 //! The decisions of every primitive, as pure functions: the executable specification.
 //!
-//! **Contract.** A rule is a function of state, operation and time. It returns the outcome and the new state, does no
-//! I/O, and reads no clock and no random numbers. Whoever calls it makes it atomic: `memory:` with a mutex, `file:` with
-//! a SQLite transaction. The Redis scripts take the same decisions in Lua, and equivalence tests compare them with these
-//! functions on random sequences of operations, on real servers.
+//! **Contract.** A rule is a function of state, operation and time. It returns the outcome and the
+//! new state, does no I/O, and reads no clock and no random numbers. The store makes it atomic:
+//! `memory:` with a mutex, `file:` with a SQLite transaction. The Redis scripts take the same
+//! decisions in Lua, and equivalence tests compare them with these functions on random sequences of
+//! operations, on real servers.
 //!
-//! Where the state is large, a rule works on a trait that reads and writes parts of it ([`wait_queue::WaitQueue`],
-//! [`bloom::Cells`]); an error of that storage aborts the decision.
+//! Where the state is large, a rule works on a trait that reads and writes parts of it
+//! ([`wait_queue::WaitQueue`], [`bloom::Cells`]); an error of that storage aborts the decision.
 //!
 //! | module | decides |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! Idempotent execution: which execution of a key may start, and whose result counts.
 //!
-//! Executions hold a lease and carry its fence. A process that was paused past its lease may still finish: its result
-//! counts only if no execution with a higher fence has started.
+//! Executions hold a lease and carry its fence. A process that was paused past its lease may still
+//! finish: its result counts only if no execution with a higher fence has started.
 
 use crate::Fence;
 use crate::store::{OnceFinish, OnceRecord, OnceStart};
@@ -28,7 +28,8 @@ pub fn start(
     }
 }
 
-/// Stores the result of the execution with this fence. Returns the decision and the record afterwards.
+/// Stores the result of the execution with this fence. Returns the decision and the record
+/// afterwards.
 pub fn finish(
     known: Option<OnceRecord>,
     fence: Fence,

@@ -1,8 +1,8 @@
 //! Idempotent additions: made once, however often they are requested.
 //!
-//! The outcome of an addition is kept under its operation id. A client with many additions, one after the other, numbers
-//! them under one id, and only the last outcome is kept: the client sends a number only after it has received the answer
-//! to the number before.
+//! The outcome of an addition is kept under its operation id. A client with many additions, one
+//! after the other, numbers them under one id, and only the last outcome is kept: the client sends
+//! a number only after it has received the answer to the number before.
 
 use super::counter::Sum;
 
@@ -34,8 +34,8 @@ impl Done {
         })
     }
 
-    /// What to record. A single addition that was out of bounds may be tried again. A numbered one may not: the client
-    /// adds its amount to the next number.
+    /// What to record. A single addition that was out of bounds may be tried again. A numbered one
+    /// may not: the client adds its amount to the next number.
     pub fn new(number: u64, amount: i64, sum: Sum) -> Option<Done> {
         (sum.added || number > 0).then_some(Done {
             number,

@@ -1,15 +1,17 @@
-//! Permissions: access to bit fields, laid out as by Redis' `BITFIELD`, and the checks of a schema's identity.
+//! Permissions: access to bit fields, laid out as by Redis' `BITFIELD`, and the checks of a
+//! schema's identity.
 
 use crate::permissions::Schema;
 use crate::store::Field;
 
-/// Whether a client that knows the space's schema by this id may use the space: it was not removed or defined again.
+/// Whether a client that knows the space's schema by this id may use the space: it was not removed
+/// or defined again.
 pub fn is_open(stored: Option<&Schema>, id: &str) -> bool {
     stored.is_some_and(|schema| schema.id == id)
 }
 
-/// Whether a client that read `before` may store a schema. Data left over from a removed space must not become readable,
-/// so there must be none under the new schema's id.
+/// Whether a client that read `before` may store a schema. Data left over from a removed space must
+/// not become readable, so there must be none under the new schema's id.
 pub fn may_define(stored: Option<&Schema>, before: Option<&Schema>, left_over: bool) -> bool {
     let version = |schema: &Schema| (schema.id.clone(), schema.version);
     stored.map(version) == before.map(version) && !left_over

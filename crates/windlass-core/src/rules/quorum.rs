@@ -1,9 +1,10 @@
-//! Decisions of a quorum of independent nodes: which number a node issues, which numbers make a fence, and whether a
-//! node may vote.
+//! Decisions of a quorum of independent nodes: which number a node issues, which numbers make a
+//! fence, and whether a node may vote.
 //!
-//! Why these fences are unique and grow without a clock is argued in `windlass-redlock/src/fence.rs`, and why a node that
-//! lost its data has no vote in `windlass-redlock/src/quarantine.rs`. `crates/windlass-model` checks both arguments with
-//! these functions, in every order of events within its bounds.
+//! Why these fences are unique and grow without a clock is argued in
+//! `windlass-redlock/src/fence.rs`, and why a node that lost its data has no vote in
+//! `windlass-redlock/src/quarantine.rs`. `crates/windlass-model` checks both arguments with these
+//! functions, in every order of events within its bounds.
 
 use super::claims::{self, Decided};
 use super::wait_queue::{ClaimRecord, Pool, WaitQueue};
@@ -15,7 +16,8 @@ pub const fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// The next number of a node: the proposed one if it is higher than all before, otherwise the highest plus one.
+/// The next number of a node: the proposed one if it is higher than all before, otherwise the
+/// highest plus one.
 pub fn draw(counter: &mut u64, proposal: u64) -> u64 {
     *counter = match proposal > *counter {
         true => proposal,
@@ -32,8 +34,9 @@ pub fn agreed(numbers: &[u64], majority: usize) -> Option<u64> {
         .find(|n| numbers.iter().filter(|other| *other == n).count() >= majority)
 }
 
-/// The number to propose after a round without a majority: higher than all received, by a margin for the numbers that
-/// other clients take meanwhile. The margin grows with the spread of the numbers and with the number of tries.
+/// The number to propose after a round without a majority: higher than all received, by a margin
+/// for the numbers that other clients take meanwhile. The margin grows with the spread of the
+/// numbers and with the number of tries.
 pub fn next_proposal(numbers: &[u64], tries: u32) -> u64 {
     let highest = numbers.iter().copied().max().unwrap_or(0);
     let lowest = numbers.iter().copied().min().unwrap_or(0);
@@ -41,11 +44,11 @@ pub fn next_proposal(numbers: &[u64], tries: u32) -> u64 {
     highest + (apart << tries.min(10))
 }
 
-/// Decides on a request as [`claims::acquire`] does. The number of a repeated request stays, unless it is a ticket: the
-/// holders meanwhile may have taken higher numbers.
+/// Decides on a request as [`claims::acquire`] does. The number of a repeated request stays, unless
+/// it is a ticket: the holders meanwhile may have taken higher numbers.
 ///
-/// `handed` says that a lock's owner was granted from the queue and has taken no number since. The other kinds record in
-/// their pool that waiters were overtaken.
+/// `handed` says that a lock's owner was granted from the queue and has taken no number since. The
+/// other kinds record in their pool that waiters were overtaken.
 pub fn acquire<Q: WaitQueue>(
     queue: &mut Q,
     now: Moment,
@@ -75,7 +78,8 @@ pub enum Confirmed {
     Gone,
 }
 
-/// Renews a claim, and takes a number for it if it is held. Every later holder of this node takes a higher one.
+/// Renews a claim, and takes a number for it if it is held. Every later holder of this node takes a
+/// higher one.
 pub fn confirm<Q: WaitQueue>(
     queue: &mut Q,
     now: Moment,
@@ -106,8 +110,8 @@ pub fn confirm<Q: WaitQueue>(
     })
 }
 
-/// Moves a held claim to the end of the queue, and grants its weight to the waiters. Does nothing if the claim has taken
-/// another number than `number` since, or if no one else waits.
+/// Moves a held claim to the end of the queue, and grants its weight to the waiters. Does nothing
+/// if the claim has taken another number than `number` since, or if no one else waits.
 pub fn line_up_again<Q: WaitQueue>(
     queue: &mut Q,
     now: Moment,
@@ -143,7 +147,8 @@ pub fn line_up_again<Q: WaitQueue>(
     })
 }
 
-/// Whether a node may vote: it kept its memory, or it has been up for longer than any claim that it may have forgotten.
+/// Whether a node may vote: it kept its memory, or it has been up for longer than any claim that it
+/// may have forgotten.
 pub fn may_vote(durable: bool, up_ms: u64, longest_ttl_ms: u64) -> bool {
     durable || up_ms > longest_ttl_ms
 }

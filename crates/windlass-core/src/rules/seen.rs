@@ -9,8 +9,8 @@ pub fn is_known(until: Option<Duration>, now: Duration) -> bool {
 
 /// Whether an item is new, and until when it stays in the window.
 ///
-/// The window runs from the first time: seeing an item again does not extend it, or an item that arrives often enough
-/// would never be new again.
+/// The window runs from the first time: seeing an item again does not extend it, or an item that
+/// arrives often enough would never be new again.
 pub fn first(until: Option<Duration>, now: Duration, window: Duration) -> (bool, Duration) {
     match until {
         Some(until) if until > now => (false, until),

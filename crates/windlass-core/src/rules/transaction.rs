@@ -1,5 +1,5 @@
-//! The common course of every decision about claims: read the pool, remove expired holders, grant the free weight to the
-//! queue, decide, write the pool.
+//! The common course of every decision about claims: read the pool, remove expired holders, grant
+//! the free weight to the queue, decide, write the pool.
 
 use std::time::Duration;
 
@@ -53,7 +53,8 @@ impl<'a, Q: WaitQueue> ClaimTransaction<'a, Q> {
         })
     }
 
-    /// Forgets the size of an idle name once its retention is over, so that the next request may state another one.
+    /// Forgets the size of an idle name once its retention is over, so that the next request may
+    /// state another one.
     pub(super) fn forget_size(&mut self) -> Result<(), Q::Error> {
         let idle = self.pool.used == 0 && self.pool.until <= self.now;
         if self.kind != Kind::Lock && idle && self.queue.first_waiter()?.is_none() {
@@ -62,8 +63,9 @@ impl<'a, Q: WaitQueue> ClaimTransaction<'a, Q> {
         Ok(())
     }
 
-    /// When a waiter should check by itself, in case no wake-up comes: when the first holder's claim expires. If its
-    /// weight fits and only earlier waiters are in its way, also when the first of them expires.
+    /// When a waiter should check by itself, in case no wake-up comes: when the first holder's
+    /// claim expires. If its weight fits and only earlier waiters are in its way, also when the
+    /// first of them expires.
     pub(super) fn recheck_after(
         &mut self,
         owner: &Owner,
@@ -81,8 +83,8 @@ impl<'a, Q: WaitQueue> ClaimTransaction<'a, Q> {
         Ok(end.map(|end| end.since(self.now)))
     }
 
-    /// Removes expired holders, and grants the free weight to the queue: to its first waiters that have not expired, in
-    /// order, for as long as the next one fits.
+    /// Removes expired holders, and grants the free weight to the queue: to its first waiters that
+    /// have not expired, in order, for as long as the next one fits.
     pub(super) fn expire_and_grant(&mut self) -> Result<(), Q::Error> {
         while let Some(holder) = self.queue.first_to_expire()? {
             if holder.expires > self.now {
@@ -97,7 +99,8 @@ impl<'a, Q: WaitQueue> ClaimTransaction<'a, Q> {
         }
         while let Some(waiter) = self.queue.first_waiter()? {
             if waiter.weight > self.pool.size {
-                // It would block the queue for ever. Woken without a grant, its client asks again and is refused.
+                // It would block the queue for ever. Woken without a grant, its client requests
+                // again and is refused.
                 self.queue.remove_waiter(&waiter)?;
                 self.wakes.push((waiter.wake, Fence::new(0)));
             } else if !self.fits(1) {
@@ -114,8 +117,8 @@ impl<'a, Q: WaitQueue> ClaimTransaction<'a, Q> {
                     }
                 };
                 self.wakes.push((waiter.wake, fence));
-                // Its expiry stays: the waiter may have died together with the holder before it. Its next renewal
-                // extends the claim.
+                // Its expiry stays: the waiter may have died together with the holder before it.
+                // Its next renewal extends the claim.
                 self.grant(ClaimRecord {
                     fence,
                     since: self.now,
@@ -152,7 +155,8 @@ impl<'a, Q: WaitQueue> ClaimTransaction<'a, Q> {
         Ok(())
     }
 
-    /// Why the request can never be granted, if so. Otherwise the pool takes over the requested size if it has none.
+    /// Why the request can never be granted, if so. Otherwise the pool takes over the requested
+    /// size if it has none.
     pub(super) fn refuses(
         &mut self,
         request: &AcquireRequest,

@@ -1,7 +1,8 @@
-//! The state of one name: its pool, its holders and its wait queue. See [`store::claims`](crate::store::claims) for the terms.
+//! The state of one name: its pool, its holders and its wait queue. See
+//! [`store::claims`](crate::store::claims) for the terms.
 //!
-//! The [claim rules](super::claims) work on the trait [`WaitQueue`]. [`MemoryQueue`] implements it in memory; the file
-//! store has an implementation in SQL.
+//! The [claim rules](super::claims) work on the trait [`WaitQueue`]. [`MemoryQueue`] implements it
+//! in memory; the file store has an implementation in SQL.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -16,8 +17,8 @@ use crate::{Fence, Moment, Owner};
 pub struct ClaimRecord {
     /// Its owner.
     pub owner: Owner,
-    /// The ticket while it waits, the fence while it is held. Taken once, on arrival: without barging, grants come in the
-    /// order of tickets, so fences grow.
+    /// The ticket while it waits, the fence while it is held. Taken once, on arrival: without
+    /// barging, grants come in the order of tickets, so fences grow.
     pub fence: Fence,
     /// The part of the pool that it takes.
     pub weight: u32,
@@ -42,7 +43,8 @@ pub struct Pool {
     pub used: u64,
     /// The highest fence granted to a claim that overtook the queue.
     pub overtook: Fence,
-    /// For a barrier, from when all parties have arrived until all have left: a number unique to this round.
+    /// For a barrier, from when all parties have arrived until all have left: a number unique to
+    /// this round.
     pub open: Option<Fence>,
     /// Until when the size is kept without holders and waiters.
     pub until: Moment,
@@ -61,8 +63,8 @@ impl Pool {
 
 /// Access to the holders and waiters of one name: maps in memory, or rows of a table.
 ///
-/// Storage knows nothing of expiry: expired claims are returned like others unless stated otherwise, and the rules
-/// remove them.
+/// Storage knows nothing of expiry: expired claims are returned like others unless stated
+/// otherwise, and the rules remove them.
 pub trait WaitQueue {
     /// A failure of the storage.
     type Error;

@@ -8,14 +8,15 @@ use crate::name::Name;
 
 /// Stores Bloom filters.
 ///
-/// A client names the filter and its [`Plan`]. If the name has no filter, or one of another plan, the answer is `None`
-/// and nothing changes.
+/// A client names the filter and its [`Plan`]. If the name has no filter, or one of another plan,
+/// the answer is `None` and nothing changes.
 pub trait BloomStore: Send + Sync + fmt::Debug {
     /// Creates the filter, unless the name has one. Returns the plan that the name has now.
     fn create(&self, name: Name, plan: Plan) -> Pending<'_, Plan>;
 
-    /// Allocates one shard, so that a store without enough memory fails now and not at a later insertion. For filters of
-    /// one generation; a shard that was not prepared is created when it is needed.
+    /// Allocates one shard, so that a store without enough memory fails now and not at a later
+    /// insertion. For filters of one generation; a shard that was not prepared is created when it
+    /// is needed.
     fn prepare(&self, _name: Name, _plan: Plan, _shard: u64) -> Pending<'_, Option<()>> {
         Box::pin(std::future::ready(Ok(Some(()))))
     }

@@ -2,12 +2,12 @@
 //!
 //! All of them are one mechanism, which this page defines.
 //!
-//! - A **claim** is what one [owner](Owner) has on one name: it either *holds* a part of the name's pool, or *waits* for
-//!   one in the queue. A claim lives for its **TTL**, and longer only by being renewed. A claim whose TTL has passed is
-//!   **expired** and counts for nothing; the next decision on the name removes it. A **lease** is a held claim as its
-//!   owner sees it.
-//! - The **pool** of a name has a **size**. Each claim has a **weight**, and the weights of the living holders add up to
-//!   the size at most:
+//! - A **claim** is what one [owner](Owner) has on one name: it either *holds* a part of the name's
+//!   pool, or *waits* for one in the queue. A claim lives for its **TTL**, and longer only by being
+//!   renewed. A claim whose TTL has passed is **expired** and counts for nothing; the next decision
+//!   on the name removes it. A **lease** is a held claim as its owner sees it.
+//! - The **pool** of a name has a **size**. Each claim has a **weight**, and the weights of the
+//!   living holders add up to the size at most:
 //!
 //!   | kind | size | weight of a claim |
 //!   |---|---|---|
@@ -16,18 +16,20 @@
 //!   | read-write lock | [`MAX_READERS`] | 1 for a reader, all for the writer |
 //!   | barrier | its parties | 1 |
 //!
-//!   The first request states the size, and the store keeps it for as long as the name is in use. For a semaphore, where
-//!   callers could disagree, the store keeps it for a day [after the last request](Kind::size_retention).
-//! - Waiting claims form the **queue** of the name: first come, first served. Its head is granted as soon as its weight
-//!   fits, in the same decision that frees the weight (release, expiry, resize), and its client is woken. A request with
-//!   [`Order::Barging`] may overtake the queue.
-//! - A **fence** (fencing token) is a number that each grant of a name carries, higher than that of every grant before.
-//!   A resource that has seen a fence rejects lower ones, which stops a holder that was paused past its TTL.
-//! - A **ticket** is the number that a waiter takes when it joins the queue, from the same counter. Tickets order the
-//!   queue, and the ticket becomes the fence of the grant, unless a barging claim was granted a higher fence meanwhile:
-//!   then the waiter takes the next fence.
-//! - A [`WakeAddress`] identifies a claim of a client. It routes the wake-up, and tells apart two claims that the same
-//!   owner made one after the other.
+//!   The first request states the size, and the store keeps it for as long as the name is in use.
+//!   For a semaphore, where callers could disagree, the store keeps it for a day [after the last
+//!   request](Kind::size_retention).
+//! - Waiting claims form the **queue** of the name: first come, first served. Its head is granted
+//!   as soon as its weight fits, in the same decision that frees the weight (release, expiry,
+//!   resize), and its client is woken. A request with [`Order::Barging`] may overtake the queue.
+//! - A **fence** (fencing token) is a number that each grant of a name carries, higher than that of
+//!   every grant before. A resource that has seen a fence rejects lower ones, which stops a holder
+//!   that was paused past its TTL.
+//! - A **ticket** is the number that a waiter takes when it joins the queue, from the same counter.
+//!   Tickets order the queue, and the ticket becomes the fence of the grant, unless a barging claim
+//!   was granted a higher fence meanwhile: then the waiter takes the next fence.
+//! - A [`WakeAddress`] identifies a claim of a client. It routes the wake-up, and tells apart two
+//!   claims that the same owner made one after the other.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -38,7 +40,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::{Fence, Owner};
 
-/// The primitive that a claim belongs to. Names are per kind: a lock and a semaphore may have the same name.
+/// The primitive that a claim belongs to. Names are per kind: a lock and a semaphore may have the
+/// same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
@@ -83,14 +86,14 @@ impl Kind {
         }
     }
 
-    /// Whether subscribers are notified when its holders change: elections have observers, and the parties of a barrier
-    /// wait for each other.
+    /// Whether subscribers are notified when its holders change: elections have observers, and the
+    /// parties of a barrier wait for each other.
     pub const fn is_watched(self) -> bool {
         matches!(self, Kind::Election | Kind::Barrier)
     }
 
-    /// How long the size is kept after the last request. Long where callers choose it, so that a disagreement does not
-    /// go unnoticed.
+    /// How long the size is kept after the last request. Long where callers choose it, so that a
+    /// disagreement does not go unnoticed.
     pub const fn size_retention(self) -> Duration {
         match self {
             Kind::Semaphore => Duration::from_secs(24 * 60 * 60),
@@ -105,15 +108,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The size of a read-write lock: the most readers that can hold it at once, and the weight of the writer.
+/// The size of a read-write lock: the most readers that can hold it at once, and the weight of the
+/// writer.
 pub const MAX_READERS: u32 = 1_000_000;
 
 /// Stores claims. Each call is one atomic decision; see the [module](self) for the terms.
 pub trait ClaimStore: Send + Sync + fmt::Debug {
     /// Grants the claim, reports the holder, or enqueues the claim.
     ///
-    /// A second request of the same owner keeps what the owner has: its grant (renewed, with the same fence) or its
-    /// ticket. So a request whose reply was lost can be repeated.
+    /// A second request of the same owner keeps what the owner has: its grant (renewed, with the
+    /// same fence) or its ticket. So a request whose reply was lost can be repeated.
     fn acquire(&self, request: AcquireRequest) -> Pending<'_, Acquired>;
 
     /// Grants several free locks at once, or none of them. Never enqueues.
@@ -122,7 +126,8 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
     /// Renews many claims, held or waiting. Returns one answer for each, in order.
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>>;
 
-    /// Releases the owner's claim, held or waiting, and grants the freed weight to the queue in the same decision.
+    /// Releases the owner's claim, held or waiting, and grants the freed weight to the queue in the
+    /// same decision.
     ///
     /// With a `claim`, does nothing if a later claim of the same owner has replaced that one.
     fn release(
@@ -133,7 +138,8 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
         claim: Option<WakeAddress>,
     ) -> Pending<'static, Released>;
 
-    /// Reduces the weight of a held claim, and grants the freed weight to the queue. False if `owner` does not hold it.
+    /// Reduces the weight of a held claim, and grants the freed weight to the queue. False if
+    /// `owner` does not hold it.
     fn shrink(
         &self,
         kind: Kind,
@@ -143,11 +149,12 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
         weight: u32,
     ) -> Pending<'_, bool>;
 
-    /// Sets the size of the pool, and grants the added weight to the queue. No holder loses its claim. Returns the size
-    /// before, if it was known.
+    /// Sets the size of the pool, and grants the added weight to the queue. No holder loses its
+    /// claim. Returns the size before, if it was known.
     fn resize(&self, kind: Kind, name: Name, size: u32) -> Pending<'_, Option<u32>>;
 
-    /// Waits until as many replicas as `wanted` have acknowledged the owner's grant. Returns how many did.
+    /// Waits until as many replicas as `wanted` have acknowledged the owner's grant. Returns how
+    /// many did.
     fn acknowledged(
         &self,
         _kind: Kind,
@@ -204,10 +211,11 @@ pub struct AcquireRequest {
     pub heal_missing_ttl: bool,
     /// Store everything that inspection shows at once: no renewal will add it soon.
     pub record_now: bool,
-    /// Whether this repeats an earlier request of the same claim, which the store may have received.
+    /// Whether this repeats an earlier request of the same claim, which the store may have
+    /// received.
     pub again: bool,
-    /// Whether the claim will be renewed for as long as it is held. If not, it must expire by itself, even in a store
-    /// where the claims of a client share one session or lease.
+    /// Whether the claim will be renewed for as long as it is held. If not, it must expire by
+    /// itself, even in a store where the claims of a client share one session or lease.
     pub renewed: bool,
     /// Where to send the wake-up when the claim is granted.
     pub wake: WakeAddress,
@@ -271,8 +279,8 @@ pub enum Order {
     /// First come, first served: a claim that arrives while others wait joins the end of the queue.
     #[default]
     Fifo,
-    /// A claim that fits is granted on arrival, even if others wait (for more weight). The queue keeps its order, but a
-    /// heavy waiter may starve.
+    /// A claim that fits is granted on arrival, even if others wait (for more weight). The queue
+    /// keeps its order, but a heavy waiter may starve.
     Barging,
 }
 
@@ -301,16 +309,16 @@ pub enum Acquired {
     Granted {
         /// The fence of this grant.
         fence: Fence,
-        /// Whether inspection already shows the whole claim. If not, the first renewal adds the rest and should come
-        /// soon.
+        /// Whether inspection already shows the whole claim. If not, the first renewal adds the
+        /// rest and should come soon.
         recorded: bool,
     },
     /// The claim waits in the queue.
     Queued {
         /// Its ticket: the fence that the grant will have, unless a barging claim overtakes.
         ticket: Fence,
-        /// When the waiter should check by itself: when the first of the current holders' claims expires, or sooner if
-        /// a holder may leave without a wake-up. `None` if never.
+        /// When the waiter should check by itself: when the first of the current holders' claims
+        /// expires, or sooner if a holder may leave without a wake-up. `None` if never.
         held_for: Option<Duration>,
     },
     /// Not granted and not enqueued. Names the holder whose claim expires first.
@@ -401,8 +409,8 @@ impl Renewal {
     }
 }
 
-/// What a renewal does if the store has a later claim of the same owner. A restarted job takes its lock back under the
-/// same owner, and the remains of the earlier process must not disturb it.
+/// What a renewal does if the store has a later claim of the same owner. A restarted job takes its
+/// lock back under the same owner, and the remains of the earlier process must not disturb it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SameOwner {
     /// The owner is random, so there is no other claim.
@@ -423,8 +431,8 @@ pub enum Renewed {
     },
     /// Still in the queue.
     Waiting {
-        /// When the waiter should check by itself: when the first of the current holders' claims expires, or sooner if
-        /// a holder may leave without a wake-up. `None` if never.
+        /// When the waiter should check by itself: when the first of the current holders' claims
+        /// expires, or sooner if a holder may leave without a wake-up. `None` if never.
         held_for: Option<Duration>,
     },
     /// Neither held nor waiting: expired, broken or released.
@@ -510,9 +518,11 @@ pub struct Occupancy {
     pub used: u64,
     /// The number of waiters.
     pub waiters: u64,
-    /// The holders in the order of their expiry; not all of them if there are more than were requested.
+    /// The holders in the order of their expiry; not all of them if there are more than were
+    /// requested.
     pub holders: Vec<Holder>,
-    /// For a barrier, from when all parties have arrived until all have left: a number unique to this round.
+    /// For a barrier, from when all parties have arrived until all have left: a number unique to
+    /// this round.
     pub open: Option<Fence>,
 }
 

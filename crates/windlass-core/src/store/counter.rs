@@ -10,8 +10,8 @@ use crate::rules::counter::{Addition, Sum};
 
 /// Stores counters.
 pub trait CounterStore: Send + Sync + fmt::Debug {
-    /// Adds to a counter, unless the sum would be out of bounds. Adding 0 reads the value. If the same operation was
-    /// done before, nothing changes and its outcome is returned again.
+    /// Adds to a counter, unless the sum would be out of bounds. Adding 0 reads the value. If the
+    /// same operation was done before, nothing changes and its outcome is returned again.
     fn add(&self, request: CounterRequest) -> Pending<'_, Counted>;
 
     /// Removes the counter. Returns its last value.

@@ -15,8 +15,8 @@ pub trait LatchStore: Send + Sync + fmt::Debug {
     /// Starts a generation, unless it has started already.
     fn reset(&self, terms: LatchSpec, count: u32) -> Pending<'_, Reset>;
 
-    /// Counts down by `by`. Repeating an `operation` changes nothing, so that a call whose reply was lost can be
-    /// repeated.
+    /// Counts down by `by`. Repeating an `operation` changes nothing, so that a call whose reply
+    /// was lost can be repeated.
     fn count_down(&self, terms: LatchSpec, by: u32, operation: u128) -> Pending<'_, CountedDown>;
 
     /// Reads the state. `None` if there is no such latch.
@@ -45,8 +45,9 @@ pub struct LatchState {
     pub count: u32,
     /// The remaining count; at zero the latch is open.
     pub remaining: u32,
-    /// The generations before it, the latest first, at most [`LatchState::MAX_PAST`]. They cannot start again, so a late
-    /// request does not undo its successors, and a client that waits for one learns how it ended.
+    /// The generations before it, the latest first, at most [`LatchState::MAX_PAST`]. They cannot
+    /// start again, so a late request does not undo its successors, and a client that waits for one
+    /// learns how it ended.
     pub past: Vec<PastGeneration>,
 }
 
@@ -96,8 +97,8 @@ impl LatchState {
     }
 }
 
-/// Past generations as stores keep them: one line each, after `+` if it opened and `-` if not. Names of generations have
-/// no line breaks.
+/// Past generations as stores keep them: one line each, after `+` if it opened and `-` if not.
+/// Names of generations have no line breaks.
 pub fn write_past(past: &[PastGeneration]) -> String {
     let line = |past: &PastGeneration| {
         let mark = if past.opened { '+' } else { '-' };

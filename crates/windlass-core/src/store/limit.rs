@@ -16,13 +16,15 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
     /// The request is sent when this is called, not when the future is first polled.
     fn decide(&self, request: LimitRequest) -> Pending<'static, LimitOutcome>;
 
-    /// Many independent decisions in as few round trips as possible. Returns one outcome for each, in order.
+    /// Many independent decisions in as few round trips as possible. Returns one outcome for each,
+    /// in order.
     fn decide_all(&self, requests: Vec<LimitRequest>) -> Pending<'_, Vec<Result<LimitOutcome>>>;
 
-    /// Takes units without awaiting, in a store that lives in this process; `None` in any other store, or if the name is
-    /// not valid. Decides as [`decide`](LimitStore::decide) does.
+    /// Takes units without awaiting, in a store that lives in this process; `None` in any other
+    /// store, or if the name is not valid. Decides as [`decide`](LimitStore::decide) does.
     ///
-    /// Returns a [`Decision`], because a check in memory is so fast that converting one costs a measurable part of it.
+    /// Returns a [`Decision`], because a check in memory is so fast that converting one costs a
+    /// measurable part of it.
     fn check_here(
         &self,
         name: KeyName<'_>,
@@ -38,8 +40,8 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
 
     /// Lists limiters in use, in the order of their names. Changes nothing.
     ///
-    /// There may be millions, one for each client address. So at most [`LimiterQuery::most`] are returned, and a store
-    /// may stop earlier to bound its own work.
+    /// There may be millions, one for each client address. So at most [`LimiterQuery::most`] are
+    /// returned, and a store may stop earlier to bound its own work.
     fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterEntry>;
 }
 
@@ -70,7 +72,8 @@ pub struct LimitOutcome {
 pub struct LimiterQuery {
     /// The common start of the stored names: the namespace and a colon, or nothing.
     pub prefix: String,
-    /// The pattern of the rest of the name, in its readable form: `*` matches any text and `?` one character.
+    /// The pattern of the rest of the name, in its readable form: `*` matches any text and `?` one
+    /// character.
     pub pattern: String,
     /// The most limiters to return.
     pub most: usize,
@@ -93,8 +96,8 @@ pub struct LimiterEntry {
     pub more: bool,
 }
 
-/// A limiter's name as stored before the slash and the key: its own slashes are escaped, so that no key, which may come
-/// from an untrusted client, can reach another limiter.
+/// A limiter's name as stored before the slash and the key: its own slashes are escaped, so that no
+/// key, which may come from an untrusted client, can reach another limiter.
 pub fn escaped(limiter: &str) -> String {
     limiter.replace('%', "%25").replace('/', "%2F")
 }
@@ -105,8 +108,8 @@ fn readable(stored: &str) -> String {
     limiter.replace("%2F", "/").replace("%25", "%") + key
 }
 
-/// The name `LIMITER/KEY`, or `LIMITER` if the key is empty, not yet concatenated and validated: a store that has the
-/// name already needs neither.
+/// The name `LIMITER/KEY`, or `LIMITER` if the key is empty, not yet concatenated and validated: a
+/// store that has the name already needs neither.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyName<'a> {
     limiter: &'a str,
@@ -158,11 +161,11 @@ impl<'a> KeyName<'a> {
 
 /// The name has a limiter of another algorithm.
 pub fn mismatch(found: Mismatch) -> Error {
-    let Mismatch { stored, asked } = found;
+    let Mismatch { stored, requested } = found;
     Error::new(
         ErrorKind::WrongType,
         "call",
-        format!("a {stored} limiter of this name is in use, and this one is a {asked}"),
+        format!("a {stored} limiter of this name is in use, and this one is a {requested}"),
     )
     .with_hint("choose another name, or reset the limiter first")
 }

@@ -1,12 +1,13 @@
 //! The traits that a store implements.
 //!
-//! A store takes *whole decisions* ("grant this lock?", "allow this request?"), each in one atomic step. Waiting,
-//! renewing, retrying, timing out and cleaning up are written once, above the stores, in the `windlass` crate. No type of
-//! a driver crosses these traits.
+//! A store takes *whole decisions* ("grant this lock?", "allow this request?"), each in one atomic
+//! step. Waiting, renewing, retrying, timing out and cleaning up are written once, above the
+//! stores, in the `windlass` crate. No type of a driver crosses these traits.
 //!
-//! [`Backend`] is an open store; its methods return one trait object per group of primitives. [`ClaimStore`],
-//! [`GateStore`], [`LatchStore`] and [`NotificationStore`] are coordination, which every store has (a quorum lacks
-//! latches). The others are optional: their defaults return [errors](unsupported) that name the stores to use instead.
+//! [`Backend`] is an open store; its methods return one trait object per group of primitives.
+//! [`ClaimStore`], [`GateStore`], [`LatchStore`] and [`NotificationStore`] are coordination, which
+//! every store has (a quorum lacks latches). The others are optional: their defaults return
+//! [errors](unsupported) that name the stores to use instead.
 
 mod bloom;
 pub mod claims;

@@ -1,9 +1,9 @@
 //! Notifications: a store tells subscribers that the state behind a channel has changed.
 //!
-//! They serve observers of elections, barriers, latches and topics. (A waiter in a queue is woken through
-//! [`GrantListener`](super::GrantListener).) A notification may be late, duplicated or lost. So a subscriber reads the
-//! state after it has subscribed, at every notification, when some [may have been missed](Subscriber::missed), and
-//! periodically.
+//! They serve observers of elections, barriers, latches and topics. (A waiter in a queue is woken
+//! through [`GrantListener`](super::GrantListener).) A notification may be late, duplicated or
+//! lost. So a subscriber reads the state after it has subscribed, at every notification, when some
+//! [may have been missed](Subscriber::missed), and periodically.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,8 +32,8 @@ pub trait Subscriber: Send + Sync {
 
 /// Delivers notifications.
 pub trait NotificationStore: Send + Sync + fmt::Debug {
-    /// Subscribes until the handle is dropped. From when the handle is returned, every notification is delivered, or
-    /// [`Subscriber::missed`] is called.
+    /// Subscribes until the handle is dropped. From when the handle is returned, every notification
+    /// is delivered, or [`Subscriber::missed`] is called.
     fn listen(
         &self,
         channel: Channel,
@@ -82,8 +82,8 @@ struct Entries {
 }
 
 impl SubscriberRegistry {
-    /// Adds a subscriber to a channel, which is known by the backend's own key. Returns a number to remove it by, and
-    /// whether it is the channel's first.
+    /// Adds a subscriber to a channel, which is known by the backend's own key. Returns a number to
+    /// remove it by, and whether it is the channel's first.
     pub fn add(&self, channel: &str, subscriber: Weak<dyn Subscriber>) -> (u64, bool) {
         let mut entries = self.entries();
         entries.next += 1;

@@ -7,7 +7,8 @@ use super::Pending;
 use crate::Fence;
 use crate::name::Name;
 
-/// Stores one record for each idempotency key. The holder of the key's [claim](super::Kind::Once) executes.
+/// Stores one record for each idempotency key. The holder of the key's [claim](super::Kind::Once)
+/// executes.
 pub trait OnceStore: Send + Sync + fmt::Debug {
     /// Reads the record of a key.
     fn look(&self, key: Name) -> Pending<'_, Option<OnceRecord>>;
@@ -21,8 +22,8 @@ pub trait OnceStore: Send + Sync + fmt::Debug {
         keep: Duration,
     ) -> Pending<'_, OnceStart>;
 
-    /// Stores the result of the execution that started with this fence, unless one with a higher fence has started
-    /// since.
+    /// Stores the result of the execution that started with this fence, unless one with a higher
+    /// fence has started since.
     fn finish(
         &self,
         key: Name,
@@ -31,7 +32,8 @@ pub trait OnceStore: Send + Sync + fmt::Debug {
         keep: Duration,
     ) -> Pending<'_, OnceFinish>;
 
-    /// Removes the record. With a fence, only if the execution with this fence was the last to start and has no result.
+    /// Removes the record. With a fence, only if the execution with this fence was the last to
+    /// start and has no result.
     fn forget(&self, key: Name, fence: Option<Fence>) -> Pending<'_, bool>;
 }
 

@@ -9,19 +9,20 @@ use crate::permissions::Schema;
 
 /// Stores permission spaces: a schema, and a bit field for each pair of subject and resource.
 ///
-/// Every read and write names the id of the schema that the client knows. If the space has another one, because it was
-/// removed or defined again, the answer is `None`. The check is part of the same atomic step, so a removed space denies
-/// everything at once, however long it takes to delete its data.
+/// Every read and write names the id of the schema that the client knows. If the space has another
+/// one, because it was removed or defined again, the answer is `None`. The check is part of the
+/// same atomic step, so a removed space denies everything at once, however long it takes to delete
+/// its data.
 pub trait PermissionStore: Send + Sync + fmt::Debug {
     /// The schema of a space.
     fn schema(&self, space: Name) -> Pending<'_, Option<Schema>>;
 
-    /// Stores a schema, if the stored one is still `before`, and no data of a removed space is left under the schema's
-    /// id. Returns whether it did.
+    /// Stores a schema, if the stored one is still `before`, and no data of a removed space is left
+    /// under the schema's id. Returns whether it did.
     fn define(&self, space: Name, before: Option<Schema>, schema: Schema) -> Pending<'_, bool>;
 
-    /// Writes fields, all fields of one subject in one step, and returns their values before. With `None`, nothing was
-    /// written.
+    /// Writes fields, all fields of one subject in one step, and returns their values before. With
+    /// `None`, nothing was written.
     fn write(
         &self,
         space: Name,
@@ -45,22 +46,24 @@ pub trait PermissionStore: Send + Sync + fmt::Debug {
         subjects: Vec<String>,
     ) -> Pending<'_, Option<Vec<bool>>>;
 
-    /// The next page of subjects after `cursor`; the default cursor starts. A subject may be returned twice.
+    /// The next page of subjects after `cursor`; the default cursor starts. A subject may be
+    /// returned twice.
     fn scan(&self, space: Name, id: String, cursor: ScanCursor)
     -> Pending<'_, Option<SubjectPage>>;
 
     /// The bytes that each of these subjects takes in the store, with overhead.
     fn memory(&self, space: Name, id: String, subjects: Vec<String>) -> Pending<'_, Vec<u64>>;
 
-    /// Removes the schema, and with it the space. Returns whether it existed. The data of its subjects may be left over:
-    /// it is removed by [`sweep`](PermissionStore::sweep), and the id is kept until then.
+    /// Removes the schema, and with it the space. Returns whether it existed. The data of its
+    /// subjects may be left over: it is removed by [`sweep`](PermissionStore::sweep), and the id is
+    /// kept until then.
     fn remove(&self, space: Name, id: String) -> Pending<'_, bool>;
 
     /// The ids of removed schemas whose data may be left over.
     fn leftovers(&self, space: Name) -> Pending<'_, Vec<String>>;
 
-    /// Deletes some of the data left over under an id; does nothing to a space that exists. Returns where to continue, or
-    /// `None` when nothing is left.
+    /// Deletes some of the data left over under an id; does nothing to a space that exists. Returns
+    /// where to continue, or `None` when nothing is left.
     fn sweep(&self, space: Name, id: String, cursor: ScanCursor)
     -> Pending<'_, Option<ScanCursor>>;
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-/// A grant counts only once this many replicas have acknowledged it in time; otherwise it is released.
+/// A grant counts only once this many replicas have acknowledged it in time; otherwise it is
+/// released.
 ///
-/// This narrows the window in which a failover can lose a lock, and does not close it: a failover may still promote a
-/// replica that has not acknowledged. Only stores that replicate asynchronously offer it (`redis://`,
-/// `redis+sentinel://`, `redis+cluster://`).
+/// This narrows the window in which a failover can lose a lock, and does not close it: a failover
+/// may still promote a replica that has not acknowledged. Only stores that replicate asynchronously
+/// offer it (`redis://`, `redis+sentinel://`, `redis+cluster://`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replicas {
     /// The number of replicas.

@@ -11,8 +11,8 @@ pub trait TopicStore: Send + Sync + fmt::Debug {
     /// Publishes a message.
     fn publish(&self, name: Name, message: Vec<u8>) -> Pending<'_, ()>;
 
-    /// Subscribes until the handle is dropped. From when the handle is returned, every message is delivered, or
-    /// [`Subscriber::missed`] is called.
+    /// Subscribes until the handle is dropped. From when the handle is returned, every message is
+    /// delivered, or [`Subscriber::missed`] is called.
     fn subscribe(
         &self,
         name: Name,

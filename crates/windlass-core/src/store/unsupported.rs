@@ -1,7 +1,7 @@
 //! Primitives that a backend does not support.
 //!
-//! Each call fails with an error that names the primitive and the backend, and its hint names the stores that support it.
-//! A primitive is never emulated with weaker guarantees.
+//! Each call fails with an error that names the primitive and the backend, and its hint names the
+//! stores that support it. A primitive is never emulated with weaker guarantees.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,7 +21,8 @@ use crate::name::Name;
 use crate::permissions::Schema;
 use crate::seen::Member;
 
-/// Every optional store trait of a backend that supports none of them. The field is the backend's kind (`etcd`).
+/// Every optional store trait of a backend that supports none of them. The field is the backend's
+/// kind (`etcd`).
 #[derive(Clone, Copy, Debug)]
 pub struct UnsupportedStore(pub &'static str);
 
@@ -29,8 +30,8 @@ pub struct UnsupportedStore(pub &'static str);
 const ALL_PRIMITIVES: &str = "memory:, file: or redis://";
 
 /// The stores that decide in one place, and therefore support all of coordination.
-const ALL_COORDINATION: &str = "memory:, file:, redis:// (single server, redis+sentinel:// or redis+cluster://), \
-                                etcd:// or zookeeper://";
+const ALL_COORDINATION: &str = "memory:, file:, redis:// (single server, redis+sentinel:// or \
+                                redis+cluster://), etcd:// or zookeeper://";
 
 impl UnsupportedStore {
     fn error<'a, T: Send + 'a>(self, primitive: &'static str) -> Pending<'a, T> {

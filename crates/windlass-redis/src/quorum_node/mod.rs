@@ -154,7 +154,7 @@ impl NodeClient for RedisNodeClient {
 
     fn acquire(&self, request: &AcquireRequest, proposal: Fence) -> Pending<'static, Acquired> {
         let recorded = is_recorded(request);
-        let command = ClaimCommand::acquire(request.clone(), self.channel(), proposal);
+        let command = ClaimCommand::acquire(request.clone(), self.channel(), Some(proposal));
         let reply = self.batchers.decide(command);
         Box::pin(async move { reply.await?.acquired(recorded) })
     }
@@ -165,7 +165,7 @@ impl NodeClient for RedisNodeClient {
     ) -> Pending<'static, Vec<Result<Acquired>>> {
         let acquire = |(request, proposal): (AcquireRequest, Fence)| {
             let recorded = is_recorded(&request);
-            let command = ClaimCommand::acquire(request, self.channel(), proposal);
+            let command = ClaimCommand::acquire(request, self.channel(), Some(proposal));
             (recorded, self.batchers.collect(command))
         };
         let replies: Vec<_> = requests.into_iter().map(acquire).collect();

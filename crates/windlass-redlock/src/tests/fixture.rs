@@ -1,4 +1,5 @@
-//! Three servers, each behind a fault proxy, and claims on them as the lease runtime would make them.
+//! Three servers, each behind a fault proxy, and claims on them as the lease runtime would make
+//! them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Replies that the lease runtime never receives, calls that are cancelled, and kinds that are refused.
+//! Replies that the lease runtime never receives, calls that are cancelled, and kinds that are
+//! refused.
 
 use std::time::Duration;
 

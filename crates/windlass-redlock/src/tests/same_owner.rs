@@ -1,5 +1,5 @@
-//! Owners that acquire again before an earlier claim of theirs is released, and claims that are ahead of each
-//! other on different nodes.
+//! Owners that acquire again before an earlier claim of theirs is released, and claims that are
+//! ahead of each other on different nodes.
 
 use windlass_testkit::eventually;
 

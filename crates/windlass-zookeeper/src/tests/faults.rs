@@ -34,6 +34,18 @@ fn request(name: &str, claim: u64) -> AcquireRequest {
     super::request(Kind::Lock, &name, "owner", claim, Share::ONLY)
 }
 
+/// Breaks the connections, and waits until the client has noticed: it answers a request that it sends
+/// before that only when the session ends.
+async fn cut_off(claims: &ZooKeeperClaims, proxy: &FaultProxy) {
+    let session = claims.sessions.for_ttl(DEFAULT_TTL).await.unwrap();
+    proxy.refuse(true);
+    proxy.reset_all();
+    let noticed = eventually(Duration::from_secs(60), || async {
+        session.wait_connected().await.is_err()
+    });
+    assert!(noticed.await);
+}
+
 /// Creates the parent so that clients may create and delete claims, but not list them.
 async fn make_unreadable(claims: &ZooKeeperClaims, request: &AcquireRequest) {
     let session = claims.sessions.default_session().await.unwrap();
@@ -64,8 +76,7 @@ async fn error_after_the_create_says_that_a_node_may_exist() {
         .await
         .unwrap();
     acquisition.create_node().await.unwrap();
-    proxy.refuse(true);
-    proxy.reset_all();
+    cut_off(&claims, &proxy).await;
     let error = claims.acquire(request.clone()).await.unwrap_err();
     assert!(error.may_have_happened(), "{error:?}");
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
@@ -80,13 +91,7 @@ async fn error_after_the_create_says_that_a_node_may_exist() {
 async fn error_before_the_create_says_that_nothing_was_written() {
     let (_server, proxy) = server_with_proxy();
     let claims = claims(&url_of(&proxy), Duration::from_secs(5)).await;
-    proxy.refuse(true);
-    proxy.reset_all();
-    let session = claims.sessions.for_ttl(DEFAULT_TTL).await.unwrap();
-    let is_cut_off = eventually(Duration::from_secs(60), || async {
-        session.wait_connected().await.is_err()
-    });
-    assert!(is_cut_off.await);
+    cut_off(&claims, &proxy).await;
     let error = claims.acquire(request("stock", 1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     assert!(!error.may_have_happened());

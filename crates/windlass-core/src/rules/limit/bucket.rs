@@ -1,5 +1,5 @@
-//! Token buckets, by GCRA (the "virtual scheduling algorithm" of ITU-T I.371, annex A): the state is the time at which
-//! the bucket will be full again.
+//! Token buckets, by GCRA (the "virtual scheduling algorithm" of ITU-T I.371, annex A): the state
+//! is the time at which the bucket will be full again.
 
 use super::rule::{Bucket, Rule};
 use super::{LONGEST_MICROS, RuleState, Span};
@@ -51,7 +51,8 @@ pub(super) fn bring_up(rule: &Rule, state: RuleState, now: u64) -> Option<RuleSt
     }
 }
 
-/// Units used and not refilled yet. For changed quotas only, where the exact fraction is lost: the caller rounds up.
+/// Units used and not refilled yet. For changed quotas only, where the exact fraction is lost: the
+/// caller rounds up.
 fn used(state: RuleState, now: u64) -> f64 {
     match state {
         RuleState::Bucket {
@@ -136,8 +137,8 @@ pub(super) fn take_in_place(
     Some(fits)
 }
 
-/// Returns the units of a reservation, except those that later charges rely on; `None` if there are none. `after` is the
-/// state after the reservation.
+/// Returns the units of a reservation, except those that later charges rely on; `None` if there are
+/// none. `after` is the state after the reservation.
 pub(super) fn cancel(
     rule: &Rule,
     state: RuleState,

@@ -1,18 +1,21 @@
 //! Leased units: charged now, and used a little later by a client that decides without the store.
 //!
-//! Units that are used late must not add up with units that were charged meanwhile. In a window that is easy: leased
-//! units expire with the window. A bucket leases for a limited time ([`Bucket::lend_time`]), and charges as if all units
-//! were used at the end of it: its TAT (theoretical arrival time, when it is full again) is first moved to the end of
-//! the lease, and then on by the time that the units take to refill.
+//! Units that are used late must not add up with units that were charged meanwhile. In a window
+//! that is easy: leased units expire with the window. A bucket leases for a limited time
+//! ([`Bucket::lend_time`]), and charges as if all units were used at the end of it: its TAT
+//! (theoretical arrival time, when it is full again) is first moved to the end of the lease, and
+//! then on by the time that the units take to refill.
 //!
-//! Why that is enough: imagine a second bucket of the same quota that is charged when units are *used*, and call its TAT
-//! `used`. At any time `y`, with `out(y)` units leased and not expired, `max(used, y) + time_for(out(y)) ≤ tat`: a lease
-//! moves `tat` to the end of its time and adds its units, a use moves one unit from one term of the sum to the other, an
-//! expiry only lowers the left side, and a charge without a lease raises both sides alike. And `tat` is never more than a
+//! Why that is enough: imagine a second bucket of the same quota that is charged when units are
+//! *used*, and call its TAT `used`. At any time `y`, with `out(y)` units leased and not expired,
+//! `max(used, y) + time_for(out(y)) ≤ tat`: a lease moves `tat` to the end of its time and adds its
+//! units, a use moves one unit from one term of the sum to the other, an expiry only lowers the
+//! left side, and a charge without a lease raises both sides alike. And `tat` is never more than a
 //! full bucket ahead of the clock. So the second bucket would have allowed every single use.
 //!
-//! Returning units lowers `tat`, so it must not go below what the other leases need: the end of a lease that starts now,
-//! plus all units leased within the last lease time, which [`LeasedUnits`] counts in two halves.
+//! Returning units lowers `tat`, so it must not go below what the other leases need: the end of a
+//! lease that starts now, plus all units leased within the last lease time, which [`LeasedUnits`]
+//! counts in two halves.
 //!
 //! [`LeasedUnits`]: super::state::LeasedUnits
 
@@ -21,8 +24,8 @@ use super::state::LeasedUnits;
 use super::{RuleState, Span};
 
 impl Bucket {
-    /// How long a lease lasts, in microseconds: a quarter of the time in which the bucket refills. Up to three quarters
-    /// of a burst can then be leased at once.
+    /// How long a lease lasts, in microseconds: a quarter of the time in which the bucket refills.
+    /// Up to three quarters of a burst can then be leased at once.
     pub fn lend_time(&self) -> u64 {
         self.full.us / 4
     }
@@ -40,8 +43,8 @@ impl Rule {
         }
     }
 
-    /// Microseconds until this many units can be leased, if no other client takes any; `None` for never. The state is as
-    /// of now.
+    /// Microseconds until this many units can be leased, if no other client takes any; `None` for
+    /// never. The state is as of now.
     pub fn lend_after(&self, state: RuleState, now: u64, units: u64) -> Option<u64> {
         match (self, state) {
             (Rule::Bucket(b), RuleState::Bucket { tat, .. }) => {
@@ -55,7 +58,8 @@ impl Rule {
         }
     }
 
-    /// How long units leased at `now` may be used, in microseconds. The state is the one after the charge.
+    /// How long units leased at `now` may be used, in microseconds. The state is the one after the
+    /// charge.
     pub fn good_for(&self, state: RuleState, now: u64) -> u64 {
         match (self, state) {
             (Rule::Bucket(b), _) => b.lend_time(),

@@ -1,23 +1,24 @@
 //! Which stored state belongs to which rule.
 //!
-//! The quotas of a limiter may be changed, reordered, added and removed while it is in use, and clients with different
-//! quotas may share a name. Usage must not be lost by that. So a state is matched by the rate or period that it was
-//! computed with, not by its position:
+//! The quotas of a limiter may be changed, reordered, added and removed while it is in use, and
+//! clients with different quotas may share a name. Usage must not be lost by that. So a state is
+//! matched by the rate or period that it was computed with, not by its position:
 //!
-//! 1. A rule takes the first state with its own rate or period. If equal rules have taken all of those, it continues
-//!    from the last of them: what they have used, it would have used.
-//! 2. A rule without a state is a quota that has changed. It takes over a remaining state of its algorithm, the one in its
-//!    position or else the first, which is converted.
-//! 3. A rule that is still without a state is new, and starts unused. But if a state of another algorithm remains that
-//!    has not ended, the rule may have replaced that one, and usage cannot be converted: this is a mismatch.
+//! 1. A rule takes the first state with its own rate or period. If equal rules have taken all of
+//!    those, it continues from the last of them: what they have used, it would have used.
+//! 2. A rule without a state is a quota that has changed. It takes over a remaining state of its
+//!    algorithm, the one in its position or else the first, which is converted.
+//! 3. A rule that is still without a state is new, and starts unused. But if a state of another
+//!    algorithm remains that has not ended, the rule may have replaced that one, and usage cannot
+//!    be converted: this is a mismatch.
 //!
-//! The remaining states belong to rules that only other clients have, and are kept. Since a changed rule takes over a
-//! state, there are never many more states than one client has rules.
+//! The remaining states belong to rules that only other clients have, and are kept. Since a changed
+//! rule takes over a state, there are never many more states than one client has rules.
 
 use super::{Mismatch, Rule, RuleState, RuleStates};
 
-/// The states as of now: those of these rules in their order, then those of other clients' rules. Also returns whether
-/// any was converted.
+/// The states as of now: those of these rules in their order, then those of other clients' rules.
+/// Also returns whether any was converted.
 pub(super) fn bring_up(
     rules: &[Rule],
     stored: &RuleStates,
@@ -66,7 +67,7 @@ pub(super) fn bring_up(
         if let (None, Some(other)) = (found, live) {
             return Err(Mismatch {
                 stored: other.algorithm(),
-                asked: rule.algorithm(),
+                requested: rule.algorithm(),
             });
         }
     }

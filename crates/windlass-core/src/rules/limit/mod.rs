@@ -1,9 +1,9 @@
 //! Rate limiters.
 //!
-//! A [`Rule`] is a quota in whole numbers: a token bucket, a fixed window or a sliding window. A [`RuleState`] is what a
-//! store keeps for it between two calls. A limiter has one rule or several, and all of them decide together
-//! ([`decide`]). Time is a whole number of microseconds, and fractions are kept exactly (see [`Span`]), so nothing is
-//! rounded and nothing drifts.
+//! A [`Rule`] is a quota in whole numbers: a token bucket, a fixed window or a sliding window. A
+//! [`RuleState`] is what a store keeps for it between two calls. A limiter has one rule or several,
+//! and all of them decide together ([`decide`]). Time is a whole number of microseconds, and
+//! fractions are kept exactly (see [`Span`]), so nothing is rounded and nothing drifts.
 //!
 //! | file | contents |
 //! |---|---|
@@ -30,8 +30,8 @@ pub use rule::{InvalidRule, Rule};
 pub use span::Span;
 pub use state::{RuleState, RuleStates};
 
-/// The longest period, in microseconds: 100 years. The current time plus two of these stays below 2^53, up to which Lua
-/// is exact.
+/// The longest period, in microseconds: 100 years. The current time plus two of these stays below
+/// 2^53, up to which Lua is exact.
 pub const LONGEST_MICROS: u64 = 100 * 365 * 24 * 3600 * 1_000_000;
 /// The largest number of units in a quota or in one call.
 pub const MOST_UNITS: u64 = 1_000_000_000_000;
@@ -45,11 +45,11 @@ pub enum LimitOp {
     Take(u64),
     /// Takes units that become available within this time: units, longest wait.
     Reserve(u64, u64),
-    /// Leases units: charges them now, for a client that uses them a little later without asking the store. Takes the
-    /// first of these amounts that fits.
+    /// Leases units: charges them now, for a client that uses them a little later without the
+    /// store. Takes the first of these amounts that fits.
     Lend(Vec<u64>),
-    /// Returns unused leased units: units, when they were leased, and the [mark](RuleStates::mark) of the state that
-    /// leased them.
+    /// Returns unused leased units: units, when they were leased, and the [mark](RuleStates::mark)
+    /// of the state that leased them.
     Return(u64, u64, u64),
     /// Cancels a reservation: its units, and the states after it was made.
     Cancel(u64, RuleStates),
@@ -72,7 +72,7 @@ pub struct Mismatch {
     /// The stored algorithm.
     pub stored: &'static str,
     /// The requested algorithm.
-    pub asked: &'static str,
+    pub requested: &'static str,
 }
 
 /// Decides by all rules together: all of them are charged, or none.
@@ -116,8 +116,8 @@ pub fn decide(
         }
     };
     let leases = matches!(want, LimitOp::Lend(_));
-    // A changed quota is stored even if the call is denied: otherwise units would refill at the old rate until a call is
-    // allowed.
+    // A changed quota is stored even if the call is denied: otherwise units would refill at the old
+    // rate until a call is allowed.
     let converted = converted && !costs.is_empty();
     for &cost in costs {
         if cost == 0 {
@@ -152,8 +152,9 @@ pub fn decide(
     })
 }
 
-/// [`decide`] for the most frequent operation: units of a single bucket, without copying its state. Returns whether they
-/// were granted, and the status afterwards; `None` if the case is not that simple, and nothing changed.
+/// [`decide`] for the most frequent operation: units of a single bucket, without copying its state.
+/// Returns whether they were granted, and the status afterwards; `None` if the case is not that
+/// simple, and nothing changed.
 // On the path of every check in memory, where a function call is a measurable part of the cost.
 #[inline(always)]
 pub fn take_in_place(
@@ -178,8 +179,8 @@ fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64, wait: u64) -> Opti
     }
 }
 
-/// Returns units to each rule on its own; `granted` if any of them took some back. Units charged to a state that was
-/// reset since are not returned to its successor.
+/// Returns units to each rule on its own; `granted` if any of them took some back. Units charged to
+/// a state that was reset since are not returned to its successor.
 fn return_units(
     mut states: RuleStates,
     mark: u64,
@@ -202,8 +203,8 @@ fn return_units(
     }
 }
 
-/// The stored states as of now under these rules: their own states in their order, then those of rules that only other
-/// clients have.
+/// The stored states as of now under these rules: their own states in their order, then those of
+/// rules that only other clients have.
 pub fn bring_up(rules: &[Rule], stored: &RuleStates, now: u64) -> Result<RuleStates, Mismatch> {
     Ok(matching::bring_up(rules, stored, now)?.0)
 }

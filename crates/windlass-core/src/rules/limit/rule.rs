@@ -19,8 +19,8 @@ pub enum Rule {
         /// Microseconds.
         period: u64,
     },
-    /// A sliding window, approximated by two consecutive windows: the usage of the previous one counts by the part of it
-    /// that lies within one period of now.
+    /// A sliding window, approximated by two consecutive windows: the usage of the previous one
+    /// counts by the part of it that lies within one period of now.
     Sliding {
         /// Units in a window.
         limit: u64,
@@ -145,7 +145,8 @@ impl Rule {
         state.with_limit(self.limit())
     }
 
-    /// Whether the state was computed by a rule with the same rate or period, so that it needs no conversion.
+    /// Whether the state was computed by a rule with the same rate or period, so that it needs no
+    /// conversion.
     pub(super) fn is_of(&self, state: &RuleState) -> bool {
         match (self, state) {
             (Rule::Bucket(b), RuleState::Bucket { amount, period, .. }) => {

@@ -2,9 +2,11 @@
 
 use super::rule::Bucket;
 
-/// Microseconds and a fraction of one, whose denominator is the `amount` of the bucket it belongs to.
+/// Microseconds and a fraction of one, whose denominator is the `amount` of the bucket it belongs
+/// to.
 ///
-/// Three units a second are 333 333⅓ µs apart. With the exact fraction, a year of them is exactly a year.
+/// Three units a second are 333 333⅓ µs apart. With the exact fraction, a year of them is exactly a
+/// year.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     /// Whole microseconds.

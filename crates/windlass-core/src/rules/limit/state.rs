@@ -8,8 +8,8 @@ use super::rule::Bucket;
 
 /// The state of one rule. Times are in microseconds of the store's clock.
 ///
-/// `limit` is that of the rule that last changed the state, or 0 if it is not known. No decision depends on it, since every
-/// call brings its rule; it is for inspection, which has none.
+/// `limit` is that of the rule that last changed the state, or 0 if it is not known. No decision
+/// depends on it, since every call brings its rule; it is for inspection, which has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleState {
     /// A token bucket: the time at which it will be full again.
@@ -60,8 +60,8 @@ pub enum RuleState {
     },
 }
 
-/// Units of a bucket leased recently: since `since`, and in the lease time before that. In microseconds, as the time that
-/// the units take to refill.
+/// Units of a bucket leased recently: since `since`, and in the lease time before that. In
+/// microseconds, as the time that the units take to refill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeasedUnits {
     /// When the current count started; 0 if nothing was leased.
@@ -185,7 +185,8 @@ impl RuleState {
     }
 }
 
-/// The stored text: the letter of the algorithm and the limit, then the other fields: `t20 1 100000 …`.
+/// The stored text: the letter of the algorithm and the limit, then the other fields: `t20 1 100000
+/// …`.
 impl fmt::Display for RuleState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -289,7 +290,8 @@ impl FromStr for RuleState {
 /// How long the state of a bucket that never refills is kept after its last use: a year.
 pub(super) const ALLOWANCE_RETENTION: u64 = 365 * 24 * 3600 * 1_000_000;
 
-/// The states of all rules of a limiter, in their order. Most limiters have one, which needs no allocation.
+/// The states of all rules of a limiter, in their order. Most limiters have one, which needs no
+/// allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleStates {
     first: Option<RuleState>,
@@ -321,8 +323,8 @@ impl RuleStates {
 
     /// When units were first leased or reserved from these states; 0 for never.
     ///
-    /// It distinguishes these states from earlier ones of the same limiter that were reset or lost: units that were
-    /// leased or reserved from those cannot be returned to these.
+    /// It distinguishes these states from earlier ones of the same limiter that were reset or lost:
+    /// units that were leased or reserved from those cannot be returned to these.
     pub fn mark(&self) -> u64 {
         self.mark
     }
@@ -373,7 +375,8 @@ impl RuleStates {
         Some(changed)
     }
 
-    /// The same states on another clock, whose time is `to` when this one's is `from`. The mark stays: it is only compared.
+    /// The same states on another clock, whose time is `to` when this one's is `from`. The mark
+    /// stays: it is only compared.
     pub fn moved(&self, from: u64, to: u64) -> RuleStates {
         self.replaced(self.iter().map(|state| state.moved(from, to)))
     }

@@ -5,13 +5,13 @@ use super::rule::Rule;
 
 /// The stored state as of now under this rule; `None` if it is another algorithm's.
 ///
-/// If the period has changed, the units used stay used. When they were used within the old window is not known, so they
-/// count as if used as late as possible:
+/// If the period has changed, the units used stay used. When they were used within the old window
+/// is not known, so they count as if used as late as possible:
 ///
-/// - A fixed window keeps its start, and ends one new period after it. If that has passed already, it ends one new
-///   period from now, but not after its old end.
-/// - Of the two windows of a sliding window, the current one keeps its start. If that is more than one new period ago,
-///   its units count as used within the last new period, and begin to fade now.
+/// - A fixed window keeps its start, and ends one new period after it. If that has passed already,
+///   it ends one new period from now, but not after its old end.
+/// - Of the two windows of a sliding window, the current one keeps its start. If that is more than
+///   one new period ago, its units count as used within the last new period, and begin to fade now.
 pub(super) fn bring_up(rule: &Rule, state: RuleState, now: u64) -> Option<RuleState> {
     match (rule, state) {
         (Rule::Fixed { .. }, RuleState::Fixed { end, .. }) if now >= end => Some(rule.fresh(now)),

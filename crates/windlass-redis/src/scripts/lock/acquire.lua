@@ -1,7 +1,7 @@
 -- Grants the lock, or puts the owner in the queue, or says who holds it.
 --
 --   flags     any of q = enqueue if held, r = write the record now, h = give a foreign key without expiry one
---   proposal  the number that a quorum would like; 0 elsewhere
+--   proposal  the number that a quorum would like; not sent to a single server
 --   returns   the fence if granted
 --             {'queued', ticket, ms until the owner should ask}
 --             {'busy', holder, its ms left, its record or false, server's time in ms}
@@ -18,8 +18,8 @@ local function grant(lock, claim, owner, ttl, flags, tail, proposal)
   return fence
 end
 
-function decisions.acquire(lock, queue, claim, owner, ttl, flags, tail, proposal)
-  proposal = tonumber(proposal)
+local function acquire(lock, queue, claim, owner, ttl, flags, tail, proposal)
+  proposal = is_quorum_node and tonumber(proposal)
   if call('EXISTS', lock, queue) == 0 then
     return grant(lock, claim, owner, ttl, flags, tail, proposal)
   end

@@ -5,7 +5,7 @@
 --
 -- Atomic so that the holder that is named is the one that lost the lock.
 
-function decisions.break_lock(lock, queue, prefix, owner)
+local function break_lock(lock, queue, prefix, owner)
   local holder = call('GET', lock)
   local left = held_for(lock)
   local record = holder and call('GET', prefix .. holder)

@@ -9,14 +9,16 @@
 local replies, undecided, left = {}, {}, {}
 do
   local pcall_redis = redis.pcall
-  local arguments = {acquire = 4, renew = 5, release = 1, break_lock = 0, confirm = 5, requeue = 5}
+  local arguments = {
+    acquire = is_quorum_node and 4 or 3, renew = 5, release = 1, break_lock = 0, confirm = 5, requeue = 5,
+  }
   local key, arg, n, last = 2, 2, 0, #ARGV
   while arg < last do
     local verb, owner = ARGV[arg], ARGV[arg + 1]
     local lock, queue, claim = KEYS[key], KEYS[key + 1], KEYS[key + 2]
     local reply
     if verb == 'acquire' then
-      -- ttl, flags, tail, proposal
+      -- ttl, flags, tail; on a node of a quorum, proposal
       if ARGV[arg + 3] == 'q' or ARGV[arg + 3] == '' then
         if call('EXISTS', lock, queue) == 0 then
           if not last_fence then

@@ -1,6 +1,7 @@
--- What the functions of the other files share. Each adds itself to "decisions" under its verb.
+-- What the decisions share.
 
-local decisions = {}
+-- Decisions that only a node of a quorum takes: quorum_node/lock.lua defines them.
+local confirm, requeue
 
 local now_ms
 -- The server's clock.

@@ -8,7 +8,7 @@
 -- Inner calls when nobody waits: GET, ZPOPMIN, DEL. A hand-over: GET, ZPOPMIN, GET, PTTL, SET, PUBLISH, DEL,
 -- however many wait. In a cluster, ZRANGE and ZREM instead of ZPOPMIN.
 
-function decisions.release(lock, queue, claim, owner, address)
+local function release(lock, queue, claim, owner, address)
   local holder = call('GET', lock)
   local ours = address == '' or not is_replaced(claim, address)
   if ours and holder == owner then

@@ -7,7 +7,7 @@
 -- Atomic because a claim that is no longer the owner's must not be extended.
 -- Inner calls when held: GET, PEXPIRE, PEXPIRE (SET instead, the first time).
 
-function decisions.renew(lock, queue, claim, owner, ttl, flags, fence, age, tail)
+local function renew(lock, queue, claim, owner, ttl, flags, fence, age, tail)
   local holder = call('GET', lock) or hand_over(lock, queue, claim, owner)
   local held = holder == owner
   if not held and not call('ZSCORE', queue, owner) then

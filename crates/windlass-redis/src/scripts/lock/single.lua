@@ -2,7 +2,7 @@
 -- cluster are that. It comes first because each function or table that a script makes costs as much as a command.
 -- It decides as the code below would.
 
-if ARGV[2] == 'acquire' and #ARGV == 7 then
+if ARGV[2] == 'acquire' and #ARGV == 6 then
   if (ARGV[5] == 'q' or ARGV[5] == '') and call('EXISTS', KEYS[2], KEYS[3]) == 0 then
     last_fence = redis.pcall('INCRBY', fence_key, 1)
     -- Otherwise a new counter, or a server that takes no writes: "take_fence" deals with it.

@@ -10,7 +10,7 @@
 --
 -- Atomic because "does it fit, with an empty queue" and "this owner holds it" are one decision.
 
-function decisions.acquire(tx, owner, weight, size, ttl, flags, tail)
+local function acquire(tx, owner, weight, size, ttl, flags, tail)
   weight, size, ttl = tonumber(weight), tonumber(size), tonumber(ttl)
   expire_and_grant(tx)
   forget_size(tx)
@@ -92,7 +92,7 @@ end
 --
 -- Atomic because a claim that is no longer the owner's must not be extended.
 
-function decisions.renew(tx, owner, ttl, flags, fence, age, tail)
+local function renew(tx, owner, ttl, flags, fence, age, tail)
   ttl = tonumber(ttl)
   expire_and_grant(tx)
   local ends = held_until(tx, owner)
@@ -135,7 +135,7 @@ end
 --
 -- Atomic because only the owner's own share may be released.
 
-function decisions.release(tx, owner, address)
+local function release(tx, owner, address)
   local outcome = 0
   local ends = held_until(tx, owner)
   local record = record_of(tx, owner)
@@ -160,7 +160,7 @@ end
 --
 --   returns  1, or 0 if the claim at that address holds no share of at least that weight
 
-function decisions.shrink(tx, owner, address, weight)
+local function shrink(tx, owner, address, weight)
   weight = tonumber(weight)
   expire_and_grant(tx)
   local ends = held_until(tx, owner)
@@ -180,7 +180,7 @@ end
 --
 --   returns  the size before, 0 if it was not known
 
-function decisions.resize(tx, _, size)
+local function resize(tx, _, size)
   expire_and_grant(tx)
   forget_size(tx)
   local before = tx.size

@@ -1,7 +1,7 @@
--- One decision, from reading the pool to writing back what changed. Each decision of the other files adds itself
--- to "decisions" under its verb.
+-- One decision, from reading the pool to writing back what changed.
 
-local decisions = {}
+-- Decisions that only a node of a quorum takes: quorum_node/pool.lua defines them.
+local confirm, requeue
 
 -- No decision does more than this many of anything, as the server does nothing else meanwhile. A waiter left over
 -- is told to ask, and its request goes on from there.

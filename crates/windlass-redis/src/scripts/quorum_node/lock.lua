@@ -7,7 +7,7 @@
 --
 -- Atomic because the number must be taken while the owner holds this node: a later holder takes a higher one.
 
-function decisions.confirm(lock, queue, claim, owner, ttl, flags, age, tail, proposal)
+function confirm(lock, queue, claim, owner, ttl, flags, age, tail, proposal)
   local holder = call('GET', lock) or hand_over(lock, queue, claim, owner)
   local held = holder == owner
   local ticket = not held and call('ZSCORE', queue, owner)
@@ -36,7 +36,7 @@ end
 --
 -- Atomic because it must not undo a later grant: an owner that counts on this node has taken another number since.
 
-function decisions.requeue(lock, queue, claim, owner, ttl, number, age, tail, proposal)
+function requeue(lock, queue, claim, owner, ttl, number, age, tail, proposal)
   if call('GET', lock) ~= owner or string.match(call('GET', claim) or '', '^%d+') ~= number then
     return 0
   end

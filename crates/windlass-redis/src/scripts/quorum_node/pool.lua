@@ -6,8 +6,8 @@
 --   returns  {'held', number}, {'waiting', ms until the owner should ask, the holder whose claim ends first},
 --            0 if neither
 
-function decisions.confirm(tx, owner, ttl, flags, age, tail, proposal)
-  local reply = decisions.renew(tx, owner, ttl, flags, '0', age, tail)
+function confirm(tx, owner, ttl, flags, age, tail, proposal)
+  local reply = renew(tx, owner, ttl, flags, '0', age, tail)
   if type(reply) ~= 'table' then
     return reply
   end
@@ -30,7 +30,7 @@ end
 --   number   what this node gave the owner last
 --   returns  1 if it was done; 0 if it is not held under that number, or nobody else waits
 
-function decisions.requeue(tx, owner, ttl, number, _age, tail, proposal)
+function requeue(tx, owner, ttl, number, _age, tail, proposal)
   expire_and_grant(tx)
   local record = held_until(tx, owner) and record_of(tx, owner)
   local claim = record and parse(record)

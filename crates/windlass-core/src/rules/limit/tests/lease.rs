@@ -12,7 +12,8 @@ const SECOND: u64 = 1_000_000;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// The units used within any time never exceed the burst plus the units refilled within that time.
+    /// The units used within any time never exceed the burst plus the units refilled within that
+    /// time.
     #[test]
     fn a_bucket_is_never_exceeded(
         (amount, period, burst) in (1u64..40, 1u64..2_000, 1u64..60),
@@ -55,8 +56,8 @@ proptest! {
         fleet.check()?;
     }
 
-    /// The same, when several processes lease units, use them late or never, return some, or crash, and others take units
-    /// from the store.
+    /// The same, when several processes lease units, use them late or never, return some, or crash,
+    /// and others take units from the store.
     #[test]
     fn leasing_never_exceeds_the_quota(
         (amount, period, burst) in (1u64..40, 1u64..2_000, 4u64..200),
@@ -268,8 +269,8 @@ fn a_cancelled_reservation_returns_units_that_later_ones_do_not_need() {
     assert_eq!(late.granted, None, "it was due");
 }
 
-/// Units returned by one client must not be taken from the lease of another: the second lease has moved the bucket's time
-/// past the first one.
+/// Units returned by one client must not be taken from the lease of another: the second lease has
+/// moved the bucket's time past the first one.
 #[test]
 fn returning_units_leaves_other_leases_alone() {
     let mut fleet = Fleet::new(Rule::bucket(1, 1, 100).unwrap());

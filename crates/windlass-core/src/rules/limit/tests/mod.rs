@@ -132,7 +132,10 @@ proptest! {
     }
 
     #[test]
-    fn states_are_read_as_they_were_written(rules in prop::collection::vec(rule(), 1..4), moves in moves()) {
+    fn states_are_read_as_they_were_written(
+        rules in prop::collection::vec(rule(), 1..4),
+        moves in moves(),
+    ) {
         let (mut states, mut now) = (RuleStates::default(), START);
         for (wait, cost) in moves {
             take(&rules, &mut states, now, cost);
@@ -287,8 +290,8 @@ fn another_algorithm_is_a_mismatch() {
     let mut states = RuleStates::default();
     assert!(take(&[bucket], &mut states, START, 1));
     let mismatch = decide(&[window], &states, START, &LimitOp::Take(1));
-    let Err(Mismatch { stored, asked }) = mismatch else {
+    let Err(Mismatch { stored, requested }) = mismatch else {
         panic!("{mismatch:?}")
     };
-    assert_eq!((stored, asked), ("token-bucket", "fixed-window"));
+    assert_eq!((stored, requested), ("token-bucket", "fixed-window"));
 }

@@ -4,17 +4,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
-use super::faults::{Direction, EachWay};
+use super::faults::{Direction, PerDirection};
 
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct ProxyCounters {
     accepted: AtomicU64,
     open: AtomicU64,
-    delivered: EachWay<Delivered>,
-    held: watch::Sender<EachWay<usize>>,
+    delivered: PerDirection<DeliveredBytes>,
+    held: watch::Sender<PerDirection<usize>>,
 }
 
-impl Tally {
+impl ProxyCounters {
     pub(super) fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::SeqCst)
     }
@@ -55,12 +55,12 @@ impl Tally {
         self.open.fetch_sub(1, Ordering::SeqCst);
     }
 
-    pub(super) fn delivered(&self) -> &EachWay<Delivered> {
+    pub(super) fn delivered(&self) -> &PerDirection<DeliveredBytes> {
         &self.delivered
     }
 
     /// Replaces what one connection held by what it holds now.
-    pub(super) fn count_held(&self, before: EachWay<usize>, now: EachWay<usize>) {
+    pub(super) fn count_held(&self, before: PerDirection<usize>, now: PerDirection<usize>) {
         self.held.send_if_modified(|held| {
             held.to_server = held.to_server - before.to_server + now.to_server;
             held.to_client = held.to_client - before.to_client + now.to_client;
@@ -71,9 +71,9 @@ impl Tally {
 
 /// How many bytes were delivered one way.
 #[derive(Debug, Default)]
-pub(super) struct Delivered(AtomicU64);
+pub(super) struct DeliveredBytes(AtomicU64);
 
-impl Delivered {
+impl DeliveredBytes {
     /// Counts what `write` delivers of `bytes`, already before it does.
     ///
     /// Otherwise a test that has received a byte could look at the counter too early to find it

@@ -7,14 +7,14 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::faults::LaneFaults;
-use super::tally::Delivered;
+use super::counters::DeliveredBytes;
+use super::faults::DirectionFaults;
 
 const CHUNK: usize = 16 * 1024;
 
-/// What travels along a lane. Ends travel in order behind the bytes before them.
+/// What travels along a byte_queue. Ends travel in command behind the bytes before them.
 #[derive(Debug)]
-enum Freight {
+enum Payload {
     Bytes(Vec<u8>),
     /// The sender has closed its half.
     End,
@@ -23,14 +23,14 @@ enum Freight {
 }
 
 #[derive(Debug)]
-struct Parcel {
+struct QueuedPayload {
     arrived: Instant,
-    freight: Freight,
+    payload: Payload,
 }
 
 /// What became of an attempt to write.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Delivery {
+pub(super) enum WriteOutcome {
     /// As much was handed over as there is room for.
     Done,
     /// A reset has to be handed over, which ends the whole connection.
@@ -41,17 +41,17 @@ pub(super) enum Delivery {
 
 /// A queue without limit: faults are about latency and loss, never about back pressure.
 #[derive(Debug)]
-pub(super) struct Lane {
-    pub(super) faults: LaneFaults,
-    queue: VecDeque<Parcel>,
+pub(super) struct ByteQueue {
+    pub(super) faults: DirectionFaults,
+    queue: VecDeque<QueuedPayload>,
     queued_bytes: usize,
     sender_done: bool,
     receiver_gone: bool,
     lost: bool,
 }
 
-impl Lane {
-    pub(super) fn new(faults: LaneFaults) -> Self {
+impl ByteQueue {
+    pub(super) fn new(faults: DirectionFaults) -> Self {
         Self {
             faults,
             queue: VecDeque::new(),
@@ -67,7 +67,7 @@ impl Lane {
         !self.sender_done
     }
 
-    /// When the next parcel may go out: never, if there is none or it is held back.
+    /// When the next queued may go out: never, if there is none or it is held back.
     pub(super) fn due(&self) -> Option<Instant> {
         // Computed anew each time, so that a change of the delay affects what is already queued.
         let next = self.queue.front().filter(|_| !self.faults.hold)?;
@@ -94,48 +94,48 @@ impl Lane {
     /// Takes in what `sender` has sent, if anything.
     pub(super) fn read(&mut self, sender: &TcpStream) {
         let mut bytes = vec![0; CHUNK];
-        let freight = match sender.try_read(&mut bytes) {
-            Ok(0) => Freight::End,
+        let payload = match sender.try_read(&mut bytes) {
+            Ok(0) => Payload::End,
             Ok(read) => {
                 bytes.truncate(read);
-                Freight::Bytes(bytes)
+                Payload::Bytes(bytes)
             }
             Err(error) if is_temporary(&error) => return,
-            Err(_) => Freight::Reset,
+            Err(_) => Payload::Reset,
         };
-        self.sender_done = !matches!(freight, Freight::Bytes(_));
-        self.take_in(freight);
+        self.sender_done = !matches!(payload, Payload::Bytes(_));
+        self.enqueue(payload);
     }
 
     /// Notes that the sender turned out to be gone when something was to be delivered to it.
     pub(super) fn sender_gone(&mut self) {
         self.sender_done = true;
-        self.take_in(Freight::Reset);
+        self.enqueue(Payload::Reset);
     }
 
-    fn take_in(&mut self, freight: Freight) {
+    fn enqueue(&mut self, payload: Payload) {
         if self.faults.blackhole {
             self.lost = true;
         } else if !self.receiver_gone {
-            if let Freight::Bytes(bytes) = &freight {
+            if let Payload::Bytes(bytes) = &payload {
                 self.queued_bytes += bytes.len();
             }
-            self.queue.push_back(Parcel {
+            self.queue.push_back(QueuedPayload {
                 arrived: Instant::now(),
-                freight,
+                payload,
             });
         }
     }
 
-    /// Hands the next parcel, or what there is room for, to `receiver`.
+    /// Hands the next queued, or what there is room for, to `receiver`.
     pub(super) async fn write(
         &mut self,
         receiver: &mut TcpStream,
-        delivered: &Delivered,
-    ) -> Delivery {
-        match self.queue.front_mut().map(|parcel| &mut parcel.freight) {
-            None => Delivery::Done,
-            Some(Freight::Bytes(bytes)) => {
+        delivered: &DeliveredBytes,
+    ) -> WriteOutcome {
+        match self.queue.front_mut().map(|queued| &mut queued.payload) {
+            None => WriteOutcome::Done,
+            Some(Payload::Bytes(bytes)) => {
                 match delivered.count(bytes.len(), || receiver.try_write(bytes)) {
                     Ok(written) => {
                         bytes.drain(..written);
@@ -143,27 +143,27 @@ impl Lane {
                         if bytes.is_empty() {
                             self.queue.pop_front();
                         }
-                        Delivery::Done
+                        WriteOutcome::Done
                     }
-                    Err(error) if is_temporary(&error) => Delivery::Done,
+                    Err(error) if is_temporary(&error) => WriteOutcome::Done,
                     Err(_) => self.lose_receiver(),
                 }
             }
-            Some(Freight::End) => {
+            Some(Payload::End) => {
                 self.queue.pop_front();
-                // Fails only if the receiver is gone; then its own lane says so.
+                // Fails only if the receiver is gone; then its own byte_queue says so.
                 let _ = receiver.shutdown().await;
-                Delivery::Done
+                WriteOutcome::Done
             }
-            Some(Freight::Reset) => Delivery::Reset,
+            Some(Payload::Reset) => WriteOutcome::Reset,
         }
     }
 
-    fn lose_receiver(&mut self) -> Delivery {
+    fn lose_receiver(&mut self) -> WriteOutcome {
         self.receiver_gone = true;
         self.queue.clear();
         self.queued_bytes = 0;
-        Delivery::ReceiverGone
+        WriteOutcome::ReceiverGone
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) async fn many(semaphore: &Semaphore, count: u32) -> Vec<Permit> {
 }
 
 /// Somebody who waits for that much, and is in line.
-async fn lines_up(semaphore: &Semaphore, weight: u32) -> tokio::task::JoinHandle<Permit> {
+async fn wait_until_queued(semaphore: &Semaphore, weight: u32) -> tokio::task::JoinHandle<Permit> {
     let waits = semaphore.clone();
     let waiting = tokio::spawn(async move { waits.acquire_many(weight).await.unwrap() });
     let lined_up = || async { semaphore.inspect(0).await.unwrap().waiters == 1 };
@@ -31,7 +31,7 @@ async fn lines_up(semaphore: &Semaphore, weight: u32) -> tokio::task::JoinHandle
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_who_barges_in_does_not_crowd_out_one_who_was_let_in() {
+async fn barging_never_displaces_a_granted_waiter() {
     let cluster = EtcdCluster::start().unwrap();
     let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
     let (a, b) = (connect(&cluster).await, connect(&cluster).await);
@@ -41,7 +41,7 @@ async fn one_who_barges_in_does_not_crowd_out_one_who_was_let_in() {
     assert!(warm.release().await.unwrap().was_held());
     for round in 0..3 {
         let held = a.semaphore("jobs", 2).acquire().await.unwrap();
-        let waiting = lines_up(&b.semaphore("jobs", 2), 2).await;
+        let waiting = wait_until_queued(&b.semaphore("jobs", 2), 2).await;
         // It sees room for one at once, and says so 400 ms later; in between, two are let in.
         proxy.delay(Direction::ToClient, 400 * MS);
         let barges = {
@@ -63,7 +63,7 @@ async fn one_who_barges_in_does_not_crowd_out_one_who_was_let_in() {
 const LARGE: u32 = 130;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_semaphore_is_made_smaller_and_nobody_who_was_let_in_is_forgotten() {
+async fn shrinking_a_large_semaphore_keeps_all_holders() {
     let cluster = EtcdCluster::start().unwrap();
     let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
     let (a, b) = (connect(&cluster).await, connect(&cluster).await);
@@ -71,7 +71,7 @@ async fn a_large_semaphore_is_made_smaller_and_nobody_who_was_let_in_is_forgotte
     let of = |w: &Coordinator| w.semaphore("jobs", LARGE).adopt_size();
     assert_eq!(of(&slow).resize(LARGE).await.unwrap(), None); // so that it has all its leases
     let mut held = many(&of(&a), LARGE).await;
-    let waiting = lines_up(&of(&b), 1).await;
+    let waiting = wait_until_queued(&of(&b), 1).await;
     // It sees who holds at once, and decides 400 ms later; in between, the one who waits is let in.
     proxy.delay(Direction::ToClient, 400 * MS);
     let smaller = {
@@ -91,7 +91,7 @@ async fn a_large_semaphore_is_made_smaller_and_nobody_who_was_let_in_is_forgotte
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_barges_into_a_large_semaphore_only_where_nobody_was_let_in() {
+async fn barging_respects_the_capacity_of_a_large_semaphore() {
     let cluster = EtcdCluster::start().unwrap();
     let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
     let (a, b) = (connect(&cluster).await, connect(&cluster).await);
@@ -101,7 +101,7 @@ async fn one_barges_into_a_large_semaphore_only_where_nobody_was_let_in() {
     let warm = barging.acquire().await.unwrap(); // so that it has all its leases
     assert!(warm.release().await.unwrap().was_held());
     let mut held = many(&of(&a), LARGE - 1).await;
-    let waiting = lines_up(&of(&b), 2).await;
+    let waiting = wait_until_queued(&of(&b), 2).await;
     // It sees room for one at once, and says so 400 ms later; in between, two are let in.
     proxy.delay(Direction::ToClient, 400 * MS);
     let barges = {
@@ -116,7 +116,7 @@ async fn one_barges_into_a_large_semaphore_only_where_nobody_was_let_in() {
     assert!(barged.is_busy(), "more in the room than fit");
     // Now there is room for two, for which one who wants three waits.
     assert!(heavy.release().await.unwrap().was_held());
-    let waiting = lines_up(&of(&b), 3).await;
+    let waiting = wait_until_queued(&of(&b), 3).await;
     let barged = barging.try_acquire().await.unwrap();
     let barged = barged.acquired().expect("there is room");
     assert!(held.pop().unwrap().release().await.unwrap().was_held());
@@ -126,7 +126,7 @@ async fn one_barges_into_a_large_semaphore_only_where_nobody_was_let_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_busy_semaphore_is_resized_in_time() {
+async fn busy_semaphore_is_resized_in_time() {
     let cluster = EtcdCluster::start().unwrap();
     let (a, b) = (connect(&cluster).await, connect(&cluster).await);
     let of = |w: &Coordinator| w.semaphore("jobs", 8).adopt_size();
@@ -150,14 +150,14 @@ async fn a_busy_semaphore_is_resized_in_time() {
 
 /// Those behind one who gives up may come in at once, though nobody has left: it watched for all of its client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_who_gives_up_lets_in_the_next_of_its_client() {
+async fn waiter_that_gives_up_lets_the_next_of_its_client_in() {
     let cluster = EtcdCluster::start().unwrap();
     let (a, b) = (connect(&cluster).await, connect(&cluster).await);
     // The next sign of life of those who wait is 40 s away.
     let jobs = |w: &Coordinator| w.semaphore("jobs", 3).ttl(120_000 * MS);
     let inside = jobs(&a).acquire_many(2).await.unwrap();
     for _ in 0..5 {
-        let heavy = lines_up(&jobs(&b), 2).await;
+        let heavy = wait_until_queued(&jobs(&b), 2).await;
         let light = jobs(&b);
         let light = tokio::spawn(async move { light.acquire().await.unwrap() });
         let lined_up = || async { jobs(&a).inspect(0).await.unwrap().waiters == 2 };

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use windlass_testkit::ZooKeeperServers;
 
-use super::{Engine, Fault};
+use super::{Fault, StoreUnderTest};
 
 /// Three servers that can be cut off from each other.
-pub(crate) struct Ensemble {
+pub(crate) struct ThreeZooKeeperServers {
     servers: ZooKeeperServers,
     victim: Cell<usize>,
 }
 
-impl Ensemble {
-    pub(crate) fn new() -> Ensemble {
-        Ensemble {
-            servers: ZooKeeperServers::divisible(&[]).expect("servers to test on"),
+impl ThreeZooKeeperServers {
+    pub(crate) fn new() -> ThreeZooKeeperServers {
+        ThreeZooKeeperServers {
+            servers: ZooKeeperServers::partitionable(&[]).expect("servers to test on"),
             victim: Cell::new(0),
         }
     }
@@ -30,7 +30,7 @@ impl Ensemble {
     }
 }
 
-impl Engine for Ensemble {
+impl StoreUnderTest for ThreeZooKeeperServers {
     fn url(&self) -> String {
         self.servers.url("histories")
     }

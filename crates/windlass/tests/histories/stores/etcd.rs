@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use windlass_testkit::EtcdCluster;
 
-use super::{Engine, Fault};
+use super::{Fault, StoreUnderTest};
 
 /// Three members that can be cut off from each other.
-pub(crate) struct Etcd {
+pub(crate) struct ThreeEtcdMembers {
     cluster: EtcdCluster,
     victim: Cell<usize>,
 }
 
-impl Etcd {
-    pub(crate) fn new() -> Etcd {
-        let cluster = EtcdCluster::builder().members(3).divisible().start();
-        Etcd {
+impl ThreeEtcdMembers {
+    pub(crate) fn new() -> ThreeEtcdMembers {
+        let cluster = EtcdCluster::builder().members(3).partitionable().start();
+        ThreeEtcdMembers {
             cluster: cluster.expect("members to test on"),
             victim: Cell::new(0),
         }
@@ -28,7 +28,7 @@ impl Etcd {
     }
 }
 
-impl Engine for Etcd {
+impl StoreUnderTest for ThreeEtcdMembers {
     fn url(&self) -> String {
         self.cluster.url()
     }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use windlass::Attempt;
 
-use super::{SOON, Stage, has_waiters, is_free};
+use super::{SOON, TestStore, wait_for_waiters, wait_until_free};
 
 /// Whoever asked first is served first, across clients.
-pub async fn first_come_first_served(stage: &Stage) {
+pub async fn first_come_first_served(store: &TestStore) {
     const WAITERS: u64 = 20;
-    let (a, b) = (stage.connect().await, stage.connect().await);
+    let (a, b) = (store.connect().await, store.connect().await);
     let holder = a.lock("stock").acquire().await.unwrap();
     let (served, mut order) = mpsc::unbounded_channel();
     for i in 0..WAITERS {
@@ -21,7 +21,7 @@ pub async fn first_come_first_served(stage: &Stage) {
             served.send((i, guard.fence())).unwrap();
             assert!(guard.release().await.unwrap().was_held());
         });
-        has_waiters(&a, "stock", i + 1).await;
+        wait_for_waiters(&a, "stock", i + 1).await;
     }
     let mut last = holder.fence();
     assert!(holder.release().await.unwrap().was_held());
@@ -31,12 +31,12 @@ pub async fn first_come_first_served(stage: &Stage) {
         assert!(fence > last);
         last = fence;
     }
-    is_free(&b, "stock").await;
+    wait_until_free(&b, "stock").await;
 }
 
 /// A wake-up, not a poll: long before the next heartbeat, which would be 20 s away.
-pub async fn a_waiter_elsewhere_is_woken_at_once(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn waiter_of_another_client_is_woken_immediately(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     for _ in 0..5 {
         let holder = a.lock("stock").acquire().await.unwrap();
         let waiting = tokio::spawn({
@@ -49,7 +49,7 @@ pub async fn a_waiter_elsewhere_is_woken_at_once(stage: &Stage) {
                     .unwrap()
             }
         });
-        has_waiters(&a, "stock", 1).await;
+        wait_for_waiters(&a, "stock", 1).await;
         let released = Instant::now();
         assert!(holder.release().await.unwrap().was_held());
         let guard = waiting.await.unwrap();
@@ -64,8 +64,8 @@ pub async fn a_waiter_elsewhere_is_woken_at_once(stage: &Stage) {
 }
 
 /// The answer is "busy", by whom, and the place in line is given up.
-pub async fn patience_runs_out(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn wait_times_out_and_leaves_the_queue(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let holder = a.lock("stock").note("busy").acquire().await.unwrap();
     let asked = Instant::now();
     match b
@@ -78,7 +78,7 @@ pub async fn patience_runs_out(stage: &Stage) {
         Attempt::Busy(by) => assert_eq!(by.unwrap().owner, holder.owner().as_str()),
     }
     assert!(asked.elapsed() >= Duration::from_millis(80));
-    has_waiters(&a, "stock", 0).await;
+    wait_for_waiters(&a, "stock", 0).await;
     let e = b
         .lock("stock")
         .wait(Duration::from_millis(20))
@@ -87,19 +87,19 @@ pub async fn patience_runs_out(stage: &Stage) {
         .unwrap_err();
     assert_eq!(e.kind(), windlass::ErrorKind::WaitElapsed);
     assert!(e.to_string().contains(holder.owner().as_str()), "{e}");
-    has_waiters(&a, "stock", 0).await;
+    wait_for_waiters(&a, "stock", 0).await;
     assert!(holder.release().await.unwrap().was_held());
 }
 
 /// A newcomer does not slip in between a release and the first waiter.
-pub async fn nobody_overtakes_the_line(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn newcomer_does_not_overtake_the_queue(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let holder = a.lock("stock").acquire().await.unwrap();
     let waiting = tokio::spawn({
         let b = b.clone();
         async move { b.lock("stock").acquire().await.unwrap() }
     });
-    has_waiters(&a, "stock", 1).await;
+    wait_for_waiters(&a, "stock", 1).await;
     assert!(holder.release().await.unwrap().was_held());
     // At once, perhaps before the waiter has heard of its luck.
     assert!(a.lock("stock").try_acquire().await.unwrap().is_busy());
@@ -109,10 +109,10 @@ pub async fn nobody_overtakes_the_line(stage: &Stage) {
 
 /// A waiter whose program ended does not hold up those behind it: a store that it could still reach was
 /// told, and another one finds its claim expired.
-pub async fn a_dead_waiter_is_skipped(stage: &Stage) {
-    let a = stage.connect().await;
+pub async fn dead_waiter_is_skipped(store: &TestStore) {
+    let a = store.connect().await;
     let holder = a.lock("stock").acquire().await.unwrap();
-    let (url, options) = (stage.url().to_owned(), stage.options());
+    let (url, options) = (store.url().to_owned(), store.options());
     // A process of its own, as far as the store can tell; then everything in it stops at once.
     let doomed = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -127,12 +127,12 @@ pub async fn a_dead_waiter_is_skipped(stage: &Stage) {
             .acquire()
             .await;
     });
-    has_waiters(&a, "stock", 1).await;
+    wait_for_waiters(&a, "stock", 1).await;
     let waiting = tokio::spawn({
         let a = a.clone();
         async move { a.lock("stock").acquire().await.unwrap() }
     });
-    has_waiters(&a, "stock", 2).await;
+    wait_for_waiters(&a, "stock", 2).await;
     doomed.shutdown_background();
     tokio::time::sleep(Duration::from_millis(400)).await; // its claim must have expired
     assert!(holder.release().await.unwrap().was_held());
@@ -141,13 +141,13 @@ pub async fn a_dead_waiter_is_skipped(stage: &Stage) {
         .expect("not held up")
         .unwrap();
     assert!(guard.release().await.unwrap().was_held());
-    is_free(&a, "stock").await;
+    wait_until_free(&a, "stock").await;
 }
 
 /// A holder that died is followed by the first waiter, one ttl later and not much more.
-pub async fn the_line_moves_on_when_the_holder_dies(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
-    let ttl = stage.ttl(Duration::from_millis(500));
+pub async fn first_waiter_is_granted_when_the_holder_dies(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
+    let ttl = store.ttl(Duration::from_millis(500));
     let holder = a
         .lock("stock")
         .ttl(ttl)
@@ -159,14 +159,14 @@ pub async fn the_line_moves_on_when_the_holder_dies(stage: &Stage) {
     std::mem::forget(holder);
     let guard = b.lock("stock").acquire().await.unwrap();
     let waited = since.elapsed();
-    let limit = ttl + stage.lateness() + Duration::from_secs(1);
+    let limit = ttl + store.expiry_delay() + Duration::from_secs(1);
     assert!(waited < limit, "{waited:?}");
     assert!(guard.release().await.unwrap().was_held());
 }
 
 /// Heartbeats keep a place in line for longer than its ttl.
-pub async fn a_waiter_with_a_short_ttl_keeps_its_place(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn heartbeats_keep_a_short_ttl_ticket(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let holder = a.lock("stock").acquire().await.unwrap();
     let first = tokio::spawn({
         let b = b.clone();
@@ -178,12 +178,12 @@ pub async fn a_waiter_with_a_short_ttl_keeps_its_place(stage: &Stage) {
                 .unwrap()
         }
     });
-    has_waiters(&a, "stock", 1).await;
+    wait_for_waiters(&a, "stock", 1).await;
     let second = tokio::spawn({
         let a = a.clone();
         async move { a.lock("stock").acquire().await.unwrap() }
     });
-    has_waiters(&a, "stock", 2).await;
+    wait_for_waiters(&a, "stock", 2).await;
     tokio::time::sleep(Duration::from_millis(1500)).await; // longer than the first claim would live by itself
     assert!(holder.release().await.unwrap().was_held());
     let guard = tokio::time::timeout(SOON, first)

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 /// Passes bytes on, but can keep back what the first connection sends, and deliver it even after
 /// its client has hung up. Later connections are not held back.
 #[derive(Debug)]
-pub struct LateLane {
+pub struct DelayedDeliveryProxy {
     addr: SocketAddr,
     state: Arc<State>,
 }
@@ -42,9 +42,9 @@ impl State {
     }
 }
 
-impl LateLane {
+impl DelayedDeliveryProxy {
     /// Stands in front of `server`, for the life of the runtime.
-    pub async fn start(server: SocketAddr) -> io::Result<LateLane> {
+    pub async fn start(server: SocketAddr) -> io::Result<DelayedDeliveryProxy> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let addr = listener.local_addr()?;
         let state = Arc::new(State::default());
@@ -63,7 +63,7 @@ impl LateLane {
                 tokio::spawn(pass_on(from_client, to_server, slow.take()));
             }
         });
-        Ok(LateLane { addr, state })
+        Ok(DelayedDeliveryProxy { addr, state })
     }
 
     /// Where to connect to.

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use windlass::{Quota, Ran, RetryPolicy};
-use windlass_testkit::conformance::{SOON, has_waiters};
-use windlass_testkit::{Counting, FencedRegister, RedisCluster, eventually, eventually_blocking};
+use windlass_testkit::conformance::{SOON, wait_for_waiters};
+use windlass_testkit::{
+    CountingLoad, FencedRegister, RedisCluster, eventually, eventually_blocking,
+};
 
 use super::{MS, PROMOTION, RESUMED, blocking, connect, figure};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_master_is_followed_under_load() {
+async fn killed_master_is_replaced_under_load() {
     let cluster = Arc::new(RedisCluster::start().unwrap());
     let register = FencedRegister::start().unwrap();
     let w = connect(&cluster).await;
@@ -23,7 +25,7 @@ async fn a_killed_master_is_followed_under_load() {
     let hourly = w.limiter("{count}mail", Quota::new(2, Duration::from_secs(3600)));
     assert!(hourly.check("ann").await.unwrap().is_allowed());
 
-    let mut load = Counting::new();
+    let mut load = CountingLoad::new();
     for _ in 0..4 {
         load.join(connect(&cluster).await, "count", register.addr());
     }
@@ -35,7 +37,7 @@ async fn a_killed_master_is_followed_under_load() {
         .unwrap();
     let second = connect(&cluster).await;
     let waiting = tokio::spawn(async move { second.lock("{count}held").acquire().await });
-    has_waiters(&w, "{count}held", 1).await;
+    wait_for_waiters(&w, "{count}held", 1).await;
     let master = cluster.master_of("count").unwrap();
     let elsewhere: Vec<String> = (0..20).map(|i| format!("n{i}")).collect();
     let spared = |name: &String| cluster.master_of(name).unwrap().port() != master.port();
@@ -98,7 +100,7 @@ async fn a_killed_master_is_followed_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fences_grow_over_a_failover_that_lost_grants() {
+async fn fences_increase_after_a_failover_that_lost_grants() {
     let cluster = Arc::new(RedisCluster::start().unwrap());
     let w = connect(&cluster).await;
     let master = cluster.master_of("stock").unwrap();
@@ -174,7 +176,7 @@ async fn fences_grow_over_a_failover_that_lost_grants() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wake_ups_go_on_when_the_node_that_we_listen_at_dies() {
+async fn wake_ups_resume_when_the_subscribed_node_dies() {
     let cluster = Arc::new(RedisCluster::start().unwrap());
     let (a, b) = (connect(&cluster).await, connect(&cluster).await);
     let listens = |node: &&windlass_testkit::RedisServer| {
@@ -205,7 +207,7 @@ async fn wake_ups_go_on_when_the_node_that_we_listen_at_dies() {
             let (waiter, name) = (waiter.clone(), name.clone());
             async move { waiter.lock(&name).ttl(long).acquire().await.unwrap() }
         });
-        has_waiters(holder, &name, 1).await;
+        wait_for_waiters(holder, &name, 1).await;
         assert!(guard.release().await.unwrap().was_held());
         // A timer would repair it after a third of the ttl: much later.
         let woken = tokio::time::timeout(SOON, waiting)

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use windlass::{ErrorKind, Quota, Ran, Released};
-use windlass_testkit::conformance::{SOON, has_waiters};
-use windlass_testkit::{Counting, FencedRegister, RedisReplicated, RedisServer, eventually};
+use windlass_testkit::conformance::{SOON, wait_for_waiters};
+use windlass_testkit::{CountingLoad, FencedRegister, RedisReplicated, RedisServer, eventually};
 
 use super::{MS, PROMOTION, RESUMED, blocking, connect, figure};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_master_is_followed_under_load() {
+async fn killed_master_is_replaced_under_load() {
     let redis = Arc::new(RedisReplicated::start().unwrap());
     let register = FencedRegister::start().unwrap();
     let w = connect(&redis).await;
@@ -34,7 +34,7 @@ async fn a_killed_master_is_followed_under_load() {
     assert!(synced);
 
     // Load: clients that count under a lock; a limiter; a waiter.
-    let mut load = Counting::new();
+    let mut load = CountingLoad::new();
     for _ in 0..4 {
         load.join(connect(&redis).await, "count", register.addr());
     }
@@ -43,7 +43,7 @@ async fn a_killed_master_is_followed_under_load() {
     let short_lost = short.lost_token();
     let second = connect(&redis).await;
     let waiting = tokio::spawn(async move { second.lock("held").acquire().await });
-    has_waiters(&w, "held", 1).await;
+    wait_for_waiters(&w, "held", 1).await;
     let busy = eventually(SOON, || async { load.counted() > 20 }).await;
     assert!(busy, "the load works");
     tokio::time::sleep(300 * MS).await; // renewals of the waiter have reached the replicas
@@ -104,7 +104,7 @@ async fn a_killed_master_is_followed_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_was_replaced_and_still_answers_is_left() {
+async fn replaced_master_that_still_answers_is_left() {
     let redis = Arc::new(RedisReplicated::start().unwrap());
     let w = connect(&redis).await;
     let old = redis.master().unwrap();
@@ -170,7 +170,7 @@ fn command_as(server: &RedisServer, words: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_demoted_master_means_asking_again() {
+async fn demoted_master_is_looked_up_again() {
     let redis = Arc::new(RedisReplicated::start().unwrap());
     let w = connect(&redis).await;
     let old = redis.master().unwrap();
@@ -199,7 +199,7 @@ async fn a_demoted_master_means_asking_again() {
 /// At first only the sentinel that led the failover knows of it, and an old master that comes back at once
 /// believes itself a master.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_master_that_comes_back_is_not_taken_for_one() {
+async fn old_master_that_comes_back_is_not_trusted() {
     let redis = RedisReplicated::start().unwrap();
     let old = redis.master().unwrap();
     old.kill().unwrap();
@@ -226,7 +226,7 @@ async fn an_old_master_that_comes_back_is_not_taken_for_one() {
 /// What is given up while nobody takes writes is given up by whoever takes them next, long before it would
 /// end by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_released_while_there_is_no_master_is_released_on_the_next_one() {
+async fn release_without_a_master_reaches_the_next_master() {
     let redis = Arc::new(RedisReplicated::start().unwrap());
     let w = connect(&redis).await;
     let lock = w.lock("stock").ttl(Duration::from_secs(300));

@@ -10,21 +10,21 @@ use windlass_testkit::eventually;
 use super::SOON;
 
 /// Several tasks that count under one lock, until told to stop.
-pub(crate) struct Counting {
+pub(crate) struct CountingTasks {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
     unprotected: Arc<AtomicU64>,
-    pause: Arc<Mutex<Pause>>,
+    pause: Arc<Mutex<ServiceGap>>,
     fences: tokio::task::JoinHandle<Vec<Fence>>,
 }
 
 /// For how long nobody was served.
-struct Pause {
+struct ServiceGap {
     last_turn: Instant,
     longest: Duration,
 }
 
-impl Pause {
+impl ServiceGap {
     fn ends(&mut self) {
         let now = Instant::now();
         self.longest = self.longest.max(now - self.last_turn);
@@ -32,12 +32,12 @@ impl Pause {
     }
 }
 
-impl Counting {
-    pub(crate) fn start(w: &Coordinator, name: &'static str) -> Counting {
+impl CountingTasks {
+    pub(crate) fn start(w: &Coordinator, name: &'static str) -> CountingTasks {
         let stop = Arc::new(AtomicBool::new(false));
         let done = Arc::new(AtomicU64::new(0));
         let unprotected = Arc::new(AtomicU64::new(0));
-        let pause = Arc::new(Mutex::new(Pause {
+        let pause = Arc::new(Mutex::new(ServiceGap {
             last_turn: Instant::now(),
             longest: Duration::ZERO,
         }));
@@ -73,7 +73,7 @@ impl Counting {
                 all
             }
         });
-        Counting {
+        CountingTasks {
             stop,
             done,
             unprotected,

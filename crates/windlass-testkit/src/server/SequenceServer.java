@@ -6,7 +6,7 @@ import org.apache.zookeeper.server.ServerCnxnFactory;
 import org.apache.zookeeper.server.ZooKeeperServer;
 
 /** A single server, whose count of the children of a node can be set: arguments PORT FOLDER TICK. */
-public class Numbers {
+public class SequenceServer {
     public static void main(String[] args) throws Exception {
         File folder = new File(args[1]);
         ZooKeeperServer server = new ZooKeeperServer(folder, folder, Integer.parseInt(args[2]));

@@ -2,12 +2,12 @@
 
 use windlass::ErrorKind;
 use windlass_testkit::EtcdVersion;
-use windlass_testkit::conformance::{SOON, has_waiters};
+use windlass_testkit::conformance::{SOON, wait_for_waiters};
 
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_that_have_ended_are_replaced() {
+async fn expired_auth_tokens_are_replaced() {
     let cluster = EtcdCluster::builder()
         .version(EtcdVersion::V3_5)
         .flag("--auth-token-ttl=1")
@@ -31,7 +31,7 @@ async fn tokens_that_have_ended_are_replaced() {
         let lock = lock(&b);
         tokio::spawn(async move { lock.acquire().await.unwrap() })
     };
-    has_waiters(&a, "stock", 1).await;
+    wait_for_waiters(&a, "stock", 1).await;
     tokio::time::sleep(3000 * MS).await; // nobody asks for anything, and both tokens end
     holder.renew().await.unwrap();
     assert!(holder.release().await.unwrap().was_held());
@@ -43,7 +43,7 @@ async fn tokens_that_have_ended_are_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_lets_locks_be_released_and_says_what_to_do() {
+async fn full_server_allows_release_and_gives_a_hint() {
     let cluster = EtcdCluster::builder()
         .flag("--quota-backend-bytes=2000000")
         .start()

@@ -9,14 +9,14 @@ use std::time::Duration;
 use windlass_testkit::history::Breach;
 use windlass_testkit::{RedisCluster, RedisReplicated, RedisServer};
 
-use super::{Engine, Fault};
+use super::{Fault, StoreUnderTest};
 use crate::worker::LOCK;
 
 /// Until there is another master, on a busy machine.
 const PROMOTION: Duration = Duration::from_secs(60);
 const TTL: Duration = Duration::from_secs(1);
 
-fn may_be_forgotten(breach: &Breach) -> bool {
+fn lost_by_failover(breach: &Breach) -> bool {
     match breach {
         Breach::TwoHolders(..) => true,
         Breach::StaleWrite(_, stale) => stale.gate == "store",
@@ -31,21 +31,21 @@ fn on(servers: &[RedisServer], port: u16) -> &RedisServer {
 }
 
 /// Three servers, watched by sentinels.
-pub(crate) struct Sentinels {
+pub(crate) struct RedisWithSentinels {
     redis: RedisReplicated,
     killed: Cell<u16>,
 }
 
-impl Sentinels {
-    pub(crate) fn new() -> Sentinels {
-        Sentinels {
+impl RedisWithSentinels {
+    pub(crate) fn new() -> RedisWithSentinels {
+        RedisWithSentinels {
             redis: RedisReplicated::start().expect("servers to test on"),
             killed: Cell::new(0),
         }
     }
 }
 
-impl Engine for Sentinels {
+impl StoreUnderTest for RedisWithSentinels {
     fn url(&self) -> String {
         self.redis.url()
     }
@@ -54,12 +54,12 @@ impl Engine for Sentinels {
         TTL
     }
 
-    fn excuses(&self, breach: &Breach) -> bool {
-        may_be_forgotten(breach)
+    fn tolerates(&self, breach: &Breach) -> bool {
+        lost_by_failover(breach)
     }
 
     fn faults(&self) -> Vec<Fault<'_>> {
-        let Sentinels { redis, killed } = self;
+        let RedisWithSentinels { redis, killed } = self;
         // Back only when another has taken over: it comes back empty.
         let kill = || {
             let master = redis.master().unwrap();
@@ -78,21 +78,21 @@ impl Engine for Sentinels {
 }
 
 /// Three masters with a replica each.
-pub(crate) struct Cluster {
+pub(crate) struct ThreeMasterCluster {
     redis: RedisCluster,
     killed: Cell<u16>,
 }
 
-impl Cluster {
-    pub(crate) fn new() -> Cluster {
-        Cluster {
+impl ThreeMasterCluster {
+    pub(crate) fn new() -> ThreeMasterCluster {
+        ThreeMasterCluster {
             redis: RedisCluster::start().expect("servers to test on"),
             killed: Cell::new(0),
         }
     }
 }
 
-impl Engine for Cluster {
+impl StoreUnderTest for ThreeMasterCluster {
     fn url(&self) -> String {
         self.redis.url()
     }
@@ -101,12 +101,12 @@ impl Engine for Cluster {
         TTL
     }
 
-    fn excuses(&self, breach: &Breach) -> bool {
-        may_be_forgotten(breach)
+    fn tolerates(&self, breach: &Breach) -> bool {
+        lost_by_failover(breach)
     }
 
     fn faults(&self) -> Vec<Fault<'_>> {
-        let Cluster { redis, killed } = self;
+        let ThreeMasterCluster { redis, killed } = self;
         let kill = || {
             let master = redis.master_of(LOCK).unwrap();
             killed.set(master.port());

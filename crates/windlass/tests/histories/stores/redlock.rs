@@ -2,18 +2,18 @@
 
 use windlass_testkit::{Flavor, RedlockNodes};
 
-use super::{Engine, Fault};
+use super::{Fault, StoreUnderTest};
 
 /// Five servers that write everything to disk before they answer.
-pub(crate) struct Quorum(RedlockNodes);
+pub(crate) struct FiveRedlockNodes(RedlockNodes);
 
-impl Quorum {
-    pub(crate) fn new() -> Quorum {
-        Quorum(RedlockNodes::durable(5, Flavor::Redis).expect("servers to test on"))
+impl FiveRedlockNodes {
+    pub(crate) fn new() -> FiveRedlockNodes {
+        FiveRedlockNodes(RedlockNodes::durable(5, Flavor::Redis).expect("servers to test on"))
     }
 }
 
-impl Engine for Quorum {
+impl StoreUnderTest for FiveRedlockNodes {
     fn url(&self) -> String {
         self.0.url("max_ttl=2s&node_timeout=100ms")
     }

@@ -5,22 +5,24 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use windlass_testkit::history::{Breach, Event, History, Seen, Verdict, boot_nanos, check, save};
+use windlass_testkit::history::{
+    Breach, Event, History, Observation, Verdict, boot_nanos, check, save,
+};
 use windlass_testkit::{FencedRegister, TestProcess, eventually_blocking};
 
-use crate::engines::{Engine, Fault};
-use crate::worker::Manners;
+use crate::stores::{Fault, StoreUnderTest};
+use crate::worker::ClientBehaviour;
 
-/// Unless an engine needs more.
+/// Unless a store needs more.
 pub(crate) const TTL: Duration = Duration::from_millis(500);
 const PROCESSES: usize = 4;
 const SOON: Duration = Duration::from_secs(20);
 
-/// One engine under a mix of faults.
-pub(crate) struct Ordeal<'a> {
+/// One store under a mix of faults.
+pub(crate) struct FaultScenario<'a> {
     name: &'a str,
-    engine: &'a dyn Engine,
-    manners: Manners,
+    store: &'a dyn StoreUnderTest,
+    behaviour: ClientBehaviour,
     lasts: Duration,
     history: History,
     register: FencedRegister,
@@ -32,12 +34,12 @@ fn run_for() -> Duration {
     Duration::from_secs(seconds.map_or(15, |s| s.parse().unwrap()))
 }
 
-impl<'a> Ordeal<'a> {
-    pub(crate) fn of(name: &'a str, engine: &'a dyn Engine) -> Ordeal<'a> {
-        Ordeal {
+impl<'a> FaultScenario<'a> {
+    pub(crate) fn new(name: &'a str, store: &'a dyn StoreUnderTest) -> FaultScenario<'a> {
+        FaultScenario {
             name,
-            engine,
-            manners: Manners::Good,
+            store,
+            behaviour: ClientBehaviour::Correct,
             lasts: run_for(),
             history: History::start().unwrap(),
             register: FencedRegister::start().unwrap(),
@@ -45,10 +47,10 @@ impl<'a> Ordeal<'a> {
     }
 
     /// Among clients that do not behave, with a resource that looks at no fence.
-    pub(crate) fn among(self, manners: Manners) -> Ordeal<'a> {
+    pub(crate) fn with_behaviour(self, behaviour: ClientBehaviour) -> FaultScenario<'a> {
         let register = FencedRegister::start_open().unwrap();
-        Ordeal {
-            manners,
+        FaultScenario {
+            behaviour,
             register,
             lasts: run_for().min(Duration::from_secs(4)),
             ..self
@@ -56,10 +58,10 @@ impl<'a> Ordeal<'a> {
     }
 
     /// Nothing happens that must not.
-    pub(crate) fn pass(self) {
-        let verdict = self.undergo();
+    pub(crate) fn run_and_check(self) {
+        let verdict = self.run();
         println!("{}: {verdict}", self.name);
-        let broken = |breach: &&Breach| !self.engine.excuses(breach);
+        let broken = |breach: &&Breach| !self.store.tolerates(breach);
         assert_eq!(verdict.breaches.iter().find(broken), None, "{verdict}");
         assert!(verdict.grants() > 50, "they hardly worked:\n{verdict}");
         let (accepted, stale) = self.register.writes();
@@ -69,13 +71,13 @@ impl<'a> Ordeal<'a> {
     }
 
     /// Faults, one after the other; what is to be said afterwards.
-    pub(crate) fn undergo(&self) -> Verdict {
+    pub(crate) fn run(&self) -> Verdict {
         let mut workers: Vec<_> = (0..PROCESSES).map(|_| self.worker()).collect();
         for worker in &workers {
             let ready = worker.wait_for_line(|line| line == "ready", SOON);
             ready.expect("a worker connects");
         }
-        let (faults, ttl) = (self.engine.faults(), self.engine.ttl());
+        let (faults, ttl) = (self.store.faults(), self.store.ttl());
         let end = Instant::now() + self.lasts;
         let kinds = 2 + faults.len();
         let first = rand::random_range(0..kinds);
@@ -86,20 +88,20 @@ impl<'a> Ordeal<'a> {
             let victim = rand::random_range(0..PROCESSES);
             match (first + round) % kinds {
                 0 => {
-                    self.tell("kill", "a client", Begun::Now);
+                    self.record("kill", "a client", Phase::Begin);
                     workers[victim].kill9().unwrap();
-                    self.tell("kill", "a client", Begun::Before);
+                    self.record("kill", "a client", Phase::End);
                     workers[victim] = self.worker();
                 }
                 1 => {
                     let victim = self.next_holder(&workers).unwrap_or(victim);
-                    self.tell("freeze", "a client", Begun::Now);
+                    self.record("freeze", "a client", Phase::Begin);
                     workers[victim].pause().unwrap();
                     sleep(ttl + ttl / 2); // beyond its lease
                     workers[victim].resume().unwrap();
-                    self.tell("freeze", "a client", Begun::Before);
+                    self.record("freeze", "a client", Phase::End);
                 }
-                other => self.inflict(&faults[other - 2]),
+                other => self.inject(&faults[other - 2]),
             }
             round += 1;
             // The next fault when this one is over, so that each is told what it has cost.
@@ -117,17 +119,17 @@ impl<'a> Ordeal<'a> {
         verdicts.remove(0)
     }
 
-    fn inflict(&self, fault: &Fault<'_>) {
-        self.tell(fault.kind, fault.victim, Begun::Now);
+    fn inject(&self, fault: &Fault<'_>) {
+        self.record(fault.kind, fault.victim, Phase::Begin);
         (fault.begin)();
         sleep(fault.lasts);
         (fault.end)();
-        self.tell(fault.kind, fault.victim, Begun::Before);
+        self.record(fault.kind, fault.victim, Phase::End);
     }
 
     /// Which of the workers is granted the lock next: frozen now, it most likely holds it.
     fn next_holder(&self, workers: &[TestProcess]) -> Option<usize> {
-        let client = self.next_grant(self.engine.ttl())?;
+        let client = self.next_grant(self.store.ttl())?;
         let (pid, _) = client.split_once('/')?;
         workers.iter().position(|w| w.pid().to_string() == pid)
     }
@@ -138,7 +140,7 @@ impl<'a> Ordeal<'a> {
         let mut client = None;
         eventually_blocking(limit, || {
             let events = self.history.events();
-            let granted = |event: &&Event| matches!(event.seen, Seen::Granted { .. });
+            let granted = |event: &&Event| matches!(event.seen, Observation::Granted { .. });
             let last = events[known..].iter().rev().find(granted);
             client = last.map(|event| event.client.clone());
             client.is_some()
@@ -146,15 +148,15 @@ impl<'a> Ordeal<'a> {
         client
     }
 
-    fn tell(&self, kind: &str, victim: &str, begun: Begun) {
+    fn record(&self, kind: &str, victim: &str, phase: Phase) {
         let kind = kind.to_owned();
         self.history.add(Event {
             at: boot_nanos(),
             client: "the test".to_owned(),
             what: victim.to_owned(),
-            seen: match begun {
-                Begun::Now => Seen::Fault { kind },
-                Begun::Before => Seen::Healed { kind },
+            seen: match phase {
+                Phase::Begin => Observation::Fault { kind },
+                Phase::End => Observation::Healed { kind },
             },
         });
     }
@@ -163,11 +165,11 @@ impl<'a> Ordeal<'a> {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", "worker", "--nocapture"])
-            .env("WINDLASS_TEST_ROLE", self.manners.as_str())
-            .env("WINDLASS_TEST_URL", self.engine.url())
+            .env("WINDLASS_TEST_ROLE", self.behaviour.as_str())
+            .env("WINDLASS_TEST_URL", self.store.url())
             .env(
                 "WINDLASS_TEST_TTL",
-                self.engine.ttl().as_millis().to_string(),
+                self.store.ttl().as_millis().to_string(),
             )
             .env("WINDLASS_TEST_HISTORY", self.history.addr().to_string())
             .env("WINDLASS_TEST_REGISTER", self.register.addr().to_string());
@@ -175,7 +177,7 @@ impl<'a> Ordeal<'a> {
     }
 }
 
-enum Begun {
-    Now,
-    Before,
+enum Phase {
+    Begin,
+    End,
 }

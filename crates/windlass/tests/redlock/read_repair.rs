@@ -15,7 +15,7 @@ async fn connect(nodes: &RedlockNodes) -> Coordinator {
 
 /// Whoever holds while a node is down has it there, too, soon after it is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_write_lock_comes_back_to_a_node_that_missed_it() {
+async fn read_repair_restores_an_rwlock_on_a_node_that_missed_it() {
     let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
     let w = connect(&nodes).await;
     nodes.node(2).kill().unwrap();

@@ -7,19 +7,19 @@ mod zookeeper;
 
 use std::time::Duration;
 
-use windlass_testkit::conformance::Stage;
+use windlass_testkit::conformance::TestStore;
 use windlass_testkit::history::Breach;
 use windlass_testkit::{Direction, FaultProxy, RedisServer};
 
-use crate::ordeal::TTL;
+use crate::scenario::TTL;
 
-pub(crate) use etcd::Etcd;
-pub(crate) use failover::{Cluster, Sentinels};
-pub(crate) use redlock::Quorum;
-pub(crate) use zookeeper::Ensemble;
+pub(crate) use etcd::ThreeEtcdMembers;
+pub(crate) use failover::{RedisWithSentinels, ThreeMasterCluster};
+pub(crate) use redlock::FiveRedlockNodes;
+pub(crate) use zookeeper::ThreeZooKeeperServers;
 
 /// A store to be mistreated.
-pub(crate) trait Engine {
+pub(crate) trait StoreUnderTest {
     /// How its clients reach it.
     fn url(&self) -> String;
 
@@ -32,7 +32,7 @@ pub(crate) trait Engine {
     }
 
     /// Whether it is not promised that this cannot happen: it is shown, and no failure.
-    fn excuses(&self, _breach: &Breach) -> bool {
+    fn tolerates(&self, _breach: &Breach) -> bool {
         false
     }
 }
@@ -64,15 +64,15 @@ impl<'a> Fault<'a> {
 }
 
 /// A file: nothing can be done to it but to those who use it.
-pub(crate) struct FileStore(Stage);
+pub(crate) struct PlainFile(TestStore);
 
-impl FileStore {
-    pub(crate) fn new() -> FileStore {
-        FileStore(Stage::file())
+impl PlainFile {
+    pub(crate) fn new() -> PlainFile {
+        PlainFile(TestStore::file())
     }
 }
 
-impl Engine for FileStore {
+impl StoreUnderTest for PlainFile {
     fn url(&self) -> String {
         self.0.url().to_owned()
     }
@@ -83,27 +83,27 @@ impl Engine for FileStore {
 }
 
 /// One server that writes everything to disk before it answers, behind a proxy.
-pub(crate) struct SingleRedis {
+pub(crate) struct OneRedis {
     server: RedisServer,
     proxy: FaultProxy,
 }
 
-impl SingleRedis {
-    pub(crate) fn new() -> SingleRedis {
+impl OneRedis {
+    pub(crate) fn new() -> OneRedis {
         let server = RedisServer::builder().append_only(true).start();
         let server = server.expect("a server to test on");
         let proxy = FaultProxy::start(server.addr()).expect("a proxy");
-        SingleRedis { server, proxy }
+        OneRedis { server, proxy }
     }
 }
 
-impl Engine for SingleRedis {
+impl StoreUnderTest for OneRedis {
     fn url(&self) -> String {
         format!("redis://{}", self.proxy.addr())
     }
 
     fn faults(&self) -> Vec<Fault<'_>> {
-        let SingleRedis { server, proxy } = self;
+        let OneRedis { server, proxy } = self;
         vec![
             Fault::new(
                 ("freeze", "the server"),

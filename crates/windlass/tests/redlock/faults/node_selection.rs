@@ -1,6 +1,6 @@
 //! Locks begin on a majority of the nodes: the loss of some of those must cost nothing.
 
-use windlass_testkit::conformance::is_free;
+use windlass_testkit::conformance::wait_until_free;
 use windlass_testkit::{Flavor, RedlockNodes, eventually};
 
 use super::{MS, SOON, connect};
@@ -14,7 +14,7 @@ fn nodes_that_have(nodes: &RedlockNodes, name: &str) -> Vec<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_of_the_nodes_that_a_lock_began_on_may_die_right_after() {
+async fn two_first_nodes_may_die_after_the_grant() {
     let nodes = RedlockNodes::durable(5, Flavor::Valkey).unwrap();
     let w = connect(&nodes, "").await;
     let other = connect(&nodes, "").await;
@@ -28,11 +28,11 @@ async fn two_of_the_nodes_that_a_lock_began_on_may_die_right_after() {
     let busy = other.lock("held").try_acquire().await.unwrap();
     assert!(busy.acquired().is_none(), "somebody else got it");
     assert!(held.release().await.unwrap().was_held());
-    is_free(&other, "held").await;
+    wait_until_free(&other, "held").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_held_for_a_moment_is_on_all_nodes_and_leaves_them_all() {
+async fn grant_reaches_all_nodes_and_release_clears_them() {
     let nodes = RedlockNodes::durable(5, Flavor::Valkey).unwrap();
     let w = connect(&nodes, "").await;
     let first = w.lock("stock").acquire().await.unwrap();
@@ -51,8 +51,8 @@ async fn what_is_held_for_a_moment_is_on_all_nodes_and_leaves_them_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_nobody_needed_has_its_vote_again_before_it_is_needed() {
-    let nodes = super::forgetful(3).await;
+async fn idle_node_votes_again_before_it_is_needed() {
+    let nodes = super::without_persistence(3).await;
     let w = connect(&nodes, "max_ttl=2s").await;
     let mut by_name: Vec<usize> = (0..3).collect();
     by_name.sort_by_key(|node| nodes.node(*node).addr().to_string());

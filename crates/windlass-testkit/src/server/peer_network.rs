@@ -20,25 +20,25 @@ use crate::proxy::{Direction, FaultProxy};
 /// Ways between members, each in its own right.
 #[derive(Debug)]
 pub(super) struct PeerNetwork {
-    doors: Vec<Door>,
-    ways: Arc<Vec<Way>>,
-    members: Members,
+    listeners: Vec<PeerListener>,
+    links: Arc<Vec<PeerLink>>,
+    members: MemberPids,
 }
 
 /// How one member reaches another.
 #[derive(Debug)]
-struct Way {
+struct PeerLink {
     from: usize,
     to: usize,
     proxy: FaultProxy,
 }
 
 /// Which process is which member.
-type Members = Arc<Mutex<HashMap<u32, usize>>>;
+type MemberPids = Arc<Mutex<HashMap<u32, usize>>>;
 
 /// Where all others reach a member.
 #[derive(Debug)]
-struct Door {
+struct PeerListener {
     addr: SocketAddr,
     /// Dropped, and the door closes.
     open: Option<oneshot::Sender<()>>,
@@ -47,37 +47,37 @@ struct Door {
 
 impl PeerNetwork {
     /// Between members that listen for each other there.
-    pub(super) fn between(listening: &[SocketAddr]) -> io::Result<PeerNetwork> {
+    pub(super) fn start(listening: &[SocketAddr]) -> io::Result<PeerNetwork> {
         if !cfg!(target_os = "linux") {
             let text =
                 "whose connection it is can be told on Linux alone: no member can be cut off here";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
-        let mut ways = Vec::new();
+        let mut links = Vec::new();
         for (to, addr) in listening.iter().enumerate() {
             for from in (0..listening.len()).filter(|from| *from != to) {
                 let proxy = FaultProxy::start(*addr)?;
-                ways.push(Way { from, to, proxy });
+                links.push(PeerLink { from, to, proxy });
             }
         }
-        let (ways, members) = (Arc::new(ways), Members::default());
-        let doors = (0..listening.len())
-            .map(|to| Door::open(to, Arc::clone(&ways), Arc::clone(&members)))
-            .collect::<io::Result<Vec<Door>>>()?;
+        let (links, members) = (Arc::new(links), MemberPids::default());
+        let listeners = (0..listening.len())
+            .map(|to| PeerListener::open(to, Arc::clone(&links), Arc::clone(&members)))
+            .collect::<io::Result<Vec<PeerListener>>>()?;
         Ok(PeerNetwork {
-            doors,
-            ways,
+            listeners,
+            links,
             members,
         })
     }
 
     /// Where a member tells the others to reach it.
     pub(super) fn addr(&self, member: usize) -> SocketAddr {
-        self.doors[member].addr
+        self.listeners[member].addr
     }
 
     /// Says which process a member is. Before that, it reaches nobody.
-    pub(super) fn is(&self, member: usize, pid: u32) {
+    pub(super) fn set_process(&self, member: usize, pid: u32) {
         let mut members = lock(&self.members);
         members.retain(|_, known| *known != member);
         members.insert(pid, member);
@@ -86,27 +86,27 @@ impl PeerNetwork {
     /// Nothing arrives any more between a member and the others, over connections that there are; new ones come
     /// to nothing.
     pub(super) fn cut_off(&self, member: usize) {
-        for way in self.ways_of(member) {
-            way.proxy.refuse(true);
-            way.proxy.blackhole(Direction::Both);
+        for link in self.links_of(member) {
+            link.proxy.refuse(true);
+            link.proxy.blackhole(Direction::Both);
         }
     }
 
     pub(super) fn rejoin(&self, member: usize) {
-        for way in self.ways_of(member) {
-            way.proxy.heal();
-            way.proxy.reset_all();
+        for link in self.links_of(member) {
+            link.proxy.heal();
+            link.proxy.reset_all();
         }
     }
 
-    fn ways_of(&self, member: usize) -> impl Iterator<Item = &Way> {
-        let ends = move |way: &&Way| way.from == member || way.to == member;
-        self.ways.iter().filter(ends)
+    fn links_of(&self, member: usize) -> impl Iterator<Item = &PeerLink> {
+        let ends = move |link: &&PeerLink| link.from == member || link.to == member;
+        self.links.iter().filter(ends)
     }
 }
 
-impl Door {
-    fn open(to: usize, ways: Arc<Vec<Way>>, members: Members) -> io::Result<Door> {
+impl PeerListener {
+    fn open(to: usize, links: Arc<Vec<PeerLink>>, members: MemberPids) -> io::Result<PeerListener> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;
@@ -123,12 +123,12 @@ impl Door {
                 let Ok((caller, from)) = listener.accept().await else {
                     continue;
                 };
-                let known = who_is(from, addr, &lock(&members));
-                let way = ways
+                let known = member_of(from, addr, &lock(&members));
+                let link = links
                     .iter()
-                    .find(|way| Some(way.from) == known && way.to == to);
-                match way {
-                    Some(way) => drop(tokio::spawn(pass(caller, way.proxy.addr()))),
+                    .find(|link| Some(link.from) == known && link.to == to);
+                match link {
+                    Some(link) => drop(tokio::spawn(pass(caller, link.proxy.addr()))),
                     // Gone already, or a stranger: dropped, it is reset.
                     None => drop(caller.set_zero_linger()),
                 }
@@ -144,7 +144,7 @@ impl Door {
                     }
                 });
             })?;
-        Ok(Door {
+        Ok(PeerListener {
             addr,
             open: Some(open),
             thread: Some(thread),
@@ -152,7 +152,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for PeerListener {
     fn drop(&mut self) {
         self.open = None;
         if let Some(thread) = self.thread.take() {
@@ -170,7 +170,7 @@ async fn pass(mut caller: TcpStream, to: SocketAddr) {
 }
 
 /// Which of the members has that end of a connection.
-fn who_is(end: SocketAddr, other: SocketAddr, members: &HashMap<u32, usize>) -> Option<usize> {
+fn member_of(end: SocketAddr, other: SocketAddr, members: &HashMap<u32, usize>) -> Option<usize> {
     let socket = format!("socket:[{}]", inode_of(end, other)?);
     let has_it = |pid: &u32| {
         let open = fs::read_dir(format!("/proc/{pid}/fd"));
@@ -183,7 +183,7 @@ fn who_is(end: SocketAddr, other: SocketAddr, members: &HashMap<u32, usize>) -> 
 
 /// The number that the kernel knows a socket by.
 fn inode_of(end: SocketAddr, other: SocketAddr) -> Option<u64> {
-    let (end, other) = (shown(end)?, shown(other)?);
+    let (end, other) = (hex_address(end)?, hex_address(other)?);
     // A table that changes while it is read may leave something out.
     (0..50).find_map(|_| {
         let table = fs::read_to_string("/proc/net/tcp").ok()?;
@@ -196,7 +196,7 @@ fn inode_of(end: SocketAddr, other: SocketAddr) -> Option<u64> {
 }
 
 /// As the kernel writes it in its table.
-fn shown(addr: SocketAddr) -> Option<String> {
+fn hex_address(addr: SocketAddr) -> Option<String> {
     let SocketAddr::V4(addr) = addr else {
         return None;
     };
@@ -243,23 +243,23 @@ mod tests {
     }
 
     #[test]
-    fn members_are_told_apart_and_one_is_cut_off() {
+    fn members_are_identified_and_one_is_cut_off() {
         let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let listeners = [listen(), listen(), listen()];
         let addrs = listeners.each_ref().map(|l| l.local_addr().unwrap());
-        let network = PeerNetwork::between(&addrs).unwrap();
+        let network = PeerNetwork::start(&addrs).unwrap();
         let hears = |to: usize| {
             let heard = said(network.addr(to), &listeners[to]);
             heard.as_deref() == Some(b"hello")
         };
         let hears_not = |to: usize| said(network.addr(to), &listeners[to]).is_none();
         assert!(hears_not(1), "a stranger");
-        network.is(0, std::process::id());
+        network.set_process(0, std::process::id());
         assert!(hears(1));
         network.cut_off(2);
         assert!(hears_not(2));
         assert!(hears(1), "not concerned");
-        network.is(2, std::process::id());
+        network.set_process(2, std::process::id());
         assert!(hears_not(1), "the same address, another caller");
         network.rejoin(2);
         assert!(hears(1));

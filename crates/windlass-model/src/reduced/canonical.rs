@@ -1,27 +1,27 @@
-//! States that differ in nothing that anybody will ever notice are one.
+//! One representative for all states that no future step can distinguish.
 
 use stateright::Representative;
 
-use super::state::{Attempt, Client, Node, State, Ticket};
+use super::state::{Attempt, Client, Node, RequestState, State};
 use crate::{NODES, ORDERS};
 
 impl State {
-    /// Forgets what nobody looks at any more.
-    pub(super) fn forget(&mut self, rounds: usize) {
+    /// Drops state that no later step reads.
+    pub(super) fn drop_unread(&mut self, rounds: usize) {
         let counters = self.nodes.map(|node| match node {
             Node::Votes { counter } | Node::Joins { counter, .. } => counter,
             Node::Quarantine => 0,
         });
         for client in &mut self.clients {
-            client.forget(rounds, counters);
+            client.drop_unread(rounds, counters);
         }
     }
 }
 
 impl Client {
-    fn forget(&mut self, rounds: usize, counters: [u8; NODES]) {
+    fn drop_unread(&mut self, rounds: usize, counters: [u8; NODES]) {
         let round = match self.attempt {
-            Attempt::Asking { round } => Some(round),
+            Attempt::Requesting { round } => Some(round),
             _ => {
                 self.after = 0;
                 self.forgotten = 0;
@@ -31,23 +31,23 @@ impl Client {
         for node in 0..NODES {
             let bit = 1 << node;
             let may_hold =
-                self.holds & bit != 0 || matches!(self.tickets[0][node], Ticket::Asked(_));
-            let mut draws = round.is_some_and(|round| round + 1 < rounds);
-            for (round, tickets) in self.tickets.iter_mut().enumerate() {
-                if let Ticket::Asked(proposal) = &mut tickets[node] {
-                    // The counter only rises; and if it is lost, so is this.
+                self.holds & bit != 0 || matches!(self.requests[0][node], RequestState::Sent(_));
+            let mut requests_more = round.is_some_and(|round| round + 1 < rounds);
+            for (round, requests) in self.requests.iter_mut().enumerate() {
+                if let RequestState::Sent(proposal) = &mut requests[node] {
+                    // The counter only rises, and if it is lost, so is this request.
                     if *proposal <= counters[node] {
                         *proposal = 0;
                     }
                     if round > 0 && may_hold {
-                        draws = true;
+                        requests_more = true;
                     } else if round > 0 {
-                        tickets[node] = Ticket::Gone;
+                        requests[node] = RequestState::Gone;
                     }
                 }
             }
-            // What it holds only matters for drawing again.
-            if !draws {
+            // What it holds matters only for further requests.
+            if !requests_more {
                 self.holds &= !bit;
             }
         }
@@ -57,9 +57,9 @@ impl Client {
         let mut client = *self;
         client.forgotten = bits(self.forgotten, names);
         client.holds = bits(self.holds, names);
-        for (renamed, tickets) in client.tickets.iter_mut().zip(&self.tickets) {
-            for (old, ticket) in tickets.iter().enumerate() {
-                renamed[names[old]] = *ticket;
+        for (renamed, requests) in client.requests.iter_mut().zip(&self.requests) {
+            for (old, request) in requests.iter().enumerate() {
+                renamed[names[old]] = *request;
             }
         }
         client
@@ -71,9 +71,9 @@ fn bits(old: u8, names: &[usize; NODES]) -> u8 {
     set.fold(0, |new, i| new | 1 << names[i])
 }
 
-/// Clients are alike, and nodes are alike: which of them does something makes no difference. All orders of
-/// the nodes are tried; nothing but a client itself names a client, so sorting puts those into one order. The least of all
-/// is therefore the same, whatever the names were.
+/// Clients are interchangeable, and so are nodes. All orders of the nodes are tried; clients are
+/// sorted, since no other part of the state refers to them. The least of the results is the same
+/// for all permutations.
 impl Representative for State {
     fn representative(&self) -> State {
         let renamed = ORDERS.iter().map(|names| self.with_nodes(names));
@@ -86,9 +86,9 @@ impl State {
         let mut state = self.clone();
         for (old, node) in self.nodes.iter().enumerate() {
             state.nodes[names[old]] = match *node {
-                Node::Joins { counter, heard } => Node::Joins {
+                Node::Joins { counter, learned } => Node::Joins {
                     counter,
-                    heard: bits(heard, names),
+                    learned: bits(learned, names),
                 },
                 node => node,
             };
@@ -106,13 +106,13 @@ mod tests {
     use stateright::Model;
 
     use super::*;
-    use crate::{Folded, Variant};
+    use crate::{ReducedModel, Variant};
 
-    /// If a state had two forms, the search would only be longer; if two states had one, it would not be
-    /// complete.
+    /// If equivalent states had different representatives, the search would be longer; if different
+    /// states had the same one, it would not be complete.
     #[test]
-    fn names_make_no_difference_and_all_else_does() {
-        let model = Folded {
+    fn representatives_ignore_names_and_nothing_else() {
+        let model = ReducedModel {
             variant: Variant::Whole,
             clients: 3,
             rounds: 2,
@@ -127,11 +127,11 @@ mod tests {
             let next: BTreeSet<State> = next.map(|next| next.representative()).collect();
             next
         };
-        // Walks at random, each the same every time.
+        // Random walks from a fixed seed.
         let (mut chance, mut raised, mut forgot) = (1u64, 0, 0);
         let mut state = model.init_states().remove(0);
         for step in 0..2000 {
-            let raises = |client: &Client| client.attempt == Attempt::Asking { round: 1 };
+            let raises = |client: &Client| client.attempt == Attempt::Requesting { round: 1 };
             raised += u32::from(state.clients.iter().any(raises));
             forgot += u32::from(state.losses > 0);
             let form = state.representative();
@@ -146,7 +146,7 @@ mod tests {
                     assert_eq!(renamed.representative(), form);
                 }
             }
-            // Whoever they are called, the same can happen next.
+            // Renamed, the same steps are possible.
             let mut renamed = state.with_nodes(&ORDERS[step % 6]);
             renamed.clients.rotate_left(step % 3);
             assert_eq!(after(&renamed), after(&state));
@@ -174,8 +174,11 @@ mod tests {
             };
             state = model
                 .next_state(&state, action.clone())
-                .expect("it can happen");
+                .expect("the action is possible");
         }
-        assert!(raised > 0 && forgot > 0, "the walks led nowhere");
+        assert!(
+            raised > 0 && forgot > 0,
+            "the walks cover raises and losses"
+        );
     }
 }

@@ -1,32 +1,38 @@
-//! The same model, folded: what makes no difference is left out, so that more clients can be searched.
+//! The same model with fewer steps, so that more clients can be searched.
 //!
-//! [`Quorum`](crate::Quorum) has a step for each thing that can happen. Most of those steps may be put in
-//! any order without anybody noticing. Here each acquisition, its fence, and when it began and was
-//! complete are the same, with fewer steps between:
+//! [`QuorumModel`](crate::QuorumModel) has one step for each event, and most of those steps
+//! commute. Here each acquisition, its fence, and when it began and was complete are the same, with
+//! fewer steps between:
 //!
-//! - **A reply is heard when it is acted upon.** Hearing changes nothing but what the client knows, and it
-//!   acts when it is complete or draws again. So all that nodes gave lies there, and the client acts upon any part of it, as
-//!   if it had heard that part by then. What it never acts upon is lost, or late.
-//! - **A message that would be refused is not delivered.** Whatever can happen after a node refused can also happen if the message
-//!   is late for ever. A message that would be refused for ever is dropped.
-//! - **A claim expires when somebody else asks.** A claim that has expired at a node differs from one that has not in
-//!   two ways only: another is granted, and the owner draws no more there. The second is as if the owner's
-//!   message were late. So nobody is ever turned away for a claim that is held: the claim has expired just then, and any number of
-//!   them may. A release does no more than that, and neither does a holder that lives on: so those
-//!   are in here, too.
-//! - **Writes are not steps.** A write changes only the gate, and may come at any time after its acquisition
-//!   was complete: so every order of writes that can happen among other steps can also happen after all of
-//!   them. Let `i` be complete before `j` began. A stale write of `i` is one that is admitted after one of `j` was. If there is one in any
-//!   order of writes, then also in "`j`, then `i`": with fewer writes before it, a gate has seen no higher fence, and
-//!   refuses no more. So when `j` is complete, the [gate's rule](windlass_core::rules::gate) is asked for
-//!   these two writes, with the highest fence of those who were complete when `j` began: it is admitted if any of them is.
-//! - **A node that is started anew with its memory is not a step.** What was on its way to it or from it is
-//!   lost, which is as if it were late. Whatever it did not write to its disk it has not answered.
-//! - **What nobody looks at any more is forgotten**: a claim of somebody who draws no more, a number of an earlier
-//!   round, a proposal that is not above the node's counter, what was complete when an acquisition began that is complete as well.
+//! - **A reply is received when it is acted upon.** Receiving changes only what the client knows,
+//!   and the client acts when it is complete or requests again. So all replies lie ready, and the
+//!   client acts upon any subset of them, as if it had received just those. Replies that it never
+//!   acts upon are lost or late.
+//! - **A message that would be refused is not delivered.** Whatever can happen after a refusal can
+//!   also happen if the message is late for ever. A message that would always be refused is
+//!   dropped.
+//! - **A claim expires when another client requests it.** An expired claim differs from a held one
+//!   in two ways only: another client can be granted, and the owner gets no more numbers there. The
+//!   second is as if the owner's message were late. So no request is refused because of a holder:
+//!   the holder's claim has expired just then, and any number of claims may. Releases, and holders
+//!   that never let go, are covered by this as well.
+//! - **Writes are not steps.** A write changes only the gate, and may come at any time after its
+//!   acquisition was complete. So every order of writes that can happen among other steps can also
+//!   happen after all of them. Let `i` be complete before `j` began. A stale write of `i` is one
+//!   that is admitted after one of `j` was. If there is one in any order of writes, there is one in
+//!   "`j`, then `i`": with fewer writes before it, a gate has seen no higher fence and rejects no
+//!   more. So when `j` is complete, the [gate's rule](windlass_core::rules::gate) decides on these
+//!   two writes, with the highest fence of those that were complete when `j` began: it is admitted
+//!   if any of them is.
+//! - **A restart with memory is not a step.** Messages to and from the node are lost, which is as
+//!   if they were late. A node has not answered what it did not write to its disk.
+//! - **State that no step reads is dropped**: a claim of a client that requests no more numbers, a
+//!   number of an earlier round, a proposal that is not above the node's counter, and what was
+//!   complete when an acquisition began that is complete as well.
 //!
-//! That nothing is lost or added by this, `tests/folding.rs` checks for two clients: both models reach exactly the same
-//! sets of fences, in the same order of time, whole or broken. And the broken variants break here as there.
+//! `tests/reduction.rs` checks for two clients that this loses and adds nothing: both models reach
+//! exactly the same sets of fences, in the same order of time, for the protocol and for each
+//! variant. And the variants break here as there.
 
 mod canonical;
 mod state;
@@ -35,51 +41,51 @@ use stateright::{Model, Property};
 use windlass_core::rules::quorum::{agreed, majority, next_proposal};
 
 use crate::{NODES, Variant};
-pub use state::{Attempt, CLIENTS, Client, Node, ROUNDS, State, Ticket};
+pub use state::{Attempt, CLIENTS, Client, Node, ROUNDS, RequestState, State};
 
-/// The folded model, with its bounds. Any number of claims may expire.
+/// The reduced model, with its bounds. Any number of claims may expire.
 #[derive(Clone, Debug)]
-pub struct Folded {
-    /// What is left out.
+pub struct ReducedModel {
+    /// The protocol to check.
     pub variant: Variant,
-    /// How many clients, each with one acquisition: [`CLIENTS`] at most.
+    /// The number of clients, each with one acquisition: [`CLIENTS`] at most.
     pub clients: usize,
-    /// How often a client asks for a number, the first time included: [`ROUNDS`] at most.
+    /// How often a client requests a number, including the first time: [`ROUNDS`] at most.
     pub rounds: usize,
     /// How often a node may lose its memory.
     pub losses: u8,
 }
 
-/// What can happen next.
+/// An event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// A client begins, and asks all nodes.
+    /// A client starts, and sends requests to all nodes.
     Begin(usize),
-    /// A node grants what this client asked it for in this round, and gives a number.
+    /// A node grants this client's request of this round, and issues a number.
     Grant(usize, usize, usize),
-    /// A client that has heard a majority asks for a higher number.
+    /// A client that has replies of a majority requests a higher number.
     Raise(usize, u8),
-    /// A client has heard enough: this is its fence.
+    /// A client has enough replies: this is its fence.
     Complete(usize, u8),
-    /// A node is started anew without its memory.
+    /// A node restarts without its memory.
     Lose(usize),
-    /// So much time has passed since, that nobody counts any more on what the node granted before.
+    /// The longest TTL has passed since: no client relies on what the node granted before.
     Quarantined(usize),
-    /// A node that was started anew hears another's counter.
+    /// The node reads the counter of another one.
     Learn(usize, usize),
-    /// Then it votes again.
+    /// The node votes again.
     Join(usize),
 }
 
-impl Folded {
-    /// What a client can do with any part of what it was given.
+impl ReducedModel {
+    /// What a client can do with any subset of its replies.
     fn acts(&self, i: usize, client: &Client, round: usize, actions: &mut Vec<Action>) {
         let enough = majority(NODES);
         for part in 0u8..1 << NODES {
             let mut numbers = Vec::with_capacity(NODES);
-            for (node, ticket) in client.tickets[round].iter().enumerate() {
-                match ticket {
-                    Ticket::Given(number) if part & (1 << node) != 0 => {
+            for (node, request) in client.requests[round].iter().enumerate() {
+                match request {
+                    RequestState::Granted(number) if part & (1 << node) != 0 => {
                         numbers.push(u64::from(*number));
                     }
                     _ => {}
@@ -106,7 +112,7 @@ impl Folded {
     }
 }
 
-impl Model for Folded {
+impl Model for ReducedModel {
     type State = State;
     type Action = Action;
 
@@ -118,7 +124,7 @@ impl Model for Folded {
         for (i, client) in state.clients.iter().enumerate() {
             match client.attempt {
                 Attempt::NotBegun => actions.push(Action::Begin(i)),
-                Attempt::Asking { round } => self.acts(i, client, round, actions),
+                Attempt::Requesting { round } => self.acts(i, client, round, actions),
                 Attempt::Absent | Attempt::Held { .. } | Attempt::Over => {}
             }
             for round in 0..self.rounds {
@@ -131,11 +137,11 @@ impl Model for Folded {
                 Node::Votes { .. } if state.losses < self.losses => actions.push(Action::Lose(n)),
                 Node::Votes { .. } => {}
                 Node::Quarantine => actions.push(Action::Quarantined(n)),
-                Node::Joins { heard, .. } => {
-                    let others = (0..NODES).filter(|o| *o != n && heard & (1 << o) == 0);
-                    let told = others.filter(|o| matches!(state.nodes[*o], Node::Votes { .. }));
-                    actions.extend(told.map(|o| Action::Learn(n, o)));
-                    if heard.count_ones() as usize >= majority(NODES)
+                Node::Joins { learned, .. } => {
+                    let others = (0..NODES).filter(|o| *o != n && learned & (1 << o) == 0);
+                    let voting = others.filter(|o| matches!(state.nodes[*o], Node::Votes { .. }));
+                    actions.extend(voting.map(|o| Action::Learn(n, o)));
+                    if learned.count_ones() as usize >= majority(NODES)
                         || self.variant == Variant::WithoutCounters
                     {
                         actions.push(Action::Join(n));
@@ -157,7 +163,7 @@ impl Model for Folded {
                 if self.variant == Variant::WithoutQuarantine {
                     state.nodes[n] = Node::Joins {
                         counter: 0,
-                        heard: 0,
+                        learned: 0,
                     };
                 }
             }
@@ -167,7 +173,7 @@ impl Model for Folded {
             Action::Learn(n, other) => state.learn(n, other),
             Action::Join(n) => state.join(n),
         }
-        state.forget(self.rounds);
+        state.drop_unread(self.rounds);
         Some(state)
     }
 
@@ -181,7 +187,7 @@ impl Model for Folded {
             Property::<Self>::always("unique", |_, state| !state.shared),
             Property::<Self>::always("growing", |_, state| !state.went_back),
             Property::<Self>::always("gated", |_, state| !state.stale_write),
-            // Without these, the search might prove that nothing bad happens because nothing does.
+            // Without these, the properties might hold because nothing ever happens.
             Property::<Self>::sometimes("all hold", |_, state| all_hold(state)),
             Property::<Self>::sometimes("all hold after a node forgot", |model, state| {
                 let votes = |node: &Node| matches!(node, Node::Votes { .. });

@@ -2,11 +2,11 @@
 
 use windlass::ErrorKind;
 
-use super::{SOON, Stage, has_waiters, is_free};
+use super::{SOON, TestStore, wait_for_waiters, wait_until_free};
 
 /// Everybody must mean the same semaphore.
-pub async fn another_size_is_refused(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn different_capacity_is_rejected(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let permit = a.semaphore("jobs", 3).acquire().await.unwrap();
     let e = b.semaphore("jobs", 4).try_acquire().await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Mismatch);
@@ -22,7 +22,7 @@ pub async fn another_size_is_refused(stage: &Stage) {
     let e = adopting.try_acquire_many(4).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidInput);
     drop((permit, other));
-    is_free(&a, 3).await;
+    wait_until_free(&a, 3).await;
     let e = b.semaphore("jobs", 4).acquire().await.unwrap_err();
     assert_eq!(
         e.kind(),
@@ -32,12 +32,12 @@ pub async fn another_size_is_refused(stage: &Stage) {
 }
 
 /// Growing serves those who wait.
-pub async fn growing_wakes(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn growing_wakes_waiters(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let first = a.semaphore("jobs", 1).acquire().await.unwrap();
     let waiting =
         tokio::spawn(async move { b.semaphore("jobs", 1).acquire_many(1).await.unwrap() });
-    has_waiters(&a, 1).await;
+    wait_for_waiters(&a, 1).await;
     assert_eq!(a.semaphore("jobs", 1).resize(2).await.unwrap(), Some(1));
     let second = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
     assert!(first.is_held() && second.is_held());
@@ -51,20 +51,20 @@ pub async fn growing_wakes(stage: &Stage) {
     let e = a.semaphore("jobs", 1).try_acquire().await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Mismatch);
     drop((first, second));
-    is_free(&a, 2).await;
+    wait_until_free(&a, 2).await;
 }
 
 /// Nobody loses what it holds; but there is no more until enough was given back. Who waits for more
 /// than there will be is told.
-pub async fn shrinking_revokes_nothing(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn shrinking_revokes_no_permit(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let jobs = a.semaphore("jobs", 3);
     let (one, two) = (
         jobs.acquire().await.unwrap(),
         jobs.acquire_many(2).await.unwrap(),
     );
     let heavy = tokio::spawn(async move { b.semaphore("jobs", 3).acquire_many(3).await });
-    has_waiters(&a, 1).await;
+    wait_for_waiters(&a, 1).await;
     assert_eq!(jobs.resize(2).await.unwrap(), Some(3));
     let refused = tokio::time::timeout(SOON, heavy).await.unwrap().unwrap();
     let e = refused.unwrap_err();
@@ -87,5 +87,5 @@ pub async fn shrinking_revokes_nothing(stage: &Stage) {
             .acquired()
             .unwrap(),
     );
-    is_free(&a, 2).await;
+    wait_until_free(&a, 2).await;
 }

@@ -17,7 +17,7 @@ use crate::owned_child::OwnedChild;
 /// A server counts up for every child of a node, and after 2³¹ the numbers are negative. No test can wait
 /// for that; so this one runs the server within a small program, which sets the count in its memory.
 #[derive(Debug)]
-pub struct NumberedZooKeeper {
+pub struct SequenceZooKeeper {
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
     port: ReservedPort,
@@ -25,14 +25,14 @@ pub struct NumberedZooKeeper {
     _folder: TempDir,
 }
 
-impl NumberedZooKeeper {
+impl SequenceZooKeeper {
     /// Starts it.
-    pub fn start() -> io::Result<NumberedZooKeeper> {
+    pub fn start() -> io::Result<SequenceZooKeeper> {
         ZooKeeperServers::available()
             .map_err(|text| io::Error::new(io::ErrorKind::NotFound, text))?;
         let folder = tempfile::Builder::new().prefix("wl-zk-").tempdir()?;
-        let source = folder.path().join("Numbers.java");
-        fs::write(&source, include_str!("Numbers.java"))?;
+        let source = folder.path().join("SequenceServer.java");
+        fs::write(&source, include_str!("SequenceServer.java"))?;
         let port = ReservedPort::free()?;
         let mut process = OwnedChild::spawn(
             Command::new("java")
@@ -52,7 +52,7 @@ impl NumberedZooKeeper {
         let (Some(orders), Some(answers)) = (pipes.stdin.take(), pipes.stdout.take()) else {
             return Err(io::Error::other("a child without pipes"));
         };
-        let mut server = NumberedZooKeeper {
+        let mut server = SequenceZooKeeper {
             orders,
             answers: BufReader::new(answers),
             port,
@@ -69,7 +69,7 @@ impl NumberedZooKeeper {
     }
 
     /// Sets the number of the next child of the node at `path`.
-    pub fn set_next(&mut self, path: &str, number: i32) -> io::Result<()> {
+    pub fn set_next_sequence(&mut self, path: &str, number: i32) -> io::Result<()> {
         writeln!(self.orders, "{path} {number}")?;
         self.expect("set")
     }

@@ -1,4 +1,4 @@
-//! What there is at one moment, and how it changes.
+//! The state of the reduced model, and its changes.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use windlass_core::{Clock, Fence};
 
 use crate::NODES;
 
-/// So many clients at most.
+/// The most clients.
 pub const CLIENTS: usize = 3;
-/// So many drawings of one client at most.
+/// The most rounds of one client.
 pub const ROUNDS: usize = 3;
 
-/// Everything.
+/// The state of all nodes and clients, and of their messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct State {
     /// The nodes.
     pub nodes: [Node; NODES],
-    /// The clients, with all that nodes have for them.
+    /// The clients, with their requests and replies.
     pub clients: [Client; CLIENTS],
     /// Two acquisitions have the same fence.
     pub shared: bool,
     /// An acquisition that began after another was complete has no higher fence.
     pub went_back: bool,
-    /// A gate would have admitted what it should not.
+    /// A gate would have admitted a stale write.
     pub stale_write: bool,
-    /// How many memories were lost.
+    /// How often a node lost its memory.
     pub losses: u8,
 }
 
@@ -35,35 +35,35 @@ pub struct State {
 pub enum Node {
     /// It votes.
     Votes {
-        /// The highest number it has given.
+        /// The highest number that it has issued.
         counter: u8,
     },
-    /// It has lost its memory, and somebody may count on what it has forgotten.
+    /// It has lost its memory, and a client may rely on what it has forgotten.
     Quarantine,
-    /// Nobody does any more; it hears the others' counters.
+    /// No client does any more; it reads the counters of the others.
     Joins {
-        /// The highest that it heard.
+        /// The highest of them.
         counter: u8,
-        /// Whose, one bit each.
-        heard: u8,
+        /// The nodes whose counters it has, one bit each.
+        learned: u8,
     },
 }
 
 /// One client, with one acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Client {
-    /// How far it has come.
+    /// Its acquisition.
     pub attempt: Attempt,
-    /// The highest fence of all acquisitions that were complete when it began; 0 if there were none, or if
-    /// it has not begun.
+    /// The highest fence of all acquisitions that were complete when it began; 0 if there were
+    /// none, or if it has not begun.
     pub after: u8,
-    /// The nodes that have lost their memory since it began, one bit each: it may count on what they
+    /// The nodes that have lost their memory since it began, one bit each: it may rely on what they
     /// have forgotten.
     pub forgotten: u8,
-    /// The nodes that granted it something, and nobody else since, one bit each.
+    /// The nodes that it holds, one bit each.
     pub holds: u8,
-    /// What became of what it asked, by round and node.
-    pub tickets: [[Ticket; NODES]; ROUNDS],
+    /// Its requests, by round and node.
+    pub requests: [[RequestState; NODES]; ROUNDS],
 }
 
 /// An acquisition.
@@ -71,31 +71,31 @@ pub struct Client {
 pub enum Attempt {
     /// There is no such client.
     Absent,
-    /// Not yet.
+    /// Not begun.
     NotBegun,
-    /// It waits for replies.
-    Asking {
-        /// In which round.
+    /// Waiting for replies.
+    Requesting {
+        /// The round.
         round: usize,
     },
-    /// It holds, or has held.
+    /// The client holds the lock, or has held it.
     Held {
         /// Its fence.
         fence: u8,
     },
-    /// Its time was over before it was complete.
+    /// Its validity ended before it was complete.
     Over,
 }
 
-/// One question of a client to a node.
+/// The state of one request of a client to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Ticket {
-    /// Not asked, or of no consequence any more.
+pub enum RequestState {
+    /// Not sent, or of no consequence any more.
     Gone,
-    /// On its way to the node, with this proposal.
-    Asked(u8),
-    /// Granted with this number, which the client has heard or may hear.
-    Given(u8),
+    /// Sent, with this proposal.
+    Sent(u8),
+    /// Granted with this number, which the client has received or may receive.
+    Granted(u8),
 }
 
 impl State {
@@ -109,7 +109,7 @@ impl State {
             after: 0,
             forgotten: 0,
             holds: 0,
-            tickets: [[Ticket::Gone; NODES]; ROUNDS],
+            requests: [[RequestState::Gone; NODES]; ROUNDS],
         };
         State {
             nodes: [Node::Votes { counter: 0 }; NODES],
@@ -132,29 +132,30 @@ impl State {
 
     pub(super) fn begin(&mut self, i: usize) {
         self.clients[i].after = self.fences().max().unwrap_or(0);
-        self.ask(i, 0, 1);
+        self.request(i, 0, 1);
     }
 
-    fn ask(&mut self, i: usize, round: usize, proposal: u8) {
+    fn request(&mut self, i: usize, round: usize, proposal: u8) {
         let client = &mut self.clients[i];
-        client.attempt = Attempt::Asking { round };
-        client.tickets[round] = [Ticket::Asked(proposal); NODES];
+        client.attempt = Attempt::Requesting { round };
+        client.requests[round] = [RequestState::Sent(proposal); NODES];
     }
 
-    /// Whether the node grants what this client asked for. Nobody else is in the way: its claim has expired.
+    /// Whether the node grants this client's request. The claim of another holder has expired just
+    /// then.
     pub(super) fn would_grant(&self, i: usize, round: usize, node: usize) -> bool {
         let client = &self.clients[i];
-        // Only whoever holds is given another number.
+        // Only the holder gets another number.
         let may = round == 0 || client.holds & (1 << node) != 0;
-        let asked = matches!(client.tickets[round][node], Ticket::Asked(_));
-        may && asked && matches!(self.nodes[node], Node::Votes { .. })
+        let is_sent = matches!(client.requests[round][node], RequestState::Sent(_));
+        may && is_sent && matches!(self.nodes[node], Node::Votes { .. })
     }
 
     pub(super) fn grant(&mut self, i: usize, round: usize, node: usize) {
         let Node::Votes { counter } = &mut self.nodes[node] else {
             return;
         };
-        let Ticket::Asked(proposal) = self.clients[i].tickets[round][node] else {
+        let RequestState::Sent(proposal) = self.clients[i].requests[round][node] else {
             return;
         };
         let mut count = u64::from(*counter);
@@ -165,17 +166,17 @@ impl State {
         }
         let client = &mut self.clients[i];
         client.holds |= 1 << node;
-        client.tickets[round][node] = match client.attempt == (Attempt::Asking { round }) {
-            true => Ticket::Given(number),
-            // Nobody hears it who has gone on since.
-            false => Ticket::Gone,
+        client.requests[round][node] = match client.attempt == (Attempt::Requesting { round }) {
+            true => RequestState::Granted(number),
+            // A client in a later round ignores the reply.
+            false => RequestState::Gone,
         };
     }
 
     pub(super) fn raise(&mut self, i: usize, proposal: u8) {
-        if let Attempt::Asking { round } = self.clients[i].attempt {
-            self.drop_given(i);
-            self.ask(i, round + 1, proposal);
+        if let Attempt::Requesting { round } = self.clients[i].attempt {
+            self.drop_replies(i);
+            self.request(i, round + 1, proposal);
         }
     }
 
@@ -192,13 +193,13 @@ impl State {
 
     fn end(&mut self, i: usize, attempt: Attempt) {
         self.clients[i].attempt = attempt;
-        self.drop_given(i);
+        self.drop_replies(i);
     }
 
-    fn drop_given(&mut self, i: usize) {
-        for ticket in self.clients[i].tickets.as_flattened_mut() {
-            if let Ticket::Given(_) = ticket {
-                *ticket = Ticket::Gone;
+    fn drop_replies(&mut self, i: usize) {
+        for request in self.clients[i].requests.as_flattened_mut() {
+            if let RequestState::Granted(_) = request {
+                *request = RequestState::Gone;
             }
         }
     }
@@ -208,41 +209,44 @@ impl State {
         self.nodes[n] = Node::Quarantine;
         for client in &mut self.clients {
             client.holds &= !(1 << n);
-            if let Attempt::Asking { .. } = client.attempt {
+            if let Attempt::Requesting { .. } = client.attempt {
                 client.forgotten |= 1 << n;
             }
-            // What was on its way there is lost with the connections.
-            for round in &mut client.tickets {
-                if let Ticket::Asked(_) = round[n] {
-                    round[n] = Ticket::Gone;
+            // Requests are lost with the connections.
+            for round in &mut client.requests {
+                if let RequestState::Sent(_) = round[n] {
+                    round[n] = RequestState::Gone;
                 }
             }
         }
     }
 
-    /// The longest ttl has passed since the node was started: whatever was begun before is over, complete
-    /// or not; unless clients count their time from later on.
+    /// The longest TTL has passed since the node restarted: acquisitions that began before are
+    /// over, unless `they_go_on` because clients measure validity from later on.
     pub(super) fn quarantined(&mut self, n: usize, they_go_on: bool) {
         self.nodes[n] = Node::Joins {
             counter: 0,
-            heard: 0,
+            learned: 0,
         };
         for i in 0..CLIENTS {
             let client = &self.clients[i];
-            let asking = matches!(client.attempt, Attempt::Asking { .. });
-            if asking && client.forgotten & (1 << n) != 0 && !they_go_on {
+            let requesting = matches!(client.attempt, Attempt::Requesting { .. });
+            if requesting && client.forgotten & (1 << n) != 0 && !they_go_on {
                 self.end(i, Attempt::Over);
             }
         }
     }
 
     pub(super) fn learn(&mut self, n: usize, other: usize) {
-        let Node::Votes { counter: told } = self.nodes[other] else {
+        let Node::Votes {
+            counter: other_counter,
+        } = self.nodes[other]
+        else {
             return;
         };
-        if let Node::Joins { counter, heard } = &mut self.nodes[n] {
-            *counter = told.max(*counter);
-            *heard |= 1 << other;
+        if let Node::Joins { counter, learned } = &mut self.nodes[n] {
+            *counter = other_counter.max(*counter);
+            *learned |= 1 << other;
         }
     }
 
@@ -255,7 +259,7 @@ impl State {
 
 /// Whether a gate admits these writes, one after the other.
 fn admits_in_turn(fences: [u8; 2]) -> bool {
-    // A clock that stands still: nothing is forgotten.
+    // The clock does not move, so nothing expires.
     let now = Clock::manual().now();
     let until = now + Duration::from_secs(1);
     let mut seen: Option<HighestFence> = None;

@@ -9,7 +9,7 @@ use windlass_testkit::{RedisCluster, eventually};
 use super::{MS, connect};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_several_locks_none_is_kept_if_one_of_their_masters_is_gone() {
+async fn no_lock_is_kept_when_one_master_is_gone() {
     let cluster = RedisCluster::start().unwrap();
     // Those that live go on without the others, and nobody takes over in the meantime.
     for node in cluster.nodes() {
