@@ -39,7 +39,8 @@ impl std::fmt::Display for HostPort {
 }
 
 impl HostPort {
-    /// Reads the `HOST:PORT` of a redirection. The host may be an IPv6 address, or missing, which means `same_host`.
+    /// Reads the `HOST:PORT` of a redirection. The host may be an IPv6 address, or missing, which
+    /// means `same_host`.
     pub(super) fn parse(text: &str, same_host: &str) -> Option<HostPort> {
         let (host, port) = text.rsplit_once(':')?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -50,7 +51,8 @@ impl HostPort {
     }
 }
 
-/// How to connect to any of the servers of a Sentinel service or a cluster: credentials, database and TLS.
+/// How to connect to any of the servers of a Sentinel service or a cluster: credentials, database
+/// and TLS.
 #[derive(Clone)]
 pub(super) struct ServerOptions {
     pub(super) user: Option<String>,
@@ -109,7 +111,8 @@ fn read_ca(path: &str) -> Result<Vec<u8>> {
     })
 }
 
-/// The server of a `redis://`, `rediss://` or `redis+unix://` URL, and the replicas a grant waits for.
+/// The server of a `redis://`, `rediss://` or `redis+unix://` URL, and the replicas a grant waits
+/// for.
 pub(super) fn single_server(url: &str) -> Result<(redis::Client, Option<Replicas>)> {
     let malformed = |e: redis::RedisError| {
         Error::invalid("connect", format!("the URL is malformed: {e}")).with_hint(
@@ -169,8 +172,8 @@ fn check_remaining_parameters(url: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes the first parameter of that name from the query of a URL. A second one stays, and is rejected with the
-/// unknown ones.
+/// Removes the first parameter of that name from the query of a URL. A second one stays, and is
+/// rejected with the unknown ones.
 fn take_parameter(url: &str, wanted: &str) -> (String, Option<String>) {
     let Some((front, query)) = url.split_once('?') else {
         return (url.to_owned(), None);

@@ -1,10 +1,11 @@
 //! Bloom filters.
 //!
-//! The bits of a filter are split into shards, one string each. All bits of an item are in one shard, so one `BITFIELD` both
-//! sets them and returns what they were. It also reads the header of the shard, the fingerprint of the plan: a shard without
-//! a header was never created, was removed with its filter, or was lost. Filters that grow or rotate span several keys and need
-//! a script (`scripts/bloom/generations.lua`). For many items and a small shard, the whole shard is transferred
-//! ([`whole_shard`]).
+//! The bits of a filter are split into shards, one string each. All bits of an item are in one
+//! shard, so one `BITFIELD` both sets them and returns what they were. It also reads the header of
+//! the shard, the fingerprint of the plan: a shard without a header was never created, was removed
+//! with its filter, or was lost. Filters that grow or rotate span several keys and need a script
+//! (`scripts/bloom/generations.lua`). For many items and a small shard, the whole shard is
+//! transferred ([`whole_shard`]).
 
 mod whole_shard;
 
@@ -24,8 +25,8 @@ use windlass_core::rules::bloom as rules;
 use windlass_core::rules::bloom::Progress;
 use windlass_core::store::{BloomStore, Filled, Pending};
 
-/// Bits in one command: enough to make the cost of the command itself negligible, few enough that its arguments stay in the
-/// processor's cache. Measured with `windlass bench bloom`.
+/// Bits in one command: enough to make the cost of the command itself negligible, few enough that
+/// its arguments stay in the processor's cache. Measured with `windlass bench bloom`.
 const BITS_PER_COMMAND: usize = 128;
 const ITEMS_PER_PIPELINE: usize = 288;
 /// Items in one script call: bounds how long the script blocks the server.
@@ -107,7 +108,8 @@ impl RedisBloomFilters {
         built
     }
 
-    /// Whether the bits of each item were all set, by commands that name the bits; and whether the shard has its header.
+    /// Whether the bits of each item were all set, by commands that name the bits; and whether the
+    /// shard has its header.
     async fn apply_bit_by_bit(
         &self,
         op: BitOp,
@@ -138,7 +140,8 @@ impl RedisBloomFilters {
         Ok((all_set, has_header))
     }
 
-    /// Whether the bits of each item were all set, in a filter of one generation; `None` if the filter does not exist.
+    /// Whether the bits of each item were all set, in a filter of one generation; `None` if the
+    /// filter does not exist.
     async fn apply_to_fixed(
         &self,
         op: BitOp,
@@ -229,8 +232,8 @@ impl RedisBloomFilters {
         )
     }
 
-    /// Whether the filter exists, given that one of its shards does not. A filter that is being created may lack shards; one that
-    /// was complete has lost it, which is an error.
+    /// Whether the filter exists, given that one of its shards does not. A filter that is being
+    /// created may lack shards; one that was complete has lost it, which is an error.
     async fn check_missing_shard(&self, keys: &BloomKeys) -> Result<bool> {
         let mut command = redis::cmd("MGET");
         command.arg(&keys.plan).arg(&keys.made);
@@ -247,7 +250,8 @@ impl RedisBloomFilters {
         Ok(stored.as_deref() == Some(&keys.text))
     }
 
-    /// Whether each item was new (insert) or is in the filter (contains), in a filter of several generations.
+    /// Whether each item was new (insert) or is in the filter (contains), in a filter of several
+    /// generations.
     async fn apply_to_generations(
         &self,
         op: BitOp,
@@ -256,7 +260,8 @@ impl RedisBloomFilters {
         items: &[Digest],
     ) -> Result<Option<Vec<bool>>> {
         let keys = BloomKeys::of(name, plan);
-        // One layout serves all generations of a rotating filter. A growing filter replies with its newest generation.
+        // One layout serves all generations of a rotating filter. A growing filter replies with its
+        // newest generation.
         let mut layouts = 1;
         let mut replies = Vec::with_capacity(items.len());
         while replies.len() < items.len() {
@@ -435,7 +440,8 @@ impl BloomStore for RedisBloomFilters {
             for generation in self.live_generations(&name, &keys, &plan).await? {
                 let shape = plan.shape(generation);
                 let mut set = 0;
-                // One command for each shard of at most 16 MiB, so that the server can serve others in between.
+                // One command for each shard of at most 16 MiB, so that the server can serve others
+                // in between.
                 for shard in 0..shape.shards {
                     let key = keys.shard(generation, shard);
                     if plan.kind == BloomKind::Fixed {

@@ -1,13 +1,14 @@
 //! The connection to one server: shared by all callers, replaced when it breaks.
 //!
-//! - **Protocol.** RESP3, so that wake-ups and notifications (`push.rs`) arrive on the same connection as replies.
-//! - **Reconnect.** A connection that failed, or left a call without a reply, is dropped, and the next call connects. Callers
-//!   that need a connection at the same time share one attempt.
-//! - **Retries.** None: a command is sent once, and the caller learns whether it was sent ([`CommandError`]). Loading unknown
-//!   scripts and following redirections is up to the router.
-//! - **Failover.** A server that answers that it takes no writes is not the master any more. Its connection is dropped, so that
-//!   the next call finds the new master. Commands that take fences first make sure that the counter was raised for this
-//!   master (`fenced.rs`).
+//! - **Protocol.** RESP3, so that wake-ups and notifications (`push.rs`) arrive on the same
+//!   connection as replies.
+//! - **Reconnect.** A connection that failed, or left a call without a reply, is dropped, and the
+//!   next call connects. Callers that need a connection at the same time share one attempt.
+//! - **Retries.** None: a command is sent once, and the caller learns whether it was sent
+//!   ([`CommandError`]). Loading unknown scripts and following redirections is up to the router.
+//! - **Failover.** A server that answers that it takes no writes is not the master any more. Its
+//!   connection is dropped, so that the next call finds the new master. Commands that take fences
+//!   first make sure that the counter was raised for this master (`fenced.rs`).
 
 mod fenced;
 mod pending_call;
@@ -35,8 +36,8 @@ use windlass_core::store::notification::SubscriberRegistry;
 pub(super) struct Connection {
     connector: Arc<Connector>,
     replica_acks: OnceLock<ReplicaAcks>,
-    /// Whether this connection subscribes to channels. In a cluster a message reaches the subscribers of every node, so
-    /// one connection subscribes for all.
+    /// Whether this connection subscribes to channels. In a cluster a message reaches the
+    /// subscribers of every node, so one connection subscribes for all.
     subscribes: bool,
     call_timeout: Duration,
     /// The channel that grants to this client are published on.
@@ -61,13 +62,15 @@ struct LiveConnection {
     number: u64,
     /// `None` without permission to read it.
     epoch: Option<MasterEpoch>,
-    /// The server was a replica when the connection was made, so `epoch` is that of its master at the time.
+    /// The server was a replica when the connection was made, so `epoch` is that of its master at
+    /// the time.
     was_replica: bool,
     checked_slots: Arc<CheckedSlots>,
     named_master: Option<NamedMaster>,
 }
 
-/// How often a script is loaded again for one call: scripts may be flushed right after they were loaded.
+/// How often a script is loaded again for one call: scripts may be flushed right after they were
+/// loaded.
 pub(super) const MAX_SCRIPT_LOADS: usize = 4;
 
 impl Connection {
@@ -186,7 +189,8 @@ impl Connection {
         }
     }
 
-    /// A call that got no reply. The connection may be half open: the next call must not wait for it too.
+    /// A call that got no reply. The connection may be half open: the next call must not wait for
+    /// it too.
     fn call_failed(&self, live: &LiveConnection, e: redis::RedisError) -> CommandError {
         if e.is_unrecoverable_error() || e.is_io_error() {
             self.drop_if_current(live.number);
@@ -194,7 +198,8 @@ impl Connection {
         CommandError::Sent(e)
     }
 
-    /// Turns an error reply into an error. If it says that the server is not the master, drops the connection.
+    /// Turns an error reply into an error. If it says that the server is not the master, drops the
+    /// connection.
     fn check_reply(&self, live: &LiveConnection, value: Value) -> Result<Value, CommandError> {
         let Value::ServerError(e) = value else {
             return Ok(value);
@@ -220,8 +225,8 @@ impl Connection {
         if let Some(live) = self.current() {
             return Ok(live);
         }
-        // Sentinel may name another master meanwhile. One more attempt; if the master changes again, the sentinels'
-        // watchers notice it.
+        // Sentinel may name another master meanwhile. One more attempt; if the master changes
+        // again, the sentinels' watchers notice it.
         let live = match self.reconnect(false).await? {
             Some(live) => live,
             None => match self.reconnect(true).await? {
@@ -236,8 +241,8 @@ impl Connection {
         Ok(live)
     }
 
-    /// Makes a new connection the current one; `None` if it leads to a master that was replaced while it was being made,
-    /// unless that is accepted.
+    /// Makes a new connection the current one; `None` if it leads to a master that was replaced
+    /// while it was being made, unless that is accepted.
     async fn reconnect(
         self: &Arc<Connection>,
         accept_replaced: bool,
@@ -260,8 +265,8 @@ impl Connection {
                 subscribed.map_err(CommandError::NotSent)?;
             }
         }
-        // The write lock comes before the check: a notice that arrives later finds this connection as the current one,
-        // and one that arrived earlier is seen here.
+        // The write lock comes before the check: a notice that arrives later finds this connection
+        // as the current one, and one that arrived earlier is seen here.
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if !accept_replaced && self.was_replaced(&handshake) {
             return Ok(None);
@@ -333,7 +338,8 @@ impl Connection {
         self.report_missed();
     }
 
-    /// Wake-ups and notifications may have been missed: waiters and subscribers read the state themselves, and so connect.
+    /// Wake-ups and notifications may have been missed: waiters and subscribers read the state
+    /// themselves, and so connect.
     fn report_missed(&self) {
         self.notify_listener(|listener| listener.missed());
         self.subscribers.missed();

@@ -1,6 +1,7 @@
 //! Making connections: to which server, and whether it is the kind of server that the URL means.
 //!
-//! Every new connection asks `HELLO`, `INFO replication` and, of a cluster node, `CLUSTER INFO` (the [`Handshake`]).
+//! Every new connection asks `HELLO`, `INFO replication` and, of a cluster node, `CLUSTER INFO`
+//! (the [`Handshake`]).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -134,10 +135,11 @@ impl Connector {
     }
 }
 
-/// The first node that answers. Each next node is asked a little later, so that usually the first one answers before a second
-/// is asked, and several silent nodes do not use up the whole timeout.
+/// The first node that answers. Each next node is asked a little later, so that usually the first
+/// one answers before a second is asked, and several silent nodes do not use up the whole timeout.
 ///
-/// The probes do not receive push messages: the end of those that are dropped would be reported as a disconnection.
+/// The probes do not receive push messages: the end of those that are dropped would be reported as
+/// a disconnection.
 async fn first_to_answer(
     nodes: Vec<redis::Client>,
     call_timeout: Duration,

@@ -1,8 +1,10 @@
-//! Errors of the driver and of the server, translated to [`Error`]. No driver type leaves this crate.
+//! Errors of the driver and of the server, translated to [`Error`]. No driver type leaves this
+//! crate.
 //!
-//! Decisions are made by the server's error codes (`READONLY`, `MOVED`, …). Three facts have no code, and only this file reads
-//! the text for them: an error inside a script (before Redis 7 it arrives as `ERR` with the inner error in the text), a script
-//! that meets a key of a slot that is being moved, and a database number that does not exist.
+//! Decisions are made by the server's error codes (`READONLY`, `MOVED`, …). Three facts have no
+//! code, and only this file reads the text for them: an error inside a script (before Redis 7 it
+//! arrives as `ERR` with the inner error in the text), a script that meets a key of a slot that is
+//! being moved, and a database number that does not exist.
 
 use redis::{ErrorKind as DriverKind, RedisError};
 
@@ -46,7 +48,8 @@ impl CommandError {
         }
     }
 
-    /// Whether the server says that it does not take writes: it was a master, or is not one yet. Nothing was done.
+    /// Whether the server says that it does not take writes: it was a master, or is not one yet.
+    /// Nothing was done.
     pub(super) fn is_not_master(&self) -> bool {
         self.code().is_some_and(is_not_master)
     }
@@ -88,8 +91,8 @@ pub(super) fn is_not_master(code: &str) -> bool {
     matches!(code, "READONLY" | "LOADING" | "MASTERDOWN" | "UNBLOCKED")
 }
 
-/// Whether a script has met a key that is on another node because its slot is being moved. Scripts read all such keys
-/// before they change anything.
+/// Whether a script has met a key that is on another node because its slot is being moved. Scripts
+/// read all such keys before they change anything.
 fn is_slot_moving(text: &str) -> bool {
     text.contains("non local key in a cluster node")
 }
@@ -179,7 +182,8 @@ fn refusal_in_script(text: &str) -> Option<Error> {
     }
 }
 
-/// The code of an error inside a script, in the text of Redis 6.2: "… @user_script:3: @user_script: 3: -CODE …".
+/// The code of an error inside a script, in the text of Redis 6.2: "… @user_script:3: @user_script:
+/// 3: -CODE …".
 fn code_in_script(text: &str) -> Option<&str> {
     let (_, position) = text.split_once("@user_script")?;
     let (_, error) = position.rsplit_once(": -")?;

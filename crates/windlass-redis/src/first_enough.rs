@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Awaits all futures, for at most `limit`. Once `enough` accepts the outputs so far, the others get another `grace`.
-/// Returns the outputs in the order in which they arrived.
+/// Awaits all futures, for at most `limit`. Once `enough` accepts the outputs so far, the others
+/// get another `grace`. Returns the outputs in the order in which they arrived.
 pub(super) async fn first_enough<F: Future + Unpin>(
     futures: Vec<F>,
     limit: Duration,

@@ -30,8 +30,9 @@
 //! | `windlass:reign`, in a cluster `windlass:reign:{N}` | string | the master epoch that the counter was last raised for |
 //! | `windlass:quorum:joined` | string | on a node of a quorum: the run of the server that may take part |
 //!
-//! `{TAG}` is the hash tag that puts a key into the slot of the bare name. It is the name itself, unless the name contains
-//! braces; then it is the name's own hash tag, or a number of the same slot, and the name follows: `{TAG}:NAME`.
+//! `{TAG}` is the hash tag that puts a key into the slot of the bare name. It is the name itself,
+//! unless the name contains braces; then it is the name's own hash tag, or a number of the same
+//! slot, and the name follows: `{TAG}:NAME`.
 
 use std::sync::LazyLock;
 
@@ -104,8 +105,8 @@ pub(super) fn bloom_made(name: &Name) -> String {
     tagged("windlass:bloom:made:", name)
 }
 
-/// The key of a shard is this prefix, then the generation, a colon and the shard. It contains the fingerprint of the plan: a
-/// client that still uses another plan writes other keys.
+/// The key of a shard is this prefix, then the generation, a colon and the shard. It contains the
+/// fingerprint of the plan: a client that still uses another plan writes other keys.
 pub(super) fn bloom_bits(name: &Name, plan: u64) -> String {
     format!("{} {plan:016x}:", tagged("windlass:bloom:bits:", name))
 }
@@ -120,8 +121,8 @@ pub(super) fn permission_schema(space: &Name) -> [String; 3] {
     ["", "names:", "removed:"].map(|part| tagged(&format!("windlass:perm:{part}"), space))
 }
 
-/// The key of a subject's bits is this prefix, then the subject. Short, because there are millions. The id consists of letters,
-/// so it is not mistaken for the length of a name.
+/// The key of a subject's bits is this prefix, then the subject. Short, because there are millions.
+/// The id consists of letters, so it is not mistaken for the length of a name.
 pub(super) fn permissions(space: &Name, id: &str) -> String {
     tagged_by_length("windlass:perm:", space) + id
 }
@@ -216,8 +217,8 @@ fn tagged(prefix: &str, name: &Name) -> String {
     }
 }
 
-/// As `tagged`, for keys that continue with arbitrary text: a name that follows its tag comes with its length, which marks
-/// where it ends.
+/// As `tagged`, for keys that continue with arbitrary text: a name that follows its tag comes with
+/// its length, which marks where it ends.
 fn tagged_by_length(prefix: &str, name: &Name) -> String {
     let name = name.as_str();
     let length = name.len();
@@ -268,7 +269,8 @@ fn number_for_each_slot() -> Vec<u32> {
     numbers.into_iter().flatten().collect()
 }
 
-/// The keys of one slot of a cluster: its fence counter, and the master epoch it was last raised for.
+/// The keys of one slot of a cluster: its fence counter, and the master epoch it was last raised
+/// for.
 pub(super) fn fences(slot: u16) -> [String; 2] {
     let number = NUMBERS[usize::from(slot)];
     [FENCE, MASTER_EPOCH].map(|key| format!("{key}:{{{number}}}"))

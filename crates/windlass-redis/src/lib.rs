@@ -1,18 +1,20 @@
-//! The Redis store: `redis://` (one Redis or Valkey server), `redis+sentinel://` (the master that Sentinel names) and
-//! `redis+cluster://` (Redis Cluster).
+//! The Redis store: `redis://` (one Redis or Valkey server), `redis+sentinel://` (the master that
+//! Sentinel names) and `redis+cluster://` (Redis Cluster).
 //!
 //! A call goes through three layers:
 //!
-//! 1. A store type builds a command, most often a Lua script that decides atomically (`scripts/`), because a decision
-//!    is more than one Redis command. One file for each capability: [`claims`], [`limit`], [`counter`], [`bloom`] ...
-//!    Decisions on locks, pools and limiters that arrive at the same time are sent in one script call ([`batch`]).
-//! 2. [`router`] finds the server: the only one, or the cluster node that serves the key's hash slot ([`cluster`]).
-//! 3. [`connection`] sends the command over the one RESP3 connection to that server, and reconnects when it breaks
-//!    ([`connector`]). Wake-ups of waiters and notifications arrive on a connection of the same kind
-//!    (`connection/push.rs`).
+//! 1. A store type builds a command, most often a Lua script that decides atomically (`scripts/`),
+//!    because a decision is more than one Redis command. One file for each capability: `claims`,
+//!    `limit`, `counter`, `bloom` ... Decisions on locks, pools and limiters that arrive at
+//!    the same time are sent in one script call (`batch`).
+//! 2. `router` finds the server: the only one, or the cluster node that serves the key's hash
+//!    slot (`cluster`).
+//! 3. `connection` sends the command over the one RESP3 connection to that server, and reconnects
+//!    when it breaks (`connector`). Wake-ups of waiters and notifications arrive on a connection
+//!    of the same kind (`connection/push.rs`).
 //!
-//! What happens to fences when another server becomes the master: [`master_epoch`]. What a grant that waits for
-//! replicas does: [`replica_ack`].
+//! What happens to fences when another server becomes the master: `master_epoch`. What a grant
+//! that waits for replicas does: `replica_ack`.
 
 mod address;
 mod batch;
@@ -92,8 +94,8 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Connects to the server, service or cluster of `url`. Grants of waiters are reported to `listener`, which is known
-    /// to the servers as client `id`.
+    /// Connects to the server, service or cluster of `url`. Grants of waiters are reported to
+    /// `listener`, which is known to the servers as client `id`.
     pub async fn open(
         url: &str,
         call_timeout: Duration,
@@ -130,7 +132,8 @@ impl Redis {
             let (sentinels, replicas) = Sentinels::parse(url, call_timeout)?;
             let connector = Connector::Master(Arc::clone(&sentinels));
             let connection = Connection::new(connector, call_timeout, id, listener);
-            // Before the first connect: the master may be replaced while the connection is being made.
+            // Before the first connect: the master may be replaced while the connection is being
+            // made.
             sentinel::watch(&sentinels, &connection);
             connection.connect().await?;
             return Ok((Router::Single(connection), SENTINEL, replicas));

@@ -1,6 +1,7 @@
 //! Rate limiters: one script decides, many requests in one call (`scripts/limit/`).
 //!
-//! Requests of one batch that want the same of the same quotas, for different keys, share a *plan*: the quotas are sent once.
+//! Requests of one batch that want the same of the same quotas, for different keys, share a *plan*:
+//! the quotas are sent once.
 
 mod list;
 
@@ -24,7 +25,8 @@ use windlass_core::store::limit::{
 
 /// Decisions in one script call: bounds how long the script blocks the server (about 3 µs each).
 const MAX_DECISIONS: usize = 1_000;
-/// A cost that is never granted: more than any bucket takes to fill after any wait, which is far below 2^54.
+/// A cost that is never granted: more than any bucket takes to fill after any wait, which is far
+/// below 2^54.
 const NEVER: u64 = 1 << 60;
 
 impl Decision for LimitRequest {
@@ -68,7 +70,8 @@ impl Decision for LimitRequest {
     }
 }
 
-/// How many of the last plans a request is compared with: a batch of many different ones gains nothing.
+/// How many of the last plans a request is compared with: a batch of many different ones gains
+/// nothing.
 const SEARCHED: usize = 8;
 
 fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usize) {

@@ -1,22 +1,26 @@
-//! Fences across failovers: why a fencing token of a new master is always higher than those of the old one.
+//! Fences across failovers: why a fencing token of a new master is always higher than those of the
+//! old one.
 //!
-//! **The problem.** Replication and persistence are asynchronous. A replica that is promoted, or a master that restarts,
-//! may lack the last grants, and with them the last values of the fence counter. Counting on from there would hand out
-//! fences a second time.
+//! **The problem.** Replication and persistence are asynchronous. A replica that is promoted, or a
+//! master that restarts, may lack the last grants, and with them the last values of the fence
+//! counter. Counting on from there would hand out fences a second time.
 //!
-//! **The rule.** A server gets a new replication id (`master_replid`) whenever it starts to be a master. Before the first
-//! fence is taken over a connection, the client runs `scripts/master_epoch.lua`, which compares that id with the one stored
-//! beside the counter. If they differ, it stores the new id and raises the counter, once, by more grants than can have been
-//! lost ([`MARGIN`]). So fences grow across the failover without relying on a clock.
+//! **The rule.** A server gets a new replication id (`master_replid`) whenever it starts to be a
+//! master. Before the first fence is taken over a connection, the client runs
+//! `scripts/master_epoch.lua`, which compares that id with the one stored beside the counter. If
+//! they differ, it stores the new id and raises the counter, once, by more grants than can have
+//! been lost ([`MARGIN`]). So fences grow across the failover without relying on a clock.
 //!
-//! **Two failovers.** The raise can be lost as well, together with the grants that followed it: two masters may be promoted
-//! one after the other from copies of the same age. Sentinel and Redis Cluster number their failovers, each higher than the
-//! one before (`config-epoch`, [`MasterEpoch::number`]). The counter is raised once for every number since the one stored
+//! **Two failovers.** The raise can be lost as well, together with the grants that followed it: two
+//! masters may be promoted one after the other from copies of the same age. Sentinel and Redis
+//! Cluster number their failovers, each higher than the one before (`config-epoch`,
+//! [`MasterEpoch::number`]). The counter is raised once for every number since the one stored
 //! beside it, so the later master starts above everything the earlier one can have granted.
 //!
-//! **What the client remembers.** [`CheckedSlots`] records, for each connection, the slots whose counter has been checked, so
-//! that the script runs once per connection and slot. A reconnect starts with none. In a cluster a slot can leave a node and
-//! return: the record is cleared whenever that may have happened (`cluster/slot_map.rs`).
+//! **What the client remembers.** [`CheckedSlots`] records, for each connection, the slots whose
+//! counter has been checked, so that the script runs once per connection and slot. A reconnect
+//! starts with none. In a cluster a slot can leave a node and return: the record is cleared
+//! whenever that may have happened (`cluster/slot_map.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,12 +30,13 @@ use redis::Cmd;
 use super::script;
 use super::slots::SLOTS;
 
-/// More grants than a replica can have missed while it was connected: 256 MB of them (the usual limit of the buffer that a
-/// master keeps for a slow replica), at less than a hundred bytes each, are under 4 million. As microseconds, which a
-/// counter starts from, they are 4 seconds.
+/// More grants than a replica can have missed while it was connected: 256 MB of them (the usual
+/// limit of the buffer that a master keeps for a slow replica), at less than a hundred bytes each,
+/// are under 4 million. As microseconds, which a counter starts from, they are 4 seconds.
 const MARGIN: u64 = 1 << 22;
 
-/// The raise for each failover number: room for lost grants, and for up to three restarts that were lost with them.
+/// The raise for each failover number: room for lost grants, and for up to three restarts that were
+/// lost with them.
 const STEP: u64 = 4 * MARGIN;
 
 /// The period during which one server is the master: from its promotion or start on.
@@ -39,16 +44,18 @@ const STEP: u64 = 4 * MARGIN;
 pub(super) struct MasterEpoch {
     /// Unique for each period.
     pub(super) replication_id: Arc<str>,
-    /// The number of the failover that made it the master, if failovers are numbered: a later master has a higher one.
+    /// The number of the failover that made it the master, if failovers are numbered: a later
+    /// master has a higher one.
     pub(super) number: Option<u64>,
-    /// Whether the server is a node of a cluster. Its number changes with the slots it is given, while the replication id
-    /// stays: the script reads the current number from the node, and `number` is a lower bound.
+    /// Whether the server is a node of a cluster. Its number changes with the slots it is given,
+    /// while the replication id stays: the script reads the current number from the node, and
+    /// `number` is a lower bound.
     pub(super) is_cluster_node: bool,
 }
 
 impl MasterEpoch {
-    /// The command that raises a fence counter for this epoch, unless that has been done. `mark` is the key that stores
-    /// the epoch of the last raise.
+    /// The command that raises a fence counter for this epoch, unless that has been done. `mark` is
+    /// the key that stores the epoch of the last raise.
     pub(super) fn raise(&self, fences: &str, mark: &str) -> Cmd {
         let mut raise = redis::cmd("EVAL");
         raise.arg(script::MASTER_EPOCH.source()).arg(2);
@@ -65,8 +72,8 @@ impl MasterEpoch {
         raise
     }
 
-    /// The epoch to raise for on a node that is importing a slot. The node's own number does not count for that slot yet,
-    /// and its data is the copy of a node whose number is `source`.
+    /// The epoch to raise for on a node that is importing a slot. The node's own number does not
+    /// count for that slot yet, and its data is the copy of a node whose number is `source`.
     pub(super) fn importing_from(&self, source: Option<u64>) -> MasterEpoch {
         MasterEpoch {
             number: self.number.max(source),
@@ -79,8 +86,9 @@ impl MasterEpoch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FenceUse {
     None,
-    /// Seldom. The command is sent even if the server refuses to raise the counter: a server that takes no writes refuses
-    /// the increment as well, and one that is out of memory still raises it.
+    /// Seldom. The command is sent even if the server refuses to raise the counter: a server that
+    /// takes no writes refuses the increment as well, and one that is out of memory still raises
+    /// it.
     Possible,
     Certain,
 }
@@ -116,7 +124,8 @@ impl CheckedSlots {
     pub(super) fn insert(&self, slot: u16, since: u64) {
         let (word, bit) = position(slot);
         self.slots[word].fetch_or(bit, Ordering::SeqCst);
-        // Compared after the bit is set: a later `clear` finds the bit, and an earlier one is seen here.
+        // Compared after the bit is set: a later `clear` finds the bit, and an earlier one is seen
+        // here.
         if self.generation() != since {
             self.slots[word].fetch_and(!bit, Ordering::SeqCst);
         }
@@ -228,36 +237,61 @@ mod tests {
     /// A counter far ahead of any clock, so that starting from the clock cannot help.
     const AHEAD: &str = "4000000000000000";
 
+    /// A state that a replica may have a copy of.
+    struct Replica {
+        copy: Copy,
+        epoch: u64,
+        /// Restarts of masters that the copy includes.
+        restarts: u64,
+    }
+
+    /// [`STEP`] allows for three lost restarts. They add up over several failovers: a replica that
+    /// lacks more is not promoted here.
     #[test]
     fn fences_grow_when_a_raise_is_lost_with_everything_after_it() {
         let master = Master::start();
         for _ in 0..10 {
-            let first = master.begin(&(AHEAD.to_owned(), String::new()), 0, Some(3));
-            let (mut number, mut highest) = (3, 0);
-            // Every state that a replica may have a copy of, and its epoch.
-            let mut copies = vec![(first, 0)];
+            let (mut number, mut highest, mut restarts, mut most_restarts) = (3, 0, 0, 0);
+            let mut replicas = vec![Replica {
+                copy: master.begin(&(AHEAD.to_owned(), String::new()), 0, Some(number)),
+                epoch: 0,
+                restarts,
+            }];
             for epoch in 0..20 {
-                let mut grant = |copies: &mut Vec<(Copy, u64)>| {
+                let mut grant = |replicas: &mut Vec<Replica>, restarts| {
                     let some = rand::random_range(1..9).to_string();
                     master.command(&["INCRBY", "f", &some]);
-                    let now = master.copy();
-                    highest = highest.max(fence(&now));
-                    copies.push((now, epoch));
+                    let copy = master.copy();
+                    highest = highest.max(fence(&copy));
+                    replicas.push(Replica {
+                        copy,
+                        epoch,
+                        restarts,
+                    });
                     highest
                 };
-                let highest = (0..3).map(|_| grant(&mut copies)).max().unwrap();
+                let highest = (0..3).map(|_| grant(&mut replicas, restarts)).max();
                 // The same master restarts, with all or most of its data.
-                let kept = copies.len() - 1 - rand::random_range(0..3);
-                let now = master.begin(&copies[kept].0, 1000 + epoch, Some(number));
-                assert!(fence(&now) > highest, "{now:?} after {highest}");
-                let highest = grant(&mut copies);
-                // Another one is promoted, which may have missed up to three whole epochs.
+                let kept = replicas.len() - 1 - rand::random_range(0..3);
+                let now = master.begin(&replicas[kept].copy, 1000 + epoch, Some(number));
+                assert!(Some(fence(&now)) > highest, "{now:?} after {highest:?}");
+                restarts += 1;
+                most_restarts = most_restarts.max(restarts);
+                let highest = grant(&mut replicas, restarts);
+                // A replica is promoted, which may have missed up to three whole epochs.
                 number += rand::random_range(1..4);
-                copies.retain(|(_, of)| of + 2 >= epoch);
-                let copy = &copies[rand::random_range(0..copies.len())].0;
-                let now = master.begin(copy, epoch + 1, Some(number));
+                replicas.retain(|replica| replica.epoch + 2 >= epoch);
+                let may_lead = |replica: &&Replica| replica.restarts + 3 >= most_restarts;
+                let candidates: Vec<&Replica> = replicas.iter().filter(may_lead).collect();
+                let promoted = candidates[rand::random_range(0..candidates.len())];
+                restarts = promoted.restarts;
+                let now = master.begin(&promoted.copy, epoch + 1, Some(number));
                 assert!(fence(&now) > highest, "{now:?} after {highest}");
-                copies.push((now, epoch + 1));
+                replicas.push(Replica {
+                    copy: now,
+                    epoch: epoch + 1,
+                    restarts,
+                });
             }
         }
     }
@@ -279,7 +313,8 @@ mod tests {
         assert_eq!(fence(&unnumbered), fence(&numbered) + MARGIN);
         let next = master.begin(&unnumbered, 3, Some(7));
         assert_eq!(fence(&next), fence(&unnumbered) + 2 * STEP);
-        // Sentinels that were set up again count from the beginning; the highest number stays stored.
+        // Sentinels that were set up again count from the beginning; the highest number stays
+        // stored.
         let reset = master.begin(&next, 4, Some(1));
         assert_eq!(fence(&reset), fence(&next) + MARGIN);
         assert!(reset.1.ends_with(" 7"), "{reset:?}");
@@ -287,7 +322,8 @@ mod tests {
         assert_eq!(fence(&strange), fence(&reset) + 65536 * STEP);
     }
 
-    /// A release on a full server may grant to the next waiter, which takes a fence: the raise must work there too.
+    /// A release on a full server may grant to the next waiter, which takes a fence: the raise must
+    /// work there too.
     #[test]
     fn a_full_server_raises_its_counter_too() {
         let master = Master::start();

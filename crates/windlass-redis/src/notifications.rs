@@ -1,4 +1,5 @@
-//! Notifications: scripts publish changes with `PUBLISH`, and subscribers receive them on the push connection.
+//! Notifications: scripts publish changes with `PUBLISH`, and subscribers receive them on the push
+//! connection.
 
 use std::sync::{Arc, Weak};
 

@@ -1,8 +1,9 @@
 //! Permissions: one string of bits for each subject, and two for the schema of the space.
 //!
-//! Every access also reads the head of the schema, and fails if the space was removed or defined again since the caller read the
-//! schema: bits must not be read or written by another schema's layout. The names of levels and resources are stored apart
-//! from the head, so that the head is cheap to read.
+//! Every access also reads the head of the schema, and fails if the space was removed or defined
+//! again since the caller read the schema: bits must not be read or written by another schema's
+//! layout. The names of levels and resources are stored apart from the head, so that the head is
+//! cheap to read.
 
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ use windlass_core::store::{
     FieldRead, FieldWrite, Pending, PermissionStore, ScanCursor, SubjectPage,
 };
 
-/// Up to this many bytes, the bits of a subject are fetched whole: that is cheaper than naming fields.
+/// Up to this many bytes, the bits of a subject are fetched whole: that is cheaper than naming
+/// fields.
 const SHORT: u64 = 256;
 /// Longer ones are fetched whole from this many fields on.
 const FETCH_FROM: usize = 48;
@@ -146,7 +148,8 @@ impl RedisPermissions {
         Ok(Some(values))
     }
 
-    /// Reads long strings of bits: names the fields if there are few, and fetches the whole string otherwise.
+    /// Reads long strings of bits: names the fields if there are few, and fetches the whole string
+    /// otherwise.
     async fn read_long(
         &self,
         keys: &SpaceKeys,
@@ -275,7 +278,8 @@ impl PermissionStore for RedisPermissions {
                 command.arg(keys.subject(subject));
                 command
             };
-            // Deleting subjects of a removed space does no harm, so checking the head afterwards is enough.
+            // Deleting subjects of a removed space does no harm, so checking the head afterwards is
+            // enough.
             let mut head = redis::cmd("GET");
             head.arg(&keys.head);
             let commands = subjects.iter().map(unlink).chain([head]).collect();
@@ -299,7 +303,8 @@ impl PermissionStore for RedisPermissions {
             let (next, found) = self.scan_keys(&space, &keys, cursor).await?;
             let size = redis::cmd("DBSIZE");
             let total: u64 = self.router.query_near(&space, &size).await?;
-            // Ids are never used again: if the schema is current now, it was current during the scan.
+            // Ids are never used again: if the schema is current now, it was current during the
+            // scan.
             let head: Value = self.router.query(redis::cmd("GET").arg(&keys.head)).await?;
             let subject = |key: &String| Some(key.strip_prefix(&keys.subject_prefix)?.to_owned());
             Ok(keys.is_current(&head).then(|| SubjectPage {
@@ -360,7 +365,8 @@ impl PermissionStore for RedisPermissions {
     ) -> Pending<'_, Option<ScanCursor>> {
         Box::pin(async move {
             let keys = SpaceKeys::of(&space, &id);
-            // A removed id stays removed, and nothing is written under it any more: one full scan finds all of it.
+            // A removed id stays removed, and nothing is written under it any more: one full scan
+            // finds all of it.
             let mut is_removed = redis::cmd("SISMEMBER");
             is_removed.arg(&keys.removed).arg(&id);
             if !self.router.query::<bool>(&is_removed).await? {

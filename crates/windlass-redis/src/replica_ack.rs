@@ -1,15 +1,18 @@
 //! Replica acknowledgements: `?replicas=N` makes a grant count only when N replicas have it.
 //!
-//! **How.** `WAIT` covers what its own connection has written, and blocks that connection. So the wait runs on a connection of its
-//! own, which first makes a small write if the claim exists (`scripts/replica_ack.lua`), then waits. Replication is in
-//! order: a replica that has acknowledged that write has the grant before it.
+//! **How.** `WAIT` covers what its own connection has written, and blocks that connection. So the
+//! wait runs on a connection of its own, which first makes a small write if the claim exists
+//! (`scripts/replica_ack.lua`), then waits. Replication is in order: a replica that has
+//! acknowledged that write has the grant before it.
 //!
-//! **Rounds.** Claims that wait for the same number of replicas share a round: one pipeline of checks and one `WAIT`. A round
-//! that is under way takes no more claims; the next one takes all that arrived meanwhile. Several rounds run at the same time,
-//! each on its own connection, so that a claim with a long timeout does not delay others.
+//! **Rounds.** Claims that wait for the same number of replicas share a round: one pipeline of
+//! checks and one `WAIT`. A round that is under way takes no more claims; the next one takes all
+//! that arrived meanwhile. Several rounds run at the same time, each on its own connection, so that
+//! a claim with a long timeout does not delay others.
 //!
-//! **Retries.** A round on a connection that was idle is repeated once on a new one if its outcome is doubtful: the connection may
-//! have broken, or may lead to a server that was replaced. Checking and waiting a second time changes nothing.
+//! **Retries.** A round on a connection that was idle is repeated once on a new one if its outcome
+//! is doubtful: the connection may have broken, or may lead to a server that was replaced. Checking
+//! and waiting a second time changes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,8 +38,8 @@ use windlass_core::store::{Acknowledged, Kind, Replicas};
 const MAX_CLAIMS: usize = 256;
 /// Rounds at the same time, and so connections.
 const MAX_ROUNDS: usize = 8;
-/// Rounds at the same time for the same number of replicas and the same timeout: one that waits, and one for the claims that
-/// arrived meanwhile.
+/// Rounds at the same time for the same number of replicas and the same timeout: one that waits,
+/// and one for the claims that arrived meanwhile.
 const MAX_ROUNDS_ALIKE: usize = 2;
 /// The first pause before another node is asked, while a slot is being moved.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -69,7 +72,8 @@ pub(super) async fn wait_for_replicas(
     Ok(acknowledged?)
 }
 
-/// Waits at the node that serves the slot, and follows the slot if it moves. The caller limits the time.
+/// Waits at the node that serves the slot, and follows the slot if it moves. The caller limits the
+/// time.
 async fn wait_at_owner(
     cluster: &Arc<Cluster>,
     slot: u16,
@@ -117,7 +121,8 @@ impl ReplicaAcks {
         ReplicaAcks(requests)
     }
 
-    /// Waits until enough replicas have the claim that `check` looks for, or the timeout has passed.
+    /// Waits until enough replicas have the claim that `check` looks for, or the timeout has
+    /// passed.
     async fn wait(&self, check: Cmd, wanted: Replicas) -> Result<Acknowledged, CommandError> {
         let (reply, receiver) = oneshot::channel();
         let request = AckRequest {
@@ -180,7 +185,8 @@ async fn run(
     }
 }
 
-/// Runs a round for these requests, and replies to them. Returns the connection if it can be used again.
+/// Runs a round for these requests, and replies to them. Returns the connection if it can be used
+/// again.
 async fn serve(
     connector: &Connector,
     call_timeout: Duration,
@@ -263,7 +269,7 @@ async fn round(
             [Value::Int(local), Value::Int(count)] => (*count, *local > 0),
             _ => return Err(malformed()),
         },
-        Value::ServerError(e) if wanted.on_disk && !has_waitaof(connection).await => {
+        Value::ServerError(e) if wanted.on_disk && !has_command(connection, "WAITAOF").await => {
             tracing::debug!(error = ?e, "WAITAOF is not supported");
             return Err(CommandError::Rejected(Rejection {
                 kind: ErrorKind::Unsupported,
@@ -286,9 +292,9 @@ async fn round(
 }
 
 /// Whether the server has the command. Assumed if it does not tell.
-async fn has_waitaof(connection: &mut MultiplexedConnection) -> bool {
+async fn has_command(connection: &mut MultiplexedConnection, name: &str) -> bool {
     let mut command = redis::cmd("COMMAND");
-    command.arg("INFO").arg("WAITAOF");
+    command.arg("INFO").arg(name);
     match command.query_async(connection).await {
         Ok(Value::Array(commands)) => !matches!(commands.as_slice(), [Value::Nil]),
         _ => true,
@@ -297,4 +303,22 @@ async fn has_waitaof(connection: &mut MultiplexedConnection) -> bool {
 
 fn malformed() -> CommandError {
     CommandError::Sent((redis::ErrorKind::Parse, "malformed reply to WAIT").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_testkit::RedisServer;
+
+    use super::*;
+    use crate::address::single_server;
+
+    #[tokio::test]
+    async fn a_missing_command_is_recognised() {
+        let server = RedisServer::start().unwrap();
+        let (client, _) = single_server(&server.url()).unwrap();
+        let connection = client.get_multiplexed_async_connection().await;
+        let mut connection = connection.unwrap();
+        assert!(has_command(&mut connection, "WAIT").await);
+        assert!(!has_command(&mut connection, "NO-SUCH-COMMAND").await);
+    }
 }

@@ -1,13 +1,16 @@
 //! Routing: how a command reaches the right server.
 //!
-//! - `redis://` and `redis+sentinel://` have one connection, to the server or to the current master.
-//! - `redis+cluster://` has one connection for each master. The first key of a command determines its hash slot
-//!   ([`slots`]), and the slot map determines the master that serves it ([`cluster`]). Commands without a key go to any
-//!   node; [`Router::query_near`] sends such a command to the node of a name.
+//! - `redis://` and `redis+sentinel://` have one connection, to the server or to the current
+//!   master.
+//! - `redis+cluster://` has one connection for each master. The first key of a command determines
+//!   its hash slot ([`slots`]), and the slot map determines the master that serves it
+//!   ([`cluster`]). Commands without a key go to any node; [`Router::query_near`] sends such a
+//!   command to the node of a name.
 //!
-//! **What is sent again.** A script that the server does not know is loaded and run again: the server answers "unknown
-//! script" before it runs anything. In a cluster, redirections are followed for the same reason. Everything else is reported
-//! to the caller, who knows whether the command may run twice.
+//! **What is sent again.** A script that the server does not know is loaded and run again: the
+//! server answers "unknown script" before it runs anything. In a cluster, redirections are followed
+//! for the same reason. Everything else is reported to the caller, who knows whether the command
+//! may run twice.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -96,8 +99,9 @@ impl Router {
         .and_then(decode)
     }
 
-    /// Sends a script that decides on names of one slot. The fences it takes are higher than those of any earlier master.
-    /// A cluster does not send it again once `is_wanted` returns false: its undo may have been sent by then.
+    /// Sends a script that decides on names of one slot. The fences it takes are higher than those
+    /// of any earlier master. A cluster does not send it again once `is_wanted` returns false: its
+    /// undo may have been sent by then.
     pub(super) async fn send_decision(
         &self,
         name: &Name,
@@ -201,7 +205,8 @@ impl Router {
         load.arg("LOAD").arg(script.source());
         match (self, slots::of_command(command)) {
             (Router::Cluster(cluster), Some(slot)) => {
-                // If the command is redirected, `Cluster::send_to` loads the script on the other node.
+                // If the command is redirected, `Cluster::send_to` loads the script on the other
+                // node.
                 cluster.owner(slot).await?.send(&load).await
             }
             (router, _) => router.send(&load).await,
@@ -245,8 +250,8 @@ impl Router {
         }
     }
 
-    /// The pause before a decision is sent again that failed because its slot is being moved; `None` if there is no time
-    /// left for another attempt.
+    /// The pause before a decision is sent again that failed because its slot is being moved;
+    /// `None` if there is no time left for another attempt.
     pub(super) fn slot_move_pause(&self, since: Duration) -> Option<Duration> {
         match self {
             Router::Cluster(cluster) if since < cluster.call_timeout() => Some(cluster::PAUSE),
@@ -262,8 +267,8 @@ impl Router {
         }
     }
 
-    /// The server that decides on `name` has answered that it is not the master: drops its connection, so that the next
-    /// call finds the new master.
+    /// The server that decides on `name` has answered that it is not the master: drops its
+    /// connection, so that the next call finds the new master.
     pub(super) fn find_new_master(&self, name: &Name) {
         match self {
             Router::Single(connection) => connection.drop_connection(),

@@ -1,4 +1,5 @@
-//! Deduplication: a key for each item, which expires with the window. `SET NX PX` decides whether an item is new.
+//! Deduplication: a key for each item, which expires with the window. `SET NX PX` decides whether
+//! an item is new.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,18 +1,22 @@
 //! `redis+sentinel://`: which server is the master now.
 //!
-//! **Choosing the master.** All sentinels are asked at once, and the reply with the highest configuration epoch counts: each
-//! failover has one, higher than the one before. At first only the sentinel that leads the failover knows it. The others learn
-//! of it within seconds, and name the old master until then, which may be back by now and take itself for the master. So
-//! the client waits for all sentinels; once a majority has replied, only [`GRACE`] longer. If fewer reply, their answer counts.
+//! **Choosing the master.** All sentinels are asked at once, and the reply with the highest
+//! configuration epoch counts: each failover has one, higher than the one before. At first only the
+//! sentinel that leads the failover knows it. The others learn of it within seconds, and name the
+//! old master until then, which may be back by now and take itself for the master. So the client
+//! waits for all sentinels; once a majority has replied, only [`GRACE`] longer. If fewer reply,
+//! their answer counts.
 //!
-//! **Noticing a failover.** A task for each sentinel subscribes to its announcements and also polls it ([`watch`]): a single
-//! sentinel might be the one that is cut off. When one of them names a newer master, the connection to the old one is dropped,
-//! although the old one may still answer. The last poll of each sentinel also stands in for its reply when that is late:
-//! it may be the only one that knows of the failover, and a client that connected by the word of the others would have to leave
-//! again at once, over and over.
+//! **Noticing a failover.** A task for each sentinel subscribes to its announcements and also polls
+//! it ([`watch`]): a single sentinel might be the one that is cut off. When one of them names a
+//! newer master, the connection to the old one is dropped, although the old one may still answer.
+//! The last poll of each sentinel also stands in for its reply when that is late: it may be the
+//! only one that knows of the failover, and a client that connected by the word of the others would
+//! have to leave again at once, over and over.
 //!
-//! **While connecting.** A failover that is announced while a connection is being made is kept in [`FailoverNotices`] and
-//! compared with the master that was reached, before the connection is used.
+//! **While connecting.** A failover that is announced while a connection is being made is kept in
+//! [`FailoverNotices`] and compared with the master that was reached, before the connection is
+//! used.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -47,8 +51,8 @@ pub(super) struct Sentinels {
     call_timeout: Duration,
 }
 
-/// The age of a sentinel's knowledge: the configuration epoch, and whether the sentinel is about to tell the others. The
-/// higher, the newer.
+/// The age of a sentinel's knowledge: the configuration epoch, and whether the sentinel is about to
+/// tell the others. The higher, the newer.
 type ConfigAge = (u64, bool);
 
 /// A master as a sentinel names it.
@@ -64,7 +68,8 @@ impl NamedMaster {
         self.age.0
     }
 
-    /// Whether it became the master later: another server, or the same one promoted again, which is another epoch.
+    /// Whether it became the master later: another server, or the same one promoted again, which is
+    /// another epoch.
     fn replaces(&self, ours: &NamedMaster) -> bool {
         self.config_epoch() > ours.config_epoch()
     }
@@ -111,7 +116,8 @@ pub(super) struct SentinelReply {
 }
 
 impl SentinelReply {
-    /// Whether this sentinel leads a failover: until the other replicas follow the new master, its fields name the old one.
+    /// Whether this sentinel leads a failover: until the other replicas follow the new master, its
+    /// fields name the old one.
     fn is_leading(&self) -> bool {
         let port = self.master.port.to_string();
         let differs = |field: &str, now: &str| self.fields.get(field).is_some_and(|was| was != now);
@@ -322,8 +328,9 @@ impl Sentinels {
 
 async fn ask(connection: &mut MultiplexedConnection, service: &str) -> SentinelResult {
     let mut questions = redis::Pipeline::new();
-    // In this order: if a failover happens between the two, the client gets the new address with the old epoch, and corrects
-    // the epoch later. The other way round it would take the old address for that of the new epoch, and keep it.
+    // In this order: if a failover happens between the two, the client gets the new address with
+    // the old epoch, and corrects the epoch later. The other way round it would take the old
+    // address for that of the new epoch, and keep it.
     for question in ["MASTER", "GET-MASTER-ADDR-BY-NAME"] {
         questions.cmd("SENTINEL").arg(question).arg(service);
     }
@@ -337,8 +344,9 @@ async fn ask(connection: &mut MultiplexedConnection, service: &str) -> SentinelR
         None => Default::default(),
     };
     let malformed = || RedisError::from((redis::ErrorKind::Parse, "malformed reply of a sentinel"));
-    // The sentinel that leads a failover has the old address among the fields, together with the new epoch, until the other
-    // replicas are reconfigured; the second command gives the new address.
+    // The sentinel that leads a failover has the old address among the fields, together with the
+    // new epoch, until the other replicas are reconfigured; the second command gives the new
+    // address.
     let named = replies.get(1).and_then(|reply| {
         let (host, port): (String, String) = redis::from_redis_value_ref(reply).ok()?;
         Some((host, port))
@@ -357,8 +365,9 @@ async fn ask(connection: &mut MultiplexedConnection, service: &str) -> SentinelR
     })
 }
 
-/// Why `SENTINEL MASTER` failed. A sentinel has no error code for an unknown service, but has no address for it either; a
-/// server has no error code for a command of sentinels, but tells its mode.
+/// Why `SENTINEL MASTER` failed. A sentinel has no error code for an unknown service, but has no
+/// address for it either; a server has no error code for a command of sentinels, but tells its
+/// mode.
 async fn explain(
     connection: &mut MultiplexedConnection,
     error: RedisError,
@@ -380,7 +389,8 @@ fn config(limit: Duration) -> AsyncConnectionConfig {
         .set_response_timeout(Some(limit))
 }
 
-/// Receives the failovers that a sentinel announces, so that an old master that still answers is left at once.
+/// Receives the failovers that a sentinel announces, so that an old master that still answers is
+/// left at once.
 struct FailoverListener {
     connection: Weak<Connection>,
     service: String,
@@ -395,7 +405,8 @@ impl AsyncPushSender for FailoverListener {
             && let Some(Value::BulkString(text)) = info.data.get(1)
             && let Some(new) = switched_to(&String::from_utf8_lossy(text), &self.service)
         {
-            // Noted before the current connection is compared: one that is being made is compared with the notice.
+            // Noted before the current connection is compared: one that is being made is compared
+            // with the notice.
             connection.failover_notices().add(new.clone(), None);
             let ours = connection.named_master();
             if ours.is_some_and(|ours| ours.address != new) {
@@ -469,8 +480,9 @@ async fn listen_and_poll(
             connection.abandon();
         }
     }
-    // Polled as well: an announcement may be missed, the connection may have been made by the word of sentinels that did not
-    // know of the failover yet, and a sentinel that hangs must be noticed.
+    // Polled as well: an announcement may be missed, the connection may have been made by the word
+    // of sentinels that did not know of the failover yet, and a sentinel that hangs must be
+    // noticed.
     while connection.strong_count() > 0 {
         let reply = ask(&mut to_sentinel, &sentinels.service).await?;
         let now = reply.named_master();

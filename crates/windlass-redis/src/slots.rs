@@ -22,7 +22,8 @@ pub(super) fn of_key(key: &[u8]) -> u16 {
     of_text(tag.unwrap_or(key))
 }
 
-/// The slot of a command: that of its first key, since all keys of a command share a slot. `None` if it has no key.
+/// The slot of a command: that of its first key, since all keys of a command share a slot. `None`
+/// if it has no key.
 pub(super) fn of_command(command: &Cmd) -> Option<u16> {
     let mut words = command.args_iter().map(|arg| match arg {
         Arg::Simple(word) => word,

@@ -98,7 +98,8 @@ pub(super) enum Redirection {
     TryAgain,
     /// Nothing was sent.
     NotSent,
-    /// Another node may serve the slot by now. Either the command may have run, or no node can run it yet.
+    /// Another node may serve the slot by now. Either the command may have run, or no node can run
+    /// it yet.
     Unclear,
     /// The failure has nothing to do with the node.
     None,

@@ -1,4 +1,5 @@
-//! The parameters that make a grant wait for replicas: `?replicas=1&replicas_timeout=100ms&replicas_on_disk=no`.
+//! The parameters that make a grant wait for replicas:
+//! `?replicas=1&replicas_timeout=100ms&replicas_on_disk=no`.
 
 use std::time::Duration;
 

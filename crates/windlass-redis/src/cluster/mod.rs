@@ -1,15 +1,17 @@
 //! `redis+cluster://`: a connection for each master, and the routing of commands by hash slot.
 //!
-//! **Routing.** The slot map (`slot_map.rs`) says which master serves a slot. It is refreshed when a node redirects a command,
-//! cannot be reached or takes no writes, and periodically.
+//! **Routing.** The slot map (`slot_map.rs`) says which master serves a slot. It is refreshed when
+//! a node redirects a command, cannot be reached or takes no writes, and periodically.
 //!
-//! **What is sent again.** Only commands that the node has not executed: `MOVED` and `ASK` are followed to the other node,
-//! `TRYAGAIN` (the slot is being moved) is retried after a pause, a command that could not be sent goes to the new owner of the
-//! slot if there is one, and unknown scripts are loaded. Every other failure is returned, because the command may have run.
+//! **What is sent again.** Only commands that the node has not executed: `MOVED` and `ASK` are
+//! followed to the other node, `TRYAGAIN` (the slot is being moved) is retried after a pause, a
+//! command that could not be sent goes to the new owner of the slot if there is one, and unknown
+//! scripts are loaded. Every other failure is returned, because the command may have run.
 //!
-//! **Fences.** Each slot has its own fence counter. Before a command takes fences, the counter is raised for the current master
-//! (`master_epoch.rs`). The client remembers that per connection, which is safe only while it learns of every slot that leaves
-//! a node and returns: see [`slot_map`].
+//! **Fences.** Each slot has its own fence counter. Before a command takes fences, the counter is
+//! raised for the current master (`master_epoch.rs`). The client remembers that per connection,
+//! which is safe only while it learns of every slot that leaves a node and returns: see
+//! [`slot_map`].
 
 mod slot_map;
 #[cfg(test)]
@@ -124,7 +126,8 @@ impl Cluster {
         Ok((cluster, replicas))
     }
 
-    /// The connection that wake-ups and notifications arrive on, from all nodes: a cluster forwards published messages.
+    /// The connection that wake-ups and notifications arrive on, from all nodes: a cluster forwards
+    /// published messages.
     pub(super) fn push_connection(&self) -> &Arc<Connection> {
         self.push_connection
             .get()
@@ -165,8 +168,9 @@ impl Cluster {
         }
     }
 
-    /// Sends a command to the node that serves the slot. The fences it takes are higher than those of any earlier master. It
-    /// is not sent again once `is_wanted` returns false: its undo may have been sent by then.
+    /// Sends a command to the node that serves the slot. The fences it takes are higher than those
+    /// of any earlier master. It is not sent again once `is_wanted` returns false: its undo may
+    /// have been sent by then.
     pub(super) async fn send_to(
         self: &Arc<Cluster>,
         slot: u16,
@@ -176,7 +180,8 @@ impl Cluster {
     ) -> Result<Value, CommandError> {
         let begun = Instant::now();
         let mut node = self.owner(slot).await?;
-        // Set while the node is importing the slot: the failover number of the node it comes from, if that is known.
+        // Set while the node is importing the slot: the failover number of the node it comes from,
+        // if that is known.
         let mut importing: Option<Option<u64>> = None;
         let mut has_refreshed = false;
         let mut pause = PAUSE;
@@ -190,7 +195,8 @@ impl Cluster {
             let reply = match (importing, fence_use) {
                 // A node that is importing a slot executes the command only if it has all its keys.
                 (Some(_), FenceUse::None) => node.send_asking(command).await,
-                // The exporting node may have started from an old copy, so the counter is raised on its behalf.
+                // The exporting node may have started from an old copy, so the counter is raised on
+                // its behalf.
                 (Some(source), _) => {
                     let keys = keys::fences(slot);
                     node.send_asking_fenced(source, keys, command, fence_use)
@@ -276,15 +282,16 @@ impl Cluster {
         let keys = || keys::fences(slot);
         let reply = node.send_fenced(slot, keys, command, fence_use).await;
         if self.clock.now().since(sent) > slot_map::MAX_UNVERIFIED {
-            // The process was suspended in between. The fence may be from before a raise that has happened since.
+            // The process was suspended in between. The fence may be from before a raise that has
+            // happened since.
             let late = "the reply came too late to be relied upon";
             return reply.and(Err(CommandError::Sent((redis::ErrorKind::Io, late).into())));
         }
         reply
     }
 
-    /// Sends commands in pipelines, one for each slot. One reply for each, in order. Only those that were redirected are sent
-    /// again.
+    /// Sends commands in pipelines, one for each slot. One reply for each, in order. Only those
+    /// that were redirected are sent again.
     pub(super) async fn send_all(
         self: &Arc<Cluster>,
         commands: &[Cmd],
@@ -305,7 +312,8 @@ impl Cluster {
             let mut found = match node.send_all(&pipeline(some)).await {
                 Ok(found) => found,
                 Err(CommandError::Sent(e)) => return Err(CommandError::Sent(e)),
-                // Nothing was sent: sent one by one, they find out whether another node serves the slot.
+                // Nothing was sent: sent one by one, they find out whether another node serves the
+                // slot.
                 Err(error) => which.iter().map(|_| Err(error.clone())).collect(),
             };
             for (reply, &i) in found.iter_mut().zip(which) {

@@ -1,17 +1,21 @@
 //! The slot map: which master serves which slot, and how the client keeps it current.
 //!
-//! **Refresh.** Several nodes are asked, and the layout with the highest epoch among those that find the cluster healthy counts: a
-//! node that is cut off from the others reports the cluster as down, or has not heard of the newest epoch.
+//! **Refresh.** Several nodes are asked, and the layout with the highest epoch among those that
+//! find the cluster healthy counts: a node that is cut off from the others reports the cluster as
+//! down, or has not heard of the newest epoch.
 //!
-//! **Why it must be current for fences.** [`CheckedSlots`](crate::master_epoch::CheckedSlots) records that a slot's fence
-//! counter was raised for the node that serves it. If the slot leaves the node and returns, that is not true any more: the
-//! other node may have granted fences that this node never received. Three rules keep the record safe:
+//! **Why it must be current for fences.** [`CheckedSlots`](crate::master_epoch::CheckedSlots)
+//! records that a slot's fence counter was raised for the node that serves it. If the slot leaves
+//! the node and returns, that is not true any more: the other node may have granted fences that
+//! this node never received. Three rules keep the record safe:
 //!
-//! 1. When the cluster's epoch changes, the record of every node is cleared: a slot does not return without a new epoch, except
-//!    for moves to the node that has the newest one.
-//! 2. When the owner of a slot changes, by the map or by a redirection, the slot is cleared on both nodes.
-//! 3. A client that has not verified the map for [`MAX_UNVERIFIED`], because it was suspended or no node answered, clears
-//!    all records before it takes the next fence, and does not trust a fence whose reply took that long.
+//! 1. When the cluster's epoch changes, the record of every node is cleared: a slot does not return
+//!    without a new epoch, except for moves to the node that has the newest one.
+//! 2. When the owner of a slot changes, by the map or by a redirection, the slot is cleared on both
+//!    nodes.
+//! 3. A client that has not verified the map for [`MAX_UNVERIFIED`], because it was suspended or no
+//!    node answered, clears all records before it takes the next fence, and does not trust a fence
+//!    whose reply took that long.
 
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -33,7 +37,8 @@ use windlass_core::error::{Error, ErrorKind};
 const ASKED_AT_ONCE: usize = 8;
 /// How often a node is asked whether the map is current.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// After this time without such a check, the records of raised fence counters do not count any more.
+/// After this time without such a check, the records of raised fence counters do not count any
+/// more.
 pub(super) const MAX_UNVERIFIED: Duration = Duration::from_secs(5);
 /// The map is refreshed even if nothing seems wrong: once in this many checks.
 const CHECKS_PER_REFRESH: u32 = 30;
@@ -59,8 +64,8 @@ impl SlotMap {
 }
 
 impl Cluster {
-    /// Asks the nodes for the layout. Callers that arrive during a refresh wait for it, and start another one only if theirs
-    /// was requested after it began.
+    /// Asks the nodes for the layout. Callers that arrive during a refresh wait for it, and start
+    /// another one only if theirs was requested after it began.
     pub(crate) async fn refresh(self: &Arc<Cluster>) -> Result<(), CommandError> {
         let requested = Instant::now();
         let _one_at_a_time = self.refreshing.lock().await;
@@ -234,7 +239,8 @@ fn no_layout(replies: &[(HostPort, Result<ClusterLayout, CommandError>)]) -> Com
 #[derive(Debug, PartialEq, Eq)]
 enum MapStatus {
     Current,
-    /// The node knows of a change, or has not heard of the last one, and so would not know of another.
+    /// The node knows of a change, or has not heard of the last one, and so would not know of
+    /// another.
     Unverified,
     /// The node has no contact with the others.
     CutOff,
@@ -250,8 +256,8 @@ fn map_status(info: &str, known_epoch: u64) -> MapStatus {
     }
 }
 
-/// Checks periodically that the map is current, since an idle client gets no redirections; and that the push connection is
-/// alive, since no call would notice its end.
+/// Checks periodically that the map is current, since an idle client gets no redirections; and that
+/// the push connection is alive, since no call would notice its end.
 pub(super) async fn watch(cluster: Weak<Cluster>) {
     for check in 1u32.. {
         tokio::time::sleep(CHECK_INTERVAL).await;

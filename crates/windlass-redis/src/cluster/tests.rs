@@ -106,8 +106,8 @@ impl ClusterFixture {
         assert!(eventually_blocking(SOON, moved), "all nodes know of it");
     }
 
-    /// Moves the slot to another master, which grants fences to another client; then moves it back with the counter as it was
-    /// before. Returns the highest fence.
+    /// Moves the slot to another master, which grants fences to another client; then moves it back
+    /// with the counter as it was before. Returns the highest fence.
     async fn move_slot_and_back(&self) -> i64 {
         let home = self.master().port();
         let [counter, mark] = self.copy();
@@ -130,7 +130,8 @@ impl ClusterFixture {
         highest
     }
 
-    /// Gives the next owner of the slot the highest epoch: moving the slot there then needs no new epoch.
+    /// Gives the next owner of the slot the highest epoch: moving the slot there then needs no new
+    /// epoch.
     fn promote_next_owner(&self) -> u64 {
         let (masters, from) = (&self.nodes.nodes()[..3], self.master().port());
         let to = masters.iter().find(|node| node.port() != from).unwrap();
@@ -250,7 +251,8 @@ async fn fences_of_an_importing_slot_are_raised_for_its_source() {
     assert!(cluster.next_fence().await > next + 1);
 }
 
-/// The redirection alone shows that the slot was elsewhere: to the node that redirects, and to the one that is redirected to.
+/// The redirection alone shows that the slot was elsewhere: to the node that redirects, and to the
+/// one that is redirected to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fences_are_raised_again_after_a_redirection() {
     let cluster = ClusterFixture::start().await;
@@ -311,7 +313,8 @@ async fn fences_are_raised_again_when_the_slot_map_changes() {
     assert!(now.is_ready(cluster.slot, FenceUse::Certain));
 }
 
-/// As if suspended during the call: by now, the slot may have moved and its counter may have been raised.
+/// As if suspended during the call: by now, the slot may have moved and its counter may have been
+/// raised.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_reply_is_not_a_grant() {
     let clock = Clock::manual();

@@ -1,4 +1,5 @@
-//! Commands that take fences: sent only over a connection for which the fence counter was raised (see `master_epoch.rs`).
+//! Commands that take fences: sent only over a connection for which the fence counter was raised
+//! (see `master_epoch.rs`).
 
 use std::sync::{Arc, PoisonError};
 
@@ -22,8 +23,9 @@ impl Connection {
         self.raise_over(&live, slot, fences, mark).await
     }
 
-    /// Sends a command that takes fences from the counter of `slot`, over a connection for which the counter was raised.
-    /// `keys` are the counter and its mark; they are needed once per connection and slot.
+    /// Sends a command that takes fences from the counter of `slot`, over a connection for which
+    /// the counter was raised. `keys` are the counter and its mark; they are needed once per
+    /// connection and slot.
     pub(crate) async fn send_fenced(
         self: &Arc<Connection>,
         slot: u16,
@@ -71,7 +73,8 @@ impl Connection {
             let raise = epoch.raise(fences, mark);
             match self.send_over(live.clone(), &raise).await {
                 Ok(_) => {}
-                // The operator has not permitted the script's commands; claims still work, without this protection.
+                // The operator has not permitted the script's commands; claims still work, without
+                // this protection.
                 Err(e) if e.code() == Some("NOPERM") => {}
                 Err(e) => return Err(e),
             }
@@ -80,8 +83,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a command that takes fences from the counter of a slot that this node is importing, after raising the counter
-    /// for the node that the slot comes from, whose failover number is `source`.
+    /// Sends a command that takes fences from the counter of a slot that this node is importing,
+    /// after raising the counter for the node that the slot comes from, whose failover number is
+    /// `source`.
     pub(crate) async fn send_asking_fenced(
         self: &Arc<Connection>,
         source: Option<u64>,
@@ -123,7 +127,8 @@ impl Connection {
         }
     }
 
-    /// Whether a command with this use of the counter of `slot` would be sent without a raise before it.
+    /// Whether a command with this use of the counter of `slot` would be sent without a raise
+    /// before it.
     pub(crate) fn is_ready(&self, slot: u16, fence_use: FenceUse) -> bool {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
         let ready = |live: &LiveConnection| {

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use super::Connection;
 
-/// A call that was sent. If the caller gives up after a while, the connection is dropped with the call: otherwise nothing
-/// might notice that the server is gone.
+/// A call that was sent. If the caller gives up after a while, the connection is dropped with the
+/// call: otherwise nothing might notice that the server is gone.
 pub(super) struct PendingCall<'a> {
     connection: &'a Connection,
     number: u64,

@@ -1,9 +1,10 @@
 //! Push messages: how wake-ups and notifications arrive.
 //!
-//! The script that grants a claim to a waiter publishes `CLAIM FENCE` on the wake channel of the waiter's client, and scripts
-//! that change something with subscribers publish on its notification channel. Both are plain pub/sub: a message that is
-//! published while there is no connection is lost. So after every disconnection the listeners are told that they may have
-//! missed something, and check for themselves.
+//! The script that grants a claim to a waiter publishes `CLAIM FENCE` on the wake channel of the
+//! waiter's client, and scripts that change something with subscribers publish on its notification
+//! channel. Both are plain pub/sub: a message that is published while there is no connection is
+//! lost. So after every disconnection the listeners are told that they may have missed something,
+//! and check for themselves.
 
 use std::sync::Weak;
 
@@ -13,8 +14,8 @@ use redis::{PushInfo, PushKind, Value};
 use super::Connection;
 use windlass_core::Fence;
 
-/// Handles the push messages of one connection. The driver calls it as it reads, so that a wake-up is not delayed by another
-/// task.
+/// Handles the push messages of one connection. The driver calls it as it reads, so that a wake-up
+/// is not delayed by another task.
 pub(super) struct PushReceiver {
     pub(super) connection: Weak<Connection>,
     pub(super) number: u64,

@@ -1,4 +1,5 @@
-//! Findings about a Redis server for the operator (`windlass doctor`); of Sentinel and clusters see [`replicated`].
+//! Findings about a Redis server for the operator (`windlass doctor`); of Sentinel and clusters see
+//! [`replicated`].
 
 mod replicated;
 

@@ -1,4 +1,5 @@
-//! Bloom filters: random operations give the same answers as the rules, and set the same number of bits.
+//! Bloom filters: random operations give the same answers as the rules, and set the same number of
+//! bits.
 
 use std::collections::HashSet;
 use std::convert::Infallible;

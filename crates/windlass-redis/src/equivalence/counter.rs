@@ -100,12 +100,12 @@ async fn check(redis: &RedisFixture, name: Name, ops: Vec<Op>) -> TestCaseResult
                     number,
                     remember: WINDOW,
                 });
-                let ask = CounterRequest {
+                let request = CounterRequest {
                     name: name.clone(),
                     addition,
                     operation,
                 };
-                let real = counters.add(ask).await;
+                let real = counters.add(request).await;
                 let before =
                     once.and_then(|(id, number)| known.get(&id)?.answer(number, addition.amount));
                 if let Some(before) = before {

@@ -1,4 +1,5 @@
-//! A Redis server with a store on it, and a runtime for both. Each test keeps one for all its cases.
+//! A Redis server with a store on it, and a runtime for both. Each test keeps one for all its
+//! cases.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! Rate limiters: the script decides as the rules do.
 //!
-//! The script reports the time of its decision, so the rules decide for the same moment, and every answer and every state must
-//! be the same to the last digit. To let time pass, the stored state is moved back on both sides.
+//! The script reports the time of its decision, so the rules decide for the same moment, and every
+//! answer and every state must be the same to the last digit. To let time pass, the stored state is
+//! moved back on both sides.
 
 use std::sync::{Arc, LazyLock};
 
@@ -107,7 +108,8 @@ impl RealLimiters {
         states
     }
 
-    /// Stores a state for longer than the test takes: the script decides by its clock, not by the expiry.
+    /// Stores a state for longer than the test takes: the script decides by its clock, not by the
+    /// expiry.
     fn keep(&self, name: &Name, states: &RuleStates) {
         if !states.is_empty() {
             let (key, text) = (keys::limit(name), states.to_string());
@@ -173,8 +175,8 @@ async fn check(
                     continue;
                 };
                 if let Some(wait) = rules::standing(&lists[0], &states, last, cost).retry_after {
-                    // The server's clock moves on by more than a microsecond until the next call. The tests of the rules
-                    // check the exact moment.
+                    // The server's clock moves on by more than a microsecond until the next call.
+                    // The tests of the rules check the exact moment.
                     let by = wait.saturating_sub(u64::from(!at_it));
                     model = real.set_back(&name, by);
                     loans
@@ -308,7 +310,8 @@ proptest! {
     }
 }
 
-/// The order in which the script decides a batch: plan by plan, and single token buckets before the rest.
+/// The order in which the script decides a batch: plan by plan, and single token buckets before the
+/// rest.
 fn order(requests: &[LimitRequest]) -> Vec<usize> {
     let alike = |a: &LimitRequest, b: &LimitRequest| a.rules == b.rules && a.want == b.want;
     let common = |request: &LimitRequest| {

@@ -1,5 +1,5 @@
-//! Equivalence tests: a script of this crate and the rule it implements get the same random operations, and must give
-//! the same answers and leave the same state.
+//! Equivalence tests: a script of this crate and the rule it implements get the same random
+//! operations, and must give the same answers and leave the same state.
 
 mod bloom;
 mod claims;

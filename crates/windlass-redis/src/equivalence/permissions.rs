@@ -1,5 +1,5 @@
-//! Permissions: random operations with current and outdated schemas give the same answers as the rules, and leave the same
-//! bytes.
+//! Permissions: random operations with current and outdated schemas give the same answers as the
+//! rules, and leave the same bytes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -22,7 +22,8 @@ enum Op {
     Write(Handle, Vec<(u8, Field, u64)>),
     Read(Handle, Vec<(u8, Vec<Field>)>),
     Clear(Handle, u8),
-    /// Defines the space, with a new schema or with the id of this one; as a client that knows the second one as current.
+    /// Defines the space, with a new schema or with the id of this one; as a client that knows the
+    /// second one as current.
     Define(Option<Handle>, Option<Handle>),
     Remove(Handle),
     /// Lists all subjects.

@@ -12,12 +12,14 @@ use windlass_core::name::Name;
 use windlass_core::rules::limit::{QuotaUsage, RuleStates, look};
 use windlass_core::store::limit::{LimiterEntry, LimiterQuery};
 
-/// Keys of all kinds that one listing scans: about 200 round trips, each of which blocks the server for [`SCAN_STEP`] keys.
+/// Keys of all kinds that one listing scans: about 200 round trips, each of which blocks the server
+/// for [`SCAN_STEP`] keys.
 const MAX_SCANNED: usize = 100_000;
 /// States read in one pipeline.
 const STATES_PER_PIPELINE: usize = 500;
 
-/// Lists limiters by `SCAN`, never `KEYS`. The order is that of hashes: a listing that ends early has arbitrary ones.
+/// Lists limiters by `SCAN`, never `KEYS`. The order is that of hashes: a listing that ends early
+/// has arbitrary ones.
 pub(super) async fn list(router: &Router, query: LimiterQuery) -> Result<LimiterEntry> {
     let masters = router.masters();
     let steps = (MAX_SCANNED / SCAN_STEP / masters.len().max(1)).max(1);
@@ -65,7 +67,8 @@ async fn read_states(
 ) -> Result<Vec<(String, Vec<QuotaUsage>)>> {
     let mut limiters = Vec::with_capacity(found.len());
     for some in found.chunks(STATES_PER_PIPELINE) {
-        // MGET, because GET fails for a key of another type; one key each, because each has its own slot.
+        // MGET, because GET fails for a key of another type; one key each, because each has its own
+        // slot.
         let get = |((_, name), _): &((String, Name), u64)| {
             let mut command = redis::cmd("MGET");
             command.arg(keys::limit(name));

@@ -1,5 +1,5 @@
--- Raises the fence counter once for each master epoch. master_epoch.rs gives the argument for why fences then grow across
--- failovers.
+-- Raises the fence counter once for each master epoch. master_epoch.rs gives the argument for why
+-- fences then grow across failovers.
 --
 --   KEYS: the fence counter, the mark (the epoch of the last raise: "REPLICATION-ID[ NUMBER]")
 --   ARGV: the replication id of this epoch, the raise for a new id,
@@ -7,16 +7,16 @@
 --         "1" if the server is a cluster node, which knows its number itself
 --   returns: 1 if it was raised, else 0
 --
--- Atomic so that it is raised once. A counter that does not exist starts from the clock anyway; only the mark is
--- written for it.
+-- Atomic so that it is raised once. A counter that does not exist starts from the clock anyway;
+-- only the mark is written for it.
 
 local call = redis.call
 local id, noted = string.match(call('GET', KEYS[2]) or '', '^(%S+) ?(%d*)$')
 noted = tonumber(noted or '')
 local epoch = tonumber(ARGV[3])
 if ARGV[5] == '1' then
-  -- A node that is given a slot gets a higher number, which its old connections do not know. Without permission for
-  -- CLUSTER INFO, the client's number counts.
+  -- A node that is given a slot gets a higher number, which its old connections do not know.
+  -- Without permission for CLUSTER INFO, the client's number counts.
   local info = redis.pcall('CLUSTER', 'INFO')
   local own = type(info) == 'string' and tonumber(string.match(info, 'cluster_my_epoch:(%d+)'))
   epoch = own and math.max(own, epoch or 0) or epoch
@@ -29,8 +29,9 @@ if is_same and newer == 0 and (noted or not epoch) then
 end
 -- The mark never goes back: it is the highest number that the counter was raised for.
 local note = math.max(epoch or -1, noted or -1)
--- A server that is out of memory rejects a script at its first command that may allocate, unless the script has written
--- before. Releases start with a DEL for this reason, and may take a fence for the next waiter; so does this script.
+-- A server that is out of memory rejects a script at its first command that may allocate, unless
+-- the script has written before. Releases start with a DEL for this reason, and may take a fence
+-- for the next waiter; so does this script.
 call('DEL', KEYS[2])
 call('SET', KEYS[2], note < 0 and ARGV[1] or string.format('%s %.0f', ARGV[1], note))
 if (is_same and newer == 0) or call('EXISTS', KEYS[1]) == 0 then

@@ -6,8 +6,9 @@
 --         'forget', fence or ''
 --   returns: 'go', 'kept', 'stale', 'other', or {result}; for forget: 1 or 0
 --
--- Atomic because the result of a caller that was suspended must not count once another one has started. Fences are compared as
--- decimal text (longer is larger), because Lua's numbers are not exact beyond 2^53.
+-- Atomic because the result of a caller that was suspended must not count once another one has
+-- started. Fences are compared as decimal text (longer is larger), because Lua's numbers are not
+-- exact beyond 2^53.
 
 local record, verb, fence = KEYS[1], ARGV[1], ARGV[2]
 local known = redis.call('HMGET', record, 'fence', 'payload', 'result')
@@ -32,8 +33,9 @@ elseif verb == 'finish' then
   elseif last ~= fence then
     return 'stale'
   end
-  -- PEXPIRE first: a server that is out of memory rejects a script at its first command that may allocate, unless the script
-  -- has written before. So an execution that has started can finish, while a new one (the HSET above) is rejected.
+  -- PEXPIRE first: a server that is out of memory rejects a script at its first command that may
+  -- allocate, unless the script has written before. So an execution that has started can finish,
+  -- while a new one (the HSET above) is rejected.
   redis.call('PEXPIRE', record, ARGV[4])
   redis.call('HSET', record, 'result', ARGV[3])
   return 'kept'

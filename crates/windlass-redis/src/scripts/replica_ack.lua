@@ -1,5 +1,5 @@
--- Writes a small key after a claim, if the claim exists. Replication is in order: a replica that has acknowledged this
--- write has the claim too.
+-- Writes a small key after a claim, if the claim exists. Replication is in order: a replica that
+-- has acknowledged this write has the claim too.
 --
 --   KEYS: the lock, or the sorted set of holders (by the end of their claims); the key to write
 --   ARGV: the kind, the owner

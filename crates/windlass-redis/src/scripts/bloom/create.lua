@@ -5,8 +5,8 @@
 --   returns: {the stored plan}; or {'', another plan} if the filter had that plan and lost it, but its shards remain: they have
 --            to be removed first
 --
--- Atomic because two clients may come with different plans. A filter that has lost only its plan, and is created with the same
--- plan again, keeps its bits.
+-- Atomic because two clients may come with different plans. A filter that has lost only its plan,
+-- and is created with the same plan again, keeps its bits.
 
 local found = redis.call('GET', KEYS[1])
 if found then

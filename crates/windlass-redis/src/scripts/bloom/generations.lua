@@ -10,8 +10,8 @@
 --            is in the filter (check). Fewer replies than items if the filter has outgrown the layouts: the caller sends
 --            the rest again, with more layouts.
 --
--- Atomic because whether an item is new depends on several keys, and on the server's clock. A growing filter has one layout
--- per generation; all slices of a rotating one share the first.
+-- Atomic because whether an item is new depends on several keys, and on the server's clock. A
+-- growing filter has one layout per generation; all slices of a rotating one share the first.
 
 local call = redis.call
 if call('GET', KEYS[1]) ~= ARGV[1] then

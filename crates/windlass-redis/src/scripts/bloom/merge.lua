@@ -4,8 +4,8 @@
 --   ARGV: the plan, a shard in which only these bits are set, with its header
 --   returns: the shard as it was ('' if it did not exist), 0 if the filter does not exist, 2 if it has lost the shard
 --
--- Atomic because the bits before decide whether an item was new. The argument has the header and the full length, so a missing
--- shard is created.
+-- Atomic because the bits before decide whether an item was new. The argument has the header and
+-- the full length, so a missing shard is created.
 
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0

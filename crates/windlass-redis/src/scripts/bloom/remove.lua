@@ -5,8 +5,8 @@
 --         for each possible generation: the number of its shards
 --   returns: 1 if it existed, else 0
 --
--- Also removes a filter that has lost its plan, by the record of creation. Atomic because a filter that is created again at
--- the same moment must keep its bits.
+-- Also removes a filter that has lost its plan, by the record of creation. Atomic because a filter
+-- that is created again at the same moment must keep its bits.
 
 local plan = redis.call('GET', KEYS[1])
 if not plan then

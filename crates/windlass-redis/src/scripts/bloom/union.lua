@@ -4,8 +4,8 @@
 --   ARGV: the plan that both must have, the header (8 bytes)
 --   returns: 1, 0 if one of the filters does not exist, 2 if one of them has lost the shard
 --
--- Both headers are equal, because they come from the plan, so OR leaves them unchanged. Atomic because either filter may be
--- removed or created again with another plan meanwhile.
+-- Both headers are equal, because they come from the plan, so OR leaves them unchanged. Atomic
+-- because either filter may be removed or created again with another plan meanwhile.
 
 for i = 1, 2 do
   if redis.call('GET', KEYS[i]) ~= ARGV[1] then

@@ -7,12 +7,13 @@
 --            {2, the other amount} if it was done before with another amount
 --            {3} if the counter is of another kind
 --
--- A plain counter is a string. A windowed one is a hash: the sum of each slot of time by the number of the slot, and the width
--- of a slot ("width"). The record of an operation is "<amount> <value> <number> <1 if added, else 0>"; the rules are in
--- windlass-core, rules/operation.
+-- A plain counter is a string. A windowed one is a hash: the sum of each slot of time by the number
+-- of the slot, and the width of a slot ("width"). The record of an operation is "<amount> <value>
+-- <number> <1 if added, else 0>"; the rules are in windlass-core, rules/operation.
 --
--- Atomic because a concurrent addition must not come between the check of the bounds and the addition. Values have up to 64
--- bits, more than Lua's numbers: Redis adds, and bounds are compared as text.
+-- Atomic because a concurrent addition must not come between the check of the bounds and the
+-- addition. Values have up to 64 bits, more than Lua's numbers: Redis adds, and bounds are compared
+-- as text.
 
 local call = redis.call
 local counter, once = KEYS[1], KEYS[2]

@@ -15,8 +15,8 @@ local function minus(us, part, other, other_part, amount)
   return us - other - 1, part + amount - other_part
 end
 
--- "a * b <= c * d" for numbers below 2^53. If the products are too large, the fractions a/c and d/b are compared as continued
--- fractions: whole parts first, then the reciprocals of the remainders.
+-- "a * b <= c * d" for numbers below 2^53. If the products are too large, the fractions a/c and d/b
+-- are compared as continued fractions: whole parts first, then the reciprocals of the remainders.
 local function product_at_most(a, b, c, d)
   if a * b < EXACT and c * d < EXACT then
     return a * b <= c * d

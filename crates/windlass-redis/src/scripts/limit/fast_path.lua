@@ -22,16 +22,18 @@
 --   t<limit> <amount> <period> <tat us> <tat parts> [<lent since> <lent before> <lent now>]
 --   z<limit> <used>  |  f<limit> <period> <start> <count> [<end>]
 --   s<limit> <period> <start> <count before> <count>
--- where the limit is that of the last client that changed the state (empty if unknown); then, if units were ever lent or
--- reserved, the mark: m <time of the first time>. It expires when it equals a fresh state. The rules are in windlass-core,
--- rules/limit; a part is one amount-th of a microsecond. All numbers stay below 2^53, where Lua is exact.
+-- where the limit is that of the last client that changed the state (empty if unknown); then, if
+-- units were ever lent or reserved, the mark: m <time of the first loan or reservation>. It expires
+-- when it equals a fresh state. The rules are in windlass-core, rules/limit; a part is one
+-- amount-th of a microsecond. All numbers stay below 2^53, where Lua is exact.
 --
 -- Atomic because a concurrent request must not come between the check of the quotas and the charge.
--- Inner calls: TIME and MGET once; SET for each granted request. MGET returns nil for a key of another type, so a new state is
--- stored with NX.
+-- Inner calls: TIME and MGET once; SET for each granted request. MGET returns nil for a key of
+-- another type, so a new state is stored with NX.
 --
--- The fast path covers most requests: take one amount from one token bucket. It is one flat loop, because each function that a
--- script defines costs Redis as much as a command. What it does not cover goes to decide.lua.
+-- The fast path covers most requests: take one amount from one token bucket. It is one flat loop,
+-- because each function that a script defines costs Redis as much as a command. What it does not
+-- cover goes to decide.lua.
 
 local pcall_redis, match, format = redis.pcall, string.match, string.format
 local ceil, find = math.ceil, string.find

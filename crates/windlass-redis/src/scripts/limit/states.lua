@@ -4,7 +4,8 @@ local sub, min, max, fmod = string.sub, math.min, math.max, math.fmod
 local LONGEST, EXACT = 3153600000000000, 9007199254740992
 local YEAR = 31536000000000
 
--- A state is a table: the letter, then the numbers, and the field "limit". A fixed window always has its end.
+-- A state is a table: the letter, then the numbers, and the field "limit". A fixed window always
+-- has its end.
 
 local function digits(number)
   return format('%.0f', number)
@@ -150,8 +151,9 @@ end
 
 local ALGORITHM = {t = 't', z = 't', f = 'f', s = 's'}
 
--- Matches states with quotas (windlass-core, rules/limit/matching). Returns the states of the quotas as of now, then those of
--- other quotas; and whether any was converted. Returns nothing if a quota has another algorithm.
+-- Matches states with quotas (windlass-core, rules/limit/matching). Returns the states of the
+-- quotas as of now, then those of other quotas; and whether any was converted. Returns nothing if a
+-- quota has another algorithm.
 local function match_up(rules, stored)
   local found, taken, converted = {}, {}, false
   for i, rule in ipairs(rules) do

@@ -4,8 +4,8 @@
 --   ARGV: the expected start of the head; then for each field: type, offset, value
 --   returns: the previous values, or false if the space was removed or defined again
 --
--- Atomic because bits must never be written by the layout of another schema, and because all changes of a subject take effect
--- together, however many there are.
+-- Atomic because bits must never be written by the layout of another schema, and because all
+-- changes of a subject take effect together, however many there are.
 
 if redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] - 1) ~= ARGV[1] then
   return false
