@@ -163,7 +163,7 @@ fn judge(programs: &[Program]) -> (String, Result<(), String>) {
 mod tests {
     use super::*;
 
-    const RUN: &str = "windlass-model\tquorum\t60000\nwindlass-model\tfolding\t40000\n\
+    const RUN: &str = "windlass-model\tquorum\t60000\nwindlass-model\treduction\t40000\n\
                        windlass\thistories\t200000\nwindlass\tprocesses\t999000\n";
 
     #[test]

@@ -1,7 +1,7 @@
-//! The clock that leases are measured by.
+//! The clock of leases.
 //!
-//! `CLOCK_BOOTTIME` on Linux, because [`std::time::Instant`] stands still while a machine
-//! sleeps and a lease does not. Tests put a clock of their own in its ticket.
+//! `CLOCK_BOOTTIME` on Linux: [`std::time::Instant`] stops while a machine is suspended, and a
+//! lease does not. Tests use a manual clock.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -16,18 +16,20 @@ use tokio::sync::Notify;
 pub struct Moment(u64);
 
 impl Moment {
-    /// Further away than any lease can last.
+    /// Later than the end of any lease.
     pub const NEVER: Moment = Moment(u64::MAX);
 
+    /// A moment from its nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Moment {
         Moment(nanos)
     }
 
+    /// Its nanoseconds since the start of the clock.
     pub fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Time from `earlier` to this moment; zero if it lies in the future.
+    /// The time from `earlier` to this moment; zero if `earlier` is later.
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -51,7 +53,7 @@ impl Sub<Duration> for Moment {
     }
 }
 
-/// Tells the time, and sleeps. Cheap to clone.
+/// A clock to read and to sleep on. Cheap to clone.
 #[derive(Clone)]
 pub struct Clock(Source);
 
@@ -66,9 +68,9 @@ struct Manual {
     moved: Notify,
 }
 
-/// A sleeper looks at the clock at least this often, so that a machine that was asleep
-/// notices a lost lease soon after waking: tokio's own timers stop with the machine.
-const LONGEST_NAP: Duration = Duration::from_secs(1);
+/// Sleepers check the clock at least this often, so that a suspended machine notices a lost lease
+/// soon after it resumes: tokio's timers stop while it is suspended.
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 impl Clock {
     /// The machine's clock.
@@ -94,7 +96,7 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock forward and wakes its sleepers; does nothing to the system clock.
+    /// Advances a manual clock, and wakes its sleepers; does nothing to the system clock.
     pub fn advance(&self, by: Duration) {
         if let Source::Manual(m) = &self.0 {
             m.nanos.fetch_add(by.as_nanos() as u64, Ordering::SeqCst);
@@ -114,12 +116,12 @@ impl Clock {
                     if left.is_zero() {
                         return;
                     }
-                    tokio::time::sleep(left.min(LONGEST_NAP)).await;
+                    tokio::time::sleep(left.min(MAX_SLEEP)).await;
                 }
                 Source::Manual(m) => {
                     let moved = m.moved.notified();
                     tokio::pin!(moved);
-                    // Listen before looking, or an advance in between is missed.
+                    // Subscribe before reading the clock, or an advance in between is missed.
                     moved.as_mut().enable();
                     if self.now() >= moment {
                         return;
@@ -130,12 +132,12 @@ impl Clock {
         }
     }
 
+    /// Sleeps for `d`. Cancel safe.
     pub async fn sleep(&self, d: Duration) {
         self.sleep_until(self.now() + d).await;
     }
 
-    /// Runs `future` until `moment`; `None` when the time came first. Cancel safe if the
-    /// future is.
+    /// Runs `future` until `moment`; `None` if the moment came first. Cancel safe if the future is.
     pub async fn until<F: Future>(&self, moment: Moment, future: F) -> Option<F::Output> {
         tokio::select! {
             biased;
@@ -144,7 +146,8 @@ impl Clock {
         }
     }
 
-    /// Runs `future` for so long at most. The clock is not even looked at if it is ready at once.
+    /// Runs `future` for at most `limit`; `None` if that passed first. Does not read the clock if
+    /// the future is ready at once.
     pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
         tokio::select! {
             biased;
@@ -178,7 +181,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_manual_clock_moves_only_when_told() {
+    async fn a_manual_clock_moves_only_when_advanced() {
         let clock = Clock::manual();
         let start = clock.now();
         let sleeper = tokio::spawn({
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_clock_goes_forward() {
+    fn the_system_clock_advances() {
         let clock = Clock::system();
         let a = clock.now();
         assert!(clock.now() >= a);

@@ -1,36 +1,37 @@
-//! How far apart clocks certainly are.
+//! Lower and upper bounds of the skew between clocks, for `windlass doctor`.
 //!
-//! A server that is asked for its time looks at its clock at some moment between question and answer. So how
-//! far it is ahead of ours is known within bounds, and the longer the way, the wider they are. Two
-//! servers are certainly apart by no more than what is left between their bounds: a slow network
-//! is not taken for a wrong clock.
+//! A server reads its clock at some time between request and reply. So its offset from the local
+//! clock is known within bounds, which are as wide as the round trip. The skew of two servers is at
+//! least the gap between their bounds, so a slow network is never reported as a wrong clock.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// More than that is worth a word.
-const WORTH_A_WORD: Duration = Duration::from_millis(500);
+/// The certain skew above which a finding is reported.
+const REPORTED_ABOVE: Duration = Duration::from_millis(500);
 
-/// Our own clock, as it was when this was made: it goes on evenly, whoever sets it meanwhile.
+/// The local wall clock, read once and then advanced by the monotonic clock, so that setting it
+/// does not matter.
 #[derive(Clone, Copy, Debug)]
 pub struct OurClock {
-    began: Instant,
-    /// In microseconds since 1970.
-    then: i64,
+    start: Instant,
+    /// The wall clock at `start`, in microseconds since 1970.
+    wall: i64,
 }
 
 impl OurClock {
+    /// Reads the wall clock.
     #[allow(clippy::new_without_default, reason = "it reads the clock")]
     pub fn new() -> OurClock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         OurClock {
-            began: Instant::now(),
-            then: micros(since.unwrap_or_default()),
+            start: Instant::now(),
+            wall: micros(since.unwrap_or_default()),
         }
     }
 
-    /// In microseconds since 1970.
+    /// The current time, in microseconds since 1970.
     pub fn now(&self) -> i64 {
-        self.then + micros(self.began.elapsed())
+        self.wall + micros(self.start.elapsed())
     }
 }
 
@@ -38,7 +39,7 @@ fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// By how much a clock is ahead of ours, in microseconds.
+/// Bounds of how far a clock is ahead of the local one, in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     of: String,
@@ -47,18 +48,18 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Of a clock that told so many microseconds since 1970, in steps of `step`, when it was asked `between` two
-    /// moments of ours.
-    pub fn new(of: &str, told: i64, step: Duration, between: (i64, i64)) -> Reading {
-        let (asked, answered) = between;
+    /// The reading of a clock that replied `time` microseconds since 1970, with a resolution of
+    /// `step`, to a request sent and answered at the local times `between`.
+    pub fn new(of: &str, time: i64, step: Duration, between: (i64, i64)) -> Reading {
+        let (sent, received) = between;
         Reading {
             of: of.to_owned(),
-            least: told - answered,
-            most: told + micros(step) - asked,
+            least: time - received,
+            most: time + micros(step) - sent,
         }
     }
 
-    /// Ours, of which we are certain.
+    /// The local clock, which is exact.
     pub fn ours() -> Reading {
         Reading {
             of: "this machine".to_owned(),
@@ -68,20 +69,21 @@ impl Reading {
     }
 }
 
-/// How far apart some clocks are.
+/// The skew among several clocks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Spread<'a> {
-    /// Which is ahead the most.
+    /// The clock that is furthest ahead.
     pub ahead: &'a str,
+    /// The clock that is furthest behind.
     pub behind: &'a str,
-    /// At least, in milliseconds.
+    /// The lower bound, in milliseconds.
     pub certain: i64,
-    /// At most, in milliseconds.
+    /// The upper bound, in milliseconds.
     pub possible: i64,
 }
 
 impl Spread<'_> {
-    /// Of some clocks; `None` if there are none.
+    /// The skew among these clocks; `None` if there are none.
     pub fn of(readings: &[Reading]) -> Option<Spread<'_>> {
         let ahead = readings.iter().max_by_key(|reading| reading.least)?;
         let behind = readings.iter().min_by_key(|reading| reading.most)?;
@@ -99,9 +101,9 @@ impl Spread<'_> {
         })
     }
 
-    /// Whether they are certainly so far apart that somebody should know.
+    /// Whether the skew is certainly large enough to be reported.
     pub fn matters(&self) -> bool {
-        self.certain > WORTH_A_WORD.as_millis() as i64
+        self.certain > REPORTED_ABOVE.as_millis() as i64
     }
 }
 
@@ -112,8 +114,8 @@ mod tests {
     const STEP: Duration = Duration::from_micros(1);
 
     #[test]
-    fn a_slow_network_is_no_wrong_clock() {
-        // The one is asked for two seconds, the other for a millisecond, and both are right.
+    fn a_slow_network_is_not_a_wrong_clock() {
+        // One round trip takes two seconds, the other a millisecond, and both clocks are right.
         let slow = Reading::new("slow", 1_500_000, STEP, (0, 2_000_000));
         let fast = Reading::new("fast", 2_000_500, STEP, (2_000_000, 2_001_000));
         let readings = [slow, fast];
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_certain_is_what_no_way_explains() {
+    fn the_lower_bound_is_the_skew_that_no_round_trip_explains() {
         let right = Reading::new("right", 1_000_000, STEP, (999_000, 1_001_000));
         let ahead = Reading::new("ahead", 61_000_000, STEP, (999_000, 1_001_000));
         let behind = Reading::new("behind", 0, STEP, (999_000, 1_001_000));
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn one_clock_is_not_apart_from_itself() {
+    fn one_clock_has_no_skew() {
         let only = [Reading::new("only", 5_000_000, STEP, (0, 9_000_000))];
         let spread = Spread::of(&only).unwrap();
         assert_eq!((spread.certain, spread.possible), (0, 0));
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn our_clock_goes_on() {
+    fn the_local_clock_advances() {
         let clock = OurClock::new();
         let now = clock.now();
         assert!(clock.now() >= now && now > 1_600_000_000_000_000);

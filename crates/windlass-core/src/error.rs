@@ -1,6 +1,6 @@
-//! What can go wrong, said so that a person knows what to do next.
+//! Errors: what was tried, on what, where, why it failed, and what to do next.
 //!
-//! "Busy" and "denied" are answers, not errors: they never appear here.
+//! "Busy" and "denied" are answers, not errors.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,8 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed, on what, and where.
 ///
-/// Match on [`kind`](Error::kind); show the whole error to people. Passwords in URLs never
-/// print.
+/// Programs match on [`kind`](Error::kind); people read the whole error and its
+/// [`hint`](Error::hint). Passwords in URLs are never printed.
 pub struct Error {
     inner: Box<Inner>,
 }
@@ -26,40 +26,40 @@ struct Inner {
     message: String,
     hint: Option<String>,
     source: Option<Source>,
-    /// Part of what was asked for may have been done, whatever the kind says.
+    /// Part of the operation may have been done, whatever the kind.
     partly: bool,
 }
 
-/// The kinds of failure a program may want to tell apart.
+/// The kinds of failure that a program may want to distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A name, duration, URL or option that can never work. Nothing was sent.
+    /// A name, duration, URL or option is invalid. Nothing was sent.
     InvalidInput,
-    /// The backend does not offer this primitive.
+    /// The store does not support this primitive.
     Unsupported,
     /// The store cannot be reached, or refused the connection.
     Unreachable,
-    /// The store refused who we are: a wrong password, a missing permission.
+    /// The store rejected the credentials, or they lack a permission.
     AccessDenied,
-    /// The request was sent and no answer came: it may or may not have happened.
+    /// The request was sent and no reply came: it may or may not have been executed.
     OutcomeUnknown,
-    /// What is stored under this name is not what this primitive stores.
+    /// The name is in use by something else: another primitive or another program.
     WrongType,
-    /// What is stored under this name does not agree with what was said: another size, another
-    /// count, other parameters.
+    /// The name is in use with other parameters: another size, count or window.
     Mismatch,
-    /// The lock was still held when the patience set for it ran out.
+    /// The lock was still held at the end of the maximum wait.
     WaitElapsed,
-    /// A lease that was needed for the operation is no longer held.
+    /// The lease that the operation needs is no longer held.
     Lost,
-    /// There is nothing of this name, or not any more.
+    /// The name does not exist, or not any more.
     NotFound,
-    /// The store answered with something unexpected, or is misconfigured.
+    /// The store failed, sent an unexpected reply, or is misconfigured.
     Store,
 }
 
 impl Error {
+    /// An error of this kind. `operation` is an infinitive: it is printed after "cannot".
     pub fn new(kind: ErrorKind, operation: &'static str, message: impl Into<String>) -> Error {
         Error {
             inner: Box::new(Inner {
@@ -75,11 +75,13 @@ impl Error {
         }
     }
 
+    /// [`ErrorKind::InvalidInput`].
     pub fn invalid(operation: &'static str, message: impl Into<String>) -> Error {
         Error::new(ErrorKind::InvalidInput, operation, message)
     }
 
-    /// The same error, for somebody else who has to hear of it. Its source is only told, not given.
+    /// The same error for another caller of the same operation. Its source becomes part of the
+    /// message.
     pub fn again(&self) -> Error {
         let e = &self.inner;
         let message = match &e.source {
@@ -100,40 +102,46 @@ impl Error {
         }
     }
 
+    /// Adds the name of the lock or other primitive, unless there is one.
     pub fn with_name(mut self, name: &str) -> Error {
         self.inner.name.get_or_insert_with(|| name.to_owned());
         self
     }
 
+    /// Replaces the operation.
     pub fn with_operation(mut self, operation: &'static str) -> Error {
         self.inner.operation = operation;
         self
     }
 
+    /// Adds the URL of the store, unless there is one.
     pub fn with_backend(mut self, backend: impl Into<Cow<'static, str>>) -> Error {
         self.inner.backend.get_or_insert(backend.into());
         self
     }
 
+    /// Adds what to do next, unless there is a hint.
     pub fn with_hint(mut self, hint: impl Into<String>) -> Error {
         self.inner.hint.get_or_insert(hint.into());
         self
     }
 
+    /// Adds the underlying error.
     pub fn with_source(mut self, source: impl Into<Source>) -> Error {
         self.inner.source = Some(source.into());
         self
     }
 
-    /// Part of what was asked for may have been done.
+    /// Records whether part of the operation may have been done.
     pub fn with_part_done(mut self, partly: bool) -> Error {
         self.inner.partly = partly;
         self
     }
 
-    /// Whether it, or part of it, may have been done all the same, and must be undone.
+    /// Whether the operation, or part of it, may have been executed in spite of the error, and has
+    /// to be undone.
     pub fn may_have_happened(&self) -> bool {
-        // A script that failed half-way may have done it, too.
+        // A script may have failed after its first write.
         self.inner.partly
             || matches!(
                 self.inner.kind,
@@ -141,7 +149,7 @@ impl Error {
             )
     }
 
-    /// What went wrong, without saying to what and where.
+    /// Why it failed, without operation, name and store.
     pub fn reason(&self) -> String {
         match &self.inner.source {
             Some(source) => format!("{}: {source}", self.inner.message),
@@ -154,7 +162,7 @@ impl Error {
         self.inner.kind
     }
 
-    /// Whether the same call may succeed later without anything being changed.
+    /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self.inner.kind,
@@ -162,22 +170,22 @@ impl Error {
         )
     }
 
-    /// What was being done: `"acquire"`, `"renew"`, `"connect"`, …
+    /// The operation: `"acquire"`, `"renew"`, `"connect"`, …
     pub fn operation(&self) -> &str {
         self.inner.operation
     }
 
-    /// The lock (or other primitive) it was about, if any.
+    /// The name of the lock or other primitive, if any.
     pub fn name(&self) -> Option<&str> {
         self.inner.name.as_deref()
     }
 
-    /// The store it was about, without credentials.
+    /// The URL of the store, without credentials.
     pub fn backend(&self) -> Option<&str> {
         self.inner.backend.as_deref()
     }
 
-    /// What to do next, where there is something to suggest.
+    /// What to do next, if there is a suggestion.
     pub fn hint(&self) -> Option<&str> {
         self.inner.hint.as_deref()
     }
@@ -237,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_name_given_is_kept() {
+    fn the_first_name_is_kept() {
         let e = Error::invalid("acquire", "x").with_name("a").with_name("b");
         assert_eq!(e.name(), Some("a"));
     }

@@ -1,18 +1,20 @@
-//! The number that protects the resource.
+//! Fencing tokens.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A number that grows with every grant of a name.
+/// A fencing token: a number that grows with every grant of a name.
 ///
-/// Send it along with every write, and let the ticket where the write lands refuse any fence lower
-/// than the highest it has seen: that is what [`Gate`](crate::Gate) does. A lock alone cannot stop
-/// a holder that was paused, woke up late, and still believes that it holds.
+/// Send it with every write, and let the resource reject a fence lower than the highest that it has
+/// seen, as a [gate](crate::store::GateStore) does. A lock alone cannot stop a holder that was
+/// paused past the end of its lease and still believes that it holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
 pub struct Fence(u64);
 
 impl Fence {
-    /// A fence from its number, as read from the environment or a request.
+    /// A fence from its number.
     pub const fn new(number: u64) -> Fence {
         Fence(number)
     }
@@ -37,15 +39,17 @@ impl FromStr for Fence {
     }
 }
 
-/// How far a backend's fences can be trusted to grow.
+/// How long a backend's fences are guaranteed to grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum FenceStrength {
-    /// One order that survives the failure of any machine the backend is built to survive.
+    /// Through every failure that the backend is built to survive.
     Linearizable,
-    /// Grows for as long as the one server keeps its data.
+    /// As long as the server keeps its data.
     SingleNode,
-    /// Grows for as long as a majority of the servers keep their counters.
+    /// As long as a majority of the servers keep their counters.
     Quorum,
 }
 

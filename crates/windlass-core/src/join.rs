@@ -1,11 +1,11 @@
-//! Several futures at once.
+//! Awaiting several futures.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 
-/// Awaits all. Each is begun before any is waited for, in their order, so that what they send
-/// leaves together.
+/// Awaits all futures concurrently. Each is polled in order before any is waited for, so that their
+/// requests leave together.
 pub async fn join_all<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F::Output> {
     let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
     poll_fn(|cx| {

@@ -5,20 +5,24 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-/// The longest name, in bytes.
-pub const MAX_NAME_BYTES: usize = 1024;
-
-/// What stores keep beside locks goes by such names.
+/// The prefix of the keys that stores keep beside locks.
 const RESERVED: &str = "windlass:";
 
-/// A checked name: not empty, at most [`MAX_NAME_BYTES`], no control characters.
+/// A valid name: not empty, at most [`Name::MAX_BYTES`] long, without control characters.
 ///
 /// Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 
 impl Name {
-    /// Checks `text` and makes it a name, behind `namespace` if there is one.
+    /// The longest name, in bytes, namespace included.
+    pub const MAX_BYTES: usize = 1024;
+
+    /// Validates `text`, and prefixes it with `namespace` and a colon if there is one.
+    ///
+    /// # Errors
+    ///
+    /// If the name is empty, too long, reserved, or has control characters.
     pub fn new(operation: &'static str, namespace: Option<&str>, text: &str) -> Result<Name> {
         let name: Arc<str> = match namespace {
             Some(ns) => format!("{ns}:{text}").into(),
@@ -26,17 +30,16 @@ impl Name {
         };
         let problem = if text.is_empty() {
             Some("the name is empty".to_owned())
-        } else if name.len() > MAX_NAME_BYTES {
+        } else if name.len() > Name::MAX_BYTES {
             Some(format!(
-                "the name is {} bytes long; the limit is {MAX_NAME_BYTES}",
-                name.len()
+                "the name is {} bytes long; the limit is {}",
+                name.len(),
+                Name::MAX_BYTES
             ))
         } else if name.chars().any(char::is_control) {
             Some("the name contains a control character".to_owned())
         } else if name.starts_with(RESERVED) {
-            Some(format!(
-                "names that begin with {RESERVED} are Windlass's own"
-            ))
+            Some(format!("names that begin with {RESERVED} are reserved"))
         } else {
             None
         };
@@ -49,12 +52,12 @@ impl Name {
         }
     }
 
-    /// A text that has been checked before.
+    /// A name that is known to be valid, such as one read from the store.
     pub fn checked(text: &str) -> Name {
         Name(text.into())
     }
 
-    /// The name as text, namespace included.
+    /// The name as text, with its namespace.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -86,7 +89,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[test]
-    fn refuses_what_no_store_should_see() {
+    fn invalid_names_are_rejected() {
         for bad in ["", "a\nb", "a\u{0}b", "\u{7f}", &"x".repeat(1025)] {
             let e = Name::new("acquire", None, bad).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::InvalidInput, "{bad:?}");

@@ -1,4 +1,4 @@
-//! Who holds: the identity of one acquisition.
+//! The identity of a holder.
 
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,19 +6,21 @@ use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, Result};
 
-/// The longest owner, in bytes.
-pub const MAX_OWNER_BYTES: usize = 256;
-
-/// The identity of one acquisition: 128 random bits, with host and process id in front for
-/// people to read, or a text of the caller's choice.
+/// The identity of one acquisition: 128 random bits after the host name and process id, or a text
+/// chosen by the caller.
 ///
-/// Whoever presents the same owner again is the same holder: that is how a restarted job takes
-/// its lock back, and how one process hands a lock to another. So an owner chosen by hand must be
-/// unique to the holder.
+/// A request with the same owner is a request of the same holder: that is how a restarted job takes
+/// its lock back, and how one process hands a lock to another. So a chosen owner must be unique to
+/// its holder.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "String", into = "String"))]
 pub struct Owner(Arc<str>);
 
 impl Owner {
+    /// The longest owner, in bytes.
+    pub const MAX_BYTES: usize = 256;
+
     /// A new random owner.
     pub fn random() -> Owner {
         static HOST: LazyLock<String> = LazyLock::new(|| {
@@ -32,7 +34,7 @@ impl Owner {
         let bits: [u8; 16] = rand::random();
         let mut text = String::with_capacity(HOST.len() + 44);
         let _ = write!(text, "{}:{}:", *HOST, process());
-        // By hand, because formatting a u128 would be a good part of what a lock in memory costs.
+        // Formatting a u128 would be a measurable part of the cost of a lock in memory.
         for byte in bits {
             for digit in [byte >> 4, byte & 15] {
                 text.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
@@ -41,12 +43,16 @@ impl Owner {
         Owner(text.into())
     }
 
-    /// An owner chosen by the caller: 1 to [`MAX_OWNER_BYTES`] bytes, no spaces, no control
+    /// An owner chosen by the caller: 1 to [`Owner::MAX_BYTES`] bytes without spaces and control
     /// characters.
+    ///
+    /// # Errors
+    ///
+    /// If the text is anything else.
     pub fn new(text: &str) -> Result<Owner> {
         let problem = if text.is_empty() {
             "the owner is empty"
-        } else if text.len() > MAX_OWNER_BYTES {
+        } else if text.len() > Owner::MAX_BYTES {
             "the owner is longer than 256 bytes"
         } else if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
             "the owner contains a space or a control character"
@@ -62,10 +68,24 @@ impl Owner {
     }
 }
 
-/// This process, as of the last connection; 0 before the first.
+impl TryFrom<String> for Owner {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Owner> {
+        Owner::new(&text)
+    }
+}
+
+impl From<Owner> for String {
+    fn from(owner: Owner) -> String {
+        owner.0.as_ref().to_owned()
+    }
+}
+
+/// The process id, as of the last connection; 0 before the first.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// The process id, without a system call for each owner.
+/// The process id, mostly without a system call.
 fn process() -> u32 {
     match PROCESS.load(Ordering::Relaxed) {
         0 => std::process::id(),
@@ -73,13 +93,14 @@ fn process() -> u32 {
     }
 }
 
-/// A number for a new client, from the system and not from this thread's generator: a process that
-/// was forked has the same one. It must connect anew, and so comes by here: then its owners name the
-/// right process again, and are drawn from a fresh seed.
+/// The number of a new client.
+///
+/// Also reseeds this thread's random generator and reads the process id again: a forked process has
+/// inherited both, and has to reconnect, which calls this.
 pub fn new_client() -> u64 {
     PROCESS.store(std::process::id(), Ordering::Relaxed);
-    // The system's generator does not fail once it has started; if it did, the process id would
-    // still tell owners apart.
+    // The system's generator does not fail once it has started; if it did, owners would still
+    // differ in their process id.
     let _ = rand::rng().reseed();
     rand::random()
 }
@@ -112,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_could_not_be_told_apart_in_a_key() {
+    fn invalid_owners_are_rejected() {
         for bad in ["", "a b", "a\tb", "a\u{0}", &"x".repeat(257)] {
             assert!(Owner::new(bad).is_err(), "{bad:?}");
         }

@@ -1,6 +1,6 @@
 //! Name patterns.
 
-/// Whether `name` matches `pattern`, where `*` stands for any text and `?` for one character.
+/// Whether `name` matches `pattern`, where `*` matches any text and `?` one character.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());

@@ -1,9 +1,9 @@
-//! Store URLs without their secrets.
+//! Hides the passwords of store URLs.
 
-/// The same URL without its password.
+/// The URL without its password.
 ///
-/// Rather too much is hidden than too little: a password may hold a `/`, a `?` or an `@` that
-/// should have been escaped.
+/// It hides too much rather than too little: a password may contain a `/`, `?` or `@` that is not
+/// escaped.
 pub fn redact(url: &str) -> String {
     let (scheme, rest) = match url.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),

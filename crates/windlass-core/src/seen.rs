@@ -2,14 +2,15 @@
 
 use sha2::{Digest as _, Sha256};
 
-/// The longest item that is stored as it is; a longer one is stored as its digest.
+/// The longest item that is stored literally; a longer one is stored as its digest.
 const LITERAL: usize = 64;
 
-/// An item as it is stored: short ones as they are, behind a space; longer ones as their SHA-256, behind a `#`.
+/// An item as stored: a short one literally after a space, a longer one as its SHA-256 after a `#`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member(Vec<u8>);
 
 impl Member {
+    /// The stored form of an item.
     pub fn of(item: &[u8]) -> Member {
         let mut stored = Vec::with_capacity(1 + item.len().min(LITERAL));
         match item.len() <= LITERAL {
@@ -36,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_differ_whenever_items_do() {
+    fn different_items_have_different_members() {
         let long = vec![b'x'; 65];
         let digest = Sha256::digest(&long);
         let fake = [b"#", &digest[..]].concat();

@@ -1,27 +1,28 @@
-//! How long a grant may be relied upon.
+//! How long a client may rely on a grant.
 
 use std::time::Duration;
 
 use super::Moment;
 use crate::error::{Error, Result};
 
-/// What two clocks may disagree by, for each part of a ttl; in millionths.
+/// The clock drift to allow for, as a part of the TTL. Stored in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drift(u32);
 
-/// The granularity of timers, on both sides.
+/// The granularity of timers on both sides.
 const TIMERS: Duration = Duration::from_millis(2);
 
 impl Drift {
-    /// `factor` of the ttl: more than 0, and less than 0.5, or renewing could not keep up.
+    /// A drift of `factor` times the TTL: more than 0 and less than 0.5, or renewal could not keep
+    /// up.
     ///
     /// # Errors
     ///
-    /// When it is anything else.
+    /// If the factor is out of range.
     pub fn new(factor: f64) -> Result<Drift> {
-        // Not a number is in no range either.
+        // NaN is in no range.
         if factor > 0.0 && factor < 0.5 {
-            // Rounded up: what was asked for is the least.
+            // Rounded up, never down.
             return Ok(Drift((factor * 1e6).ceil() as u32));
         }
         Err(Error::invalid(
@@ -31,16 +32,16 @@ impl Drift {
         .with_hint("0.01 allows clocks to differ by one percent over the life of a claim"))
     }
 
-    /// What two clocks may disagree by over `ttl`, with the granularity of timers.
+    /// The drift over `ttl`, with the granularity of timers.
     pub fn over(self, ttl: Duration) -> Duration {
         let nanos = ttl.as_nanos() * u128::from(self.0) / 1_000_000;
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)) + TIMERS
     }
 
-    /// Until when a claim of `ttl` holds if the store confirmed a request sent at `sent`.
+    /// Until when a claim of `ttl` is valid, if the store confirmed a request sent at `sent`.
     ///
-    /// Counted from *before* the request left: whatever time it spent on the way, the store began to
-    /// count later than we did.
+    /// The time runs from *before* the request was sent: however long it travelled, the store
+    /// started the TTL later.
     pub fn valid_until(self, sent: Moment, ttl: Duration) -> Moment {
         sent + ttl.saturating_sub(self.over(ttl))
     }
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_before_the_store_lets_go() {
+    fn validity_ends_before_the_store_expires_the_claim() {
         let sent = Moment::from_nanos(1_000_000_000);
         let ttl = Duration::from_secs(30);
         assert_eq!(
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_is_what_was_asked_for() {
+    fn the_drift_is_the_one_requested() {
         let ttl = Duration::from_secs(10);
         let millis = |factor| Drift::new(factor).unwrap().over(ttl).as_millis();
         assert_eq!(millis(0.01), 102);
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_factors_are_refused() {
+    fn factors_out_of_range_are_rejected() {
         for factor in [0.0, -0.1, 0.5, 7.0, f64::NAN, f64::INFINITY] {
             let e = Drift::new(factor).unwrap_err();
             assert!(e.to_string().contains("between 0 and 0.5"), "{e}");

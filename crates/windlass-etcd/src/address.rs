@@ -1,21 +1,21 @@
-//! What an `etcd://` URL says.
+//! `etcd://` and `etcds://` URLs.
 
 use std::path::PathBuf;
 
 use windlass_core::error::{Error, Result};
 use windlass_core::redact::redact;
 
-/// The port on which etcd serves its clients.
+/// etcd's client port.
 const PORT: u16 = 2379;
 const EXAMPLE: &str = "for example etcd://127.0.0.1:2379, or etcds://a,b,c?ca=/etc/etcd/ca.crt";
 
-/// A taken-apart URL: `etcd://USER:PASSWORD@HOST:PORT,HOST/PREFIX`, or `etcds://` for TLS.
+/// A parsed URL: `etcd://USER:PASSWORD@HOST:PORT,HOST/PREFIX`, or `etcds://` for TLS.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Address {
-    /// Each with its port.
+pub(super) struct EtcdAddress {
+    /// Each with a port.
     pub(super) hosts: Vec<String>,
     pub(super) login: Option<Login>,
-    /// In front of every key.
+    /// Of every key.
     pub(super) prefix: String,
     pub(super) tls: Option<Tls>,
 }
@@ -28,26 +28,26 @@ pub(super) struct Login {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tls {
-    /// The authority to trust, instead of those that the system trusts.
+    /// The certificate authority to trust instead of the system's.
     pub(super) ca: Option<PathBuf>,
-    /// Who we are.
+    /// The client's certificate.
     pub(super) certificate: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
-    /// The name in the server's certificate, where it is not the host's.
+    /// The name in the server's certificate, if it is not the host name.
     pub(super) server_name: Option<String>,
 }
 
-impl Address {
-    pub(super) fn parse(url: &str) -> Result<Address> {
+impl EtcdAddress {
+    pub(super) fn parse(url: &str) -> Result<EtcdAddress> {
         let invalid = |message: String| Err(Error::invalid("connect", message).with_hint(EXAMPLE));
         let Some((scheme, rest)) = url.split_once("://") else {
-            return invalid(format!("{:?} names no server", redact(url)));
+            return invalid(format!("{:?} has no host", redact(url)));
         };
         let (rest, query) = match rest.split_once('?') {
             Some((rest, query)) => (rest, query),
             None => (rest, ""),
         };
-        // A password may hold an @ that should have been escaped: the last one counts.
+        // A password may contain an unescaped @: the last one separates.
         let (login, rest) = match rest.rsplit_once('@') {
             Some((login, rest)) => (Some(login), rest),
             None => (None, rest),
@@ -71,11 +71,11 @@ impl Address {
         for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
             if !["ca", "cert", "key", "name"].contains(&name) {
                 return invalid(format!(
-                    "{name}= means nothing here: ca=, cert=, key= and name= do, with etcds://"
+                    "unknown parameter {name}=: ca=, cert=, key= and name= are known, with etcds://"
                 ));
             }
             let Some(tls) = &mut tls else {
-                return invalid(format!("{name}= is for TLS: write etcds:// instead"));
+                return invalid(format!("{name}= is for TLS: use etcds://"));
             };
             let value = unescape(value);
             match name {
@@ -88,9 +88,9 @@ impl Address {
         if let Some(tls) = &tls
             && tls.certificate.is_some() != tls.key.is_some()
         {
-            return invalid("cert= and key= belong together".to_owned());
+            return invalid("cert= and key= must be given together".to_owned());
         }
-        Ok(Address {
+        Ok(EtcdAddress {
             hosts: named,
             login: login.map(|login| {
                 let (user, password) = login.split_once(':').unwrap_or((login, ""));
@@ -105,10 +105,10 @@ impl Address {
     }
 }
 
-/// The host with its port, or what is wrong with it.
+/// The host with its port, or why it is invalid.
 fn with_port(host: &str) -> Result<String, String> {
     let (name, port) = match host.rsplit_once(':') {
-        // An IPv6 address has colons of its own, within brackets.
+        // An IPv6 address has colons itself, within brackets.
         Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
         _ => (host, None),
     };
@@ -118,11 +118,11 @@ fn with_port(host: &str) -> Result<String, String> {
     match port.map(str::parse::<u16>) {
         None => Ok(format!("{name}:{PORT}")),
         Some(Ok(port)) if port != 0 => Ok(format!("{name}:{port}")),
-        _ => Err(format!("{host:?} has no port that could be")),
+        _ => Err(format!("{host:?} has an invalid port")),
     }
 }
 
-/// Puts bytes in place of what is written as `%2F`.
+/// Decodes percent-encoding.
 fn unescape(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
@@ -144,11 +144,12 @@ mod tests {
     use windlass_core::error::ErrorKind;
 
     #[test]
-    fn says_where_and_as_whom() {
-        let plain = Address::parse("etcd://10.0.0.1").unwrap();
+    fn urls_name_hosts_login_prefix_and_tls() {
+        let plain = EtcdAddress::parse("etcd://10.0.0.1").unwrap();
         assert_eq!(plain.hosts, ["10.0.0.1:2379"]);
         assert!(plain.login.is_none() && plain.tls.is_none() && plain.prefix.is_empty());
-        let all = Address::parse("etcds://ann:p%40ss@a:1,b,[::1]:3/app/?ca=/c%20a&cert=/c&key=/k");
+        let all =
+            EtcdAddress::parse("etcds://ann:p%40ss@a:1,b,[::1]:3/app/?ca=/c%20a&cert=/c&key=/k");
         let all = all.unwrap();
         assert_eq!(all.hosts, ["a:1", "b:2379", "[::1]:3"]);
         let login = all.login.unwrap();
@@ -157,23 +158,23 @@ mod tests {
         let tls = all.tls.unwrap();
         assert_eq!(tls.ca.unwrap(), PathBuf::from("/c a"));
         assert!(tls.certificate.is_some() && tls.key.is_some());
-        assert_eq!(Address::parse("etcd://h//app").unwrap().prefix, "/app");
+        assert_eq!(EtcdAddress::parse("etcd://h//app").unwrap().prefix, "/app");
     }
 
     #[test]
-    fn explains_what_cannot_work() {
+    fn invalid_urls_are_explained() {
         for (url, word) in [
-            ("etcd:h", "names no server"),
+            ("etcd:h", "has no host"),
             ("etcd://", "a host is missing"),
             ("etcd://a,,b", "a host is missing"),
             ("etcd://a,b:2379,b", "named twice"),
-            ("etcd://a:0", "no port"),
-            ("etcd://a:x", "no port"),
+            ("etcd://a:0", "invalid port"),
+            ("etcd://a:x", "invalid port"),
             ("etcd://a?ca=/x", "etcds://"),
-            ("etcds://a?cert=/x", "belong together"),
-            ("etcds://a?colour=red", "means nothing"),
+            ("etcds://a?cert=/x", "must be given together"),
+            ("etcds://a?colour=red", "unknown parameter"),
         ] {
-            let e = Address::parse(url).map(drop).unwrap_err();
+            let e = EtcdAddress::parse(url).map(drop).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::InvalidInput, "{url}");
             assert!(e.to_string().contains(word), "{url}: {e}");
             assert!(e.hint().is_some());
@@ -181,8 +182,8 @@ mod tests {
     }
 
     #[test]
-    fn passwords_never_print() {
-        let e = Address::parse("etcd://ann:s3cret@a,a")
+    fn passwords_are_redacted() {
+        let e = EtcdAddress::parse("etcd://ann:s3cret@a,a")
             .map(drop)
             .unwrap_err();
         assert!(!format!("{e} {e:?}").contains("s3cret"));

@@ -1,70 +1,112 @@
-//! Claims: which of the two layouts each kind has.
+//! The claim store: passes each call to the lock queues or to the pools.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use super::Etcd;
-use super::line::Place;
-use super::rooms::Chair;
-use super::store::Store;
-use super::translate::is_without_lease;
-use windlass_core::Owner;
+use tokio::runtime::Handle;
+
+use super::connection::EtcdConnection;
+use super::errors::is_lease_not_found;
+use super::keys::{ClaimKeys, EtcdKeys, PoolKeys};
+use super::leases::Leases;
+use super::lock_queue::{LockQueues, QueueWatcher};
+use super::notifier::ClaimNotifier;
+use super::pending_deletes::{PendingDeletes, runtime_ended};
+use super::pools::Pools;
+use super::renew::Renewer;
+use super::tracked_claims::TrackedClaims;
+use super::watches::Watches;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::unsupported::unsupported;
 use windlass_core::store::{
-    AcquireRequest, Acquired, AcquiredAll, ClaimStore, Holder, Kind, Occupancy, Pending, Released,
-    Renewal, Renewed, WakeAddress,
+    AcquireRequest, Acquired, AcquiredAll, ClaimStore, GrantListener, Holder, Kind, Occupancy,
+    Pending, Released, Renewal, Renewed, WakeAddress,
 };
+use windlass_core::{Clock, Owner};
 
-/// How a kind of claim is laid out.
-#[derive(Clone, Debug)]
-pub(super) enum Layout {
-    WaitQueue(Place),
-    Room(Chair),
+/// Locks, elections, semaphores, read-write locks and barriers on etcd.
+#[derive(Debug)]
+pub(super) struct EtcdClaims {
+    connection: Arc<EtcdConnection>,
+    leases: Arc<Leases>,
+    keys: EtcdKeys,
+    runtime: Handle,
+    pub(super) claims: Arc<TrackedClaims>,
+    queues: Arc<LockQueues>,
+    pub(super) pools: Arc<Pools>,
+    renewer: Renewer,
 }
 
-impl Layout {
-    pub(super) fn of(store: &Store, kind: Kind, name: &Name, owner: &Owner) -> Layout {
-        match kind {
-            Kind::Lock | Kind::Election => Layout::WaitQueue(Place::of(store, kind, name, owner)),
-            _ => Layout::Room(Chair::of(store, kind, name, owner)),
+impl EtcdClaims {
+    pub(super) fn new(
+        connection: Arc<EtcdConnection>,
+        leases: Arc<Leases>,
+        watches: Arc<Watches>,
+        keys: EtcdKeys,
+        clock: Clock,
+        listener: Weak<dyn GrantListener>,
+    ) -> EtcdClaims {
+        let runtime = Handle::current();
+        let notifier = ClaimNotifier::new(listener);
+        let claims = TrackedClaims::new(
+            Arc::clone(&connection),
+            Arc::clone(&leases),
+            keys.clone(),
+            clock,
+            runtime.clone(),
+            notifier.clone(),
+        );
+        let deletes = PendingDeletes::new(Arc::clone(&connection), runtime.clone());
+        let watcher =
+            QueueWatcher::new(Arc::clone(&claims), Arc::clone(&watches), notifier.clone());
+        let queues = LockQueues::new(Arc::clone(&claims), Arc::clone(&deletes), watcher);
+        let queues = Arc::new(queues);
+        let pools = Pools::new(Arc::clone(&claims), deletes, watches, notifier);
+        let pools = Arc::new(pools);
+        EtcdClaims {
+            connection,
+            leases,
+            keys,
+            runtime,
+            renewer: Renewer::new(Arc::clone(&claims), Arc::clone(&queues), Arc::clone(&pools)),
+            claims,
+            queues,
+            pools,
         }
     }
 
-    pub(super) fn key(&self) -> &str {
-        match self {
-            Layout::WaitQueue(place) => &place.key,
-            Layout::Room(chair) => &chair.key,
+    /// The claim's lease was gone: the next attempt must not use it.
+    fn discard_lease(&self, keys: &ClaimKeys) {
+        if let Some(claim) = self.claims.remove(keys.key(), None) {
+            self.claims.verify_lease(&claim.lease, keys.key());
         }
     }
 }
 
-impl ClaimStore for Etcd {
-    fn acquire(&self, ask: AcquireRequest) -> Pending<'_, Acquired> {
-        let store = &self.store;
+impl ClaimStore for EtcdClaims {
+    fn acquire(&self, request: AcquireRequest) -> Pending<'_, Acquired> {
         Box::pin(async move {
-            let layout = Layout::of(store, ask.kind, &ask.name, &ask.owner);
-            let acquired = match ask.kind {
-                Kind::Lock | Kind::Election => store.acquire_in_line(ask).await,
-                Kind::Once => Err(unsupported("etcd", "once", "it has no place for results")),
-                _ => store.acquire_in_room(ask).await,
-            };
-            if acquired.as_ref().is_err_and(is_without_lease) {
-                store.leases.forget_memories();
-                if let Some(track) = store.untrack(layout.key(), None) {
-                    store.doubt(&track.lease, layout.key());
+            let (kind, name, owner) = (request.kind, request.name.clone(), request.owner.clone());
+            let acquired = match kind {
+                Kind::Lock | Kind::Election => self.queues.acquire(request).await,
+                Kind::Once => Err(unsupported("etcd", "once", "it does not store results")),
+                Kind::Semaphore | Kind::ReadWrite | Kind::Barrier => {
+                    self.pools.acquire(request).await
                 }
+            };
+            if acquired.as_ref().is_err_and(is_lease_not_found) {
+                self.discard_lease(&ClaimKeys::new(&self.keys, kind, &name, &owner));
             }
-            acquired
+            self.leases.after_retained_write(acquired)
         })
     }
 
-    fn acquire_all(&self, asks: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
-        Box::pin(self.store.acquire_several(asks))
+    fn acquire_all(&self, requests: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
+        Box::pin(self.queues.acquire_all(requests))
     }
 
-    fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>> {
-        Box::pin(async move { Ok(self.store.renew_all(claims).await) })
+    fn renew(&self, renewals: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>> {
+        Box::pin(async move { Ok(self.renewer.renew(renewals).await) })
     }
 
     fn release(
@@ -74,12 +116,16 @@ impl ClaimStore for Etcd {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> Pending<'static, Released> {
-        let store = Arc::clone(&self.store);
-        // At once, and whether or not anybody waits for the answer: the program may be about to end.
-        Box::pin(
-            self.store
-                .spawned(async move { store.release(kind, &name, &owner, claim).await }),
-        )
+        let keys = ClaimKeys::new(&self.keys, kind, &name, &owner);
+        let (queues, pools) = (Arc::clone(&self.queues), Arc::clone(&self.pools));
+        // Starts now, and goes on if the caller is dropped: the program may be about to end.
+        let task = self.runtime.spawn(async move {
+            match &keys {
+                ClaimKeys::Queue(keys) => queues.release(keys, claim).await,
+                ClaimKeys::Pool(keys) => pools.release(keys, claim).await,
+            }
+        });
+        Box::pin(async move { task.await.unwrap_or_else(|_| Err(runtime_ended("release"))) })
     }
 
     fn shrink(
@@ -91,27 +137,27 @@ impl ClaimStore for Etcd {
         weight: u32,
     ) -> Pending<'_, bool> {
         Box::pin(async move {
-            let chair = Chair::of(&self.store, kind, &name, &owner);
-            self.store.shrink_in_room(&chair, claim, weight).await
+            let keys = PoolKeys::new(&self.keys, kind, &name, &owner);
+            self.pools.shrink(&keys, claim, weight).await
         })
     }
 
     fn resize(&self, kind: Kind, name: Name, size: u32) -> Pending<'_, Option<u32>> {
         Box::pin(async move {
-            let resized = self.store.resize_room(kind, &name, size).await;
-            self.store.remembering(resized)
+            let resized = self.pools.resize(kind, &name, size).await;
+            self.leases.after_retained_write(resized)
         })
     }
 
     fn answer_is_overdue(&self) {
-        self.store.link.give_up();
+        self.connection.switch_member();
     }
 
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy> {
         Box::pin(async move {
             match kind {
-                Kind::Lock | Kind::Election => self.store.inspect_line(kind, &name, most).await,
-                _ => self.store.inspect_room(kind, &name, most).await,
+                Kind::Lock | Kind::Election => self.queues.inspect(kind, &name, most).await,
+                _ => self.pools.inspect(kind, &name, most).await,
             }
         })
     }
@@ -123,51 +169,20 @@ impl ClaimStore for Etcd {
         most: usize,
     ) -> Pending<'_, Vec<Occupancy>> {
         Box::pin(async move {
-            let mut found = Vec::new();
-            if kinds
-                .iter()
-                .any(|kind| matches!(kind, Kind::Lock | Kind::Election))
-            {
-                found.extend(self.store.list_lines(kinds, &pattern, most).await?);
+            let is_queued = |kind: &Kind| matches!(kind, Kind::Lock | Kind::Election);
+            let mut listed = Vec::new();
+            if kinds.iter().any(is_queued) {
+                listed.extend(self.queues.list(kinds, &pattern, most).await?);
             }
-            for kind in kinds {
-                if !matches!(kind, Kind::Lock | Kind::Election) {
-                    found.extend(self.store.list_rooms(*kind, &pattern, most).await?);
-                }
+            for kind in kinds.iter().filter(|kind| !is_queued(kind)) {
+                listed.extend(self.pools.list(*kind, &pattern, most).await?);
             }
-            found.sort_by(|a, b| (&a.name, a.kind).cmp(&(&b.name, b.kind)));
-            Ok(found)
+            listed.sort_by(|a, b| (&a.name, a.kind).cmp(&(&b.name, b.kind)));
+            Ok(listed)
         })
     }
 
     fn break_lock(&self, name: Name) -> Pending<'_, Option<Holder>> {
-        Box::pin(async move { self.store.break_line(&name).await })
-    }
-}
-
-impl Store {
-    pub(super) async fn release(
-        self: &Arc<Store>,
-        kind: Kind,
-        name: &Name,
-        owner: &Owner,
-        claim: Option<WakeAddress>,
-    ) -> Result<Released> {
-        let layout = Layout::of(self, kind, name, owner);
-        let track = self.untrack(layout.key(), claim);
-        let held = track.as_ref().is_some_and(|track| track.fence.is_some());
-        let released = match &layout {
-            Layout::WaitQueue(place) => self.release_in_line(place, claim, held).await,
-            Layout::Room(chair) => {
-                let released = self.release_in_room(chair, claim, held).await;
-                self.stop_watching(chair);
-                released
-            }
-        };
-        if let Some(track) = track {
-            let sure = matches!(released, Ok(Released::WasHeld | Released::WasWaiting));
-            self.let_go(&track, sure);
-        }
-        released
+        Box::pin(async move { self.queues.break_lock(&name).await })
     }
 }

@@ -1,75 +1,123 @@
-//! `etcd://` — an etcd cluster, or one member.
+//! The `etcd://` store: an etcd cluster, or a single member.
 //!
-//! Locks and elections are laid out as etcd's own concurrency package lays them out ([`keys`], [`line`]), so
-//! that `etcdctl lock` and programs in Go take turns with us. All else is a room ([`rooms`]).
+//! Two layouts of keys (`keys`):
+//! - Locks and elections are a queue (`lock_queue`), laid out as etcd's own concurrency package does, so that
+//!   `etcdctl lock` and Go programs exclude Windlass and vice versa.
+//! - Semaphores, read-write locks and barriers are a pool (`pools`), whose capacity claims share by weight.
+//!
+//! What both have in common: `connection` reaches the cluster, `leases` and `keepalive` keep claims alive,
+//! `tracked_claims` knows the keys of this client, `watches` report changes.
 
 mod address;
 mod claims;
-mod deletions;
-mod endpoint;
-mod examine;
-mod feed;
+mod connection;
+mod connector;
+mod diagnose;
+mod errors;
 mod gate;
+mod inspect;
+mod keepalive;
 mod keys;
-mod lane;
 mod latch;
-mod lease;
 mod leases;
-mod line;
-mod link;
 mod list;
-mod news;
+mod lock_queue;
+mod notifications;
+mod notifier;
+mod orphans;
+mod pending_deletes;
+mod pools;
+mod proto;
 mod record;
-mod renewals;
-mod rooms;
-mod several;
-mod store;
-mod translate;
+mod renew;
+mod tracked_claims;
 mod txn;
-mod watch;
-mod wire;
+mod watches;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use self::address::Address;
-use self::keys::Keys;
-use self::link::Link;
-use self::store::Store;
-use windlass_core::error::Result;
+use tokio::runtime::Handle;
+
+use self::address::EtcdAddress;
+use self::claims::EtcdClaims;
+use self::connection::EtcdConnection;
+use self::gate::EtcdGates;
+use self::keys::EtcdKeys;
+use self::latch::EtcdLatches;
+use self::leases::Leases;
+use self::notifications::EtcdNotifications;
+use self::watches::Watches;
+use windlass_core::error::{Error, Result};
 use windlass_core::redact::redact;
-use windlass_core::store::unsupported::Refused;
+use windlass_core::store::unsupported::UnsupportedStore;
 use windlass_core::store::{
     Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
     NotificationStore, Pending,
 };
 use windlass_core::{Clock, FenceStrength};
 
-/// The `etcd://` backend, as one coordinator sees it.
-#[derive(Clone, Debug)]
+/// The `etcd://` backend of one coordinator.
+#[derive(Debug)]
 pub struct Etcd {
-    address: Arc<str>,
-    store: Arc<Store>,
+    address: String,
+    connection: Arc<EtcdConnection>,
+    keys: EtcdKeys,
+    claims: Arc<EtcdClaims>,
+    gates: Arc<EtcdGates>,
+    latches: Arc<EtcdLatches>,
+    notifications: Arc<EtcdNotifications>,
 }
 
 impl Etcd {
+    /// Connects to the cluster that the URL names.
     pub async fn open(
         url: &str,
         call_timeout: Duration,
         clock: Clock,
-        wakeups: Weak<dyn GrantListener>,
+        listener: Weak<dyn GrantListener>,
     ) -> Result<Arc<dyn Backend>> {
-        let shown: Arc<str> = redact(url).into();
-        let named = |e: windlass_core::error::Error| {
-            e.with_operation("connect").with_backend(shown.to_string())
-        };
-        let address = Address::parse(url).map_err(named)?;
-        let link = Arc::new(Link::new(&address, call_timeout).map_err(named)?);
-        link.open().await.map_err(named)?;
-        let store = Store::new(link, Keys::new(&address.prefix), clock, wakeups);
+        let shown = redact(url);
+        let failed =
+            |e: Error| -> Error { e.with_operation("connect").with_backend(shown.to_string()) };
+        let address = EtcdAddress::parse(url).map_err(failed)?;
+        let connection = EtcdConnection::new(&address, call_timeout).map_err(failed)?;
+        let connection = Arc::new(connection);
+        connection.member().await.map_err(failed)?;
+        let keys = EtcdKeys::new(&address.prefix);
+        let runtime = Handle::current();
+        let leases = Leases::new(Arc::clone(&connection), clock.clone(), runtime.clone());
+        let leases = Arc::new(leases);
+        let watches = Watches::start(Arc::clone(&connection));
+        let claims = EtcdClaims::new(
+            Arc::clone(&connection),
+            Arc::clone(&leases),
+            Arc::clone(&watches),
+            keys.clone(),
+            clock.clone(),
+            listener,
+        );
         Ok(Arc::new(Etcd {
-            address: Arc::clone(&shown),
-            store,
+            address: shown.to_string(),
+            claims: Arc::new(claims),
+            gates: Arc::new(EtcdGates {
+                connection: Arc::clone(&connection),
+                leases: Arc::clone(&leases),
+                keys: keys.clone(),
+            }),
+            latches: Arc::new(EtcdLatches {
+                connection: Arc::clone(&connection),
+                leases,
+                keys: keys.clone(),
+                clock,
+            }),
+            notifications: Arc::new(EtcdNotifications {
+                watches,
+                keys: keys.clone(),
+                runtime,
+            }),
+            connection,
+            keys,
         }))
     }
 }
@@ -84,58 +132,57 @@ impl Backend for Etcd {
     }
 
     fn claims(&self) -> Arc<dyn ClaimStore> {
-        Arc::new(self.clone())
+        Arc::clone(&self.claims) as Arc<dyn ClaimStore>
     }
 
     fn gates(&self) -> Arc<dyn GateStore> {
-        Arc::new(self.clone())
+        Arc::clone(&self.gates) as Arc<dyn GateStore>
     }
 
     fn latches(&self) -> Arc<dyn LatchStore> {
-        Arc::new(self.clone())
+        Arc::clone(&self.latches) as Arc<dyn LatchStore>
     }
 
     fn notifications(&self) -> Arc<dyn NotificationStore> {
-        Arc::new(self.clone())
+        Arc::clone(&self.notifications) as Arc<dyn NotificationStore>
     }
 
     fn counters(&self) -> Arc<dyn windlass_core::store::counter::CounterStore> {
-        Arc::new(REFUSED)
+        Arc::new(UNSUPPORTED)
     }
 
     fn limits(&self) -> Arc<dyn windlass_core::store::limit::LimitStore> {
-        Arc::new(REFUSED)
+        Arc::new(UNSUPPORTED)
     }
 
     fn blooms(&self) -> Arc<dyn windlass_core::store::BloomStore> {
-        Arc::new(REFUSED)
+        Arc::new(UNSUPPORTED)
     }
 
     fn permissions(&self) -> Arc<dyn windlass_core::store::PermissionStore> {
-        Arc::new(REFUSED)
+        Arc::new(UNSUPPORTED)
     }
 
     fn seen(&self) -> Arc<dyn windlass_core::store::SeenStore> {
-        Arc::new(REFUSED)
+        Arc::new(UNSUPPORTED)
     }
 
     fn onces(&self) -> Arc<dyn windlass_core::store::OnceStore> {
-        Arc::new(REFUSED)
+        Arc::new(UNSUPPORTED)
     }
 
     fn topics(&self) -> Arc<dyn windlass_core::store::TopicStore> {
-        Arc::new(REFUSED)
+        Arc::new(UNSUPPORTED)
     }
 
     fn examine(&self) -> Pending<'_, Vec<Finding>> {
-        let key = self.store.keys.front().to_owned() + "windlass:";
-        Box::pin(async move { examine::examine(&self.store.link, &key).await })
+        Box::pin(async move { diagnose::diagnose(&self.connection, &self.keys.readable()).await })
     }
 }
 
-const REFUSED: Refused = Refused("etcd");
+const UNSUPPORTED: UnsupportedStore = UnsupportedStore("etcd");
 
-pub(crate) const CAPABILITIES: Capabilities = Capabilities::new(
+const CAPABILITIES: Capabilities = Capabilities::new(
     "etcd",
     FenceStrength::Linearizable,
     "all that reach the cluster",

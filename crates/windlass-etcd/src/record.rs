@@ -1,4 +1,7 @@
-//! What the value of a key says about a claim.
+//! The JSON values of keys: one for each claim, and one for each semaphore or barrier.
+//!
+//! Other versions of Windlass read and write them, and people read them with `etcdctl get`: field names are
+//! part of the stored format.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,26 +10,26 @@ use serde::{Deserialize, Serialize};
 use windlass_core::Fence;
 use windlass_core::store::{AcquireRequest, Kind, Renewal, WakeAddress};
 
-/// About one claim. Short names are not worth it: people read this with `etcdctl get`.
+/// What is stored about a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
-    /// Which claim of which client it is: the same owner may come again.
+pub(super) struct StoredClaim {
+    /// Which claim of which client it is: a restarted program may claim again as the same owner.
     pub(super) claim: String,
     pub(super) ttl_ms: u64,
-    /// Since when it is held, by the holder's wall clock: for people alone, nothing is decided by it.
+    /// Since when it is held, by the holder's wall clock. Shown to people; nothing is decided by it.
     pub(super) since_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) note: Option<String>,
-    /// How much of the size it takes, and the size as the asker knows it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) weight: u32,
+    /// The size of the semaphore, as the owner knows it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) size: u32,
-    /// Holds whatever else is there: it was let in by writing that down. Those who barge in are, and those who
-    /// waited in a [large](super::rooms::View::is_large) room.
+    /// The claim holds whatever other claims exist. Set for claims that barged in, and for those that waited
+    /// for a [large](super::pools::PoolSnapshot::is_large) semaphore.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) admitted: bool,
-    /// The fence, where it is not the revision at which the key was made.
+    /// The fence, if it is not the create revision of the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) fence: Option<u64>,
 }
@@ -39,45 +42,45 @@ fn is_false(yes: &bool) -> bool {
     !*yes
 }
 
-impl Record {
-    pub(super) fn of(ask: &AcquireRequest) -> Record {
-        let room = !matches!(ask.kind, Kind::Lock | Kind::Election);
-        Record {
-            claim: claim(ask.wake),
-            ttl_ms: ask.ttl.as_millis() as u64,
-            since_ms: wall(),
-            note: ask.note.as_deref().map(str::to_owned),
-            weight: if room { ask.share.weight } else { 0 },
-            size: if room { ask.share.size } else { 0 },
+impl StoredClaim {
+    pub(super) fn new(request: &AcquireRequest) -> StoredClaim {
+        let is_pooled = !matches!(request.kind, Kind::Lock | Kind::Election);
+        StoredClaim {
+            claim: claim_id(request.wake),
+            ttl_ms: request.ttl.as_millis() as u64,
+            since_ms: wall_clock_ms(),
+            note: request.note.as_deref().map(str::to_owned),
+            weight: if is_pooled { request.share.weight } else { 0 },
+            size: if is_pooled { request.share.size } else { 0 },
             admitted: false,
             fence: None,
         }
     }
 
-    /// The same, as a renewal wants it.
-    pub(super) fn renewed(self, renewal: &Renewal) -> Record {
-        Record {
-            claim: claim(renewal.wake),
+    /// The same claim, as a renewal describes it.
+    pub(super) fn renewed(self, renewal: &Renewal) -> StoredClaim {
+        StoredClaim {
+            claim: claim_id(renewal.wake),
             ttl_ms: renewal.ttl.as_millis() as u64,
-            since_ms: wall().saturating_sub(renewal.age.as_millis() as u64),
+            since_ms: wall_clock_ms().saturating_sub(renewal.age.as_millis() as u64),
             note: renewal.note.as_deref().map(str::to_owned),
             ..self
         }
     }
 
-    pub(super) fn read(value: &[u8]) -> Option<Record> {
+    pub(super) fn from_json(value: &[u8]) -> Option<StoredClaim> {
         serde_json::from_slice(value).ok()
     }
 
-    pub(super) fn write(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a record of texts and numbers can be written")
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("strings and numbers can be serialized")
     }
 
     pub(super) fn is_of(&self, wake: WakeAddress) -> bool {
-        self.claim == claim(wake)
+        self.claim == claim_id(wake)
     }
 
-    /// Whether it tells about a held claim what the renewal would write, as far as people care.
+    /// Whether it says the same about a held claim as the renewal does, ages within a second.
     pub(super) fn is_up_to_date(&self, renewal: &Renewal) -> bool {
         let age = self.age();
         self.is_of(renewal.wake)
@@ -86,7 +89,7 @@ impl Record {
     }
 
     pub(super) fn age(&self) -> Duration {
-        Duration::from_millis(wall().saturating_sub(self.since_ms))
+        Duration::from_millis(wall_clock_ms().saturating_sub(self.since_ms))
     }
 
     pub(super) fn ttl(&self) -> Duration {
@@ -94,45 +97,45 @@ impl Record {
     }
 }
 
-fn claim(wake: WakeAddress) -> String {
+fn claim_id(wake: WakeAddress) -> String {
     format!("{:016x}-{:x}", wake.client, wake.claim)
 }
 
-fn wall() -> u64 {
+fn wall_clock_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as u64)
 }
 
-/// About a semaphore or a barrier as a whole.
+/// What is stored about a semaphore or a barrier as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Room {
+pub(super) struct StoredPool {
     pub(super) size: u32,
-    /// Every claim that was made up to this revision holds: they did when the size was made smaller, or
-    /// when the barrier opened.
+    /// Every claim that was created up to this revision holds: it did when the size was reduced, or when the
+    /// barrier opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) through: Option<i64>,
-    /// While it is open, a barrier lets nobody in.
+    /// The round of an open barrier, which admits no more claims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) open: Option<u64>,
-    /// Somebody has barged in at or after this revision: whoever was in line then needs a higher fence.
+    /// A claim barged in at or after this revision: claims that were waiting then need a higher fence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) overtook: Option<i64>,
 }
 
-impl Room {
-    pub(super) fn of_size(size: u32) -> Room {
-        Room {
+impl StoredPool {
+    pub(super) fn of_size(size: u32) -> StoredPool {
+        StoredPool {
             size,
-            ..Room::default()
+            ..StoredPool::default()
         }
     }
 
-    pub(super) fn read(value: &[u8]) -> Option<Room> {
+    pub(super) fn from_json(value: &[u8]) -> Option<StoredPool> {
         serde_json::from_slice(value).ok()
     }
 
-    pub(super) fn write(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a record of numbers can be written")
+    pub(super) fn to_json(self) -> Vec<u8> {
+        serde_json::to_vec(&self).expect("numbers can be serialized")
     }
 
     pub(super) fn round(&self) -> Option<Fence> {

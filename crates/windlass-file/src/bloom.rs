@@ -6,15 +6,15 @@ use std::collections::hash_map::Entry;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::File;
-use super::worker::{Notices, Scope};
+use super::transaction::StoreTransaction;
 use windlass_core::bloom::{BloomKind, Digest, Plan};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::bloom::{self as rules, Cells, Progress};
 use windlass_core::store::{BloomStore, Filled, Pending};
 
-/// `blooms`: the plan of each filter, and how far it has grown. `bloom_pages`: its bits, in pages, those
-/// without a set bit left out.
+/// `blooms`: the plan of each filter, and how far it has grown. `bloom_pages`: its bits, in pages;
+/// pages without a set bit are not stored.
 pub(super) const TABLES: &str = "
     CREATE TABLE blooms (
         name    TEXT PRIMARY KEY,
@@ -31,24 +31,24 @@ pub(super) const TABLES: &str = "
     );
 ";
 
-/// Bytes of a page: small, since an insertion touches one for each hash.
+/// Bytes of a page: small, since an insertion writes one for each hash.
 const PAGE: usize = 1024;
 const PAGE_BITS: u64 = PAGE as u64 * 8;
 
-/// A filter's bits within a transaction. Pages are read once, and written once.
-struct Pages<'a> {
+/// A filter's bits within a transaction. Each page is read once and written once.
+struct StoredPages<'a> {
     database: &'a Connection,
     name: &'a Name,
-    read: HashMap<(u64, u64), Page>,
+    read: HashMap<(u64, u64), StoredPage>,
 }
 
-struct Page {
+struct StoredPage {
     bits: Vec<u8>,
     changed: bool,
 }
 
-impl Pages<'_> {
-    fn page(&mut self, generation: u64, position: u64) -> rusqlite::Result<&mut Page> {
+impl StoredPages<'_> {
+    fn page(&mut self, generation: u64, position: u64) -> rusqlite::Result<&mut StoredPage> {
         let number = position / PAGE_BITS;
         match self.read.entry((generation, number)) {
             Entry::Occupied(page) => Ok(page.into_mut()),
@@ -66,7 +66,7 @@ impl Pages<'_> {
                     .optional()?;
                 let mut bits = bits.unwrap_or_default();
                 bits.resize(PAGE, 0);
-                Ok(free.insert(Page {
+                Ok(free.insert(StoredPage {
                     bits,
                     changed: false,
                 }))
@@ -87,7 +87,7 @@ impl Pages<'_> {
     }
 }
 
-impl Cells for Pages<'_> {
+impl Cells for StoredPages<'_> {
     type Error = rusqlite::Error;
 
     fn get(&mut self, generation: u64, position: u64) -> rusqlite::Result<bool> {
@@ -106,7 +106,7 @@ impl Cells for Pages<'_> {
     }
 }
 
-/// The filter of that name, if it has this plan.
+/// The progress of the filter of this name, if it has this plan.
 fn find(database: &Connection, name: &Name, plan: &Plan) -> rusqlite::Result<Option<Progress>> {
     database
         .prepare_cached("SELECT newest, counted FROM blooms WHERE name = ?1 AND plan = ?2")?
@@ -126,7 +126,7 @@ fn stored(database: &Connection, name: &Name) -> rusqlite::Result<Option<Plan>> 
         .optional()?;
     text.map(|text| {
         text.parse().map_err(|()| {
-            let message = format!("the filter's parameters make no sense: {text}");
+            let message = format!("the parameters of the filter cannot be read: {text}");
             rusqlite::Error::ToSqlConversionFailure(message.into())
         })
     })
@@ -134,7 +134,7 @@ fn stored(database: &Connection, name: &Name) -> rusqlite::Result<Option<Plan>> 
 }
 
 impl File {
-    /// Decides on one filter of this plan.
+    /// Decides on the filter of this name, if it has this plan.
     fn with_filter<T, D>(
         &self,
         name: Name,
@@ -143,31 +143,35 @@ impl File {
     ) -> impl Future<Output = Result<Option<T>>> + use<T, D>
     where
         T: Send + 'static,
-        D: FnOnce(&Scope<'_>, &Name, Progress) -> rusqlite::Result<T> + Send + 'static,
+        D: FnOnce(&StoreTransaction<'_>, &Name, Progress) -> rusqlite::Result<T> + Send + 'static,
     {
-        self.worker.decide(move |scope| {
-            let found = find(scope.database, &name, &plan)?;
-            let answer = found.map(|progress| decision(scope, &name, progress));
-            Ok((answer.transpose()?, Notices::default()))
+        self.worker.decide(move |tx| {
+            let found = find(tx.database, &name, &plan)?;
+            let answer = found.map(|progress| decision(tx, &name, progress));
+            answer.transpose()
         })
     }
 }
 
-fn pages<'a>(scope: &'a Scope<'_>, name: &'a Name) -> Pages<'a> {
-    Pages {
-        database: scope.database,
+fn pages<'a>(tx: &'a StoreTransaction<'_>, name: &'a Name) -> StoredPages<'a> {
+    StoredPages {
+        database: tx.database,
         name,
         read: HashMap::new(),
     }
 }
 
-/// Removes the slices of a rotating filter that are over.
-fn forget(scope: &Scope<'_>, name: &Name, plan: &Plan, oldest: u64) -> rusqlite::Result<()> {
+/// Removes the expired slices of a rotating filter.
+fn remove_expired(
+    tx: &StoreTransaction<'_>,
+    name: &Name,
+    plan: &Plan,
+    oldest: u64,
+) -> rusqlite::Result<()> {
     if !matches!(plan.kind, BloomKind::Rotating { .. }) {
         return Ok(());
     }
-    scope
-        .database
+    tx.database
         .prepare_cached("DELETE FROM bloom_pages WHERE name = ?1 AND generation < ?2")?
         .execute((name.as_str(), oldest as i64))
         .map(drop)
@@ -175,29 +179,25 @@ fn forget(scope: &Scope<'_>, name: &Name, plan: &Plan, oldest: u64) -> rusqlite:
 
 impl BloomStore for File {
     fn create(&self, name: Name, plan: Plan) -> Pending<'_, Plan> {
-        Box::pin(self.worker.decide(move |scope| {
-            if let Some(plan) = stored(scope.database, &name)? {
-                return Ok((plan, Notices::default()));
+        Box::pin(self.worker.decide(move |tx| {
+            if let Some(plan) = stored(tx.database, &name)? {
+                return Ok(plan);
             }
-            scope
-                .database
+            tx.database
                 .prepare_cached("INSERT INTO blooms VALUES (?1, ?2, 0, 0)")?
                 .execute((name.as_str(), plan.to_string()))?;
-            Ok((plan, Notices::default()))
+            Ok(plan)
         }))
     }
 
     fn open(&self, name: Name) -> Pending<'_, Option<Plan>> {
-        Box::pin(
-            self.worker
-                .decide(move |scope| Ok((stored(scope.database, &name)?, Notices::default()))),
-        )
+        Box::pin(self.worker.decide(move |tx| stored(tx.database, &name)))
     }
 
     fn insert(&self, name: Name, plan: Plan, items: Vec<Digest>) -> Pending<'_, Option<Vec<bool>>> {
-        Box::pin(self.with_filter(name, plan, move |scope, name, before| {
-            let now = scope.age()?;
-            let mut pages = pages(scope, name);
+        Box::pin(self.with_filter(name, plan, move |tx, name, before| {
+            let now = tx.window_now()?;
+            let mut pages = pages(tx, name);
             let mut progress = before;
             let mut answers = Vec::with_capacity(items.len());
             for item in items {
@@ -206,8 +206,7 @@ impl BloomStore for File {
             }
             pages.write()?;
             if progress != before {
-                scope
-                    .database
+                tx.database
                     .prepare_cached("UPDATE blooms SET newest = ?2, counted = ?3 WHERE name = ?1")?
                     .execute((
                         name.as_str(),
@@ -215,8 +214,8 @@ impl BloomStore for File {
                         progress.counted as i64,
                     ))?;
             }
-            forget(
-                scope,
+            remove_expired(
+                tx,
                 name,
                 &plan,
                 *rules::living(&plan, progress, now).start(),
@@ -231,20 +230,20 @@ impl BloomStore for File {
         plan: Plan,
         items: Vec<Digest>,
     ) -> Pending<'_, Option<Vec<bool>>> {
-        Box::pin(self.with_filter(name, plan, move |scope, name, progress| {
-            let now = scope.age()?;
-            let mut pages = pages(scope, name);
+        Box::pin(self.with_filter(name, plan, move |tx, name, progress| {
+            let now = tx.window_now()?;
+            let mut pages = pages(tx, name);
             let contains = |item| rules::contains(&mut pages, &plan, progress, now, item);
             items.into_iter().map(contains).collect()
         }))
     }
 
     fn survey(&self, name: Name, plan: Plan) -> Pending<'_, Option<Vec<Filled>>> {
-        Box::pin(self.with_filter(name, plan, move |scope, name, progress| {
-            let mut query = scope.database.prepare_cached(
+        Box::pin(self.with_filter(name, plan, move |tx, name, progress| {
+            let mut query = tx.database.prepare_cached(
                 "SELECT bits FROM bloom_pages WHERE name = ?1 AND generation = ?2",
             )?;
-            let living = rules::living(&plan, progress, scope.age()?);
+            let living = rules::living(&plan, progress, tx.window_now()?);
             living
                 .map(|generation| {
                     let mut rows = query.query((name.as_str(), generation as i64))?;
@@ -263,17 +262,17 @@ impl BloomStore for File {
     }
 
     fn union(&self, into: Name, from: Name, plan: Plan) -> Pending<'_, Option<()>> {
-        Box::pin(self.worker.decide(move |scope| {
-            let there = find(scope.database, &from, &plan)?.is_some()
-                && find(scope.database, &into, &plan)?.is_some();
+        Box::pin(self.worker.decide(move |tx| {
+            let there = find(tx.database, &from, &plan)?.is_some()
+                && find(tx.database, &into, &plan)?.is_some();
             if !there {
-                return Ok((None, Notices::default()));
+                return Ok(None);
             }
-            let mut query = scope
+            let mut query = tx
                 .database
                 .prepare_cached("SELECT page, bits FROM bloom_pages WHERE name = ?1")?;
             let mut rows = query.query([from.as_str()])?;
-            let mut target = pages(scope, &into);
+            let mut target = pages(tx, &into);
             while let Some(row) = rows.next()? {
                 let bits: Vec<u8> = row.get(1)?;
                 let page = target.page(0, row.get::<_, i64>(0)? as u64 * PAGE_BITS)?;
@@ -281,14 +280,14 @@ impl BloomStore for File {
                 page.changed = true;
             }
             target.write()?;
-            Ok((Some(()), Notices::default()))
+            Ok(Some(()))
         }))
     }
 
     fn remove(&self, name: Name, plan: Plan) -> Pending<'_, bool> {
-        let removed = self.with_filter(name, plan, move |scope, name, _| {
+        let removed = self.with_filter(name, plan, move |tx, name, _| {
             for table in ["blooms", "bloom_pages"] {
-                scope.database.execute(
+                tx.database.execute(
                     &format!("DELETE FROM {table} WHERE name = ?1"),
                     [name.as_str()],
                 )?;

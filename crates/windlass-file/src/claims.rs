@@ -1,11 +1,12 @@
-//! Claims in a file: the rules, in a transaction.
+//! Claims in a file: the shared rules, in a transaction.
 
 use std::collections::BTreeSet;
 
 use super::File;
-use super::line::{Rows, from_key};
-use super::news;
-use super::worker::{Notices, Scope};
+use super::notifications::channel_key;
+use super::notifier::AfterCommit;
+use super::transaction::StoreTransaction;
+use super::wait_queue::{SqlQueue, parse_key};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::claims::{self as rules, Decided};
@@ -24,68 +25,68 @@ impl File {
     ) -> impl Future<Output = Result<T>> + use<T, D>
     where
         T: Send + 'static,
-        D: FnOnce(&mut Rows<'_>, Moment) -> rusqlite::Result<Decided<T>> + Send + 'static,
+        D: FnOnce(&mut SqlQueue<'_>, Moment) -> rusqlite::Result<Decided<T>> + Send + 'static,
     {
-        self.worker.decide(move |scope| {
-            let decided = decision(&mut Rows::new(scope, kind, &name), scope.now)?;
-            let mut notices = Notices::default();
-            let outcome = notices.take(kind, &name, decided);
-            Ok((outcome, notices))
+        self.worker.decide_and_notify(move |tx| {
+            let decided = decision(&mut SqlQueue::new(tx, kind, &name), tx.now)?;
+            let mut after_commit = AfterCommit::default();
+            let outcome = after_commit.collect(kind, &name, decided);
+            Ok((outcome, after_commit))
         })
     }
 }
 
-impl Notices {
-    fn take<T>(&mut self, kind: Kind, name: &Name, decided: Decided<T>) -> T {
-        self.wakes.extend(decided.wakes);
+impl AfterCommit {
+    /// Adds the wake-ups and notifications of a decision, and returns its outcome.
+    fn collect<T>(&mut self, kind: Kind, name: &Name, decided: Decided<T>) -> T {
+        self.wake_ups.extend(decided.wakes);
         if decided.notification {
             let (kind, name) = (kind.word(), name.clone());
-            self.news.push(news::key(&Channel { kind, name }));
+            self.channels.push(channel_key(&Channel { kind, name }));
         }
         decided.outcome
     }
 }
 
 impl ClaimStore for File {
-    fn acquire(&self, ask: AcquireRequest) -> Pending<'_, Acquired> {
-        let name = ask.name.clone();
-        Box::pin(self.decide_claim(ask.kind, name, move |line, now| {
-            rules::acquire(line, now, &ask)
+    fn acquire(&self, request: AcquireRequest) -> Pending<'_, Acquired> {
+        let name = request.name.clone();
+        Box::pin(self.decide_claim(request.kind, name, move |queue, now| {
+            rules::acquire(queue, now, &request)
         }))
     }
 
-    fn acquire_all(&self, asks: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
-        Box::pin(self.worker.decide(move |scope| {
-            let mut notices = Notices::default();
-            let rows = |ask| Rows::new(scope, Kind::Lock, ask);
-            for (which, AcquireRequest { name, .. }) in asks.iter().enumerate() {
-                let free = rules::is_free(&mut rows(name), scope.now)?;
-                if let Err(holder) = notices.take(Kind::Lock, name, free) {
-                    return Ok((AcquiredAll::Busy { which, holder }, notices));
+    fn acquire_all(&self, requests: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
+        Box::pin(self.worker.decide_and_notify(move |tx| {
+            let mut after_commit = AfterCommit::default();
+            let queue = |name| SqlQueue::new(tx, Kind::Lock, name);
+            for (which, AcquireRequest { name, .. }) in requests.iter().enumerate() {
+                let free = rules::is_free(&mut queue(name), tx.now)?;
+                if let Err(holder) = after_commit.collect(Kind::Lock, name, free) {
+                    return Ok((AcquiredAll::Busy { which, holder }, after_commit));
                 }
             }
             let mut fences = Vec::new();
-            for ask in &asks {
-                let granted = rules::acquire(&mut rows(&ask.name), scope.now, ask)?;
-                match notices.take(Kind::Lock, &ask.name, granted) {
+            for request in &requests {
+                let granted = rules::acquire(&mut queue(&request.name), tx.now, request)?;
+                match after_commit.collect(Kind::Lock, &request.name, granted) {
                     Acquired::Granted { fence, .. } => fences.push(fence),
                     other => unreachable!("a free lock is granted, not {other:?}"),
                 }
             }
-            Ok((AcquiredAll::Granted(fences), notices))
+            Ok((AcquiredAll::Granted(fences), after_commit))
         }))
     }
 
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>> {
-        Box::pin(self.worker.decide(move |scope| {
-            let (mut outcomes, mut notices) = (Vec::new(), Notices::default());
+        Box::pin(self.worker.decide_and_notify(move |tx| {
+            let (mut outcomes, mut after_commit) = (Vec::new(), AfterCommit::default());
             for renewal in &claims {
                 let (kind, name) = (renewal.kind, &renewal.name);
-                let mut rows = Rows::new(scope, kind, name);
-                let decided = rules::renew(&mut rows, scope.now, renewal)?;
-                outcomes.push(Ok(notices.take(kind, name, decided)));
+                let decided = rules::renew(&mut SqlQueue::new(tx, kind, name), tx.now, renewal)?;
+                outcomes.push(Ok(after_commit.collect(kind, name, decided)));
             }
-            Ok((outcomes, notices))
+            Ok((outcomes, after_commit))
         }))
     }
 
@@ -96,8 +97,8 @@ impl ClaimStore for File {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> Pending<'static, Released> {
-        Box::pin(self.decide_claim(kind, name, move |line, now| {
-            rules::release(line, kind, now, &owner, claim)
+        Box::pin(self.decide_claim(kind, name, move |queue, now| {
+            rules::release(queue, kind, now, &owner, claim)
         }))
     }
 
@@ -109,22 +110,22 @@ impl ClaimStore for File {
         claim: WakeAddress,
         weight: u32,
     ) -> Pending<'_, bool> {
-        Box::pin(self.decide_claim(kind, name, move |line, now| {
-            rules::shrink(line, kind, now, &owner, claim, weight)
+        Box::pin(self.decide_claim(kind, name, move |queue, now| {
+            rules::shrink(queue, kind, now, &owner, claim, weight)
         }))
     }
 
     fn resize(&self, kind: Kind, name: Name, size: u32) -> Pending<'_, Option<u32>> {
-        Box::pin(self.decide_claim(kind, name, move |line, now| {
-            rules::resize(line, kind, now, size)
+        Box::pin(self.decide_claim(kind, name, move |queue, now| {
+            rules::resize(queue, kind, now, size)
         }))
     }
 
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy> {
-        Box::pin(self.worker.decide(move |scope| {
-            let seen = look(scope, kind, &name, most)?;
-            Ok((seen, Notices::default()))
-        }))
+        Box::pin(
+            self.worker
+                .decide(move |tx| occupancy(tx, kind, &name, most)),
+        )
     }
 
     fn list(
@@ -133,16 +134,16 @@ impl ClaimStore for File {
         pattern: String,
         most: usize,
     ) -> Pending<'_, Vec<Occupancy>> {
-        Box::pin(self.worker.decide(move |scope| {
-            let alive = scope.now.as_nanos() as i64;
+        Box::pin(self.worker.decide(move |tx| {
+            let alive = tx.now.as_nanos() as i64;
             let keys = |sql: &str| -> rusqlite::Result<Vec<String>> {
-                let mut query = scope.database.prepare_cached(sql)?;
+                let mut query = tx.database.prepare_cached(sql)?;
                 query.query_map([alive], |row| row.get(0))?.collect()
             };
             let locks = keys("SELECT DISTINCT name FROM claims WHERE expires > ?1")?;
             let shared = keys("SELECT DISTINCT name FROM shares WHERE expires > ?1")?;
             let locks = locks.iter().map(|name| (Kind::Lock, name.as_str()));
-            let shared = shared.iter().filter_map(|key| from_key(key));
+            let shared = shared.iter().filter_map(|key| parse_key(key));
             let found: BTreeSet<(&str, Kind)> = locks
                 .chain(shared)
                 .filter(|(kind, name)| kinds.contains(kind) && matches(&pattern, name))
@@ -150,22 +151,27 @@ impl ClaimStore for File {
                 .collect();
             let mut states = Vec::new();
             for (name, kind) in found {
-                // A row that is not of our making may bring a name that we would not accept.
+                // A row written by another program may have a name that Windlass would not accept.
                 let Ok(name) = Name::new("list locks", None, name) else {
                     continue;
                 };
-                states.push(look(scope, kind, &name, most)?);
+                states.push(occupancy(tx, kind, &name, most)?);
             }
-            Ok((states, Notices::default()))
+            Ok(states)
         }))
     }
 
     fn break_lock(&self, name: Name) -> Pending<'_, Option<Holder>> {
-        Box::pin(self.decide_claim(Kind::Lock, name, |line, now| rules::break_lock(line, now)))
+        Box::pin(self.decide_claim(Kind::Lock, name, |queue, now| rules::break_lock(queue, now)))
     }
 }
 
-fn look(scope: &Scope<'_>, kind: Kind, name: &Name, most: usize) -> rusqlite::Result<Occupancy> {
-    let mut rows = Rows::new(scope, kind, name);
-    rules::inspect(&mut rows, kind, name.as_str(), scope.now, most)
+fn occupancy(
+    tx: &StoreTransaction<'_>,
+    kind: Kind,
+    name: &Name,
+    most: usize,
+) -> rusqlite::Result<Occupancy> {
+    let mut queue = SqlQueue::new(tx, kind, name);
+    rules::inspect(&mut queue, kind, name.as_str(), tx.now, most)
 }

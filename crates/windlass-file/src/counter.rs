@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension};
 
 use super::File;
-use super::worker::Scope;
+use super::transaction::StoreTransaction;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::counter::{self as rules, CounterState, Sum};
@@ -13,8 +13,8 @@ use windlass_core::store::counter::{
     Counted, CounterRequest, CounterStore, Operation, other_amount, other_kind,
 };
 
-/// `counters`: the state of each counter, as text. `counter_ops`: what was done once. Times are in
-/// microseconds of the boot clock; what never ends has none.
+/// `counters`: the state of each counter, as text. `counter_ops`: outcomes by operation id. Times
+/// are in microseconds of the boot clock; a counter that never expires has no `ends`.
 pub(super) const TABLE: &str = "
     CREATE TABLE counters (
         name    TEXT PRIMARY KEY,
@@ -33,20 +33,20 @@ pub(super) const TABLE: &str = "
     ) WITHOUT ROWID;
 ";
 
-/// An operation may be one of many under the same id; and what was refused is remembered, too.
-pub(super) const NUMBERED: &str = "
+/// Operations under one id are numbered, and rejected ones are recorded, too.
+pub(super) const ADD_NUMBERS: &str = "
     ALTER TABLE counter_ops ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE counter_ops ADD COLUMN added INTEGER NOT NULL DEFAULT 1;
 ";
 
-/// Removes what has ended.
+/// Removes expired rows; the parameter is now, in microseconds.
 pub(super) const SWEEPS: [&str; 2] = [
     "DELETE FROM counters WHERE ends < ?1",
     "DELETE FROM counter_ops WHERE ends < ?1",
 ];
 
-/// After a reboot the clock has started anew, and no time has passed: what was to be remembered is
-/// remembered for as long as was left.
+/// Moves all states to the restarted boot clock, as if no time had passed while the machine was
+/// off.
 pub(super) fn start_boot(database: &Connection, now_micros: u64) -> rusqlite::Result<()> {
     let now = now_micros as i64;
     database.execute(
@@ -60,16 +60,16 @@ pub(super) fn start_boot(database: &Connection, now_micros: u64) -> rusqlite::Re
         put(
             database,
             &name,
-            &tally(&state)?.moved(written as u64, now_micros),
+            &parse_state(&state)?.moved(written as u64, now_micros),
             now_micros,
         )?;
     }
     Ok(())
 }
 
-fn tally(text: &str) -> rusqlite::Result<CounterState> {
+fn parse_state(text: &str) -> rusqlite::Result<CounterState> {
     text.parse().map_err(|()| {
-        let problem = format!("a counter's state makes no sense: {text:?}");
+        let problem = format!("the state of a counter cannot be read: {text:?}");
         rusqlite::Error::FromSqlConversionFailure(1, rusqlite::types::Type::Text, problem.into())
     })
 }
@@ -77,42 +77,42 @@ fn tally(text: &str) -> rusqlite::Result<CounterState> {
 fn get(database: &Connection, name: &str) -> rusqlite::Result<Option<CounterState>> {
     database
         .prepare_cached("SELECT state FROM counters WHERE name = ?1")?
-        .query_row([name], |row| tally(&row.get::<_, String>(0)?))
+        .query_row([name], |row| parse_state(&row.get::<_, String>(0)?))
         .optional()
 }
 
-fn put(database: &Connection, name: &str, tally: &CounterState, now: u64) -> rusqlite::Result<()> {
+fn put(database: &Connection, name: &str, state: &CounterState, now: u64) -> rusqlite::Result<()> {
     database
         .prepare_cached("INSERT OR REPLACE INTO counters VALUES (?1, ?2, ?3, ?4)")?
         .execute((
             name,
-            tally.to_string(),
-            tally.ends().map(|ends| ends as i64),
+            state.to_string(),
+            state.ends().map(|ends| ends as i64),
             now as i64,
         ))
         .map(drop)
 }
 
-fn add(scope: &Scope<'_>, ask: &CounterRequest) -> rusqlite::Result<Result<Counted>> {
-    let (database, now) = (scope.database, scope.now.as_nanos() / 1_000);
-    let name = ask.name.as_str();
-    if let Some(operation) = &ask.operation
+fn add(tx: &StoreTransaction<'_>, request: &CounterRequest) -> rusqlite::Result<Result<Counted>> {
+    let (database, now) = (tx.database, tx.now_micros());
+    let name = request.name.as_str();
+    if let Some(operation) = &request.operation
         && let Some(done) = done(database, name, operation, now)?
-        && let Some(answer) = done.answer(operation.number, ask.addition.amount)
+        && let Some(answer) = done.answer(operation.number, request.addition.amount)
     {
         return Ok(match answer {
             Ok(sum) => Ok(Counted::of(sum, true)),
             Err(OtherAmount(amount)) => Err(other_amount(amount)),
         });
     }
-    let Ok((sum, tally)) = rules::add(get(database, name)?.as_ref(), now, &ask.addition) else {
+    let Ok((sum, state)) = rules::add(get(database, name)?.as_ref(), now, &request.addition) else {
         return Ok(Err(other_kind()));
     };
-    if let Some(tally) = tally {
-        put(database, name, &tally, now)?;
+    if let Some(state) = state {
+        put(database, name, &state, now)?;
     }
-    if let Some(operation) = &ask.operation
-        && let Some(done) = Done::new(operation.number, ask.addition.amount, sum)
+    if let Some(operation) = &request.operation
+        && let Some(done) = Done::new(operation.number, request.addition.amount, sum)
     {
         database
             .prepare_cached(
@@ -134,7 +134,7 @@ fn add(scope: &Scope<'_>, ask: &CounterRequest) -> rusqlite::Result<Result<Count
     Ok(Ok(Counted::of(sum, false)))
 }
 
-/// What is known of an operation.
+/// The recorded outcome of an operation.
 fn done(
     database: &Connection,
     name: &str,
@@ -160,21 +160,19 @@ fn done(
 }
 
 impl CounterStore for File {
-    fn add(&self, ask: CounterRequest) -> Pending<'_, Counted> {
-        let answer = self
-            .worker
-            .decide(move |scope| Ok((add(scope, &ask)?, Default::default())));
+    fn add(&self, request: CounterRequest) -> Pending<'_, Counted> {
+        let answer = self.worker.decide(move |tx| add(tx, &request));
         Box::pin(async move { answer.await? })
     }
 
     fn reset(&self, name: Name) -> Pending<'_, i64> {
-        Box::pin(self.worker.decide(move |scope| {
-            let (database, now) = (scope.database, scope.now.as_nanos() / 1_000);
-            let value = get(database, name.as_str())?.map_or(0, |tally| tally.value(now));
+        Box::pin(self.worker.decide(move |tx| {
+            let (database, now) = (tx.database, tx.now_micros());
+            let value = get(database, name.as_str())?.map_or(0, |state| state.value(now));
             database
                 .prepare_cached("DELETE FROM counters WHERE name = ?1")?
                 .execute([name.as_str()])?;
-            Ok((value, Default::default()))
+            Ok(value)
         }))
     }
 }

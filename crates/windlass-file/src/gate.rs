@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::OptionalExtension;
 
 use super::File;
-use super::line::nanos;
+use super::schema::{moment, nanos};
 use windlass_core::name::Name;
 use windlass_core::rules::gate::{self as rules, HighestFence};
 use windlass_core::store::{Admission, GateStore, Pending};
@@ -13,8 +13,8 @@ use windlass_core::{Fence, Moment};
 
 impl GateStore for File {
     fn admit(&self, name: Name, fence: Fence, remember: Duration) -> Pending<'_, Admission> {
-        Box::pin(self.worker.decide(move |scope| {
-            let (database, now) = (scope.database, scope.now);
+        Box::pin(self.worker.decide(move |tx| {
+            let (database, now) = (tx.database, tx.now);
             let seen = database
                 .prepare_cached("SELECT highest, until FROM gates WHERE name = ?1")?
                 .query_row([name.as_str()], |row| {
@@ -32,10 +32,10 @@ impl GateStore for File {
                         name.as_str(),
                         seen.highest.get() as i64,
                         nanos(remember),
-                        seen.until.as_nanos().min(i64::MAX as u64) as i64,
+                        moment(seen.until),
                     ))?;
             }
-            Ok((admission, Default::default()))
+            Ok(admission)
         }))
     }
 }

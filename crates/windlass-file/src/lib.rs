@@ -1,33 +1,40 @@
-//! `file:PATH` — state in a SQLite file, for the processes of one machine, on the shared rules.
+//! `file:PATH`: a store in a SQLite file, for the processes of one machine.
 //!
-//! Leases are measured by the machine's boot clock, which all its processes share; after a reboot
-//! nobody can be holding anything, so all claims are void, while fences go on growing.
+//! Every decision is one of the shared [rules](windlass_core::rules), taken in a transaction on the
+//! worker thread, which owns the database. Claims use the machine's boot clock, which all its
+//! processes share. After a reboot no process can hold anything, so all claims are void, while
+//! fences continue to grow.
 
-mod age;
 mod bloom;
 mod claims;
+mod connection;
 mod counter;
-mod examine;
+mod diagnose;
+mod errors;
+mod file_identity;
 mod gate;
 mod latch;
 mod limit;
-mod line;
-mod news;
+mod notifications;
+mod notifier;
 mod once;
-mod open;
 mod permissions;
-mod place;
 mod schema;
 mod seen;
+mod sweep;
 mod topic;
-mod wake;
+mod transaction;
+mod wait_queue;
+mod wake_up;
+mod window_clock;
 mod worker;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
-use self::worker::{Mouth, Worker};
+use self::notifier::Notifier;
+use self::worker::Worker;
 use windlass_core::FenceStrength;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::notification::SubscriberRegistry;
@@ -36,45 +43,52 @@ use windlass_core::store::{
     NotificationStore, Pending,
 };
 
-/// The `file:` backend, as one coordinator sees it.
+/// The `file:` backend of one client.
 #[derive(Clone)]
 pub struct File {
     address: Arc<str>,
     path: PathBuf,
     worker: Worker,
     client: u64,
-    listeners: Arc<SubscriberRegistry>,
-    _ear: Arc<wake::Ear>,
+    subscribers: Arc<SubscriberRegistry>,
+    _listener: Arc<wake_up::WakeUpListener>,
 }
 
 impl File {
+    /// Opens the file, or creates it. Wake-ups for the waiters of `client` go to `grants`.
+    ///
+    /// # Errors
+    ///
+    /// If the path is not a regular file on a local disk, or the file belongs to another program.
     pub async fn open(
         path: PathBuf,
         client: u64,
-        wakeups: Weak<dyn GrantListener>,
+        grants: Weak<dyn GrantListener>,
     ) -> Result<Arc<dyn Backend>> {
         let address: Arc<str> = format!("file:{}", path.display()).into();
         let described = |e: Error| e.with_backend(address.to_string());
-        let listeners: Arc<SubscriberRegistry> = Arc::default();
-        let ear = wake::Ear::listen(client, Weak::clone(&wakeups), Arc::clone(&listeners));
-        let (opened, at) = (path.clone(), path.clone());
-        let (database, place) = tokio::task::spawn_blocking(move || open::open(&opened))
+        let subscribers: Arc<SubscriberRegistry> = Arc::default();
+        // Bound before the first decision: a grant may follow it at once.
+        let listener =
+            wake_up::WakeUpListener::listen(client, Weak::clone(&grants), Arc::clone(&subscribers));
+        let to_open = path.clone();
+        let (database, identity) = tokio::task::spawn_blocking(move || connection::open(&to_open))
             .await
             .map_err(|e| Error::new(ErrorKind::Store, "connect", e.to_string()))?
             .map_err(described)?;
-        let mouth = Mouth {
+        let notifier = Notifier {
             client,
-            wakeups,
-            listeners: Arc::clone(&listeners),
+            grants,
+            subscribers: Arc::clone(&subscribers),
         };
-        let worker = Worker::start(database, place, mouth);
+        let worker = Worker::start(database, identity, notifier);
         Ok(Arc::new(File {
             address,
-            path: at,
+            path,
             worker,
             client,
-            listeners,
-            _ear: Arc::new(ear),
+            subscribers,
+            _listener: Arc::new(listener),
         }))
     }
 }
@@ -133,7 +147,7 @@ impl Backend for File {
     }
 
     fn examine(&self) -> Pending<'_, Vec<Finding>> {
-        Box::pin(examine::examine(self))
+        Box::pin(diagnose::diagnose(self))
     }
 }
 
@@ -141,7 +155,7 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities::new(
     "file",
     FenceStrength::Linearizable,
     "processes of one machine",
-    "locks survive their store's processes; a reboot frees them, and fences go on",
+    "locks survive a restart of the processes; a reboot frees them, and fences continue to grow",
 );
 
 impl fmt::Debug for File {

@@ -1,19 +1,19 @@
-//! What was done once, in a file.
+//! Records of idempotent execution (`once`) in a file.
 
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row};
 
 use super::File;
-use super::line::nanos;
-use super::worker::{Notices, Scope};
+use super::schema::nanos;
+use super::transaction::StoreTransaction;
 use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::once as rules;
 use windlass_core::store::{OnceFinish, OnceRecord, OnceStart, OnceStore, Pending};
 
-/// `onces`: what was begun and done, and until when that is kept, by the clock of windows.
+/// `onces`: the record of each key, and until when it is kept, on the clock of windows.
 pub(super) const TABLES: &str = "
     CREATE TABLE onces (
         name    TEXT PRIMARY KEY,
@@ -33,9 +33,12 @@ fn record(row: &Row<'_>) -> rusqlite::Result<OnceRecord> {
     })
 }
 
-fn known(scope: &Scope<'_>, key: &Name, now: Duration) -> rusqlite::Result<Option<OnceRecord>> {
-    scope
-        .database
+fn read(
+    tx: &StoreTransaction<'_>,
+    key: &Name,
+    now: Duration,
+) -> rusqlite::Result<Option<OnceRecord>> {
+    tx.database
         .prepare_cached("SELECT fence, payload, result FROM onces WHERE name = ?1 AND until > ?2")?
         .query_row((key.as_str(), nanos(now)), record)
         .optional()
@@ -52,39 +55,37 @@ impl File {
         T: Send + 'static,
         D: FnOnce(Option<OnceRecord>) -> (T, Option<OnceRecord>) + Send + 'static,
     {
-        self.worker.decide(move |scope| {
-            let now = scope.age()?;
-            let before = known(scope, &key, now)?;
+        self.worker.decide(move |tx| {
+            let now = tx.window_now()?;
+            let before = read(tx, &key, now)?;
             let (answer, after) = decision(before.clone());
             if after != before {
-                write(scope, &key, after, now + keep)?;
-                scope
-                    .database
+                write(tx, &key, after, now + keep)?;
+                tx.database
                     .prepare_cached(
                         "DELETE FROM onces WHERE name IN
                          (SELECT name FROM onces WHERE until <= ?1 ORDER BY until LIMIT 8)",
                     )?
                     .execute([nanos(now)])?;
             }
-            Ok((answer, Notices::default()))
+            Ok(answer)
         })
     }
 }
 
 fn write(
-    scope: &Scope<'_>,
+    tx: &StoreTransaction<'_>,
     key: &Name,
     record: Option<OnceRecord>,
     until: Duration,
 ) -> rusqlite::Result<()> {
     let Some(record) = record else {
-        let delete = scope
+        let delete = tx
             .database
             .prepare_cached("DELETE FROM onces WHERE name = ?1");
         return delete?.execute([key.as_str()]).map(drop);
     };
-    scope
-        .database
+    tx.database
         .prepare_cached("INSERT OR REPLACE INTO onces VALUES (?1, ?2, ?3, ?4, ?5)")?
         .execute((
             key.as_str(),
@@ -98,9 +99,9 @@ fn write(
 
 impl OnceStore for File {
     fn look(&self, key: Name) -> Pending<'_, Option<OnceRecord>> {
-        Box::pin(self.worker.decide(move |scope| {
-            let now = scope.age()?;
-            Ok((known(scope, &key, now)?, Notices::default()))
+        Box::pin(self.worker.decide(move |tx| {
+            let now = tx.window_now()?;
+            read(tx, &key, now)
         }))
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::File;
-use super::worker::Notices;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::permissions::Schema;
@@ -16,6 +15,7 @@ use windlass_core::store::{
 };
 
 /// `spaces`: the schema of each space. `permissions`: the bits of each subject, by the schema's id.
+/// Rows of a removed space are recognised by their id.
 pub(super) const TABLES: &str = "
     CREATE TABLE spaces (
         name   TEXT PRIMARY KEY,
@@ -30,8 +30,8 @@ pub(super) const TABLES: &str = "
     ) WITHOUT ROWID;
 ";
 
-/// The text is as before but for its first word.
-pub(super) const RENAMED: &str = "
+/// The format has a new name; the rest of the text is unchanged.
+pub(super) const RENAME_FORMAT: &str = "
     UPDATE spaces SET schema = 'windlass-perm-2' || substr(schema, 16)
     WHERE substr(schema, 1, 16) = 'windlass-perm-1 ';
 ";
@@ -46,14 +46,14 @@ fn stored(database: &Connection, space: &Name) -> rusqlite::Result<Option<Schema
         .optional()?;
     text.map(|text| {
         text.parse().map_err(|()| {
-            let message = "the schema of the space makes no sense";
+            let message = "the schema of the space cannot be read";
             rusqlite::Error::ToSqlConversionFailure(message.into())
         })
     })
     .transpose()
 }
 
-/// The first id under which there are bits, after this one.
+/// The first id after this one under which bits are stored.
 fn next_id(database: &Connection, space: &Name, after: &str) -> rusqlite::Result<Option<String>> {
     database
         .prepare_cached(
@@ -73,7 +73,7 @@ fn bits(database: &Connection, space: &Name, id: &str, subject: &str) -> rusqlit
 }
 
 impl File {
-    /// Acts in the space, if whoever asks knows it by the id it has.
+    /// Acts in the space, if its schema still has this id.
     fn in_space<T, A>(
         &self,
         space: Name,
@@ -84,41 +84,37 @@ impl File {
         T: Send + 'static,
         A: FnOnce(&Connection, &Name, &str) -> rusqlite::Result<T> + Send + 'static,
     {
-        self.worker.decide(move |scope| {
-            let stored = stored(scope.database, &space)?;
+        self.worker.decide(move |tx| {
+            let stored = stored(tx.database, &space)?;
             let answer = match rules::is_open(stored.as_ref(), &id) {
-                true => Some(act(scope.database, &space, &id)?),
+                true => Some(act(tx.database, &space, &id)?),
                 false => None,
             };
-            Ok((answer, Notices::default()))
+            Ok(answer)
         })
     }
 }
 
 impl PermissionStore for File {
     fn schema(&self, space: Name) -> Pending<'_, Option<Schema>> {
-        Box::pin(
-            self.worker
-                .decide(move |scope| Ok((stored(scope.database, &space)?, Notices::default()))),
-        )
+        Box::pin(self.worker.decide(move |tx| stored(tx.database, &space)))
     }
 
     fn define(&self, space: Name, before: Option<Schema>, schema: Schema) -> Pending<'_, bool> {
-        Box::pin(self.worker.decide(move |scope| {
-            let known = stored(scope.database, &space)?;
+        Box::pin(self.worker.decide(move |tx| {
+            let known = stored(tx.database, &space)?;
             let left_over = known.is_none() && {
                 let query = "SELECT 1 FROM permissions WHERE space = ?1 AND id = ?2";
-                let mut query = scope.database.prepare_cached(query)?;
+                let mut query = tx.database.prepare_cached(query)?;
                 query.exists([space.as_str(), &schema.id])?
             };
             let may = rules::may_define(known.as_ref(), before.as_ref(), left_over);
             if may {
-                scope
-                    .database
+                tx.database
                     .prepare_cached("INSERT OR REPLACE INTO spaces VALUES (?1, ?2)")?
                     .execute((space.as_str(), schema.to_text()))?;
             }
-            Ok((may, Notices::default()))
+            Ok(may)
         }))
     }
 
@@ -186,7 +182,7 @@ impl PermissionStore for File {
                 "SELECT subject FROM permissions
                  WHERE space = ?1 AND id = ?2 AND subject > ?3 ORDER BY subject LIMIT ?4",
             )?;
-            // Nobody is called "": subjects are not empty.
+            // Subjects are not empty, so all come after "".
             let after = cursor.after.unwrap_or_default();
             let rows = (space.as_str(), id, after, PAGE as i64);
             let subjects: rusqlite::Result<Vec<String>> =
@@ -204,7 +200,7 @@ impl PermissionStore for File {
             for subject in &subjects {
                 let bits = bits(database, space, id, subject)?;
                 if !bits.is_empty() {
-                    // A row has the space's name and id, too.
+                    // A row has the space's name and id as well.
                     let row = space.as_str().len() + id.len() + subject.len() + bits.len();
                     sizes.push(row as u64);
                 }
@@ -221,18 +217,17 @@ impl PermissionStore for File {
         Box::pin(async { Ok(removed.await?.is_some()) })
     }
 
-    // What is left over need not be written down: rows tell by their id.
     fn leftovers(&self, space: Name) -> Pending<'_, Vec<String>> {
-        Box::pin(self.worker.decide(move |scope| {
-            let stored = stored(scope.database, &space)?;
+        Box::pin(self.worker.decide(move |tx| {
+            let stored = stored(tx.database, &space)?;
             let (mut ids, mut last) = (Vec::new(), String::new());
-            while let Some(id) = next_id(scope.database, &space, &last)? {
+            while let Some(id) = next_id(tx.database, &space, &last)? {
                 last.clone_from(&id);
                 if !rules::is_open(stored.as_ref(), &id) {
                     ids.push(id);
                 }
             }
-            Ok((ids, Notices::default()))
+            Ok(ids)
         }))
     }
 
@@ -242,12 +237,12 @@ impl PermissionStore for File {
         id: String,
         _cursor: ScanCursor,
     ) -> Pending<'_, Option<ScanCursor>> {
-        Box::pin(self.worker.decide(move |scope| {
-            let stored = stored(scope.database, &space)?;
+        Box::pin(self.worker.decide(move |tx| {
+            let stored = stored(tx.database, &space)?;
             if rules::is_open(stored.as_ref(), &id) {
-                return Ok((None, Notices::default()));
+                return Ok(None);
             }
-            let swept = scope
+            let swept = tx
                 .database
                 .prepare_cached(
                     "DELETE FROM permissions WHERE space = ?1 AND id = ?2 AND subject IN
@@ -255,7 +250,7 @@ impl PermissionStore for File {
                 )?
                 .execute((space.as_str(), &id, PAGE as i64))?;
             let next = (swept == PAGE).then(ScanCursor::default);
-            Ok((next, Notices::default()))
+            Ok(next)
         }))
     }
 }

@@ -1,29 +1,36 @@
-//! What the file holds, and how it is told from anybody else's.
+//! The tables, their versions, and the encoding of times in columns.
 
-/// Marks the file as ours in SQLite's header: "WNDL".
+use std::time::Duration;
+
+use windlass_core::Moment;
+
+/// Marks the file as a Windlass database in SQLite's header: "WNDL".
 pub(super) const APPLICATION_ID: i32 = 0x574e_444c;
-/// Raised with every change of the tables.
+/// The format that this program writes; raised with every change of the tables.
 pub(super) const VERSION: i32 = 3;
 
-/// What each version added to the one before. A new file gets all of it, an old one what it lacks.
+/// The changes from each version to the next. A new file gets all of them, an older one those it
+/// lacks.
 ///
-/// `claims`: one row for each holder of a lock and each waiter, times in nanoseconds of the boot clock.
-/// `shares`: the same for all that is not a lock, by `KIND:NAME`.
-/// `rooms`: for these, how much room there is and how much of it is taken.
-/// `gates`: the highest fence admitted, and for how long it is remembered.
-/// `latches`, `latch_operations`: a latch's present generation, and what has been counted in it.
-/// `watchers`: which clients want to hear of what.
-/// `fences`: one row: the last fence drawn, the ceiling that is safely on disk, and the boot in
-/// which claims are valid.
+/// - `claims`: one row for each holder and waiter of a lock; `place` is the ticket or fence. Times
+///   are in nanoseconds of the boot clock.
+/// - `shares`: the same for every other kind of claim, by `KIND:NAME`.
+/// - `rooms`: the pools of these: size, and the weight in use.
+/// - `gates`: the highest fence admitted, and its retention.
+/// - `latches`, `latch_operations`: a latch's current generation, and the operations counted in it.
+/// - `watchers`: which clients subscribe to which channels.
+/// - `fences`: one row: the last fence taken, the ceiling that is synced to disk, and the boot in
+///   which claims are valid.
 ///
-/// What is kept for data is described where it is used.
-pub(super) const STEPS: [&[&str]; VERSION as usize] = [
-    &[FIRST],
+/// The tables of the other primitives are documented in their modules. Names of tables and columns
+/// are part of the stored format and do not change.
+pub(super) const MIGRATIONS: [&[&str]; VERSION as usize] = [
+    &[LOCKS],
     &[
-        ROOMS,
+        POOLS,
         super::limit::TABLE,
         super::counter::TABLE,
-        super::age::TABLES,
+        super::window_clock::TABLES,
         super::bloom::TABLES,
         super::permissions::TABLES,
         super::seen::TABLES,
@@ -31,13 +38,13 @@ pub(super) const STEPS: [&[&str]; VERSION as usize] = [
         super::topic::TABLES,
     ],
     &[
-        super::counter::NUMBERED,
-        super::limit::BEGIN_ANEW,
-        super::permissions::RENAMED,
+        super::counter::ADD_NUMBERS,
+        super::limit::RESET_STATES,
+        super::permissions::RENAME_FORMAT,
     ],
 ];
 
-const FIRST: &str = "
+const LOCKS: &str = "
     CREATE TABLE claims (
         name        TEXT NOT NULL,
         place       INTEGER NOT NULL,
@@ -67,7 +74,7 @@ const FIRST: &str = "
     SELECT start, start, '' FROM (SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER) AS start);
 ";
 
-const ROOMS: &str = "
+const POOLS: &str = "
     CREATE TABLE shares (
         name        TEXT NOT NULL,
         place       INTEGER NOT NULL,
@@ -113,3 +120,11 @@ const ROOMS: &str = "
         PRIMARY KEY (channel, client)
     ) WITHOUT ROWID;
 ";
+
+pub(super) fn nanos(d: Duration) -> i64 {
+    i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn moment(moment: Moment) -> i64 {
+    moment.as_nanos().min(i64::MAX as u64) as i64
+}

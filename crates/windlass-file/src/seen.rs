@@ -1,18 +1,17 @@
-//! What was seen, in a file.
+//! Deduplication windows (`seen`) in a file.
 
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension};
 
 use super::File;
-use super::line::nanos;
-use super::worker::Notices;
+use super::schema::nanos;
 use windlass_core::name::Name;
 use windlass_core::rules::seen as rules;
 use windlass_core::seen::Member;
 use windlass_core::store::{Pending, SeenStore};
 
-/// `seen`: items, and until when each is remembered, by the clock of windows.
+/// `seen`: the items of each window, and until when each is kept, on the clock of windows.
 pub(super) const TABLES: &str = "
     CREATE TABLE seen (
         name  TEXT NOT NULL,
@@ -33,49 +32,47 @@ fn until(database: &Connection, name: &Name, item: &Member) -> rusqlite::Result<
 
 impl SeenStore for File {
     fn first(&self, name: Name, items: Vec<Member>, window: Duration) -> Pending<'_, Vec<bool>> {
-        Box::pin(self.worker.decide(move |scope| {
-            let now = scope.age()?;
-            let mut replace = scope
+        Box::pin(self.worker.decide(move |tx| {
+            let now = tx.window_now()?;
+            let mut replace = tx
                 .database
                 .prepare_cached("INSERT OR REPLACE INTO seen VALUES (?1, ?2, ?3)")?;
             let mut answers = Vec::with_capacity(items.len());
             for item in &items {
-                let known = until(scope.database, &name, item)?;
+                let known = until(tx.database, &name, item)?;
                 let (new, until) = rules::first(known, now, window);
                 if new {
                     replace.execute((name.as_str(), item.as_bytes(), nanos(until)))?;
                 }
                 answers.push(new);
             }
-            // As many of the dead go as may have come, and a few more: so they never pile up.
-            scope
-                .database
+            // Removes more expired items than this call adds, so that they do not pile up.
+            tx.database
                 .prepare_cached(
                     "DELETE FROM seen WHERE (name, item) IN
                      (SELECT name, item FROM seen WHERE until <= ?1 ORDER BY until LIMIT ?2)",
                 )?
                 .execute((nanos(now), items.len() as i64 + 8))?;
-            Ok((answers, Notices::default()))
+            Ok(answers)
         }))
     }
 
     fn contains(&self, name: Name, items: Vec<Member>) -> Pending<'_, Vec<bool>> {
-        Box::pin(self.worker.decide(move |scope| {
-            let now = scope.age()?;
-            let known = |item| Ok(rules::is_known(until(scope.database, &name, item)?, now));
+        Box::pin(self.worker.decide(move |tx| {
+            let now = tx.window_now()?;
+            let known = |item| Ok(rules::is_known(until(tx.database, &name, item)?, now));
             let answers: rusqlite::Result<_> = items.iter().map(known).collect();
-            Ok((answers?, Notices::default()))
+            answers
         }))
     }
 
     fn forget(&self, name: Name, item: Member) -> Pending<'_, bool> {
-        Box::pin(self.worker.decide(move |scope| {
-            let known = rules::is_known(until(scope.database, &name, &item)?, scope.age()?);
-            scope
-                .database
+        Box::pin(self.worker.decide(move |tx| {
+            let known = rules::is_known(until(tx.database, &name, &item)?, tx.window_now()?);
+            tx.database
                 .prepare_cached("DELETE FROM seen WHERE name = ?1 AND item = ?2")?
                 .execute((name.as_str(), item.as_bytes()))?;
-            Ok((known, Notices::default()))
+            Ok(known)
         }))
     }
 }

@@ -1,5 +1,5 @@
-//! Topics in a file: messages are rows for a minute, and whoever listens is told by datagram that there are new
-//! ones. A lost datagram loses nothing: listeners also look by themselves.
+//! Topics in a file: messages are rows for a minute, and a datagram tells subscribers that there
+//! are new ones. A lost datagram loses no message: subscribers also poll, rarely.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -7,9 +7,10 @@ use std::time::Duration;
 use rusqlite::OptionalExtension;
 use tokio::sync::Notify;
 
-use super::line::nanos;
-use super::worker::Notices;
-use super::{File, news};
+use super::File;
+use super::notifications::channel_key;
+use super::notifier::AfterCommit;
+use super::schema::nanos;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::topic::channel;
@@ -34,31 +35,32 @@ pub(super) const TABLES: &str = "
     CREATE INDEX topic_messages_by_end ON topic_messages (until);
 ";
 
-/// How long a slow listener may take before messages are gone.
-const KEEP: Duration = Duration::from_secs(60);
-/// How many messages of a topic are there at most.
-const MOST: i64 = 10_000;
-/// When a topic that nobody uses is forgotten.
-const FORGET: Duration = Duration::from_secs(24 * 60 * 60);
-/// Messages read at once.
+/// How long a message is kept for slow subscribers.
+const RETENTION: Duration = Duration::from_secs(60);
+/// The most messages that are kept of one topic.
+const MAX_MESSAGES: i64 = 10_000;
+/// When an unused topic is removed.
+const TOPIC_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+/// Messages read in one transaction.
 const BATCH: i64 = 256;
-/// A datagram may be lost: so listeners look by themselves this often.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// How often subscribers poll, in case a datagram was lost.
+const POLL_EVERY: Duration = Duration::from_secs(2);
 
 struct Fetched {
+    /// The number of the last message published.
     last: i64,
     messages: Vec<(i64, Vec<u8>)>,
 }
 
 impl File {
     fn fetch(&self, name: Name, after: i64) -> impl Future<Output = Result<Fetched>> + use<> {
-        self.worker.decide(move |scope| {
-            let last: Option<i64> = scope
+        self.worker.decide(move |tx| {
+            let last: Option<i64> = tx
                 .database
                 .prepare_cached("SELECT last FROM topics WHERE name = ?1")?
                 .query_row([name.as_str()], |row| row.get(0))
                 .optional()?;
-            let mut query = scope.database.prepare_cached(
+            let mut query = tx.database.prepare_cached(
                 "SELECT number, message FROM topic_messages
                  WHERE name = ?1 AND number > ?2 ORDER BY number LIMIT ?3",
             )?;
@@ -69,17 +71,17 @@ impl File {
                 last: last.unwrap_or(0),
                 messages: rows.collect::<rusqlite::Result<_>>()?,
             };
-            Ok((fetched, Notices::default()))
+            Ok(fetched)
         })
     }
 }
 
-/// Told that there are messages, it has them fetched.
+/// Signals that there are new messages to fetch.
 #[derive(Default)]
-struct Hint(Notify);
+struct FetchSignal(Notify);
 
-impl Subscriber for Hint {
-    fn heard(&self, _news: &[u8]) {
+impl Subscriber for FetchSignal {
+    fn heard(&self, _message: &[u8]) {
         self.0.notify_one();
     }
 
@@ -88,85 +90,96 @@ impl Subscriber for Hint {
     }
 }
 
-/// Hands on what comes after `seen`, until nobody listens any more.
-async fn follow(file: File, name: Name, mut seen: i64, hint: Arc<Hint>, ear: Weak<dyn Subscriber>) {
+/// Delivers the messages after number `seen`, until the subscriber is gone.
+async fn deliver(
+    file: File,
+    name: Name,
+    mut seen: i64,
+    signal: Arc<FetchSignal>,
+    subscriber: Weak<dyn Subscriber>,
+) {
     loop {
         let fetched = file.fetch(name.clone(), seen).await;
-        let Some(ear) = ear.upgrade() else {
+        let Some(subscriber) = subscriber.upgrade() else {
             return;
         };
         let full = match fetched {
             Ok(fetched) => {
                 if fetched.last < seen {
-                    // Forgotten, and begun anew.
+                    // The topic was removed, and numbers start again.
                     seen = 0;
-                    ear.missed();
+                    subscriber.missed();
                     continue;
                 }
                 let full = fetched.messages.len() as i64 == BATCH;
                 for (number, message) in fetched.messages {
                     if number > seen + 1 {
-                        ear.missed();
+                        subscriber.missed();
                     }
-                    ear.heard(&message);
+                    subscriber.heard(&message);
                     seen = number;
                 }
                 if !full && fetched.last > seen {
-                    ear.missed();
+                    subscriber.missed();
                     seen = fetched.last;
                 }
                 full
             }
-            // Nothing is lost by that as long as it does not last; and then the numbers tell.
+            // Tried again; if messages expire meanwhile, the gap in the numbers reports them as
+            // missed.
             Err(_) => false,
         };
-        drop(ear);
+        drop(subscriber);
         if !full {
-            let _ = tokio::time::timeout(LOOK_AGAIN, hint.0.notified()).await;
+            let _ = tokio::time::timeout(POLL_EVERY, signal.0.notified()).await;
         }
     }
 }
 
 impl TopicStore for File {
     fn publish(&self, name: Name, message: Vec<u8>) -> Pending<'_, ()> {
-        Box::pin(self.worker.decide(move |scope| {
-            let now = scope.age()?;
-            let number: i64 = scope
+        Box::pin(self.worker.decide_and_notify(move |tx| {
+            let now = tx.window_now()?;
+            let number: i64 = tx
                 .database
                 .prepare_cached(
                     "INSERT INTO topics VALUES (?1, 1, ?2)
                      ON CONFLICT (name) DO UPDATE SET last = last + 1, until = excluded.until
                      RETURNING last",
                 )?
-                .query_row((name.as_str(), nanos(now + FORGET)), |row| row.get(0))?;
-            scope
-                .database
+                .query_row((name.as_str(), nanos(now + TOPIC_RETENTION)), |row| {
+                    row.get(0)
+                })?;
+            tx.database
                 .prepare_cached("INSERT OR REPLACE INTO topic_messages VALUES (?1, ?2, ?3, ?4)")?
-                .execute((name.as_str(), number, message, nanos(now + KEEP)))?;
+                .execute((name.as_str(), number, message, nanos(now + RETENTION)))?;
             for (sql, limit) in [
                 ("DELETE FROM topic_messages WHERE until <= ?1", nanos(now)),
                 ("DELETE FROM topics WHERE until <= ?1", nanos(now)),
             ] {
-                scope.database.prepare_cached(sql)?.execute([limit])?;
+                tx.database.prepare_cached(sql)?.execute([limit])?;
             }
-            scope
-                .database
+            tx.database
                 .prepare_cached("DELETE FROM topic_messages WHERE name = ?1 AND number <= ?2")?
-                .execute((name.as_str(), number - MOST))?;
-            let mut notices = Notices::default();
-            notices.news.push(news::key(&channel(name)));
-            Ok(((), notices))
+                .execute((name.as_str(), number - MAX_MESSAGES))?;
+            let mut after_commit = AfterCommit::default();
+            after_commit.channels.push(channel_key(&channel(name)));
+            Ok(((), after_commit))
         }))
     }
 
-    fn subscribe(&self, name: Name, ear: Weak<dyn Subscriber>) -> Pending<'_, SubscriptionHandle> {
+    fn subscribe(
+        &self,
+        name: Name,
+        subscriber: Weak<dyn Subscriber>,
+    ) -> Pending<'_, SubscriptionHandle> {
         Box::pin(async move {
-            let hint = Arc::new(Hint::default());
-            let weak: Weak<Hint> = Arc::downgrade(&hint);
-            let listening = self.listen(channel(name.clone()), weak).await?;
+            let signal = Arc::new(FetchSignal::default());
+            let weak: Weak<FetchSignal> = Arc::downgrade(&signal);
+            let subscription = self.listen(channel(name.clone()), weak).await?;
             let seen = self.fetch(name.clone(), i64::MAX).await?.last;
-            let task = tokio::spawn(follow(self.clone(), name, seen, hint, ear));
-            let held = Mutex::new(Some(listening));
+            let task = tokio::spawn(deliver(self.clone(), name, seen, signal, subscriber));
+            let held = Mutex::new(Some(subscription));
             Ok(SubscriptionHandle::new(move || {
                 task.abort();
                 drop(held.lock().unwrap_or_else(PoisonError::into_inner).take());

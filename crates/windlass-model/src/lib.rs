@@ -1,108 +1,109 @@
-//! A model of the quorum lock with fencing, for [stateright](https://docs.rs/stateright).
+//! Model checking of quorum locks and their fences, with [stateright](https://docs.rs/stateright).
 //!
-//! Three nodes, and clients that each acquire one lock. Anything that can happen may happen at any moment:
-//! a message may be delayed for as long as it likes, overtake another or never arrive; a
-//! node may let a claim expire whenever it likes (so no clock is trusted); a node may be started
-//! anew, with or without its memory; a holder may write long after it lost the lock. A client that gives up or dies is one
-//! that does nothing more, and a release is a claim that expires.
+//! Three nodes, and clients that each acquire one lock. Every event may happen at any time: a
+//! message may be delayed indefinitely, overtake another or be lost; a node may let any claim
+//! expire (so no clock is trusted); a node may restart with or without its memory; a holder may
+//! write long after it lost the lock. A client that gives up or crashes is one that does nothing
+//! more, and a release is a claim that expires.
 //!
-//! What the nodes and clients decide is decided by the functions of [`windlass_core::rules::quorum`], which the
-//! library itself uses, and which its scripts are proven to agree with.
+//! Nodes and clients decide with the functions of [`windlass_core::rules::quorum`], which the
+//! library uses and with which the equivalence tests compare its scripts.
 //!
-//! What must hold in every state that can be reached:
+//! In every reachable state:
 //!
 //! - **unique**: no two acquisitions have the same fence;
 //! - **growing**: an acquisition that began after another was complete has the higher fence;
-//! - **gated**: a gate never admits a write from an acquisition that was over before another one began
-//!   that has written already.
+//! - **gated**: a gate never admits a write of an acquisition that was complete before another one
+//!   began that has written already.
 //!
-//! [`Quorum`] has a step for each thing that can happen; [`Folded`] has the same in fewer steps, and comes further.
-//! Each search is complete within their bounds; which those are, is in `tests/quorum.rs` and in
-//! `docs/redlock.md`. Clients are alike and nodes are alike, so of all states that differ only in who is
-//! who, one is searched.
+//! [`QuorumModel`] has one step for each event; [`ReducedModel`] has fewer steps for the same
+//! outcomes, and is searched further. Each search is complete within its bounds, which are in
+//! `tests/quorum.rs` and `docs/redlock.md`. Clients are interchangeable and so are nodes, so of all
+//! states that differ only by such a permutation, one is searched.
 //!
-//! The [`Variant`]s leave something out, and the search must find what goes wrong then.
+//! Each [`Variant`] leaves out a part of the protocol, and the search must find what breaks without
+//! it.
 
-pub mod folded;
+pub mod reduced;
 pub mod search;
 mod state;
 
 use stateright::{Model, Property};
 use windlass_core::rules::quorum::{agreed, majority, next_proposal};
 
-pub use folded::Folded;
+pub use reduced::ReducedModel;
 pub(crate) use state::ORDERS;
 pub use state::{Attempt, Client, Node, Phase, Reply, Request, State};
 
-/// So many nodes.
+/// The number of nodes.
 pub const NODES: usize = 3;
 
-/// What is checked: all of it, or all but one part.
+/// The protocol, or the protocol without one of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// As it is.
+    /// The whole protocol.
     Whole,
-    /// Whoever is granted by a majority takes the highest number for its fence, and does not raise the
-    /// others to it.
+    /// A client that holds a majority takes the highest number as its fence, and does not raise the
+    /// other nodes to it.
     WithoutRaise,
-    /// A node without memory votes again at once.
+    /// A node that lost its memory votes again at once.
     WithoutQuarantine,
-    /// A node without memory votes again when nobody counts on it any more, but does not hear the
-    /// others' counters.
+    /// A node that lost its memory votes again after the quarantine, without the counters of the
+    /// others.
     WithoutCounters,
-    /// Clients count their time from what they heard last, and not from before they first asked: an
-    /// acquisition goes on that began before a quarantine was over.
+    /// Validity runs from the last reply, and not from before the first request: an acquisition
+    /// continues that began before a quarantine was over.
     ValidFromReply,
 }
 
 /// The model, with its bounds.
 #[derive(Clone, Debug)]
-pub struct Quorum {
-    /// What is left out.
+pub struct QuorumModel {
+    /// The protocol to check.
     pub variant: Variant,
-    /// How many clients, each with one acquisition.
+    /// The number of clients, each with one acquisition.
     pub clients: usize,
-    /// How often a client asks for a number, the first time included.
+    /// How often a client requests a number, including the first time.
     pub rounds: u8,
     /// How often a node may lose its memory.
     pub losses: u8,
-    /// How often a node may be started anew with its memory.
+    /// How often a node may restart with its memory.
     pub restarts: u8,
-    /// How many claims may expire, at any moment each; any number if it says nothing.
+    /// How many claims may expire, each at any time; any number if `None`.
     pub expiries: Option<u8>,
-    /// Whether holders write. What a gate does follows from the order of fences: a search without it comes
-    /// further.
+    /// Whether holders write. The decisions of a gate follow from the order of fences, so a search
+    /// without writes can go further.
     pub writes: bool,
 }
 
-/// What can happen next.
+/// An event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// A client begins, and proposes this number to all nodes.
+    /// A client starts, and proposes this number to all nodes.
     Begin(usize, u8),
     /// A request arrives.
     Deliver(Request),
     /// A reply arrives.
-    Hear(Reply),
-    /// A client that has heard a majority asks for a higher number.
+    Receive(Reply),
+    /// A client that has replies of a majority requests a higher number.
     Raise(usize),
     /// A node lets its holder's claim expire.
     Expire(usize),
-    /// A node is started anew with its memory: what was on its way to it or from it is lost.
+    /// A node restarts with its memory: messages to and from it are lost.
     Restart(usize),
-    /// A node is started anew without its memory.
+    /// A node restarts without its memory.
     Lose(usize),
-    /// So much time has passed since, that nobody counts any more on what the node granted before.
+    /// The longest TTL has passed since: no client relies on what the node granted before.
     Quarantined(usize),
-    /// A node that was started anew hears another's counter.
+    /// The node reads the counter of another one.
     Learn(usize, usize),
-    /// Then it votes again.
+    /// The node votes again.
     Join(usize),
     /// A holder, past or present, writes.
     Write(usize),
 }
 
-impl Quorum {
+impl QuorumModel {
     fn fence_of(&self, numbers: &[u64]) -> Option<u64> {
         let enough = majority(NODES);
         match self.variant {
@@ -112,7 +113,7 @@ impl Quorum {
     }
 }
 
-impl Model for Quorum {
+impl Model for QuorumModel {
     type State = State;
     type Action = Action;
 
@@ -126,7 +127,7 @@ impl Model for Quorum {
                 Attempt::NotBegun => {
                     actions.push(Action::Begin(i, 1));
                 }
-                Attempt::Asking { numbers, round } => {
+                Attempt::Requesting { numbers, round } => {
                     let enough = numbers.len() >= majority(NODES);
                     if enough && *round + 1 < self.rounds {
                         actions.push(Action::Raise(i));
@@ -139,7 +140,7 @@ impl Model for Quorum {
             }
         }
         actions.extend(state.requests.iter().cloned().map(Action::Deliver));
-        actions.extend(state.replies.iter().cloned().map(Action::Hear));
+        actions.extend(state.replies.iter().cloned().map(Action::Receive));
         for (n, node) in state.nodes.iter().enumerate() {
             let may_expire = self.expiries.is_none_or(|most| state.expiries < most);
             if node.holder.is_some() && may_expire {
@@ -152,11 +153,11 @@ impl Model for Quorum {
                 Phase::Votes if state.losses < self.losses => actions.push(Action::Lose(n)),
                 Phase::Votes => {}
                 Phase::Quarantine => actions.push(Action::Quarantined(n)),
-                Phase::Joins { heard } => {
-                    let others = (0..NODES).filter(|o| *o != n && heard & (1 << o) == 0);
-                    let told = others.filter(|o| state.nodes[*o].phase == Phase::Votes);
-                    actions.extend(told.map(|o| Action::Learn(n, o)));
-                    if heard.count_ones() as usize >= majority(NODES)
+                Phase::Joins { learned } => {
+                    let others = (0..NODES).filter(|o| *o != n && learned & (1 << o) == 0);
+                    let voting = others.filter(|o| state.nodes[*o].phase == Phase::Votes);
+                    actions.extend(voting.map(|o| Action::Learn(n, o)));
+                    if learned.count_ones() as usize >= majority(NODES)
                         || self.variant == Variant::WithoutCounters
                     {
                         actions.push(Action::Join(n));
@@ -171,21 +172,22 @@ impl Model for Quorum {
         match action {
             Action::Begin(i, proposal) => state.begin(i, proposal),
             Action::Deliver(request) => state.deliver(&request),
-            Action::Hear(reply) => {
-                state.hear(&reply);
+            Action::Receive(reply) => {
+                state.receive(&reply);
                 state.complete(reply.client, |numbers| self.fence_of(numbers));
             }
             Action::Raise(i) => {
-                let Attempt::Asking { numbers, round } = &state.clients[i].attempt else {
+                let Attempt::Requesting { numbers, round } = &state.clients[i].attempt else {
                     return None;
                 };
                 let numbers: Vec<u64> = numbers.iter().map(|(_, n)| u64::from(*n)).collect();
                 let (proposal, round) = (next_proposal(&numbers, 0) as u8, *round + 1);
-                state.ask(i, round, proposal);
+                state.request(i, round, proposal);
             }
             Action::Expire(n) => {
                 state.nodes[n].holder = None;
-                // Counted only where there is a bound: otherwise it would tell states apart that are alike.
+                // Counted only if there is a bound: otherwise it would distinguish equivalent
+                // states.
                 state.expiries += u8::from(self.expiries.is_some());
             }
             Action::Restart(n) => state.restart(n),
@@ -193,7 +195,7 @@ impl Model for Quorum {
                 state.losses += 1;
                 state.lose(n);
                 if self.variant == Variant::WithoutQuarantine {
-                    state.nodes[n].phase = Phase::Joins { heard: 0 };
+                    state.nodes[n].phase = Phase::Joins { learned: 0 };
                 }
             }
             Action::Quarantined(n) => {
@@ -211,7 +213,7 @@ impl Model for Quorum {
             Property::<Self>::always("unique", |_, state| state.fences_are_unique()),
             Property::<Self>::always("growing", |_, state| state.fences_grow()),
             Property::<Self>::always("gated", |_, state| !state.stale_write),
-            // Without these, the search might prove that nothing bad happens because nothing does.
+            // Without these, the properties might hold because nothing ever happens.
             Property::<Self>::sometimes("all hold", |_, state| {
                 let held = |client: &Client| matches!(client.attempt, Attempt::Held { .. });
                 state.clients.iter().all(held)

@@ -1,41 +1,41 @@
-//! What there is at one moment, and how it changes.
+//! The state of the model, and its changes.
 
 use stateright::Representative;
 use windlass_core::rules::quorum::draw;
 
 use crate::NODES;
 
-/// Everything.
+/// The state of all nodes, clients and messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct State {
     /// The nodes.
     pub nodes: [Node; NODES],
     /// The clients.
     pub clients: Vec<Client>,
-    /// On their way to nodes, sorted. What is never delivered is lost.
+    /// Messages to nodes, sorted. One that is never delivered is lost.
     pub requests: Vec<Request>,
-    /// On their way to clients, sorted.
+    /// Messages to clients, sorted.
     pub replies: Vec<Reply>,
     /// The highest fence that the gate has admitted.
     pub gate: u8,
-    /// The gate has refused a write.
+    /// The gate has rejected a write.
     pub refused: bool,
-    /// The gate has admitted what it should not have.
+    /// The gate has admitted a stale write.
     pub stale_write: bool,
-    /// How many claims have expired.
+    /// The number of claims that have expired.
     pub expiries: u8,
-    /// How often a node was started anew with its memory.
+    /// How often a node restarted with its memory.
     pub restarts: u8,
-    /// How many memories were lost.
+    /// How often a node lost its memory.
     pub losses: u8,
 }
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Node {
-    /// The highest number it has given.
+    /// The highest number that it has issued.
     pub counter: u8,
-    /// Who has the lock here.
+    /// The holder of the lock on this node.
     pub holder: Option<u8>,
     /// Whether it votes.
     pub phase: Phase,
@@ -44,25 +44,25 @@ pub struct Node {
 /// Whether a node votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
-    /// It does.
+    /// It votes.
     Votes,
-    /// It has lost its memory, and somebody may count on what it has forgotten.
+    /// It has lost its memory, and a client may rely on what it has forgotten.
     Quarantine,
-    /// Nobody does any more; it hears the others' counters.
+    /// No client does any more; it reads the counters of the others.
     Joins {
-        /// Whose, one bit each.
-        heard: u8,
+        /// The nodes whose counters it has, one bit each.
+        learned: u8,
     },
 }
 
 /// One client, with one acquisition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Client {
-    /// How far it has come.
+    /// Its acquisition.
     pub attempt: Attempt,
     /// The highest fence of all acquisitions that were complete when it began.
     pub after: u8,
-    /// The nodes that have lost their memory since it began, one bit each: it may count on what they
+    /// The nodes that have lost their memory since it began, one bit each: it may rely on what they
     /// have forgotten.
     pub forgotten: u8,
 }
@@ -70,49 +70,49 @@ pub struct Client {
 /// An acquisition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Attempt {
-    /// Not yet.
+    /// Not begun.
     NotBegun,
-    /// It waits for replies.
-    Asking {
-        /// The numbers it was given in this round, by node.
+    /// Waiting for replies.
+    Requesting {
+        /// The numbers received in this round, by node.
         numbers: Vec<(u8, u8)>,
-        /// Which round.
+        /// The round.
         round: u8,
     },
-    /// It holds, or believes so.
+    /// The client holds the lock, or believes so.
     Held {
         /// Its fence.
         fence: u8,
         /// Whether it has tried to write.
         wrote: bool,
     },
-    /// Its time was over before it was complete.
+    /// Its validity ended before it was complete.
     Over,
 }
 
-/// A client asks a node for its vote (round 0), or for another number.
+/// A client requests a node's vote (round 0), or another number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Request {
-    /// Who.
+    /// The client.
     pub client: usize,
-    /// In which round.
+    /// The round.
     pub round: u8,
-    /// Whom.
+    /// The node.
     pub node: usize,
-    /// The number it would like.
+    /// The number proposed.
     pub proposal: u8,
 }
 
-/// A node's yes.
+/// A node grants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reply {
-    /// To whom.
+    /// The client.
     pub client: usize,
-    /// In which round.
+    /// The round.
     pub round: u8,
-    /// From whom.
+    /// The node.
     pub node: usize,
-    /// The number it gave.
+    /// The number issued.
     pub number: u8,
 }
 
@@ -153,11 +153,11 @@ impl State {
 
     pub(crate) fn begin(&mut self, i: usize, proposal: u8) {
         self.clients[i].after = self.fences().map(|(_, fence)| fence).max().unwrap_or(0);
-        self.ask(i, 0, proposal);
+        self.request(i, 0, proposal);
     }
 
-    pub(crate) fn ask(&mut self, i: usize, round: u8, proposal: u8) {
-        self.clients[i].attempt = Attempt::Asking {
+    pub(crate) fn request(&mut self, i: usize, round: u8, proposal: u8) {
+        self.clients[i].attempt = Attempt::Requesting {
             numbers: Vec::new(),
             round,
         };
@@ -178,10 +178,11 @@ impl State {
         let owner = request.client as u8;
         let grants = match request.round {
             0 => node.holder.is_none() || node.holder == Some(owner),
-            // Only whoever holds is given another number.
+            // Only the holder gets another number.
             _ => node.holder == Some(owner),
         };
-        // A node without a vote is not asked, and what was sent before it ended is lost with it.
+        // Clients send nothing to a node without a vote, and earlier requests are lost with its
+        // connections.
         if !grants || node.phase != Phase::Votes {
             return;
         }
@@ -189,8 +190,8 @@ impl State {
         let mut counter = u64::from(node.counter);
         let number = draw(&mut counter, request.proposal.into()) as u8;
         node.counter = counter as u8;
-        // Nobody hears it who has gone on since.
-        let Attempt::Asking { round, .. } = self.clients[request.client].attempt else {
+        // A client in a later round ignores the reply.
+        let Attempt::Requesting { round, .. } = self.clients[request.client].attempt else {
             return;
         };
         if round == request.round {
@@ -204,9 +205,9 @@ impl State {
         }
     }
 
-    pub(crate) fn hear(&mut self, reply: &Reply) {
+    pub(crate) fn receive(&mut self, reply: &Reply) {
         self.replies.retain(|other| other != reply);
-        if let Attempt::Asking { numbers, round } = &mut self.clients[reply.client].attempt
+        if let Attempt::Requesting { numbers, round } = &mut self.clients[reply.client].attempt
             && *round == reply.round
         {
             numbers.push((reply.node as u8, reply.number));
@@ -214,9 +215,9 @@ impl State {
         }
     }
 
-    /// The client holds, if what it heard makes a fence.
+    /// The client holds the lock, if its replies make a fence.
     pub(crate) fn complete(&mut self, i: usize, fence_of: impl Fn(&[u64]) -> Option<u64>) {
-        let Attempt::Asking { numbers, .. } = &self.clients[i].attempt else {
+        let Attempt::Requesting { numbers, .. } = &self.clients[i].attempt else {
             return;
         };
         let numbers: Vec<u64> = numbers.iter().map(|(_, n)| u64::from(*n)).collect();
@@ -243,21 +244,21 @@ impl State {
             phase: Phase::Quarantine,
         };
         for client in &mut self.clients {
-            if let Attempt::Asking { .. } = client.attempt {
+            if let Attempt::Requesting { .. } = client.attempt {
                 client.forgotten |= 1 << n;
             }
         }
-        // What was on its way there is lost with the connections.
+        // Requests are lost with the connections.
         self.requests.retain(|request| request.node != n);
     }
 
-    /// The longest ttl has passed since the node was started: whatever was begun before is over, complete
-    /// or not; unless clients count their time from later on.
+    /// The longest TTL has passed since the node restarted: acquisitions that began before are
+    /// over, unless `they_go_on` because clients measure validity from later on.
     pub(crate) fn quarantined(&mut self, n: usize, they_go_on: bool) {
-        self.nodes[n].phase = Phase::Joins { heard: 0 };
+        self.nodes[n].phase = Phase::Joins { learned: 0 };
         for (i, client) in self.clients.iter_mut().enumerate() {
-            let asking = matches!(client.attempt, Attempt::Asking { .. });
-            if asking && client.forgotten & (1 << n) != 0 && !they_go_on {
+            let requesting = matches!(client.attempt, Attempt::Requesting { .. });
+            if requesting && client.forgotten & (1 << n) != 0 && !they_go_on {
                 client.attempt = Attempt::Over;
                 self.replies.retain(|reply| reply.client != i);
             }
@@ -265,11 +266,11 @@ impl State {
     }
 
     pub(crate) fn learn(&mut self, n: usize, other: usize) {
-        let told = self.nodes[other].counter;
+        let counter = self.nodes[other].counter;
         let node = &mut self.nodes[n];
-        node.counter = node.counter.max(told);
-        if let Phase::Joins { heard } = &mut node.phase {
-            *heard |= 1 << other;
+        node.counter = node.counter.max(counter);
+        if let Phase::Joins { learned } = &mut node.phase {
+            *learned |= 1 << other;
         }
     }
 
@@ -282,7 +283,7 @@ impl State {
             self.refused = true;
             return;
         }
-        // Has somebody written whose acquisition began after this one was complete?
+        // Has an acquisition written that began after this one was complete?
         let successor_wrote = self.clients.iter().enumerate().any(|(other, client)| {
             let wrote = matches!(client.attempt, Attempt::Held { wrote: true, .. });
             other != i && wrote && client.after >= fence
@@ -305,15 +306,16 @@ impl State {
     }
 }
 
-/// Clients are alike, and nodes are alike: which of them does something makes no difference.
+/// Clients are interchangeable, and so are nodes.
 impl Representative for State {
     fn representative(&self) -> State {
-        let looks: [_; NODES] = std::array::from_fn(|node| self.look_of(node));
-        // Only the orders that sort them by their looks: what looks alike may stand in any order.
+        let keys: [_; NODES] = std::array::from_fn(|node| self.node_key(node));
+        // Only the orders that sort the nodes by their keys; nodes with equal keys may come in any
+        // order.
         let sorts = |names: &&[usize; NODES]| {
-            let mut sorted = looks;
+            let mut sorted = keys;
             for (old, new) in names.iter().enumerate() {
-                sorted[*new] = looks[old];
+                sorted[*new] = keys[old];
             }
             sorted.is_sorted()
         };
@@ -334,7 +336,7 @@ pub(crate) const ORDERS: [[usize; NODES]; 6] = [
 ];
 
 impl State {
-    /// The same, where node `i` is called `names[i]`.
+    /// The same state with node `i` renamed to `names[i]`.
     fn with_nodes(&self, names: &[usize; NODES]) -> State {
         let bits = |old: u8| {
             let set = (0..NODES).filter(|i| old & (1 << i) != 0);
@@ -343,7 +345,9 @@ impl State {
         let mut state = self.clone();
         for (old, node) in self.nodes.iter().enumerate() {
             let phase = match node.phase {
-                Phase::Joins { heard } => Phase::Joins { heard: bits(heard) },
+                Phase::Joins { learned } => Phase::Joins {
+                    learned: bits(learned),
+                },
                 phase => phase,
             };
             state.nodes[names[old]] = Node {
@@ -353,7 +357,7 @@ impl State {
         }
         for client in &mut state.clients {
             client.forgotten = bits(client.forgotten);
-            if let Attempt::Asking { numbers, .. } = &mut client.attempt {
+            if let Attempt::Requesting { numbers, .. } = &mut client.attempt {
                 for (node, _) in numbers.iter_mut() {
                     *node = names[usize::from(*node)] as u8;
                 }
@@ -371,8 +375,8 @@ impl State {
         state
     }
 
-    /// What can be seen of a node without naming it, or anybody else.
-    fn look_of(&self, node: usize) -> (u8, bool, Option<u32>, usize, usize) {
+    /// What describes a node without naming nodes or clients.
+    fn node_key(&self, node: usize) -> (u8, bool, Option<u32>, usize, usize) {
         let Node {
             counter,
             holder,
@@ -381,11 +385,11 @@ impl State {
         let joins = match phase {
             Phase::Votes => None,
             Phase::Quarantine => Some(u32::MAX),
-            Phase::Joins { heard } => Some(heard.count_ones()),
+            Phase::Joins { learned } => Some(learned.count_ones()),
         };
         let sent = self.requests.iter().filter(|r| r.node == node).count();
-        let told = self.replies.iter().filter(|r| r.node == node).count();
-        (*counter, holder.is_some(), joins, sent, told)
+        let replied = self.replies.iter().filter(|r| r.node == node).count();
+        (*counter, holder.is_some(), joins, sent, replied)
     }
 
     fn with_clients_in_order(&self) -> State {
@@ -405,31 +409,31 @@ impl State {
                     .filter(|r| r.client == i)
                     .map(|r| (r.round, r.node, r.proposal))
                     .collect();
-                let told: Vec<_> = self
+                let replied: Vec<_> = self
                     .replies
                     .iter()
                     .filter(|r| r.client == i)
                     .map(|r| (r.round, r.node, r.number))
                     .collect();
-                (client.clone(), holds, sent, told)
+                (client.clone(), holds, sent, replied)
             })
             .collect();
         let mut order: Vec<usize> = (0..keys.len()).collect();
         order.sort_by(|a, b| keys[*a].cmp(&keys[*b]));
-        let mut place = vec![0; order.len()];
+        let mut position = vec![0; order.len()];
         for (new, old) in order.iter().enumerate() {
-            place[*old] = new;
+            position[*old] = new;
         }
         let mut state = self.clone();
         state.clients = order.iter().map(|old| self.clients[*old].clone()).collect();
         for node in &mut state.nodes {
-            node.holder = node.holder.map(|old| place[usize::from(old)] as u8);
+            node.holder = node.holder.map(|old| position[usize::from(old)] as u8);
         }
         for request in &mut state.requests {
-            request.client = place[request.client];
+            request.client = position[request.client];
         }
         for reply in &mut state.replies {
-            reply.client = place[reply.client];
+            reply.client = position[reply.client];
         }
         state.requests.sort();
         state.replies.sort();
@@ -441,9 +445,10 @@ impl State {
 mod tests {
     use super::*;
 
-    /// If two states were taken for one that are not, something would go unsearched.
+    /// If two different states had the same representative, part of the model would not be
+    /// searched.
     #[test]
-    fn names_make_no_difference_and_all_else_does() {
+    fn representatives_ignore_names_and_nothing_else() {
         let mut state = State::new(3);
         state.begin(1, 1);
         let first = state.requests[0].clone();
@@ -457,7 +462,7 @@ mod tests {
         other.nodes[2].counter += 1;
         assert_ne!(other.representative(), state.representative());
         let mut other = state.clone();
-        other.hear(&state.replies[0]);
+        other.receive(&state.replies[0]);
         assert_ne!(other.representative(), state.representative());
         let again = state.representative();
         assert_eq!(again.representative(), again);

@@ -1,17 +1,17 @@
-//! The model, searched: nothing goes wrong with all of it, and something does without any part of it.
+//! Searches of the models: the protocol keeps all properties, and each variant violates some.
 //!
-//! Within its bounds, each search is complete. They are such that all of this takes a minute or so;
-//! `WINDLASS_MODEL=long` has wider ones.
+//! Each search is complete within its bounds, which are chosen so that all of them take about a
+//! minute. `WINDLASS_MODEL=long` has wider ones.
 
 use windlass_model::search::{breaks, holds, long};
-use windlass_model::{Folded, Quorum, Variant};
+use windlass_model::{QuorumModel, ReducedModel, Variant};
 
-/// What must always hold.
+/// The safety properties.
 const SAFETY: [&str; 3] = ["unique", "growing", "gated"];
 
-/// Two clients, with a step for each thing that can happen.
-fn plain(variant: Variant) -> Quorum {
-    Quorum {
+/// The full model with two clients.
+fn full(variant: Variant) -> QuorumModel {
+    QuorumModel {
         variant,
         clients: 2,
         rounds: 2,
@@ -22,9 +22,9 @@ fn plain(variant: Variant) -> Quorum {
     }
 }
 
-/// Any number of claims may expire.
-fn folded(variant: Variant, clients: usize, rounds: usize, losses: u8) -> Folded {
-    Folded {
+/// The reduced model, in which any number of claims may expire.
+fn reduced(variant: Variant, clients: usize, rounds: usize, losses: u8) -> ReducedModel {
+    ReducedModel {
         variant,
         clients,
         rounds,
@@ -34,70 +34,70 @@ fn folded(variant: Variant, clients: usize, rounds: usize, losses: u8) -> Folded
 
 #[test]
 fn two_clients() {
-    holds(plain(Variant::Whole));
+    holds(full(Variant::Whole));
 }
 
 #[test]
 fn two_clients_and_a_node_that_forgets() {
-    holds(Quorum {
+    holds(QuorumModel {
         losses: 1,
         expiries: Some(2),
         rounds: if long() { 3 } else { 2 },
-        ..plain(Variant::Whole)
+        ..full(Variant::Whole)
     });
 }
 
 #[test]
 fn two_clients_and_two_nodes_that_forget() {
-    holds(folded(Variant::Whole, 2, 3, 2));
+    holds(reduced(Variant::Whole, 2, 3, 2));
 }
 
 #[test]
 fn three_clients() {
-    holds(folded(Variant::Whole, 3, 3, 0));
+    holds(reduced(Variant::Whole, 3, 3, 0));
 }
 
 #[test]
 fn three_clients_and_a_node_that_forgets() {
     match long() {
-        false => holds(folded(Variant::Whole, 3, 2, 1)),
+        false => holds(reduced(Variant::Whole, 3, 2, 1)),
         true => {
-            holds(folded(Variant::Whole, 3, 3, 1));
-            holds(folded(Variant::Whole, 3, 2, 2));
+            holds(reduced(Variant::Whole, 3, 3, 1));
+            holds(reduced(Variant::Whole, 3, 2, 2));
         }
     }
 }
 
 #[test]
-fn without_the_raise_fences_are_shared_and_go_back_and_a_gate_admits_what_is_stale() {
-    breaks(plain(Variant::WithoutRaise), &["unique"]);
-    breaks(folded(Variant::WithoutRaise, 2, 2, 0), &["unique"]);
-    // That they go back takes one more.
-    breaks(folded(Variant::WithoutRaise, 3, 2, 0), &SAFETY);
+fn without_the_raise_safety_is_violated() {
+    breaks(full(Variant::WithoutRaise), &["unique"]);
+    breaks(reduced(Variant::WithoutRaise, 2, 2, 0), &["unique"]);
+    // The other violations take one more client.
+    breaks(reduced(Variant::WithoutRaise, 3, 2, 0), &SAFETY);
 }
 
 #[test]
-fn without_the_quarantine_they_do_too() {
-    breaks(folded(Variant::WithoutQuarantine, 2, 2, 1), &SAFETY);
+fn without_the_quarantine_safety_is_violated() {
+    breaks(reduced(Variant::WithoutQuarantine, 2, 2, 1), &SAFETY);
 }
 
 #[test]
-fn without_the_counters_they_do_too() {
-    breaks(folded(Variant::WithoutCounters, 2, 2, 1), &SAFETY);
+fn without_the_counters_safety_is_violated() {
+    breaks(reduced(Variant::WithoutCounters, 2, 2, 1), &SAFETY);
 }
 
-/// With a step for each write, a gate admits what is stale where the folded model says that it would.
+/// Writes as steps admit a stale write where the reduced model, which has no such steps, says so.
 #[test]
-fn a_stale_write_is_admitted_as_foretold() {
-    let plain = Quorum {
+fn the_full_model_admits_stale_writes_without_the_counters() {
+    let full = QuorumModel {
         losses: 1,
         expiries: Some(2),
-        ..plain(Variant::WithoutCounters)
+        ..full(Variant::WithoutCounters)
     };
-    breaks(plain, &["growing", "gated"]);
+    breaks(full, &["growing", "gated"]);
 }
 
 #[test]
-fn with_time_counted_from_the_reply_they_do_too() {
-    breaks(folded(Variant::ValidFromReply, 2, 2, 1), &SAFETY);
+fn with_validity_from_the_reply_safety_is_violated() {
+    breaks(reduced(Variant::ValidFromReply, 2, 2, 1), &SAFETY);
 }

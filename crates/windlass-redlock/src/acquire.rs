@@ -197,9 +197,11 @@ impl<'a> AcquireRound<'a> {
         let first = nodes.selection.first(start_on_majority, is_suspect);
         self.send_to(first).await;
         let skipped = nodes.all().without(first);
-        skipped
-            .iter()
-            .for_each(|node| Rejoin::start(nodes.node(node), nodes));
+        for node in skipped.iter().map(|node| nodes.node(node)) {
+            if !node.is_ready() {
+                Rejoin::start(node, nodes);
+            }
+        }
         let mut decision = self.tally.decision();
         if decision.is_none() && self.sent_to != nodes.all() {
             decision = self.first_replies().await;
@@ -229,7 +231,7 @@ impl<'a> AcquireRound<'a> {
             }
             _ => {}
         }
-        nodes.finish(self.calls, &self.stop, self.timeout);
+        self.calls.finish(nodes, &self.stop, self.timeout);
         Replies {
             decision,
             tally: self.tally,

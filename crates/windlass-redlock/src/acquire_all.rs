@@ -60,7 +60,7 @@ pub(super) async fn acquire_all(
     .await;
     nodes.clock.within(timeout, calls.receive(&mut take)).await;
     failures.add_unanswered(calls.unanswered());
-    nodes.finish(calls, &stop, timeout);
+    calls.finish(nodes, &stop, timeout);
     let undo_all = || {
         for request in &requests {
             undo(nodes, nodes.all(), request, timeout);

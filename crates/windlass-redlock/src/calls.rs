@@ -4,8 +4,10 @@ use std::future::poll_fn;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
+use super::nodes::QuorumNodes;
 use windlass_core::error::Result;
 use windlass_core::store::Pending;
 
@@ -94,5 +96,22 @@ impl<T: Send + 'static> NodeCalls<T> {
     pub(super) fn unanswered(&self) -> impl Iterator<Item = usize> {
         let unanswered = |(node, call): (usize, &Option<_>)| call.is_some().then_some(node);
         self.pending.iter().enumerate().filter_map(unanswered)
+    }
+    /// Ends the operation: calls that were sent may still arrive, within `timeout`; the others are not sent any
+    /// more.
+    pub(super) fn finish(mut self, nodes: &QuorumNodes, stop: &StopFlag, timeout: Duration) {
+        stop.stop();
+        // The connection gives up on a node that takes longer than the node timeout.
+        let timeout = timeout.max(nodes.node_timeout);
+        // Polled here and not in the task: whatever undoes these calls must be sent after them.
+        self.send(&mut Context::from_waker(Waker::noop()), |_, _| ());
+        if self.unanswered().next().is_none() {
+            return;
+        }
+        let clock = nodes.clock.clone();
+        nodes.runtime.spawn(async move {
+            let rest = self.receive(|_, _| ControlFlow::<()>::Continue(()));
+            clock.within(timeout, rest).await;
+        });
     }
 }

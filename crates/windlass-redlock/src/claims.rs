@@ -111,8 +111,8 @@ impl ClaimStore for QuorumClaims {
     fn resize(&self, kind: Kind, _: Name, _: u32) -> Pending<'_, Option<u32>> {
         let refused = check_supported(kind).and(Err(unsupported(
             KIND,
-            "sizes to be set",
-            "only semaphores have one, and they are not sound over a majority",
+            "resizing",
+            "only semaphores can be resized, and a majority cannot count permits",
         )));
         Box::pin(std::future::ready(refused))
     }

@@ -64,7 +64,7 @@ pub(super) async fn confirm(
         }
     }
     confirmation.failures.add_unanswered(calls.unanswered());
-    nodes.finish(calls, &stop, timeout);
+    calls.finish(nodes, &stop, timeout);
     confirmation
 }
 

@@ -5,13 +5,13 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | how is a claim acquired? | [`acquire`], [`tally`] |
-//! | which nodes are called first? | [`node_selection`], [`partial_grants`] |
-//! | how does a majority agree on a fencing token? | [`fence`], [`confirm`] |
-//! | when may a node vote? | [`quarantine`], [`rejoin`] |
-//! | how is a claim kept? | [`renew`], [`read_repair`] |
-//! | how do claims wait? | [`waiters`], [`wake_up`], [`waiter_heartbeat`] |
-//! | how is a claim released, or undone? | [`release`], [`pending_release`] |
+//! | how is a claim acquired? | `acquire`, `tally` |
+//! | which nodes are called first? | `node_selection`, `partial_grants` |
+//! | how does a majority agree on a fencing token? | `fence`, `confirm` |
+//! | when may a node vote? | `quarantine`, `rejoin` |
+//! | how is a claim kept? | `renew`, `read_repair` |
+//! | how do claims wait? | `waiters`, `wake_up`, `waiter_heartbeat` |
+//! | how is a claim released, or undone? | `release`, `pending_release` |
 
 mod acquire;
 mod acquire_all;
@@ -56,7 +56,7 @@ use self::nodes::QuorumNodes;
 use self::notifications::QuorumNotifications;
 use self::wake_up::{NodeListener, WakeUps};
 use windlass_core::error::{Error, Result};
-use windlass_core::store::unsupported::Refused;
+use windlass_core::store::unsupported::UnsupportedStore;
 use windlass_core::store::{
     Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
     NotificationStore, Pending,
@@ -146,7 +146,7 @@ impl Backend for Quorum {
     }
 
     fn latches(&self) -> Arc<dyn LatchStore> {
-        Arc::new(Refused(KIND))
+        Arc::new(UnsupportedStore(KIND))
     }
 
     fn notifications(&self) -> Arc<dyn NotificationStore> {

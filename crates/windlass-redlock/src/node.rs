@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::calls::StopFlag;
 use super::nodes::QuorumNodes;
@@ -17,6 +17,8 @@ pub(super) struct QuorumNode {
     /// Host and port.
     pub(super) name: String,
     pub(super) client: Arc<dyn NodeClient>,
+    /// The connection over which the node was found to have a vote; 0 if none.
+    verified: AtomicU64,
     pub(super) quarantine: Quarantine,
     pub(super) rejoin: Rejoin,
     pub(super) pending_releases: PendingReleases,
@@ -29,6 +31,7 @@ impl QuorumNode {
         QuorumNode {
             name,
             client,
+            verified: AtomicU64::new(0),
             quarantine: Quarantine::default(),
             rejoin: Rejoin::default(),
             pending_releases: PendingReleases::default(),
@@ -99,10 +102,17 @@ impl QuorumNode {
 
     /// The current connection, if the node is known to have a vote for as long as that lasts.
     pub(super) fn verified_connection(&self) -> Option<u64> {
-        self.quarantine.verified_connection(&*self.client)
+        let connection = self.client.connection();
+        let verified = self.verified.load(Ordering::Acquire) == connection && connection != 0;
+        verified.then_some(connection)
     }
 
-    /// Checks whether the node has a vote; the connection for as long as which it has.
+    /// The node has a vote for as long as this connection lasts.
+    pub(super) fn set_verified(&self, connection: u64) {
+        self.verified.store(connection, Ordering::Release);
+    }
+
+    /// Checks whether the node has a vote, and returns the connection for as long as which it has.
     pub(super) async fn verify(&self, nodes: &QuorumNodes) -> Result<u64> {
         self.quarantine.verify(self, nodes).await
     }
@@ -117,6 +127,11 @@ impl QuorumNode {
                 "the connection broke during the call: the node may have restarted and lost its data",
             )),
         }
+    }
+
+    /// Whether the node is connected and has a vote.
+    pub(super) fn is_ready(&self) -> bool {
+        self.verified_connection().is_some() && self.client.is_connected()
     }
 
     pub(super) fn mark_suspect(&self) {

@@ -3,13 +3,12 @@
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 
 use super::address::RedlockAddress;
-use super::calls::{NodeCalls, StopFlag};
+use super::calls::NodeCalls;
 use super::errors::NodeFailures;
 use super::node::QuorumNode;
 use super::node_selection::NodeSelection;
@@ -150,29 +149,6 @@ impl QuorumNodes {
             true => Ok(replies),
             false => Err(failures.error(self, replies.len())),
         }
-    }
-
-    /// Ends an operation: calls that were sent may still arrive, within `timeout`; the others are not sent
-    /// any more.
-    pub(super) fn finish<T: Send + 'static>(
-        &self,
-        mut calls: NodeCalls<T>,
-        stop: &StopFlag,
-        timeout: Duration,
-    ) {
-        stop.stop();
-        // The connection gives up on a node that takes longer than the node timeout.
-        let timeout = timeout.max(self.node_timeout);
-        // Polled here and not in the task: whatever undoes these calls must be sent after them.
-        calls.send(&mut Context::from_waker(Waker::noop()), |_, _| ());
-        if calls.unanswered().next().is_none() {
-            return;
-        }
-        let clock = self.clock.clone();
-        self.runtime.spawn(async move {
-            let rest = calls.receive(|_, _| ControlFlow::<()>::Continue(()));
-            clock.within(timeout, rest).await;
-        });
     }
 }
 

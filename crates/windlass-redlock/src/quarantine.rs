@@ -12,11 +12,9 @@
 //!
 //! A server under two names would vote twice, so nodes are also compared by the server's run id.
 //!
-//! A restarted node is never reached over an old connection. So a check holds for as long as the
-//! connection, and the usual call costs one comparison.
+//! A restarted node is never reached over an old connection. So a check holds for as long as the connection.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,8 +36,6 @@ pub(super) const SAME_SERVER: &str = "name each server once, and as many servers
 /// What is known about one node's right to vote.
 #[derive(Default)]
 pub(super) struct Quarantine {
-    /// The connection over which the node was found to have a vote; 0 if none.
-    verified: AtomicU64,
     /// Held during a check, so that concurrent requests share one.
     check: tokio::sync::Mutex<Option<NoVoteUntil>>,
     last_status: Mutex<Option<LastStatus>>,
@@ -63,13 +59,6 @@ struct LastStatus {
 }
 
 impl Quarantine {
-    /// The current connection, if the node is known to have a vote for as long as that lasts.
-    pub(super) fn verified_connection(&self, client: &dyn NodeClient) -> Option<u64> {
-        let connection = client.connection();
-        let verified = self.verified.load(Ordering::Acquire) == connection && connection != 0;
-        verified.then_some(connection)
-    }
-
     /// Whether a check is running.
     pub(super) fn is_checking(&self) -> bool {
         self.check.try_lock().is_err()
@@ -79,7 +68,7 @@ impl Quarantine {
     pub(super) async fn verify(&self, node: &QuorumNode, nodes: &QuorumNodes) -> Result<u64> {
         let client = &*node.client;
         let mut known = self.check.lock().await;
-        if let Some(connection) = self.verified_connection(client) {
+        if let Some(connection) = node.verified_connection() {
             return Ok(connection);
         }
         let now = nodes.clock.now();
@@ -121,7 +110,7 @@ impl Quarantine {
             client.join(status.run, Fence::new(floor)).await?;
         }
         *known = None;
-        self.verified.store(connection, Ordering::Release);
+        node.set_verified(connection);
         Ok(connection)
     }
 

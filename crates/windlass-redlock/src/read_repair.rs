@@ -66,7 +66,7 @@ impl ReadRepair {
             self.state.waiters.send_unless_released(&self.claim, || {
                 let client = &nodes.node(node).client;
                 let reply = client.acquire(&request, fences.propose(0));
-                nodes.finish(NodeCalls::new([reply]), &StopFlag::default(), timeout);
+                NodeCalls::new([reply]).finish(nodes, &StopFlag::default(), timeout);
             });
         }
     }

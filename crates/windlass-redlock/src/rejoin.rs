@@ -28,11 +28,8 @@ enum RejoinState {
 }
 
 impl Rejoin {
-    /// Starts an attempt, unless the node may vote or was tried a moment ago.
+    /// Starts an attempt, unless the node was tried a moment ago.
     pub(super) fn start(node: &Arc<QuorumNode>, nodes: &Arc<QuorumNodes>) {
-        if node.verified_connection().is_some() && node.client.is_connected() {
-            return;
-        }
         let now = nodes.clock.now();
         {
             let mut state = node.rejoin.state();

@@ -64,7 +64,7 @@ impl Release {
         }
         tally.failures.add_unanswered(calls.unanswered());
         // A node that never replies gets the release repeated.
-        nodes.finish(calls, &StopFlag::default(), 2 * nodes.node_timeout);
+        calls.finish(nodes, &StopFlag::default(), 2 * nodes.node_timeout);
         if tally.unknown() >= nodes.majority {
             let failures = &tally.failures;
             return Err(failures.error_of(nodes, tally.called, tally.answered()));

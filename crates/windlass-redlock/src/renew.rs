@@ -116,7 +116,7 @@ impl<'a> HeldRenewal<'a> {
             nodes.clock.within(GRACE.min(timeout), rest).await;
         }
         let unanswered: Vec<usize> = calls.unanswered().collect();
-        nodes.finish(calls, &stop, timeout);
+        calls.finish(nodes, &stop, timeout);
         let now = nodes.clock.now();
         let each = claims.iter().zip(tallies);
         each.map(|(claim, tally)| self.outcome(claim, tally, &unanswered, now))

@@ -121,7 +121,7 @@ impl WaiterHeartbeat {
                 sent_to.insert(index);
                 let proposal = self.state.fences.propose(0);
                 let reply = node.client.acquire(&self.request, proposal);
-                nodes.finish(NodeCalls::new([reply]), &StopFlag::default(), timeout);
+                NodeCalls::new([reply]).finish(nodes, &StopFlag::default(), timeout);
             }
         }
     }

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_condition_that_becomes_true_is_seen() {
+    async fn condition_that_becomes_true_is_seen() {
         let start = tokio::time::Instant::now();
         let becomes_true = || async { start.elapsed() >= Duration::from_millis(300) };
         assert!(eventually(Duration::from_secs(1), becomes_true).await);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_condition_that_becomes_true_at_the_deadline_is_seen() {
+    async fn condition_true_at_the_deadline_is_seen() {
         let start = tokio::time::Instant::now();
         let becomes_true = || async { start.elapsed() >= Duration::from_millis(333) };
         assert!(eventually(Duration::from_millis(333), becomes_true).await);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_check_that_hangs_does_not_outlive_the_timeout() {
+    async fn hanging_check_is_cancelled_at_the_timeout() {
         let start = tokio::time::Instant::now();
         assert!(!eventually(Duration::from_millis(200), std::future::pending).await);
         assert_eq!(start.elapsed().as_millis() / 10, 20);

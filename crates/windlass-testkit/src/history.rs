@@ -1,10 +1,10 @@
 //! What many processes saw, and when: to be checked afterwards.
 //!
 //! Each client tells what it saw, as [`Event`]s; [`check`] says whether all of it together can be what a
-//! lock does. Of shares, which many may hold at once, [`most_at_once`] tells how many did.
+//! lock does. Of shares, which many may hold at once, [`max_concurrent_weight`] tells how many did.
 //!
 //! A holder cannot say when it stopped holding if it was killed, and must not be believed about the
-//! time it was frozen. So it tells only of the time that is certain: from after it was granted until
+//! time it was frozen. So it tells only of the time that is certainly_held: from after it was granted until
 //! before it last saw that the lease was valid. All clocks are the machine's boot clock.
 
 use std::io::{self, BufRead, BufReader, Write as _};
@@ -15,17 +15,17 @@ use std::thread;
 use rustix::time::{ClockId, clock_gettime};
 
 mod check;
-mod event;
 #[cfg(test)]
-mod rules_tests;
+mod check_tests;
+mod event;
 mod verdict;
 
-pub use check::{Attempt, Breach, Recovery, Verdict, Write, check};
-pub use event::{Event, Seen, load, save};
+pub use check::{AdmittedWrite, Breach, LockAttempt, Recovery, Verdict, check};
+pub use event::{Event, Observation, load, save};
 
 /// A time during which a share was certainly held.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldInterval {
     /// What was held: any word without spaces.
     pub what: String,
     /// How much of it.
@@ -49,7 +49,7 @@ pub fn boot_nanos() -> u64 {
 #[derive(Debug)]
 pub struct History {
     addr: SocketAddr,
-    told: Arc<Mutex<Vec<Event>>>,
+    events: Arc<Mutex<Vec<Event>>>,
 }
 
 impl History {
@@ -57,20 +57,20 @@ impl History {
     pub fn start() -> io::Result<History> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let addr = listener.local_addr()?;
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let shared = Arc::clone(&told);
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::clone(&events);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let told = Arc::clone(&shared);
+                let events = Arc::clone(&shared);
                 thread::spawn(move || {
                     for line in BufReader::new(stream).lines().map_while(Result::ok) {
                         // A line that was cut off by a kill says nothing.
-                        told.lock().unwrap().extend(serde_json::from_str(&line));
+                        events.lock().unwrap().extend(serde_json::from_str(&line));
                     }
                 });
             }
         });
-        Ok(History { addr, told })
+        Ok(History { addr, events })
     }
 
     /// Where to tell.
@@ -78,27 +78,28 @@ impl History {
         self.addr
     }
 
-    /// All that was told so far.
+    /// All that was events so far.
     pub fn events(&self) -> Vec<Event> {
-        self.told.lock().unwrap().clone()
+        self.events.lock().unwrap().clone()
     }
 
     /// Adds what the test itself does.
     pub fn add(&self, event: Event) {
-        self.told.lock().unwrap().push(event);
+        self.events.lock().unwrap().push(event);
     }
 
-    /// What was told so far of shares of things called `what`.
-    pub fn of(&self, what: &str) -> Vec<Held> {
-        let told = self.told.lock().unwrap();
-        told.iter()
+    /// What was events so far of shares of things called `what`.
+    pub fn intervals_of(&self, what: &str) -> Vec<HeldInterval> {
+        let events = self.events.lock().unwrap();
+        events
+            .iter()
             .filter(|event| event.what == what)
             .filter_map(|event| match event.seen {
-                Seen::Share {
+                Observation::Share {
                     weight,
                     fence,
                     begin,
-                } => Some(Held {
+                } => Some(HeldInterval {
                     what: event.what.clone(),
                     weight,
                     fence,
@@ -113,23 +114,23 @@ impl History {
 
 /// Tells a [`History`].
 #[derive(Debug)]
-pub struct Teller(TcpStream);
+pub struct HistoryRecorder(TcpStream);
 
-impl Teller {
+impl HistoryRecorder {
     /// Connects.
-    pub fn connect(addr: SocketAddr) -> io::Result<Teller> {
+    pub fn connect(addr: SocketAddr) -> io::Result<HistoryRecorder> {
         let stream = TcpStream::connect(addr)?;
         stream.set_nodelay(true)?;
-        Ok(Teller(stream))
+        Ok(HistoryRecorder(stream))
     }
 
     /// Tells of one time.
-    pub fn tell(&mut self, held: &Held) -> io::Result<()> {
-        self.tell_event(&Event {
+    pub fn record_interval(&mut self, held: &HeldInterval) -> io::Result<()> {
+        self.record(&Event {
             at: held.end,
             client: String::new(),
             what: held.what.clone(),
-            seen: Seen::Share {
+            seen: Observation::Share {
                 weight: held.weight,
                 fence: held.fence,
                 begin: held.begin,
@@ -138,7 +139,7 @@ impl Teller {
     }
 
     /// Tells of one event, in one write: a kill leaves it whole or cut off, but never mixed up.
-    pub fn tell_event(&mut self, event: &Event) -> io::Result<()> {
+    pub fn record(&mut self, event: &Event) -> io::Result<()> {
         let mut line = serde_json::to_vec(event)?;
         line.push(b'\n');
         self.0.write_all(&line)
@@ -146,7 +147,7 @@ impl Teller {
 }
 
 /// The most weight that was held at one moment.
-pub fn most_at_once(history: &[Held]) -> u64 {
+pub fn max_concurrent_weight(history: &[HeldInterval]) -> u64 {
     let mut changes: Vec<(u64, i64)> = Vec::new();
     for held in history {
         changes.push((held.begin, held.weight as i64));
@@ -165,8 +166,8 @@ pub fn most_at_once(history: &[Held]) -> u64 {
 
 /// Two grants in the order of time whose fences are not in order, if there are any. Of grants that
 /// overlap nothing is said.
-pub fn fence_went_back(history: &[Held]) -> Option<(Held, Held)> {
-    let spans: Vec<(u64, u64, u64, &Held)> = history
+pub fn fence_went_back(history: &[HeldInterval]) -> Option<(HeldInterval, HeldInterval)> {
+    let spans: Vec<(u64, u64, u64, &HeldInterval)> = history
         .iter()
         .map(|held| (held.begin, held.end, held.fence, held))
         .collect();
@@ -205,9 +206,9 @@ fn in_order<'a, T>(
 mod tests {
     use super::*;
 
-    fn held(weight: u64, fence: u64, begin: u64, end: u64) -> Held {
+    fn held(weight: u64, fence: u64, begin: u64, end: u64) -> HeldInterval {
         let what = "x".to_owned();
-        Held {
+        HeldInterval {
             what,
             weight,
             fence,
@@ -217,15 +218,15 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_overlaps() {
+    fn overlapping_weights_add_up() {
         let history = [held(1, 1, 0, 10), held(2, 2, 5, 8), held(4, 3, 10, 12)];
-        assert_eq!(most_at_once(&history), 4);
-        assert_eq!(most_at_once(&history[..2]), 3);
-        assert_eq!(most_at_once(&[]), 0);
+        assert_eq!(max_concurrent_weight(&history), 4);
+        assert_eq!(max_concurrent_weight(&history[..2]), 3);
+        assert_eq!(max_concurrent_weight(&[]), 0);
     }
 
     #[test]
-    fn sees_fences_go_back() {
+    fn decreasing_fences_are_found() {
         let fine = [held(1, 1, 0, 10), held(1, 3, 5, 20), held(1, 2, 11, 12)];
         assert_eq!(fence_went_back(&fine), None, "the second has not ended");
         let bad = [held(1, 3, 0, 10), held(1, 2, 11, 12)];
@@ -233,20 +234,20 @@ mod tests {
     }
 
     #[test]
-    fn a_line_cut_off_is_ignored() {
+    fn truncated_line_is_ignored() {
         let history = History::start().unwrap();
-        let mut teller = Teller::connect(history.addr()).unwrap();
-        teller.tell(&held(1, 2, 3, 4)).unwrap();
-        teller
+        let mut recorder = HistoryRecorder::connect(history.addr()).unwrap();
+        recorder.record_interval(&held(1, 2, 3, 4)).unwrap();
+        recorder
             .0
             .write_all(b"{\"at\":4,\"client\":\"\",\"wh")
             .unwrap();
-        drop(teller);
+        drop(recorder);
         assert!(crate::eventually_blocking(
             std::time::Duration::from_secs(5),
-            || history.of("x").len() == 1
+            || history.intervals_of("x").len() == 1
         ));
-        assert_eq!(history.of("x"), [held(1, 2, 3, 4)]);
+        assert_eq!(history.intervals_of("x"), [held(1, 2, 3, 4)]);
         assert_eq!(history.events().len(), 1);
     }
 }

@@ -7,11 +7,11 @@
 //! * [`RedisReplicated`] and [`RedisCluster`] are several of them, with sentinels or as a cluster.
 //! * [`FaultProxy`] stands between a client and any TCP server and misbehaves on command: it delays,
 //!   holds back, swallows, resets and forgets.
-//! * [`LateLane`] delivers what was sent after its sender has hung up.
+//! * [`DelayedDeliveryProxy`] delivers what was sent after its sender has hung up.
 //! * [`TestProcess`] runs another program, to be killed or frozen at the worst moment.
 //! * [`mod@conformance`] holds every behaviour that all backends share, written once.
 //! * [`FencedRegister`] is a resource that checks fences, as a database would.
-//! * [`Counting`] is a load of clients that count in it, each under a lock.
+//! * [`CountingLoad`] is a load of clients that count in it, each under a lock.
 //! * [`history`] collects what many processes saw, and checks that it is what locks do.
 //! * [`eventually`] and [`eventually_blocking`] wait for what has no signal to wait for.
 //!
@@ -21,9 +21,9 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod delayed_delivery;
 mod eventually;
 pub mod history;
-mod late_lane;
 #[cfg(feature = "conformance")]
 mod load;
 mod owned_child;
@@ -34,15 +34,15 @@ mod proxy;
 mod register;
 mod server;
 
+pub use delayed_delivery::DelayedDeliveryProxy;
 pub use eventually::{eventually, eventually_blocking};
-pub use late_lane::LateLane;
 #[cfg(feature = "conformance")]
-pub use load::Counting;
+pub use load::CountingLoad;
 pub use process::TestProcess;
 pub use proxy::{Direction, FaultProxy};
 pub use register::{FencedRegister, RegisterClient, Written};
 pub use server::{
-    Certificates, Flavor, NumberedZooKeeper, RedisCluster, RedisReplicated, RedisServer,
-    RedisServerBuilder, RedlockNodes, SecureZooKeeper, SlotMove, ZOOKEEPER_TICK, ZooKeeperServers,
+    ClientCertificates, Flavor, RedisCluster, RedisReplicated, RedisServer, RedisServerBuilder,
+    RedlockNodes, SequenceZooKeeper, SlotMove, TlsZooKeeper, ZOOKEEPER_TICK, ZooKeeperServers,
 };
 pub use server::{EtcdCluster, EtcdClusterBuilder, EtcdVersion};

@@ -18,16 +18,16 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Clients that read, add one and write in a register that checks fences, each time under a lock. Whatever
 /// goes wrong with the lock, they try again.
 #[derive(Debug, Default)]
-pub struct Counting {
+pub struct CountingLoad {
     stop: Arc<AtomicBool>,
     counted: Arc<AtomicU64>,
     clients: Vec<JoinHandle<()>>,
 }
 
-impl Counting {
+impl CountingLoad {
     /// Nobody counts yet.
-    pub fn new() -> Counting {
-        Counting::default()
+    pub fn new() -> CountingLoad {
+        CountingLoad::default()
     }
 
     /// One more client, on a connection of its own.

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use windlass::{Coordinator, Fence, LockGuard, Options};
 
-use crate::conformance::{has_waiters, is_free};
+use crate::conformance::{wait_for_waiters, wait_until_free};
 use crate::proxy::FaultProxy;
 use crate::{EtcdCluster, ZooKeeperServers, eventually};
 
@@ -28,7 +28,7 @@ const PATIENT: Duration = Duration::from_secs(240);
 const WAITERS: usize = 3;
 
 /// A cluster of three of which the members can be cut off from each other.
-pub trait Divisible {
+pub trait PartitionableCluster {
     /// Where clients reach the members.
     fn addrs(&self) -> Vec<SocketAddr>;
 
@@ -36,7 +36,7 @@ pub trait Divisible {
     fn url_of(&self, hosts: &[SocketAddr]) -> String;
 
     /// Which member leads.
-    fn who_leads(&self) -> usize;
+    fn leader_index(&self) -> usize;
 
     /// Cuts a member off from the others.
     fn cut_off(&self, member: usize);
@@ -48,19 +48,19 @@ pub trait Divisible {
     fn short_ttl(&self) -> Duration;
 
     /// Whether even a look is answered by a majority.
-    fn looks_are_current(&self) -> bool;
+    fn reads_are_linearizable(&self) -> bool;
 }
 
-impl Divisible for EtcdCluster {
+impl PartitionableCluster for EtcdCluster {
     fn addrs(&self) -> Vec<SocketAddr> {
         (0..self.members()).map(|at| self.addr(at)).collect()
     }
 
     fn url_of(&self, hosts: &[SocketAddr]) -> String {
-        EtcdCluster::url_of(self, &listed(hosts))
+        EtcdCluster::url_of(self, &joined(hosts))
     }
 
-    fn who_leads(&self) -> usize {
+    fn leader_index(&self) -> usize {
         self.leader().expect("one leads")
     }
 
@@ -76,21 +76,21 @@ impl Divisible for EtcdCluster {
         Duration::from_millis(2400) // on a lease of 3 s
     }
 
-    fn looks_are_current(&self) -> bool {
+    fn reads_are_linearizable(&self) -> bool {
         true
     }
 }
 
-impl Divisible for ZooKeeperServers {
+impl PartitionableCluster for ZooKeeperServers {
     fn addrs(&self) -> Vec<SocketAddr> {
         ZooKeeperServers::addrs(self)
     }
 
     fn url_of(&self, hosts: &[SocketAddr]) -> String {
-        format!("zookeeper://{}/app?chroot=create", listed(hosts))
+        format!("zookeeper://{}/app?chroot=create", joined(hosts))
     }
 
-    fn who_leads(&self) -> usize {
+    fn leader_index(&self) -> usize {
         self.leader().expect("one leads")
     }
 
@@ -107,12 +107,12 @@ impl Divisible for ZooKeeperServers {
     }
 
     /// A server answers readings by itself. Nothing is granted, denied or admitted by a reading alone.
-    fn looks_are_current(&self) -> bool {
+    fn reads_are_linearizable(&self) -> bool {
         false
     }
 }
 
-fn listed(hosts: &[SocketAddr]) -> String {
+fn joined(hosts: &[SocketAddr]) -> String {
     let hosts: Vec<String> = hosts.iter().map(SocketAddr::to_string).collect();
     hosts.join(",")
 }
@@ -125,9 +125,9 @@ fn listed(hosts: &[SocketAddr]) -> String {
 /// * Those in line are served in their order, with growing fences; a gate refuses the one from before.
 /// * Who asks the member alone is told in time that it cannot answer: never granted, denied or admitted anything.
 /// * When the member is back, all is as it was.
-pub async fn a_leader_that_is_cut_off(cluster: &impl Divisible) {
+pub async fn partitioned_leader(cluster: &impl PartitionableCluster) {
     let addrs = cluster.addrs();
-    let leader = cluster.who_leads();
+    let leader = cluster.leader_index();
     let rest: Vec<SocketAddr> = (1..addrs.len())
         .map(|n| addrs[(leader + n) % addrs.len()])
         .collect();
@@ -137,15 +137,15 @@ pub async fn a_leader_that_is_cut_off(cluster: &impl Divisible) {
     let lonely = impatient().connect(&alone).await.unwrap();
     let majority = windlass::connect(&cluster.url_of(&rest)).await.unwrap();
 
-    let carried = Leaning::on(cluster, leader).await;
-    let kept = carried.w.lock("kept").ttl(PATIENT / 12);
+    let pinned = PinnedClient::connect(cluster, leader).await;
+    let kept = pinned.w.lock("kept").ttl(PATIENT / 12);
     let kept = kept.acquire().await.unwrap();
     let stock = holder.lock("stock").ttl(cluster.short_ttl());
     let stock = stock.acquire().await.unwrap();
     let old = stock.fence();
     assert!(admits(&majority, old).await);
     let mut held = Some(last_held(stock));
-    let first = Leaning::on(cluster, leader).await;
+    let first = PinnedClient::connect(cluster, leader).await;
     let (served, mut order) = mpsc::unbounded_channel();
     for who in 0..WAITERS {
         let w = match who {
@@ -161,18 +161,18 @@ pub async fn a_leader_that_is_cut_off(cluster: &impl Divisible) {
             served.send(turn).unwrap();
             drop(guard);
         });
-        has_waiters(&majority, "stock", who as u64 + 1).await;
+        wait_for_waiters(&majority, "stock", who as u64 + 1).await;
     }
     // From now on these can go elsewhere.
-    carried.let_go();
-    first.let_go();
+    pinned.unpin();
+    first.unpin();
 
     cluster.cut_off(leader);
-    if cluster.looks_are_current() {
+    if cluster.reads_are_linearizable() {
         let seen = lonely.lock("stock").inspect().await;
         assert!(seen.is_err(), "nobody can know that: {seen:?}");
     }
-    let asking = Asking::alone(lonely.clone(), old);
+    let asking = MinorityProbe::start(lonely.clone(), old);
     let mut last = old;
     for who in 0..WAITERS {
         let turn = tokio::time::timeout(LONG, order.recv()).await;
@@ -188,7 +188,7 @@ pub async fn a_leader_that_is_cut_off(cluster: &impl Divisible) {
         }
     }
     let renewed = eventually(LONG, || async { kept.renew().await.is_ok() });
-    assert!(renewed.await, "carried over to the others");
+    assert!(renewed.await, "pinned over to the others");
     assert!(kept.is_held());
     assert!(!admits(&majority, old).await, "of somebody who lost it");
     let asked = asking.stop().await;
@@ -203,20 +203,20 @@ pub async fn a_leader_that_is_cut_off(cluster: &impl Divisible) {
             guard.is_some_and(|guard| guard.fence() > last)
         });
         assert!(again.await, "{name:?}: it never came back");
-        is_free(&majority, name).await;
+        wait_until_free(&majority, name).await;
     }
     assert!(kept.is_held());
     assert!(kept.release().await.unwrap().was_held());
 }
 
 /// A client that knows all members, and has chosen one.
-struct Leaning {
+struct PinnedClient {
     w: Coordinator,
     others: Vec<FaultProxy>,
 }
 
-impl Leaning {
-    async fn on(cluster: &impl Divisible, member: usize) -> Leaning {
+impl PinnedClient {
+    async fn connect(cluster: &impl PartitionableCluster, member: usize) -> PinnedClient {
         let proxied = |addr: &SocketAddr| FaultProxy::start(*addr).unwrap();
         let mut proxies: Vec<FaultProxy> = cluster.addrs().iter().map(proxied).collect();
         let addrs: Vec<SocketAddr> = proxies.iter().map(FaultProxy::addr).collect();
@@ -224,11 +224,11 @@ impl Leaning {
         proxies.iter().for_each(|other| other.refuse(true));
         let w = windlass::connect(&cluster.url_of(&addrs)).await.unwrap();
         proxies.push(chosen);
-        Leaning { w, others: proxies }
+        PinnedClient { w, others: proxies }
     }
 
     /// It may choose others now.
-    fn let_go(&self) {
+    fn unpin(&self) {
         self.others.iter().for_each(FaultProxy::heal);
     }
 }
@@ -262,13 +262,13 @@ async fn admits(w: &Coordinator, fence: Fence) -> bool {
 }
 
 /// Somebody who asks a member that cannot know for something, again and again.
-struct Asking {
+struct MinorityProbe {
     stop: Arc<AtomicBool>,
     task: JoinHandle<u32>,
 }
 
-impl Asking {
-    fn alone(w: Coordinator, fence: Fence) -> Asking {
+impl MinorityProbe {
+    fn start(w: Coordinator, fence: Fence) -> MinorityProbe {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let task = tokio::spawn(async move {
@@ -297,7 +297,7 @@ impl Asking {
                 tokio::time::sleep(Duration::from_millis(20)).await; // it may say no at once
             }
         });
-        Asking { stop, task }
+        MinorityProbe { stop, task }
     }
 
     /// How many questions were not answered.

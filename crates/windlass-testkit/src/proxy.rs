@@ -1,10 +1,10 @@
 //! A TCP proxy that misbehaves on command.
 
+mod byte_queue;
 mod connection;
+mod counters;
 mod faults;
-mod lane;
 mod listener;
-mod tally;
 
 use std::fmt;
 use std::io;
@@ -18,8 +18,8 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::mpsc;
 
 use connection::Upstream;
-use faults::{Change, Order};
-use tally::Tally;
+use counters::ProxyCounters;
+use faults::{Change, Command};
 
 pub use faults::Direction;
 
@@ -52,10 +52,10 @@ pub use faults::Direction;
 pub struct FaultProxy {
     addr: SocketAddr,
     upstream: SocketAddr,
-    tally: Arc<Tally>,
+    counters: Arc<ProxyCounters>,
     runtime: Handle,
     // An option only so that drop can close the channel before it waits for the thread.
-    orders: Option<mpsc::UnboundedSender<Order>>,
+    commands: Option<mpsc::UnboundedSender<Command>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -65,14 +65,14 @@ impl FaultProxy {
     /// The server need not be up: each client that connects is connected to it anew, and is reset if
     /// that fails.
     pub fn start(upstream: SocketAddr) -> io::Result<Self> {
-        Self::start_patient(upstream, Duration::ZERO)
+        Self::start_with_retry(upstream, Duration::ZERO)
     }
 
     /// The same for a server that may not listen yet: for so long, clients are not reset because of that.
     ///
     /// A client that is refused comes again soon; one that is accepted, and reset then, may draw other
     /// conclusions.
-    pub fn start_patient(upstream: SocketAddr, patience: Duration) -> io::Result<Self> {
+    pub fn start_with_retry(upstream: SocketAddr, retry_for: Duration) -> io::Result<Self> {
         let backlog = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         backlog.set_nonblocking(true)?;
         let addr = backlog.local_addr()?;
@@ -84,22 +84,22 @@ impl FaultProxy {
             let _inside = runtime.enter();
             tokio::net::TcpListener::from_std(backlog.try_clone()?)?
         };
-        let tally = Arc::new(Tally::default());
-        let (orders, inbox) = mpsc::unbounded_channel();
+        let counters = Arc::new(ProxyCounters::default());
+        let (commands, inbox) = mpsc::unbounded_channel();
         let server = Upstream {
             addr: upstream,
-            patience,
+            retry_for,
         };
-        let serving = listener::serve(listener, backlog, server, inbox, Arc::clone(&tally));
+        let serving = listener::serve(listener, backlog, server, inbox, Arc::clone(&counters));
         let thread = thread::Builder::new()
             .name(format!("fault proxy {}", addr.port()))
             .spawn(move || runtime.block_on(serving))?;
         Ok(Self {
             addr,
             upstream,
-            tally,
+            counters,
             runtime: handle,
-            orders: Some(orders),
+            commands: Some(commands),
             thread: Some(thread),
         })
     }
@@ -114,7 +114,7 @@ impl FaultProxy {
         self.addr.port()
     }
 
-    /// Lets all bytes arrive later by `latency`, in order and without reducing the throughput.
+    /// Lets all bytes arrive later by `latency`, in command and without reducing the throughput.
     ///
     /// Bytes that are already on their way are delayed alike. Zero removes the delay.
     pub fn delay(&self, direction: Direction, latency: Duration) {
@@ -135,7 +135,7 @@ impl FaultProxy {
         self.apply(Change::Hold(direction));
     }
 
-    /// Ends every [`hold`](Self::hold): what was kept back is delivered in order.
+    /// Ends every [`hold`](Self::hold): what was kept back is delivered in command.
     pub fn release_held(&self) {
         self.apply(Change::ReleaseHeld);
     }
@@ -168,27 +168,27 @@ impl FaultProxy {
 
     /// How many connections were accepted so far, refused ones included.
     pub fn connections(&self) -> u64 {
-        self.tally.accepted()
+        self.counters.accepted()
     }
 
     /// How many connections the proxy keeps open, on whichever side.
     pub fn open_connections(&self) -> u64 {
-        self.tally.open()
+        self.counters.open()
     }
 
     /// How many bytes were handed to the server so far.
     pub fn bytes_to_server(&self) -> u64 {
-        self.tally.to_server()
+        self.counters.to_server()
     }
 
     /// How many bytes were handed to clients so far.
     pub fn bytes_to_client(&self) -> u64 {
-        self.tally.to_client()
+        self.counters.to_client()
     }
 
     /// How many bytes are held back at this moment.
     pub fn held(&self, direction: Direction) -> usize {
-        self.tally.held(direction)
+        self.counters.held(direction)
     }
 
     /// Waits until at least `min_bytes` are held back, and tells whether that happened in time.
@@ -204,9 +204,9 @@ impl FaultProxy {
         min_bytes: usize,
         timeout: Duration,
     ) -> bool {
-        let tally = Arc::clone(&self.tally);
+        let counters = Arc::clone(&self.counters);
         let wait = async move {
-            let enough = tally.until_held(direction, min_bytes);
+            let enough = counters.until_held(direction, min_bytes);
             tokio::time::timeout(timeout, enough).await.is_ok()
         };
         // The task fails only if the proxy is gone, and its held bytes with it.
@@ -216,18 +216,18 @@ impl FaultProxy {
     /// Blocks until the listener and every open connection have obeyed, which takes microseconds.
     fn apply(&self, change: Change) {
         let (done, all_done) = blocking::channel();
-        if let Some(orders) = &self.orders {
+        if let Some(commands) = &self.commands {
             // Fails only if the thread of the proxy has panicked; its clients then notice.
-            let _ = orders.send(Order { change, done });
+            let _ = commands.send(Command { change, done });
         }
-        // Nothing is ever sent: the wait ends when the last copy of the order is dropped.
+        // Nothing is ever sent: the wait ends when the last copy of the command is dropped.
         let _ = all_done.recv();
     }
 }
 
 impl Drop for FaultProxy {
     fn drop(&mut self) {
-        self.orders = None;
+        self.commands = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

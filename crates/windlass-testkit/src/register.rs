@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_one_lets_everything_pass() {
+    fn open_register_accepts_everything() {
         let register = FencedRegister::start_open().unwrap();
         let mut client = RegisterClient::connect(register.addr()).unwrap();
         assert_eq!(client.write(5, 1).unwrap(), Written::Accepted);

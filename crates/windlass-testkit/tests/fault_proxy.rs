@@ -9,26 +9,26 @@ use windlass_testkit::{Direction, FaultProxy, RedisServer, eventually_blocking};
 const SOON: Duration = Duration::from_secs(5);
 const SHORT: Duration = Duration::from_millis(100);
 
-struct Bed {
+struct ProxyFixture {
     server: RedisServer,
     proxy: FaultProxy,
 }
 
-impl Bed {
+impl ProxyFixture {
     fn new() -> io::Result<Self> {
         let server = RedisServer::start()?;
         let proxy = FaultProxy::start(server.addr())?;
         Ok(Self { server, proxy })
     }
 
-    fn connect(&self) -> io::Result<Client> {
+    fn connect(&self) -> io::Result<RawClient> {
         let stream = TcpStream::connect(self.proxy.addr())?;
         stream.set_nodelay(true)?;
-        Ok(Client(stream))
+        Ok(RawClient(stream))
     }
 
     /// A client whose connection to the server is known to be up.
-    fn greeted(&self) -> io::Result<Client> {
+    fn connected(&self) -> io::Result<RawClient> {
         let mut client = self.connect()?;
         client.expect("PING", "+PONG\r\n")?;
         Ok(client)
@@ -48,9 +48,9 @@ impl Bed {
     }
 }
 
-struct Client(TcpStream);
+struct RawClient(TcpStream);
 
-impl Client {
+impl RawClient {
     fn send(&mut self, command: &str) -> io::Result<()> {
         self.0.write_all(format!("{command}\r\n").as_bytes())
     }
@@ -69,7 +69,7 @@ impl Client {
     }
 
     /// The connection is open and silent.
-    fn hears_nothing(&mut self) -> bool {
+    fn receives_nothing(&mut self) -> bool {
         self.0
             .set_read_timeout(Some(SHORT))
             .expect("a timeout that is not zero can be set");
@@ -89,28 +89,34 @@ impl Client {
 
 #[test]
 fn without_faults_bytes_pass_and_are_counted() -> io::Result<()> {
-    let bed = Bed::new()?;
-    let mut client = bed.greeted()?;
+    let fixture = ProxyFixture::new()?;
+    let mut client = fixture.connected()?;
     client.expect("SET key value", "+OK\r\n")?;
     assert_eq!(
-        bed.proxy.bytes_to_server(),
+        fixture.proxy.bytes_to_server(),
         "PING\r\nSET key value\r\n".len() as u64
     );
-    assert_eq!(bed.proxy.bytes_to_client(), "+PONG\r\n+OK\r\n".len() as u64);
-    let _second = bed.greeted()?;
-    assert_eq!(bed.proxy.connections(), 2);
-    assert_eq!(bed.proxy.open_connections(), 2);
+    assert_eq!(
+        fixture.proxy.bytes_to_client(),
+        "+PONG\r\n+OK\r\n".len() as u64
+    );
+    let _second = fixture.connected()?;
+    assert_eq!(fixture.proxy.connections(), 2);
+    assert_eq!(fixture.proxy.open_connections(), 2);
     drop(client);
-    assert!(eventually_blocking(SOON, || bed.proxy.open_connections() == 1));
-    assert_eq!(bed.proxy.connections(), 2);
+    assert!(eventually_blocking(SOON, || fixture
+        .proxy
+        .open_connections()
+        == 1));
+    assert_eq!(fixture.proxy.connections(), 2);
     Ok(())
 }
 
 #[test]
 fn large_transfers_arrive_whole_both_ways() -> io::Result<()> {
-    let bed = Bed::new()?;
+    let fixture = ProxyFixture::new()?;
     let value: Vec<u8> = (0..4_000_000_u32).map(|n| (n % 251) as u8).collect();
-    let mut client = bed.connect()?;
+    let mut client = fixture.connect()?;
     let head = format!("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n${}\r\n", value.len());
     client.0.write_all(head.as_bytes())?;
     client.0.write_all(&value)?;
@@ -124,23 +130,23 @@ fn large_transfers_arrive_whole_both_ways() -> io::Result<()> {
 }
 
 #[test]
-fn the_end_of_the_server_reaches_the_client_and_a_new_one_is_found() -> io::Result<()> {
-    let bed = Bed::new()?;
-    let mut client = bed.greeted()?;
-    bed.server.kill()?;
+fn server_exit_reaches_the_client_and_a_restart_is_found() -> io::Result<()> {
+    let fixture = ProxyFixture::new()?;
+    let mut client = fixture.connected()?;
+    fixture.server.kill()?;
     assert!(matches!(client.0.read(&mut [0]), Ok(0) | Err(_)));
-    assert!(bed.connect()?.is_reset());
-    bed.server.restart()?;
-    bed.greeted()?;
+    assert!(fixture.connect()?.is_reset());
+    fixture.server.restart()?;
+    fixture.connected()?;
     Ok(())
 }
 
 #[test]
 fn delay_adds_latency_but_does_not_reduce_throughput() -> io::Result<()> {
-    let bed = Bed::new()?;
-    let mut client = bed.greeted()?;
-    bed.proxy.delay(Direction::ToServer, 2 * SHORT);
-    bed.proxy.delay(Direction::ToClient, SHORT);
+    let fixture = ProxyFixture::new()?;
+    let mut client = fixture.connected()?;
+    fixture.proxy.delay(Direction::ToServer, 2 * SHORT);
+    fixture.proxy.delay(Direction::ToClient, SHORT);
     let start = Instant::now();
     for number in 0..10 {
         client.send(&format!("ECHO {number}"))?;
@@ -157,58 +163,58 @@ fn delay_adds_latency_but_does_not_reduce_throughput() -> io::Result<()> {
 
     // A new connection is delayed too, and taking the delay away frees what is under way.
     let start = Instant::now();
-    bed.greeted()?;
+    fixture.connected()?;
     assert!(start.elapsed() >= 3 * SHORT);
-    bed.proxy.delay(Direction::ToServer, 10 * SOON);
+    fixture.proxy.delay(Direction::ToServer, 10 * SOON);
     client.send("PING")?;
-    assert!(client.hears_nothing());
-    bed.proxy.delay(Direction::Both, Duration::ZERO);
+    assert!(client.receives_nothing());
+    fixture.proxy.delay(Direction::Both, Duration::ZERO);
     assert_eq!(client.receive(7)?, "+PONG\r\n");
     Ok(())
 }
 
 #[test]
-fn a_held_command_does_not_reach_the_server_until_released() -> io::Result<()> {
-    let bed = Bed::new()?;
-    let mut client = bed.greeted()?;
-    bed.proxy.hold(Direction::ToServer);
+fn held_command_reaches_the_server_only_when_released() -> io::Result<()> {
+    let fixture = ProxyFixture::new()?;
+    let mut client = fixture.connected()?;
+    fixture.proxy.hold(Direction::ToServer);
     client.send("SET one 1")?;
-    assert!(bed.wait_held(Direction::ToServer, "SET one 1\r\n".len()));
+    assert!(fixture.wait_held(Direction::ToServer, "SET one 1\r\n".len()));
     client.send("SET two 2")?;
-    assert!(bed.wait_held(Direction::ToServer, "SET one 1\r\nSET two 2\r\n".len()));
-    assert_eq!(bed.proxy.held(Direction::ToClient), 0);
-    assert!(!bed.server_has("one"));
-    bed.proxy.release_held();
+    assert!(fixture.wait_held(Direction::ToServer, "SET one 1\r\nSET two 2\r\n".len()));
+    assert_eq!(fixture.proxy.held(Direction::ToClient), 0);
+    assert!(!fixture.server_has("one"));
+    fixture.proxy.release_held();
     assert_eq!(client.receive(10)?, "+OK\r\n+OK\r\n");
-    assert!(bed.server_has("one") && bed.server_has("two"));
-    assert_eq!(bed.proxy.held(Direction::Both), 0);
+    assert!(fixture.server_has("one") && fixture.server_has("two"));
+    assert_eq!(fixture.proxy.held(Direction::Both), 0);
     Ok(())
 }
 
 #[test]
-fn a_held_reply_leaves_the_client_in_doubt_until_healed() -> io::Result<()> {
-    let bed = Bed::new()?;
-    bed.proxy.hold(Direction::ToClient);
-    let mut client = bed.connect()?;
+fn held_reply_reaches_the_client_only_when_healed() -> io::Result<()> {
+    let fixture = ProxyFixture::new()?;
+    fixture.proxy.hold(Direction::ToClient);
+    let mut client = fixture.connect()?;
     client.send("SET key value")?;
-    assert!(bed.wait_held(Direction::ToClient, "+OK\r\n".len()));
-    assert!(bed.server_has("key"));
-    assert!(client.hears_nothing());
-    bed.proxy.heal();
+    assert!(fixture.wait_held(Direction::ToClient, "+OK\r\n".len()));
+    assert!(fixture.server_has("key"));
+    assert!(client.receives_nothing());
+    fixture.proxy.heal();
     assert_eq!(client.receive(5)?, "+OK\r\n");
     Ok(())
 }
 
 #[test]
-fn a_hold_also_holds_the_end_of_a_connection() -> io::Result<()> {
-    let bed = Bed::new()?;
-    let mut client = bed.greeted()?;
-    bed.proxy.hold(Direction::ToClient);
+fn hold_also_holds_the_end_of_a_connection() -> io::Result<()> {
+    let fixture = ProxyFixture::new()?;
+    let mut client = fixture.connected()?;
+    fixture.proxy.hold(Direction::ToClient);
     client.send("ECHO last")?;
-    assert!(bed.wait_held(Direction::ToClient, "$4\r\nlast\r\n".len()));
-    bed.server.kill()?;
-    assert!(client.hears_nothing());
-    bed.proxy.release_held();
+    assert!(fixture.wait_held(Direction::ToClient, "$4\r\nlast\r\n".len()));
+    fixture.server.kill()?;
+    assert!(client.receives_nothing());
+    fixture.proxy.release_held();
     assert_eq!(client.receive(10)?, "$4\r\nlast\r\n");
     assert_eq!(client.0.read(&mut [0])?, 0);
     Ok(())
@@ -216,85 +222,86 @@ fn a_hold_also_holds_the_end_of_a_connection() -> io::Result<()> {
 
 #[test]
 fn bytes_of_a_closed_connection_are_no_longer_held() -> io::Result<()> {
-    let bed = Bed::new()?;
-    let mut client = bed.greeted()?;
-    bed.proxy.hold(Direction::ToServer);
+    let fixture = ProxyFixture::new()?;
+    let mut client = fixture.connected()?;
+    fixture.proxy.hold(Direction::ToServer);
     client.send("SET key value")?;
-    assert!(bed.wait_held(Direction::Both, 1));
-    bed.proxy.reset_all();
-    assert_eq!(bed.proxy.held(Direction::Both), 0);
-    assert!(!bed.server_has("key"));
+    assert!(fixture.wait_held(Direction::Both, 1));
+    fixture.proxy.reset_all();
+    assert_eq!(fixture.proxy.held(Direction::Both), 0);
+    assert!(!fixture.server_has("key"));
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
 async fn waiting_for_held_bytes_takes_real_time_on_a_paused_clock() -> io::Result<()> {
-    let bed = Bed::new()?;
-    bed.proxy.hold(Direction::ToServer);
+    let fixture = ProxyFixture::new()?;
+    fixture.proxy.hold(Direction::ToServer);
     let start = Instant::now();
-    assert!(!bed.proxy.wait_held(Direction::ToServer, 1, SHORT).await);
+    assert!(!fixture.proxy.wait_held(Direction::ToServer, 1, SHORT).await);
     assert!(start.elapsed() >= SHORT);
-    let mut client = bed.connect()?;
+    let mut client = fixture.connect()?;
     let sender = std::thread::spawn(move || {
         std::thread::sleep(SHORT);
         client.send("PING").map(|()| client)
     });
-    assert!(bed.proxy.wait_held(Direction::ToServer, 6, SOON).await);
+    assert!(fixture.proxy.wait_held(Direction::ToServer, 6, SOON).await);
     sender.join().expect("the sender does not panic")?;
     Ok(())
 }
 
 #[test]
-fn a_blackhole_to_the_server_swallows_commands_for_ever() -> io::Result<()> {
-    let bed = Bed::new()?;
-    let mut client = bed.greeted()?;
-    let mut bystander = bed.greeted()?;
-    bed.proxy.blackhole(Direction::ToServer);
+fn blackhole_to_the_server_swallows_commands_for_ever() -> io::Result<()> {
+    let fixture = ProxyFixture::new()?;
+    let mut client = fixture.connected()?;
+    let mut bystander = fixture.connected()?;
+    fixture.proxy.blackhole(Direction::ToServer);
     client.send("SET key value")?;
-    assert!(client.hears_nothing());
-    bed.proxy.release_held();
-    assert!(client.hears_nothing());
-    assert!(!bed.server_has("key"));
+    assert!(client.receives_nothing());
+    fixture.proxy.release_held();
+    assert!(client.receives_nothing());
+    assert!(!fixture.server_has("key"));
 
     // What lost bytes is reset; what lost none goes on.
-    bed.proxy.heal();
+    fixture.proxy.heal();
     assert!(client.is_reset());
     bystander.expect("EXISTS key", ":0\r\n")?;
-    bed.greeted()?;
+    fixture.connected()?;
     Ok(())
 }
 
 #[test]
-fn a_blackhole_to_the_client_swallows_replies_but_not_commands() -> io::Result<()> {
-    let bed = Bed::new()?;
-    bed.proxy.blackhole(Direction::ToClient);
-    let mut client = bed.connect()?;
+fn blackhole_to_the_client_swallows_replies_but_not_commands() -> io::Result<()> {
+    let fixture = ProxyFixture::new()?;
+    fixture.proxy.blackhole(Direction::ToClient);
+    let mut client = fixture.connect()?;
     client.send("SET key value")?;
-    assert!(eventually_blocking(SOON, || bed.server_has("key")));
-    assert!(client.hears_nothing());
-    assert_eq!(bed.proxy.bytes_to_client(), 0);
-    bed.proxy.heal();
+    assert!(eventually_blocking(SOON, || fixture.server_has("key")));
+    assert!(client.receives_nothing());
+    assert_eq!(fixture.proxy.bytes_to_client(), 0);
+    fixture.proxy.heal();
     assert!(client.is_reset());
     Ok(())
 }
 
 #[test]
-fn a_blackhole_swallows_the_end_of_a_connection() -> io::Result<()> {
-    let bed = Bed::new()?;
-    let mut subscriber = bed.connect()?;
+fn blackhole_swallows_the_end_of_a_connection() -> io::Result<()> {
+    let fixture = ProxyFixture::new()?;
+    let mut subscriber = fixture.connect()?;
     subscriber.send("SUBSCRIBE news")?;
     subscriber.receive(1)?;
-    bed.proxy.blackhole(Direction::ToServer);
+    fixture.proxy.blackhole(Direction::ToServer);
     drop(subscriber);
     // Publishing makes the server write to the dead client, which must not give it away either.
     for _ in 0..5 {
-        assert_eq!(bed.server.command(&["PUBLISH", "news", "x"])?, "1");
+        assert_eq!(fixture.server.command(&["PUBLISH", "news", "x"])?, "1");
         std::thread::sleep(Duration::from_millis(20));
     }
-    bed.proxy.heal();
-    assert_eq!(bed.proxy.open_connections(), 0);
+    fixture.proxy.heal();
+    assert_eq!(fixture.proxy.open_connections(), 0);
     assert!(eventually_blocking(SOON, || {
-        bed.server
+        fixture
+            .server
             .command(&["PUBLISH", "news", "x"])
             .is_ok_and(|count| count == "0")
     }));
@@ -303,72 +310,76 @@ fn a_blackhole_swallows_the_end_of_a_connection() -> io::Result<()> {
 
 #[test]
 fn reset_resets_all_connections_once() -> io::Result<()> {
-    let bed = Bed::new()?;
-    let mut greeted = bed.greeted()?;
+    let fixture = ProxyFixture::new()?;
+    let mut connected = fixture.connected()?;
     // This one may not have been accepted yet, which must make no difference.
-    let mut just_connected = bed.connect()?;
-    bed.proxy.reset_all();
-    assert_eq!(bed.proxy.open_connections(), 0);
-    assert_eq!(bed.proxy.connections(), 2);
-    assert!(greeted.is_reset());
+    let mut just_connected = fixture.connect()?;
+    fixture.proxy.reset_all();
+    assert_eq!(fixture.proxy.open_connections(), 0);
+    assert_eq!(fixture.proxy.connections(), 2);
+    assert!(connected.is_reset());
     assert!(just_connected.is_reset());
-    bed.greeted()?;
+    fixture.connected()?;
     Ok(())
 }
 
 #[test]
 fn refusing_affects_only_new_connections() -> io::Result<()> {
-    let bed = Bed::new()?;
-    let mut open = bed.greeted()?;
-    let mut just_connected = bed.connect()?;
-    bed.proxy.refuse(true);
-    assert!(bed.connect()?.is_reset());
+    let fixture = ProxyFixture::new()?;
+    let mut open = fixture.connected()?;
+    let mut just_connected = fixture.connect()?;
+    fixture.proxy.refuse(true);
+    assert!(fixture.connect()?.is_reset());
     open.expect("PING", "+PONG\r\n")?;
     just_connected.expect("PING", "+PONG\r\n")?;
-    bed.proxy.refuse(false);
-    bed.greeted()?;
-    bed.proxy.refuse(true);
-    bed.proxy.heal();
-    bed.greeted()?;
-    assert_eq!(bed.proxy.connections(), 5);
+    fixture.proxy.refuse(false);
+    fixture.connected()?;
+    fixture.proxy.refuse(true);
+    fixture.proxy.heal();
+    fixture.connected()?;
+    assert_eq!(fixture.proxy.connections(), 5);
     Ok(())
 }
 
 #[test]
 fn half_open_connections_are_forgotten_by_the_server_alone() -> io::Result<()> {
-    let bed = Bed::new()?;
-    let mut subscriber = bed.connect()?;
+    let fixture = ProxyFixture::new()?;
+    let mut subscriber = fixture.connect()?;
     subscriber.send("SUBSCRIBE news")?;
     let confirmation = "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n";
     assert_eq!(subscriber.receive(confirmation.len())?, confirmation);
-    bed.proxy.half_open();
+    fixture.proxy.half_open();
     assert!(eventually_blocking(SOON, || {
-        bed.server
+        fixture
+            .server
             .command(&["PUBLISH", "news", "x"])
             .is_ok_and(|count| count == "0")
     }));
     subscriber.send("PING")?;
-    assert!(subscriber.hears_nothing());
+    assert!(subscriber.receives_nothing());
 
     // New connections work, until the next time.
-    let mut second = bed.greeted()?;
+    let mut second = fixture.connected()?;
     second.expect("PING", "+PONG\r\n")?;
-    assert_eq!(bed.proxy.open_connections(), 2);
-    bed.proxy.half_open();
+    assert_eq!(fixture.proxy.open_connections(), 2);
+    fixture.proxy.half_open();
     second.send("SET key value")?;
-    assert!(second.hears_nothing());
-    assert!(!bed.server_has("key"));
+    assert!(second.receives_nothing());
+    assert!(!fixture.server_has("key"));
 
     drop(second);
-    assert!(eventually_blocking(SOON, || bed.proxy.open_connections() == 1));
-    bed.proxy.heal();
+    assert!(eventually_blocking(SOON, || fixture
+        .proxy
+        .open_connections()
+        == 1));
+    fixture.proxy.heal();
     assert!(subscriber.is_reset());
     Ok(())
 }
 
 #[test]
 fn dropping_the_proxy_closes_everything() -> io::Result<()> {
-    let Bed { server, proxy } = Bed::new()?;
+    let ProxyFixture { server, proxy } = ProxyFixture::new()?;
     let mut client = TcpStream::connect(proxy.addr())?;
     let addr = proxy.addr();
     proxy.hold(Direction::Both);

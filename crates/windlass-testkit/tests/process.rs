@@ -50,7 +50,7 @@ fn waiting_for_a_line_ends_with_the_output() -> io::Result<()> {
 }
 
 #[test]
-fn the_exit_status_is_awaited() -> io::Result<()> {
+fn exit_status_is_awaited() -> io::Result<()> {
     let process = shell("read line; exit 7")?;
     assert!(process.is_alive());
     assert_eq!(process.wait_timeout(SHORT), None);
@@ -63,7 +63,7 @@ fn the_exit_status_is_awaited() -> io::Result<()> {
 }
 
 #[test]
-fn a_killed_process_is_dead_at_once() -> io::Result<()> {
+fn killed_process_is_dead_immediately() -> io::Result<()> {
     let process = shell("read line")?;
     process.kill9()?;
     assert!(!process.is_alive());
@@ -73,7 +73,7 @@ fn a_killed_process_is_dead_at_once() -> io::Result<()> {
 }
 
 #[test]
-fn a_paused_process_does_nothing_until_resumed() -> io::Result<()> {
+fn paused_process_does_nothing_until_resumed() -> io::Result<()> {
     let process = shell("echo ready; read line; echo done")?;
     process
         .wait_for_line(|line| line == "ready", SOON)
@@ -91,7 +91,7 @@ fn a_paused_process_does_nothing_until_resumed() -> io::Result<()> {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_busy_process_has_stopped_when_pause_returns() -> io::Result<()> {
+fn busy_process_has_stopped_when_pause_returns() -> io::Result<()> {
     let process = shell("while :; do :; done")?;
     for _ in 0..100 {
         process.pause()?;
@@ -103,7 +103,7 @@ fn a_busy_process_has_stopped_when_pause_returns() -> io::Result<()> {
 }
 
 #[test]
-fn a_dropped_process_is_killed() -> io::Result<()> {
+fn dropped_process_is_killed() -> io::Result<()> {
     // Writing to a pipe nobody reads fails, which tells whether the process is gone.
     let process = shell("echo ready; read line")?;
     process
@@ -116,7 +116,7 @@ fn a_dropped_process_is_killed() -> io::Result<()> {
 }
 
 #[test]
-fn a_program_that_does_not_exist_is_named() {
+fn missing_program_is_named() {
     let error = TestProcess::spawn(&mut Command::new("/no/such/program")).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
     assert!(error.to_string().contains("/no/such/program"), "{error}");

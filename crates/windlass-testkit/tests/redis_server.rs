@@ -20,7 +20,7 @@ fn exchange(mut stream: impl io::Read + io::Write, request: &str) -> io::Result<
 }
 
 #[test]
-fn a_server_answers_on_its_port() -> io::Result<()> {
+fn server_answers_on_its_port() -> io::Result<()> {
     let server = RedisServer::start()?;
     assert_eq!(server.url(), format!("redis://127.0.0.1:{}", server.port()));
     assert_eq!(server.socket_path(), None);
@@ -77,7 +77,7 @@ fn with_append_only_acknowledged_writes_survive_a_kill() -> io::Result<()> {
 }
 
 #[test]
-fn a_killed_server_is_gone_until_restarted() -> io::Result<()> {
+fn killed_server_is_gone_until_restarted() -> io::Result<()> {
     let server = RedisServer::start()?;
     let mut client = TcpStream::connect(server.addr())?;
     server.kill()?;
@@ -96,7 +96,7 @@ fn a_killed_server_is_gone_until_restarted() -> io::Result<()> {
 /// Linux only, like the reservation.
 #[test]
 #[cfg(target_os = "linux")]
-fn the_port_of_a_killed_server_stays_reserved() -> io::Result<()> {
+fn port_of_a_killed_server_stays_reserved() -> io::Result<()> {
     // No client connects here: the remains of a connection would keep the port busy anyway.
     let server = RedisServer::start()?;
     server.kill()?;
@@ -106,7 +106,7 @@ fn the_port_of_a_killed_server_stays_reserved() -> io::Result<()> {
 }
 
 #[test]
-fn a_server_that_died_on_its_own_can_be_restarted() -> io::Result<()> {
+fn exited_server_can_be_restarted() -> io::Result<()> {
     let server = RedisServer::start()?;
     // The connection closes instead of a reply.
     server.command(&["SHUTDOWN", "NOSAVE"]).unwrap_err();
@@ -117,7 +117,7 @@ fn a_server_that_died_on_its_own_can_be_restarted() -> io::Result<()> {
 }
 
 #[test]
-fn a_paused_server_is_silent_until_resumed() -> io::Result<()> {
+fn paused_server_is_silent_until_resumed() -> io::Result<()> {
     let server = RedisServer::start()?;
     let mut client = TcpStream::connect(server.addr())?;
     client.set_read_timeout(Some(Duration::from_millis(100)))?;
@@ -138,7 +138,7 @@ fn a_paused_server_is_silent_until_resumed() -> io::Result<()> {
 }
 
 #[test]
-fn a_password_is_demanded() -> io::Result<()> {
+fn password_is_required() -> io::Result<()> {
     let password = r#"p@ss "word\"#;
     let server = RedisServer::builder().password(password).start()?;
     let reply = exchange(TcpStream::connect(server.addr())?, "PING\r\n")?;
@@ -152,7 +152,7 @@ fn a_password_is_demanded() -> io::Result<()> {
 }
 
 #[test]
-fn an_acl_user_is_demanded() -> io::Result<()> {
+fn acl_user_is_required() -> io::Result<()> {
     let server = RedisServer::builder()
         .acl_user("ann", "s3cret")
         .acl_user("bob", "hunter2")
@@ -171,7 +171,7 @@ fn an_acl_user_is_demanded() -> io::Result<()> {
 }
 
 #[test]
-fn a_tls_server_speaks_only_tls_on_its_port() -> io::Result<()> {
+fn tls_server_speaks_only_tls_on_its_port() -> io::Result<()> {
     let server = RedisServer::builder().tls().start()?;
     assert_eq!(
         server.url(),
@@ -193,7 +193,7 @@ fn a_tls_server_speaks_only_tls_on_its_port() -> io::Result<()> {
 }
 
 #[test]
-fn a_unix_socket_answers() -> io::Result<()> {
+fn unix_socket_answers() -> io::Result<()> {
     let server = RedisServer::builder().unix_socket().start()?;
     let socket = server.socket_path().expect("asked for a socket");
     assert_eq!(server.url(), format!("redis+unix://{}", socket.display()));
@@ -219,7 +219,7 @@ fn configuration_lines_reach_the_server() -> io::Result<()> {
 }
 
 #[test]
-fn a_server_that_cannot_start_says_why() {
+fn failed_start_is_explained() {
     let error = RedisServer::builder()
         .config("no-such-setting", "1")
         .start()
@@ -250,11 +250,11 @@ fn valkey_answers() -> io::Result<()> {
 const VICTIM: &str = "WINDLASS_TESTKIT_VICTIM";
 
 #[test]
-fn a_server_dies_with_the_test_that_started_it() -> io::Result<()> {
+fn server_dies_with_its_test() -> io::Result<()> {
     for state in ["running", "paused"] {
         let victim = TestProcess::spawn(
             Command::new(std::env::current_exe()?)
-                .args(["--exact", "plays_the_victim", "--nocapture"])
+                .args(["--exact", "helper_process_that_gets_killed", "--nocapture"])
                 .env(VICTIM, state),
         )?;
         let line = victim
@@ -279,7 +279,7 @@ fn a_server_dies_with_the_test_that_started_it() -> io::Result<()> {
 }
 
 #[test]
-fn plays_the_victim() -> io::Result<()> {
+fn helper_process_that_gets_killed() -> io::Result<()> {
     let Ok(state) = std::env::var(VICTIM) else {
         return Ok(());
     };
@@ -295,7 +295,7 @@ fn plays_the_victim() -> io::Result<()> {
 }
 
 #[test]
-fn what_is_missing_is_named() -> io::Result<()> {
+fn missing_server_is_named() -> io::Result<()> {
     // Another process, because a test must not change the variables of its own.
     for (flavor, variables, wanted) in [
         ("redis", ("PATH", "/nowhere"), "\"redis-server\""),
@@ -308,7 +308,11 @@ fn what_is_missing_is_named() -> io::Result<()> {
     ] {
         let seeker = TestProcess::spawn(
             Command::new(std::env::current_exe()?)
-                .args(["--exact", "plays_the_seeker", "--nocapture"])
+                .args([
+                    "--exact",
+                    "helper_process_that_looks_for_a_server",
+                    "--nocapture",
+                ])
                 .env_remove("WINDLASS_VALKEY_SERVER")
                 .env(variables.0, variables.1)
                 .env(SEEKER, flavor),
@@ -328,7 +332,7 @@ fn what_is_missing_is_named() -> io::Result<()> {
 const SEEKER: &str = "WINDLASS_TESTKIT_SEEKER";
 
 #[test]
-fn plays_the_seeker() {
+fn helper_process_that_looks_for_a_server() {
     match std::env::var(SEEKER).as_deref() {
         Ok("redis") => println!("found={:?}", RedisServer::available(Flavor::Redis)),
         Ok(_) => println!("found={:?}", RedisServer::available(Flavor::Valkey)),

@@ -1,298 +1,319 @@
-//! Coming to a claim: a node is created, and the children tell where it stands.
+//! Acquiring one claim: create its node, then read its position from the queue.
+//!
+//! The create request may be applied though its reply is lost. Then the node is found by its protection
+//! id, through the same session. If the node cannot be found, the request is repeated; should both
+//! requests have been applied, the first node counts and the others are deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
 use zookeeper_client::{CreateMode, Error as ZkError};
 
-use super::data::{ClaimData, RoomData};
-use super::line::{View, size};
-use super::node::{self, Sequence};
+use super::barging::barge;
+use super::claim_data::holder;
+use super::claim_table::{CreatedNode, LocalClaim};
+use super::claims::ZooKeeperClaims;
+use super::errors::{after_write, from_client, is_connection_loss};
+use super::node_name::{self, Sequence};
+use super::pool::{PoolData, begin_complete_round, has_pool, write_pool};
+use super::queue::QueueView;
+use super::replace::replace_node;
 use super::session::Session;
-use super::table::{Entry, Placed, State};
-use super::translate::{after_writing, is_lost, translate};
-use super::{KIND, Store, paths};
-use windlass_core::Fence;
+use super::{KIND, paths};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::unsupported::unsupported;
 use windlass_core::store::{
     AcquireRequest, Acquired, Holder, Kind, OnBusy, OnSizeMismatch, Order, Refusal,
 };
 
-impl Store {
-    pub(super) async fn acquire_one(self: Arc<Store>, ask: AcquireRequest) -> Result<Acquired> {
-        if ask.kind == Kind::Once {
+/// One request for a claim.
+pub(super) struct ClaimAcquisition<'a> {
+    claims: &'a ZooKeeperClaims,
+    session: Arc<Session>,
+    request: AcquireRequest,
+}
+
+/// Whether a claim can be granted, now or later.
+enum Admissibility {
+    Admissible,
+    /// The pool was written: the queue must be read again.
+    PoolChanged,
+    Refused(Refusal),
+}
+
+impl<'a> ClaimAcquisition<'a> {
+    pub(super) async fn run(
+        claims: &'a ZooKeeperClaims,
+        request: AcquireRequest,
+    ) -> Result<Acquired> {
+        if request.kind == Kind::Once {
             return Err(unsupported(
                 KIND,
-                "once",
+                "`once`",
                 "results must be kept for longer than a session",
             ));
         }
-        let claim = ask.wake.claim;
-        let answer = self.come(ask).await;
-        answer.map_err(|error| match self.table.get(claim) {
-            Some(entry) if entry.tried => after_writing(error),
-            // Nothing was written, or it was taken back.
-            _ => error,
-        })
+        let number = request.wake.claim;
+        let outcome = async {
+            ClaimAcquisition::begin(claims, request)
+                .await?
+                .decide()
+                .await
+        };
+        outcome
+            .await
+            .map_err(|error| match claims.table.get(number) {
+                Some(claim) if claim.may_have_node => after_write(error),
+                // Nothing was written, or it was removed again.
+                _ => error,
+            })
     }
 
-    async fn come(self: &Arc<Store>, ask: AcquireRequest) -> Result<Acquired> {
-        let claim = ask.wake.claim;
-        let session = match self.table.get(claim).filter(|e| !e.session.has_ended()) {
-            // Asked before: what came of that is found through the same session.
+    /// Enters the claim into the table. A repeated request uses the session of the first one, through
+    /// which the outcome of the first one is visible.
+    pub(super) async fn begin(
+        claims: &'a ZooKeeperClaims,
+        request: AcquireRequest,
+    ) -> Result<ClaimAcquisition<'a>> {
+        let known = claims.table.get(request.wake.claim);
+        let session = match known.filter(|claim| !claim.session.has_ended()) {
             Some(known) => known.session,
             None => {
-                let session = self.session(ask.ttl).await?;
-                session.check_ttl(ask.ttl)?;
-                let entry = Entry::new(&ask, Arc::clone(&session));
-                self.table.insert(self, entry);
+                let session = claims.sessions.for_ttl(request.ttl).await?;
+                session.check_ttl(request.ttl)?;
+                let claim = LocalClaim::new(&request, Arc::clone(&session));
+                claims.table.insert(claim);
                 session
             }
         };
+        Ok(ClaimAcquisition {
+            claims,
+            session,
+            request,
+        })
+    }
+
+    async fn decide(&self) -> Result<Acquired> {
         loop {
-            self.place(&session, &ask).await?;
-            let view = self.view(&session, ask.kind, &ask.name).await?;
-            if let Some(answer) = self.stand(&session, &ask, &view).await? {
-                return Ok(answer);
+            self.create_node().await?;
+            let view = self.read_queue().await?;
+            if let Some(outcome) = self.outcome(&view).await? {
+                return Ok(outcome);
             }
         }
     }
 
-    pub(super) async fn view(
-        &self,
-        session: &Session,
-        kind: Kind,
-        name: &str,
-    ) -> Result<Arc<View>> {
-        let views = &self.views;
-        views.fresh(session, self.address.layout, kind, name).await
+    async fn read_queue(&self) -> Result<Arc<QueueView>> {
+        let (kind, name) = (self.request.kind, &self.request.name);
+        self.claims.queues.read(&self.session, kind, name).await
     }
 
-    /// Makes sure that the claim's node is there, once.
-    pub(super) async fn place(&self, session: &Arc<Session>, ask: &AcquireRequest) -> Result<()> {
-        let Some(entry) = self.table.get(ask.wake.claim) else {
-            return Err(given_up());
-        };
-        if entry.node.is_some() {
+    fn local(&self) -> Result<LocalClaim> {
+        let claim = self.claims.table.get(self.number());
+        claim.ok_or_else(released_meanwhile)
+    }
+
+    fn number(&self) -> u64 {
+        self.request.wake.claim
+    }
+
+    fn path(&self, node: &str) -> String {
+        paths::claim(self.request.kind, &self.request.name, node)
+    }
+
+    /// Creates the claim's node, unless it exists.
+    pub(super) async fn create_node(&self) -> Result<()> {
+        let claim = self.local()?;
+        if claim.node.is_some() {
             return Ok(());
         }
-        let parent = paths::of_claims(ask.kind, &ask.name);
-        let layout = self.address.layout;
-        let front = node::prefix(layout, ask.kind, entry.mark, entry.weight, false);
-        let front = format!("{parent}/{front}");
-        let options = CreateMode::EphemeralSequential.with_acls(self.acls());
-        let data = entry.data.bytes();
-        let mut maybe_there = entry.tried;
-        let mut was_lost = entry.tried;
-        // Refused, it is not there, unless an earlier one comes late.
-        let refused = |was_lost: bool| {
-            self.table
-                .change(entry.claim, |entry| entry.tried = was_lost)
+        let (kind, table) = (self.request.kind, &self.claims.table);
+        let parent = paths::queue(kind, &self.request.name);
+        let layout = self.claims.queues.layout;
+        let prefix = node_name::prefix(layout, kind, claim.id, claim.weight, false);
+        let prefix = format!("{parent}/{prefix}");
+        let options = CreateMode::EphemeralSequential.with_acls(self.session.acls());
+        let data = claim.data.bytes();
+        let mut may_exist = claim.may_have_node;
+        let mut reply_lost = claim.may_have_node;
+        // A refused request creates nothing, but an earlier one whose reply was lost may have.
+        let refused = |may_have_node: bool| {
+            table.change(claim.number, |claim| claim.may_have_node = may_have_node)
         };
         loop {
-            session.ready().await?;
-            if maybe_there && self.find_again(session, ask).await? {
+            self.session.wait_connected().await?;
+            if may_exist && self.find_node().await? {
                 return Ok(());
             }
-            self.table.change(entry.claim, |entry| entry.tried = true);
-            maybe_there = true;
-            match session.client().create(&front, &data, &options).await {
+            table.change(claim.number, |claim| claim.may_have_node = true);
+            may_exist = true;
+            let client = self.session.client();
+            match client.create(&prefix, &data, &options).await {
                 Ok((stat, sequence)) => {
-                    let path = format!("{front}{sequence}");
+                    let path = format!("{prefix}{sequence}");
                     let sequence = Sequence(sequence.into_i64() as i32);
-                    let (fence, created) = (Fence::new(stat.czxid as u64), stat.czxid);
-                    self.placed(
-                        ask,
-                        Placed {
-                            path,
-                            sequence,
-                            fence,
-                            created,
-                        },
-                    );
-                    self.clock.told(stat.ctime);
+                    self.set_node(CreatedNode::new(path, sequence, stat.czxid));
+                    self.claims.clock.observe(stat.ctime);
                     return Ok(());
                 }
                 Err(ZkError::NoNode) => {
-                    maybe_there = false;
-                    refused(was_lost);
-                    let room = match ask.kind {
-                        Kind::Semaphore | Kind::Barrier => {
-                            RoomData::of_size(ask.share.size).bytes()
-                        }
-                        _ => Vec::new(),
+                    may_exist = false;
+                    refused(reply_lost);
+                    let pool = match has_pool(kind) {
+                        true => PoolData::with_size(self.request.share.size).bytes(),
+                        false => Vec::new(),
                     };
-                    self.make_parents(session, &parent, &room).await?;
+                    self.session.create_containers(&parent, &pool).await?;
                 }
-                // It may have happened: looked for by its mark, after the connection is back.
-                Err(error) if is_lost(&error) => was_lost = true,
+                Err(error) if is_connection_loss(&error) => reply_lost = true,
                 Err(error) => {
-                    let error = translate(error);
-                    refused(was_lost || error.may_have_happened());
+                    let error = from_client(error);
+                    refused(reply_lost || error.may_have_happened());
                     return Err(error);
                 }
             }
         }
     }
 
-    pub(super) fn placed(&self, ask: &AcquireRequest, placed: Placed) {
-        self.table.change(ask.wake.claim, |entry| {
-            entry.node = Some(placed);
-            entry.extend(ask.ttl);
-        });
+    fn set_node(&self, node: CreatedNode) {
+        let ttl = self.request.ttl;
+        self.claims.table.set_node(self.number(), node, ttl);
     }
 
-    /// Looks for a node whose creation went unanswered.
-    async fn find_again(&self, session: &Session, ask: &AcquireRequest) -> Result<bool> {
-        let Some(entry) = self.table.get(ask.wake.claim) else {
-            return Err(given_up());
-        };
-        let view = self.view(session, ask.kind, &ask.name).await?;
-        let Some(index) = view.index_of(entry.mark) else {
+    /// Finds a node whose create request got no reply.
+    async fn find_node(&self) -> Result<bool> {
+        let claim = self.local()?;
+        let view = self.read_queue().await?;
+        let Some(index) = view.index_of(claim.id) else {
             return Ok(false);
         };
         let found = &view.nodes[index];
-        let path = paths::child(ask.kind, &ask.name, &found.name);
-        let stat = session.ask(|client| client.check_stat(&path)).await?;
-        let Some(stat) = stat.map_err(translate)? else {
+        let path = self.path(&found.name);
+        let stat = self.session.retry(|client| client.check_stat(&path));
+        let Some(stat) = stat.await?.map_err(from_client)? else {
             return Ok(false);
         };
-        let placed = Placed {
-            path,
-            sequence: found.sequence,
-            fence: Fence::new(stat.czxid as u64),
-            created: stat.czxid,
-        };
-        self.placed(ask, placed);
+        self.set_node(CreatedNode::new(path, found.sequence, stat.czxid));
         Ok(true)
     }
 
-    /// What the children say about the claim. `None` to look again.
-    async fn stand(
-        self: &Arc<Store>,
-        session: &Arc<Session>,
-        ask: &AcquireRequest,
-        view: &View,
-    ) -> Result<Option<Acquired>> {
-        let Some(entry) = self.table.get(ask.wake.claim) else {
-            return Err(given_up());
-        };
+    /// The outcome that the queue shows. `None` if it must be read again.
+    async fn outcome(&self, view: &QueueView) -> Result<Option<Acquired>> {
+        let claim = self.local()?;
         if let Some(foreign) = &view.foreign {
-            self.take_back(ask).await?;
-            return Err(self.foreign(&ask.name, foreign));
+            self.withdraw().await?;
+            return Err(self.foreign_layout(foreign));
         }
-        let Some(index) = view.index_of(entry.mark) else {
-            // Taken away already, by force or with the session.
-            self.table.change(entry.claim, |entry| entry.node = None);
+        let Some(index) = view.index_of(claim.id) else {
+            // The node is gone: the lock was broken, or the session has ended.
+            let table = &self.claims.table;
+            table.change(claim.number, |claim| claim.node = None);
             return Ok(None);
         };
-        match self.refuses(session, ask, view).await? {
-            Verdict::Fits => {}
-            Verdict::LookAgain => return Ok(None),
-            Verdict::Refused(refusal) => {
-                self.take_back(ask).await?;
+        match self.admissibility(view).await? {
+            Admissibility::Admissible => {}
+            Admissibility::PoolChanged => return Ok(None),
+            Admissibility::Refused(refusal) => {
+                self.withdraw().await?;
                 return Ok(Some(Acquired::Refused(refusal)));
             }
         }
-        self.remove_doubles(session, &entry, view, index).await?;
-        let mut others = view.of_owner(entry.mark);
-        if let Some(other) = others.find(|i| view.nodes[*i].mark != Some(entry.mark)) {
-            return self.take_over_own(session, ask, view, other).await;
+        self.remove_duplicates(&claim, view, index).await?;
+        let mut others = view.of_owner(claim.id);
+        match others.find(|i| view.nodes[*i].id != Some(claim.id)) {
+            Some(other) => self.replace_own(view, other).await,
+            None => self.grant_or_wait(view, index).await,
         }
-        self.answer(session, ask, view, index).await
     }
 
-    /// Granted, busy, or in line.
-    pub(super) async fn answer(
-        self: &Arc<Store>,
-        session: &Arc<Session>,
-        ask: &AcquireRequest,
-        view: &View,
-        index: usize,
-    ) -> Result<Option<Acquired>> {
-        if view.held[index] {
-            self.open_if_complete(session, &ask.name, ask.kind, view)
-                .await?;
-            return self.let_in_at_once(ask, view, index).await;
-        }
-        let room = u64::from(size(ask.kind, &view.room));
-        if ask.share.order == Order::Barging && view.used + u64::from(ask.share.weight) <= room {
-            return match self.barge(session, ask, view, index).await? {
-                true => Ok(self.granted(ask)),
-                false => Ok(None),
+    /// Replaces an earlier claim of the same owner. A caller that does not want to wait does not replace
+    /// a waiter.
+    async fn replace_own(&self, view: &QueueView, other: usize) -> Result<Option<Acquired>> {
+        let claim = self.local()?;
+        if !view.held[other] && self.request.on_busy == OnBusy::Return {
+            return match view.index_of(claim.id) {
+                Some(own) => self.grant_or_wait(view, own).await,
+                None => Ok(None),
             };
         }
-        match ask.on_busy {
+        let replaced = replace_node(self.claims, &self.session, &claim, view, other).await?;
+        let Some(replaced) = replaced else {
+            return Ok(None);
+        };
+        let table = &self.claims.table;
+        table.change(claim.number, |claim| claim.inherit_promise(replaced.ttl));
+        self.grant_or_wait(view, other).await
+    }
+
+    /// Granted, busy or queued.
+    async fn grant_or_wait(&self, view: &QueueView, index: usize) -> Result<Option<Acquired>> {
+        let (kind, name) = (self.request.kind, &self.request.name);
+        let (table, share) = (&self.claims.table, self.request.share);
+        if view.held[index] {
+            begin_complete_round(&self.session, kind, name, view).await?;
+            return self.grant(view, index).await;
+        }
+        let capacity = u64::from(view.parent.pool.capacity(kind));
+        if share.order == Order::Barging && view.used + u64::from(share.weight) <= capacity {
+            return self.barge(view, index).await;
+        }
+        match self.request.on_busy {
             OnBusy::Return => {
                 let first = view.held.iter().position(|held| *held).unwrap_or(0);
-                let holder = self.holder(session, ask, view, first);
-                let (holder, gone) = tokio::join!(holder, self.take_back(ask));
-                gone?;
+                let (holder, withdrawn) = tokio::join!(self.holder(view, first), self.withdraw());
+                withdrawn?;
                 Ok(Some(Acquired::Busy(holder?)))
             }
             OnBusy::Enqueue => {
-                let place = self.table.change(ask.wake.claim, |entry| {
-                    entry.state = State::Waiting;
-                    entry.node.as_ref().map(|node| node.fence)
-                });
-                let Some(Some(place)) = place else {
-                    return Err(given_up());
-                };
-                self.look_after_waiting(ask.kind, &ask.name);
-                let held_for = None; // the server tells when somebody goes, for whatever reason
-                Ok(Some(Acquired::Queued {
-                    ticket: place,
-                    held_for,
-                }))
+                let ticket = table
+                    .set_waiting(self.number())
+                    .ok_or_else(released_meanwhile)?;
+                self.claims.watches.ensure(kind, name);
+                // A watch reports the removal of any holder, so no time is needed.
+                let held_for = None;
+                Ok(Some(Acquired::Queued { ticket, held_for }))
             }
         }
     }
 
-    /// It holds, though others may have gone ahead of it since it came, and others may have seen it wait
-    /// before it looked itself.
-    async fn let_in_at_once(
-        &self,
-        ask: &AcquireRequest,
-        view: &View,
-        index: usize,
-    ) -> Result<Option<Acquired>> {
-        if let Some(entry) = self.table.get(ask.wake.claim)
-            && self.promote(&entry, view, index).await?.is_none()
-        {
-            self.table.change(entry.claim, |entry| entry.node = None);
+    async fn grant(&self, view: &QueueView, index: usize) -> Result<Option<Acquired>> {
+        let claim = self.local()?;
+        let granted = self.claims.grants.grant(&claim, view, index).await?;
+        let Some(fence) = granted else {
+            let table = &self.claims.table;
+            table.change(claim.number, |claim| claim.node = None);
             return Ok(None);
-        }
-        Ok(self.granted(ask))
+        };
+        let recorded = true;
+        Ok(Some(Acquired::Granted { fence, recorded }))
     }
 
-    fn granted(&self, ask: &AcquireRequest) -> Option<Acquired> {
-        let fence = self.table.change(ask.wake.claim, |entry| {
-            entry.state = State::Held;
-            entry.node.as_ref().map(|node| node.fence)
-        });
-        fence.flatten().map(|fence| Acquired::Granted {
-            fence,
-            recorded: true,
-        })
+    async fn barge(&self, view: &QueueView, index: usize) -> Result<Option<Acquired>> {
+        let Some(claim) = self.claims.table.get(self.number()) else {
+            return Ok(None);
+        };
+        let layout = self.claims.queues.layout;
+        let barged = barge(&self.session, layout, &claim, view, index).await?;
+        let Some((node, data)) = barged else {
+            return Ok(None);
+        };
+        let (table, fence) = (&self.claims.table, node.fence);
+        table.change(claim.number, |claim| claim.data = data);
+        self.set_node(node);
+        let recorded = true;
+        let granted = table.set_held(claim.number, fence);
+        Ok(granted.map(|fence| Acquired::Granted { fence, recorded }))
     }
 
-    /// Who is in the way.
-    async fn holder(
-        &self,
-        session: &Session,
-        ask: &AcquireRequest,
-        view: &View,
-        index: usize,
-    ) -> Result<Holder> {
+    /// The holder at `index`.
+    async fn holder(&self, view: &QueueView, index: usize) -> Result<Holder> {
         let node = &view.nodes[index];
-        let path = paths::child(ask.kind, &ask.name, &node.name);
-        let seen = session.ask(|client| client.get_data(&path)).await?;
-        let now = self.clock.now();
-        Ok(match seen {
-            Ok((data, stat)) => super::data::holder(&data, &node.name, node.weight, &stat, now),
-            // It has gone since.
+        let path = self.path(&node.name);
+        let read = self.session.retry(|client| client.get_data(&path)).await?;
+        let now = self.claims.clock.now();
+        Ok(match read {
+            Ok((data, stat)) => holder(&data, &node.name, node.weight, &stat, now),
+            // It has been released since.
             Err(_) => {
                 let mut holder = Holder::new(node.name.clone());
                 holder.weight = node.weight;
@@ -302,108 +323,90 @@ impl Store {
         })
     }
 
-    /// Gives up a claim that is not granted.
-    pub(super) async fn take_back(&self, ask: &AcquireRequest) -> Result<()> {
-        let Some(entry) = self.table.get(ask.wake.claim) else {
+    /// Removes the node of a claim that is not granted.
+    async fn withdraw(&self) -> Result<()> {
+        let Some(claim) = self.claims.table.get(self.number()) else {
             return Ok(());
         };
-        self.delete_node(&entry).await?;
-        self.table.remove(ask.wake.claim);
+        self.claims.remover.remove(&claim).await?;
+        self.claims.table.remove(claim.number);
         Ok(())
     }
 
-    /// Creates that went unanswered and were repeated leave several nodes: the first one counts.
-    async fn remove_doubles(
+    /// Deletes all nodes of the claim but the first, which repeated create requests may have left.
+    async fn remove_duplicates(
         &self,
-        session: &Session,
-        entry: &Entry,
-        view: &View,
+        claim: &LocalClaim,
+        view: &QueueView,
         first: usize,
     ) -> Result<()> {
-        let kept = paths::child(entry.kind, &entry.name, &view.nodes[first].name);
         for node in &view.nodes[first + 1..] {
-            if node.mark == Some(entry.mark) {
-                let path = paths::child(entry.kind, &entry.name, &node.name);
-                let gone = session.ask(|client| client.delete(&path, None)).await?;
-                match gone {
-                    Ok(()) | Err(ZkError::NoNode) => {}
-                    Err(error) => return Err(translate(error)),
-                }
+            if node.id == Some(claim.id) {
+                self.session.delete(&self.path(&node.name)).await?;
             }
         }
-        let known = entry.node.as_ref().is_some_and(|node| node.path == kept);
-        if !known {
-            let stat = session.ask(|client| client.check_stat(&kept)).await?;
-            let stat = stat.map_err(translate)?;
+        let path = self.path(&view.nodes[first].name);
+        let is_known = claim.node.as_ref().is_some_and(|node| node.path == path);
+        if !is_known {
+            let stat = self.session.retry(|client| client.check_stat(&path));
+            let stat = stat.await?.map_err(from_client)?;
             let sequence = view.nodes[first].sequence;
-            self.table.change(entry.claim, |entry| {
-                entry.node = stat.map(|stat| Placed {
-                    path: kept,
-                    sequence,
-                    fence: Fence::new(stat.czxid as u64),
-                    created: stat.czxid,
-                });
+            self.claims.table.change(claim.number, |claim| {
+                claim.node = stat.map(|stat| CreatedNode::new(path, sequence, stat.czxid));
             });
         }
         Ok(())
     }
 
-    /// Why it cannot be granted now or later.
-    async fn refuses(
-        &self,
-        session: &Session,
-        ask: &AcquireRequest,
-        view: &View,
-    ) -> Result<Verdict> {
-        let share = ask.share;
-        let mut stored = size(ask.kind, &view.room);
-        if stored != share.size && matches!(ask.kind, Kind::Semaphore | Kind::Barrier) {
-            let idle = ask.kind == Kind::Barrier && view.nodes.len() <= 1;
-            if stored == 0 || idle {
-                let room = RoomData::of_size(share.size);
-                let parent = paths::of_claims(ask.kind, &ask.name);
-                let own = self.table.get(ask.wake.claim).and_then(|entry| entry.node);
-                let Some(own) = own else {
-                    return Ok(Verdict::LookAgain);
-                };
-                let at = (parent.as_str(), own.path.as_str());
-                self.write_room(session, at, &room, view.version).await?;
-                return Ok(Verdict::LookAgain);
+    /// Checks the size and the weights.
+    async fn admissibility(&self, view: &QueueView) -> Result<Admissibility> {
+        let (kind, share) = (self.request.kind, self.request.share);
+        let mut stored = view.parent.pool.capacity(kind);
+        let claim = self.claims.table.get(self.number());
+        if stored != share.size && has_pool(kind) {
+            let node = claim.as_ref().and_then(|claim| claim.node.clone());
+            let is_idle = kind == Kind::Barrier && view.nodes.len() <= 1;
+            if stored == 0 || is_idle {
+                if let Some(node) = node {
+                    let pool = PoolData::with_size(share.size);
+                    let parent = paths::queue(kind, &self.request.name);
+                    let version = view.parent.version;
+                    write_pool(&self.session, &parent, &node.path, &pool, version).await?;
+                }
+                return Ok(Admissibility::PoolChanged);
             }
-            // Changed since it came, it was right when it came.
-            let came = self.table.get(ask.wake.claim).and_then(|entry| entry.node);
-            let came_after = came.is_none_or(|node| node.created > view.changed);
-            if share.on_size_mismatch == OnSizeMismatch::Refuse && came_after {
-                return Ok(Verdict::Refused(Refusal::OtherSize { stored }));
+            // If the size was changed after the claim's node was created, the request was right then.
+            let is_later = node.is_none_or(|node| node.created_zxid > view.parent.changed_zxid);
+            if share.on_size_mismatch == OnSizeMismatch::Refuse && is_later {
+                return Ok(Admissibility::Refused(Refusal::OtherSize { stored }));
             }
         }
         stored = stored.max(1);
         if share.weight > stored {
-            return Ok(Verdict::Refused(Refusal::TooHeavy { stored }));
+            return Ok(Admissibility::Refused(Refusal::TooHeavy { stored }));
         }
-        let mark = self.table.get(ask.wake.claim).map(|entry| entry.mark);
-        let other = mark.and_then(|mark| {
-            let mut claims = view.of_owner(mark).map(|i| &view.nodes[i]);
-            claims.find(|node| node.weight != share.weight && node.mark != Some(mark))
+        let other = claim.and_then(|claim| {
+            let mut own = view.of_owner(claim.id).map(|i| &view.nodes[i]);
+            own.find(|node| node.weight != share.weight && node.id != Some(claim.id))
         });
         Ok(match other {
-            Some(node) => Verdict::Refused(Refusal::OtherWeight {
+            Some(node) => Admissibility::Refused(Refusal::OtherWeight {
                 claimed: node.weight,
             }),
-            None => Verdict::Fits,
+            None => Admissibility::Admissible,
         })
     }
 
-    fn foreign(&self, name: &str, child: &str) -> Error {
+    fn foreign_layout(&self, child: &str) -> Error {
         Error::new(
             ErrorKind::WrongType,
             "acquire",
             format!(
-                "its path holds {child:?}, a claim in another layout than ours: whoever made it \
-                 does not see ours"
+                "its path contains {child:?}, a claim in another layout, whose client does not see \
+                 the claims of this one"
             ),
         )
-        .with_name(name)
+        .with_name(&self.request.name)
         .with_hint(
             "choose another name, or connect with ?layout=kazoo to share locks with kazoo, \
              ?layout=curator with Curator",
@@ -411,32 +414,11 @@ impl Store {
     }
 }
 
-enum Verdict {
-    Fits,
-    LookAgain,
-    Refused(Refusal),
-}
-
-/// The claim was withdrawn while it was asked for.
-pub(super) fn given_up() -> Error {
+/// The claim was released while it was acquired.
+pub(super) fn released_meanwhile() -> Error {
     Error::new(
         ErrorKind::OutcomeUnknown,
         "acquire",
-        "the claim was given up in the meantime",
+        "the claim was released in the meantime",
     )
-}
-
-/// The same claim, as data for a node that takes the place of another.
-pub(super) fn in_place(data: &ClaimData, fence: Fence, held: bool) -> ClaimData {
-    ClaimData {
-        fence: Some(fence.get()),
-        held,
-        ..data.clone()
-    }
-}
-
-/// Never before what was promised to the one whose place it takes.
-pub(super) fn promise(entry: &mut Entry, ttl: Duration) {
-    entry.promised = entry.promised.max(Instant::now() + ttl);
-    entry.expires = entry.expires.max(entry.promised);
 }

@@ -1,58 +1,58 @@
-//! What a `zookeeper:` URL says.
+//! `zookeeper:` URLs and their options.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::node::Layout;
+use super::node_name::NodeLayout;
 use windlass_core::error::{Error, Result};
-use windlass_core::{redact::redact, store::unsupported::left_out};
+use windlass_core::{redact::redact, store::unsupported::not_in_this_build};
 
-/// The port of a host that names none.
+/// ZooKeeper's client port.
 const PORT: u16 = 2181;
-/// The same for TLS, for which there is no other custom than that of the manual.
+/// The client port for TLS in ZooKeeper's manual.
 const TLS_PORT: u16 = 2281;
 
 /// `zookeeper://[user:password@]host[:port][,host[:port]…][/chroot][?layout=…&chroot=create]`, and
 /// `zookeeper+tls://…?tls_ca=…&tls_cert=…&tls_key=…`
 #[derive(Clone)]
-pub(super) struct Address {
+pub(super) struct EnsembleAddress {
     /// `host:port` each.
     pub(super) hosts: Vec<String>,
-    /// `/` if there is none.
+    /// `/` if the URL has none.
     pub(super) chroot: String,
     /// `user:password`, for digest authentication.
     pub(super) digest: Option<String>,
-    pub(super) layout: Layout,
-    /// Whether a missing chroot is to be created.
+    pub(super) layout: NodeLayout,
+    /// Whether to create a missing chroot.
     pub(super) create_chroot: bool,
-    /// What TLS needs, if it is used.
-    pub(super) tls: Option<TlsFiles>,
+    /// `None` for plain connections.
+    pub(super) tls: Option<TlsPaths>,
     /// The URL without the password.
-    pub(super) shown: String,
+    pub(super) redacted: String,
 }
 
-/// Files in PEM.
+/// PEM files for TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TlsFiles {
-    /// Whose certificates are trusted.
+pub(super) struct TlsPaths {
+    /// The trusted certificates.
     pub(super) ca: PathBuf,
-    /// A certificate of our own, and its key.
+    /// The client's certificate, and its key.
     pub(super) identity: Option<(PathBuf, PathBuf)>,
 }
 
-impl Address {
-    pub(super) fn parse(url: &str) -> Result<Address> {
-        let shown = redact(url);
+impl EnsembleAddress {
+    pub(super) fn parse(url: &str) -> Result<EnsembleAddress> {
+        let redacted = redact(url);
         let wrong = |message: String, hint: &str| {
             Err(Error::invalid("connect", message)
-                .with_backend(shown.clone())
+                .with_backend(redacted.clone())
                 .with_hint(hint.to_owned()))
         };
         const EXAMPLE: &str = "for example zookeeper://10.0.0.1:2181,10.0.0.2:2181/app";
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let is_tls = scheme == "zookeeper+tls";
         if is_tls && !cfg!(feature = "tls") {
-            return Err(left_out(scheme, "zookeeper-tls").with_backend(shown));
+            return Err(not_in_this_build(scheme, "zookeeper-tls").with_backend(redacted));
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (credentials, rest) = match rest.rsplit_once('@') {
@@ -66,7 +66,7 @@ impl Address {
             }
             Some(_) => {
                 return wrong(
-                    "it has a user without a password, or the reverse".into(),
+                    "the URL has a user without a password, or the reverse".into(),
                     "digest authentication needs both: zookeeper://user:password@host",
                 );
             }
@@ -91,12 +91,12 @@ impl Address {
         if chroot != "/" && chroot[1..].split('/').any(odd) {
             return wrong(format!("{chroot:?} is not a path of nodes"), EXAMPLE);
         }
-        let (mut layout, mut create_chroot) = (Layout::Curator, false);
+        let (mut layout, mut create_chroot) = (NodeLayout::Curator, false);
         let (mut ca, mut cert, mut key) = (None, None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair {
-                "layout=curator" => layout = Layout::Curator,
-                "layout=kazoo" => layout = Layout::Kazoo,
+                "layout=curator" => layout = NodeLayout::Curator,
+                "layout=kazoo" => layout = NodeLayout::Kazoo,
                 "chroot=create" => create_chroot = true,
                 "chroot=expect" => create_chroot = false,
                 _ => {
@@ -112,7 +112,7 @@ impl Address {
                         Some((name, _)) if name.starts_with("tls_") && !is_tls => {
                             return wrong(
                                 format!("{name}= is for TLS"),
-                                "write zookeeper+tls:// instead of zookeeper://",
+                                "use zookeeper+tls:// instead of zookeeper://",
                             );
                         }
                         _ => {
@@ -128,48 +128,48 @@ impl Address {
         }
         let tls = match (ca, cert, key) {
             _ if !is_tls => None,
-            (Some(ca), cert, key) if cert.is_some() == key.is_some() => Some(TlsFiles {
+            (Some(ca), cert, key) if cert.is_some() == key.is_some() => Some(TlsPaths {
                 ca,
                 identity: cert.zip(key),
             }),
             (Some(_), ..) => {
                 return wrong(
-                    "it has tls_cert= without tls_key=, or the reverse".into(),
-                    "a certificate of one's own needs both",
+                    "the URL has tls_cert= without tls_key=, or the reverse".into(),
+                    "a client certificate needs both",
                 );
             }
             (None, ..) => {
                 return wrong(
-                    "it does not say whose certificates to trust".into(),
-                    "add ?tls_ca=FILE, a file in PEM; to trust whom the system trusts, \
-                     tls_ca=/etc/ssl/certs/ca-certificates.crt or wherever it keeps them",
+                    "the URL does not say which certificates to trust".into(),
+                    "add ?tls_ca=FILE, a PEM file; the system's certificates are usually in \
+                     tls_ca=/etc/ssl/certs/ca-certificates.crt",
                 );
             }
         };
-        Ok(Address {
+        Ok(EnsembleAddress {
             hosts: listed,
             chroot,
             digest,
             layout,
             create_chroot,
             tls,
-            shown,
+            redacted,
         })
     }
 }
 
-impl std::fmt::Debug for Address {
+impl std::fmt::Debug for EnsembleAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.shown)
+        f.write_str(&self.redacted)
     }
 }
 
-/// The host with its port, or `None` if it is not one.
-fn with_port(host: &str, usual: u16) -> Option<String> {
+/// `host:port`, or `None` if it is not a host.
+fn with_port(host: &str, default: u16) -> Option<String> {
     let (name, port) = match host.rsplit_once(':') {
-        // An IPv6 address in brackets, or none at all.
+        // In `[::1]` the last colon is part of the address.
         Some((name, port)) if !port.ends_with(']') => (name, port.parse::<u16>().ok()?),
-        _ => (host, usual),
+        _ => (host, default),
     };
     let bare = name.trim_start_matches('[').trim_end_matches(']');
     let odd = |c: char| c.is_whitespace() || c.is_control() || c == '/';
@@ -182,7 +182,7 @@ fn with_port(host: &str, usual: u16) -> Option<String> {
     Some(format!("{name}:{port}"))
 }
 
-/// `%40` for `@`, and so on.
+/// Decodes percent-escapes: `%40` is `@`.
 fn unescape(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
@@ -214,55 +214,55 @@ mod tests {
     use windlass_core::error::ErrorKind;
 
     #[test]
-    fn says_what_it_means() {
+    fn parses_hosts_chroot_and_options() {
         let full =
             "zookeeper://ann:p%40ss@a,b:2182,[::1]:2183/app/locks/?layout=kazoo&chroot=create";
-        let address = Address::parse(full).unwrap();
+        let address = EnsembleAddress::parse(full).unwrap();
         assert_eq!(address.hosts, ["a:2181", "b:2182", "[::1]:2183"]);
         assert_eq!(address.chroot, "/app/locks");
         assert_eq!(address.digest.as_deref(), Some("ann:p@ss"));
-        assert_eq!(address.layout, Layout::Kazoo);
+        assert_eq!(address.layout, NodeLayout::Kazoo);
         assert!(address.create_chroot);
         assert!(!format!("{address:?}").contains("p%40ss"));
-        let plain = Address::parse("zookeeper://a").unwrap();
+        let plain = EnsembleAddress::parse("zookeeper://a").unwrap();
         assert_eq!((plain.chroot.as_str(), plain.digest), ("/", None));
-        assert_eq!((plain.layout, plain.tls), (Layout::Curator, None));
+        assert_eq!((plain.layout, plain.tls), (NodeLayout::Curator, None));
     }
 
     #[cfg(feature = "tls")]
     #[test]
-    fn says_whom_to_trust() {
+    fn parses_tls_files() {
         let url = "zookeeper+tls://a,b:1/x?tls_ca=/c%20a&chroot=create";
-        let address = Address::parse(url).unwrap();
+        let address = EnsembleAddress::parse(url).unwrap();
         assert_eq!(address.hosts, ["a:2281", "b:1"]);
-        let mut files = TlsFiles {
+        let mut files = TlsPaths {
             ca: "/c a".into(),
             identity: None,
         };
         assert_eq!(address.tls, Some(files.clone()));
-        let mutual = Address::parse(&format!("{url}&tls_cert=/c&tls_key=/k")).unwrap();
+        let mutual = EnsembleAddress::parse(&format!("{url}&tls_cert=/c&tls_key=/k")).unwrap();
         files.identity = Some(("/c".into(), "/k".into()));
         assert_eq!(mutual.tls, Some(files));
         for (url, word) in [
-            ("zookeeper+tls://a", "whose certificates"),
+            ("zookeeper+tls://a", "which certificates"),
             ("zookeeper+tls://a?tls_ca=/c&tls_key=/k", "without"),
             ("zookeeper+tls://a?tls_ca=/c&tls_name=b", "not an option"),
         ] {
-            let e = Address::parse(url).unwrap_err();
+            let e = EnsembleAddress::parse(url).unwrap_err();
             assert!(e.to_string().contains(word) && e.hint().is_some(), "{e}");
         }
     }
 
     #[cfg(not(feature = "tls"))]
     #[test]
-    fn says_that_tls_was_left_out() {
-        let e = Address::parse("zookeeper+tls://a?tls_ca=/c").unwrap_err();
+    fn tls_requires_its_feature() {
+        let e = EnsembleAddress::parse("zookeeper+tls://a?tls_ca=/c").unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unsupported);
         assert!(e.hint().unwrap().contains("zookeeper-tls"), "{e:?}");
     }
 
     #[test]
-    fn refuses_what_cannot_work() {
+    fn rejects_malformed_urls() {
         for (url, word) in [
             ("zookeeper://", "not a host"),
             ("zookeeper://a,,b", "not a host"),
@@ -276,7 +276,7 @@ mod tests {
             ("zookeeper://a?layout=other", "not an option"),
             ("zookeeper://a?tls_ca=/c", "is for TLS"),
         ] {
-            let e = Address::parse(url).unwrap_err();
+            let e = EnsembleAddress::parse(url).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::InvalidInput, "{url}");
             assert!(e.to_string().contains(word), "{url}: {e}");
             assert!(e.hint().is_some(), "{url}");

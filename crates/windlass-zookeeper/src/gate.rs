@@ -1,11 +1,11 @@
-//! Gates: what a resource has seen.
+//! Gates: the highest fence that a resource has seen, as a document.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Store;
-use super::documents::Document;
+use super::documents::{Document, Documents};
 use windlass_core::name::Name;
 use windlass_core::rules::gate as rules;
 use windlass_core::store::{Admission, GateStore, Pending};
@@ -26,21 +26,33 @@ impl Document for GateDocument {
     }
 }
 
-impl GateStore for Store {
+#[derive(Debug)]
+pub(super) struct ZooKeeperGates {
+    documents: Arc<Documents>,
+}
+
+impl ZooKeeperGates {
+    pub(super) fn new(documents: Arc<Documents>) -> ZooKeeperGates {
+        ZooKeeperGates { documents }
+    }
+}
+
+impl GateStore for ZooKeeperGates {
     fn admit(&self, name: Name, fence: Fence, remember: Duration) -> Pending<'_, Admission> {
         Box::pin(async move {
             let keep = u64::try_from(remember.as_millis()).unwrap_or(u64::MAX);
-            self.decide(name.as_str(), |known: Option<&GateDocument>, now| {
-                let seen = known.map(|known| rules::HighestFence {
-                    highest: Fence::new(known.highest),
-                    until: Moment::NEVER, // one whose time is over is not shown
+            let decide = |stored: Option<&GateDocument>, now| {
+                let seen = stored.map(|stored| rules::HighestFence {
+                    highest: Fence::new(stored.highest),
+                    // `Documents` has already left out what has expired.
+                    until: Moment::NEVER,
                 });
                 let (admission, seen) = rules::admit(seen, now, fence, Moment::NEVER);
                 let highest = seen.highest.get();
                 let document = GateDocument { highest, keep };
                 (admission, admission.is_admitted().then_some(document))
-            })
-            .await
+            };
+            self.documents.update(name.as_str(), decide).await
         })
     }
 }

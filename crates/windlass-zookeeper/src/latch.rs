@@ -1,11 +1,12 @@
-//! Latches.
+//! Latches, as documents.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Store;
-use super::documents::Document;
+use super::documents::{Document, Documents};
+use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::latch::{self as rules, LatchChange};
 use windlass_core::store::{
@@ -18,8 +19,7 @@ struct LatchDocument {
     count: u32,
     remaining: u32,
     past: Vec<(String, bool)>,
-    /// The operations that were counted in this generation: half of each one's number is enough to tell
-    /// it from the others.
+    /// The operations that were counted in this generation, by the lower half of each one's number.
     counted: Vec<u64>,
     /// In milliseconds.
     keep: u64,
@@ -55,56 +55,64 @@ impl LatchDocument {
     }
 }
 
-impl Store {
-    async fn decide_latch<T>(
+#[derive(Debug)]
+pub(super) struct ZooKeeperLatches {
+    documents: Arc<Documents>,
+}
+
+impl ZooKeeperLatches {
+    pub(super) fn new(documents: Arc<Documents>) -> ZooKeeperLatches {
+        ZooKeeperLatches { documents }
+    }
+
+    /// Applies a rule, which receives the state and whether the operation was counted before.
+    async fn update<T>(
         &self,
-        terms: &LatchSpec,
+        spec: &LatchSpec,
         operation: Option<u128>,
-        decision: impl Fn(Option<&LatchState>, bool) -> (T, LatchChange),
-    ) -> windlass_core::error::Result<T> {
+        rule: impl Fn(Option<&LatchState>, bool) -> (T, LatchChange),
+    ) -> Result<T> {
         let operation = operation.map(|number| number as u64);
-        self.decide(terms.name.as_str(), |known: Option<&LatchDocument>, _| {
-            let state = known.map(LatchDocument::state);
-            let counted = known.map_or(&[][..], |known| &known.counted);
-            let is_known = operation.is_some_and(|number| counted.contains(&number));
-            let (outcome, change) = decision(state.as_ref(), is_known);
+        let decide = |stored: Option<&LatchDocument>, _| {
+            let state = stored.map(LatchDocument::state);
+            let counted = stored.map_or(&[][..], |stored| &stored.counted);
+            let is_counted = operation.is_some_and(|number| counted.contains(&number));
+            let (outcome, change) = rule(state.as_ref(), is_counted);
             let document = match change {
                 LatchChange::None => None,
-                LatchChange::Begin(state) => {
-                    Some(LatchDocument::new(state, Vec::new(), terms.keep))
-                }
+                LatchChange::Begin(state) => Some(LatchDocument::new(state, Vec::new(), spec.keep)),
                 LatchChange::Count(state) => {
                     let counted = counted.iter().copied().chain(operation).collect();
-                    Some(LatchDocument::new(state, counted, terms.keep))
+                    Some(LatchDocument::new(state, counted, spec.keep))
                 }
             };
             (outcome, document)
-        })
-        .await
+        };
+        self.documents.update(spec.name.as_str(), decide).await
     }
 }
 
-impl LatchStore for Store {
-    fn reset(&self, terms: LatchSpec, count: u32) -> Pending<'_, Reset> {
+impl LatchStore for ZooKeeperLatches {
+    fn reset(&self, spec: LatchSpec, count: u32) -> Pending<'_, Reset> {
         Box::pin(async move {
-            let decision = |state: Option<&LatchState>, _| rules::reset(state, &terms, count);
-            self.decide_latch(&terms, None, decision).await
+            let rule = |state: Option<&LatchState>, _| rules::reset(state, &spec, count);
+            self.update(&spec, None, rule).await
         })
     }
 
-    fn count_down(&self, terms: LatchSpec, by: u32, operation: u128) -> Pending<'_, CountedDown> {
+    fn count_down(&self, spec: LatchSpec, by: u32, operation: u128) -> Pending<'_, CountedDown> {
         Box::pin(async move {
-            let decision = |state: Option<&LatchState>, is_known| {
-                rules::count_down(state, &terms, by, is_known)
+            let rule = |state: Option<&LatchState>, is_counted| {
+                rules::count_down(state, &spec, by, is_counted)
             };
-            self.decide_latch(&terms, Some(operation), decision).await
+            self.update(&spec, Some(operation), rule).await
         })
     }
 
     fn look(&self, name: Name) -> Pending<'_, Option<LatchState>> {
         Box::pin(async move {
-            let known: Option<LatchDocument> = self.peek(name.as_str()).await?;
-            Ok(known.map(|known| known.state()))
+            let stored: Option<LatchDocument> = self.documents.read(name.as_str()).await?;
+            Ok(stored.map(|stored| stored.state()))
         })
     }
 }

@@ -1,30 +1,31 @@
-//! Where things are: the one place that maps names to paths.
+//! Paths of nodes. No other module builds paths from names.
 //!
-//! A lock's path is its name, so that a program on Curator or kazoo can name the same lock. All else is
-//! below a node whose name no lock can have, so that a lock and a semaphore may share a name.
+//! A lock's path is its name, so that a program that uses Curator or kazoo can name the same lock.
+//! Everything else is below a node whose name no lock can have, so that a lock and a semaphore may have
+//! the same name.
 
-use super::node;
+use super::node_name;
 use windlass_core::store::Kind;
 
-/// What the path of anything but a lock begins with.
-const OURS: &str = "windlass:";
+/// The start of every path but those of locks.
+const RESERVED: &str = "windlass:";
 
-/// Where the claims to something are: the path of their parent.
-pub(super) fn of_claims(kind: Kind, name: &str) -> String {
+/// The parent of all claims to one name.
+pub(super) fn queue(kind: Kind, name: &str) -> String {
     match kind {
         Kind::Lock => format!("/{}", escape(name)),
         _ => format!("{}/{}", family_root(kind.word()), escape(name)),
     }
 }
 
-/// Where one of the claims to something is.
-pub(super) fn child(kind: Kind, name: &str, node: &str) -> String {
-    format!("{}/{node}", of_claims(kind, name))
+/// The node of one claim.
+pub(super) fn claim(kind: Kind, name: &str, node: &str) -> String {
+    format!("{}/{node}", queue(kind, name))
 }
 
-/// Where something is that is not claimed: a latch, a gate.
+/// The document of a latch or a gate.
 ///
-/// One node right below those of its kind, so that what has been forgotten is found there.
+/// All documents of a family are children of one node, so that expired ones are found by listing it.
 pub(super) fn document(family: &str, name: &str) -> String {
     format!(
         "{}/{}",
@@ -33,19 +34,19 @@ pub(super) fn document(family: &str, name: &str) -> String {
     )
 }
 
-/// Where all things of one kind are.
+/// The parent of everything of one kind, except locks.
 pub(super) fn family_root(family: &str) -> String {
-    format!("/{OURS}{family}")
+    format!("/{RESERVED}{family}")
 }
 
-/// Whether a child of the root holds what is not a lock, or belongs to the server.
+/// Whether a child of the root is not part of a lock's path.
 pub(super) fn is_reserved(child: &str) -> bool {
-    child.starts_with(OURS) || child == "zookeeper"
+    child.starts_with(RESERVED) || child == "zookeeper"
 }
 
-/// The path of a name, without the first slash. Each part between slashes is a node. What a node's
-/// name cannot be, or what would be taken for a claim, is escaped with `%`; a part that is empty is a
-/// lone `%`.
+/// The path of a name, without the leading slash. Each part between slashes is a node. Characters that
+/// a node's name cannot contain, and names in the form of a claim's, are percent-escaped; an empty part
+/// is a lone `%`.
 pub(super) fn escape(name: &str) -> String {
     let parts: Vec<String> = name.split('/').enumerate().map(escape_part).collect();
     parts.join("/")
@@ -56,22 +57,22 @@ fn escape_part((index, part): (usize, &str)) -> String {
         "" => return "%".to_owned(),
         "." => return "%2E".to_owned(),
         ".." => return "%2E%2E".to_owned(),
-        // The server's own, below the root of all.
+        // The server's own node.
         "zookeeper" if index == 0 => return "%7Aookeeper".to_owned(),
         _ => {}
     }
     let mut escaped = String::with_capacity(part.len());
     for c in part.chars() {
-        // What the server does not take, and the sign itself. It looks at halves of what is beyond
-        // 16 bits, and takes none of them.
-        let refused = matches!(u32::from(c), 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..);
-        if refused || c == '%' {
+        // The server rejects these. It checks UTF-16 code units, and rejects surrogates, so all
+        // characters beyond 16 bits.
+        let rejected = matches!(u32::from(c), 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..);
+        if rejected || c == '%' {
             push_escaped(&mut escaped, c);
         } else {
             escaped.push(c);
         }
     }
-    if node::looks_like_a_claim(&escaped)
+    if node_name::is_like_a_claim(&escaped)
         && let Some(last) = escaped.pop()
     {
         push_escaped(&mut escaped, last);
@@ -86,7 +87,7 @@ fn push_escaped(text: &mut String, c: char) {
     }
 }
 
-/// The name that has this path, without the first slash; `None` if it is not the path of a name.
+/// The name of a path without its leading slash; `None` if no name has this path.
 pub(super) fn unescape(path: &str) -> Option<String> {
     let parts: Option<Vec<String>> = path.split('/').map(unescape_part).collect();
     let name = parts?.join("/");
@@ -118,16 +119,16 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_lock_is_where_curator_looks_for_it() {
-        assert_eq!(of_claims(Kind::Lock, "orders/42"), "/orders/42");
-        assert_eq!(of_claims(Kind::Lock, "shop:x"), "/shop:x");
-        assert_eq!(of_claims(Kind::Lock, "Schleuse/Ä b"), "/Schleuse/Ä b");
-        assert_eq!(of_claims(Kind::Semaphore, "a/b"), "/windlass:sem/a/b");
+    fn lock_paths_are_their_names() {
+        assert_eq!(queue(Kind::Lock, "orders/42"), "/orders/42");
+        assert_eq!(queue(Kind::Lock, "shop:x"), "/shop:x");
+        assert_eq!(queue(Kind::Lock, "Schleuse/Ä b"), "/Schleuse/Ä b");
+        assert_eq!(queue(Kind::Semaphore, "a/b"), "/windlass:sem/a/b");
         assert_eq!(document("gate", "a/b"), "/windlass:gate/a%2Fb");
     }
 
     #[test]
-    fn odd_parts_are_escaped() {
+    fn unusual_parts_are_escaped() {
         for (name, path) in [
             ("/a", "%/a"),
             ("a//b/", "a/%/b/%"),
@@ -144,14 +145,14 @@ mod tests {
             assert_eq!(escape(name), path);
             assert_eq!(unescape(path).as_deref(), Some(name));
         }
-        for not_ours in ["a//b", "%zz", "a%2Eb", "%FF", "."] {
-            assert_eq!(unescape(not_ours), None, "{not_ours}");
+        for path in ["a//b", "%zz", "a%2Eb", "%FF", "."] {
+            assert_eq!(unescape(path), None, "{path}");
         }
     }
 
     proptest! {
         #[test]
-        fn every_name_has_a_path_of_its_own(name in "[/.%a-c0-9\u{e000}-\u{e002}ü-]{1,24}") {
+        fn every_name_has_its_own_path(name in "[/.%a-c0-9\u{e000}-\u{e002}ü-]{1,24}") {
             let path = escape(&name);
             prop_assert!(path.split('/').all(|part| !matches!(part, "" | "." | "..")));
             prop_assert_eq!(unescape(&path), Some(name));

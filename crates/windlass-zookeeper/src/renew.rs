@@ -1,203 +1,235 @@
-//! Keeping claims alive: a transaction confirms the session, and a look each node.
+//! Renewing claims: one transaction per session confirms that the session is alive, and one read per
+//! claim that its node exists.
+//!
+//! The reads are sent after the transaction through the same session, so their replies are at least as
+//! recent.
 
 use std::sync::Arc;
 
-use super::Store;
-use super::session::{Session, is_same};
-use super::table::{Entry, State};
-use super::translate::translate;
+use zookeeper_client::Error as ZkError;
+
+use super::claim_table::{LocalClaim, LocalClaimState};
+use super::claims::ZooKeeperClaims;
+use super::errors::from_client;
+use super::node_name::ProtectionId;
+use super::pool::begin_complete_round;
+use super::replace::replace_node;
+use super::session::Session;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::join::join_all;
 use windlass_core::store::{Renewal, Renewed, SameOwner};
 
-/// Claims of one session, each with its index among all that are asked for.
-type Group = Vec<(usize, Entry, Renewal)>;
+/// Claims of one session, each with its index in the request.
+type SessionGroup = Vec<(usize, LocalClaim, Renewal)>;
 
-impl Store {
-    pub(super) async fn renew_all(
-        self: Arc<Store>,
-        renewals: Vec<Renewal>,
-    ) -> Vec<Result<Renewed>> {
-        let mut answers: Vec<Option<Result<Renewed>>> = Vec::new();
-        let mut groups: Vec<(Arc<Session>, Group)> = Vec::new();
+/// Renews claims.
+pub(super) struct Renewals<'a> {
+    claims: &'a ZooKeeperClaims,
+}
+
+impl<'a> Renewals<'a> {
+    pub(super) fn new(claims: &'a ZooKeeperClaims) -> Renewals<'a> {
+        Renewals { claims }
+    }
+
+    /// One result for each renewal, in order.
+    pub(super) async fn renew(&self, renewals: Vec<Renewal>) -> Vec<Result<Renewed>> {
+        let table = &self.claims.table;
+        let mut results: Vec<Option<Result<Renewed>>> = Vec::new();
+        let mut groups: Vec<(Arc<Session>, SessionGroup)> = Vec::new();
         for (index, renewal) in renewals.into_iter().enumerate() {
-            let known = self.known(&renewal);
-            let answer = match known {
-                Some(entry) if entry.session.has_ended() => {
-                    self.table.remove(entry.claim);
+            let result = match table.get(renewal.wake.claim) {
+                Some(claim) if claim.session.has_ended() => {
+                    table.remove(claim.number);
                     Some(Ok(Renewed::Gone))
                 }
-                Some(entry) if entry.node.is_none() => Some(Err(unknown())),
-                Some(entry) => {
-                    let group = groups.iter_mut().find(|(s, _)| is_same(s, &entry.session));
-                    match group {
-                        Some((_, group)) => group.push((index, entry, renewal)),
+                Some(claim) if claim.node.is_none() => Some(Err(unknown())),
+                Some(claim) => {
+                    let id = claim.session.id();
+                    match groups.iter_mut().find(|(session, _)| session.id() == id) {
+                        Some((_, group)) => group.push((index, claim, renewal)),
                         None => {
-                            let session = Arc::clone(&entry.session);
-                            groups.push((session, vec![(index, entry, renewal)]));
+                            let session = Arc::clone(&claim.session);
+                            groups.push((session, vec![(index, claim, renewal)]));
                         }
                     }
                     None
                 }
                 None if renewal.same_owner == SameOwner::Replace => {
-                    Some(self.take_over(&renewal).await)
+                    Some(self.replace(&renewal).await)
                 }
                 None => Some(Ok(Renewed::Gone)),
             };
-            answers.push(answer);
+            results.push(result);
         }
         let groups = groups.into_iter().map(|(session, group)| {
-            let store = Arc::clone(&self);
-            Box::pin(async move { store.renew_group(&session, group).await })
+            Box::pin(async move { self.renew_group(&session, group).await })
         });
-        for (index, answer) in join_all(groups.collect()).await.into_iter().flatten() {
-            answers[index] = Some(answer);
+        for (index, result) in join_all(groups.collect()).await.into_iter().flatten() {
+            results[index] = Some(result);
         }
-        let answered = answers
-            .into_iter()
-            .map(|answer| answer.unwrap_or_else(|| Err(unknown())));
-        answered.collect()
+        let results = results.into_iter();
+        results
+            .map(|result| result.unwrap_or_else(|| Err(unknown())))
+            .collect()
     }
 
-    /// What this client has of the claim. One who takes the place of another of the same owner may find
-    /// that here.
-    fn known(&self, renewal: &Renewal) -> Option<Entry> {
-        self.table.get(renewal.wake.claim)
-    }
-
-    /// All claims of one session.
     async fn renew_group(
         &self,
-        session: &Arc<Session>,
-        group: Group,
+        session: &Session,
+        group: SessionGroup,
     ) -> Vec<(usize, Result<Renewed>)> {
-        let mut answers = Vec::with_capacity(group.len());
+        let mut results = Vec::with_capacity(group.len());
         let mut confirmed = false;
         let mut rest = group.into_iter();
-        // One that is gone confirms nothing for the others: the next one is asked for.
-        for (index, entry, renewal) in rest.by_ref() {
-            match self.confirm(session, &entry).await {
+        // A claim that is gone confirms nothing for the others: the next one is tried.
+        for (index, claim, renewal) in rest.by_ref() {
+            match confirm(session, &claim).await {
                 Ok(true) => {
-                    answers.push((index, self.renewed(session, &entry, &renewal).await));
+                    results.push((index, self.renewed(session, &claim, &renewal).await));
                     confirmed = true;
                     break;
                 }
-                Ok(false) => {
-                    self.give_up(&entry);
-                    answers.push((index, Ok(Renewed::Gone)));
-                }
+                Ok(false) => results.push((index, self.gone(&claim))),
                 Err(error) => {
-                    let again = error.again();
-                    answers.push((index, Err(error)));
-                    answers.extend(rest.map(|(index, ..)| (index, Err(again.again()))));
-                    return answers;
+                    let others = error.again();
+                    results.push((index, Err(error)));
+                    results.extend(rest.map(|(index, ..)| (index, Err(others.again()))));
+                    return results;
                 }
             }
         }
         if !confirmed {
-            return answers;
+            return results;
         }
-        // All are asked before the first is awaited; they are answered after what was confirmed.
-        let asked: Vec<_> = rest
-            .map(|(index, entry, renewal)| {
-                let path = entry.node.as_ref().map_or("", |node| &node.path);
-                let there = session.client().check_stat(path);
-                (index, entry, renewal, there)
+        // All reads are sent before the first reply is awaited.
+        let reads: Vec<_> = rest
+            .map(|(index, claim, renewal)| {
+                let path = claim.node.as_ref().map_or("", |node| &node.path);
+                let stat = session.client().check_stat(path);
+                (index, claim, renewal, stat)
             })
             .collect();
-        for (index, entry, renewal, there) in asked {
-            let answer = match there.await {
-                Ok(Some(_)) => self.renewed(session, &entry, &renewal).await,
-                Ok(None) => {
-                    self.give_up(&entry);
-                    Ok(Renewed::Gone)
-                }
-                Err(error) => Err(translate(error)),
+        for (index, claim, renewal, stat) in reads {
+            let result = match stat.await {
+                Ok(Some(_)) => self.renewed(session, &claim, &renewal).await,
+                Ok(None) => self.gone(&claim),
+                Err(error) => Err(from_client(error)),
             };
-            answers.push((index, answer));
+            results.push((index, result));
         }
-        answers
+        results
     }
 
-    /// Forgets a claim whose node is gone. A move of it that went unanswered may have left another one,
-    /// which the session would keep alive.
-    fn give_up(&self, entry: &Entry) {
-        if let Some(entry) = self.table.remove(entry.claim) {
-            tokio::spawn(self.shared().take_away(entry));
-        }
+    /// Forgets a claim whose node is gone. A replacement of the node whose reply was lost may have left
+    /// another node, which the session would keep alive.
+    fn gone(&self, claim: &LocalClaim) -> Result<Renewed> {
+        self.claims.table.abandon(claim.number);
+        Ok(Renewed::Gone)
     }
 
-    async fn confirm(&self, session: &Session, entry: &Entry) -> Result<bool> {
-        match &entry.node {
-            Some(node) => session.confirm(&node.path).await,
-            None => Err(unknown()),
-        }
-    }
-
-    /// The node is there: how the claim stands.
+    /// The state of a claim whose node exists.
     async fn renewed(
         &self,
         session: &Session,
-        entry: &Entry,
+        claim: &LocalClaim,
         renewal: &Renewal,
     ) -> Result<Renewed> {
-        let claim = entry.claim;
-        self.table.change(claim, |entry| entry.extend(renewal.ttl));
-        let state = self.table.get(claim).map(|entry| entry.state);
-        if state != Some(State::Held) {
-            let view = self.view(session, entry.kind, &entry.name).await?;
-            self.open_if_complete(session, &entry.name, entry.kind, &view)
-                .await?;
-            let Some(index) = view.index_of(entry.mark) else {
-                self.table.remove(claim);
+        let (table, number) = (&self.claims.table, claim.number);
+        table.change(number, |claim| claim.extend(renewal.ttl));
+        let state = table.get(number).map(|claim| claim.state);
+        if state != Some(LocalClaimState::Held) {
+            let (kind, name) = (claim.kind, &claim.name);
+            let view = self.claims.queues.read(session, kind, name).await?;
+            begin_complete_round(session, kind, name, &view).await?;
+            let Some(index) = view.index_of(claim.id) else {
+                table.remove(number);
                 return Ok(Renewed::Gone);
             };
             if !view.held[index] {
-                if self.is_too_heavy(entry, &view) {
-                    self.table.remove(claim);
-                    self.delete_node(entry).await?;
+                if view.is_too_heavy(kind, claim.weight) {
+                    table.remove(number);
+                    self.claims.remover.remove(claim).await?;
                     return Ok(Renewed::Gone);
                 }
                 return Ok(Renewed::Waiting { held_for: None });
             }
-            if self.promote(entry, &view, index).await?.is_none() {
-                self.give_up(entry);
-                return Ok(Renewed::Gone);
+            let granted = self.claims.grants.grant(claim, &view, index).await?;
+            if granted.is_none() {
+                return self.gone(claim);
             }
         }
         let note = renewal.note.as_deref();
-        if renewal.write_anew || entry.data.note.as_deref() != note {
-            self.write_down(entry, renewal).await?;
+        if renewal.write_anew || claim.data.note.as_deref() != note {
+            self.write_data(claim, renewal).await?;
         }
-        match self.table.get(claim).and_then(|entry| entry.node) {
+        match table.get(number).and_then(|claim| claim.node) {
             Some(node) => Ok(Renewed::Held { fence: node.fence }),
             None => Ok(Renewed::Gone),
         }
     }
 
-    /// Tells others how long it has been held, and why.
-    async fn write_down(&self, entry: &Entry, renewal: &Renewal) -> Result<()> {
-        let since = self.clock.now() - renewal.age.as_millis() as i64;
-        let changed = self.table.change(entry.claim, |entry| {
-            entry.data.note = renewal.note.as_deref().map(str::to_owned);
-            entry.data.since = Some(since);
-            (entry.node.clone(), entry.data.bytes())
+    /// Writes the note and the age of the claim, for inspection.
+    async fn write_data(&self, claim: &LocalClaim, renewal: &Renewal) -> Result<()> {
+        let clock = &self.claims.clock;
+        let since = clock.now() - renewal.age.as_millis() as i64;
+        let changed = self.claims.table.change(claim.number, |claim| {
+            claim.data.note = renewal.note.as_deref().map(str::to_owned);
+            claim.data.since = Some(since);
+            (claim.node.clone(), claim.data.bytes())
         });
         let Some((Some(node), data)) = changed else {
             return Ok(());
         };
-        let client = entry.session.client();
+        let client = claim.session.client();
         match client.set_data(&node.path, &data, None).await {
-            Ok(stat) => self.clock.told(stat.mtime),
-            // The next renewal finds out.
-            Err(zookeeper_client::Error::NoNode) => {}
-            Err(error) => return Err(translate(error)),
+            Ok(stat) => clock.observe(stat.mtime),
+            // The next renewal reports that the node is gone.
+            Err(ZkError::NoNode) => {}
+            Err(error) => return Err(from_client(error)),
         }
         Ok(())
+    }
+
+    /// Replaces a claim of the same owner that this client does not know: see `Lock::attach`.
+    async fn replace(&self, renewal: &Renewal) -> Result<Renewed> {
+        let (kind, name, number) = (renewal.kind, &renewal.name, renewal.wake.claim);
+        let table = &self.claims.table;
+        let session = self.claims.sessions.for_ttl(renewal.ttl).await?;
+        session.check_ttl(renewal.ttl)?;
+        let id = ProtectionId::new(&renewal.owner, renewal.wake);
+        loop {
+            let view = self.claims.queues.read(&session, kind, name).await?;
+            let Some(index) = view.of_owner(id).next() else {
+                return Ok(Renewed::Gone);
+            };
+            let weight = view.nodes[index].weight;
+            let claim = LocalClaim::for_renewal(renewal, id, weight, Arc::clone(&session));
+            table.insert(claim.clone());
+            let replaced = replace_node(self.claims, &session, &claim, &view, index).await?;
+            let Some(replaced) = replaced else {
+                continue;
+            };
+            if view.held[index] {
+                table.set_held(number, replaced.fence);
+                let fence = replaced.fence;
+                return Ok(Renewed::Held { fence });
+            }
+            table.set_waiting(number);
+            self.claims.watches.ensure(kind, name);
+            return Ok(Renewed::Waiting { held_for: None });
+        }
+    }
+}
+
+async fn confirm(session: &Session, claim: &LocalClaim) -> Result<bool> {
+    match &claim.node {
+        Some(node) => session.confirm(&node.path).await,
+        None => Err(unknown()),
     }
 }
 
 fn unknown() -> Error {
-    let message = "what became of the claim is not known yet";
+    let message = "the outcome of the claim's last request is not known yet";
     Error::new(ErrorKind::OutcomeUnknown, "renew", message)
 }

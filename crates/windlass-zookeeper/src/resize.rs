@@ -1,75 +1,98 @@
-//! Changing the size of a semaphore, while others come and go.
+//! Changing the size of a semaphore while claims come and go.
 //!
 //! Who holds follows from the names of the claims and the size. So when the size becomes smaller, the
-//! parent says up to which claim they hold all the same. Nobody may be let in between the look that finds
-//! this claim and the writing: who is let in then, by the old size, would be taken for one who waits. So
-//! first a claim for more than there can ever be is put at the end of the line, which stops it: whoever
-//! comes later waits. Then one transaction writes the size and takes that claim away, if all are still
-//! there whose going could have let in somebody before it.
+//! parent records up to which claim they keep holding. No claim may be granted between the read that
+//! finds this claim and the write of the size: one that is granted by the old size would count as a
+//! waiter. So a *blocker*, a claim whose weight no pool can have, is first put at the end of the queue:
+//! every later claim waits. Then one transaction writes the size and deletes the blocker, if all claims
+//! still exist whose removal could have admitted a waiter before it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use zookeeper_client::{CreateMode, Error as ZkError};
 
-use super::data::RoomData;
-use super::line::View;
-use super::node::{self, Mark};
+use super::claims::ZooKeeperClaims;
+use super::errors::{from_client, is_connection_loss};
+use super::node_name::{self, ProtectionId};
+use super::paths;
+use super::pool::PoolData;
+use super::queue::QueueView;
 use super::session::Session;
-use super::takeover::Exchange;
-use super::translate::{is_lost, translate};
-use super::{Store, paths};
+use super::transaction::NodeTransaction;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::Kind;
 
-/// More than there can ever be.
-const ENDLESS: u32 = u32::MAX;
+/// More than any pool can have.
+const BLOCKER_WEIGHT: u32 = u32::MAX;
 
-impl Store {
-    /// Sets the size. Who holds now goes on holding, and those who wait look again.
-    pub(super) async fn resize_room(
-        self: Arc<Store>,
+/// One change of a size.
+pub(super) struct Resize {
+    claims: ZooKeeperClaims,
+    session: Arc<Session>,
+    kind: Kind,
+    name: Name,
+    size: u32,
+}
+
+impl Resize {
+    /// Sets the size, and returns the previous one, if there was one. Holders keep holding.
+    pub(super) async fn run(
+        claims: ZooKeeperClaims,
         kind: Kind,
         name: Name,
         size: u32,
     ) -> Result<Option<u32>> {
-        // To its end, whatever becomes of the caller: the line must not stay stopped.
-        let resized = tokio::spawn(async move { self.resize_to(kind, &name, size).await });
+        // In a task, so that it ends even if the caller is cancelled: the queue must not stay blocked.
+        let resized = tokio::spawn(async move {
+            let resize = Resize::new(claims, kind, name, size).await?;
+            resize.repeat_until_written().await
+        });
         resized.await.unwrap_or_else(|_| {
-            let message = "the change of the size was broken off";
+            let message = "the change of the size was interrupted";
             Err(Error::new(ErrorKind::OutcomeUnknown, "resize", message))
         })
     }
 
-    async fn resize_to(
-        self: &Arc<Store>,
+    pub(super) async fn new(
+        claims: ZooKeeperClaims,
         kind: Kind,
-        name: &Name,
+        name: Name,
         size: u32,
-    ) -> Result<Option<u32>> {
-        let session = self.any_session().await?;
+    ) -> Result<Resize> {
+        let session = claims.sessions.default_session().await?;
+        Ok(Resize {
+            claims,
+            session,
+            kind,
+            name,
+            size,
+        })
+    }
+
+    async fn read_queue(&self) -> Result<Arc<QueueView>> {
+        let queues = &self.claims.queues;
+        queues.read(&self.session, self.kind, &self.name).await
+    }
+
+    async fn repeat_until_written(self) -> Result<Option<u32>> {
         loop {
-            let view = self.view(&session, kind, name).await?;
-            if view.version < 0 {
-                let room = RoomData::of_size(size).bytes();
-                let parent = paths::of_claims(kind, name);
-                self.make_parents(&session, &parent, &room).await?;
-                let now = self.view(&session, kind, name).await?;
-                if now.room.size == size {
+            if !self.read_queue().await?.parent.exists() {
+                let pool = PoolData::with_size(self.size).bytes();
+                let parent = paths::queue(self.kind, &self.name);
+                self.session.create_containers(&parent, &pool).await?;
+                if self.read_queue().await?.parent.pool.size == self.size {
                     return Ok(None);
                 }
                 continue;
             }
-            let stop = Mark(rand::random());
-            let resized = self.resize_once(&session, kind, name, stop, size).await;
+            let blocker = ProtectionId(rand::random());
+            let resized = self.attempt(blocker).await;
             if !matches!(resized, Ok(Some(_))) {
-                tokio::spawn(Arc::clone(self).let_go(
-                    Arc::clone(&session),
-                    kind,
-                    name.clone(),
-                    stop,
-                ));
+                let remover = Arc::clone(&self.claims.remover);
+                let (session, name) = (Arc::clone(&self.session), self.name.clone());
+                let kind = self.kind;
+                tokio::spawn(remover.remove_by_id_until_confirmed(session, kind, name, blocker));
             }
             if let Some(before) = resized? {
                 return Ok((before != 0).then_some(before));
@@ -77,92 +100,60 @@ impl Store {
         }
     }
 
-    /// The size before; `None` if somebody was faster.
-    async fn resize_once(
-        &self,
-        session: &Session,
-        kind: Kind,
-        name: &Name,
-        stop: Mark,
-        size: u32,
-    ) -> Result<Option<u32>> {
-        self.stop_line(session, kind, name, stop).await?;
-        let view = self.view(session, kind, name).await?;
-        let resized = self.write_size(session, kind, name, &view, stop, size);
-        Ok(resized.await?.then_some(view.room.size))
+    /// The previous size; `None` if the queue changed in the meantime.
+    async fn attempt(&self, blocker: ProtectionId) -> Result<Option<u32>> {
+        self.block_queue(blocker).await?;
+        let view = self.read_queue().await?;
+        let written = self.write_size(&view, blocker).await?;
+        Ok(written.then_some(view.parent.pool.size))
     }
 
-    /// From now on whoever comes waits.
-    pub(super) async fn stop_line(
-        &self,
-        session: &Session,
-        kind: Kind,
-        name: &Name,
-        stop: Mark,
-    ) -> Result<()> {
-        session.ready().await?;
-        let front = node::prefix(self.address.layout, kind, stop, ENDLESS, false);
-        let path = paths::child(kind, name, &front);
-        let options = CreateMode::EphemeralSequential.with_acls(self.acls());
-        match session.client().create(&path, b"", &options).await {
+    /// Puts the blocker at the end of the queue.
+    pub(super) async fn block_queue(&self, blocker: ProtectionId) -> Result<()> {
+        self.session.wait_connected().await?;
+        let layout = self.claims.queues.layout;
+        let prefix = node_name::prefix(layout, self.kind, blocker, BLOCKER_WEIGHT, false);
+        let path = paths::claim(self.kind, &self.name, &prefix);
+        let options = CreateMode::EphemeralSequential.with_acls(self.session.acls());
+        match self.session.client().create(&path, b"", &options).await {
             Ok(_) | Err(ZkError::NoNode) => Ok(()),
-            // If it happened, it is found by its mark.
-            Err(error) if is_lost(&error) => Ok(()),
-            Err(error) => Err(translate(error)),
+            // If the node was created, the next read finds it by its id.
+            Err(error) if is_connection_loss(&error) => Ok(()),
+            Err(error) => Err(from_client(error)),
         }
     }
 
-    /// Writes the size, if what was seen still tells who holds, and lets the line go on.
-    pub(super) async fn write_size(
-        &self,
-        session: &Session,
-        kind: Kind,
-        name: &Name,
-        view: &View,
-        stop: Mark,
-        size: u32,
-    ) -> Result<bool> {
-        let Some(end) = view.index_of(stop) else {
+    /// Writes the size and deletes the blocker, if this view still shows who holds.
+    pub(super) async fn write_size(&self, view: &QueueView, blocker: ProtectionId) -> Result<bool> {
+        let Some(end) = view.index_of(blocker) else {
             return Ok(false);
         };
-        let path = |index: usize| paths::child(kind, name, &view.nodes[index].name);
+        let path = |index: usize| paths::claim(self.kind, &self.name, &view.nodes[index].name);
         let holds = |index: &usize| view.held[*index];
-        // If nobody waits before the end, nobody can be let in.
-        let beside = match (0..end).find(|index| !view.held[*index]) {
-            Some(waits) => (0..view.nodes.len())
+        // If no claim waits before the blocker, none can be granted.
+        let require = match (0..end).find(|index| !view.held[*index]) {
+            Some(first_waiter) => (0..view.nodes.len())
                 .filter(holds)
-                .chain([waits])
+                .chain([first_waiter])
                 .map(path)
                 .collect(),
             None => Vec::new(),
         };
-        let last = (0..end)
+        let last_holder = (0..end)
             .rev()
             .find(|i| view.held[*i] && !view.nodes[*i].barged);
-        let room = RoomData {
-            size,
-            held_to: last.map(|index| view.nodes[index].sequence.0),
-            ..view.room.clone()
+        let pool = PoolData {
+            size: self.size,
+            held_to: last_holder.map(|index| view.nodes[index].sequence.0),
+            ..view.parent.pool.clone()
         };
-        let (parent, end) = (paths::of_claims(kind, name), path(end));
-        let exchange = Exchange {
-            old: vec![&end],
-            new: None,
-            beside,
-            parent: Some((&parent, room.bytes(), view.version)),
+        let (parent, blocker) = (paths::queue(self.kind, &self.name), path(end));
+        let transaction = NodeTransaction {
+            delete: vec![&blocker],
+            create: None,
+            require,
+            write_parent: Some((&parent, pool.bytes(), view.parent.version)),
         };
-        self.exchange(session, exchange).await
-    }
-
-    /// Takes away what stops the line, wherever it is, until that is done or the session has ended.
-    async fn let_go(self: Arc<Store>, session: Arc<Session>, kind: Kind, name: Name, stop: Mark) {
-        let mut pause = Duration::from_millis(20);
-        while !session.has_ended() {
-            match self.delete_marked(&session, kind, &name, stop).await {
-                Ok(_) => return,
-                Err(_) => tokio::time::sleep(pause).await,
-            }
-            pause = (2 * pause).min(Duration::from_secs(1));
-        }
+        transaction.commit(&self.session).await
     }
 }

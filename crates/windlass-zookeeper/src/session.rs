@@ -1,107 +1,83 @@
-//! Sessions: what keeps claims alive.
+//! A ZooKeeper session: the connection, and what keeps claims alive.
 //!
-//! A claim's node lives as long as the session that created it. The server ends a session that it has
-//! not heard of for the session's timeout; so claims of one ttl share a session whose timeout fits that
-//! ttl. Most programs have one ttl, and so one session.
+//! A claim's node is ephemeral: it lives as long as the session that created it, and the server ends a
+//! session after the session's timeout without a ping.
 //!
-//! **How long a claim may be relied upon.** The keeper counts a claim's validity from before a request
-//! was sent that the store confirmed, for one ttl. What confirms is a transaction, which a majority of
-//! servers has agreed to: a server that is cut off cannot confirm anything. But *that* the session is
-//! alive reaches the leader, who ends sessions, by another way: the server that we are connected to
-//! passes it on with its answers to the leader's pings, each half a tick, and what it passes on may be
-//! as old as the client's last ping. So a session must outlive the ttl by half a tick (1 s at the usual
-//! 2 s) and by the longest pause between two of the client's pings (15 % of the timeout).
+//! **How long a claim is valid.** The keeper counts a claim's validity from before it sent a request
+//! that the store confirmed, for one TTL. The confirmation is a transaction, to which a majority of
+//! servers has agreed, so a server that is cut off confirms nothing. The leader ends sessions, however,
+//! by what it knows of their pings: the server that the client is connected to reports them with its
+//! replies to the leader's pings, once each half tick, and a report may be as old as the client's last
+//! ping. So a session must outlive the TTL by half a tick (1 s at the default tick of 2 s) and by the
+//! longest gap between two pings of the client (15 % of the timeout).
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
-use zookeeper_client::{Client, Error as ZkError, SessionState};
+use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, SessionState};
 
-use super::address::Address;
-use super::translate::{is_lost, translate};
-use super::{dial, probe};
+use super::address::EnsembleAddress;
+use super::connector;
+use super::errors::{from_client, is_connection_loss};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::GrantListener;
 
-/// Half of the usual tick.
+/// Half of the default tick.
 const HALF_TICK: Duration = Duration::from_secs(1);
-/// The longest pause between two pings of the client, in percent of the timeout.
-const PING_GAP: u32 = 15;
-/// After so much silence, in percent of the timeout, another connection is tried. The client pings
-/// after three eighths of it, and looks at the clock each eighth: half of it is the longest pause.
-const SILENCE: u32 = 2 * PING_GAP;
-/// The longest timeout that can be asked for.
-const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
+/// The longest gap between two pings of the client, in percent of the session timeout.
+const PING_GAP_PERCENT: u32 = 15;
+/// The client connects to another server after this much silence, in percent of the session timeout.
+/// It pings after three eighths of this time and checks its clock each eighth, so the longest gap
+/// between two pings is half of it.
+const CONNECTION_TIMEOUT_PERCENT: u32 = 2 * PING_GAP_PERCENT;
+/// The longest timeout that the protocol can express.
+const MAX_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 
-/// The timeout that a session for claims of this ttl must have at least.
-pub(super) fn needed(ttl: Duration) -> Duration {
-    ((ttl + HALF_TICK) * 100 / (100 - PING_GAP)).min(LONGEST)
+/// The shortest session timeout that keeps claims of this TTL.
+pub(super) fn timeout_for_ttl(ttl: Duration) -> Duration {
+    ((ttl + HALF_TICK) * 100 / (100 - PING_GAP_PERCENT)).min(MAX_TIMEOUT)
 }
 
-/// The longest ttl that a session of this timeout can keep.
+/// The longest TTL that a session of this timeout can keep.
 pub(super) fn longest_ttl(timeout: Duration) -> Duration {
-    (timeout * (100 - PING_GAP) / 100).saturating_sub(HALF_TICK)
+    (timeout * (100 - PING_GAP_PERCENT) / 100).saturating_sub(HALF_TICK)
 }
 
-/// The timeout to ask for, of a few that are common: so that there are only a few sessions.
-pub(super) fn class(needed: Duration) -> Duration {
+/// The session timeout to request: the next of a few steps, so that there are only a few sessions.
+pub(super) fn timeout_class(shortest: Duration) -> Duration {
     const STEPS: [u64; 10] = [10, 12, 15, 20, 25, 30, 40, 50, 60, 80];
-    let needed = needed.as_millis() as u64;
+    let shortest = shortest.as_millis() as u64;
     let mut decade = 1;
     loop {
-        let fits = |step: &&u64| **step * decade >= needed;
+        let fits = |step: &&u64| **step * decade >= shortest;
         if let Some(step) = STEPS.iter().find(fits) {
-            return Duration::from_millis(step * decade).min(LONGEST);
+            return Duration::from_millis(step * decade).min(MAX_TIMEOUT);
         }
         decade *= 10;
     }
 }
 
-/// One session, shared by all claims of its class.
+/// One open session, shared by all claims of its timeout class.
 #[derive(Debug)]
 pub(super) struct Session {
     client: Client,
     call_timeout: Duration,
+    chroot: String,
+    acls: Acls<'static>,
 }
 
 impl Session {
-    /// Opens a session. All of it takes no longer than the call timeout.
+    /// Opens a session within the call timeout.
     pub(super) async fn open(
-        address: &Address,
+        address: &EnsembleAddress,
         timeout: Duration,
         call_timeout: Duration,
     ) -> Result<Session> {
-        let until = Instant::now() + call_timeout * 9 / 10;
-        // One alone is tried by connecting: a server may have room for no more than that.
-        let hosts = match address.hosts.as_slice() {
-            [_] => address.hosts.clone(),
-            _ => probe::reachable(address, call_timeout / 2).await?,
-        };
-        let mut connector = Client::connector()
+        let connector = Client::connector()
             .with_session_timeout(timeout)
-            .with_connection_timeout(timeout * SILENCE / 100)
+            .with_connection_timeout(timeout * CONNECTION_TIMEOUT_PERCENT / 100)
             .with_fail_eagerly();
-        if let Some(digest) = &address.digest {
-            connector = connector.with_auth("digest", digest.as_bytes());
-        }
-        let servers = dial::servers(&hosts, address)?;
-        if let Some(files) = &address.tls {
-            connector = dial::with_tls(connector, files)?;
-        }
-        let client = match timeout_at(until, connector.connect(&servers)).await {
-            Ok(Ok(client)) => client,
-            Ok(Err(ZkError::AuthFailed)) => return Err(translate(ZkError::AuthFailed)),
-            Ok(Err(error)) => {
-                let why = async {
-                    let reached = probe::reachable(address, call_timeout / 2).await;
-                    reached.err().or(dial::explain(address, &hosts).await)
-                };
-                let why = timeout_at(until, why).await.ok().flatten();
-                return Err(why.unwrap_or_else(|| probe::no_session(&hosts, &error.to_string())));
-            }
-            Err(_) => return Err(probe::no_session(&hosts, "no answer in time")),
-        };
+        let client = connector::connect(address, connector, call_timeout).await?;
         let client = client.chroot(address.chroot.clone()).map_err(|_| {
             let message = format!("{:?} is not a path of nodes", address.chroot);
             Error::invalid("connect", message)
@@ -109,6 +85,11 @@ impl Session {
         Ok(Session {
             client,
             call_timeout,
+            chroot: address.chroot.clone(),
+            acls: match address.digest {
+                Some(_) => Acls::creator_all(),
+                None => Acls::anyone_all(),
+            },
         })
     }
 
@@ -120,35 +101,44 @@ impl Session {
         self.client.session_id().0
     }
 
-    /// Whether it has ended, and all that it kept with it.
+    /// Who may read and write the nodes that this session creates.
+    pub(super) fn acls(&self) -> Acls<'static> {
+        self.acls
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.client.state() == SessionState::SyncConnected
+    }
+
+    /// Whether the session has ended, and its ephemeral nodes with it.
     pub(super) fn has_ended(&self) -> bool {
         self.client.state().is_terminated()
     }
 
-    /// Fails if this session could end before a claim of that ttl does.
+    /// Fails if this session could end before a claim of this TTL.
     pub(super) fn check_ttl(&self, ttl: Duration) -> Result<()> {
         let timeout = self.client.session_timeout();
-        if timeout >= needed(ttl) {
+        if timeout >= timeout_for_ttl(ttl) {
             return Ok(());
         }
         let longest = longest_ttl(timeout);
         Err(Error::invalid(
             "acquire",
             format!(
-                "a ttl of {ttl:?} cannot be kept: this server ends sessions after {timeout:?} of \
-                 silence, which allows a ttl of {longest:?}"
+                "a ttl of {ttl:?} cannot be kept: this server ends sessions after {timeout:?} without \
+                 a ping, which allows a ttl of {longest:?}"
             ),
         )
         .with_hint(
-            "take a shorter ttl (what is held is renewed for as long as it is held), or raise \
+            "use a shorter ttl (a lease is renewed as long as it is held), or raise \
              maxSessionTimeout on the servers",
         ))
     }
 
-    /// Waits until the session is connected, for somewhat less than the call timeout: so nothing is
-    /// sent after its caller has given up, and the caller learns that nothing was.
-    pub(super) async fn ready(&self) -> Result<()> {
-        if self.client.state() == SessionState::SyncConnected {
+    /// Waits until the session is connected. It gives up shortly before the call timeout, so that
+    /// nothing is sent after the caller has given up, and the caller learns that nothing was sent.
+    pub(super) async fn wait_connected(&self) -> Result<()> {
+        if self.is_connected() {
             return Ok(());
         }
         let mut watcher = self.client.state_watcher();
@@ -165,46 +155,119 @@ impl Session {
         match tokio::time::timeout(limit, connected).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(unreachable("the session has ended")),
-            Err(_) => Err(unreachable("none of the servers can be reached now")),
+            Err(_) => Err(unreachable("no server of the ensemble can be reached")),
         }
     }
 
-    /// Asks what can be asked twice, again if the connection breaks.
-    pub(super) async fn ask<T, F>(
+    /// Sends an idempotent request, again after each connection loss.
+    pub(super) async fn retry<T, F>(
         &self,
-        mut question: impl FnMut(&Client) -> F,
+        mut request: impl FnMut(&Client) -> F,
     ) -> Result<Result<T, ZkError>>
     where
         F: Future<Output = Result<T, ZkError>>,
     {
         loop {
-            self.ready().await?;
-            match question(&self.client).await {
-                Err(error) if is_lost(&error) => {}
-                // A reading may be asked before the state is told.
+            self.wait_connected().await?;
+            match request(&self.client).await {
+                Err(error) if is_connection_loss(&error) => {}
+                // The request can fail before the client reports its new state.
                 Err(e @ (ZkError::SessionExpired | ZkError::ClientClosed)) => {
-                    return Err(translate(e));
+                    return Err(from_client(e));
                 }
-                answer => return Ok(answer),
+                reply => return Ok(reply),
             }
         }
     }
 
-    /// A transaction that changes nothing: a majority of servers has agreed, after this was asked, that
-    /// the session is alive and that the node is there. `false` if the node is not.
+    /// Whether a node exists, by a transaction that changes nothing: a majority of servers has agreed,
+    /// after this call began, that the session is alive and that the node exists.
     pub(super) async fn confirm(&self, path: &str) -> Result<bool> {
-        self.ready().await?;
+        self.wait_connected().await?;
         let mut check = self.client.new_multi_writer();
-        check.add_check_version(path, -1).map_err(translate)?;
+        check.add_check_version(path, -1).map_err(from_client)?;
         match check.commit().await.map_err(ZkError::from) {
             Ok(_) => Ok(true),
             Err(ZkError::NoNode) => Ok(false),
-            Err(error) => Err(translate(error)),
+            Err(error) => Err(from_client(error)),
         }
     }
 
-    /// Tells waiters to look whenever the session was disconnected or has ended.
-    pub(super) fn monitor(&self, wakeups: Weak<dyn GrantListener>) {
+    /// Deletes a node. Returns whether it existed.
+    pub(super) async fn delete(&self, path: &str) -> Result<bool> {
+        let mut reply_lost = false;
+        loop {
+            self.wait_connected().await?;
+            match self.client.delete(path, None).await {
+                Ok(()) => return Ok(true),
+                // The request whose reply was lost may have deleted it.
+                Err(ZkError::NoNode) => return Ok(reply_lost),
+                Err(error) if is_connection_loss(&error) => reply_lost = true,
+                Err(error) => return Err(from_client(error)),
+            }
+        }
+    }
+
+    /// Creates a node with `data`, and its parents, as containers: the server removes a container some
+    /// time after its last child.
+    pub(super) async fn create_containers(&self, path: &str, data: &[u8]) -> Result<()> {
+        let container = CreateMode::Container.with_acls(self.acls);
+        let mut end = 0;
+        while end < path.len() {
+            end = path[end + 1..]
+                .find('/')
+                .map_or(path.len(), |at| end + 1 + at);
+            let data = if end == path.len() { data } else { b"" };
+            let created = self.retry(|client| {
+                let client = client.clone();
+                let part = path[..end].to_owned();
+                let (data, container) = (data.to_vec(), container.clone());
+                async move { client.create(&part, &data, &container).await }
+            });
+            match created.await? {
+                Ok(_) | Err(ZkError::NodeExists) => {}
+                Err(ZkError::NoNode) if !path[1..end].contains('/') => {
+                    return Err(self.missing_chroot());
+                }
+                // The server has just removed an empty parent: start again at the top.
+                Err(ZkError::NoNode) => end = 0,
+                Err(error) => return Err(from_client(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the chroot exists, and creates it if the address says so.
+    pub(super) async fn ensure_chroot(&self, address: &EnsembleAddress) -> Result<()> {
+        if self.chroot == "/" {
+            return Ok(());
+        }
+        let stat = self.retry(|client| client.check_stat("/")).await?;
+        if stat.map_err(from_client)?.is_some() {
+            return Ok(());
+        }
+        if !address.create_chroot {
+            return Err(self.missing_chroot());
+        }
+        let root = self
+            .client
+            .clone()
+            .chroot("/")
+            .map_err(|_| Error::new(ErrorKind::Store, "connect", "the client has no root"))?;
+        let options = CreateMode::Persistent.with_acls(self.acls);
+        root.mkdir(&self.chroot, &options)
+            .await
+            .map_err(from_client)
+    }
+
+    fn missing_chroot(&self) -> Error {
+        let message = format!("the chroot {} does not exist", self.chroot);
+        Error::new(ErrorKind::NotFound, "connect", message)
+            .with_hint("create that node, or add ?chroot=create to the URL to have it created")
+    }
+
+    /// Makes the listener check its claims after each reconnection, and when the session ends.
+    pub(super) fn monitor(&self, listener: Weak<dyn GrantListener>) {
         let mut watcher = self.client.state_watcher();
         tokio::spawn(async move {
             loop {
@@ -212,10 +275,10 @@ impl Session {
                 if state == SessionState::Disconnected {
                     continue;
                 }
-                let Some(wakeups) = wakeups.upgrade() else {
+                let Some(listener) = listener.upgrade() else {
                     return;
                 };
-                wakeups.missed();
+                listener.missed();
                 if state.is_terminated() {
                     return;
                 }
@@ -228,37 +291,34 @@ fn unreachable(message: &str) -> Error {
     Error::new(ErrorKind::Unreachable, "use the store", message)
 }
 
-/// Shared sessions are told apart by who they are.
-pub(super) fn is_same(a: &Arc<Session>, b: &Arc<Session>) -> bool {
-    a.id() == b.id()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_session_outlives_what_it_keeps() {
+    fn session_outlives_its_claims() {
         for ms in [10, 500, 4_000, 30_000, 600_000] {
             let ttl = Duration::from_millis(ms);
-            let timeout = class(needed(ttl));
+            let timeout = timeout_class(timeout_for_ttl(ttl));
             assert!(
-                timeout * (100 - PING_GAP) / 100 >= ttl + HALF_TICK,
+                timeout * (100 - PING_GAP_PERCENT) / 100 >= ttl + HALF_TICK,
                 "{ttl:?}"
             );
             assert!(longest_ttl(timeout) >= ttl);
         }
-        // The usual ttl fits the usual server, which ends sessions after 40 s.
+        // The default TTL fits a server's default maximum, which is 40 s.
         assert_eq!(
-            class(needed(Duration::from_secs(30))),
+            timeout_class(timeout_for_ttl(Duration::from_secs(30))),
             Duration::from_secs(40)
         );
     }
 
     #[test]
-    fn there_are_few_classes() {
+    fn timeouts_fall_into_few_classes() {
         let ttls = (1..=120).map(Duration::from_secs);
-        let classes: std::collections::BTreeSet<_> = ttls.map(|ttl| class(needed(ttl))).collect();
+        let classes: std::collections::BTreeSet<_> = ttls
+            .map(|ttl| timeout_class(timeout_for_ttl(ttl)))
+            .collect();
         assert!(classes.len() <= 18, "{classes:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! TLS: whom to trust, who we are, and what went wrong.
+//! TLS: trusted certificates, the client's own certificate, and why a handshake failed.
 
 use std::fs;
 use std::io;
@@ -13,33 +13,33 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use zookeeper_client::TlsOptions;
 
-use super::address::TlsFiles;
+use super::address::TlsPaths;
 use windlass_core::error::{Error, ErrorKind, Result};
 
-/// What the files say.
-pub(super) struct Trust {
+/// The contents of the files that the URL names.
+pub(super) struct TlsMaterial {
     ca: String,
-    /// Certificate and key.
+    /// The client's certificate and its key.
     identity: Option<(String, String)>,
     config: Arc<ClientConfig>,
 }
 
-impl Trust {
-    pub(super) fn read(files: &TlsFiles) -> Result<Trust> {
+impl TlsMaterial {
+    pub(super) fn read(files: &TlsPaths) -> Result<TlsMaterial> {
         let ca = read(&files.ca)?;
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(ca.as_bytes()) {
             let certificate = certificate.map_err(|e| unusable(&files.ca, e))?;
-            // A system's collection may hold some that are too old for this.
+            // A system's bundle may contain certificates that rustls does not accept.
             let _ = roots.add(certificate);
         }
         if roots.is_empty() {
-            return Err(unusable(&files.ca, "it holds no certificate"));
+            return Err(unusable(&files.ca, "it contains no certificate"));
         }
         let builder = builder().with_root_certificates(roots);
         let Some((certificate, key)) = &files.identity else {
             let config = Arc::new(builder.with_no_client_auth());
-            return Ok(Trust {
+            return Ok(TlsMaterial {
                 ca,
                 identity: None,
                 config,
@@ -53,16 +53,16 @@ impl Trust {
         let config = builder
             .with_client_auth_cert(chain, secret)
             .map_err(|e| unusable(certificate, e))?;
-        Ok(Trust {
+        Ok(TlsMaterial {
             ca,
             identity: Some(texts),
             config: Arc::new(config),
         })
     }
 
-    pub(super) fn for_client(&self) -> Result<TlsOptions> {
-        // The client takes the one that is installed, and panics if there is none. This fails only when
-        // one is there already, which is as good.
+    pub(super) fn client_options(&self) -> Result<TlsOptions> {
+        // The client uses the installed provider, and panics if there is none. The call fails only if
+        // one is installed already, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let wrong = |e: zookeeper_client::Error| Error::invalid("connect", e.to_string());
         let options = TlsOptions::new().with_pem_ca(&self.ca).map_err(wrong)?;
@@ -72,47 +72,47 @@ impl Trust {
         }
     }
 
-    /// Shakes hands.
-    pub(super) async fn greet(
+    /// Connects to a server, and verifies its certificate.
+    pub(super) async fn handshake(
         &self,
         host: &str,
         stream: TcpStream,
     ) -> Result<TlsStream<TcpStream>> {
         let connector = TlsConnector::from(Arc::clone(&self.config));
-        let met = connector.connect(server_name(host)?, stream).await;
-        met.map_err(|error| {
-            if let Some(told) = alert(host, &error) {
-                return told;
+        let connected = connector.connect(server_name(host)?, stream).await;
+        connected.map_err(|error| {
+            if let Some(alert) = alert(host, &error) {
+                return alert;
             }
-            let speaks = error.get_ref().is_some_and(|e| e.is::<rustls::Error>());
-            let hint = match speaks {
-                true => "check tls_ca, and that the certificate names the host as the URL does",
-                false => "does this port speak TLS (secureClientPort)? If not, write zookeeper://",
+            let is_tls = error.get_ref().is_some_and(|e| e.is::<rustls::Error>());
+            let hint = match is_tls {
+                true => "check tls_ca, and that the certificate contains the host name of the URL",
+                false => "does this port speak TLS (secureClientPort)? If not, use zookeeper://",
             };
             failed(host, &format!("TLS failed: {error}"), hint)
         })
     }
 }
 
-/// What a server said of us: while hands are shaken, or afterwards, when TLS 1.3 looks at our certificate.
+/// The server's alert about this client, during the handshake or, with TLS 1.3, after it.
 pub(super) fn alert(host: &str, error: &io::Error) -> Option<Error> {
     match error.get_ref()?.downcast_ref::<rustls::Error>()? {
         rustls::Error::AlertReceived(alert) => Some(failed(
             host,
-            &format!("it does not accept who we are: {alert:?}"),
-            "the server wants a certificate that it trusts: tls_cert=FILE and tls_key=FILE",
+            &format!("the server does not accept this client's certificate: {alert:?}"),
+            "the server requires a certificate that it trusts: tls_cert=FILE and tls_key=FILE",
         )),
         _ => None,
     }
 }
 
-/// Whether a server speaks TLS, whoever it is.
-pub(super) async fn is_spoken_by(host: &str) -> bool {
+/// Whether a server speaks TLS, with any certificate.
+pub(super) async fn server_speaks_tls(host: &str) -> bool {
     let (Ok(name), Ok(stream)) = (server_name(host), TcpStream::connect(host).await) else {
         return false;
     };
-    let trusting_nobody = builder().with_root_certificates(RootCertStore::empty());
-    let connector = TlsConnector::from(Arc::new(trusting_nobody.with_no_client_auth()));
+    let no_roots = builder().with_root_certificates(RootCertStore::empty());
+    let connector = TlsConnector::from(Arc::new(no_roots.with_no_client_auth()));
     let Err(error) = connector.connect(name, stream).await else {
         return true;
     };
@@ -126,18 +126,18 @@ pub(super) async fn is_spoken_by(host: &str) -> bool {
 pub(super) fn expected(host: &str) -> Error {
     failed(
         host,
-        "it speaks TLS, and was not spoken to that way",
-        "write zookeeper+tls://, with ?tls_ca=FILE; or take the port for plain connections",
+        "this port speaks TLS, but the URL uses a plain connection",
+        "use zookeeper+tls:// with ?tls_ca=FILE, or the port for plain connections",
     )
 }
 
-/// The name that a server's certificate has to bear.
+/// The name that a server's certificate must contain.
 pub(super) fn server_name(host: &str) -> Result<ServerName<'static>> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let name = name.trim_start_matches('[').trim_end_matches(']');
     ServerName::try_from(name.to_owned()).map_err(|_| {
-        let message = format!("{name:?} is not a name that a certificate can bear");
-        Error::invalid("connect", message).with_hint("name a host, or its address")
+        let message = format!("{name:?} is not a name that a certificate can contain");
+        Error::invalid("connect", message).with_hint("use a host name or an IP address")
     })
 }
 
@@ -145,7 +145,7 @@ fn builder() -> rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .expect("the provider has what the usual versions need")
+        .expect("the provider supports the default protocol versions")
 }
 
 fn failed(host: &str, what: &str, hint: &str) -> Error {
@@ -160,5 +160,5 @@ fn read(path: &Path) -> Result<String> {
 fn unusable(path: &Path, why: impl ToString) -> Error {
     let message = format!("{} cannot be used: {}", path.display(), why.to_string());
     Error::invalid("connect", message)
-        .with_hint("tls_ca, tls_cert and tls_key name files in PEM: certificates, and a key")
+        .with_hint("tls_ca, tls_cert and tls_key are PEM files: certificates, and a private key")
 }

@@ -176,7 +176,9 @@ impl Options {
             }
             #[cfg(not(feature = "file"))]
             StoreUrl::File { .. } => {
-                return Err(windlass_core::store::unsupported::left_out("file", "file"));
+                return Err(windlass_core::store::unsupported::not_in_this_build(
+                    "file", "file",
+                ));
             }
             #[cfg(feature = "redis")]
             StoreUrl::Redis { url } => {
@@ -185,7 +187,7 @@ impl Options {
             }
             #[cfg(not(feature = "redis"))]
             StoreUrl::Redis { .. } => {
-                return Err(windlass_core::store::unsupported::left_out(
+                return Err(windlass_core::store::unsupported::not_in_this_build(
                     "redis", "redis",
                 ));
             }
@@ -196,7 +198,7 @@ impl Options {
             }
             #[cfg(not(feature = "zookeeper"))]
             StoreUrl::ZooKeeper { .. } => {
-                return Err(windlass_core::store::unsupported::left_out(
+                return Err(windlass_core::store::unsupported::not_in_this_build(
                     "zookeeper",
                     "zookeeper",
                 ));
@@ -218,7 +220,7 @@ impl Options {
             }
             #[cfg(not(feature = "redlock"))]
             StoreUrl::Redlock { .. } => {
-                return Err(windlass_core::store::unsupported::left_out(
+                return Err(windlass_core::store::unsupported::not_in_this_build(
                     "redlock", "redlock",
                 ));
             }
@@ -230,7 +232,9 @@ impl Options {
             }
             #[cfg(not(feature = "etcd"))]
             StoreUrl::Etcd { .. } => {
-                return Err(windlass_core::store::unsupported::left_out("etcd", "etcd"));
+                return Err(windlass_core::store::unsupported::not_in_this_build(
+                    "etcd", "etcd",
+                ));
             }
         };
         keeper.allow(drift.or_else(|| backend.drift()).unwrap_or_default());

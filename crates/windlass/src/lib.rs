@@ -49,7 +49,7 @@ pub use gate::{DEFAULT_REMEMBER, Gate};
 pub use latch::{DEFAULT_KEEP, Latch, Opening};
 pub use lease::{
     Clock, DEFAULT_TTL, Detached, Drift, Fence, FenceStrength, Lease, LeaseLost, MAX_NOTE_BYTES,
-    MAX_OWNER_BYTES, MAX_TTL, MIN_TTL, Moment, Owner, RetryPolicy,
+    MAX_TTL, MIN_TTL, Moment, Owner, RetryPolicy,
 };
 pub use limit::{
     Algorithm, DEFAULT_LIMITER_TIMEOUT, Leased, LeasedKey, Limiter, LimiterState, LimiterSurvey,
@@ -63,6 +63,7 @@ pub use rwlock::{MAX_READERS, ReadGuard, RwGuard, RwLock, RwState, WriteGuard};
 pub use seen::{DEFAULT_WINDOW, Seen};
 pub use semaphore::{MAX_PERMITS, Permit, Semaphore};
 pub use topic::{DEFAULT_BUFFER, Event, MAX_MESSAGE_BYTES, Overflow, Subscription, Topic};
+pub use windlass_core::Name;
 pub use windlass_core::decision::{Basis, Decision};
 pub use windlass_core::store::counter::Counted;
 pub use windlass_core::store::{
@@ -70,4 +71,3 @@ pub use windlass_core::store::{
     Released, Replicas, Severity,
 };
 pub use windlass_core::{Error, ErrorKind, Result};
-pub use windlass_core::{MAX_NAME_BYTES, Name};

@@ -13,7 +13,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::bloom::knows_what",
+            "conformance::bloom::inserted_items_are_found",
         ],
     },
     Mutant {
@@ -73,7 +73,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::bloom::other_parameters_are_refused",
+            "conformance::bloom::different_parameters_are_rejected",
         ],
     },
     Mutant {
@@ -85,7 +85,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-core",
             "--lib",
-            "errors_are_as_rare_as_asked_at_capacity",
+            "the_error_rate_at_capacity_is_the_one_requested",
         ],
     },
     Mutant {

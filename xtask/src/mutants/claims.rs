@@ -13,7 +13,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::lock::a_stranger_cannot_release",
+            "conformance::lock::only_the_owner_can_release",
         ],
     },
     Mutant {
@@ -26,7 +26,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "file",
-            "conformance::lock::a_stranger_cannot_release",
+            "conformance::lock::only_the_owner_can_release",
         ],
     },
     Mutant {
@@ -59,12 +59,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "sentinel",
-            "before_it_was_promoted",
+            "fences_increase_for_clients_connected_before_the_promotion",
         ],
     },
     Mutant {
         breaks: "fences never go back, even after a power cut (file)",
-        file: "windlass-file/src/open.rs",
+        file: "windlass-file/src/connection.rs",
         from: "SET last = ceiling, ceiling = ceiling + ?1, boot = ?2",
         to: "SET ceiling = ceiling + ?1, boot = ?2",
         caught_by: &[
@@ -72,7 +72,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "file",
-            "fences_survive_a_power_cut",
+            "fences_survive_a_power_failure",
         ],
     },
     Mutant {
@@ -97,7 +97,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "a_release_by_another_library",
+            "release_by_another_library_is_noticed",
         ],
     },
     Mutant {
@@ -110,12 +110,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::line::a_waiter_elsewhere_is_woken_at_once",
+            "conformance::queue::waiter_of_another_client_is_woken_immediately",
         ],
     },
     Mutant {
         breaks: "a waiter is woken, and does not poll (file, between processes)",
-        file: "windlass-file/src/wake.rs",
+        file: "windlass-file/src/wake_up.rs",
         from: "match socket.send_to_addr(bytes, &address) {",
         to: "match io::Result::Ok(bytes.len()) {",
         caught_by: &[
@@ -123,7 +123,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "file",
-            "conformance::line::a_waiter_elsewhere_is_woken_at_once",
+            "conformance::queue::waiter_of_another_client_is_woken_immediately",
         ],
     },
     Mutant {
@@ -136,7 +136,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "a_lost_wakeup_is_repaired_by_a_timer",
+            "lost_wake_up_is_repaired_by_a_timer",
         ],
     },
     Mutant {
@@ -149,7 +149,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "held_back_beyond_the_ttl",
+            "reply_delayed_beyond_the_ttl_never_yields_a_guard",
         ],
     },
     Mutant {
@@ -162,7 +162,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "told_before_the_server_lets_go",
+            "outage_longer_than_the_ttl_is_reported_before_expiry",
         ],
     },
     Mutant {
@@ -189,7 +189,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::lease::a_broken_lock_is_lost",
+            "conformance::lease::broken_lock_is_lost_at_the_next_renewal",
         ],
     },
     Mutant {
@@ -215,7 +215,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::line::a_dead_waiter_is_skipped",
+            "conformance::queue::dead_waiter_is_skipped",
         ],
     },
     Mutant {
@@ -247,7 +247,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "windlass-redis/src/scripts/lock/record.lua",
         from: "    call('PEXPIRE', queue, ttl)\n",
         to: "",
-        caught_by: &["-p", "windlass", "--test", "redis", "every_key_has_an_end"],
+        caught_by: &["-p", "windlass", "--test", "redis", "every_key_expires"],
     },
     Mutant {
         breaks: "a gate refuses a stale fence",
@@ -259,7 +259,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::gate::refuses_what_is_stale",
+            "conformance::gate::stale_fences_are_rejected",
         ],
     },
     Mutant {
@@ -272,7 +272,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "a_new_counter_starts_high_for_all_of_a_batch",
+            "new_fence_counter_starts_high_for_a_whole_batch",
         ],
     },
     Mutant {
@@ -310,7 +310,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "file",
-            "conformance::semaphore::the_dead_make_room",
+            "conformance::semaphore::crashed_holder_frees_its_permits_after_the_ttl",
         ],
     },
     Mutant {
@@ -323,14 +323,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::semaphore::the_dead_make_room",
+            "conformance::semaphore::crashed_holder_frees_its_permits_after_the_ttl",
         ],
     },
     Mutant {
         breaks: "no client's clock counts (file)",
         file: "windlass-file/src/worker.rs",
-        from: "            now: clock.now(),\n",
-        to: "            now: Moment::from_nanos(\n                std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,\n            ),\n",
+        from: "StoreTransaction::new(&sql, clock.now());",
+        to: "StoreTransaction::new(\n            &sql,\n            windlass_core::Moment::from_nanos(\n                std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,\n            ),\n        );",
         caught_by: &[
             "-p",
             "windlass",
@@ -359,14 +359,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "who wants much is not starved",
         file: "windlass-core/src/rules/claims.rs",
-        from: "(!waits || ask.share.order == Order::Barging)",
+        from: "(!waits || request.share.order == Order::Barging)",
         to: "(waits || !waits)",
         caught_by: &[
             "-p",
             "windlass",
             "--test",
             "memory",
-            "conformance::semaphore::the_heavy_are_not_starved",
+            "conformance::semaphore::heavy_waiters_are_not_starved",
         ],
     },
     Mutant {
@@ -392,7 +392,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::barrier::rounds_follow_each_other",
+            "conformance::barrier::excess_party_waits_for_the_next_round",
         ],
     },
     Mutant {
@@ -405,20 +405,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::election::observers_follow",
+            "conformance::election::observers_see_every_change",
         ],
     },
     Mutant {
         breaks: "those who watch are told, and do not poll (file, between processes)",
-        file: "windlass-file/src/worker.rs",
-        from: "} else if !wake::announce(client, channel) {",
+        file: "windlass-file/src/notifier.rs",
+        from: "} else if !wake_up::send_notification(client, channel) {",
         to: "} else if channel.is_empty() {",
         caught_by: &[
             "-p",
             "windlass",
             "--test",
             "file",
-            "conformance::election::observers_follow",
+            "conformance::election::observers_see_every_change",
         ],
     },
     Mutant {
@@ -431,7 +431,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "a_count_whose_answer_was_lost_counts_once",
+            "count_whose_reply_was_lost_counts_once",
         ],
     },
     Mutant {
@@ -444,7 +444,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "a_room_that_loses_a_key_is_void",
+            "pool_that_loses_a_key_is_void",
         ],
     },
     Mutant {
@@ -457,7 +457,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::semaphore::a_dead_head_blocks_nobody_for_long",
+            "conformance::semaphore::dead_first_waiter_blocks_for_its_own_ttl",
         ],
     },
     Mutant {
@@ -470,7 +470,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "a_refusal_after_a_lost_answer_leaves_nothing",
+            "rejection_after_a_lost_reply_leaves_nothing",
         ],
     },
     Mutant {
@@ -483,7 +483,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::latch::generations_follow_each_other",
+            "conformance::latch::new_generation_wakes_old_waiters",
         ],
     },
     Mutant {
@@ -504,14 +504,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "windlass-redis/src/scripts/pool/decisions.lua",
         from: "    call('ZREM', tx.held, '')\n",
         to: "",
-        caught_by: &["-p", "windlass", "--test", "redis", "a_full_server"],
+        caught_by: &["-p", "windlass", "--test", "redis", "full_server"],
     },
     Mutant {
-        breaks: "who died in line holds no longer than it would have waited",
+        breaks: "a waiter that died holds no longer than it would have waited",
         file: "windlass-core/src/rules/transaction.rs",
         from: "                    fence,\n                    since: self.now,",
         to: "                    fence,\n                    expires: self.now + waiter.ttl,\n                    since: self.now,",
-        caught_by: &["-p", "windlass-core", "--lib", "who_died_in_line"],
+        caught_by: &[
+            "-p",
+            "windlass-core",
+            "--lib",
+            "a_waiter_that_died_holds_no_longer",
+        ],
     },
     Mutant {
         breaks: "who died in line holds no longer than it would have waited (Redis, lock)",
@@ -559,7 +564,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "an_attach_that_arrives_after_it_was_given_up_is_undone",
+            "late_attach_of_a_cancelled_caller_is_undone",
         ],
     },
     Mutant {
@@ -596,7 +601,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "a_release_that_arrives_late_spares_the_successor",
+            "faults::late_release_spares_the_next_claim",
         ],
     },
 ];

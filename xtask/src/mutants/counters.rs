@@ -13,7 +13,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::counter::bounds_refuse",
+            "conformance::counter::addition_beyond_a_bound_is_rejected",
         ],
     },
     Mutant {
@@ -26,7 +26,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "a_dropped_buffer_tries_again",
+            "dropped_buffer_retries",
         ],
     },
     Mutant {
@@ -39,7 +39,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "a_buffer_leaves_one_record",
+            "buffer_leaves_one_record",
         ],
     },
     Mutant {
@@ -59,7 +59,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "windlass/src/counter/buffered.rs",
         from: "        if self.pending.is_empty() {\n            return;",
         to: "        if !self.pending.is_empty() {\n            return;",
-        caught_by: &["-p", "windlass", "--test", "memory", "what_is_lost_is_told"],
+        caught_by: &["-p", "windlass", "--test", "memory", "lost_sums_are_logged"],
     },
     Mutant {
         breaks: "an operation is counted once",
@@ -71,7 +71,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::counter::adding_once",
+            "conformance::counter::add_once_counts_once",
         ],
     },
 ];

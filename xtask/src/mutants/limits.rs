@@ -33,7 +33,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::limit::denied_is_not_charged",
+            "conformance::limit::denied_requests_are_not_charged",
         ],
     },
     Mutant {
@@ -53,7 +53,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::limit::several_quotas_are_one_decision",
+            "conformance::limit::several_quotas_are_decided_together",
         ],
     },
     Mutant {
@@ -85,7 +85,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::limit_survey::it_is_as_callers_are_told",
+            "conformance::limit_survey::survey_matches_limiter_answers",
         ],
     },
     Mutant {
@@ -98,7 +98,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "a_survey_does_not_walk_for_ever",
+            "survey_scans_a_bounded_number_of_keys",
         ],
     },
     Mutant {
@@ -121,7 +121,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "lent units are charged as if used at the end of their time",
+        breaks: "leased units are charged as if used at the end of the lease",
         file: "windlass-core/src/rules/limit/lease.rs",
         from: "let start = tat.max(Span::whole(now + b.lend_time()));",
         to: "let start = tat.max(Span::whole(now));",
@@ -129,11 +129,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-core",
             "--lib",
-            "lending_never_exceeds_the_quota",
+            "leasing_never_exceeds_the_quota",
         ],
     },
     Mutant {
-        breaks: "giving back takes nothing from other loans",
+        breaks: "returned units are not taken from other leases",
         file: "windlass-core/src/rules/limit/lease.rs",
         from: "let lower = tat.minus(time, b.amount).max(needed);",
         to: "let lower = tat.minus(time, b.amount).max(Span::whole(needed.us.min(now)));",
@@ -141,7 +141,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-core",
             "--lib",
-            "giving_back_leaves_what_others_were_lent",
+            "returning_units_leaves_other_leases_alone",
         ],
     },
     Mutant {
@@ -154,7 +154,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::leased::all_together_never_use_more",
+            "conformance::leased::leased_clients_together_never_exceed_the_quota",
         ],
     },
     Mutant {
@@ -167,7 +167,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "every_limiter_ends_by_itself",
+            "every_limiter_key_expires",
         ],
     },
     Mutant {
@@ -180,7 +180,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::quotas::the_order_does_not_matter",
+            "conformance::quotas::quota_order_does_not_matter",
         ],
     },
     Mutant {
@@ -205,20 +205,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::quotas::the_order_does_not_matter",
+            "conformance::quotas::quota_order_does_not_matter",
         ],
     },
     Mutant {
         breaks: "a limiter's window of another length has used what it has used",
         file: "windlass-core/src/rules/limit/window.rs",
-        from: "                _ => end.min(now + another),",
+        from: "                _ => end.min(now + new_period),",
         to: "                _ => now,",
         caught_by: &[
             "-p",
             "windlass",
             "--test",
             "memory",
-            "conformance::quotas::a_window_of_another_length",
+            "conformance::quotas::usage_survives_a_changed_window_length",
         ],
     },
     Mutant {
@@ -231,7 +231,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::quotas::a_reset_forgets",
+            "conformance::quotas::reset_forgets",
         ],
     },
     Mutant {
@@ -244,7 +244,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::quotas::a_reset_forgets",
+            "conformance::quotas::reset_forgets",
         ],
     },
     Mutant {
@@ -257,7 +257,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "what_others_wrote_is_left_alone",
+            "foreign_values_are_left_alone",
         ],
     },
     Mutant {
@@ -270,7 +270,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "all_who_wait_share_one_failure",
+            "concurrent_waiters_share_one_failure",
         ],
     },
     Mutant {
@@ -283,7 +283,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "a_dead_store_costs_a_leased_limiter_microseconds",
+            "dead_store_costs_a_leased_limiter_microseconds",
         ],
     },
     Mutant {
@@ -296,7 +296,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "many_keys_may_take_longer_than_one_call",
+            "many_keys_may_exceed_one_call_timeout",
         ],
     },
     Mutant {
@@ -309,7 +309,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "many_keys_wait_for_a_dead_store_once",
+            "many_keys_wait_once_for_a_dead_store",
         ],
     },
     Mutant {
@@ -322,7 +322,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "a_dead_store_costs_microseconds",
+            "dead_store_costs_microseconds",
         ],
     },
 ];

@@ -13,7 +13,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::permissions::removed_is_gone",
+            "conformance::permissions::removed_resource_does_not_come_back",
         ],
     },
     Mutant {
@@ -26,7 +26,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::permissions::all_of_a_subject_is_one_step",
+            "conformance::permissions::grants_to_one_subject_are_atomic",
         ],
     },
     Mutant {
@@ -34,7 +34,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "windlass-redis/src/permissions.rs",
         from: "        if !self.is_current(head) {",
         to: "        if false && !self.is_current(head) {",
-        caught_by: &["-p", "windlass", "--test", "redis", "a_removal_that_loses"],
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "redis",
+            "interrupted_removal_resumes_and_leaves_nothing",
+        ],
     },
     Mutant {
         breaks: "permissions: an interrupted removal denies at once (Redis: long strings)",
@@ -58,7 +64,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "file",
-            "conformance::permissions::an_interrupted_removal_denies",
+            "conformance::permissions::interrupted_removal_denies",
         ],
     },
     Mutant {
@@ -66,7 +72,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "windlass-redis/src/scripts/permissions/remove.lua",
         from: "redis.call('SADD', KEYS[3], ARGV[2])",
         to: "",
-        caught_by: &["-p", "windlass", "--test", "redis", "a_removal_that_loses"],
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "redis",
+            "interrupted_removal_resumes_and_leaves_nothing",
+        ],
     },
     Mutant {
         breaks: "permissions: what is left of a removed space becomes nobody's (Redis)",
@@ -90,7 +102,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::permissions::all_of_a_subject_is_one_step",
+            "conformance::permissions::grants_to_one_subject_are_atomic",
         ],
     },
     Mutant {
@@ -103,7 +115,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::permissions::holders_of_what_was_added_are_found",
+            "conformance::permissions::subjects_with_an_added_level_are_listed",
         ],
     },
     Mutant {
@@ -116,7 +128,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::permissions::the_schema_only_grows",
+            "conformance::permissions::schema_is_append_only",
         ],
     },
     Mutant {
@@ -141,7 +153,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::permissions::flags_combine",
+            "conformance::permissions::flags_are_granted_and_revoked_separately",
         ],
     },
 ];

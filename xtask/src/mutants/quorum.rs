@@ -20,7 +20,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redlock",
-            "a_node_that_forgot_lets_nobody_in",
+            "node_that_lost_its_data_grants_nothing",
         ],
     },
     Mutant {
@@ -33,20 +33,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redlock",
-            "fences_grow_over_a_lost_counter",
+            "fences_increase_over_a_lost_counter",
         ],
     },
     Mutant {
         breaks: "a skipped node rejoins before it is needed",
         file: "windlass-redlock/src/acquire.rs",
-        from: ".for_each(|node| Rejoin::start(nodes.node(node), nodes));",
-        to: ".for_each(drop);",
+        from: "            if !node.is_ready() {\n",
+        to: "            if false && !node.is_ready() {\n",
         caught_by: &[
             "-p",
             "windlass",
             "--test",
             "redlock",
-            "a_node_that_nobody_needed",
+            "idle_node_votes_again_before_it_is_needed",
         ],
     },
     Mutant {
@@ -119,7 +119,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redlock",
-            "one_of_those_who_try_gets_it",
+            "one_of_several_concurrent_tries_succeeds",
         ],
     },
     Mutant {
@@ -132,7 +132,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redlock",
-            "drift_shortens_what_may_be_relied_upon",
+            "drift_shortens_validity",
         ],
     },
     Mutant {
@@ -145,7 +145,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redlock",
-            "tries_and_their_pauses_are_the_callers",
+            "retries_and_pauses_follow_the_options",
         ],
     },
     Mutant {
@@ -158,7 +158,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redlock",
-            "what_to_do_fits_what_is_wrong",
+            "hints_match_the_problem",
         ],
     },
     Mutant {
@@ -171,7 +171,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redlock",
-            "a_read_write_lock_comes_back_to_a_node_that_missed_it",
+            "read_repair_restores_an_rwlock_on_a_node_that_missed_it",
         ],
     },
     Mutant {
@@ -376,7 +376,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redlock",
-            "a_server_under_two_names_has_one_vote",
+            "server_under_two_names_has_one_vote",
         ],
     },
     Mutant {
@@ -389,14 +389,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redlock",
-            "an_operator_hears_of_each_node",
+            "diagnose_reports_each_node",
         ],
     },
     Mutant {
         breaks: "a slow network is not taken for a wrong clock (doctor)",
         file: "windlass-core/src/clock_skew.rs",
-        from: "most: told + micros(step) - asked,",
-        to: "most: told + micros(step) - answered,",
+        from: "most: time + micros(step) - sent,",
+        to: "most: time + micros(step) - received,",
         caught_by: &[
             "-p",
             "windlass-core",

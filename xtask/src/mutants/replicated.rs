@@ -20,7 +20,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "cluster",
-            "fences_grow_over_a_failover",
+            "fences_increase_after_a_failover_that_lost_grants",
         ],
     },
     Mutant {
@@ -33,7 +33,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "sentinel",
-            "before_it_was_promoted",
+            "fences_increase_for_clients_connected_before_the_promotion",
         ],
     },
     Mutant {
@@ -41,14 +41,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "windlass-redis/src/scripts/master_epoch.lua",
         from: "newer > 0 and math.min(newer, 65536) * ARGV[4] or ARGV[2]",
         to: "ARGV[2]",
-        caught_by: &["-p", "windlass", "--test", "sentinel", "lost_the_raise"],
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "sentinel",
+            "fences_increase_after_a_failover_that_lost_the_previous_raise",
+        ],
     },
     Mutant {
         breaks: "sentinels number their masters, and each number counts",
         file: "windlass-redis/src/connector.rs",
         from: "epoch.number = Some(master.config_epoch());",
         to: "epoch.number = None;",
-        caught_by: &["-p", "windlass", "--test", "sentinel", "lost_the_raise"],
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "sentinel",
+            "fences_increase_after_a_failover_that_lost_the_previous_raise",
+        ],
     },
     Mutant {
         breaks: "a cluster numbers its masters, and each number counts",
@@ -60,7 +72,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "cluster",
-            "fences_grow_over_a_failover",
+            "fences_increase_after_a_failover_that_lost_grants",
         ],
     },
     Mutant {
@@ -80,7 +92,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "sentinel",
-            "one_sentinel_that_knows",
+            "one_informed_sentinel_is_enough_to_leave_an_old_master",
         ],
     },
     Mutant {
@@ -93,7 +105,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "sentinel",
-            "a_grant_counts_when_replicas_have_it",
+            "grant_counts_once_replicas_have_it",
         ],
     },
     Mutant {
@@ -101,7 +113,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "windlass-redis/src/topology.rs",
         from: "Some(\"TRYAGAIN\") => Redirection::TryAgain,",
         to: "Some(\"TRYAGAIN\") => Redirection::None,",
-        caught_by: &["-p", "windlass", "--test", "cluster", "a_slot_moves"],
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "cluster",
+            "slot_moves_while_its_lock_is_held_and_awaited",
+        ],
     },
     Mutant {
         breaks: "somebody looks after the connection that wake-ups come over (cluster)",
@@ -113,7 +131,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "cluster",
-            "the_node_that_we_listen_at_dies",
+            "wake_ups_resume_when_the_subscribed_node_dies",
         ],
     },
     Mutant {
@@ -126,7 +144,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "a_flushed_script_cache",
+            "flushed_script_cache_is_reloaded",
         ],
     },
     Mutant {
@@ -139,7 +157,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "sentinel",
-            "holds_up_nobody_else",
+            "waiting_for_replicas_blocks_no_other_call",
         ],
     },
     Mutant {
@@ -152,7 +170,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "nodes_that_say_nothing",
+            "silent_nodes_do_not_use_up_the_call_timeout",
         ],
     },
     Mutant {
@@ -174,21 +192,39 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "windlass-redis/src/errors.rs",
         from: "text.contains(\"non local key in a cluster node\")",
         to: "text.contains(\"no such words\")",
-        caught_by: &["-p", "windlass", "--test", "cluster", "a_crowd_in_line"],
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "cluster",
+            "queue_keeps_its_order_while_its_slot_moves",
+        ],
     },
     Mutant {
         breaks: "a release that cannot be decided on has changed nothing",
         file: "windlass-redis/src/scripts/lock/hand_over.lua",
         from: "head = first_waiter or call('ZRANGE', queue, 0, 0)[1]",
         to: "head = call('ZPOPMIN', queue)[1]",
-        caught_by: &["-p", "windlass", "--test", "cluster", "a_crowd_in_line"],
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "cluster",
+            "queue_keeps_its_order_while_its_slot_moves",
+        ],
     },
     Mutant {
         breaks: "what is released without a master is released on the next one",
         file: "windlass/src/lease/cancel_guard.rs",
         from: "if self.armed {",
         to: "if false {",
-        caught_by: &["-p", "windlass", "--test", "sentinel", "what_is_released"],
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "sentinel",
+            "release_without_a_master_reaches_the_next_master",
+        ],
     },
     Mutant {
         breaks: "a slot that comes back to its node has its counter raised anew (cluster)",
@@ -296,7 +332,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "sentinel",
-            "a_master_that_was_made_so_anew_is_dialled_anew",
+            "repromoted_master_is_reconnected",
         ],
     },
     Mutant {
@@ -309,7 +345,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "sentinel",
-            "a_failover_between_two_questions_leads_to_the_new_master",
+            "failover_between_two_queries_leads_to_the_new_master",
         ],
     },
     Mutant {
@@ -322,7 +358,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "sentinel",
-            "a_master_that_was_replaced_while_it_was_dialled_is_not_asked",
+            "master_replaced_while_connecting_is_not_used",
         ],
     },
     Mutant {
@@ -335,7 +371,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "sentinel",
-            "whoever_leads_a_failover_is_asked_for_the_new_address",
+            "failover_leader_is_asked_for_the_new_address",
         ],
     },
     Mutant {
@@ -348,7 +384,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "sentinel",
-            "replicas_are_asked_about_where_the_lock_is",
+            "wait_for_replicas_asks_the_master_of_the_lock",
         ],
     },
     Mutant {
@@ -361,7 +397,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "sentinel",
-            "a_demoted_server_is_hung_up_on_whatever_was_asked",
+            "demoted_server_is_disconnected_on_any_request",
         ],
     },
     Mutant {
@@ -374,7 +410,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "sentinel",
-            "a_master_that_was_replaced_at_the_last_moment_is_not_asked",
+            "master_replaced_after_its_greeting_is_not_used",
         ],
     },
     Mutant {
@@ -387,7 +423,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "sentinel",
-            "a_master_that_was_replaced_at_the_last_moment_is_not_asked",
+            "master_replaced_after_its_greeting_is_not_used",
         ],
     },
     Mutant {
@@ -400,7 +436,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "sentinel",
-            "what_a_slow_sentinel_has_said_counts",
+            "notice_of_a_slow_sentinel_counts",
         ],
     },
     Mutant {

@@ -13,7 +13,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "conformance::seen::one_of_many",
+            "conformance::seen::exactly_one_concurrent_insert_is_new",
         ],
     },
     Mutant {
@@ -26,7 +26,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::seen::new_once",
+            "conformance::seen::item_is_new_once_per_window",
         ],
     },
     Mutant {
@@ -51,7 +51,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "file",
-            "conformance::once::a_sleeper_does_not_count",
+            "conformance::once::result_after_lost_lease_is_rejected",
         ],
     },
     Mutant {
@@ -63,7 +63,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass-core",
             "--lib",
-            "the_late_result_of_a_sleeper_does_not_count",
+            "the_late_result_of_a_paused_process_does_not_count",
         ],
     },
     Mutant {
@@ -76,7 +76,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::once::many_at_once_do_it_once",
+            "conformance::once::concurrent_calls_run_once",
         ],
     },
     Mutant {
@@ -89,7 +89,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::once::what_cannot_be_kept_is_not_done_again_at_once",
+            "conformance::once::unstorable_result_is_not_retried_immediately",
         ],
     },
     Mutant {
@@ -97,7 +97,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "windlass/src/once.rs",
         from: "Err(e) if may_pass(&e, failures) && self.lock.is_held() => {",
         to: "Err(e) if may_pass(&e, failures) && !self.lock.is_held() => {",
-        caught_by: &["-p", "windlass", "--test", "redis", "is_asked_again"],
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "redis",
+            "rejected_writes_are_retried",
+        ],
     },
     Mutant {
         breaks: "once: work may outlast its result",
@@ -109,7 +115,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "memory",
-            "conformance::once::work_may_outlast_its_result",
+            "conformance::once::work_may_outlast_its_retention",
         ],
     },
     Mutant {
@@ -117,14 +123,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "windlass-redis/src/scripts/once.lua",
         from: "  redis.call('PEXPIRE', record, ARGV[4])\n  redis.call('HSET', record, 'result', ARGV[3])\n",
         to: "  redis.call('HSET', record, 'result', ARGV[3])\n  redis.call('PEXPIRE', record, ARGV[4])\n",
-        caught_by: &["-p", "windlass", "--test", "redis", "a_full_server"],
+        caught_by: &["-p", "windlass", "--test", "redis", "full_server"],
     },
     Mutant {
         breaks: "topics: a subscription comes back by itself",
         file: "windlass/src/topic/subscription.rs",
         from: "            let answer = store.refresh(name.clone());",
         to: "            let _ = &store; let answer = std::future::ready(Ok(()));",
-        caught_by: &["-p", "windlass", "--test", "redis", "a_lost_connection"],
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "redis",
+            "lost_connection_is_reopened_and_the_gap_is_reported",
+        ],
     },
     Mutant {
         breaks: "topics: whoever does not read costs no more than its buffer",
@@ -143,7 +155,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "windlass",
             "--test",
             "redis",
-            "a_server_that_restarts",
+            "restarted_server_is_subscribed_to_again",
         ],
     },
 ];

@@ -113,7 +113,7 @@ fn print_line(line: &DoctorLine, printer: &Printer) {
     let (word, tone) = match line.severity {
         Severity::Fine => ("ok", Tone::Good),
         Severity::Warning => ("warning", Tone::Warning),
-        Severity::Problem => ("problem", Tone::Bad),
+        _ => ("problem", Tone::Bad),
     };
     let answer = FindingAnswer {
         topic: line.topic,

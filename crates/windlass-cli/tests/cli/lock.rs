@@ -309,7 +309,10 @@ fn damaged_file_is_reported_by_doctor_too() {
         let done = fixture.run(&[args, &["--store", &store]].concat());
         assert_eq!(done.code, 125, "{done:?}");
         assert!(done.err.contains("the file is damaged"), "{done:?}");
-        assert!(done.err.contains("hint: stop all who use it"), "{done:?}");
+        assert!(
+            done.err.contains("hint: stop all programs that use it"),
+            "{done:?}"
+        );
         assert!(!done.err.contains("try: windlass doctor"), "{done:?}");
     }
 }

@@ -1,18 +1,18 @@
-//! From an item to the bits that stand for it.
+//! From an item to its bits.
 //!
-//! Fixed for ever, so that programs in other languages can share a filter. `docs/bloom.md` says the
-//! same, byte for byte.
+//! This is a stored format: it never changes, so that programs in other languages can share a
+//! filter. `docs/bloom.md` specifies it byte for byte.
 
 use xxhash_rust::xxh3::xxh3_128;
 
-/// What is left of an item: XXH3, 128 bits, seed 0, over its bytes.
+/// The hash of an item: XXH3 with 128 bits and seed 0 over its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Digest {
     low: u64,
     high: u64,
 }
 
-/// The probe that chooses the shard. Beyond any filter's number of hashes.
+/// The probe that selects the shard: higher than the number of hashes of any filter.
 const SHARD_PROBE: u64 = 255;
 
 impl Digest {
@@ -25,7 +25,7 @@ impl Digest {
         }
     }
 
-    /// The `i`th number drawn from the digest.
+    /// The `i`th probe of the digest.
     ///
     /// Plain double hashing (`low + i·high mod m`) is visibly worse than theory in small filters;
     /// one round of mixing makes the probes as good as independent.
@@ -35,7 +35,7 @@ impl Digest {
         x ^ (x >> 32)
     }
 
-    /// Which shard the item belongs to: all its bits are there, so that one command decides.
+    /// The shard of the item. All its bits are in one shard, so that one command decides.
     pub fn shard(self, shape: &Shape) -> u64 {
         self.probe(SHARD_PROBE) % shape.shards
     }
@@ -46,21 +46,21 @@ impl Digest {
         (0..u64::from(shape.hashes)).map(move |i| self.probe(i) % bits)
     }
 
-    /// The item's bits in all shards laid end to end.
+    /// The item's bits in the concatenation of all shards.
     pub fn positions(self, shape: &Shape) -> impl Iterator<Item = u64> + use<> {
         let start = self.shard(shape) * shape.bits;
         self.offsets(shape).map(move |offset| start + offset)
     }
 }
 
-/// How large one generation of a filter is.
+/// The size of one generation of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Bits in each shard.
     pub bits: u64,
-    /// How many shards.
+    /// The number of shards.
     pub shards: u64,
-    /// Bits that stand for one item.
+    /// Bits of one item.
     pub hashes: u32,
 }
 
@@ -70,7 +70,7 @@ impl Shape {
         self.bits * self.shards
     }
 
-    /// Bytes that all bits take.
+    /// Bytes of all shards.
     pub fn bytes(&self) -> u64 {
         self.bits.div_ceil(8) * self.shards
     }
@@ -80,10 +80,10 @@ impl Shape {
 mod tests {
     use super::*;
 
-    /// Filters written by one version must be readable by the next, and by other languages: these
-    /// numbers are in the documentation.
+    /// Filters must stay readable for later versions and other languages: these numbers are in the
+    /// documentation.
     #[test]
-    fn the_hash_is_fixed_for_ever() {
+    fn the_hash_never_changes() {
         let shape = Shape {
             bits: 9_585_059,
             shards: 1,

@@ -1,4 +1,4 @@
-//! What a filter was made with: its sizes, and how it grows old.
+//! The parameters of a Bloom filter.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,53 +9,61 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::digest::Shape;
 use crate::error::{Error, Result};
 
-/// A shard is at most 16 MiB: a string of Redis may have 512 MiB, but allocating that much stalls
-/// the server for a tenth of a second.
+/// The largest shard, in bits: 16 MiB. A Redis string may have 512 MiB, but allocating that much
+/// stalls the server for a tenth of a second.
 const LARGEST_SHARD: u64 = 1 << 27;
-/// 8 GiB.
+/// The largest filter, in bits: 8 GiB.
 const LARGEST: u64 = 1 << 36;
-/// More generations would only ask more questions for each item.
+/// The most generations of a growing filter: each costs another look-up.
 pub const MOST_GENERATIONS: u64 = 16;
-/// Bits that stand for one item, at most: fewer than the probe that chooses the shard.
+/// The most bits of one item: fewer than the probe that selects the shard.
 pub const MOST_HASHES: u32 = 64;
+/// The most slices of a rotating filter.
 pub const MOST_SLICES: u32 = 64;
 
-/// The parameters of a filter, as they are stored beside it and compared by everybody who uses it.
+/// The parameters of a filter. They are stored beside it, and every client compares them with its
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// How the filter grows old.
+    /// What happens when the filter fills up.
     pub kind: BloomKind,
-    /// How many items it is made for.
+    /// The number of items that it is sized for.
     pub capacity: u64,
-    /// The part of new items that are taken for known ones, once `capacity` items are in.
+    /// The rate of false positives once `capacity` items are inserted.
     pub error_rate: f64,
     /// The size of the first generation.
     pub shape: Shape,
 }
 
-/// How a filter grows old.
+/// What happens when a filter fills up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BloomKind {
-    /// It stays as it is; past its capacity, its errors grow.
+    /// Its size is fixed: past its capacity, its error rate grows.
     Fixed,
-    /// A generation that is full is followed by one of twice its capacity and half its errors.
+    /// A full generation is followed by one of twice its capacity and half its error rate.
     Growing,
-    /// It forgets what was not inserted for `window`.
+    /// Items expire after a window.
     Rotating {
-        /// How long an item is remembered, at least.
+        /// How long an item is kept at least.
         window: Duration,
-        /// In how many pieces it is forgotten.
+        /// The number of slices of time; one slice expires at a time.
         slices: u32,
     },
 }
 
 impl Plan {
-    /// The plan for that many items and that error rate.
+    /// The plan for a capacity and an error rate.
+    ///
+    /// # Errors
+    ///
+    /// If they are out of range, or the filter would be too large.
     pub fn sized(kind: BloomKind, capacity: u64, error_rate: f64) -> Result<Plan> {
         if capacity == 0 {
-            return Err(invalid("the capacity is 0").with_hint("how many items are expected?"));
+            return Err(
+                invalid("the capacity is 0").with_hint("give the number of items that you expect")
+            );
         }
         if !(error_rate > 0.0 && error_rate <= 0.5) {
             return Err(invalid(format!("the error rate is {error_rate}"))
@@ -76,23 +84,25 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The plan of a filter whose size is given by hand.
+    /// The plan of a fixed filter with this many bits and hashes.
+    ///
+    /// # Errors
+    ///
+    /// If they are out of range, or the filter is not fixed.
     pub fn by_hand(kind: BloomKind, bits: u64, hashes: u32) -> Result<Plan> {
         if kind != BloomKind::Fixed {
-            return Err(
-                invalid("bits and hashes by hand are for a filter that stays as it is")
-                    .with_hint("give a capacity and an error rate"),
-            );
+            return Err(invalid("only a fixed filter can be given bits and hashes")
+                .with_hint("give a capacity and an error rate"));
         }
         if bits == 0 || bits > LARGEST {
-            return Err(invalid(format!("{bits} bits"))
+            return Err(invalid(format!("{bits} bits are not possible"))
                 .with_hint(format!("a filter has from 1 to {LARGEST} bits")));
         }
         if hashes == 0 || hashes > MOST_HASHES {
-            return Err(invalid(format!("{hashes} hashes"))
-                .with_hint(format!("an item has from 1 to {MOST_HASHES} bits")));
+            return Err(invalid(format!("{hashes} hashes are not possible"))
+                .with_hint(format!("a filter has from 1 to {MOST_HASHES} hashes")));
         }
-        // Half full is where a filter says the most for its size.
+        // A filter is most efficient when half of its bits are set.
         let capacity = bits as f64 * std::f64::consts::LN_2 / f64::from(hashes);
         Ok(Plan {
             kind,
@@ -102,7 +112,7 @@ impl Plan {
         })
     }
 
-    /// The size of generation `n`. Checked when the plan was made, or read.
+    /// The size of generation `n`.
     pub fn shape(&self, n: u64) -> Shape {
         match self.kind {
             BloomKind::Growing if n > 0 => self.shape_for(n).unwrap_or(self.shape),
@@ -110,7 +120,7 @@ impl Plan {
         }
     }
 
-    /// How many items generation `n` takes before the next one begins.
+    /// The number of items in generation `n` before the next one starts.
     pub fn capacity_of(&self, n: u64) -> u64 {
         match self.kind {
             BloomKind::Growing => self.capacity.saturating_mul(1 << n.min(MOST_GENERATIONS)),
@@ -121,7 +131,7 @@ impl Plan {
         }
     }
 
-    /// Whether a generation may follow generation `n`. The last one takes all that comes.
+    /// Whether a generation may follow generation `n`. The last one takes all further items.
     pub fn has_next(&self, n: u64) -> bool {
         self.kind == BloomKind::Growing && n + 1 < MOST_GENERATIONS && self.shape_for(n + 1).is_ok()
     }
@@ -130,7 +140,7 @@ impl Plan {
         let capacity = self.capacity_of(n) as f64;
         let error = match self.kind {
             BloomKind::Fixed => self.error_rate,
-            // Halves of halves: all generations together stay below the rate that was asked for.
+            // 1/2 + 1/4 + …: the sum over all generations stays below the requested rate.
             BloomKind::Growing => self.error_rate / 2f64.powi(n as i32 + 1),
             BloomKind::Rotating { slices, .. } => self.error_rate / f64::from(slices),
         };
@@ -140,7 +150,7 @@ impl Plan {
             return Err(invalid(format!(
                 "the filter would have {bits:.0} bits; the limit is {LARGEST}"
             ))
-            .with_hint("a smaller capacity, or a higher error rate"));
+            .with_hint("choose a smaller capacity or a higher error rate"));
         }
         let hashes = (bits / capacity * ln2)
             .round()
@@ -148,7 +158,7 @@ impl Plan {
         Ok(cut(bits as u64, hashes as u32))
     }
 
-    /// How long a slice of a rotating filter takes what is inserted.
+    /// How long a slice of a rotating filter is the current one.
     pub fn period(&self) -> Option<Duration> {
         match self.kind {
             BloomKind::Rotating { window, slices } => {
@@ -159,7 +169,8 @@ impl Plan {
         }
     }
 
-    /// A number for the plan: filters of other plans are kept elsewhere and cannot be mixed up. Never 0.
+    /// A number that differs from plan to plan, never 0: it is part of the stored keys, so that
+    /// filters of different plans are not mixed up.
     pub fn fingerprint(&self) -> u64 {
         xxh3_64(self.to_string().as_bytes()) | 1
     }
@@ -175,9 +186,11 @@ fn check_kind(kind: BloomKind) -> Result<()> {
             .with_hint("give a window from 1 ms to 100 years"));
     }
     if !(2..=MOST_SLICES).contains(&slices) {
-        return Err(invalid(format!("{slices} slices")).with_hint(format!(
-            "a rotating filter has from 2 to {MOST_SLICES} slices"
-        )));
+        return Err(
+            invalid(format!("{slices} slices are not possible")).with_hint(format!(
+                "a rotating filter has from 2 to {MOST_SLICES} slices"
+            )),
+        );
     }
     Ok(())
 }
@@ -195,8 +208,8 @@ fn invalid(message: impl Into<String>) -> Error {
     Error::invalid("create the filter", message)
 }
 
-/// As it is stored: `windlass-bloom-1 fixed capacity=… error_rate=… bits=… shards=… hashes=…`, where `bits`
-/// are those of one shard.
+/// The stored text: `windlass-bloom-1 fixed capacity=… error_rate=… bits=… shards=… hashes=…`, with
+/// the bits of one shard.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
@@ -250,12 +263,12 @@ impl FromStr for Plan {
             },
             _ => return Err(()),
         };
-        let sound = (1..=LARGEST_SHARD).contains(&shape.bits)
+        let is_valid = (1..=LARGEST_SHARD).contains(&shape.bits)
             && (1..=LARGEST / LARGEST_SHARD).contains(&shape.shards)
             && (1..=MOST_HASHES).contains(&shape.hashes)
             && capacity > 0
             && check_kind(kind).is_ok();
-        sound
+        is_valid
             .then_some(Plan {
                 kind,
                 capacity,
@@ -270,15 +283,15 @@ impl FromStr for Plan {
 mod tests {
     use super::*;
 
-    fn bits_an_item(plan: &Plan) -> f64 {
+    fn bits_per_item(plan: &Plan) -> f64 {
         plan.shape.total_bits() as f64 / plan.capacity as f64
     }
 
     #[test]
-    fn sizes_are_those_of_theory() {
+    fn sizes_are_optimal() {
         for (error, theory, hashes) in [(0.01, 9.585, 7), (0.001, 14.378, 10), (0.25, 2.885, 2)] {
             let plan = Plan::sized(BloomKind::Fixed, 1_000_000, error).unwrap();
-            let found = bits_an_item(&plan);
+            let found = bits_per_item(&plan);
             assert!((found / theory - 1.0).abs() < 0.001, "{error}: {found}");
             assert_eq!(plan.shape.hashes, hashes);
             let filled = 1.0 - (-f64::from(hashes) / found).exp();
@@ -293,11 +306,11 @@ mod tests {
         assert!(plan.shape.bytes() > 512 << 20);
         assert_eq!(plan.shape.shards, 36);
         assert!(plan.shape.bits <= LARGEST_SHARD);
-        assert!((bits_an_item(&plan) / 9.585 - 1.0).abs() < 0.001);
+        assert!((bits_per_item(&plan) / 9.585 - 1.0).abs() < 0.001);
     }
 
     #[test]
-    fn what_is_stored_can_be_read_back() {
+    fn stored_plans_are_read_back() {
         let window = Duration::from_secs(3600);
         let rotating = BloomKind::Rotating { window, slices: 4 };
         for kind in [BloomKind::Fixed, BloomKind::Growing, rotating] {
@@ -316,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused() {
+    fn invalid_parameters_are_rejected() {
         for (capacity, error) in [(0, 0.1), (1, 0.0), (1, 0.51), (1, f64::NAN), (1, -1.0)] {
             assert!(Plan::sized(BloomKind::Fixed, capacity, error).is_err());
         }

@@ -11,22 +11,23 @@ use crate::name::Name;
 use crate::rules::bloom::{self as rules, Cells, Progress};
 use crate::store::{BloomStore, Filled, Pending};
 
-/// Bits of a page. Pages are made when a bit in them is set, so that a large filter costs what it holds.
+/// Bits of a page. A page is allocated when its first bit is set, so that a large filter costs what
+/// it holds.
 const PAGE: u64 = 1 << 16;
 
 /// One filter.
-pub(super) struct Filter {
+pub(super) struct MemoryFilter {
     plan: Plan,
     progress: Progress,
-    pages: Pages,
-    /// The oldest generation that was alive when last looked.
+    pages: BitPages,
+    /// The oldest generation that was in use at the last call.
     oldest: u64,
 }
 
 #[derive(Default)]
-struct Pages(HashMap<(u64, u64), Box<[u64]>>);
+struct BitPages(HashMap<(u64, u64), Box<[u64]>>);
 
-impl Cells for Pages {
+impl Cells for BitPages {
     type Error = Infallible;
 
     fn get(&mut self, generation: u64, position: u64) -> Result<bool, Infallible> {
@@ -43,9 +44,9 @@ impl Cells for Pages {
     }
 }
 
-impl Filter {
-    /// Drops the pages of slices that are over.
-    fn forget(&mut self, now: Duration) {
+impl MemoryFilter {
+    /// Drops the pages of expired slices.
+    fn remove_expired(&mut self, now: Duration) {
         let oldest = *rules::living(&self.plan, self.progress, now).start();
         if oldest > self.oldest {
             self.pages
@@ -57,8 +58,8 @@ impl Filter {
 }
 
 impl MemoryStore {
-    /// The time that windows are measured in.
-    pub(super) fn age(&self) -> Duration {
+    /// Now, for windows and rotating filters.
+    pub(super) fn window_now(&self) -> Duration {
         Duration::from_nanos(self.clock.now().as_nanos())
     }
 
@@ -66,7 +67,7 @@ impl MemoryStore {
         &self,
         name: &Name,
         plan: &Plan,
-        act: impl FnOnce(&mut Filter, Duration) -> T,
+        act: impl FnOnce(&mut MemoryFilter, Duration) -> T,
     ) -> Pending<'static, Option<T>>
     where
         T: Send + 'static,
@@ -74,8 +75,8 @@ impl MemoryStore {
         let mut shard = self.blooms.of(name);
         let filter = shard.map.get_mut(name).filter(|f| f.plan == *plan);
         let answer = filter.map(|filter| {
-            let now = self.age();
-            filter.forget(now);
+            let now = self.window_now();
+            filter.remove_expired(now);
             act(filter, now)
         });
         Box::pin(ready(Ok(answer)))
@@ -85,10 +86,10 @@ impl MemoryStore {
 impl BloomStore for MemoryStore {
     fn create(&self, name: Name, plan: Plan) -> Pending<'_, Plan> {
         let mut shard = self.blooms.of(&name);
-        let filter = shard.map.entry(name).or_insert_with(|| Filter {
+        let filter = shard.map.entry(name).or_insert_with(|| MemoryFilter {
             plan,
             progress: Progress::default(),
-            pages: Pages::default(),
+            pages: BitPages::default(),
             oldest: 0,
         });
         Box::pin(ready(Ok(filter.plan)))

@@ -1,4 +1,4 @@
-//! Claims in memory: the rules, behind a mutex.
+//! Claims in memory.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -7,41 +7,41 @@ use super::{MemoryStore, Shard};
 use crate::error::Result;
 use crate::name::Name;
 use crate::rules::claims::{self as rules, Decided};
-use crate::rules::wait_queue::{MemoryQueue, Numbered};
+use crate::rules::wait_queue::{FencedQueue, MemoryQueue};
 use crate::store::{
     AcquireRequest, Acquired, AcquiredAll, Channel, ClaimStore, Holder, Kind, Occupancy, Pending,
     Released, Renewal, Renewed, WakeAddress, matches,
 };
-use crate::{Moment, Owner};
+use crate::{Fence, Moment, Owner};
 
 impl MemoryStore {
-    /// Decides on one name, then tells those whom the decision names.
-    fn decide<T>(
+    /// Decides on one name, then wakes and notifies.
+    fn decide_claim<T>(
         &self,
         kind: Kind,
         name: &Name,
-        decision: impl FnOnce(&mut Numbered<'_>, Moment) -> Result<Decided<T>, Infallible>,
+        decision: impl FnOnce(&mut FencedQueue<'_>, Moment) -> Result<Decided<T>, Infallible>,
     ) -> T {
         let decided = {
             let mut shard = self.claims[kind as usize].of(name);
             let now = self.clock.now();
-            self.decide_within(&mut shard, name, now, |queue| decision(queue, now))
+            self.decide_in_shard(&mut shard, name, now, |queue| decision(queue, now))
         };
-        self.tell(kind, name, decided)
+        self.wake_and_notify(kind, name, decided)
     }
 
-    fn decide_within<T>(
+    fn decide_in_shard<T>(
         &self,
         shard: &mut Shard<MemoryQueue>,
         name: &Name,
         now: Moment,
-        decision: impl FnOnce(&mut Numbered<'_>) -> Result<Decided<T>, Infallible>,
+        decision: impl FnOnce(&mut FencedQueue<'_>) -> Result<Decided<T>, Infallible>,
     ) -> Decided<T> {
         let mut fences = || self.next_fence();
         match shard.map.get_mut(name) {
             Some(queue) => {
                 let Ok(decided) = decision(&mut queue.with(&mut fences));
-                if queue.is_empty() && queue.is_dead(now) {
+                if queue.is_empty() && queue.is_expired(now) {
                     shard.map.remove(name);
                 }
                 decided
@@ -49,8 +49,8 @@ impl MemoryStore {
             None => {
                 let mut queue = MemoryQueue::default();
                 let Ok(decided) = decision(&mut queue.with(&mut fences));
-                if !queue.is_dead(now) {
-                    shard.sweep(|queue| queue.is_dead(now));
+                if !queue.is_expired(now) {
+                    shard.sweep(|queue| queue.is_expired(now));
                     shard.map.insert(name.clone(), queue);
                 }
                 decided
@@ -58,69 +58,68 @@ impl MemoryStore {
         }
     }
 
-    fn tell<T>(&self, kind: Kind, name: &Name, decided: Decided<T>) -> T {
+    fn wake_and_notify<T>(&self, kind: Kind, name: &Name, decided: Decided<T>) -> T {
         self.wake(&decided.wakes);
         if decided.notification {
             let name = name.clone();
             let kind = kind.word();
-            self.announce(&Channel { kind, name }, b"");
+            self.notify(&Channel { kind, name }, b"");
         }
         decided.outcome
+    }
+
+    /// All shards stay locked from the first check to the last grant.
+    fn acquire_all_or_none(
+        &self,
+        requests: &[AcquireRequest],
+        wakes: &mut Vec<(WakeAddress, Fence)>,
+    ) -> AcquiredAll {
+        const LOCKED: &str = "the shard of every name is locked";
+        let shards = &self.claims[Kind::Lock as usize];
+        let names: Vec<&Name> = requests.iter().map(|request| &request.name).collect();
+        let mut locked = shards.of_all(&names);
+        let now = self.clock.now();
+        for (which, AcquireRequest { name, .. }) in requests.iter().enumerate() {
+            let shard = locked.get_mut(&shards.index(name)).expect(LOCKED);
+            let free = self.decide_in_shard(shard, name, now, |queue| rules::is_free(queue, now));
+            wakes.extend(free.wakes);
+            if let Err(holder) = free.outcome {
+                return AcquiredAll::Busy { which, holder };
+            }
+        }
+        let mut fences = Vec::with_capacity(requests.len());
+        for request in requests {
+            let shard = locked.get_mut(&shards.index(&request.name)).expect(LOCKED);
+            let granted = self.decide_in_shard(shard, &request.name, now, |queue| {
+                rules::acquire(queue, now, request)
+            });
+            match granted.outcome {
+                Acquired::Granted { fence, .. } => fences.push(fence),
+                other => unreachable!("a free lock is granted, not {other:?}"),
+            }
+        }
+        AcquiredAll::Granted(fences)
     }
 }
 
 impl ClaimStore for MemoryStore {
-    fn acquire(&self, ask: AcquireRequest) -> Pending<'_, Acquired> {
-        let outcome = self.decide(ask.kind, &ask.name, |queue, now| {
-            rules::acquire(queue, now, &ask)
+    fn acquire(&self, request: AcquireRequest) -> Pending<'_, Acquired> {
+        let outcome = self.decide_claim(request.kind, &request.name, |queue, now| {
+            rules::acquire(queue, now, &request)
         });
         Box::pin(ready(Ok(outcome)))
     }
 
-    fn acquire_all(&self, asks: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
-        let mut told = Vec::new();
-        let outcome = {
-            let shards = &self.claims[Kind::Lock as usize];
-            let names: Vec<&Name> = asks.iter().map(|ask| &ask.name).collect();
-            let mut locked = shards.of_all(&names);
-            let now = self.clock.now();
-            let mut decide = |ask: &AcquireRequest, first_look: bool| {
-                let shard = locked
-                    .get_mut(&shards.index(&ask.name))
-                    .expect("the piece of every name was locked");
-                if first_look {
-                    let free = self
-                        .decide_within(shard, &ask.name, now, |queue| rules::is_free(queue, now));
-                    told.extend(free.wakes);
-                    return free.outcome.map(|()| None);
-                }
-                let granted = self.decide_within(shard, &ask.name, now, |queue| {
-                    rules::acquire(queue, now, ask)
-                });
-                Ok(Some(granted.outcome))
-            };
-            let busy = asks
-                .iter()
-                .enumerate()
-                .find_map(|(which, ask)| Some((which, decide(ask, true).err()?)));
-            match busy {
-                Some((which, holder)) => AcquiredAll::Busy { which, holder },
-                None => {
-                    let fence = |ask: &AcquireRequest| match decide(ask, false) {
-                        Ok(Some(Acquired::Granted { fence, .. })) => fence,
-                        other => unreachable!("a free lock is granted, not {other:?}"),
-                    };
-                    AcquiredAll::Granted(asks.iter().map(fence).collect())
-                }
-            }
-        };
-        self.wake(&told);
+    fn acquire_all(&self, requests: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
+        let mut wakes = Vec::new();
+        let outcome = self.acquire_all_or_none(&requests, &mut wakes);
+        self.wake(&wakes);
         Box::pin(ready(Ok(outcome)))
     }
 
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>> {
         let renew = |renewal: &Renewal| {
-            self.decide(renewal.kind, &renewal.name, |queue, now| {
+            self.decide_claim(renewal.kind, &renewal.name, |queue, now| {
                 rules::renew(queue, now, renewal)
             })
         };
@@ -135,7 +134,7 @@ impl ClaimStore for MemoryStore {
         owner: Owner,
         claim: Option<WakeAddress>,
     ) -> Pending<'static, Released> {
-        let outcome = self.decide(kind, &name, |queue, now| {
+        let outcome = self.decide_claim(kind, &name, |queue, now| {
             rules::release(queue, kind, now, &owner, claim)
         });
         Box::pin(ready(Ok(outcome)))
@@ -149,14 +148,14 @@ impl ClaimStore for MemoryStore {
         claim: WakeAddress,
         weight: u32,
     ) -> Pending<'_, bool> {
-        let outcome = self.decide(kind, &name, |queue, now| {
+        let outcome = self.decide_claim(kind, &name, |queue, now| {
             rules::shrink(queue, kind, now, &owner, claim, weight)
         });
         Box::pin(ready(Ok(outcome)))
     }
 
     fn resize(&self, kind: Kind, name: Name, size: u32) -> Pending<'_, Option<u32>> {
-        let outcome = self.decide(kind, &name, |queue, now| {
+        let outcome = self.decide_claim(kind, &name, |queue, now| {
             rules::resize(queue, kind, now, size)
         });
         Box::pin(ready(Ok(outcome)))
@@ -165,8 +164,8 @@ impl ClaimStore for MemoryStore {
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy> {
         let mut shard = self.claims[kind as usize].of(&name);
         let now = self.clock.now();
-        let mut unknown = MemoryQueue::default();
-        let queue = shard.map.get_mut(&name).unwrap_or(&mut unknown);
+        let mut empty = MemoryQueue::default();
+        let queue = shard.map.get_mut(&name).unwrap_or(&mut empty);
         let Ok(seen) = rules::inspect(
             &mut queue.with(&mut || self.next_fence()),
             kind,
@@ -188,7 +187,7 @@ impl ClaimStore for MemoryStore {
         for &kind in kinds {
             for mut shard in self.claims[kind as usize].iter() {
                 for (name, queue) in &mut shard.map {
-                    if !matches(&pattern, name.as_str()) || queue.is_dead(now) {
+                    if !matches(&pattern, name.as_str()) || queue.is_expired(now) {
                         continue;
                     }
                     let Ok(seen) = rules::inspect(
@@ -209,7 +208,7 @@ impl ClaimStore for MemoryStore {
     }
 
     fn break_lock(&self, name: Name) -> Pending<'_, Option<Holder>> {
-        let outcome = self.decide(Kind::Lock, &name, |queue, now| {
+        let outcome = self.decide_claim(Kind::Lock, &name, |queue, now| {
             rules::break_lock(queue, now)
         });
         Box::pin(ready(Ok(outcome)))

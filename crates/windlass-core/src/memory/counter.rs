@@ -11,56 +11,59 @@ use crate::rules::operation::{Done, OtherAmount};
 use crate::store::Pending;
 use crate::store::counter::{Counted, CounterRequest, CounterStore, other_amount, other_kind};
 
-/// An operation that was done, and for how long that is known.
-pub(super) struct Known {
+/// The outcome of an operation, and until when it is kept.
+pub(super) struct RecordedOperation {
     done: Done,
     ends: u64,
 }
 
 impl MemoryStore {
-    fn count(&self, ask: &CounterRequest) -> Result<Counted> {
-        // Both are held until the end, always in this order.
-        let mut counters = self.counters.of(&ask.name);
-        let operation = ask
+    fn count(&self, request: &CounterRequest) -> Result<Counted> {
+        // Both shards stay locked until the end, always in this order.
+        let mut counters = self.counters.of(&request.name);
+        let operation = request
             .operation
             .as_ref()
-            .map(|operation| Name::checked(&format!("{}\n{}", ask.name, operation.id)));
+            .map(|operation| Name::checked(&format!("{}\n{}", request.name, operation.id)));
         let mut known = operation.as_ref().map(|name| self.counter_ops.of(name));
         let now = micros(&self.clock);
-        if let (Some(asked), Some(name), Some(known)) = (&ask.operation, &operation, &known)
+        if let (Some(requested), Some(name), Some(known)) = (&request.operation, &operation, &known)
             && let Some(before) = known.map.get(name).filter(|before| before.ends > now)
-            && let Some(answer) = before.done.answer(asked.number, ask.addition.amount)
+            && let Some(answer) = before
+                .done
+                .answer(requested.number, request.addition.amount)
         {
             return match answer {
                 Ok(sum) => Ok(Counted::of(sum, true)),
                 Err(OtherAmount(amount)) => Err(other_amount(amount)),
             };
         }
-        let (sum, tally) = rules::add(counters.map.get(&ask.name), now, &ask.addition)
+        let (sum, state) = rules::add(counters.map.get(&request.name), now, &request.addition)
             .map_err(|_| other_kind())?;
-        if let Some(tally) = tally {
-            counters.sweep(|tally: &CounterState| tally.ends().is_some_and(|ends| ends <= now));
-            counters.map.insert(ask.name.clone(), tally);
+        if let Some(state) = state {
+            counters.sweep(|state: &CounterState| state.ends().is_some_and(|ends| ends <= now));
+            counters.map.insert(request.name.clone(), state);
         }
-        if let (Some(asked), Some(name), Some(known)) = (&ask.operation, operation, &mut known)
-            && let Some(done) = Done::new(asked.number, ask.addition.amount, sum)
+        if let (Some(requested), Some(name), Some(known)) =
+            (&request.operation, operation, &mut known)
+            && let Some(done) = Done::new(requested.number, request.addition.amount, sum)
         {
             known.sweep(|known| known.ends <= now);
-            let ends = now + asked.remember;
-            known.map.insert(name, Known { done, ends });
+            let ends = now + requested.remember;
+            known.map.insert(name, RecordedOperation { done, ends });
         }
         Ok(Counted::of(sum, false))
     }
 }
 
 impl CounterStore for MemoryStore {
-    fn add(&self, ask: CounterRequest) -> Pending<'_, Counted> {
-        Box::pin(ready(self.count(&ask)))
+    fn add(&self, request: CounterRequest) -> Pending<'_, Counted> {
+        Box::pin(ready(self.count(&request)))
     }
 
     fn reset(&self, name: Name) -> Pending<'_, i64> {
         let now = micros(&self.clock);
-        let gone = self.counters.of(&name).map.remove(&name);
-        Box::pin(ready(Ok(gone.map_or(0, |tally| tally.value(now)))))
+        let removed = self.counters.of(&name).map.remove(&name);
+        Box::pin(ready(Ok(removed.map_or(0, |state| state.value(now)))))
     }
 }

@@ -28,12 +28,12 @@ impl MemoryStore {
                 LatchChange::None => {}
                 LatchChange::Begin(state) => {
                     let counted = Default::default();
-                    let begun = LatchRecord {
+                    let started = LatchRecord {
                         state,
                         counted,
                         until,
                     };
-                    shard.map.insert(terms.name.clone(), begun);
+                    shard.map.insert(terms.name.clone(), started);
                 }
                 LatchChange::Count(state) => {
                     if let Some(latch) = shard.map.get_mut(&terms.name) {
@@ -45,9 +45,9 @@ impl MemoryStore {
             }
             (outcome, change)
         };
-        if change.is_news() {
+        if change.is_notified() {
             let (kind, name) = (crate::store::latch::CHANNEL, terms.name.clone());
-            self.announce(&Channel { kind, name }, b"");
+            self.notify(&Channel { kind, name }, b"");
         }
         outcome
     }

@@ -1,4 +1,8 @@
-//! Limiters in memory.
+//! Rate limiters in memory.
+//!
+//! A check in memory takes well under a microsecond, so this map is not [`Shards`](super::Shards):
+//! a name is hashed once, for the shard and for its map, and is concatenated with its key only when
+//! the limiter is new.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
@@ -17,72 +21,71 @@ use crate::store::limit::{
     KeyName, LimitOutcome, LimitRequest, LimitStore, LimiterEntry, LimiterQuery, mismatch,
 };
 
-/// What is kept of one limiter.
-struct Limit {
+/// The stored state of one limiter.
+struct StoredLimit {
     states: RuleStates,
     ends: u64,
 }
 
-/// All limiters, cut in pieces as [`Shards`](super::Shards) are; but what is hashed is hashed once, to
-/// find the piece and the ticket in it: a check is short enough that it shows.
-pub(super) struct Limits {
+/// All limiters, in shards.
+pub(super) struct LimitMap {
     hasher: RandomState,
-    pieces: Box<[Mutex<Piece>]>,
+    shards: Box<[Mutex<LimitShard>]>,
 }
 
-struct Piece {
-    map: HashMap<Stored, Limit, BuildHasherDefault<AsItIs>>,
+struct LimitShard {
+    map: HashMap<StoredName, StoredLimit, BuildHasherDefault<PassThroughHasher>>,
     sweep_at: usize,
-    /// A microsecond after the last reset: what is promised then cannot be taken for what was promised
-    /// before.
+    /// A microsecond after the last reset: leases and reservations made after it differ in their
+    /// mark from those made before.
     not_before: u64,
 }
 
-impl Limits {
-    pub(super) fn new() -> Limits {
-        let piece = || {
-            Mutex::new(Piece {
+impl LimitMap {
+    pub(super) fn new() -> LimitMap {
+        let shard = || {
+            Mutex::new(LimitShard {
                 map: HashMap::default(),
                 sweep_at: 64,
                 not_before: 0,
             })
         };
-        Limits {
+        LimitMap {
             hasher: RandomState::new(),
-            pieces: (0..SHARDS).map(|_| piece()).collect(),
+            shards: (0..SHARDS).map(|_| shard()).collect(),
         }
     }
 
     #[inline]
-    fn of<'a>(&self, name: &'a [u8]) -> (MutexGuard<'_, Piece>, Asked<'a>) {
+    fn of<'a>(&self, name: &'a [u8]) -> (MutexGuard<'_, LimitShard>, HashedName<'a>) {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(name);
         let hash = hasher.finish();
-        // The map goes by the highest and the lowest bits.
-        let piece = guard(&self.pieces[(hash >> 32) as usize % SHARDS]);
-        (piece, Asked { hash, name })
+        // The map uses the highest and the lowest bits.
+        let shard = guard(&self.shards[(hash >> 32) as usize % SHARDS]);
+        (shard, HashedName { hash, name })
     }
 }
 
-/// A name with its hash.
-struct Stored {
+/// A name in the map, with its hash.
+struct StoredName {
     hash: u64,
     name: Name,
 }
 
-/// The same, of somebody who asks.
-struct Asked<'a> {
+/// A name to look up, with its hash.
+struct HashedName<'a> {
     hash: u64,
     name: &'a [u8],
 }
 
-/// What both have.
+/// The common view of both, by which the map compares them.
 trait Hashed {
     fn hash(&self) -> u64;
     fn name(&self) -> &[u8];
 }
 
-impl Hashed for Stored {
+impl Hashed for StoredName {
     fn hash(&self) -> u64 {
         self.hash
     }
@@ -92,7 +95,7 @@ impl Hashed for Stored {
     }
 }
 
-impl Hashed for Asked<'_> {
+impl Hashed for HashedName<'_> {
     fn hash(&self) -> u64 {
         self.hash
     }
@@ -102,7 +105,7 @@ impl Hashed for Asked<'_> {
     }
 }
 
-impl<'a> Borrow<dyn Hashed + 'a> for Stored {
+impl<'a> Borrow<dyn Hashed + 'a> for StoredName {
     fn borrow(&self) -> &(dyn Hashed + 'a) {
         self
     }
@@ -122,25 +125,25 @@ impl PartialEq for dyn Hashed + '_ {
 
 impl Eq for dyn Hashed + '_ {}
 
-impl Hash for Stored {
+impl Hash for StoredName {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash);
     }
 }
 
-impl PartialEq for Stored {
-    fn eq(&self, other: &Stored) -> bool {
+impl PartialEq for StoredName {
+    fn eq(&self, other: &StoredName) -> bool {
         self.name == other.name
     }
 }
 
-impl Eq for Stored {}
+impl Eq for StoredName {}
 
-/// Gives what it is given.
+/// A hasher for hashes: returns its input.
 #[derive(Default)]
-struct AsItIs(u64);
+struct PassThroughHasher(u64);
 
-impl Hasher for AsItIs {
+impl Hasher for PassThroughHasher {
     fn write(&mut self, _bytes: &[u8]) {
         unreachable!("only numbers are hashed")
     }
@@ -159,60 +162,60 @@ pub(super) fn micros(clock: &Clock) -> u64 {
     clock.now().as_nanos() / 1_000
 }
 
-impl Piece {
-    /// Asked for within the critical section: time does not go backwards from one decision to the next.
+impl LimitShard {
+    /// The time, read while the shard is locked: it does not go backwards from one decision to the
+    /// next.
     #[inline(always)]
     fn now(&self, clock: &Clock) -> u64 {
         micros(clock).max(self.not_before)
     }
 
-    /// Takes units where they are kept, if that is all there is to it. Says whether they were granted, and
-    /// what is left.
+    /// Takes units in place, if the limiter is a single bucket: see [`rules::take_in_place`].
     #[inline(always)]
     fn take(
         &mut self,
-        asked: &Asked<'_>,
+        name: &HashedName<'_>,
         rules: &[Rule],
         now: u64,
         units: u64,
     ) -> Option<(bool, LimitStatus, &RuleStates)> {
-        // A bucket that has ended is a full one: there is nothing to forget.
-        let limit = self.map.get_mut(asked as &dyn Hashed)?;
+        // A bucket that has ended is a full bucket, so expiry needs no check.
+        let limit = self.map.get_mut(name as &dyn Hashed)?;
         let (taken, seen) = rules::take_in_place(rules, &mut limit.states, now, units)?;
         limit.ends = rules::ends(&limit.states, now);
         Some((taken, seen, &limit.states))
     }
 
-    /// Decides whatever is asked.
+    /// Takes any decision. `owned` makes the name for a new entry.
     fn decide(
         &mut self,
-        asked: &Asked<'_>,
+        name: &HashedName<'_>,
         rules: &[Rule],
         now: u64,
         want: &LimitOp,
         owned: impl FnOnce() -> Name,
     ) -> Result<LimitOutcome> {
         let fresh = RuleStates::default();
-        let stored = match self.map.get(asked as &dyn Hashed) {
+        let stored = match self.map.get(name as &dyn Hashed) {
             Some(limit) if limit.ends > now => &limit.states,
             _ => &fresh,
         };
         let outcome = rules::decide(rules, stored, now, want).map_err(mismatch)?;
         if outcome.changed {
             let ends = rules::ends(&outcome.states, now);
-            let limit = Limit {
+            let limit = StoredLimit {
                 states: outcome.states.clone(),
                 ends,
             };
-            match self.map.get_mut(asked as &dyn Hashed) {
+            match self.map.get_mut(name as &dyn Hashed) {
                 Some(known) => *known = limit,
                 None => {
                     if self.map.len() >= self.sweep_at {
                         self.map.retain(|_, limit| limit.ends > now);
                         self.sweep_at = (self.map.len() * 2).max(64);
                     }
-                    let (hash, name) = (asked.hash, owned());
-                    self.map.insert(Stored { hash, name }, limit);
+                    let (hash, name) = (name.hash, owned());
+                    self.map.insert(StoredName { hash, name }, limit);
                 }
             }
         }
@@ -225,12 +228,13 @@ impl Piece {
 }
 
 impl MemoryStore {
-    pub fn decide_alone(&self, ask: &LimitRequest) -> Result<LimitOutcome> {
-        let LimitRequest { name, rules, want } = ask;
-        let (mut piece, asked) = self.limits.of(name.as_str().as_bytes());
-        let now = piece.now(&self.clock);
+    /// Decides without awaiting.
+    pub fn decide_alone(&self, request: &LimitRequest) -> Result<LimitOutcome> {
+        let LimitRequest { name, rules, want } = request;
+        let (mut shard, hashed) = self.limits.of(name.as_str().as_bytes());
+        let now = shard.now(&self.clock);
         if let LimitOp::Take(cost) = want
-            && let Some((taken, _, states)) = piece.take(&asked, rules, now, *cost)
+            && let Some((taken, _, states)) = shard.take(&hashed, rules, now, *cost)
         {
             return Ok(LimitOutcome {
                 granted: taken.then_some(*cost),
@@ -238,18 +242,18 @@ impl MemoryStore {
                 states: states.clone(),
             });
         }
-        piece.decide(&asked, rules, now, want, || name.clone())
+        shard.decide(&hashed, rules, now, want, || name.clone())
     }
 }
 
 impl LimitStore for MemoryStore {
-    fn decide(&self, ask: LimitRequest) -> Pending<'static, LimitOutcome> {
-        Box::pin(ready(self.decide_alone(&ask)))
+    fn decide(&self, request: LimitRequest) -> Pending<'static, LimitOutcome> {
+        Box::pin(ready(self.decide_alone(&request)))
     }
 
-    fn decide_all(&self, asks: Vec<LimitRequest>) -> Pending<'_, Vec<Result<LimitOutcome>>> {
-        let each = |ask| self.decide_alone(ask);
-        Box::pin(ready(Ok(asks.iter().map(each).collect())))
+    fn decide_all(&self, requests: Vec<LimitRequest>) -> Pending<'_, Vec<Result<LimitOutcome>>> {
+        let each = |request| self.decide_alone(request);
+        Box::pin(ready(Ok(requests.iter().map(each).collect())))
     }
 
     fn check_here(
@@ -259,55 +263,55 @@ impl LimitStore for MemoryStore {
         units: u64,
     ) -> Option<Result<Decision>> {
         name.bytes(|text| {
-            let (mut piece, asked) = self.limits.of(text);
-            let now = piece.now(&self.clock);
-            if let Some((allowed, seen, _)) = piece.take(&asked, rules, now, units) {
-                return Some(Ok(Decision::new(allowed, seen, Basis::Store)));
+            let (mut shard, hashed) = self.limits.of(text);
+            let now = shard.now(&self.clock);
+            if let Some((allowed, status, _)) = shard.take(&hashed, rules, now, units) {
+                return Some(Ok(Decision::new(allowed, status, Basis::Store)));
             }
-            // A name that is found has been checked.
-            if !piece.map.contains_key(&asked as &dyn Hashed) && !name.is_valid() {
+            // A stored name is valid.
+            if !shard.map.contains_key(&hashed as &dyn Hashed) && !name.is_valid() {
                 return None;
             }
             let want = LimitOp::Take(units);
-            let verdict = piece.decide(&asked, rules, now, &want, || name.to_name());
-            Some(verdict.map(|verdict| {
-                let seen = rules::standing(rules, &verdict.states, now, units);
-                Decision::new(verdict.granted.is_some(), seen, Basis::Store)
+            let outcome = shard.decide(&hashed, rules, now, &want, || name.to_name());
+            Some(outcome.map(|outcome| {
+                let status = rules::standing(rules, &outcome.states, now, units);
+                Decision::new(outcome.granted.is_some(), status, Basis::Store)
             }))
         })
     }
 
     fn reset(&self, name: Name) -> Pending<'_, bool> {
-        let (mut piece, asked) = self.limits.of(name.as_str().as_bytes());
-        let now = piece.now(&self.clock);
-        piece.not_before = now + 1;
-        let gone = piece.map.remove(&asked as &dyn Hashed);
-        Box::pin(ready(Ok(gone.is_some_and(|limit| limit.ends > now))))
+        let (mut shard, hashed) = self.limits.of(name.as_str().as_bytes());
+        let now = shard.now(&self.clock);
+        shard.not_before = now + 1;
+        let removed = shard.map.remove(&hashed as &dyn Hashed);
+        Box::pin(ready(Ok(removed.is_some_and(|limit| limit.ends > now))))
     }
 
     fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterEntry> {
         let mut first = BTreeMap::new();
         let mut more = false;
-        for piece in &self.limits.pieces {
-            let piece = guard(piece);
-            let now = piece.now(&self.clock);
-            for (stored, limit) in piece.map.iter().filter(|(_, limit)| limit.ends > now) {
+        for shard in &self.limits.shards {
+            let shard = guard(shard);
+            let now = shard.now(&self.clock);
+            for (stored, limit) in shard.map.iter().filter(|(_, limit)| limit.ends > now) {
                 let Some(name) = search.wanted(stored.name.as_str()) else {
                     continue;
                 };
-                let seen = rules::look(&limit.states, now);
-                if seen.is_empty() {
+                let usage = rules::usage(&limit.states, now);
+                if usage.is_empty() {
                     continue;
                 }
-                // A key may make two limiters look alike.
-                first.insert((name, stored.name.clone()), seen);
+                // Two stored names may have the same readable form.
+                first.insert((name, stored.name.clone()), usage);
                 if first.len() > search.most {
                     first.pop_last();
                     more = true;
                 }
             }
         }
-        let named = first.into_iter().map(|((name, _), seen)| (name, seen));
+        let named = first.into_iter().map(|((name, _), usage)| (name, usage));
         let limiters = named.collect();
         Box::pin(ready(Ok(LimiterEntry { limiters, more })))
     }

@@ -1,7 +1,8 @@
-//! `memory:` — state in this process, on the shared rules.
+//! `memory:`: a store in this process. Every decision is one of the shared [rules](crate::rules),
+//! taken under a mutex.
 //!
-//! `memory:` alone is a world of its own for each connection; `memory:NAME` is shared by all who
-//! name it within the process.
+//! `memory:` is a separate store for each connection; `memory:NAME` is one store for all
+//! connections of the process with this name.
 
 mod bloom;
 mod claims;
@@ -11,7 +12,7 @@ mod latch;
 mod limit;
 mod notifications;
 mod once;
-pub(super) mod permissions;
+mod permissions;
 mod seen;
 mod topic;
 
@@ -29,10 +30,10 @@ use crate::store::{
 };
 use crate::{Clock, Fence, FenceStrength};
 
-/// Enough that threads seldom meet, few enough to sweep.
+/// Shards of each map: enough that threads rarely contend, few enough to sweep.
 const SHARDS: usize = 64;
 
-/// One process's world.
+/// The state of one `memory:` store.
 pub struct MemoryStore {
     clock: Clock,
     address: String,
@@ -41,35 +42,35 @@ pub struct MemoryStore {
     claims: [Shards<crate::rules::wait_queue::MemoryQueue>; Kind::ALL.len()],
     gates: Shards<crate::rules::gate::HighestFence>,
     latches: Shards<crate::rules::latch::LatchRecord>,
-    limits: limit::Limits,
-    listeners: Arc<SubscriberRegistry>,
+    limits: limit::LimitMap,
+    subscribers: Arc<SubscriberRegistry>,
     counters: Shards<crate::rules::counter::CounterState>,
-    counter_ops: Shards<counter::Known>,
-    blooms: Shards<bloom::Filter>,
-    spaces: Shards<permissions::Space>,
-    seen: Shards<seen::Remembered>,
-    onces: Shards<once::Entry>,
+    counter_ops: Shards<counter::RecordedOperation>,
+    blooms: Shards<bloom::MemoryFilter>,
+    spaces: Shards<permissions::PermissionSpace>,
+    seen: Shards<seen::SeenWindow>,
+    onces: Shards<once::KeptRecord>,
     clients: Mutex<HashMap<u64, Weak<dyn GrantListener>>>,
 }
 
 impl MemoryStore {
-    /// A world of its own.
+    /// A store that no other connection shares.
     pub fn private(clock: Clock) -> Arc<MemoryStore> {
         MemoryStore::new(clock, "memory:".to_owned())
     }
 
-    /// The world of that name, made on first use; it ends with its last user.
+    /// The store of this name, created on first use. It ends with its last user.
     pub fn shared(clock: Clock, name: &str) -> Arc<MemoryStore> {
-        static WORLDS: LazyLock<Mutex<HashMap<String, Weak<MemoryStore>>>> =
+        static STORES: LazyLock<Mutex<HashMap<String, Weak<MemoryStore>>>> =
             LazyLock::new(Mutex::default);
-        let mut worlds = guard(&WORLDS);
-        worlds.retain(|_, world| world.strong_count() > 0);
-        if let Some(world) = worlds.get(name).and_then(Weak::upgrade) {
-            return world;
+        let mut stores = guard(&STORES);
+        stores.retain(|_, store| store.strong_count() > 0);
+        if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
+            return store;
         }
-        let world = MemoryStore::new(clock, format!("memory:{name}"));
-        worlds.insert(name.to_owned(), Arc::downgrade(&world));
-        world
+        let store = MemoryStore::new(clock, format!("memory:{name}"));
+        stores.insert(name.to_owned(), Arc::downgrade(&store));
+        store
     }
 
     fn new(clock: Clock, address: String) -> Arc<MemoryStore> {
@@ -80,8 +81,8 @@ impl MemoryStore {
             claims: Kind::ALL.map(|_| Shards::new()),
             gates: Shards::new(),
             latches: Shards::new(),
-            limits: limit::Limits::new(),
-            listeners: Arc::default(),
+            limits: limit::LimitMap::new(),
+            subscribers: Arc::default(),
             counters: Shards::new(),
             counter_ops: Shards::new(),
             blooms: Shards::new(),
@@ -92,11 +93,11 @@ impl MemoryStore {
         })
     }
 
-    /// Where to send the wake-ups of a client.
-    pub fn introduce(&self, client: u64, wakeups: Weak<dyn GrantListener>) {
+    /// Sends the wake-ups of a client to `listener`.
+    pub fn introduce(&self, client: u64, listener: Weak<dyn GrantListener>) {
         let mut clients = guard(&self.clients);
         clients.retain(|_, c| c.strong_count() > 0);
-        clients.insert(client, wakeups);
+        clients.insert(client, listener);
     }
 
     fn next_fence(&self) -> Fence {
@@ -113,7 +114,7 @@ impl MemoryStore {
     }
 }
 
-/// The `memory:` backend, as one coordinator sees it.
+/// The `memory:` backend of one client.
 #[derive(Debug)]
 pub struct Memory(pub Arc<MemoryStore>);
 
@@ -181,7 +182,7 @@ impl Backend for Memory {
     }
 }
 
-pub const CAPABILITIES: Capabilities = Capabilities {
+const CAPABILITIES: Capabilities = Capabilities {
     kind: "memory",
     fences: FenceStrength::Linearizable,
     reach: "tasks of one process",
@@ -194,16 +195,16 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// A map cut in pieces, each behind a lock of its own.
+/// A map divided into shards, each behind its own mutex.
 struct Shards<T> {
     hasher: std::hash::RandomState,
     shards: Box<[Mutex<Shard<T>>]>,
 }
 
-/// One piece, swept of dead entries whenever it has doubled since the last sweep: so that what is
-/// never released does not pile up.
+/// One shard. Whenever it has doubled, expired entries are removed, so that claims that are never
+/// released do not pile up.
 #[derive(Debug)]
-pub struct Shard<T> {
+struct Shard<T> {
     map: HashMap<Name, T>,
     sweep_at: usize,
 }
@@ -230,7 +231,7 @@ impl<T> Shards<T> {
         self.hasher.hash_one(name) as usize % SHARDS
     }
 
-    /// The pieces that several names are in, each once; always locked in the same order.
+    /// The shards of several names, each once, locked in the same order every time.
     fn of_all(&self, names: &[&Name]) -> BTreeMap<usize, MutexGuard<'_, Shard<T>>> {
         let indices: BTreeSet<usize> = names.iter().map(|name| self.index(name)).collect();
         let locked = |index: usize| (index, guard(&self.shards[index]));
@@ -243,16 +244,16 @@ impl<T> Shards<T> {
 }
 
 impl<T> Shard<T> {
-    fn sweep(&mut self, mut dead: impl FnMut(&T) -> bool) {
+    fn sweep(&mut self, mut is_expired: impl FnMut(&T) -> bool) {
         if self.map.len() >= self.sweep_at {
-            self.map.retain(|_, value| !dead(value));
+            self.map.retain(|_, value| !is_expired(value));
             self.sweep_at = (self.map.len() * 2).max(64);
         }
     }
 }
 
-/// A decision that panicked half-way is a bug; the next one still finds consistent maps, because
-/// each write is a single insertion or removal.
+/// Locks a mutex. After a panic in a decision the maps are still consistent, because each write is
+/// a single insertion or removal.
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

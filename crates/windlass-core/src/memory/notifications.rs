@@ -1,4 +1,4 @@
-//! News in memory: those who listen are called.
+//! Notifications in memory: subscribers are called directly.
 
 use std::future::ready;
 use std::sync::{Arc, Weak};
@@ -7,8 +7,8 @@ use super::MemoryStore;
 use crate::store::{Channel, NotificationStore, Pending, Subscriber, SubscriptionHandle};
 
 impl MemoryStore {
-    pub fn announce(&self, channel: &Channel, notification: &[u8]) {
-        self.listeners.heard(&key(channel), notification);
+    pub(super) fn notify(&self, channel: &Channel, notification: &[u8]) {
+        self.subscribers.heard(&key(channel), notification);
     }
 }
 
@@ -19,12 +19,12 @@ impl NotificationStore for MemoryStore {
         subscriber: Weak<dyn Subscriber>,
     ) -> Pending<'_, SubscriptionHandle> {
         let key = key(&channel);
-        let (number, _first) = self.listeners.add(&key, subscriber);
-        let listeners = Arc::clone(&self.listeners);
-        let listening = SubscriptionHandle::new(move || {
-            listeners.remove(&key, number);
+        let (number, _first) = self.subscribers.add(&key, subscriber);
+        let subscribers = Arc::clone(&self.subscribers);
+        let handle = SubscriptionHandle::new(move || {
+            subscribers.remove(&key, number);
         });
-        Box::pin(ready(Ok(listening)))
+        Box::pin(ready(Ok(handle)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What was done once, in memory.
+//! Records of idempotent execution (`once`) in memory.
 
 use std::future::ready;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use crate::rules::once as rules;
 use crate::store::{OnceFinish, OnceRecord, OnceStart, OnceStore, Pending};
 use crate::{Fence, Moment};
 
-/// A record, and how long it is kept.
-pub(super) struct Entry {
+/// A record, and until when it is kept.
+pub(super) struct KeptRecord {
     record: OnceRecord,
     until: Moment,
 }
@@ -34,7 +34,7 @@ impl MemoryStore {
             shard.sweep(|entry| entry.until <= now);
             let until = if keep.is_zero() { until } else { now + keep };
             match after {
-                Some(record) => drop(shard.map.insert(key, Entry { record, until })),
+                Some(record) => drop(shard.map.insert(key, KeptRecord { record, until })),
                 None => drop(shard.map.remove(&key)),
             }
         }

@@ -16,14 +16,14 @@ use crate::store::{
 /// Subjects on a page of a scan.
 const PAGE: usize = 1_000;
 
-/// One space. It goes with all its subjects: in memory that takes no time.
-pub(super) struct Space {
+/// One space. It is removed with all its subjects at once, so there are no leftovers to sweep.
+pub(super) struct PermissionSpace {
     schema: Schema,
     subjects: BTreeMap<String, Vec<u8>>,
 }
 
 impl MemoryStore {
-    /// Acts on the space, if whoever asks knows it by the id it has.
+    /// Acts in the space, if its schema still has this id.
     fn in_space<T: Send + 'static>(
         &self,
         space: &Name,
@@ -54,7 +54,9 @@ impl PermissionStore for MemoryStore {
             Some(space) if may => space.schema = schema,
             None if may => {
                 let subjects = BTreeMap::new();
-                shard.map.insert(space, Space { schema, subjects });
+                shard
+                    .map
+                    .insert(space, PermissionSpace { schema, subjects });
             }
             _ => {}
         }

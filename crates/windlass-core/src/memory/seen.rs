@@ -1,4 +1,4 @@
-//! What was seen, in memory.
+//! Deduplication windows (`seen`) in memory.
 
 use std::collections::HashMap;
 use std::future::ready;
@@ -10,9 +10,10 @@ use crate::rules::seen as rules;
 use crate::seen::Member;
 use crate::store::{Pending, SeenStore};
 
-/// Items, and until when each is remembered; swept of the dead whenever it has doubled.
+/// The items of a window, and until when each is kept. Expired items are removed whenever it has
+/// doubled.
 #[derive(Default)]
-pub(super) struct Remembered {
+pub(super) struct SeenWindow {
     items: HashMap<Member, Duration>,
     sweep_at: usize,
 }
@@ -20,33 +21,33 @@ pub(super) struct Remembered {
 impl SeenStore for MemoryStore {
     fn first(&self, name: Name, items: Vec<Member>, window: Duration) -> Pending<'_, Vec<bool>> {
         let mut shard = self.seen.of(&name);
-        let now = self.age();
-        shard.sweep(|r| {
-            r.items
+        let now = self.window_now();
+        shard.sweep(|w| {
+            w.items
                 .values()
                 .all(|until| !rules::is_known(Some(*until), now))
         });
-        let remembered = shard.map.entry(name).or_default();
+        let kept = shard.map.entry(name).or_default();
         let first = |item: Member| {
-            let known = remembered.items.get(&item).copied();
+            let known = kept.items.get(&item).copied();
             let (new, until) = rules::first(known, now, window);
-            remembered.items.insert(item, until);
+            kept.items.insert(item, until);
             new
         };
         let answers = items.into_iter().map(first).collect();
-        if remembered.items.len() >= remembered.sweep_at {
+        if kept.items.len() >= kept.sweep_at {
             let alive = |_: &Member, until: &mut Duration| rules::is_known(Some(*until), now);
-            remembered.items.retain(alive);
-            remembered.sweep_at = (remembered.items.len() * 2).max(64);
+            kept.items.retain(alive);
+            kept.sweep_at = (kept.items.len() * 2).max(64);
         }
         Box::pin(ready(Ok(answers)))
     }
 
     fn contains(&self, name: Name, items: Vec<Member>) -> Pending<'_, Vec<bool>> {
-        let (shard, now) = (self.seen.of(&name), self.age());
-        let remembered = shard.map.get(&name);
+        let (shard, now) = (self.seen.of(&name), self.window_now());
+        let kept = shard.map.get(&name);
         let known = |item: &Member| {
-            let until = remembered.and_then(|r| r.items.get(item)).copied();
+            let until = kept.and_then(|w| w.items.get(item)).copied();
             rules::is_known(until, now)
         };
         let answers = items.iter().map(known).collect();
@@ -54,9 +55,9 @@ impl SeenStore for MemoryStore {
     }
 
     fn forget(&self, name: Name, item: Member) -> Pending<'_, bool> {
-        let (mut shard, now) = (self.seen.of(&name), self.age());
-        let remembered = shard.map.get_mut(&name);
-        let until = remembered.and_then(|r| r.items.remove(&item));
+        let (mut shard, now) = (self.seen.of(&name), self.window_now());
+        let kept = shard.map.get_mut(&name);
+        let until = kept.and_then(|w| w.items.remove(&item));
         Box::pin(ready(Ok(rules::is_known(until, now))))
     }
 }

@@ -1,4 +1,4 @@
-//! Topics in memory: those who listen are called.
+//! Topics in memory: subscribers are called directly.
 
 use std::future::ready;
 use std::sync::Weak;
@@ -10,7 +10,7 @@ use crate::store::{NotificationStore, Pending, Subscriber, SubscriptionHandle, T
 
 impl TopicStore for MemoryStore {
     fn publish(&self, name: Name, message: Vec<u8>) -> Pending<'_, ()> {
-        self.announce(&channel(name), &message);
+        self.notify(&channel(name), &message);
         Box::pin(ready(Ok(())))
     }
 

@@ -1,9 +1,10 @@
-//! A level, as a subject has it.
+//! Levels.
 
 use std::fmt;
 
 /// A level or a set of flags. Compares with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Level {
     pub(super) value: u64,
     pub(super) name: String,

@@ -1,4 +1,4 @@
-//! What levels and resources there are, and where each is kept.
+//! The levels and resources of a permission space, and the positions of their bits.
 
 use std::collections::{HashMap, HashSet};
 use std::str::FromStr;
@@ -7,50 +7,57 @@ use super::Level;
 use crate::error::{Error, ErrorKind, Result};
 
 const MAGIC: &str = "windlass-perm-2";
-/// The widest field: more is a mistake.
-const MOST_BITS: u32 = 32;
-const MOST_RESOURCES: usize = 100_000;
-const LONGEST_NAME: usize = 256;
-/// What flags are joined by, in text.
-const JOINTS: [char; 3] = ['|', '+', ','];
-/// The level of nobody, where levels are flags.
+/// The widest field.
+const MAX_BITS: u32 = 32;
+const MAX_RESOURCES: usize = 100_000;
+const MAX_NAME_BYTES: usize = 256;
+/// Separators of flags in text.
+const SEPARATORS: [char; 3] = ['|', '+', ','];
+/// The name of the empty set of flags.
 const NONE: &str = "none";
 
 /// The schema of a space: its levels and resources, in an order that never changes.
 ///
-/// Names can be added at the end, and none can be removed or moved: so every program that ever knew the
-/// schema goes on reading the right bits.
+/// Names can be added at the end, and none can be removed or moved: so every program that knows an
+/// earlier version still reads the right bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Schema {
-    /// Random, drawn when the space was defined: bits are kept under it, so that those of a space that was
-    /// removed are never read by the schema of its successor.
+    /// Random, chosen when the space was defined. Bits are stored under it, so that the data of a
+    /// removed space is never read with the schema of its successor.
     pub id: String,
-    /// 1, and one more with each addition.
+    /// Starts at 1, and grows with each addition.
     pub version: u64,
-    /// How levels relate.
+    /// Whether levels are ranked or flags.
     pub scale: Scale,
     /// The names of levels, lowest first, or of flags.
     pub levels: Vec<String>,
-    /// Bits kept for each resource.
+    /// Bits for each resource.
     pub bits: u32,
     /// The names of resources.
     pub resources: Vec<String>,
-    /// The number of each resource: there may be many.
+    /// The index of each resource in `resources`.
     numbers: HashMap<String, u64>,
 }
 
-/// How levels relate to each other.
+/// Whether levels are ranked or flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Scale {
-    /// Each includes those before it; a subject has one of them.
+    /// Each level includes those before it; a subject has one of them.
     Ranked,
-    /// Each is apart; a subject has any of them together.
+    /// Levels are independent; a subject has any combination of them.
     Flags,
 }
 
 impl Schema {
-    /// A schema to be stored, if it can work.
+    /// A new schema.
+    ///
+    /// # Errors
+    ///
+    /// If names are empty, too long or duplicate, or there are too few or too many of them for
+    /// `bits`.
     pub fn new(
         scale: Scale,
         levels: Vec<String>,
@@ -63,25 +70,30 @@ impl Schema {
         };
         if levels.len() < least {
             return Err(invalid("there are not enough levels")
-                .with_hint("at least two levels, the lowest first, or one flag"));
+                .with_hint("give at least two levels, the lowest first, or one flag"));
         }
         check_names("level", &levels)?;
         check_names("resource", &resources)?;
         if scale == Scale::Flags
-            && let Some(odd) = levels.iter().find(|l| *l == NONE || l.contains(JOINTS))
+            && let Some(bad) = levels.iter().find(|l| *l == NONE || l.contains(SEPARATORS))
         {
-            return Err(invalid(format!("{odd:?} cannot be the name of a flag"))
-                .with_hint("flags are joined by | + or ,; none is the absence of them all"));
+            return Err(invalid(format!("{bad:?} cannot be the name of a flag"))
+                .with_hint("| + and , separate flags, and none is the empty set"));
         }
-        if resources.len() > MOST_RESOURCES {
-            return Err(invalid(format!("{} resources", resources.len()))
-                .with_hint(format!("a space has up to {MOST_RESOURCES}; use several")));
+        if resources.len() > MAX_RESOURCES {
+            return Err(
+                invalid(format!("{} resources are too many", resources.len())).with_hint(format!(
+                    "a space has up to {MAX_RESOURCES} resources; use several spaces"
+                )),
+            );
         }
         let needed = needed(scale, levels.len());
         let bits = bits.unwrap_or(needed);
-        if bits < needed || bits > MOST_BITS {
-            return Err(invalid(format!("{bits} bits for {} levels", levels.len()))
-                .with_hint(format!("from {needed} to {MOST_BITS} bits")));
+        if bits < needed || bits > MAX_BITS {
+            return Err(
+                invalid(format!("{bits} bits do not fit {} levels", levels.len()))
+                    .with_hint(format!("give {needed} to {MAX_BITS} bits")),
+            );
         }
         Ok(Schema {
             id: random_id(),
@@ -94,27 +106,30 @@ impl Schema {
         })
     }
 
-    /// The same under another id.
+    /// The same schema with a new id.
     pub fn with_fresh_id(self) -> Schema {
         let id = random_id();
         Schema { id, ..self }
     }
 
-    /// This schema with what `wanted` adds to it; `None` if it adds nothing.
+    /// This schema with the names that `wanted` adds; `None` if it adds nothing.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Mismatch`] if `wanted` is neither a beginning nor a continuation of it.
+    /// [`ErrorKind::Mismatch`] if the names of one are not a prefix of the names of the other.
     pub fn extended(&self, wanted: &Schema, bits_given: bool) -> Result<Option<Schema>> {
         let differ = |what: &str, hint: &str| {
-            let message = format!("the space was defined with other {what}");
+            let message = format!("the space is defined with other {what}");
             Err(Error::new(ErrorKind::Mismatch, "define the space", message).with_hint(hint))
         };
         if self.scale != wanted.scale {
-            return differ("levels: ranked here, flags there", "they cannot be changed");
+            return differ(
+                "levels: one is ranked, the other has flags",
+                "this cannot be changed",
+            );
         }
         if bits_given && self.bits != wanted.bits {
-            return differ("bits a resource", "they cannot be changed");
+            return differ("bits per resource", "they cannot be changed");
         }
         let append = "names can be added at the end; none can be removed, renamed or moved";
         let Some(levels) = longer(&self.levels, &wanted.levels) else {
@@ -125,8 +140,8 @@ impl Schema {
         };
         if needed(self.scale, levels.len()) > self.bits {
             return differ(
-                "room for fewer levels",
-                "bits for more levels have to be reserved when the space is defined",
+                "bits: too few for these levels",
+                "reserve bits for more levels when the space is defined",
             );
         }
         if levels.len() == self.levels.len() && resources.len() == self.resources.len() {
@@ -141,25 +156,25 @@ impl Schema {
         }))
     }
 
-    /// The number of the resource.
+    /// The index of the resource.
     pub fn resource(&self, name: &str) -> Option<u64> {
         self.numbers.get(name).copied()
     }
 
-    /// What a level's name means: its rank, or the flags in it.
+    /// The value of a level's name: its rank, or its flags as bits.
     pub fn value(&self, level: &str) -> Option<u64> {
         let index = |name: &str| self.levels.iter().position(|l| l == name);
         match self.scale {
             Scale::Ranked => index(level).map(|rank| rank as u64),
             Scale::Flags if level == NONE => Some(0),
             Scale::Flags => level
-                .split(JOINTS)
+                .split(SEPARATORS)
                 .map(|flag| index(flag.trim()).map(|flag| 1 << flag))
                 .try_fold(0, |flags, flag| Some(flags | flag?)),
         }
     }
 
-    /// The level that a stored value stands for.
+    /// The level of a stored value.
     pub fn level(&self, value: u64) -> Level {
         Level {
             value,
@@ -167,7 +182,7 @@ impl Schema {
         }
     }
 
-    /// A level's name. One that this schema does not know yet is shown as its number.
+    /// The name of a value. A level of a later version of the schema is shown as its number.
     pub fn name(&self, value: u64) -> String {
         let name = |index: usize| match self.levels.get(index) {
             Some(name) => name.clone(),
@@ -183,7 +198,7 @@ impl Schema {
         }
     }
 
-    /// Whether somebody who has `has` may do what needs `needs`.
+    /// Whether the level `has` includes the level `needs`.
     pub fn allows(&self, has: u64, needs: u64) -> bool {
         match self.scale {
             Scale::Ranked => has >= needs,
@@ -191,22 +206,23 @@ impl Schema {
         }
     }
 
-    /// Bytes that the bits of a subject take at most.
+    /// The most bytes that the bits of a subject take.
     pub fn bytes(&self) -> u64 {
         (self.resources.len() as u64 * u64::from(self.bits)).div_ceil(8)
     }
 
-    /// What the head of every version of the schema with this id begins with.
+    /// The start of the [head](Schema::head) of every version of the schema with this id.
     pub fn beginning(id: &str) -> String {
         format!("{MAGIC} {id} ")
     }
 
-    /// As it is stored: the head, then a line for each name.
+    /// The stored text: the head, then a line for each name.
     pub fn to_text(&self) -> String {
         format!("{}\n{}", self.head(), self.names())
     }
 
-    /// One line of numbers. Of two schemas that were stored for a space, it tells which is which.
+    /// One line that identifies this version of the schema: no two versions stored for a space have
+    /// the same head.
     pub fn head(&self) -> String {
         let scale = match self.scale {
             Scale::Ranked => "ranked",
@@ -251,7 +267,7 @@ impl FromStr for Schema {
             return Err(());
         }
         let bits = bits.parse().map_err(drop)?;
-        if !(1..=MOST_BITS).contains(&bits) {
+        if !(1..=MAX_BITS).contains(&bits) {
             return Err(());
         }
         let (levels, resources) = names.split_at(levels);
@@ -284,7 +300,7 @@ fn needed(scale: Scale, levels: usize) -> u32 {
     }
 }
 
-/// The longer list, if it begins with the other.
+/// The longer list, if the other is a prefix of it.
 fn longer<'a>(a: &'a [String], b: &'a [String]) -> Option<&'a [String]> {
     match a.len() >= b.len() {
         true => a.starts_with(b).then_some(a),
@@ -297,19 +313,19 @@ fn check_names(what: &str, names: &[String]) -> Result<()> {
     for name in names {
         let problem = if name.is_empty() {
             "is empty"
-        } else if name.len() > LONGEST_NAME {
+        } else if name.len() > MAX_NAME_BYTES {
             "is too long"
         } else if name.chars().any(char::is_control) {
             "contains a control character"
         } else if !seen.insert(name) {
-            "is there twice"
+            "occurs twice"
         } else {
             continue;
         };
         let shown: String = name.chars().take(40).collect();
         return Err(
             invalid(format!("the {what} {shown:?} {problem}")).with_hint(format!(
-                "names are different, 1 to {LONGEST_NAME} bytes of text each"
+                "names are unique, and 1 to {MAX_NAME_BYTES} bytes long"
             )),
         );
     }
@@ -333,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn as_few_bits_as_the_levels_need() {
+    fn levels_take_as_few_bits_as_possible() {
         for (levels, bits) in [("a b", 1), ("a b c", 2), ("a b c d", 2), ("a b c d e", 3)] {
             assert_eq!(ranked(levels, "r").bits, bits);
         }
@@ -342,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_can_be_read_back() {
+    fn stored_schemas_are_read_back() {
         let schema = ranked("no read write", "repo1 repo2");
         assert_eq!(schema.to_text().parse(), Ok(schema.clone()));
         let empty = ranked("no yes", "");
@@ -402,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused() {
+    fn invalid_schemas_are_rejected() {
         let new = |scale, levels: &str, bits, resources: &str| {
             Schema::new(scale, names(levels), bits, names(resources)).unwrap_err()
         };

@@ -1,12 +1,13 @@
-//! The decisions about claims: to a lock, a semaphore, a read-write lock, an election, a barrier.
+//! Decisions about claims: acquire, renew, release, shrink, resize, break, inspect.
 //!
-//! Invariants, which every decision keeps:
-//! - the living holders never take more than the size, save after the size was made smaller;
-//! - nobody who respects the queue overtakes: whoever arrives while others wait goes behind them,
-//!   even if there is pool for the newcomer and not for the first in queue;
+//! Every decision keeps these invariants:
+//! - the weight of the holders that have not expired is at most the size, except after the size was
+//!   reduced;
+//! - a FIFO claim never overtakes: if others wait, it joins the end of the queue, even if it would
+//!   fit and the first waiter does not;
 //! - fences grow from grant to grant;
-//! - what comes free goes to the first waiters alive, in the same step, and only those who get
-//!   something are woken.
+//! - freed weight goes to the first waiters that have not expired, in the same decision, and only
+//!   their clients are woken.
 
 use crate::store::{
     AcquireRequest, Acquired, Holder, Kind, Occupancy, OnBusy, Order, Released, Renewal, Renewed,
@@ -17,76 +18,78 @@ use crate::{Fence, Moment, Owner};
 use super::transaction::ClaimTransaction;
 use super::wait_queue::{ClaimRecord, WaitQueue};
 
-/// An outcome, and whom to tell of what happened on the way.
+/// The outcome of a decision, and its effects on other clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided<T> {
-    /// The answer to the caller.
+    /// The answer for the caller.
     pub outcome: T,
-    /// Those who were in queue and hold now. The asker may be among them, and is then told twice.
+    /// The waiters that were granted, with their fences. May include the caller, which then gets
+    /// both. Fence 0 wakes a waiter that was removed, because its weight no longer fits the pool.
     pub wakes: Vec<(WakeAddress, Fence)>,
-    /// Whether something changed that those who watch want to know.
+    /// Whether subscribers of the name are to be notified.
     pub notification: bool,
 }
 
-/// Decides on a request for a share.
-pub fn acquire<L: WaitQueue>(
-    queue: &mut L,
+/// Grants, enqueues, or refuses a claim.
+pub fn acquire<Q: WaitQueue>(
+    queue: &mut Q,
     now: Moment,
-    ask: &AcquireRequest,
-) -> Result<Decided<Acquired>, L::Error> {
-    let mut tx = ClaimTransaction::begin(queue, ask.kind, now)?;
+    request: &AcquireRequest,
+) -> Result<Decided<Acquired>, Q::Error> {
+    let mut tx = ClaimTransaction::begin(queue, request.kind, now)?;
     tx.expire_and_grant()?;
     tx.forget_size()?;
-    if let Some(refusal) = tx.refuses(ask)? {
+    if let Some(refusal) = tx.refuses(request)? {
         return tx.end(Acquired::Refused(refusal));
     }
-    tx.pool.until = now + ask.kind.remember_size();
-    if let Some(held) = tx.queue.holder(&ask.owner)? {
+    tx.pool.until = now + request.kind.size_retention();
+    if let Some(held) = tx.queue.holder(&request.owner)? {
         let fence = held.fence;
         tx.queue.set_holder(ClaimRecord {
             since: held.since,
-            // Never shorter than it was promised to the one who came before.
-            expires: held.expires.max(now + ask.ttl),
-            ..fresh(ask, fence, now)
+            // Never earlier than promised to the earlier claim of this owner.
+            expires: held.expires.max(now + request.ttl),
+            ..record(request, fence, now)
         })?;
-        tx.notification = true; // it may come with another note
+        tx.changed = true; // the note may differ
         return tx.end(granted(fence));
     }
-    let waits = tx.queue.first()?.is_some();
-    if tx.fits(ask.share.weight) && (!waits || ask.share.order == Order::Barging) {
-        if let Some(ticket) = tx.queue.waiter(&ask.owner)? {
-            tx.queue.remove_waiter(&ticket)?;
+    let waits = tx.queue.first_waiter()?.is_some();
+    if tx.fits(request.share.weight) && (!waits || request.share.order == Order::Barging) {
+        if let Some(waiter) = tx.queue.waiter(&request.owner)? {
+            tx.queue.remove_waiter(&waiter)?;
         }
         let fence = tx.queue.next_fence()?;
         if waits {
             tx.pool.overtook = fence;
         }
-        tx.grant(fresh(ask, fence, now))?;
+        tx.grant(record(request, fence, now))?;
         return tx.end(granted(fence));
     }
-    match ask.on_busy {
+    match request.on_busy {
         OnBusy::Return => {
             let first = tx.queue.first_to_expire()?;
-            let first = first.expect("settling has checked that somebody takes what is taken");
+            let first =
+                first.expect("weight that is taken has a holder: expire_and_grant has checked it");
             tx.end(Acquired::Busy(describe(&first, now)))
         }
         OnBusy::Enqueue => {
-            let ticket = match tx.queue.waiter(&ask.owner)? {
-                Some(known) => known.fence,
+            let ticket = match tx.queue.waiter(&request.owner)? {
+                Some(waiter) => waiter.fence,
                 None => tx.queue.next_fence()?,
             };
-            tx.queue.set_waiter(fresh(ask, ticket, now))?;
-            let held_for = tx.recheck_after(&ask.owner, ask.share.weight)?;
+            tx.queue.set_waiter(record(request, ticket, now))?;
+            let held_for = tx.recheck_after(&request.owner, request.share.weight)?;
             tx.end(Acquired::Queued { ticket, held_for })
         }
     }
 }
 
-/// Whether a lock could be granted at once; if not, who has it.
-pub fn is_free<L: WaitQueue>(
-    queue: &mut L,
+/// Whether a lock would be granted at once; if not, who holds it.
+pub fn is_free<Q: WaitQueue>(
+    queue: &mut Q,
     now: Moment,
-) -> Result<Decided<Result<(), Option<Holder>>>, L::Error> {
+) -> Result<Decided<Result<(), Option<Holder>>>, Q::Error> {
     let mut tx = ClaimTransaction::begin(queue, Kind::Lock, now)?;
     tx.expire_and_grant()?;
     let holder = tx.queue.first_to_expire()?;
@@ -97,12 +100,12 @@ pub fn is_free<L: WaitQueue>(
     tx.end(free)
 }
 
-/// Decides whether a claim lives on.
-pub fn renew<L: WaitQueue>(
-    queue: &mut L,
+/// Renews a claim, held or waiting.
+pub fn renew<Q: WaitQueue>(
+    queue: &mut Q,
     now: Moment,
     renewal: &Renewal,
-) -> Result<Decided<Renewed>, L::Error> {
+) -> Result<Decided<Renewed>, Q::Error> {
     let mut tx = ClaimTransaction::begin(queue, renewal.kind, now)?;
     tx.expire_and_grant()?;
     let kept = |record: ClaimRecord| ClaimRecord {
@@ -112,7 +115,7 @@ pub fn renew<L: WaitQueue>(
         wake: renewal.wake,
         ..record
     };
-    // A dead claim in queue is nobody's in particular: whoever comes as its owner revives it.
+    // An expired waiter that is still in the queue is revived by any claim of its owner.
     let ours = |record: &ClaimRecord| {
         renewal.same_owner != SameOwner::Respect
             || record.wake == renewal.wake
@@ -139,14 +142,15 @@ pub fn renew<L: WaitQueue>(
     tx.end(outcome)
 }
 
-/// Gives up what `owner` has, unless a later claim of the same owner has it.
-pub fn release<L: WaitQueue>(
-    queue: &mut L,
+/// Releases the owner's claim, held or waiting, unless a later claim of the same owner has replaced
+/// `claim`.
+pub fn release<Q: WaitQueue>(
+    queue: &mut Q,
     kind: Kind,
     now: Moment,
     owner: &Owner,
     claim: Option<WakeAddress>,
-) -> Result<Decided<Released>, L::Error> {
+) -> Result<Decided<Released>, Q::Error> {
     let ours = |record: &ClaimRecord| {
         let same = |claim| record.wake == claim || record.expires <= now;
         claim.is_none_or(same)
@@ -161,7 +165,7 @@ pub fn release<L: WaitQueue>(
             Released::WasGone
         }
     } else if let Some(waiter) = tx.queue.waiter(owner)?.filter(ours) {
-        // Out of queue first: what is free is not for one who is leaving.
+        // Before weight is granted: a leaving waiter must not be granted.
         tx.queue.remove_waiter(&waiter)?;
         Released::WasWaiting
     } else {
@@ -171,15 +175,15 @@ pub fn release<L: WaitQueue>(
     tx.end(outcome)
 }
 
-/// Makes a held share smaller. False if there is none, or it is smaller already.
-pub fn shrink<L: WaitQueue>(
-    queue: &mut L,
+/// Reduces the weight of a held claim. False if it is not held, or its weight is lower already.
+pub fn shrink<Q: WaitQueue>(
+    queue: &mut Q,
     kind: Kind,
     now: Moment,
     owner: &Owner,
     claim: WakeAddress,
     weight: u32,
-) -> Result<Decided<bool>, L::Error> {
+) -> Result<Decided<bool>, Q::Error> {
     let mut tx = ClaimTransaction::begin(queue, kind, now)?;
     tx.expire_and_grant()?;
     let held = tx.queue.holder(owner)?;
@@ -195,28 +199,28 @@ pub fn shrink<L: WaitQueue>(
     tx.end(shrunk)
 }
 
-/// Sets the size, and tells what it was.
-pub fn resize<L: WaitQueue>(
-    queue: &mut L,
+/// Sets the size, and returns the size before.
+pub fn resize<Q: WaitQueue>(
+    queue: &mut Q,
     kind: Kind,
     now: Moment,
     size: u32,
-) -> Result<Decided<Option<u32>>, L::Error> {
+) -> Result<Decided<Option<u32>>, Q::Error> {
     let mut tx = ClaimTransaction::begin(queue, kind, now)?;
     tx.expire_and_grant()?;
     tx.forget_size()?;
     let before = tx.pool.size;
     tx.pool.size = size;
-    tx.pool.until = now + kind.remember_size();
+    tx.pool.until = now + kind.size_retention();
     tx.expire_and_grant()?;
     tx.end((before != 0).then_some(before))
 }
 
-/// Takes the lock from its holder.
-pub fn break_lock<L: WaitQueue>(
-    queue: &mut L,
+/// Takes a lock from its holder, and grants it to the queue.
+pub fn break_lock<Q: WaitQueue>(
+    queue: &mut Q,
     now: Moment,
-) -> Result<Decided<Option<Holder>>, L::Error> {
+) -> Result<Decided<Option<Holder>>, Q::Error> {
     let mut tx = ClaimTransaction::begin(queue, Kind::Lock, now)?;
     let victim = tx.queue.first_to_expire()?.filter(|h| h.expires > now);
     if let Some(victim) = &victim {
@@ -226,19 +230,20 @@ pub fn break_lock<L: WaitQueue>(
     tx.end(victim.map(|h| describe(&h, now)))
 }
 
-/// Looks, and changes nothing.
-pub fn inspect<L: WaitQueue>(
-    queue: &mut L,
+/// Reads the state of a name. Changes nothing, so expired claims are left out here instead of being
+/// removed.
+pub fn inspect<Q: WaitQueue>(
+    queue: &mut Q,
     kind: Kind,
     name: &str,
     now: Moment,
     most: usize,
-) -> Result<Occupancy, L::Error> {
+) -> Result<Occupancy, Q::Error> {
     let pool = ClaimTransaction::begin(queue, kind, now)?.pool;
     let holders = queue.holders(now, most)?;
-    let used = pool.used.saturating_sub(queue.dead_weight(now)?);
-    let waiters = queue.waiters()?;
-    // Of all that has a size to be agreed on, only a semaphore's is remembered when nobody needs it.
+    let used = pool.used.saturating_sub(queue.expired_weight(now)?);
+    let waiters = queue.waiter_count()?;
+    // As `forget_size` does.
     let forgotten = kind != Kind::Lock && pool.until <= now && used == 0 && waiters == 0;
     Ok(Occupancy {
         kind,
@@ -251,16 +256,16 @@ pub fn inspect<L: WaitQueue>(
     })
 }
 
-fn fresh(ask: &AcquireRequest, fence: Fence, now: Moment) -> ClaimRecord {
+fn record(request: &AcquireRequest, fence: Fence, now: Moment) -> ClaimRecord {
     ClaimRecord {
-        owner: ask.owner.clone(),
+        owner: request.owner.clone(),
         fence,
-        weight: ask.share.weight,
-        ttl: ask.ttl,
-        expires: now + ask.ttl,
+        weight: request.share.weight,
+        ttl: request.ttl,
+        expires: now + request.ttl,
         since: now,
-        note: ask.note.clone(),
-        wake: ask.wake,
+        note: request.note.clone(),
+        wake: request.wake,
     }
 }
 
@@ -292,7 +297,7 @@ mod tests {
     use crate::name::Name;
     use crate::store::Share;
 
-    fn ask(owner: &str, claim: u64) -> AcquireRequest {
+    fn request(owner: &str, claim: u64) -> AcquireRequest {
         AcquireRequest {
             kind: Kind::Lock,
             share: Share::ONLY,
@@ -309,46 +314,70 @@ mod tests {
         }
     }
 
-    /// A process that was killed in queue leaves its claim there, and nobody to withdraw it.
+    /// A process that was killed while waiting leaves its claim in the queue.
     #[test]
     fn a_dead_waiter_is_skipped_and_only_the_next_is_woken() {
         let now = Clock::manual().now();
         let mut queue = MemoryQueue::default();
         let mut last = 0;
-        let mut draw = || {
+        let mut next_fence = || {
             last += 1;
             Fence::new(last)
         };
         for (owner, claim) in [("holder", 1), ("dead", 2), ("next", 3), ("last", 4)] {
-            let Ok(_) = acquire(&mut queue.with(&mut draw), now, &ask(owner, claim));
+            let Ok(_) = acquire(
+                &mut queue.with(&mut next_fence),
+                now,
+                &request(owner, claim),
+            );
         }
         queue.expire(&Owner::new("dead").unwrap());
         let holder = Owner::new("holder").unwrap();
-        let Ok(released) = release(&mut queue.with(&mut draw), Kind::Lock, now, &holder, None);
+        let Ok(released) = release(
+            &mut queue.with(&mut next_fence),
+            Kind::Lock,
+            now,
+            &holder,
+            None,
+        );
         assert_eq!(released.outcome, Released::WasHeld);
         let next = WakeAddress {
             client: 1,
             claim: 3,
         };
         assert_eq!(released.wakes, [(next, Fence::new(3))]);
-        let Ok(seen) = inspect(&mut queue.with(&mut draw), Kind::Lock, "stock", now, 1);
+        let Ok(seen) = inspect(
+            &mut queue.with(&mut next_fence),
+            Kind::Lock,
+            "stock",
+            now,
+            1,
+        );
         assert_eq!(seen.holders[0].owner, "next");
-        assert_eq!(seen.waiters, 1, "the dead one is gone, the last one waits");
+        assert_eq!(
+            seen.waiters, 1,
+            "the expired waiter is gone, the last one waits"
+        );
     }
-    /// A holder and the first in queue may die together, as tasks of one process do: that costs the others one
-    /// ttl, not one for each.
+
+    /// A holder and the first waiter may die together, as tasks of one process do: that costs the
+    /// others one TTL, not one for each.
     #[test]
-    fn who_died_in_line_holds_no_longer_than_it_would_have_waited() {
+    fn a_waiter_that_died_holds_no_longer_than_it_would_have_waited() {
         let start = Clock::manual().now();
         let later = |secs| start + Duration::from_secs(secs);
         let mut queue = MemoryQueue::default();
         let mut last = 0;
-        let mut draw = || {
+        let mut next_fence = || {
             last += 1;
             Fence::new(last)
         };
         for (owner, claim, at) in [("dead", 1, 0), ("dead-too", 2, 1), ("alive", 3, 2)] {
-            let Ok(_) = acquire(&mut queue.with(&mut draw), later(at), &ask(owner, claim));
+            let Ok(_) = acquire(
+                &mut queue.with(&mut next_fence),
+                later(at),
+                &request(owner, claim),
+            );
         }
         let alive = Renewal {
             kind: Kind::Lock,
@@ -358,20 +387,20 @@ mod tests {
             ttl: Duration::from_secs(30),
             age: Duration::ZERO,
             note: None,
-            wake: ask("alive", 3).wake,
+            wake: request("alive", 3).wake,
             same_owner: SameOwner::Impossible,
             write_anew: false,
             renewed: true,
         };
         let mut beat = |at| {
-            let Ok(renewed) = renew(&mut queue.with(&mut draw), later(at), &alive);
+            let Ok(renewed) = renew(&mut queue.with(&mut next_fence), later(at), &alive);
             renewed.outcome
         };
         assert!(matches!(beat(20), Renewed::Waiting { .. }));
         let before = beat(30);
         assert!(
             matches!(before, Renewed::Waiting { .. }),
-            "handed to the one before it"
+            "granted to the waiter before it"
         );
         assert!(matches!(beat(31), Renewed::Held { .. }));
     }

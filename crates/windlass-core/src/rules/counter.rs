@@ -1,61 +1,60 @@
-//! What a counter counts.
+//! Counters.
 //!
-//! A plain counter is a number. A windowed one is the sum of what was added lately: time is cut into
-//! slots, a sixtieth of the window each, and a slot is forgotten as a whole.
+//! A plain counter is a number. A windowed counter is the sum of the additions within a window:
+//! time is divided into slots of a sixtieth of the window each, and expires slot by slot.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// Slots in a window.
 pub const SLOTS: u64 = 60;
-/// The largest number, and the smallest if negative, that a windowed counter holds: sums of slots must
-/// be exact in Lua too.
+/// The largest absolute value of a windowed counter: sums of slots must be exact in Lua, too.
 pub const MOST_IN_A_WINDOW: i64 = (1 << 53) - 1;
 
-/// What is kept of a counter. Times are in microseconds of the store's clock.
+/// The state of a counter. Times are in microseconds of the store's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CounterState {
     /// A number.
     Plain {
         /// The number.
         value: i64,
-        /// When it ends; `None` for never.
+        /// When it expires; `None` for never.
         ends: Option<u64>,
     },
     /// Numbers by slot of time.
     Windowed {
-        /// How long a slot is.
+        /// The length of a slot.
         width: u64,
-        /// The number of each slot that is not empty, in order.
+        /// The index and sum of each slot that is not empty, in order.
         slots: Vec<(u64, i64)>,
     },
 }
 
-/// What to add, and within which bounds.
+/// An addition and its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addition {
-    /// How much.
+    /// The amount to add.
     pub amount: i64,
-    /// Not below this, by subtracting.
+    /// The lowest sum that a subtraction may reach.
     pub min: i64,
-    /// Not above this, by adding.
+    /// The highest sum that an addition may reach.
     pub max: i64,
-    /// How long a plain counter lives, from when it began.
+    /// How long a plain counter lives, from its creation.
     pub expire: Option<u64>,
-    /// Over how long a windowed counter sums up.
+    /// The window of a windowed counter; `None` for a plain one.
     pub window: Option<u64>,
 }
 
-/// What became of it.
+/// The outcome of an addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum {
     /// The value afterwards.
     pub value: i64,
-    /// Whether it was added; if not, it would have gone beyond a bound.
+    /// Whether the amount was added. If not, the sum would be out of bounds.
     pub added: bool,
 }
 
-/// A counter of another kind is stored: plain and windowed, or windows of different length.
+/// The stored counter is of another kind: plain or windowed, or with another window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherKind;
 
@@ -64,29 +63,31 @@ pub fn width(window: u64) -> u64 {
     window.div_ceil(SLOTS).max(1)
 }
 
-/// Adds, unless that goes beyond a bound. Gives what to store, if that has changed.
+/// Adds, unless the sum would be out of bounds. Returns the state to store, if it has changed.
 pub fn add(
     stored: Option<&CounterState>,
     now: u64,
-    ask: &Addition,
+    request: &Addition,
 ) -> Result<(Sum, Option<CounterState>), OtherKind> {
-    match ask.window {
-        None => add_plain(stored, now, ask),
-        Some(window) => add_windowed(stored, now, ask, width(window)),
+    match request.window {
+        None => add_plain(stored, now, request),
+        Some(window) => add_windowed(stored, now, request, width(window)),
     }
 }
 
-/// The sum, if it is within the bounds. Who is beyond one already may come back.
-fn within(value: i64, ask: &Addition) -> Option<i64> {
-    let sum = value.checked_add(ask.amount)?;
-    let beyond = (ask.amount > 0 && sum > ask.max) || (ask.amount < 0 && sum < ask.min);
+/// The sum, if it is within the bounds. A value that is out of bounds already may move back towards
+/// them.
+fn within(value: i64, request: &Addition) -> Option<i64> {
+    let sum = value.checked_add(request.amount)?;
+    let beyond =
+        (request.amount > 0 && sum > request.max) || (request.amount < 0 && sum < request.min);
     (!beyond).then_some(sum)
 }
 
 fn add_plain(
     stored: Option<&CounterState>,
     now: u64,
-    ask: &Addition,
+    request: &Addition,
 ) -> Result<(Sum, Option<CounterState>), OtherKind> {
     let (value, ends) = match stored {
         Some(CounterState::Plain { value, ends }) if ends.is_none_or(|ends| ends > now) => {
@@ -95,13 +96,13 @@ fn add_plain(
         Some(CounterState::Windowed { width, slots }) if !is_over(*width, slots, now) => {
             return Err(OtherKind);
         }
-        _ => (0, ask.expire.map(|time| now + time)),
+        _ => (0, request.expire.map(|time| now + time)),
     };
-    Ok(match within(value, ask) {
+    Ok(match within(value, request) {
         None => (refused(value), None),
         Some(sum) => {
-            let tally = (ask.amount != 0).then_some(CounterState::Plain { value: sum, ends });
-            (added(sum), tally)
+            let state = (request.amount != 0).then_some(CounterState::Plain { value: sum, ends });
+            (added(sum), state)
         }
     })
 }
@@ -109,7 +110,7 @@ fn add_plain(
 fn add_windowed(
     stored: Option<&CounterState>,
     now: u64,
-    ask: &Addition,
+    request: &Addition,
     width: u64,
 ) -> Result<(Sum, Option<CounterState>), OtherKind> {
     let mut slots = match stored {
@@ -131,16 +132,16 @@ fn add_windowed(
     let value: i64 = slots.iter().map(|(_, number)| number).sum();
     let in_slot = slots.iter().find(|(at, _)| *at == slot).map_or(0, |s| s.1);
     let exact = |number: i64| number.unsigned_abs() <= MOST_IN_A_WINDOW as u64;
-    let fits = exact(ask.amount) && exact(in_slot + ask.amount);
-    let Some(sum) = within(value, ask).filter(|sum| fits && exact(*sum)) else {
+    let fits = exact(request.amount) && exact(in_slot + request.amount);
+    let Some(sum) = within(value, request).filter(|sum| fits && exact(*sum)) else {
         return Ok((refused(value), None));
     };
-    if ask.amount == 0 {
+    if request.amount == 0 {
         return Ok((added(value), None));
     }
     match slots.iter_mut().find(|(at, _)| *at == slot) {
-        Some((_, number)) => *number += ask.amount,
-        None => slots.push((slot, ask.amount)),
+        Some((_, number)) => *number += request.amount,
+        None => slots.push((slot, request.amount)),
     }
     Ok((added(sum), Some(CounterState::Windowed { width, slots })))
 }
@@ -161,7 +162,7 @@ fn is_over(width: u64, slots: &[(u64, i64)], now: u64) -> bool {
 }
 
 impl CounterState {
-    /// The value, now.
+    /// The current value.
     pub fn value(&self, now: u64) -> i64 {
         match self {
             CounterState::Plain { value, ends } if ends.is_none_or(|ends| ends > now) => *value,
@@ -173,7 +174,7 @@ impl CounterState {
         }
     }
 
-    /// When nothing of it counts any more; `None` for never.
+    /// When it expires; `None` for never.
     pub fn ends(&self) -> Option<u64> {
         match self {
             CounterState::Plain { ends, .. } => *ends,
@@ -184,7 +185,7 @@ impl CounterState {
         }
     }
 
-    /// The same on another clock, on which the moment `from` is called `to`.
+    /// The same state on another clock, whose time is `to` when this one's is `from`.
     pub fn moved(self, from: u64, to: u64) -> CounterState {
         let moved = |time: u64| (time + to).saturating_sub(from);
         match self {
@@ -253,7 +254,7 @@ mod tests {
 
     const NOW: u64 = 1_000_000_000;
 
-    fn ask(amount: i64) -> Addition {
+    fn addition(amount: i64) -> Addition {
         Addition {
             amount,
             min: i64::MIN,
@@ -263,83 +264,83 @@ mod tests {
         }
     }
 
-    fn run(tally: &mut Option<CounterState>, now: u64, ask: Addition) -> (i64, bool) {
-        let (sum, next) = add(tally.as_ref(), now, &ask).unwrap();
+    fn run(state: &mut Option<CounterState>, now: u64, request: Addition) -> (i64, bool) {
+        let (sum, next) = add(state.as_ref(), now, &request).unwrap();
         if next.is_some() {
-            *tally = next;
+            *state = next;
         }
         (sum.value, sum.added)
     }
 
     #[test]
-    fn bounds_refuse_and_do_not_clamp() {
-        let mut tally = None;
+    fn bounds_reject_and_do_not_clamp() {
+        let mut state = None;
         let to_ten = |amount| Addition {
             max: 10,
             min: -3,
-            ..ask(amount)
+            ..addition(amount)
         };
-        assert_eq!(run(&mut tally, NOW, to_ten(8)), (8, true));
-        assert_eq!(run(&mut tally, NOW, to_ten(3)), (8, false));
-        assert_eq!(run(&mut tally, NOW, to_ten(2)), (10, true));
-        assert_eq!(run(&mut tally, NOW, to_ten(-14)), (10, false));
-        assert_eq!(run(&mut tally, NOW, ask(90)), (100, true));
+        assert_eq!(run(&mut state, NOW, to_ten(8)), (8, true));
+        assert_eq!(run(&mut state, NOW, to_ten(3)), (8, false));
+        assert_eq!(run(&mut state, NOW, to_ten(2)), (10, true));
+        assert_eq!(run(&mut state, NOW, to_ten(-14)), (10, false));
+        assert_eq!(run(&mut state, NOW, addition(90)), (100, true));
         assert_eq!(
-            run(&mut tally, NOW, to_ten(-1)),
+            run(&mut state, NOW, to_ten(-1)),
             (99, true),
             "on its way back"
         );
-        assert_eq!(run(&mut tally, NOW, to_ten(1)), (99, false));
+        assert_eq!(run(&mut state, NOW, to_ten(1)), (99, false));
     }
 
     #[test]
     fn the_ends_of_the_numbers_are_bounds() {
-        let mut tally = None;
-        assert_eq!(run(&mut tally, NOW, ask(i64::MAX)), (i64::MAX, true));
-        assert_eq!(run(&mut tally, NOW, ask(1)), (i64::MAX, false));
-        assert_eq!(run(&mut tally, NOW, ask(i64::MIN)), (-1, true));
-        assert_eq!(run(&mut tally, NOW, ask(i64::MIN)), (-1, false));
+        let mut state = None;
+        assert_eq!(run(&mut state, NOW, addition(i64::MAX)), (i64::MAX, true));
+        assert_eq!(run(&mut state, NOW, addition(1)), (i64::MAX, false));
+        assert_eq!(run(&mut state, NOW, addition(i64::MIN)), (-1, true));
+        assert_eq!(run(&mut state, NOW, addition(i64::MIN)), (-1, false));
     }
 
     #[test]
-    fn a_window_forgets_slot_by_slot() {
+    fn a_window_expires_slot_by_slot() {
         let minute = |amount| Addition {
             window: Some(60_000_000),
             max: 5,
-            ..ask(amount)
+            ..addition(amount)
         };
-        let mut tally = None;
-        assert_eq!(run(&mut tally, NOW, minute(3)), (3, true));
-        assert_eq!(run(&mut tally, NOW + 30_000_000, minute(2)), (5, true));
-        assert_eq!(run(&mut tally, NOW + 30_000_000, minute(1)), (5, false));
-        assert_eq!(run(&mut tally, NOW + 59_999_999, minute(0)), (5, true));
-        assert_eq!(run(&mut tally, NOW + 60_000_000, minute(1)), (3, true));
-        let text = tally.clone().unwrap().to_string();
-        assert_eq!(text.parse::<CounterState>().ok(), tally);
+        let mut state = None;
+        assert_eq!(run(&mut state, NOW, minute(3)), (3, true));
+        assert_eq!(run(&mut state, NOW + 30_000_000, minute(2)), (5, true));
+        assert_eq!(run(&mut state, NOW + 30_000_000, minute(1)), (5, false));
+        assert_eq!(run(&mut state, NOW + 59_999_999, minute(0)), (5, true));
+        assert_eq!(run(&mut state, NOW + 60_000_000, minute(1)), (3, true));
+        let text = state.clone().unwrap().to_string();
+        assert_eq!(text.parse::<CounterState>().ok(), state);
         let hour = Addition {
             window: Some(3_600_000_000),
-            ..ask(1)
+            ..addition(1)
         };
-        assert_eq!(add(tally.as_ref(), NOW + 60_000_000, &hour), Err(OtherKind));
+        assert_eq!(add(state.as_ref(), NOW + 60_000_000, &hour), Err(OtherKind));
         assert!(
-            add(tally.as_ref(), NOW + 200_000_000, &hour).is_ok(),
+            add(state.as_ref(), NOW + 200_000_000, &hour).is_ok(),
             "it is over"
         );
         assert_eq!(
-            add(tally.as_ref(), NOW + 60_000_000, &ask(1)),
+            add(state.as_ref(), NOW + 60_000_000, &addition(1)),
             Err(OtherKind)
         );
     }
 
     #[test]
-    fn a_plain_counter_ends_some_time_after_it_began() {
+    fn a_plain_counter_expires_after_its_creation() {
         let brief = |amount| Addition {
             expire: Some(1_000),
-            ..ask(amount)
+            ..addition(amount)
         };
-        let mut tally = None;
-        assert_eq!(run(&mut tally, NOW, brief(1)), (1, true));
-        assert_eq!(run(&mut tally, NOW + 999, brief(1)), (2, true));
-        assert_eq!(run(&mut tally, NOW + 1_000, brief(1)), (1, true));
+        let mut state = None;
+        assert_eq!(run(&mut state, NOW, brief(1)), (1, true));
+        assert_eq!(run(&mut state, NOW + 999, brief(1)), (2, true));
+        assert_eq!(run(&mut state, NOW + 1_000, brief(1)), (1, true));
     }
 }

@@ -1,9 +1,9 @@
-//! What a gate admits.
+//! Gates: reject a fence that is lower than the highest one admitted.
 
 use crate::store::Admission;
 use crate::{Fence, Moment};
 
-/// What a gate remembers.
+/// The state of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HighestFence {
     /// The highest fence admitted.
@@ -12,7 +12,7 @@ pub struct HighestFence {
     pub until: Moment,
 }
 
-/// Decides on `fence`, and what to remember afterwards.
+/// Decides on `fence`. Returns the state afterwards; an admitted fence is kept until `until`.
 pub fn admit(
     seen: Option<HighestFence>,
     now: Moment,
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refuses_lower_fences_only() {
+    fn only_lower_fences_are_rejected() {
         let now = Moment::from_nanos(10);
         let until = Moment::from_nanos(100);
         let (a, seen) = admit(None, now, Fence::new(5), until);

@@ -1,35 +1,35 @@
-//! The decisions of a latch.
+//! Latches: start a generation, count down.
 
 use std::collections::HashSet;
 
 use crate::Moment;
-use crate::store::{CountedDown, LatchSpec, LatchState, PAST_GENERATIONS, PastGeneration, Reset};
+use crate::store::{CountedDown, LatchSpec, LatchState, PastGeneration, Reset};
 
 /// A latch in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatchRecord {
-    /// What others see.
+    /// The public state.
     pub state: LatchState,
-    /// The operations that have been counted in this generation: no more than its count.
+    /// The operations counted in this generation: at most its count.
     pub counted: HashSet<u128>,
     /// When it may be forgotten.
     pub until: Moment,
 }
 
-/// What a decision changes.
+/// The change that a decision makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LatchChange {
     /// Nothing.
     None,
-    /// A new generation: what was counted in the old one does not matter any more.
+    /// A new generation: the operations of the old one are dropped.
     Begin(LatchState),
     /// The operation was counted.
     Count(LatchState),
 }
 
 impl LatchChange {
-    /// Whether those who wait want to know: a generation has begun, or has come to zero.
-    pub fn is_news(&self) -> bool {
+    /// Whether subscribers are notified: a generation has started, or its count has reached zero.
+    pub fn is_notified(&self) -> bool {
         match self {
             LatchChange::None => false,
             LatchChange::Begin(_) => true,
@@ -38,7 +38,7 @@ impl LatchChange {
     }
 }
 
-/// Decides on a new generation.
+/// Starts a generation.
 pub fn reset(latch: Option<&LatchState>, terms: &LatchSpec, count: u32) -> (Reset, LatchChange) {
     let mut past = Vec::new();
     if let Some(now) = latch {
@@ -59,13 +59,13 @@ pub fn reset(latch: Option<&LatchState>, terms: &LatchSpec, count: u32) -> (Rese
             generation: now.generation.clone(),
             opened: now.remaining == 0,
         });
-        past.extend(now.past.iter().take(PAST_GENERATIONS - 1).cloned());
+        past.extend(now.past.iter().take(LatchState::MAX_PAST - 1).cloned());
     }
-    let begun = LatchState::new(terms.generation.to_string(), count, count, past);
-    (Reset::Begun, LatchChange::Begin(begun))
+    let started = LatchState::new(terms.generation.to_string(), count, count, past);
+    (Reset::Begun, LatchChange::Begin(started))
 }
 
-/// Decides on counting down, by an operation that `is_known` if it was counted before.
+/// Counts down. `is_known` says that the operation was counted before.
 pub fn count_down(
     latch: Option<&LatchState>,
     terms: &LatchSpec,

@@ -1,31 +1,35 @@
-//! What has been done, and by whom.
+//! Idempotent execution: which execution of a key may start, and whose result counts.
+//!
+//! Executions hold a lease and carry its fence. A process that was paused past its lease may still
+//! finish: its result counts only if no execution with a higher fence has started.
 
 use crate::Fence;
 use crate::store::{OnceFinish, OnceRecord, OnceStart};
 
-/// Whether whoever holds `fence` may begin, and the record from then on.
+/// Starts an execution with this fence. Returns the decision and the record afterwards.
 pub fn start(
     known: Option<OnceRecord>,
     fence: Fence,
     payload: [u8; 32],
 ) -> (OnceStart, Option<OnceRecord>) {
-    let begin = OnceRecord {
+    let started = OnceRecord {
         fence,
         payload,
         result: None,
     };
     match known {
-        None => (OnceStart::Go, Some(begin)),
+        None => (OnceStart::Go, Some(started)),
         Some(known) if known.payload != payload => (OnceStart::OtherPayload, Some(known)),
         Some(known) => match &known.result {
             Some(result) => (OnceStart::Done(result.clone()), Some(known)),
             None if known.fence > fence => (OnceStart::Stale, Some(known)),
-            None => (OnceStart::Go, Some(begin)),
+            None => (OnceStart::Go, Some(started)),
         },
     }
 }
 
-/// Whether the result of whoever began with `fence` counts, and the record from then on.
+/// Stores the result of the execution with this fence. Returns the decision and the record
+/// afterwards.
 pub fn finish(
     known: Option<OnceRecord>,
     fence: Fence,
@@ -44,7 +48,7 @@ pub fn finish(
     }
 }
 
-/// Whether the key is forgotten.
+/// Whether the record is removed; with a fence, only an unfinished execution with this fence is.
 pub fn forget(known: Option<&OnceRecord>, fence: Option<Fence>) -> bool {
     match (known, fence) {
         (None, _) => false,
@@ -58,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_late_result_of_a_sleeper_does_not_count() {
+    fn the_late_result_of_a_paused_process_does_not_count() {
         let (old, new) = (Fence::new(5), Fence::new(6));
         let (started, record) = start(None, old, [1; 32]);
         assert_eq!(started, OnceStart::Go);

@@ -1,41 +1,41 @@
-//! Additions that are made once, however often they are asked for.
+//! Idempotent additions: made once, however often they are requested.
 //!
-//! What was done under an id is remembered. Somebody who has many to make, one after the other, numbers
-//! them under one id, and only the last one is remembered: an earlier number was done before, or its
-//! answer would not have been heard and the next one not be sent.
+//! The outcome of an addition is kept under its operation id. A client with many additions, one
+//! after the other, numbers them under one id, and only the last outcome is kept: the client sends
+//! a number only after it has received the answer to the number before.
 
 use super::counter::Sum;
 
-/// What is remembered of an id.
+/// The recorded outcome of an operation id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Which of several it was; 0 if it is the only one.
+    /// The number of the addition; 0 if it is the only one.
     pub number: u64,
-    /// How much was to be added.
+    /// The amount requested.
     pub amount: i64,
-    /// What became of it.
+    /// The outcome.
     pub sum: Sum,
 }
 
-/// The same was done before, with this amount.
+/// The operation was done before with this amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherAmount(pub i64);
 
 impl Done {
-    /// What became of this one, if it was done before.
+    /// The outcome of this addition, if it was made before.
     pub fn answer(&self, number: u64, amount: i64) -> Option<Result<Sum, OtherAmount>> {
         if number > self.number {
             return None;
         }
-        // An earlier one that was held up on its way: nobody waits for the answer.
+        // A lower number is a delayed duplicate: its client has its answer already.
         Some(match number < self.number || amount == self.amount {
             true => Ok(self.sum),
             false => Err(OtherAmount(self.amount)),
         })
     }
 
-    /// What to remember. One that was refused may be tried again; but if it was one of several, then its
-    /// amount goes into the next one, and it must never be added after all.
+    /// What to record. A single addition that was out of bounds may be tried again. A numbered one
+    /// may not: the client adds its amount to the next number.
     pub fn new(number: u64, amount: i64, sum: Sum) -> Option<Done> {
         (sum.added || number > 0).then_some(Done {
             number,
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_done_once() {
+    fn a_single_addition_is_made_once() {
         let done = Done::new(0, 5, sum(7, true)).unwrap();
         assert_eq!(done.answer(0, 5), Some(Ok(sum(7, true))));
         assert_eq!(done.answer(0, 6), Some(Err(OtherAmount(5))));
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_the_last_is_remembered() {
+    fn of_numbered_additions_the_last_is_recorded() {
         let third = Done::new(3, 5, sum(7, true)).unwrap();
         assert_eq!(third.answer(4, 1), None);
         assert_eq!(third.answer(3, 5), Some(Ok(sum(7, true))));

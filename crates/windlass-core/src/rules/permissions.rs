@@ -1,28 +1,30 @@
-//! Where a permission's bits are, as `BITFIELD` of Redis has it; and whose they are.
+//! Permissions: access to bit fields, laid out as by Redis' `BITFIELD`, and the checks of a
+//! schema's identity.
 
 use crate::permissions::Schema;
 use crate::store::Field;
 
-/// Whether whoever knows the space by this id may read and write it: it was neither removed nor defined anew.
+/// Whether a client that knows the space's schema by this id may use the space: it was not removed
+/// or defined again.
 pub fn is_open(stored: Option<&Schema>, id: &str) -> bool {
     stored.is_some_and(|schema| schema.id == id)
 }
 
-/// Whether whoever saw `before` may store a schema. Bits left over from a space that was removed must not
-/// become anybody's: so none may be there under the schema's id.
+/// Whether a client that read `before` may store a schema. Data left over from a removed space must
+/// not become readable, so there must be none under the new schema's id.
 pub fn may_define(stored: Option<&Schema>, before: Option<&Schema>, left_over: bool) -> bool {
     let version = |schema: &Schema| (schema.id.clone(), schema.version);
     stored.map(version) == before.map(version) && !left_over
 }
 
-/// The value of a field; what was never written is 0.
+/// The value of a field; 0 if it was never written.
 pub fn get(bits: &[u8], field: Field) -> u64 {
     let (first, last) = (
         field.offset / 8,
         (field.offset + u64::from(field.width) - 1) / 8,
     );
     if first == last {
-        // As most are: within one byte.
+        // Most fields are within one byte.
         let byte = bits.get(first as usize).copied().unwrap_or(0);
         let behind = 8 - (field.offset % 8) as u32 - field.width;
         return u64::from(byte) >> behind & ((1 << field.width) - 1);
@@ -33,7 +35,7 @@ pub fn get(bits: &[u8], field: Field) -> u64 {
     })
 }
 
-/// Writes a field, and gives what it was. A value too large is cut to the field's width.
+/// Writes a field, and returns its value before. A larger value is truncated to the field's width.
 pub fn set(bits: &mut Vec<u8>, field: Field, value: u64) -> u64 {
     let before = get(bits, field);
     let end = field.offset + u64::from(field.width);
@@ -41,10 +43,10 @@ pub fn set(bits: &mut Vec<u8>, field: Field, value: u64) -> u64 {
     if bits.len() < bytes {
         bits.resize(bytes, 0);
     }
-    for (ticket, bit) in (field.offset..end).rev().enumerate() {
+    for (shift, bit) in (field.offset..end).rev().enumerate() {
         let mask = 0x80 >> (bit % 8);
         let byte = &mut bits[(bit / 8) as usize];
-        match value >> ticket & 1 {
+        match value >> shift & 1 {
             1 => *byte |= mask,
             _ => *byte &= !mask,
         }
@@ -57,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seeds_picture() {
+    fn fields_are_laid_out_as_by_bitfield() {
         // 00 11 00 00: no on repo1, read-write on repo2.
         let field = |n: u64| Field {
             offset: n * 2,

@@ -1,33 +1,35 @@
-//! Fences over a quorum, without a clock: how a node gives numbers, and when a number is a fence.
+//! Fences over a quorum of independent nodes, without trusting a clock.
 //!
-//! Every node counts, and never gives a number twice. Whoever holds a majority of the nodes draws a
-//! number from each *while it holds them*. If a majority gives the same number, that is the fence; if
-//! not, it draws again, and proposes a number higher than all it was given. Therefore, as long as a node
-//! keeps its counter:
+//! Each node has a counter, and never issues a number twice. A client that holds the lock on a
+//! majority of the nodes requests a number from each of them *while it holds them*. If a majority
+//! issues the same number, that number is the fence. If not, the client requests again, and
+//! proposes a number higher than all that it received. Therefore, as long as nodes keep their
+//! counters:
 //!
-//! - **no two acquisitions share a fence**: two majorities have a node in common, which would have given
-//!   the number twice;
-//! - **fences grow in real time**: if one acquisition was complete before another drew its first
-//!   number, the node that they have in common gave the later one a higher number.
+//! - **no two acquisitions share a fence**: two majorities have a node in common, which would have
+//!   issued the number twice;
+//! - **fences grow in real time**: if one acquisition was complete before another requested its
+//!   first number, the node that they have in common issued a higher number to the later one.
 //!
-//! A node that lost its memory lost its counter, too. It has no vote until nobody can count on what it
-//! granted before (the longest ttl has passed), and is then told the counters of others: as many as make
-//! a majority. Whatever fence it had a part in before, one of those was part of it as well.
+//! A node that lost its memory has lost its counter, too. It is in quarantine until no client can
+//! rely on what it granted before (the longest TTL has passed), and then takes over the counters of
+//! a majority of nodes: every fence that it took part in before, one of them took part in as well.
 //!
-//! The model in `crates/windlass-model` checks all of this with these very functions.
+//! `crates/windlass-model` checks this argument with these functions, in every order of events
+//! within its bounds.
 
 use super::claims::{self, Decided};
 use super::wait_queue::{ClaimRecord, Pool, WaitQueue};
 use crate::store::{AcquireRequest, Acquired, Kind, Renewal, Renewed};
 use crate::{Fence, Moment};
 
-/// How many of so many nodes must agree.
+/// The smallest majority of this many nodes.
 pub const fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// Draws a number from a node: the one proposed if it is higher than all it has given, and one more than
-/// the highest otherwise.
+/// The next number of a node: the proposed one if it is higher than all before, otherwise the
+/// highest plus one.
 pub fn draw(counter: &mut u64, proposal: u64) -> u64 {
     *counter = match proposal > *counter {
         true => proposal,
@@ -36,7 +38,7 @@ pub fn draw(counter: &mut u64, proposal: u64) -> u64 {
     *counter
 }
 
-/// The fence, if enough nodes have given the same number in one round.
+/// The fence, if a majority of nodes issued the same number in one round.
 pub fn agreed(numbers: &[u64], majority: usize) -> Option<u64> {
     numbers
         .iter()
@@ -44,9 +46,9 @@ pub fn agreed(numbers: &[u64], majority: usize) -> Option<u64> {
         .find(|n| numbers.iter().filter(|other| *other == n).count() >= majority)
 }
 
-/// What to propose when the nodes did not give the same: higher than all that was given, by as much as
-/// others are likely to draw meanwhile. The more the numbers differ, and the more often it was
-/// tried, the more that is.
+/// The number to propose after a round without a majority: higher than all received, by a margin
+/// for the numbers that other clients take meanwhile. The margin grows with the spread of the
+/// numbers and with the number of tries.
 pub fn next_proposal(numbers: &[u64], tries: u32) -> u64 {
     let highest = numbers.iter().copied().max().unwrap_or(0);
     let lowest = numbers.iter().copied().min().unwrap_or(0);
@@ -54,21 +56,21 @@ pub fn next_proposal(numbers: &[u64], tries: u32) -> u64 {
     highest + (apart << tries.min(10))
 }
 
-/// Decides on a request for a share, as [`claims::acquire`] does. The same owner again keeps its number,
-/// unless that is a ticket in queue: those who held meanwhile may have drawn higher ones.
+/// Decides on a request as [`claims::acquire`] does. The number of a repeated request stays, unless
+/// it is a ticket: the holders meanwhile may have taken higher numbers.
 ///
-/// For a lock, `handed` says whether the owner has drawn no number since it stood in queue; all else
-/// remembers itself who was overtaken.
-pub fn acquire<L: WaitQueue>(
-    queue: &mut L,
+/// `handed` says that a lock's owner was granted from the queue and has taken no number since. The
+/// other kinds record in their pool that waiters were overtaken.
+pub fn acquire<Q: WaitQueue>(
+    queue: &mut Q,
     now: Moment,
-    ask: &AcquireRequest,
+    request: &AcquireRequest,
     handed: bool,
-) -> Result<Decided<Acquired>, L::Error> {
-    let mut decided = claims::acquire(queue, now, ask)?;
+) -> Result<Decided<Acquired>, Q::Error> {
+    let mut decided = claims::acquire(queue, now, request)?;
     if let Acquired::Granted { fence, .. } = &mut decided.outcome
         && handed
-        && let Some(holder) = queue.holder(&ask.owner)?
+        && let Some(holder) = queue.holder(&request.owner)?
     {
         *fence = queue.next_fence()?;
         let fence = *fence;
@@ -77,24 +79,24 @@ pub fn acquire<L: WaitQueue>(
     Ok(decided)
 }
 
-/// What a node says of a claim that was to be confirmed.
+/// A node's answer to [`confirm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirmed {
-    /// Held, under a number that was drawn just now.
+    /// Held, with a number taken just now.
     Held(Fence),
-    /// In queue.
+    /// In the queue.
     Waiting,
-    /// Neither.
+    /// Neither held nor waiting.
     Gone,
 }
 
-/// Keeps a claim alive, and draws a number for it if it is held: whoever holds this node later draws a
+/// Renews a claim, and takes a number for it if it is held. Every later holder of this node takes a
 /// higher one.
-pub fn confirm<L: WaitQueue>(
-    queue: &mut L,
+pub fn confirm<Q: WaitQueue>(
+    queue: &mut Q,
     now: Moment,
     claim: &Renewal,
-) -> Result<Decided<Confirmed>, L::Error> {
+) -> Result<Decided<Confirmed>, Q::Error> {
     let renewed = claims::renew(queue, now, claim)?;
     let outcome = match renewed.outcome {
         Renewed::Held { .. } => {
@@ -102,11 +104,11 @@ pub fn confirm<L: WaitQueue>(
             if let Some(holder) = queue.holder(&claim.owner)? {
                 queue.set_holder(ClaimRecord { fence, ..holder })?;
             }
-            if claim.kind != Kind::Lock && queue.first()?.is_some() {
-                // Their places are lower, and no fences for them any more.
+            if claim.kind != Kind::Lock && queue.first_waiter()?.is_some() {
+                // The tickets of the waiters are lower now, so they cannot become fences.
                 let pool = queue.pool()?;
                 let overtook = fence;
-                queue.set_room(Pool { overtook, ..pool })?;
+                queue.set_pool(Pool { overtook, ..pool })?;
             }
             Confirmed::Held(fence)
         }
@@ -120,20 +122,20 @@ pub fn confirm<L: WaitQueue>(
     })
 }
 
-/// Gives what is held to those in queue, and goes to the end of it; unless another number than `number`
-/// was drawn since, or nobody else waits.
-pub fn line_up_again<L: WaitQueue>(
-    queue: &mut L,
+/// Moves a held claim to the end of the queue, and grants its weight to the waiters. Does nothing
+/// if the claim has taken another number than `number` since, or if no one else waits.
+pub fn line_up_again<Q: WaitQueue>(
+    queue: &mut Q,
     now: Moment,
     claim: &Renewal,
     number: Fence,
-) -> Result<Decided<bool>, L::Error> {
+) -> Result<Decided<bool>, Q::Error> {
     let holder = queue.holder(&claim.owner)?;
     let holder = holder.filter(|h| h.expires > now && h.fence == number);
-    while let Some(first) = queue.first()?.filter(|first| first.expires <= now) {
+    while let Some(first) = queue.first_waiter()?.filter(|first| first.expires <= now) {
         queue.remove_waiter(&first)?;
     }
-    let (Some(holder), Some(_)) = (holder, queue.first()?) else {
+    let (Some(holder), Some(_)) = (holder, queue.first_waiter()?) else {
         return Ok(Decided {
             outcome: false,
             wakes: Vec::new(),
@@ -157,7 +159,8 @@ pub fn line_up_again<L: WaitQueue>(
     })
 }
 
-/// Whether a node has a vote: nobody can count any more on what it may have forgotten.
+/// Whether a node may vote: it kept its memory, or it has been up for longer than any claim that it
+/// may have forgotten.
 pub fn may_vote(durable: bool, up_ms: u64, longest_ttl_ms: u64) -> bool {
     durable || up_ms > longest_ttl_ms
 }
@@ -167,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_number_is_given_twice() {
+    fn no_number_is_issued_twice() {
         let mut counter = 10;
         assert_eq!(draw(&mut counter, 12), 12);
         assert_eq!(draw(&mut counter, 12), 13);
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn proposals_outgrow_what_others_draw() {
+    fn proposals_exceed_the_numbers_of_others() {
         assert_eq!(next_proposal(&[7, 7, 7], 0), 8);
         assert_eq!(next_proposal(&[7, 17], 0), 27);
         assert!(next_proposal(&[7, 17], 3) > next_proposal(&[7, 17], 2));
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_have_forgotten_has_no_vote() {
+    fn a_node_that_may_have_forgotten_has_no_vote() {
         assert!(may_vote(true, 0, 60_000));
         assert!(!may_vote(false, 60_000, 60_000));
         assert!(may_vote(false, 60_001, 60_000));

@@ -1,16 +1,16 @@
-//! What counts as seen before.
+//! Deduplication windows.
 
 use std::time::Duration;
 
-/// Whether an item is remembered.
+/// Whether an item is in the window.
 pub fn is_known(until: Option<Duration>, now: Duration) -> bool {
     until.is_some_and(|until| until > now)
 }
 
-/// Whether an item is new, and until when it is remembered from now on.
+/// Whether an item is new, and until when it stays in the window.
 ///
-/// The window runs from when it was new: seeing it again does not prolong it, or what comes in often enough
-/// would never be new again.
+/// The window runs from the first time: seeing an item again does not extend it, or an item that
+/// arrives often enough would never be new again.
 pub fn first(until: Option<Duration>, now: Duration, window: Duration) -> (bool, Duration) {
     match until {
         Some(until) if until > now => (false, until),
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_window_runs_from_when_it_was_new() {
+    fn the_window_runs_from_the_first_time() {
         let at = Duration::from_millis;
         let (new, until) = first(None, at(100), at(50));
         assert_eq!((new, until), (true, at(150)));

@@ -1,5 +1,5 @@
-//! How a decision about claims is taken, from looking to writing down: the dead go, and what comes free goes to
-//! those in queue.
+//! The common course of every decision about claims: read the pool, remove expired holders, grant
+//! the free weight to the queue, decide, write the pool.
 
 use std::time::Duration;
 
@@ -8,25 +8,26 @@ use super::wait_queue::{ClaimRecord, Pool, WaitQueue};
 use crate::store::{AcquireRequest, Kind, OnSizeMismatch, Refusal, WakeAddress};
 use crate::{Fence, Moment, Owner};
 
-/// One decision, from looking to writing down.
-pub(super) struct ClaimTransaction<'a, L: WaitQueue> {
-    pub(super) queue: &'a mut L,
+/// One decision in progress. It must be [ended](ClaimTransaction::end) to take effect on the pool.
+pub(super) struct ClaimTransaction<'a, Q: WaitQueue> {
+    pub(super) queue: &'a mut Q,
     pub(super) kind: Kind,
     pub(super) now: Moment,
     pub(super) pool: Pool,
-    found: Pool,
+    stored: Pool,
     wakes: Vec<(WakeAddress, Fence)>,
-    pub(super) notification: bool,
+    /// Whether the holders changed.
+    pub(super) changed: bool,
 }
 
-impl<'a, L: WaitQueue> ClaimTransaction<'a, L> {
+impl<'a, Q: WaitQueue> ClaimTransaction<'a, Q> {
     pub(super) fn begin(
-        queue: &'a mut L,
+        queue: &'a mut Q,
         kind: Kind,
         now: Moment,
-    ) -> Result<ClaimTransaction<'a, L>, L::Error> {
-        let found = queue.pool()?;
-        let mut pool = found;
+    ) -> Result<ClaimTransaction<'a, Q>, Q::Error> {
+        let stored = queue.pool()?;
+        let mut pool = stored;
         if kind == Kind::Lock {
             pool.size = 1;
         }
@@ -35,50 +36,56 @@ impl<'a, L: WaitQueue> ClaimTransaction<'a, L> {
             kind,
             now,
             pool,
-            found,
+            stored,
             wakes: Vec::new(),
-            notification: false,
+            changed: false,
         })
     }
 
-    pub(super) fn end<T>(self, outcome: T) -> Result<Decided<T>, L::Error> {
-        if self.pool != self.found {
-            self.queue.set_room(self.pool)?;
+    pub(super) fn end<T>(self, outcome: T) -> Result<Decided<T>, Q::Error> {
+        if self.pool != self.stored {
+            self.queue.set_pool(self.pool)?;
         }
         Ok(Decided {
             outcome,
             wakes: self.wakes,
-            notification: self.notification && self.kind.is_watched(),
+            notification: self.changed && self.kind.is_watched(),
         })
     }
 
-    /// Of all that has a size to be agreed on, only a semaphore's is remembered when nobody needs it.
-    pub(super) fn forget_size(&mut self) -> Result<(), L::Error> {
+    /// Forgets the size of an idle name once its retention is over, so that the next request may
+    /// state another one.
+    pub(super) fn forget_size(&mut self) -> Result<(), Q::Error> {
         let idle = self.pool.used == 0 && self.pool.until <= self.now;
-        if self.kind != Kind::Lock && idle && self.queue.first()?.is_none() {
+        if self.kind != Kind::Lock && idle && self.queue.first_waiter()?.is_none() {
             self.pool = Pool::UNKNOWN;
         }
         Ok(())
     }
 
-    /// When a waiter should look for itself: when the first holder's claim ends. If there is pool for
-    /// it, and only those ahead of it are in its way, then when the first of them is dead.
+    /// When a waiter should check by itself, in case no wake-up comes: when the first holder's
+    /// claim expires. If its weight fits and only earlier waiters are in its way, also when the
+    /// first of them expires.
     pub(super) fn recheck_after(
         &mut self,
         owner: &Owner,
         weight: u32,
-    ) -> Result<Option<Duration>, L::Error> {
+    ) -> Result<Option<Duration>, Q::Error> {
         let mut end = self.queue.first_to_expire()?.map(|holder| holder.expires);
         if self.fits(weight)
-            && let Some(head) = self.queue.first()?.filter(|head| head.owner != *owner)
+            && let Some(head) = self
+                .queue
+                .first_waiter()?
+                .filter(|head| head.owner != *owner)
         {
             end = Some(end.map_or(head.expires, |end| end.min(head.expires)));
         }
         Ok(end.map(|end| end.since(self.now)))
     }
 
-    /// Removes dead holders, and gives what is free to the first waiters alive.
-    pub(super) fn expire_and_grant(&mut self) -> Result<(), L::Error> {
+    /// Removes expired holders, and grants the free weight to the queue: to its first waiters that
+    /// have not expired, in order, for as long as the next one fits.
+    pub(super) fn expire_and_grant(&mut self) -> Result<(), Q::Error> {
         while let Some(holder) = self.queue.first_to_expire()? {
             if holder.expires > self.now {
                 break;
@@ -86,13 +93,14 @@ impl<'a, L: WaitQueue> ClaimTransaction<'a, L> {
             self.remove(&holder)?;
         }
         if self.queue.first_to_expire()?.is_none() {
-            // Nobody holds: whatever was written down, nothing is taken.
+            // Repairs the count of a pool whose holders were removed by other means.
             self.pool.used = 0;
             self.pool.open = None;
         }
-        while let Some(waiter) = self.queue.first()? {
+        while let Some(waiter) = self.queue.first_waiter()? {
             if waiter.weight > self.pool.size {
-                // It would wait for ever, and all behind it. Told to ask, it hears why.
+                // It would block the queue for ever. Woken without a grant, its client requests
+                // again and is refused.
                 self.queue.remove_waiter(&waiter)?;
                 self.wakes.push((waiter.wake, Fence::new(0)));
             } else if !self.fits(1) {
@@ -109,8 +117,8 @@ impl<'a, L: WaitQueue> ClaimTransaction<'a, L> {
                     }
                 };
                 self.wakes.push((waiter.wake, fence));
-                // Until its own claim ends, and no longer: it may have died in queue together with the
-                // one before it, and lives on only by its next sign of life.
+                // Its expiry stays: the waiter may have died together with the holder before it.
+                // Its next renewal extends the claim.
                 self.grant(ClaimRecord {
                     fence,
                     since: self.now,
@@ -123,30 +131,37 @@ impl<'a, L: WaitQueue> ClaimTransaction<'a, L> {
         Ok(())
     }
 
+    /// Whether this weight is free.
     pub(super) fn fits(&self, weight: u32) -> bool {
         self.pool.open.is_none() && self.pool.used + u64::from(weight) <= u64::from(self.pool.size)
     }
 
-    pub(super) fn grant(&mut self, record: ClaimRecord) -> Result<(), L::Error> {
+    /// Makes `record` a holder. The last party opens a barrier.
+    pub(super) fn grant(&mut self, record: ClaimRecord) -> Result<(), Q::Error> {
         self.pool.used += u64::from(record.weight);
         self.queue.set_holder(record)?;
         if self.kind == Kind::Barrier && self.pool.used == u64::from(self.pool.size) {
             self.pool.open = Some(self.queue.next_fence()?);
         }
-        self.notification = true;
+        self.changed = true;
         Ok(())
     }
 
-    pub(super) fn remove(&mut self, holder: &ClaimRecord) -> Result<(), L::Error> {
+    /// Removes a holder, and frees its weight.
+    pub(super) fn remove(&mut self, holder: &ClaimRecord) -> Result<(), Q::Error> {
         self.queue.remove_holder(holder)?;
         self.pool.used = self.pool.used.saturating_sub(holder.weight.into());
-        self.notification = true;
+        self.changed = true;
         Ok(())
     }
 
-    /// Why the request cannot be granted now or later. Learns the size if it was not known.
-    pub(super) fn refuses(&mut self, ask: &AcquireRequest) -> Result<Option<Refusal>, L::Error> {
-        let share = ask.share;
+    /// Why the request can never be granted, if so. Otherwise the pool takes over the requested
+    /// size if it has none.
+    pub(super) fn refuses(
+        &mut self,
+        request: &AcquireRequest,
+    ) -> Result<Option<Refusal>, Q::Error> {
+        let share = request.share;
         let stored = match self.pool.size {
             0 => share.size,
             known => known,
@@ -157,10 +172,10 @@ impl<'a, L: WaitQueue> ClaimTransaction<'a, L> {
         if share.weight > stored {
             return Ok(Some(Refusal::TooHeavy { stored }));
         }
-        let claim = match self.queue.holder(&ask.owner)? {
+        let claim = match self.queue.holder(&request.owner)? {
             Some(held) => Some(held),
             None => {
-                let waiter = self.queue.waiter(&ask.owner)?;
+                let waiter = self.queue.waiter(&request.owner)?;
                 waiter.filter(|waiter| waiter.expires > self.now)
             }
         };

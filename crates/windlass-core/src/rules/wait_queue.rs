@@ -1,4 +1,8 @@
-//! Everyone who has a claim to one name: those who hold, and those in queue behind them.
+//! The state of one name: its pool, its holders and its wait queue. See
+//! [`store::claims`](crate::store::claims) for the terms.
+//!
+//! The [claim rules](super::claims) work on the trait [`WaitQueue`]. [`MemoryQueue`] implements it
+//! in memory; the file store has an implementation in SQL.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -11,42 +15,43 @@ use crate::{Fence, Moment, Owner};
 /// One claim, held or waiting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimRecord {
-    /// Whose.
+    /// Its owner.
     pub owner: Owner,
-    /// Drawn once, on arrival: the ticket in queue, and the fence of the grant. Where nobody
-    /// overtakes, grants come in the order of places, so fences grow.
+    /// The ticket while it waits, the fence while it is held. Taken once, on arrival: without
+    /// barging, grants come in the order of tickets, so fences grow.
     pub fence: Fence,
-    /// How much of the pool it takes.
+    /// The part of the pool that it takes.
     pub weight: u32,
-    /// The life that was asked for.
+    /// The TTL requested.
     pub ttl: Duration,
-    /// When the claim is dead unless renewed.
+    /// When it expires unless renewed.
     pub expires: Moment,
-    /// When it was granted (held) or made (waiting).
+    /// When it was granted (held) or enqueued (waiting).
     pub since: Moment,
-    /// Shown to others.
+    /// Text that inspection shows.
     pub note: Option<Arc<str>>,
-    /// Whom to wake.
+    /// Where to send its wake-up.
     pub wake: WakeAddress,
 }
 
-/// How much pool there is.
+/// The capacity of a name, shared by weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// In all; 0 if nobody has said it lately.
+    /// The capacity; 0 if it is not known.
     pub size: u32,
-    /// How much of it is taken, by the dead too until they are removed.
+    /// The weight of all holders, including expired ones until they are removed.
     pub used: u64,
-    /// The highest fence granted ahead of somebody who waited.
+    /// The highest fence granted to a claim that overtook the queue.
     pub overtook: Fence,
-    /// For a barrier: all parties have come, and not all have gone. The number is this round's alone.
+    /// For a barrier, from when all parties have arrived until all have left: a number unique to
+    /// this round.
     pub open: Option<Fence>,
-    /// Until when the size is remembered though nobody needs it.
+    /// Until when the size is kept without holders and waiters.
     pub until: Moment,
 }
 
 impl Pool {
-    /// Nothing is known.
+    /// The pool of a name without any state.
     pub const UNKNOWN: Pool = Pool {
         size: 0,
         used: 0,
@@ -56,96 +61,98 @@ impl Pool {
     };
 }
 
-/// The storage of one queue: a map in memory, or rows of a table.
+/// Access to the holders and waiters of one name: maps in memory, or rows of a table.
+///
+/// Storage knows nothing of expiry: expired claims are returned like others unless stated
+/// otherwise, and the rules remove them.
 pub trait WaitQueue {
-    /// What can go wrong in storage.
+    /// A failure of the storage.
     type Error;
 
-    /// What is known of the pool.
+    /// The pool; [`Pool::UNKNOWN`] if nothing is stored.
     fn pool(&mut self) -> Result<Pool, Self::Error>;
-    /// Keeps what is known of the pool.
-    fn set_room(&mut self, pool: Pool) -> Result<(), Self::Error>;
-    /// The holder with this owner, dead or alive.
+    /// Stores the pool.
+    fn set_pool(&mut self, pool: Pool) -> Result<(), Self::Error>;
+    /// The holder with this owner.
     fn holder(&mut self, owner: &Owner) -> Result<Option<ClaimRecord>, Self::Error>;
-    /// The holder whose claim ends first, dead or alive.
+    /// The holder whose claim expires first.
     fn first_to_expire(&mut self) -> Result<Option<ClaimRecord>, Self::Error>;
-    /// Up to `most` living holders, those first whose claims end first.
+    /// Up to `most` holders that have not expired, in the order of their expiry.
     fn holders(&mut self, now: Moment, most: usize) -> Result<Vec<ClaimRecord>, Self::Error>;
-    /// How much pool dead holders take.
-    fn dead_weight(&mut self, now: Moment) -> Result<u64, Self::Error>;
-    /// The waiter in front.
-    fn first(&mut self) -> Result<Option<ClaimRecord>, Self::Error>;
+    /// The weight of expired holders.
+    fn expired_weight(&mut self, now: Moment) -> Result<u64, Self::Error>;
+    /// The waiter with the lowest ticket.
+    fn first_waiter(&mut self) -> Result<Option<ClaimRecord>, Self::Error>;
     /// The waiter with this owner.
     fn waiter(&mut self, owner: &Owner) -> Result<Option<ClaimRecord>, Self::Error>;
-    /// Makes `record` a holder, new or changed.
+    /// Stores a holder, new or changed.
     fn set_holder(&mut self, record: ClaimRecord) -> Result<(), Self::Error>;
-    /// Puts `record` in queue, new or changed.
+    /// Stores a waiter, new or changed.
     fn set_waiter(&mut self, record: ClaimRecord) -> Result<(), Self::Error>;
-    /// The holder holds no more.
+    /// Removes a holder.
     fn remove_holder(&mut self, holder: &ClaimRecord) -> Result<(), Self::Error>;
-    /// Takes a waiter out of the queue.
+    /// Removes a waiter.
     fn remove_waiter(&mut self, record: &ClaimRecord) -> Result<(), Self::Error>;
-    /// How many wait.
-    fn waiters(&mut self) -> Result<u64, Self::Error>;
-    /// A number higher than all before, for every name.
+    /// The number of waiters.
+    fn waiter_count(&mut self) -> Result<u64, Self::Error>;
+    /// Takes the next fence: higher than all before, for every name of the store.
     fn next_fence(&mut self) -> Result<Fence, Self::Error>;
 }
 
-/// A queue in memory.
+/// The state of one name in memory.
 #[derive(Clone, Debug)]
 pub struct MemoryQueue {
     pool: Pool,
-    holders: Holders,
+    holders: HolderSet,
     waiting: BTreeMap<Fence, ClaimRecord>,
-    places: HashMap<Owner, Fence>,
+    tickets: HashMap<Owner, Fence>,
 }
 
 impl Default for MemoryQueue {
     fn default() -> MemoryQueue {
         MemoryQueue {
             pool: Pool::UNKNOWN,
-            holders: Holders::One(None),
+            holders: HolderSet::One(None),
             waiting: BTreeMap::new(),
-            places: HashMap::new(),
+            tickets: HashMap::new(),
         }
     }
 }
 
 impl MemoryQueue {
-    /// Whether nobody holds or waits.
+    /// Whether there are no holders and no waiters.
     pub fn is_empty(&self) -> bool {
         self.holders.is_empty() && self.waiting.is_empty()
     }
 
-    /// Whether nothing is left to remember: every claim is dead, and the size need not be known any
-    /// more.
-    pub fn is_dead(&self, now: Moment) -> bool {
+    /// Whether it can be dropped: every claim has expired, and so has the retention of the size.
+    pub fn is_expired(&self, now: Moment) -> bool {
         self.pool.until <= now
             && self.holders.all(|r| r.expires <= now)
             && self.waiting.values().all(|r| r.expires <= now)
     }
 
     /// Binds the queue to the counter that its fences come from.
-    pub fn with<'a>(&'a mut self, fences: &'a mut dyn FnMut() -> Fence) -> Numbered<'a> {
-        Numbered {
+    pub fn with<'a>(&'a mut self, fences: &'a mut dyn FnMut() -> Fence) -> FencedQueue<'a> {
+        FencedQueue {
             queue: self,
             fences,
         }
     }
 
-    /// Makes one owner's claim expire now, as if its ttl had passed.
+    /// Makes one owner's claim expire now, as if its TTL had passed. For tests.
     pub fn expire(&mut self, owner: &Owner) {
         self.end_by(owner, Moment::from_nanos(0));
     }
 
-    /// Makes one owner's claim older, so that it ends by then.
+    /// Makes one owner's claim expire by `end`. For tests.
     pub fn end_by(&mut self, owner: &Owner, end: Moment) {
-        if let Some(mut holder) = self.holders.of(owner).cloned() {
+        if let Some(mut holder) = self.holders.get(owner).cloned() {
             holder.expires = holder.expires.min(end);
             self.holders.set(holder);
         }
         if let Some(waiter) = self
-            .places
+            .tickets
             .get(owner)
             .and_then(|ticket| self.waiting.get_mut(ticket))
         {
@@ -154,68 +161,68 @@ impl MemoryQueue {
     }
 }
 
-/// Those who hold. Most often it is one, and then it costs no more than that.
+/// The holders of a name. Most names have one, which needs no map.
 #[derive(Clone, Debug)]
-enum Holders {
+enum HolderSet {
     One(Option<ClaimRecord>),
-    Many(Box<Many>),
+    Many(Box<ManyHolders>),
 }
 
 #[derive(Clone, Debug, Default)]
-struct Many {
+struct ManyHolders {
     by_owner: HashMap<Owner, ClaimRecord>,
-    by_end: BTreeSet<(Moment, Fence, Owner)>,
+    by_expiry: BTreeSet<(Moment, Fence, Owner)>,
 }
 
-impl Many {
+impl ManyHolders {
     fn set(&mut self, record: ClaimRecord) {
-        let end = |r: &ClaimRecord| (r.expires, r.fence, r.owner.clone());
+        let expiry = |r: &ClaimRecord| (r.expires, r.fence, r.owner.clone());
         if let Some(old) = self.by_owner.get(&record.owner) {
-            self.by_end.remove(&end(old));
+            self.by_expiry.remove(&expiry(old));
         }
-        self.by_end.insert(end(&record));
+        self.by_expiry.insert(expiry(&record));
         self.by_owner.insert(record.owner.clone(), record);
     }
 }
 
-impl Holders {
+impl HolderSet {
     fn is_empty(&self) -> bool {
         match self {
-            Holders::One(one) => one.is_none(),
-            Holders::Many(many) => many.by_owner.is_empty(),
+            HolderSet::One(one) => one.is_none(),
+            HolderSet::Many(many) => many.by_owner.is_empty(),
         }
     }
 
     fn all(&self, mut is: impl FnMut(&ClaimRecord) -> bool) -> bool {
         match self {
-            Holders::One(one) => one.iter().all(is),
-            Holders::Many(many) => many.by_owner.values().all(&mut is),
+            HolderSet::One(one) => one.iter().all(is),
+            HolderSet::Many(many) => many.by_owner.values().all(&mut is),
         }
     }
 
-    fn of(&self, owner: &Owner) -> Option<&ClaimRecord> {
+    fn get(&self, owner: &Owner) -> Option<&ClaimRecord> {
         match self {
-            Holders::One(one) => one.as_ref().filter(|r| r.owner == *owner),
-            Holders::Many(many) => many.by_owner.get(owner),
+            HolderSet::One(one) => one.as_ref().filter(|r| r.owner == *owner),
+            HolderSet::Many(many) => many.by_owner.get(owner),
         }
     }
 
     fn first(&self) -> Option<&ClaimRecord> {
         match self {
-            Holders::One(one) => one.as_ref(),
-            Holders::Many(many) => many
-                .by_end
+            HolderSet::One(one) => one.as_ref(),
+            HolderSet::Many(many) => many
+                .by_expiry
                 .first()
                 .map(|(_, _, owner)| &many.by_owner[owner]),
         }
     }
 
-    /// In the order in which they end.
+    /// In the order of their expiry.
     fn in_order(&self) -> Box<dyn Iterator<Item = &ClaimRecord> + '_> {
         match self {
-            Holders::One(one) => Box::new(one.iter()),
-            Holders::Many(many) => Box::new(
-                many.by_end
+            HolderSet::One(one) => Box::new(one.iter()),
+            HolderSet::Many(many) => Box::new(
+                many.by_expiry
                     .iter()
                     .map(|(_, _, owner)| &many.by_owner[owner]),
             ),
@@ -224,55 +231,55 @@ impl Holders {
 
     fn set(&mut self, record: ClaimRecord) {
         match self {
-            Holders::One(one) if one.as_ref().is_none_or(|r| r.owner == record.owner) => {
+            HolderSet::One(one) if one.as_ref().is_none_or(|r| r.owner == record.owner) => {
                 *one = Some(record);
             }
-            Holders::One(one) => {
-                let mut many = Many::default();
+            HolderSet::One(one) => {
+                let mut many = ManyHolders::default();
                 one.take().into_iter().for_each(|first| many.set(first));
                 many.set(record);
-                *self = Holders::Many(Box::new(many));
+                *self = HolderSet::Many(Box::new(many));
             }
-            Holders::Many(many) => many.set(record),
+            HolderSet::Many(many) => many.set(record),
         }
     }
 
     fn remove(&mut self, owner: &Owner) {
         match self {
-            Holders::One(one) => *one = None,
-            Holders::Many(many) => {
+            HolderSet::One(one) => *one = None,
+            HolderSet::Many(many) => {
                 if let Some(old) = many.by_owner.remove(owner) {
-                    many.by_end.remove(&(old.expires, old.fence, old.owner));
+                    many.by_expiry.remove(&(old.expires, old.fence, old.owner));
                 }
                 if many.by_owner.is_empty() {
-                    *self = Holders::One(None);
+                    *self = HolderSet::One(None);
                 }
             }
         }
     }
 }
 
-/// A [`MemoryQueue`] with a source of fences.
+/// A [`MemoryQueue`] and a source of fences.
 #[expect(missing_debug_implementations, reason = "borrows a closure")]
-pub struct Numbered<'a> {
+pub struct FencedQueue<'a> {
     queue: &'a mut MemoryQueue,
     fences: &'a mut dyn FnMut() -> Fence,
 }
 
-impl WaitQueue for Numbered<'_> {
+impl WaitQueue for FencedQueue<'_> {
     type Error = Infallible;
 
     fn pool(&mut self) -> Result<Pool, Infallible> {
         Ok(self.queue.pool)
     }
 
-    fn set_room(&mut self, pool: Pool) -> Result<(), Infallible> {
+    fn set_pool(&mut self, pool: Pool) -> Result<(), Infallible> {
         self.queue.pool = pool;
         Ok(())
     }
 
     fn holder(&mut self, owner: &Owner) -> Result<Option<ClaimRecord>, Infallible> {
-        Ok(self.queue.holders.of(owner).cloned())
+        Ok(self.queue.holders.get(owner).cloned())
     }
 
     fn first_to_expire(&mut self) -> Result<Option<ClaimRecord>, Infallible> {
@@ -284,19 +291,19 @@ impl WaitQueue for Numbered<'_> {
         Ok(alive.take(most).cloned().collect())
     }
 
-    fn dead_weight(&mut self, now: Moment) -> Result<u64, Infallible> {
-        let dead = self.queue.holders.in_order();
-        let dead = dead.take_while(|r| r.expires <= now);
-        Ok(dead.map(|r| u64::from(r.weight)).sum())
+    fn expired_weight(&mut self, now: Moment) -> Result<u64, Infallible> {
+        let holders = self.queue.holders.in_order();
+        let expired = holders.take_while(|r| r.expires <= now);
+        Ok(expired.map(|r| u64::from(r.weight)).sum())
     }
 
-    fn first(&mut self) -> Result<Option<ClaimRecord>, Infallible> {
+    fn first_waiter(&mut self) -> Result<Option<ClaimRecord>, Infallible> {
         Ok(self.queue.waiting.first_key_value().map(|(_, r)| r.clone()))
     }
 
     fn waiter(&mut self, owner: &Owner) -> Result<Option<ClaimRecord>, Infallible> {
-        let ticket = self.queue.places.get(owner);
-        Ok(ticket.map(|p| self.queue.waiting[p].clone()))
+        let ticket = self.queue.tickets.get(owner);
+        Ok(ticket.map(|ticket| self.queue.waiting[ticket].clone()))
     }
 
     fn set_holder(&mut self, record: ClaimRecord) -> Result<(), Infallible> {
@@ -305,7 +312,9 @@ impl WaitQueue for Numbered<'_> {
     }
 
     fn set_waiter(&mut self, record: ClaimRecord) -> Result<(), Infallible> {
-        self.queue.places.insert(record.owner.clone(), record.fence);
+        self.queue
+            .tickets
+            .insert(record.owner.clone(), record.fence);
         self.queue.waiting.insert(record.fence, record);
         Ok(())
     }
@@ -317,11 +326,11 @@ impl WaitQueue for Numbered<'_> {
 
     fn remove_waiter(&mut self, record: &ClaimRecord) -> Result<(), Infallible> {
         self.queue.waiting.remove(&record.fence);
-        self.queue.places.remove(&record.owner);
+        self.queue.tickets.remove(&record.owner);
         Ok(())
     }
 
-    fn waiters(&mut self) -> Result<u64, Infallible> {
+    fn waiter_count(&mut self) -> Result<u64, Infallible> {
         Ok(self.queue.waiting.len() as u64)
     }
 

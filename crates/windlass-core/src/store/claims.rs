@@ -1,8 +1,35 @@
-//! Claims: who holds a share of something, and who waits for one.
+//! Claims: locks, semaphores, read-write locks, elections, barriers and the leases of `once`.
 //!
-//! A lock has pool for one. A semaphore has pool for as many as its size says. A read-write lock has
-//! pool for many readers or for one writer, who takes all of it. An election has pool for one leader,
-//! and a barrier for its parties. So all of them are one kind of store.
+//! All of them are one mechanism, which this page defines.
+//!
+//! - A **claim** is what one [owner](Owner) has on one name: it either *holds* a part of the name's
+//!   pool, or *waits* for one in the queue. A claim lives for its **TTL**, and longer only by being
+//!   renewed. A claim whose TTL has passed is **expired** and counts for nothing; the next decision
+//!   on the name removes it. A **lease** is a held claim as its owner sees it.
+//! - The **pool** of a name has a **size**. Each claim has a **weight**, and the weights of the
+//!   living holders add up to the size at most:
+//!
+//!   | kind | size | weight of a claim |
+//!   |---|---|---|
+//!   | lock, election, `once` | 1 | 1 |
+//!   | semaphore | its permits | the permits requested |
+//!   | read-write lock | [`MAX_READERS`] | 1 for a reader, all for the writer |
+//!   | barrier | its parties | 1 |
+//!
+//!   The first request states the size, and the store keeps it for as long as the name is in use.
+//!   For a semaphore, where callers could disagree, the store keeps it for a day [after the last
+//!   request](Kind::size_retention).
+//! - Waiting claims form the **queue** of the name: first come, first served. Its head is granted
+//!   as soon as its weight fits, in the same decision that frees the weight (release, expiry,
+//!   resize), and its client is woken. A request with [`Order::Barging`] may overtake the queue.
+//! - A **fence** (fencing token) is a number that each grant of a name carries, higher than that of
+//!   every grant before. A resource that has seen a fence rejects lower ones, which stops a holder
+//!   that was paused past its TTL.
+//! - A **ticket** is the number that a waiter takes when it joins the queue, from the same counter.
+//!   Tickets order the queue, and the ticket becomes the fence of the grant, unless a barging claim
+//!   was granted a higher fence meanwhile: then the waiter takes the next fence.
+//! - A [`WakeAddress`] identifies a claim of a client. It routes the wake-up, and tells apart two
+//!   claims that the same owner made one after the other.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -13,25 +40,31 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::{Fence, Owner};
 
-/// Which primitive a name is the name of: a lock and a semaphore may share one.
+/// The primitive that a claim belongs to. Names are per kind: a lock and a semaphore may have the
+/// same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Kind {
-    /// One holder.
+    /// A mutual-exclusion lock: one holder.
     Lock,
-    /// So many permits.
+    /// A number of permits.
+    #[cfg_attr(feature = "serde", serde(rename = "sem"))]
     Semaphore,
-    /// Many readers, or one writer.
+    /// A read-write lock: many readers, or one writer.
+    #[cfg_attr(feature = "serde", serde(rename = "rw"))]
     ReadWrite,
-    /// One leader, whom all can see.
+    /// A leader election: one leader, which observers can see.
+    #[cfg_attr(feature = "serde", serde(rename = "elect"))]
     Election,
-    /// Parties that come and go together.
+    /// A barrier: parties that arrive and leave together.
     Barrier,
-    /// One who does what is to be done once.
+    /// The lease of an idempotent execution (`once`).
     Once,
 }
 
 impl Kind {
-    /// All there are.
+    /// All kinds.
     pub const ALL: [Kind; 6] = [
         Kind::Lock,
         Kind::Semaphore,
@@ -41,7 +74,7 @@ impl Kind {
         Kind::Once,
     ];
 
-    /// The word for it in keys, tables and answers.
+    /// Its name in stored keys, tables and JSON.
     pub const fn word(self) -> &'static str {
         match self {
             Kind::Lock => "lock",
@@ -53,14 +86,15 @@ impl Kind {
         }
     }
 
-    /// Whether a change of holders is notification for those who watch without waiting in queue.
+    /// Whether subscribers are notified when its holders change: elections have observers, and the
+    /// parties of a barrier wait for each other.
     pub const fn is_watched(self) -> bool {
         matches!(self, Kind::Election | Kind::Barrier)
     }
 
-    /// How long the size is remembered after the last request: long where callers name it, so that
-    /// they cannot disagree unnoticed.
-    pub const fn remember_size(self) -> Duration {
+    /// How long the size is kept after the last request. Long where callers choose it, so that a
+    /// disagreement does not go unnoticed.
+    pub const fn size_retention(self) -> Duration {
         match self {
             Kind::Semaphore => Duration::from_secs(24 * 60 * 60),
             _ => Duration::ZERO,
@@ -74,26 +108,28 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The most readers that hold a read-write lock at once. A writer's claim weighs as much as all of them.
+/// The size of a read-write lock: the most readers that can hold it at once, and the weight of the
+/// writer.
 pub const MAX_READERS: u32 = 1_000_000;
 
-/// Claims: who may act. Each call is one indivisible decision.
+/// Stores claims. Each call is one atomic decision; see the [module](self) for the terms.
 pub trait ClaimStore: Send + Sync + fmt::Debug {
-    /// Grants the share, or says who is in the way, or puts the caller in queue.
+    /// Grants the claim, reports the holder, or enqueues the claim.
     ///
-    /// The same owner again keeps what it has: its share (renewed, same fence) or its ticket.
-    fn acquire(&self, ask: AcquireRequest) -> Pending<'_, Acquired>;
+    /// A second request of the same owner keeps what the owner has: its grant (renewed, with the
+    /// same fence) or its ticket. So a request whose reply was lost can be repeated.
+    fn acquire(&self, request: AcquireRequest) -> Pending<'_, Acquired>;
 
-    /// Grants several free locks at once, or none. Nobody is put in queue.
-    fn acquire_all(&self, asks: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll>;
+    /// Grants several free locks at once, or none of them. Never enqueues.
+    fn acquire_all(&self, requests: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll>;
 
-    /// Keeps many claims alive, held or waiting. One answer for each, in order.
+    /// Renews many claims, held or waiting. Returns one answer for each, in order.
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>>;
 
-    /// Gives up the share or the ticket in queue, whichever `owner` has; hands on what comes free
-    /// in the same step.
+    /// Releases the owner's claim, held or waiting, and grants the freed weight to the queue in the
+    /// same decision.
     ///
-    /// With a `claim`, only if no later claim of the same owner has taken its ticket.
+    /// With a `claim`, does nothing if a later claim of the same owner has replaced that one.
     fn release(
         &self,
         kind: Kind,
@@ -102,7 +138,8 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
         claim: Option<WakeAddress>,
     ) -> Pending<'static, Released>;
 
-    /// Makes a held share smaller, and hands on what comes free. False if `owner` holds none.
+    /// Reduces the weight of a held claim, and grants the freed weight to the queue. False if
+    /// `owner` does not hold it.
     fn shrink(
         &self,
         kind: Kind,
@@ -112,12 +149,12 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
         weight: u32,
     ) -> Pending<'_, bool>;
 
-    /// Sets the size, whatever it was, and hands on what comes free. Nobody loses a share. Tells what
-    /// the size was, if it was known.
+    /// Sets the size of the pool, and grants the added weight to the queue. No holder loses its
+    /// claim. Returns the size before, if it was known.
     fn resize(&self, kind: Kind, name: Name, size: u32) -> Pending<'_, Option<u32>>;
 
-    /// Waits until as many replicas as `wanted` have acknowledged what `owner` holds. Tells how many
-    /// did.
+    /// Waits until as many replicas as `wanted` have acknowledged the owner's grant. Returns how
+    /// many did.
     fn acknowledged(
         &self,
         _kind: Kind,
@@ -130,19 +167,18 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
             "wait for replicas",
             "this store has no replicas to wait for",
         );
-        let error = error.with_hint("leave replicas(…) out: its own promises hold without it");
+        let error = error.with_hint("leave replicas(…) out: this store does not need it");
         Box::pin(async move { Err(error) })
     }
 
-    /// An answer is overdue: what is asked next should not have to wait for the same connection.
+    /// A reply is overdue: the next request should not wait for the same connection.
     fn answer_is_overdue(&self) {}
 
-    /// Looks, and names up to `most` of the holders. Nothing changes but what time has changed
-    /// already.
+    /// Reads the state of one name, with up to `most` of its holders. Changes nothing.
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy>;
 
-    /// All of the given kinds that are held or waited for, and whose name `matches` the pattern (`*`
-    /// and `?`), each with up to `most` of its holders.
+    /// Lists the names of the given kinds that have a holder or waiter and match the pattern (see
+    /// [`matches`](super::matches)), each with up to `most` of its holders.
     fn list(
         &self,
         kinds: &'static [Kind],
@@ -150,37 +186,38 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
         most: usize,
     ) -> Pending<'_, Vec<Occupancy>>;
 
-    /// Takes a lock from whoever has it and hands it on. Tells whose it was.
+    /// Takes a lock from its holder, and grants it to the queue. Returns the former holder.
     fn break_lock(&self, name: Name) -> Pending<'_, Option<Holder>>;
 }
 
-/// A request for a share.
+/// A request for a claim.
 #[derive(Clone, Debug)]
 pub struct AcquireRequest {
-    /// Of what.
+    /// The primitive.
     pub kind: Kind,
-    /// Of which.
+    /// The name of the lock, semaphore, ….
     pub name: Name,
-    /// Who asks.
+    /// Who will hold the claim.
     pub owner: Owner,
-    /// How much.
+    /// How much of which pool, and in which order.
     pub share: Share,
     /// How long the claim lives without being renewed.
     pub ttl: Duration,
-    /// What to do when there is no pool.
+    /// What to do if it cannot be granted at once.
     pub on_busy: OnBusy,
-    /// Shown to others while held.
+    /// Text that inspection shows.
     pub note: Option<Arc<str>>,
-    /// Give a foreign key without expiry one, so that it ends.
+    /// Give a lock of another library that has no expiry one of this TTL, so that it ends.
     pub heal_missing_ttl: bool,
-    /// Nobody will renew this claim soon, so all that others may ask about it must be stored now.
+    /// Store everything that inspection shows at once: no renewal will add it soon.
     pub record_now: bool,
-    /// Whether the same claim has been asked for before, so that something of it may be in the store.
+    /// Whether this repeats an earlier request of the same claim, which the store may have
+    /// received.
     pub again: bool,
-    /// Whether it will be renewed for as long as it is held. One that is not must end by itself, even
-    /// where a store ends all claims of a client together.
+    /// Whether the claim will be renewed for as long as it is held. If not, it must expire by
+    /// itself, even in a store where the claims of a client share one session or lease.
     pub renewed: bool,
-    /// Whom to tell when the share is handed over.
+    /// Where to send the wake-up when the claim is granted.
     pub wake: WakeAddress,
 }
 
@@ -204,21 +241,21 @@ impl AcquireRequest {
     }
 }
 
-/// How much is asked for, out of how much.
+/// How much of a pool a claim takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// How much of the size it takes.
+    /// The part of the size that it takes.
     pub weight: u32,
-    /// The size, as the asker knows it.
+    /// The size of the pool, as the client states it.
     pub size: u32,
-    /// What to do if another size is stored.
+    /// What to do if the store has another size.
     pub on_size_mismatch: OnSizeMismatch,
-    /// Whether to respect the queue.
+    /// Whether the claim waits its turn.
     pub order: Order,
 }
 
 impl Share {
-    /// All of something that has pool for one.
+    /// The whole of a pool of size 1.
     pub const ONLY: Share = Share {
         weight: 1,
         size: 1,
@@ -227,130 +264,129 @@ impl Share {
     };
 }
 
-/// What a store does when the size is not what the asker says.
+/// What a store does if its size is not the one that the client states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnSizeMismatch {
-    /// Refuse: somebody is misconfigured.
+    /// Refuse: one of the clients is misconfigured.
     Refuse,
-    /// Go by what is stored.
+    /// Use the stored size.
     Adopt,
 }
 
-/// In what order those who wait are served.
+/// In which order claims are granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// First come, first served: whoever comes while others wait goes behind them.
+    /// First come, first served: a claim that arrives while others wait joins the end of the queue.
     #[default]
     Fifo,
-    /// Whoever comes while there is pool takes it, even if others wait for more pool. Those who wait
-    /// are still served in order, but may wait for ever.
+    /// A claim that fits is granted on arrival, even if others wait (for more weight). The queue
+    /// keeps its order, but a heavy waiter may starve.
     Barging,
 }
 
-/// What a store does with a request when there is no pool.
+/// What a store does with a request that cannot be granted at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnBusy {
-    /// Say so.
+    /// Return [`Acquired::Busy`].
     Return,
-    /// Put the asker in queue.
+    /// Enqueue the claim.
     Enqueue,
 }
 
-/// Which client, and which of its claims, to wake.
+/// The address of a claim for wake-ups. Unique to one acquisition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WakeAddress {
-    /// The client: one connected coordinator.
+    /// The client: one connection of a coordinator.
     pub client: u64,
-    /// The claim within the client.
+    /// The number of the claim within the client.
     pub claim: u64,
 }
 
-/// What became of an [`AcquireRequest`].
+/// The outcome of an [`AcquireRequest`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Acquired {
-    /// It is the asker's.
+    /// The claim is held.
     Granted {
         /// The fence of this grant.
         fence: Fence,
-        /// Whether inspection already shows the whole claim; if not, the first renewal should
-        /// come soon.
+        /// Whether inspection already shows the whole claim. If not, the first renewal adds the
+        /// rest and should come soon.
         recorded: bool,
     },
-    /// In queue. The ticket is the fence that the grant will have, unless somebody barges in.
+    /// The claim waits in the queue.
     Queued {
-        /// The fence to be.
+        /// Its ticket: the fence that the grant will have, unless a barging claim overtakes.
         ticket: Fence,
-        /// When the first of the present holders' claims ends unless renewed; `None` if never. Sooner
-        /// if the holder may go without anybody being told.
+        /// When the waiter should check by itself: when the first of the current holders' claims
+        /// expires, or sooner if a holder may leave without a wake-up. `None` if never.
         held_for: Option<Duration>,
     },
-    /// No pool, and the asker did not want to wait. The holder is the one whose claim would end
-    /// first.
+    /// Not granted and not enqueued. Names the holder whose claim expires first.
     Busy(Holder),
-    /// It cannot be granted now or later.
+    /// It can never be granted as requested.
     Refused(Refusal),
 }
 
-/// Why a share cannot be granted, however long one waits.
+/// Why a request can never be granted as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The size is not what the asker says.
+    /// The pool has another size than the request states.
     OtherSize {
-        /// What is stored.
+        /// The stored size.
         stored: u32,
     },
-    /// More is asked for than there is.
+    /// The weight is larger than the pool.
     TooHeavy {
-        /// What is stored.
+        /// The stored size.
         stored: u32,
     },
     /// The same owner has a claim of another weight.
     OtherWeight {
-        /// Of this one.
+        /// The weight of that claim.
         claimed: u32,
     },
 }
 
-/// What became of a request for several locks.
+/// The outcome of a request for several locks.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AcquiredAll {
-    /// All are the asker's, with these fences, in the order asked.
+    /// All are held, with these fences, in the order of the request.
     Granted(Vec<Fence>),
-    /// None is: this one is held, or waited for.
+    /// None is held, because this one is not free.
     Busy {
         /// Its index in the request.
         which: usize,
-        /// Who has it.
+        /// Its holder, if known.
         holder: Option<Holder>,
     },
-    /// The store cannot decide on these in one step: they are to be asked for one after the other.
+    /// The store cannot decide on these in one step: acquire them one after the other.
     Apart,
 }
 
-/// A claim to keep alive.
+/// A claim to renew.
 #[derive(Clone, Debug)]
 pub struct Renewal {
-    /// To what.
+    /// The primitive.
     pub kind: Kind,
-    /// To which.
+    /// The name of the lock, semaphore, ….
     pub name: Name,
-    /// Whose claim.
+    /// The owner of the claim.
     pub owner: Owner,
-    /// Its fence, or ticket in queue.
+    /// Its fence, or its ticket.
     pub fence: Fence,
-    /// How long it shall live from now on.
+    /// How long it lives from now on.
     pub ttl: Duration,
-    /// How long it has been held, for others to see.
+    /// How long it has been held, which inspection shows.
     pub age: Duration,
-    /// Shown to others.
+    /// Text that inspection shows.
     pub note: Option<Arc<str>>,
-    /// Whom to tell when the share is handed over.
+    /// Where to send the wake-up when the claim is granted.
     pub wake: WakeAddress,
-    /// Whether another claim of the same owner may be in its ticket.
+    /// What to do if another claim of the same owner is found.
     pub same_owner: SameOwner,
-    /// What is stored about the claim is missing or out of date, and must be written anew.
+    /// The stored details of the claim are missing or out of date: write all of them.
     pub write_anew: bool,
-    /// Whether it will be renewed again, for as long as it is held: see [`AcquireRequest::renewed`].
+    /// Whether it will be renewed again: see [`AcquireRequest::renewed`].
     pub renewed: bool,
 }
 
@@ -373,75 +409,83 @@ impl Renewal {
     }
 }
 
-/// What to do about another claim of the same owner: a restarted job takes its lock back, and what
-/// is left of the old one must not disturb it.
+/// What a renewal does if the store has a later claim of the same owner. A restarted job takes its
+/// lock back under the same owner, and the remains of the earlier process must not disturb it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SameOwner {
-    /// There can be none: the owner is random.
+    /// The owner is random, so there is no other claim.
     Impossible,
-    /// Leave it alone: it came later.
+    /// Leave the other claim alone; this one is gone.
     Respect,
-    /// Take its ticket.
+    /// Take over the other claim's grant or ticket.
     Replace,
 }
 
-/// What a store says of a claim that was to be kept alive.
+/// The outcome of a [`Renewal`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Renewed {
-    /// Held, for another ttl.
+    /// Held, for another TTL.
     Held {
-        /// Higher than the ticket in queue was, if somebody barged in.
+        /// The fence; higher than the ticket was, if a barging claim overtook.
         fence: Fence,
     },
-    /// Still in queue.
+    /// Still in the queue.
     Waiting {
-        /// When the first of the present holders' claims ends unless renewed; `None` if never. Sooner
-        /// if the holder may go without anybody being told.
+        /// When the waiter should check by itself: when the first of the current holders' claims
+        /// expires, or sooner if a holder may leave without a wake-up. `None` if never.
         held_for: Option<Duration>,
     },
-    /// Not the owner's any more: neither held nor in queue.
+    /// Neither held nor waiting: expired, broken or released.
     Gone,
 }
 
-/// What a release found.
+/// The outcome of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "what was no longer held did not protect the work"]
+#[must_use = "a claim that was lost before its release did not protect the work"]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Released {
-    /// It was held until now.
+    /// The claim was held until now.
     WasHeld,
-    /// The owner was in queue, and has left it.
+    /// The claim was waiting, and has left the queue.
     WasWaiting,
-    /// Nothing was there: the claim had expired, or was broken.
+    /// There was no such claim: it had expired, or was broken.
     WasGone,
 }
 
 impl Released {
-    /// Whether it was held until it was released.
+    /// Whether the claim was held until it was released.
     pub fn was_held(self) -> bool {
         self == Released::WasHeld
     }
 }
 
-/// Who has a lock, or a share of something.
+/// A holder, as inspection shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Holder {
-    /// The owner; bytes that are not text, as some libraries write them, appear escaped.
+    /// The owner. Bytes of other libraries that are not UTF-8 are escaped.
     pub owner: String,
-    /// The fence, unless the holder is a library that has none.
+    /// The fence; `None` for a holder that uses a library without fences.
     pub fence: Option<Fence>,
-    /// How much of the size it takes: 1 for a lock.
+    /// The weight of its claim: 1 for a lock.
     pub weight: u32,
-    /// Time left unless renewed; `None` for a foreign key that never expires.
+    /// Time left unless renewed; `None` for a key of another library that never expires.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "remaining_ms", with = "crate::millis")
+    )]
     pub remaining: Option<Duration>,
     /// How long it has been held, where known.
+    #[cfg_attr(feature = "serde", serde(rename = "age_ms", with = "crate::millis"))]
     pub age: Option<Duration>,
     /// The holder's note.
     pub note: Option<String>,
 }
 
 impl Holder {
-    /// A holder of weight 1 of which only the owner is known.
+    /// A holder of weight 1, without further details.
     pub fn new(owner: impl Into<String>) -> Holder {
         Holder {
             owner: owner.into(),
@@ -453,35 +497,37 @@ impl Holder {
         }
     }
 
-    /// A holder of which nothing is known.
+    /// A holder of unknown identity.
     pub fn unknown() -> Holder {
-        Holder::new("somebody else")
+        Holder::new("another client")
     }
 }
 
-/// What can be seen from outside of anything that is claimed.
+/// The state of one name, as inspection shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Occupancy {
-    /// What it is.
+    /// The primitive.
     pub kind: Kind,
-    /// Its name; a store includes the namespace.
+    /// The name; a store includes the namespace.
     pub name: String,
-    /// How much pool there is in all; 0 if that is not known, because nobody has asked for any lately.
+    /// The size of the pool; 0 if it is not known, because no client has stated it recently.
     pub size: u32,
-    /// How much of it is taken.
+    /// The weight of all holders.
     pub used: u64,
-    /// How many wait in queue.
+    /// The number of waiters.
     pub waiters: u64,
-    /// The holders, those first whose claims would end first; maybe not all of them.
+    /// The holders in the order of their expiry; not all of them if there are more than were
+    /// requested.
     pub holders: Vec<Holder>,
-    /// For a barrier: since all parties have come, and until all have gone, a number that no other
-    /// round has.
+    /// For a barrier, from when all parties have arrived until all have left: a number unique to
+    /// this round.
     pub open: Option<Fence>,
 }
 
 impl Occupancy {
-    /// Nobody holds it and nobody waits; the size is not known.
+    /// A name without holders and waiters, whose size is not known.
     pub fn new(kind: Kind, name: impl Into<String>) -> Occupancy {
         Occupancy {
             kind,
@@ -495,15 +541,15 @@ impl Occupancy {
     }
 }
 
-/// Where a backend reports what nobody asked for just then.
+/// Receives what a store reports about a client's claims without being called. Must not block.
 pub trait GrantListener: Send + Sync {
-    /// The claim was given its share. Without proof (`None`), the claim must ask.
+    /// The claim was granted. Without a fence this is only a hint: renew the claim to find out.
     fn granted(&self, claim: u64, fence: Option<Fence>);
 
-    /// Wake-ups may have been missed: every waiter should ask.
+    /// Wake-ups may have been missed: every waiter renews its claim.
     fn missed(&self);
 
-    /// Something happened that may have ended the claim, held or waiting: it should ask at once.
+    /// Something may have ended the claim, held or waiting: renew it at once.
     fn doubtful(&self, _claim: u64) {}
 }
 

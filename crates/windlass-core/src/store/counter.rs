@@ -1,4 +1,4 @@
-//! Counters: what a store decides about them.
+//! Counters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,60 +8,63 @@ use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::rules::counter::{Addition, Sum};
 
-/// Counters: one number for all.
+/// Stores counters.
 pub trait CounterStore: Send + Sync + fmt::Debug {
-    /// Adds to a counter, unless that goes beyond a bound; 0 is a look. With an operation that was
-    /// done before, nothing happens and its answer is given again.
-    fn add(&self, ask: CounterRequest) -> Pending<'_, Counted>;
+    /// Adds to a counter, unless the sum would be out of bounds. Adding 0 reads the value. If the
+    /// same operation was done before, nothing changes and its outcome is returned again.
+    fn add(&self, request: CounterRequest) -> Pending<'_, Counted>;
 
-    /// Forgets the counter. Says what its value was.
+    /// Removes the counter. Returns its last value.
     fn reset(&self, name: Name) -> Pending<'_, i64>;
 }
 
-/// What is asked of a counter.
+/// A change of a counter.
 #[derive(Clone, Debug)]
 pub struct CounterRequest {
-    /// Which one.
+    /// The name of the counter.
     pub name: Name,
-    /// What to add.
+    /// The amount, and its bounds.
     pub addition: Addition,
-    /// To be done once only.
+    /// Makes the change idempotent.
     pub operation: Option<Operation>,
 }
 
-/// Something that is done once, however often it is asked for.
+/// Identifies a change that is made once, however often it is requested.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// What it is known by.
+    /// The operation id.
     pub id: Arc<str>,
-    /// Which of several under this id, made one after the other, each once; 0 if it is the only one.
+    /// The position in a sequence of changes under this id, each made once; 0 if there is only one.
     pub number: u64,
-    /// For how long, in microseconds.
+    /// How long the outcome is kept, in microseconds.
     pub remember: u64,
 }
 
-/// What became of it.
+/// The outcome of a [`CounterRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "what was refused was not counted"]
+#[must_use = "a change that is out of bounds was not made"]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Counted {
     /// The value afterwards.
     pub value: i64,
-    /// Whether it was added, now or when the operation was first done.
+    /// Whether the amount was added, now or when the operation was first done.
     pub added: bool,
-    /// Whether the operation had been done before: then `value` is what it was right after that.
+    /// Whether the operation had been done before: then `value` is that of then.
     pub repeated: bool,
 }
 
+/// The name has a counter of another kind.
 pub fn other_kind() -> Error {
     Error::new(
         ErrorKind::WrongType,
         "call",
-        "a counter of another kind has this name: plain, or with another window",
+        "this name has a counter of another kind: one without a window, or with another window",
     )
     .with_hint("choose another name, or reset the counter first")
 }
 
 impl Counted {
+    /// The outcome of an addition.
     pub fn of(sum: Sum, repeated: bool) -> Counted {
         Counted {
             value: sum.value,
@@ -71,10 +74,11 @@ impl Counted {
     }
 }
 
+/// The operation id was used before, with another amount.
 pub fn other_amount(before: i64) -> Error {
     Error::invalid(
         "call",
-        format!("the operation of this id was done before, with another amount: {before}"),
+        format!("the operation with this id was done before with another amount: {before}"),
     )
     .with_hint("use a fresh id for each operation")
 }

@@ -1,4 +1,4 @@
-//! Latches: a count that goes down to zero once, for each generation anew.
+//! Count-down latches. A latch opens when its count reaches zero; a new generation closes it again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,64 +7,63 @@ use std::time::Duration;
 use super::Pending;
 use crate::name::Name;
 
-/// The kind of a latch in keys and notification channels.
+/// The kind of a latch in stored keys and notification channels.
 pub const CHANNEL: &str = "latch";
 
-/// Latches. Each call is one indivisible decision.
+/// Stores latches. Each call is one atomic decision.
 pub trait LatchStore: Send + Sync + fmt::Debug {
-    /// Begins a generation, unless it has begun already.
+    /// Starts a generation, unless it has started already.
     fn reset(&self, terms: LatchSpec, count: u32) -> Pending<'_, Reset>;
 
-    /// Takes `by` from what remains. The same `operation` again changes nothing, so that a call
-    /// whose answer was lost can be repeated.
+    /// Counts down by `by`. Repeating an `operation` changes nothing, so that a call whose reply
+    /// was lost can be repeated.
     fn count_down(&self, terms: LatchSpec, by: u32, operation: u128) -> Pending<'_, CountedDown>;
 
-    /// Looks, and changes nothing. `None` if there is no such latch.
+    /// Reads the state. `None` if there is no such latch.
     fn look(&self, name: Name) -> Pending<'_, Option<LatchState>>;
 }
 
-/// Which latch, which generation of it, and how long it is kept.
+/// A generation of a latch, and its retention.
 #[derive(Clone, Debug)]
 pub struct LatchSpec {
-    /// Which latch.
+    /// The name of the latch.
     pub name: Name,
-    /// Which generation.
+    /// The generation.
     pub generation: Arc<str>,
-    /// How long it is kept after it was last changed.
+    /// How long the latch is kept after its last change.
     pub keep: Duration,
 }
 
-/// What can be seen of a latch.
+/// The state of a latch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LatchState {
-    /// The present generation.
+    /// The current generation.
     pub generation: String,
-    /// What it began with.
+    /// The count that it started with.
     pub count: u32,
-    /// What is left; at zero the latch is open.
+    /// The remaining count; at zero the latch is open.
     pub remaining: u32,
-    /// Those before it, the latest first, no more than [`PAST_GENERATIONS`]. They cannot begin again, so
-    /// that a late request does not undo what came after it; and those who wait for one learn how it
-    /// ended.
+    /// The generations before it, the latest first, at most [`LatchState::MAX_PAST`]. They cannot
+    /// start again, so a late request does not undo its successors, and a client that waits for one
+    /// learns how it ended.
     pub past: Vec<PastGeneration>,
 }
 
-/// How many generations of a latch are remembered besides the present one.
-pub const PAST_GENERATIONS: usize = 16;
-
-/// A generation that is over.
+/// A generation that has been replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PastGeneration {
     /// Its name.
     pub generation: String,
-    /// Whether it had come to zero.
+    /// Whether its count reached zero.
     pub opened: bool,
 }
 
 impl PastGeneration {
-    /// A generation, and whether it had come to zero.
+    /// A generation, and whether its count reached zero.
     pub fn new(generation: impl Into<String>, opened: bool) -> PastGeneration {
         PastGeneration {
             generation: generation.into(),
@@ -74,6 +73,10 @@ impl PastGeneration {
 }
 
 impl LatchState {
+    /// How many generations are kept besides the current one.
+    pub const MAX_PAST: usize = 16;
+
+    /// The state of a latch.
     pub fn new(
         generation: String,
         count: u32,
@@ -88,14 +91,14 @@ impl LatchState {
         }
     }
 
-    /// How a generation ended that is over, if it is remembered.
+    /// How a past generation ended, if it is still known.
     pub fn ended(&self, generation: &str) -> Option<&PastGeneration> {
         self.past.iter().find(|past| past.generation == generation)
     }
 }
 
-/// As stores keep it: one line each, with `+` in front if it had opened. No generation has a line
-/// break in it.
+/// Past generations as stores keep them: one line each, after `+` if it opened and `-` if not.
+/// Names of generations have no line breaks.
 pub fn write_past(past: &[PastGeneration]) -> String {
     let line = |past: &PastGeneration| {
         let mark = if past.opened { '+' } else { '-' };
@@ -104,7 +107,7 @@ pub fn write_past(past: &[PastGeneration]) -> String {
     past.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The reverse.
+/// The reverse of [`write_past`].
 pub fn read_past(text: &str) -> Vec<PastGeneration> {
     let line = |line: &str| {
         let opened = line.starts_with('+');
@@ -114,44 +117,44 @@ pub fn read_past(text: &str) -> Vec<PastGeneration> {
     text.lines().filter_map(line).collect()
 }
 
-/// What became of a request to begin a generation.
+/// The outcome of a request to start a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reset {
-    /// It has begun.
+    /// It has started.
     Begun,
-    /// It had begun before, with the same count.
+    /// It had started before, with the same count.
     Known {
-        /// What is left of it.
+        /// Its remaining count.
         remaining: u32,
     },
-    /// It had begun before, with another count.
+    /// It had started before, with another count.
     OtherCount {
-        /// The count.
+        /// Its count.
         count: u32,
     },
-    /// It is over: another one has taken its ticket.
+    /// It is over: a later generation has replaced it.
     Over {
-        /// The present one.
+        /// The current generation.
         present: String,
     },
 }
 
-/// What became of a request to count down.
+/// The outcome of a request to count down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CountedDown {
-    /// Counted, now or when the same operation came before.
+    /// Counted, now or by the same operation before.
     To {
-        /// What is left.
+        /// The remaining count.
         remaining: u32,
     },
-    /// Not counted: less than that was left.
+    /// Not counted: the remaining count is lower.
     BelowZero {
-        /// What is left.
+        /// The remaining count.
         remaining: u32,
     },
-    /// Not counted: another generation has begun, or none has.
+    /// Not counted: the latch has another generation, or none.
     OtherGeneration {
-        /// The present one.
+        /// The current generation.
         present: Option<String>,
     },
 }

@@ -1,4 +1,4 @@
-//! Limiters: what a store decides about them.
+//! Rate limiters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::sync::Arc;
 use super::{Pending, matches};
 use crate::decision::Decision;
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::{MAX_NAME_BYTES, Name};
+use crate::name::Name;
 use crate::rules::limit::{LimitOp, Mismatch, QuotaUsage, Rule, RuleStates};
 
-/// Limiters: how much is allowed, and when.
+/// Stores the states of rate limiters, and decides with the store's own clock.
 pub trait LimitStore: Send + Sync + fmt::Debug {
-    /// Decides by all rules together, by the store's own clock.
+    /// Decides by all rules of the limiter together: all are charged, or none.
     ///
-    /// It is asked when this is called, not when the answer is awaited.
-    fn decide(&self, ask: LimitRequest) -> Pending<'static, LimitOutcome>;
+    /// The request is sent when this is called, not when the future is first polled.
+    fn decide(&self, request: LimitRequest) -> Pending<'static, LimitOutcome>;
 
-    /// Many decisions, each on its own, in as few round trips as it takes. One answer for each, in
-    /// order.
-    fn decide_all(&self, asks: Vec<LimitRequest>) -> Pending<'_, Vec<Result<LimitOutcome>>>;
+    /// Many independent decisions in as few round trips as possible. Returns one outcome for each,
+    /// in order.
+    fn decide_all(&self, requests: Vec<LimitRequest>) -> Pending<'_, Vec<Result<LimitOutcome>>>;
 
-    /// Takes so many units at once, for a store that needs nobody else for it; `None` for any other, or
-    /// if nothing can go by that name. Decides as `decide` does.
+    /// Takes units without awaiting, in a store that lives in this process; `None` in any other
+    /// store, or if the name is not valid. Decides as [`decide`](LimitStore::decide) does.
     ///
-    /// It answers with what the caller wants in the end, because a check in memory is so short that
-    /// turning one answer into another shows.
+    /// Returns a [`Decision`], because a check in memory is so fast that converting one costs a
+    /// measurable part of it.
     fn check_here(
         &self,
         name: KeyName<'_>,
@@ -35,97 +35,97 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Forgets all that was used. Says whether there was anything.
+    /// Restores the whole quota. Returns whether any of it was used.
     fn reset(&self, name: Name) -> Pending<'_, bool>;
 
-    /// The limiters of which anything is used, in the order of their names. Looks, and changes nothing.
+    /// Lists limiters in use, in the order of their names. Changes nothing.
     ///
-    /// There may be millions, one for each address that ever called. So no more are given than were asked for, nor is
-    /// more looked at than a store can look at in passing.
+    /// There may be millions, one for each client address. So at most [`LimiterQuery::most`] are
+    /// returned, and a store may stop earlier to bound its own work.
     fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterEntry>;
 }
 
-/// What is asked of a limiter.
+/// An operation on a limiter.
 #[derive(Clone, Debug)]
 pub struct LimitRequest {
-    /// Which limiter, and for whom.
+    /// The limiter and its key: `LIMITER/KEY`.
     pub name: Name,
     /// Its quotas.
     pub rules: Arc<[Rule]>,
-    /// What for.
+    /// The operation.
     pub want: LimitOp,
 }
 
-/// What a store answers.
+/// The outcome of a [`LimitRequest`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitOutcome {
-    /// The units charged, or given back; `None` if denied.
+    /// The units charged or returned; `None` if denied.
     pub granted: Option<u64>,
-    /// The store's time, in microseconds since some start of its own.
+    /// The store's time, in microseconds since an arbitrary start.
     pub now: u64,
-    /// The state afterwards, as of now.
+    /// The state after the operation, as of `now`.
     pub states: RuleStates,
 }
 
-/// Which limiters are looked for.
+/// Which limiters to list.
 #[derive(Clone, Debug)]
 pub struct LimiterQuery {
-    /// What all names begin with: the namespace and a colon, or nothing.
+    /// The common start of the stored names: the namespace and a colon, or nothing.
     pub prefix: String,
-    /// What the rest of the name is like, as people write it, where `*` stands for any text and `?` for one
+    /// The pattern of the rest of the name, in its readable form: `*` matches any text and `?` one
     /// character.
     pub pattern: String,
-    /// How many at most.
+    /// The most limiters to return.
     pub most: usize,
 }
 
 impl LimiterQuery {
-    /// What people call the limiter of this stored name, if it is looked for.
+    /// The readable name of the limiter with this stored name, if the query matches it.
     pub fn wanted(&self, stored: &str) -> Option<String> {
         let name = readable(stored.strip_prefix(&self.prefix)?);
         matches(&self.pattern, &name).then_some(name)
     }
 }
 
-/// What was found.
+/// The limiters found.
 #[derive(Clone, Debug, Default)]
 pub struct LimiterEntry {
-    /// Names as people know them, and what is seen of each.
+    /// Readable names, and the usage of each quota.
     pub limiters: Vec<(String, Vec<QuotaUsage>)>,
-    /// Whether there are more, or may be.
+    /// Whether there are more, or may be more.
     pub more: bool,
 }
 
-/// A limiter's name as it stands before the slash and the key: without a slash of its own, so that no
-/// key, which may come from anybody, reaches another limiter.
+/// A limiter's name as stored before the slash and the key: its own slashes are escaped, so that no
+/// key, which may come from an untrusted client, can reach another limiter.
 pub fn escaped(limiter: &str) -> String {
     limiter.replace('%', "%25").replace('/', "%2F")
 }
 
-/// `LIMITER` or `LIMITER/KEY`, as people know it, of a name without its namespace.
+/// The readable form, `LIMITER` or `LIMITER/KEY`, of a stored name without its namespace.
 fn readable(stored: &str) -> String {
     let (limiter, key) = stored.split_at(stored.find('/').unwrap_or(stored.len()));
     limiter.replace("%2F", "/").replace("%25", "%") + key
 }
 
-/// The name `LIMITER/KEY`, or `LIMITER` if the key is empty, before anybody has put it together or looked
-/// whether the key can be used: a store that knows the name already need do neither.
+/// The name `LIMITER/KEY`, or `LIMITER` if the key is empty, not yet concatenated and validated: a
+/// store that has the name already needs neither.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyName<'a> {
     limiter: &'a str,
     key: &'a str,
 }
 
-/// Names up to so many bytes are put together on the stack.
+/// Names up to this length are concatenated on the stack.
 const SHORT: usize = 128;
 
 impl<'a> KeyName<'a> {
-    /// `limiter` is a checked name, namespace included; `key` is whatever was asked for.
+    /// `limiter` is a valid name, with its namespace; `key` is not validated yet.
     pub fn new(limiter: &'a str, key: &'a str) -> KeyName<'a> {
         KeyName { limiter, key }
     }
 
-    /// Shows the bytes of the name.
+    /// Calls `then` with the bytes of the name.
     #[inline]
     pub fn bytes<T>(self, then: impl FnOnce(&[u8]) -> T) -> T {
         let (limiter, key) = (self.limiter.as_bytes(), self.key.as_bytes());
@@ -143,13 +143,14 @@ impl<'a> KeyName<'a> {
         then(&text[..length])
     }
 
-    /// Whether anything can go by this name.
+    /// Whether this is a valid name.
     pub fn is_valid(self) -> bool {
         let length = self.limiter.len() + 1 + self.key.len();
-        self.key.is_empty() || (length <= MAX_NAME_BYTES && !self.key.chars().any(char::is_control))
+        self.key.is_empty()
+            || (length <= Name::MAX_BYTES && !self.key.chars().any(char::is_control))
     }
 
-    /// The name in one, if it [can be](KeyName::is_valid) one.
+    /// The concatenated name, which must be [valid](KeyName::is_valid).
     pub fn to_name(self) -> Name {
         match self.key {
             "" => Name::checked(self.limiter),
@@ -158,13 +159,13 @@ impl<'a> KeyName<'a> {
     }
 }
 
-/// Two algorithms cannot share a name.
+/// The name has a limiter of another algorithm.
 pub fn mismatch(found: Mismatch) -> Error {
-    let Mismatch { stored, asked } = found;
+    let Mismatch { stored, requested } = found;
     Error::new(
         ErrorKind::WrongType,
         "call",
-        format!("a {stored} limiter of this name is in use, and this one is a {asked}"),
+        format!("a {stored} limiter of this name is in use, and this one is a {requested}"),
     )
     .with_hint("choose another name, or reset the limiter first")
 }
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_in_parts_is_the_name_in_one() {
+    fn a_name_in_parts_equals_the_whole_name() {
         let long = "k".repeat(SHORT);
         for (limiter, key) in [
             ("a", ""),
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn limiters_are_found_by_the_names_that_people_know() {
+    fn limiters_are_found_by_their_readable_names() {
         for (limiter, key, shown) in [
             ("api", "", "api"),
             ("api", "/ann", "api/ann"),
@@ -223,8 +224,8 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_no_name_may_contain_is_refused() {
-        let most = "k".repeat(MAX_NAME_BYTES - 2);
+    fn invalid_keys_are_rejected() {
+        let most = "k".repeat(Name::MAX_BYTES - 2);
         assert!(KeyName::new("a", &most).is_valid());
         for key in ["\n", "b\u{0}", "\u{7f}", "\u{85}", &format!("{most}k")] {
             assert!(!KeyName::new("a", key).is_valid(), "{key:?}");

@@ -1,10 +1,16 @@
-//! Where state lives: the store traits and the backends behind them.
+//! The traits that a store implements.
 //!
-//! A store answers *whole decisions*, each in one indivisible step; waiting, renewing, retrying
-//! and cleaning up are written once, above. No type of a driver crosses these traits.
+//! A store takes *whole decisions* ("grant this lock?", "allow this request?"), each in one atomic
+//! step. Waiting, renewing, retrying, timing out and cleaning up are written once, above the
+//! stores, in the `windlass` crate. No type of a driver crosses these traits.
+//!
+//! [`Backend`] is an open store; its methods return one trait object per group of primitives.
+//! [`ClaimStore`], [`GateStore`], [`LatchStore`] and [`NotificationStore`] are coordination, which
+//! every store has (a quorum lacks latches). The others are optional: their defaults return
+//! [errors](unsupported) that name the stores to use instead.
 
 mod bloom;
-mod claims;
+pub mod claims;
 pub mod counter;
 mod gate;
 pub mod latch;
@@ -37,102 +43,101 @@ pub use claims::{
     SameOwner, Share, WakeAddress,
 };
 pub use gate::{Admission, GateStore};
-pub use latch::{
-    CountedDown, LatchSpec, LatchState, LatchStore, PAST_GENERATIONS, PastGeneration, Reset,
-};
+pub use latch::{CountedDown, LatchSpec, LatchState, LatchStore, PastGeneration, Reset};
 pub use notification::{Channel, NotificationStore, Subscriber, SubscriptionHandle};
 
 use crate::error::Result;
 use crate::{Drift, FenceStrength};
 
-/// The answer of a store, on its way.
+/// The reply of a store.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// An opened store.
 pub trait Backend: Send + Sync + fmt::Debug {
-    /// What it is, without credentials: `redis://127.0.0.1:6379/0`.
+    /// Its URL, without credentials: `redis://127.0.0.1:6379/0`.
     fn address(&self) -> &str;
 
-    /// What it can do.
+    /// Its properties.
     fn capabilities(&self) -> Capabilities;
 
-    /// Its locks, semaphores and all else that is held for a while.
+    /// Locks, semaphores and everything else that is held for a TTL.
     fn claims(&self) -> Arc<dyn ClaimStore>;
 
-    /// Its gates.
+    /// Gates: the highest fence that a resource has seen.
     fn gates(&self) -> Arc<dyn GateStore>;
 
-    /// Its latches.
+    /// Count-down latches.
     fn latches(&self) -> Arc<dyn LatchStore>;
 
-    /// What it announces to those who listen.
+    /// Notifications of state changes.
     fn notifications(&self) -> Arc<dyn NotificationStore>;
 
-    /// Its counters. Flow and data are refused by a backend that says nothing of them.
+    /// Counters. Like all that follow, not supported unless the backend overrides it.
     fn counters(&self) -> Arc<dyn counter::CounterStore> {
-        Arc::new(unsupported::Refused(self.capabilities().kind))
+        Arc::new(unsupported::UnsupportedStore(self.capabilities().kind))
     }
 
-    /// Its limiters.
+    /// Rate limiters.
     fn limits(&self) -> Arc<dyn limit::LimitStore> {
-        Arc::new(unsupported::Refused(self.capabilities().kind))
+        Arc::new(unsupported::UnsupportedStore(self.capabilities().kind))
     }
 
-    /// Its Bloom filters.
+    /// Bloom filters.
     fn blooms(&self) -> Arc<dyn BloomStore> {
-        Arc::new(unsupported::Refused(self.capabilities().kind))
+        Arc::new(unsupported::UnsupportedStore(self.capabilities().kind))
     }
 
-    /// Its permissions.
+    /// Permissions.
     fn permissions(&self) -> Arc<dyn PermissionStore> {
-        Arc::new(unsupported::Refused(self.capabilities().kind))
+        Arc::new(unsupported::UnsupportedStore(self.capabilities().kind))
     }
 
-    /// What was seen.
+    /// Deduplication windows.
     fn seen(&self) -> Arc<dyn SeenStore> {
-        Arc::new(unsupported::Refused(self.capabilities().kind))
+        Arc::new(unsupported::UnsupportedStore(self.capabilities().kind))
     }
 
-    /// What was done once.
+    /// Records of idempotent execution.
     fn onces(&self) -> Arc<dyn OnceStore> {
-        Arc::new(unsupported::Refused(self.capabilities().kind))
+        Arc::new(unsupported::UnsupportedStore(self.capabilities().kind))
     }
 
-    /// Its topics.
+    /// Topics: publish and subscribe.
     fn topics(&self) -> Arc<dyn TopicStore> {
-        Arc::new(unsupported::Refused(self.capabilities().kind))
+        Arc::new(unsupported::UnsupportedStore(self.capabilities().kind))
     }
 
-    /// How many replicas must acknowledge a grant, if the URL says so.
+    /// The replicas that must acknowledge a grant, if the URL sets them.
     fn replicas(&self) -> Option<Replicas> {
         None
     }
 
-    /// What clocks may disagree by, if the URL says so.
+    /// The clock drift to allow for, if the URL sets it.
     fn drift(&self) -> Option<Drift> {
         None
     }
 
-    /// Looks at the store as an operator would.
+    /// Diagnoses the store for `windlass doctor`: version, persistence, clocks, configuration.
     fn examine(&self) -> Pending<'_, Vec<Finding>>;
 }
 
-/// What a backend is and offers.
+/// The properties of a backend, as `windlass doctor` prints them.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Capabilities {
-    /// `memory`, `file` or `redis`.
+    /// Its kind: `memory`, `file`, `redis`, ….
     pub kind: &'static str,
-    /// How far fences can be trusted.
+    /// The guarantee of its fences.
     pub fences: FenceStrength,
-    /// Who can take part.
+    /// Which processes can share it.
     pub reach: &'static str,
-    /// What happens to held locks when the store's process or machine ends.
+    /// What happens to held locks when the store's process or machine stops.
     pub durability: &'static str,
 }
 
 impl Capabilities {
-    /// What a store is and offers.
+    /// The properties of a backend.
     pub const fn new(
         kind: &'static str,
         fences: FenceStrength,
@@ -148,12 +153,14 @@ impl Capabilities {
     }
 }
 
-/// One line of a doctor's report.
+/// One line of the diagnosis by `windlass doctor`.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Finding {
-    /// How bad it is.
+    /// How much it matters.
     pub severity: Severity,
-    /// What was looked at: `version`, `persistence`, …
+    /// What was checked: `version`, `persistence`, …
     pub topic: &'static str,
     /// What was found, and what it means for a lock.
     pub message: String,
@@ -161,10 +168,13 @@ pub struct Finding {
 
 /// How much a [`Finding`] matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Severity {
-    /// Good, or neutral.
+    /// As it should be, or neutral.
     Fine,
-    /// Works, with a weakness that the operator should know.
+    /// The store works, with a weakness that the operator should know about.
     Warning,
     /// Locks cannot be relied upon.
     Problem,

@@ -1,7 +1,9 @@
-//! News: what a store announces to those who listen, besides waking those who wait in queue.
+//! Notifications: a store tells subscribers that the state behind a channel has changed.
 //!
-//! News may be late, doubled or lost. So whoever listens looks at the state after it began to
-//! listen, at every piece of notification, when some may have been missed, and now and then by itself.
+//! They serve observers of elections, barriers, latches and topics. (A waiter in a queue is woken
+//! through [`GrantListener`](super::GrantListener).) A notification may be late, duplicated or
+//! lost. So a subscriber reads the state after it has subscribed, at every notification, when some
+//! [may have been missed](Subscriber::missed), and periodically.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,28 +12,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::Pending;
 use crate::name::Name;
 
-/// What the notification is about: a kind of primitive, and a name.
+/// What a notification is about: a kind of primitive, and a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Channel {
     /// `elect`, `barrier`, `latch`, …
     pub kind: &'static str,
-    /// Which.
+    /// The name of the election, barrier, latch or topic.
     pub name: Name,
 }
 
-/// Whoever listens to a channel. Called by the backend as it reads: must not block.
+/// Receives the notifications of a channel. Called from the backend's reading task: must not block.
 pub trait Subscriber: Send + Sync {
-    /// News came. What it says is empty where a store only hints that something has changed.
+    /// A notification arrived. It is empty unless it is the message of a topic.
     fn heard(&self, notification: &[u8]);
 
-    /// Some may have been missed.
+    /// Some notifications may have been missed.
     fn missed(&self);
 }
 
-/// Announcements.
+/// Delivers notifications.
 pub trait NotificationStore: Send + Sync + fmt::Debug {
-    /// Listens until the answer is dropped. From when it is given on, no notification is missed that
-    /// [`Subscriber::missed`] does not tell of.
+    /// Subscribes until the handle is dropped. From when the handle is returned, every notification
+    /// is delivered, or [`Subscriber::missed`] is called.
     fn listen(
         &self,
         channel: Channel,
@@ -39,12 +41,12 @@ pub trait NotificationStore: Send + Sync + fmt::Debug {
     ) -> Pending<'_, SubscriptionHandle>;
 }
 
-/// Listens as long as it lives.
-#[must_use = "dropping it ends listening"]
+/// A subscription; dropping it unsubscribes.
+#[must_use = "dropping it unsubscribes"]
 pub struct SubscriptionHandle(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl SubscriptionHandle {
-    /// `end` is called when nobody needs it any more.
+    /// A handle that calls `end` when it is dropped.
     pub fn new(end: impl FnOnce() + Send + Sync + 'static) -> SubscriptionHandle {
         SubscriptionHandle(Some(Box::new(end)))
     }
@@ -64,85 +66,91 @@ impl fmt::Debug for SubscriptionHandle {
     }
 }
 
-/// One who listens, and the number to remove it by.
-type Numbered = (u64, Weak<dyn Subscriber>);
+/// A subscriber, and the number to remove it by.
+type Registered = (u64, Weak<dyn Subscriber>);
 
-/// Who listens to what, within one client.
+/// The subscribers of one client, by channel.
 #[derive(Default)]
 pub struct SubscriberRegistry {
-    table: Mutex<Table>,
+    entries: Mutex<Entries>,
 }
 
 #[derive(Default)]
-struct Table {
+struct Entries {
     next: u64,
-    by_channel: HashMap<Arc<str>, Vec<Numbered>>,
+    by_channel: HashMap<Arc<str>, Vec<Registered>>,
 }
 
 impl SubscriberRegistry {
-    /// Adds one to a channel, which goes by the backend's own name for it. Gives a number to
+    /// Adds a subscriber to a channel, which is known by the backend's own key. Returns a number to
     /// remove it by, and whether it is the channel's first.
     pub fn add(&self, channel: &str, subscriber: Weak<dyn Subscriber>) -> (u64, bool) {
-        let mut table = self.table();
-        table.next += 1;
-        let number = table.next;
-        let ears = table.by_channel.entry(channel.into()).or_default();
-        ears.push((number, subscriber));
-        (number, ears.len() == 1)
+        let mut entries = self.entries();
+        entries.next += 1;
+        let number = entries.next;
+        let subscribers = entries.by_channel.entry(channel.into()).or_default();
+        subscribers.push((number, subscriber));
+        (number, subscribers.len() == 1)
     }
 
-    /// Removes one. Whether it was the channel's last.
+    /// Removes a subscriber. Returns whether it was the channel's last.
     pub fn remove(&self, channel: &str, number: u64) -> bool {
-        let mut table = self.table();
-        let Some(ears) = table.by_channel.get_mut(channel) else {
+        let mut entries = self.entries();
+        let Some(subscribers) = entries.by_channel.get_mut(channel) else {
             return false;
         };
-        ears.retain(|(known, _)| *known != number);
-        if ears.is_empty() {
-            table.by_channel.remove(channel);
+        subscribers.retain(|(known, _)| *known != number);
+        if subscribers.is_empty() {
+            entries.by_channel.remove(channel);
             return true;
         }
         false
     }
 
-    /// Whether anybody listens to the channel.
+    /// Whether the channel has subscribers.
     pub fn has(&self, channel: &str) -> bool {
-        self.table().by_channel.contains_key(channel)
+        self.entries().by_channel.contains_key(channel)
     }
 
-    /// The channels that somebody listens to.
+    /// The channels with subscribers.
     pub fn channels(&self) -> Vec<Arc<str>> {
-        self.table().by_channel.keys().cloned().collect()
+        self.entries().by_channel.keys().cloned().collect()
     }
 
+    /// Delivers a notification to the channel's subscribers.
     pub fn heard(&self, channel: &str, notification: &[u8]) {
-        let ears = match self.table().by_channel.get(channel) {
-            Some(ears) => alive(ears),
+        let subscribers = match self.entries().by_channel.get(channel) {
+            Some(registered) => alive(registered),
             None => return,
         };
-        ears.iter()
-            .for_each(|subscriber| subscriber.heard(notification));
+        for subscriber in subscribers {
+            subscriber.heard(notification);
+        }
     }
 
-    /// Tells everybody that some may have been missed.
+    /// Tells all subscribers that notifications may have been missed.
     pub fn missed(&self) {
-        let ears: Vec<_> = self
-            .table()
+        // Collected first: a subscriber may use the registry.
+        let subscribers: Vec<_> = self
+            .entries()
             .by_channel
             .values()
-            .flat_map(|e| alive(e))
+            .flat_map(|registered| alive(registered))
             .collect();
-        ears.iter().for_each(|subscriber| subscriber.missed());
+        subscribers
+            .iter()
+            .for_each(|subscriber| subscriber.missed());
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
         // Each change is a single insertion or removal: a panic leaves nothing half done.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn alive(ears: &[Numbered]) -> Vec<Arc<dyn Subscriber>> {
-    ears.iter()
+fn alive(registered: &[Registered]) -> Vec<Arc<dyn Subscriber>> {
+    registered
+        .iter()
         .filter_map(|(_, subscriber)| subscriber.upgrade())
         .collect()
 }

@@ -1,4 +1,4 @@
-//! What a store decides about what is to be done once.
+//! Idempotent execution: results by idempotency key.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,12 +7,13 @@ use super::Pending;
 use crate::Fence;
 use crate::name::Name;
 
-/// Records of what was done, and is not to be done again.
+/// Stores one record for each idempotency key. The holder of the key's [claim](super::Kind::Once)
+/// executes.
 pub trait OnceStore: Send + Sync + fmt::Debug {
-    /// Looks at the record of a key.
+    /// Reads the record of a key.
     fn look(&self, key: Name) -> Pending<'_, Option<OnceRecord>>;
 
-    /// Whoever holds the key with this fence is about to begin.
+    /// Starts an execution by the holder of the key's claim with this fence.
     fn start(
         &self,
         key: Name,
@@ -21,7 +22,8 @@ pub trait OnceStore: Send + Sync + fmt::Debug {
         keep: Duration,
     ) -> Pending<'_, OnceStart>;
 
-    /// Keeps the result of whoever began with this fence, unless somebody with a higher one began since.
+    /// Stores the result of the execution that started with this fence, unless one with a higher
+    /// fence has started since.
     fn finish(
         &self,
         key: Name,
@@ -30,41 +32,42 @@ pub trait OnceStore: Send + Sync + fmt::Debug {
         keep: Duration,
     ) -> Pending<'_, OnceFinish>;
 
-    /// Forgets the key: with a fence, only if whoever began with it was the last to begin and has no result.
+    /// Removes the record. With a fence, only if the execution with this fence was the last to
+    /// start and has no result.
     fn forget(&self, key: Name, fence: Option<Fence>) -> Pending<'_, bool>;
 }
 
-/// What is known of a key.
+/// The record of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnceRecord {
-    /// The fence of whoever began last.
+    /// The fence of the last execution that started.
     pub fence: Fence,
-    /// The digest of what it was asked to do.
+    /// The digest of the request.
     pub payload: [u8; 32],
-    /// What came of it; `None` while it is being done, or if whoever began has died.
+    /// The result; `None` while it is executing, or if the executing process has died.
     pub result: Option<Vec<u8>>,
 }
 
-/// What a store says to whoever wants to begin.
+/// The decision about a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnceStart {
-    /// Go ahead.
+    /// Execute.
     Go,
-    /// It was done before.
+    /// It was done before, with this result.
     Done(Vec<u8>),
-    /// The key was used for something else.
+    /// The key was used for another request.
     OtherPayload,
-    /// Somebody with a higher fence has begun.
+    /// An execution with a higher fence has started.
     Stale,
 }
 
-/// What a store says to whoever has a result.
+/// The decision about a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnceFinish {
-    /// It is kept.
+    /// The result is stored.
     OnceFinish,
-    /// Somebody else's was kept before.
+    /// Another execution stored this result before.
     Done(Vec<u8>),
-    /// Somebody with a higher fence has begun, or the key was forgotten.
+    /// An execution with a higher fence has started, or the record was removed.
     Stale,
 }

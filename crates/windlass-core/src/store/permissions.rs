@@ -1,4 +1,4 @@
-//! What a store decides about permissions.
+//! Permissions: a level or a set of flags for each pair of subject and resource.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,21 +7,22 @@ use super::Pending;
 use crate::name::Name;
 use crate::permissions::Schema;
 
-/// Permissions: a few bits for each subject and resource.
+/// Stores permission spaces: a schema, and a bit field for each pair of subject and resource.
 ///
-/// Whoever reads or writes says by which schema. If that is not the space's any more, because the space was
-/// removed or defined anew, the answer is `None`: this is part of the same step, so that what was removed
-/// is denied from the first moment on, however long it takes to clear it away.
+/// Every read and write names the id of the schema that the client knows. If the space has another
+/// one, because it was removed or defined again, the answer is `None`. The check is part of the
+/// same atomic step, so a removed space denies everything at once, however long it takes to delete
+/// its data.
 pub trait PermissionStore: Send + Sync + fmt::Debug {
     /// The schema of a space.
     fn schema(&self, space: Name) -> Pending<'_, Option<Schema>>;
 
-    /// Stores a schema, if what is stored is still `before`, and nothing of a removed space is left under
-    /// the schema's id. Tells whether it did.
+    /// Stores a schema, if the stored one is still `before`, and no data of a removed space is left
+    /// under the schema's id. Returns whether it did.
     fn define(&self, space: Name, before: Option<Schema>, schema: Schema) -> Pending<'_, bool>;
 
-    /// Writes fields, all of one subject in one step, and gives what they were. With `None`, nothing was
-    /// written.
+    /// Writes fields, all fields of one subject in one step, and returns their values before. With
+    /// `None`, nothing was written.
     fn write(
         &self,
         space: Name,
@@ -29,7 +30,7 @@ pub trait PermissionStore: Send + Sync + fmt::Debug {
         changes: Vec<FieldWrite>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>>;
 
-    /// Reads fields, all of one subject in one step. Changes nothing.
+    /// Reads fields, all fields of one subject in one step.
     fn read(
         &self,
         space: Name,
@@ -37,7 +38,7 @@ pub trait PermissionStore: Send + Sync + fmt::Debug {
         wanted: Vec<FieldRead>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>>;
 
-    /// Forgets subjects. Tells for each whether anything was known of it.
+    /// Removes subjects. Returns for each whether it had any fields.
     fn clear(
         &self,
         space: Name,
@@ -45,76 +46,78 @@ pub trait PermissionStore: Send + Sync + fmt::Debug {
         subjects: Vec<String>,
     ) -> Pending<'_, Option<Vec<bool>>>;
 
-    /// The next subjects from `cursor` on; the default begins. A subject may come twice.
+    /// The next page of subjects after `cursor`; the default cursor starts. A subject may be
+    /// returned twice.
     fn scan(&self, space: Name, id: String, cursor: ScanCursor)
     -> Pending<'_, Option<SubjectPage>>;
 
-    /// How many bytes each of these subjects takes, all included.
+    /// The bytes that each of these subjects takes in the store, with overhead.
     fn memory(&self, space: Name, id: String, subjects: Vec<String>) -> Pending<'_, Vec<u64>>;
 
-    /// Removes the schema, so that the space is gone. Tells whether it was there. What its subjects had may
-    /// be left over: it is to be swept, and its id is remembered until it is.
+    /// Removes the schema, and with it the space. Returns whether it existed. The data of its
+    /// subjects may be left over: it is removed by [`sweep`](PermissionStore::sweep), and the id is
+    /// kept until then.
     fn remove(&self, space: Name, id: String) -> Pending<'_, bool>;
 
-    /// The ids under which something may be left over.
+    /// The ids of removed schemas whose data may be left over.
     fn leftovers(&self, space: Name) -> Pending<'_, Vec<String>>;
 
-    /// Clears away some of what is left over under an id; of a space that is there, nothing. Gives where to
-    /// go on, or `None` when nothing is left.
+    /// Deletes some of the data left over under an id; does nothing to a space that exists. Returns
+    /// where to continue, or `None` when nothing is left.
     fn sweep(&self, space: Name, id: String, cursor: ScanCursor)
     -> Pending<'_, Option<ScanCursor>>;
 }
 
-/// Some bits, as `BITFIELD` counts them: the first is the highest of the first byte.
+/// A bit field, numbered as by Redis' `BITFIELD`: bit 0 is the highest of the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Where they begin.
+    /// Its first bit.
     pub offset: u64,
-    /// How many.
+    /// The number of bits.
     pub width: u32,
 }
 
 /// Fields of one subject to write.
 #[derive(Clone, Debug)]
 pub struct FieldWrite {
-    /// Whose.
+    /// The subject.
     pub subject: String,
-    /// What, in this order.
+    /// The fields and their values, written in this order.
     pub fields: Vec<(Field, u64)>,
 }
 
 /// Fields of one subject to read.
 #[derive(Clone, Debug)]
 pub struct FieldRead {
-    /// Whose.
+    /// The subject.
     pub subject: String,
-    /// Which.
+    /// The fields.
     pub fields: Vec<Field>,
 }
 
-/// How far a scan has come.
+/// Where a scan continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScanCursor {
-    /// Where a numbered scan goes on.
+    /// The cursor of a store that numbers its scans.
     pub number: u64,
-    /// The last subject seen, where subjects are in order.
+    /// The last subject returned, in a store that orders subjects.
     pub after: Option<String>,
 }
 
-/// Some subjects of a space.
+/// A page of subjects.
 #[derive(Clone, Debug)]
 pub struct SubjectPage {
-    /// Who.
+    /// The subjects.
     pub subjects: Vec<String>,
-    /// Where to go on; `None` at the end.
+    /// Where to continue; `None` at the end.
     pub next: Option<ScanCursor>,
-    /// How much was looked at for this page, and how much there is in all, in units of the store.
+    /// How much was scanned for this page, in units of the store.
     pub looked_at: u64,
-    /// See `looked_at`.
+    /// How much there is to scan in all, in the same units.
     pub total: u64,
 }
 
-/// A page of subjects that come in order.
+/// A page of at most `full` subjects, from a store that orders them.
 pub fn page(subjects: Vec<String>, full: usize, total: u64) -> SubjectPage {
     let next = subjects.last().filter(|_| subjects.len() == full);
     SubjectPage {

@@ -1,35 +1,36 @@
-//! How many copies of a grant must exist before it counts.
+//! Acknowledgement of grants by replicas.
 
 use std::time::Duration;
 
-/// A grant counts only when so many replicas have acknowledged it in time; otherwise it is undone.
+/// A grant counts only once this many replicas have acknowledged it in time; otherwise it is
+/// released.
 ///
-/// It narrows what a failover can break, and does not close it: a failover may still choose a replica
-/// that had not acknowledged. Only stores that replicate asynchronously offer it (`redis://`,
-/// `redis+sentinel://`, `redis+cluster://`).
+/// This narrows the window in which a failover can lose a lock, and does not close it: a failover
+/// may still promote a replica that has not acknowledged. Only stores that replicate asynchronously
+/// offer it (`redis://`, `redis+sentinel://`, `redis+cluster://`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replicas {
-    /// How many.
+    /// The number of replicas.
     pub count: u32,
     /// How long to wait for them.
     pub timeout: Duration,
-    /// Whether it must have reached the disks of the master and of so many replicas.
+    /// Whether the grant must be on the disks of the master and of these replicas.
     pub on_disk: bool,
 }
 
-/// What became of it.
+/// How many copies of a grant exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// Whether the claim was there at all.
+    /// Whether the claim is held.
     pub is_held: bool,
-    /// How many replicas have it.
+    /// The number of replicas that have acknowledged it.
     pub replicas: u32,
-    /// Whether the disk of the master has it, where that was asked for.
+    /// Whether it is on the disk of the master, if that was requested.
     pub on_own_disk: bool,
 }
 
 impl Acknowledged {
-    /// Whether that is what was wanted.
+    /// Whether these are the copies that `wanted` requires.
     pub fn is_enough(&self, wanted: &Replicas) -> bool {
         self.is_held && self.replicas >= wanted.count && (self.on_own_disk || !wanted.on_disk)
     }

@@ -1,4 +1,4 @@
-//! What a store decides about what was seen before.
+//! Deduplication: which items were seen within a window.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,15 +7,16 @@ use super::Pending;
 use crate::name::Name;
 use crate::seen::Member;
 
-/// What was seen, exactly, for a while.
+/// Stores deduplication windows: sets of items, each of which is kept for a time. Exact, unlike a
+/// Bloom filter.
 pub trait SeenStore: Send + Sync + fmt::Debug {
-    /// Remembers items for `window`, and tells for each whether it was new. An item that is remembered
-    /// already is left as it is. Each item is one decision.
+    /// Adds items for `window`, and returns for each whether it was new. An item that is in the
+    /// window stays as it is. Each item is one decision.
     fn first(&self, name: Name, items: Vec<Member>, window: Duration) -> Pending<'_, Vec<bool>>;
 
-    /// Whether each item is remembered. Changes nothing.
+    /// Returns for each item whether it is in the window. Changes nothing.
     fn contains(&self, name: Name, items: Vec<Member>) -> Pending<'_, Vec<bool>>;
 
-    /// Forgets an item. Tells whether it was remembered.
+    /// Removes an item. Returns whether it was in the window.
     fn forget(&self, name: Name, item: Member) -> Pending<'_, bool>;
 }

@@ -1,4 +1,4 @@
-//! What a store carries from those who publish to those who listen.
+//! Topics: publish and subscribe.
 
 use std::fmt;
 use std::sync::Weak;
@@ -6,24 +6,24 @@ use std::sync::Weak;
 use super::{Channel, Pending, Subscriber, SubscriptionHandle};
 use crate::name::Name;
 
-/// Topics: what is published reaches whoever listens just then.
+/// Delivers published messages to the current subscribers. Messages are not kept for later ones.
 pub trait TopicStore: Send + Sync + fmt::Debug {
     /// Publishes a message.
     fn publish(&self, name: Name, message: Vec<u8>) -> Pending<'_, ()>;
 
-    /// Listens until the answer is dropped. From when it is given on, no message is missed that
-    /// [`Subscriber::missed`] does not tell of.
+    /// Subscribes until the handle is dropped. From when the handle is returned, every message is
+    /// delivered, or [`Subscriber::missed`] is called.
     fn subscribe(
         &self,
         name: Name,
         subscriber: Weak<dyn Subscriber>,
     ) -> Pending<'_, SubscriptionHandle>;
 
-    /// Makes sure that those who listen are heard by the store: dials again, if need be.
+    /// Checks that the subscription is still alive on the server, and reconnects if it is not.
     fn refresh(&self, name: Name) -> Pending<'_, ()>;
 }
 
-/// The channel of a topic.
+/// The notification channel of a topic.
 pub fn channel(name: Name) -> Channel {
     Channel {
         kind: "topic",

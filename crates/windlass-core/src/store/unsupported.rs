@@ -1,4 +1,7 @@
-//! Primitives on a store that does not have them: refused by name, never emulated weakly.
+//! Primitives that a backend does not support.
+//!
+//! Each call fails with an error that names the primitive and the backend, and its hint names the
+//! stores that support it. A primitive is never emulated with weaker guarantees.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,54 +21,67 @@ use crate::name::Name;
 use crate::permissions::Schema;
 use crate::seen::Member;
 
-/// All the stores that a backend of that kind does not have.
+/// Every optional store trait of a backend that supports none of them. The field is the backend's
+/// kind (`etcd`).
 #[derive(Clone, Copy, Debug)]
-pub struct Refused(pub &'static str);
+pub struct UnsupportedStore(pub &'static str);
 
-impl Refused {
-    fn answer<'a, T: Send + 'a>(self, what: &'static str) -> Pending<'a, T> {
-        let error = unsupported(
-            self.0,
-            what,
-            "this store decides who may act, not how much or what was seen",
-        );
+/// The stores that support every primitive.
+const ALL_PRIMITIVES: &str = "memory:, file: or redis://";
+
+/// The stores that decide in one place, and therefore support all of coordination.
+const ALL_COORDINATION: &str = "memory:, file:, redis:// (single server, redis+sentinel:// or \
+                                redis+cluster://), etcd:// or zookeeper://";
+
+impl UnsupportedStore {
+    fn error<'a, T: Send + 'a>(self, primitive: &'static str) -> Pending<'a, T> {
+        let error = not_supported(self.0, primitive, None, ALL_PRIMITIVES);
         Box::pin(std::future::ready(Err(error)))
     }
-}
 
-/// Flow or data on a backend that has none.
-pub fn unsupported(kind: &'static str, what: &'static str, reason: &str) -> Error {
-    refusal(kind, what, reason, "memory:, file: or redis://")
-}
-
-/// What every store that is not a quorum can decide, on a quorum.
-pub fn unsupported_by_majority(kind: &'static str, what: &'static str, reason: &str) -> Error {
-    let stores = "memory:, file:, redis:// (single server, redis+sentinel:// or redis+cluster://), \
-                  etcd:// or zookeeper://";
-    refusal(kind, what, reason, stores)
-}
-
-fn refusal(kind: &str, what: &str, reason: &str, stores: &str) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        "use the store",
-        format!("there are no {what} on {kind}: {reason}"),
-    )
-    .with_hint(format!(
-        "connect to {stores} for {what}, beside this store for what it has"
-    ))
-}
-
-impl Refused {
     fn no_latches<'a, T: Send + 'a>(self) -> Pending<'a, T> {
-        let reason = "each node counts for itself, and nodes that miss a count never agree on \
-                      what remains";
+        let reason =
+            "each node counts alone, and nodes that miss a count-down never agree on what remains";
         let error = unsupported_by_majority(self.0, "latches", reason);
         Box::pin(std::future::ready(Err(error)))
     }
 }
 
-impl LatchStore for Refused {
+/// `primitive`, which only stores that keep data have, is not supported on `kind`.
+pub fn unsupported(kind: &'static str, primitive: &'static str, reason: &str) -> Error {
+    not_supported(kind, primitive, Some(reason), ALL_PRIMITIVES)
+}
+
+/// `primitive`, which every store but a quorum has, is not supported on `kind`.
+pub fn unsupported_by_majority(kind: &'static str, primitive: &'static str, reason: &str) -> Error {
+    not_supported(kind, primitive, Some(reason), ALL_COORDINATION)
+}
+
+fn not_supported(kind: &str, primitive: &str, reason: Option<&str>, stores: &str) -> Error {
+    let verb = if primitive.ends_with('s') {
+        "are"
+    } else {
+        "is"
+    };
+    let mut message = format!("{primitive} {verb} not supported on {kind}");
+    if let Some(reason) = reason {
+        message = format!("{message}: {reason}");
+    }
+    Error::new(ErrorKind::Unsupported, "use the store", message)
+        .with_hint(format!("use {stores} for {primitive}"))
+}
+
+/// The store of this URL scheme is not compiled in.
+pub fn not_in_this_build(scheme: &str, feature: &str) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "connect",
+        format!("this build does not support {scheme}"),
+    )
+    .with_hint(format!("build with the feature {feature:?}"))
+}
+
+impl LatchStore for UnsupportedStore {
     fn reset(&self, _: LatchSpec, _: u32) -> Pending<'_, Reset> {
         self.no_latches()
     }
@@ -79,85 +95,75 @@ impl LatchStore for Refused {
     }
 }
 
-/// A store that was left out of this build.
-pub fn left_out(scheme: &str, feature: &str) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        "connect",
-        format!("this build has no {scheme} backend"),
-    )
-    .with_hint(format!("build with the feature {feature:?}"))
-}
-
-impl CounterStore for Refused {
+impl CounterStore for UnsupportedStore {
     fn add(&self, _: CounterRequest) -> Pending<'_, Counted> {
-        self.answer("counters")
+        self.error("counters")
     }
 
     fn reset(&self, _: Name) -> Pending<'_, i64> {
-        self.answer("counters")
+        self.error("counters")
     }
 }
 
-impl LimitStore for Refused {
+impl LimitStore for UnsupportedStore {
     fn decide(&self, _: LimitRequest) -> Pending<'static, LimitOutcome> {
-        self.answer("limiters")
+        self.error("limiters")
     }
 
     fn decide_all(&self, _: Vec<LimitRequest>) -> Pending<'_, Vec<Result<LimitOutcome>>> {
-        self.answer("limiters")
+        self.error("limiters")
     }
 
     fn reset(&self, _: Name) -> Pending<'_, bool> {
-        self.answer("limiters")
+        self.error("limiters")
     }
 
     fn list(&self, _: LimiterQuery) -> Pending<'_, LimiterEntry> {
-        self.answer("limiters")
+        self.error("limiters")
     }
 }
 
-impl BloomStore for Refused {
+impl BloomStore for UnsupportedStore {
     fn create(&self, _: Name, _: Plan) -> Pending<'_, Plan> {
-        self.answer("Bloom filters")
+        self.error("Bloom filters")
     }
 
     fn open(&self, _: Name) -> Pending<'_, Option<Plan>> {
-        self.answer("Bloom filters")
+        self.error("Bloom filters")
     }
 
     fn insert(&self, _: Name, _: Plan, _: Vec<Digest>) -> Pending<'_, Option<Vec<bool>>> {
-        self.answer("Bloom filters")
+        self.error("Bloom filters")
     }
 
     fn contains(&self, _: Name, _: Plan, _: Vec<Digest>) -> Pending<'_, Option<Vec<bool>>> {
-        self.answer("Bloom filters")
+        self.error("Bloom filters")
     }
 
     fn survey(&self, _: Name, _: Plan) -> Pending<'_, Option<Vec<Filled>>> {
-        self.answer("Bloom filters")
+        self.error("Bloom filters")
     }
 
     fn union(&self, _: Name, _: Name, _: Plan) -> Pending<'_, Option<()>> {
-        self.answer("Bloom filters")
+        self.error("Bloom filters")
     }
 
     fn remove(&self, _: Name, _: Plan) -> Pending<'_, bool> {
-        self.answer("Bloom filters")
+        self.error("Bloom filters")
     }
 }
 
-impl PermissionStore for Refused {
+impl PermissionStore for UnsupportedStore {
     fn schema(&self, _: Name) -> Pending<'_, Option<Schema>> {
-        self.answer("permissions")
+        self.error("permissions")
     }
 
     fn define(&self, _: Name, _: Option<Schema>, _: Schema) -> Pending<'_, bool> {
-        self.answer("permissions")
+        self.error("permissions")
     }
 
     fn write(&self, _: Name, _: String, _: Vec<FieldWrite>) -> Pending<'_, Option<Vec<Vec<u64>>>> {
-        self.answer("permissions")
+        self.error("permissions")
     }
 
     fn read(
@@ -166,76 +172,76 @@ impl PermissionStore for Refused {
         _: Arc<Schema>,
         _: Vec<FieldRead>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
-        self.answer("permissions")
+        self.error("permissions")
     }
 
     fn clear(&self, _: Name, _: String, _: Vec<String>) -> Pending<'_, Option<Vec<bool>>> {
-        self.answer("permissions")
+        self.error("permissions")
     }
 
     fn scan(&self, _: Name, _: String, _: ScanCursor) -> Pending<'_, Option<SubjectPage>> {
-        self.answer("permissions")
+        self.error("permissions")
     }
 
     fn memory(&self, _: Name, _: String, _: Vec<String>) -> Pending<'_, Vec<u64>> {
-        self.answer("permissions")
+        self.error("permissions")
     }
 
     fn remove(&self, _: Name, _: String) -> Pending<'_, bool> {
-        self.answer("permissions")
+        self.error("permissions")
     }
 
     fn leftovers(&self, _: Name) -> Pending<'_, Vec<String>> {
-        self.answer("permissions")
+        self.error("permissions")
     }
 
     fn sweep(&self, _: Name, _: String, _: ScanCursor) -> Pending<'_, Option<ScanCursor>> {
-        self.answer("permissions")
+        self.error("permissions")
     }
 }
 
-impl SeenStore for Refused {
+impl SeenStore for UnsupportedStore {
     fn first(&self, _: Name, _: Vec<Member>, _: Duration) -> Pending<'_, Vec<bool>> {
-        self.answer("items seen")
+        self.error("deduplication (`seen`)")
     }
 
     fn contains(&self, _: Name, _: Vec<Member>) -> Pending<'_, Vec<bool>> {
-        self.answer("items seen")
+        self.error("deduplication (`seen`)")
     }
 
     fn forget(&self, _: Name, _: Member) -> Pending<'_, bool> {
-        self.answer("items seen")
+        self.error("deduplication (`seen`)")
     }
 }
 
-impl OnceStore for Refused {
+impl OnceStore for UnsupportedStore {
     fn look(&self, _: Name) -> Pending<'_, Option<OnceRecord>> {
-        self.answer("things done once")
+        self.error("`once`")
     }
 
     fn start(&self, _: Name, _: Fence, _: [u8; 32], _: Duration) -> Pending<'_, OnceStart> {
-        self.answer("things done once")
+        self.error("`once`")
     }
 
     fn finish(&self, _: Name, _: Fence, _: Vec<u8>, _: Duration) -> Pending<'_, OnceFinish> {
-        self.answer("things done once")
+        self.error("`once`")
     }
 
     fn forget(&self, _: Name, _: Option<Fence>) -> Pending<'_, bool> {
-        self.answer("things done once")
+        self.error("`once`")
     }
 }
 
-impl TopicStore for Refused {
+impl TopicStore for UnsupportedStore {
     fn publish(&self, _: Name, _: Vec<u8>) -> Pending<'_, ()> {
-        self.answer("topics")
+        self.error("topics")
     }
 
     fn subscribe(&self, _: Name, _: Weak<dyn Subscriber>) -> Pending<'_, SubscriptionHandle> {
-        self.answer("topics")
+        self.error("topics")
     }
 
     fn refresh(&self, _: Name) -> Pending<'_, ()> {
-        self.answer("topics")
+        self.error("topics")
     }
 }

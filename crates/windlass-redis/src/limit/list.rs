@@ -9,7 +9,7 @@ use crate::keys;
 use crate::router::Router;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{QuotaUsage, RuleStates, look};
+use windlass_core::rules::limit::{QuotaUsage, RuleStates, usage};
 use windlass_core::store::limit::{LimiterEntry, LimiterQuery};
 
 /// Keys of all kinds that one listing scans: about 200 round trips, each of which blocks the server
@@ -77,7 +77,7 @@ async fn read_states(
         let replies = router.query_all(some.iter().map(get).collect()).await?;
         for (((shown, _), now), reply) in some.iter().zip(replies) {
             // A limiter may have expired meanwhile, and other programs may have written to the key.
-            let usage = states(&reply).map(|states| look(&states, *now));
+            let usage = states(&reply).map(|states| usage(&states, *now));
             if let Some(usage) = usage.filter(|usage| !usage.is_empty()) {
                 limiters.push((shown.clone(), usage));
             }

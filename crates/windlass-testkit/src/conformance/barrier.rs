@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use windlass::{Coordinator, ErrorKind, Released};
 
-use super::{SOON, Stage};
+use super::{SOON, TestStore};
 use crate::eventually;
 
 async fn has_inside(w: &Coordinator, parties: u32, used: u64, waiters: u64) {
@@ -23,9 +23,9 @@ async fn has_inside(w: &Coordinator, parties: u32, used: u64, waiters: u64) {
 }
 
 /// Nobody goes on before all have come; nobody ends before all have left.
-pub async fn all_begin_and_end_together(stage: &Stage) {
+pub async fn all_parties_enter_and_leave_together(store: &TestStore) {
     const PARTIES: u32 = 4;
-    let (a, b) = (stage.connect().await, stage.connect().await);
+    let (a, b) = (store.connect().await, store.connect().await);
     let (came, left) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let since = Instant::now();
     let tasks: Vec<_> = (0..PARTIES)
@@ -56,8 +56,8 @@ pub async fn all_begin_and_end_together(stage: &Stage) {
 }
 
 /// Whoever comes too many waits for the next round.
-pub async fn rounds_follow_each_other(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn excess_party_waits_for_the_next_round(store: &TestStore) {
+    let w = store.connect().await;
     let barrier = w.barrier("phase", 2);
     let (a, b) = tokio::join!(barrier.enter(), barrier.enter());
     let (a, b) = (a.unwrap(), b.unwrap());
@@ -89,9 +89,9 @@ pub async fn rounds_follow_each_other(stage: &Stage) {
 
 /// One that dies before all have come is taken off, and another can come in its place; one that
 /// dies afterwards counts as having left.
-pub async fn the_dead_hold_up_nobody_for_long(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
-    let ttl = stage.ttl(Duration::from_millis(300));
+pub async fn dead_party_is_replaced_after_its_ttl(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
+    let ttl = store.ttl(Duration::from_millis(300));
     // It is in, and then it is silent: without renewal, and nobody to give it up.
     let doomed = tokio::spawn({
         let barrier = a.barrier("phase", 2).ttl(ttl).without_renewal();
@@ -108,15 +108,15 @@ pub async fn the_dead_hold_up_nobody_for_long(stage: &Stage) {
     let since = Instant::now();
     alive.unwrap().leave().await.unwrap();
     assert!(
-        since.elapsed() < ttl + stage.lateness() + Duration::from_secs(2),
+        since.elapsed() < ttl + store.expiry_delay() + Duration::from_secs(2),
         "{:?}",
         since.elapsed()
     );
 }
 
 /// Patience ends, and the place is given up; another number of parties is refused.
-pub async fn patience_and_agreement(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn enter_times_out_and_party_count_must_match(store: &TestStore) {
+    let w = store.connect().await;
     let barrier = w.barrier("phase", 3);
     let soon = Duration::from_millis(80);
     assert!(barrier.enter_within(soon).await.unwrap().is_none());
@@ -136,8 +136,8 @@ pub async fn patience_and_agreement(stage: &Stage) {
 }
 
 /// A place can be given up by the name of its owner, among those who are in and in line alike.
-pub async fn a_place_is_given_up_by_owner(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn party_leaves_by_owner(store: &TestStore) {
+    let w = store.connect().await;
     let barrier = w.barrier("phase", 2);
     let enter = |owner: &str| {
         let barrier = barrier.clone().owner(owner);
@@ -163,8 +163,8 @@ pub async fn a_place_is_given_up_by_owner(stage: &Stage) {
 }
 
 /// Whoever looks at all that is held sees those who are in and those in line; and nothing when all have gone.
-pub async fn it_is_listed_while_somebody_is_there(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn barrier_is_listed_while_in_use(store: &TestStore) {
+    let w = store.connect().await;
     let barrier = w.barrier("phase", 2);
     let (a, b) = tokio::join!(barrier.enter(), barrier.enter());
     let (a, b) = (a.unwrap(), b.unwrap());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use windlass::{Bloom, Coordinator, ErrorKind};
 
-use super::{SOON, Stage};
+use super::{SOON, TestStore};
 use crate::eventually;
 
 fn small(w: &Coordinator, name: &str) -> Bloom {
@@ -13,10 +13,10 @@ fn small(w: &Coordinator, name: &str) -> Bloom {
 }
 
 /// Known is what was inserted, by anybody.
-pub async fn knows_what_was_inserted(stage: &Stage) {
+pub async fn inserted_items_are_found(store: &TestStore) {
     let (a, b) = (
-        stage.connect_patiently().await,
-        stage.connect_patiently().await,
+        store.connect_with_long_timeout().await,
+        store.connect_with_long_timeout().await,
     );
     let (mine, yours) = (
         small(&a, "f").create().await.unwrap(),
@@ -45,19 +45,19 @@ pub async fn knows_what_was_inserted(stage: &Stage) {
 }
 
 /// Of many who insert the same at once, one is told that it was new.
-pub async fn one_of_many_is_told_it_was_new(stage: &Stage) {
+pub async fn exactly_one_concurrent_insert_is_new(store: &TestStore) {
     let kinds: [fn(Bloom) -> Bloom; 3] = [
         |bloom| bloom,
         |bloom| bloom.growing(),
         |bloom| bloom.rotating(Duration::from_secs(3600)),
     ];
     // What is in memory lasts as long as somebody is connected, and each of these may be done before the next comes.
-    let _somebody = stage.connect_patiently().await;
+    let _somebody = store.connect_with_long_timeout().await;
     for (n, kind) in kinds.into_iter().enumerate() {
         let name = format!("f{n}");
         let mut tasks = Vec::new();
         for _ in 0..4 {
-            let w = stage.connect_patiently().await;
+            let w = store.connect_with_long_timeout().await;
             let filter = kind(w.bloom(&name).capacity(100_000).error_rate(1e-6));
             let filter = Arc::new(filter.create().await.unwrap());
             tasks.push(tokio::spawn(async move {
@@ -81,8 +81,8 @@ pub async fn one_of_many_is_told_it_was_new(stage: &Stage) {
 }
 
 /// Any bytes, any number of them, any number of items.
-pub async fn any_item_and_any_batch_will_do(stage: &Stage) {
-    let w = stage.connect_patiently().await;
+pub async fn items_and_batches_of_any_size_work(store: &TestStore) {
+    let w = store.connect_with_long_timeout().await;
     let filter = w.bloom("f").capacity(200_000).create().await.unwrap();
     assert!(filter.insert("").await.unwrap());
     assert!(!filter.insert([]).await.unwrap());
@@ -107,8 +107,8 @@ pub async fn any_item_and_any_batch_will_do(stage: &Stage) {
 }
 
 /// Errors are as rare as asked for, and the filter knows how full it is.
-pub async fn errors_and_estimates_are_as_promised(stage: &Stage) {
-    let w = stage.connect_patiently().await;
+pub async fn error_rate_and_estimates_match_parameters(store: &TestStore) {
+    let w = store.connect_with_long_timeout().await;
     let capacity = 20_000;
     let filter = w.bloom("f").capacity(capacity).error_rate(0.02);
     let filter = filter.create().await.unwrap();
@@ -133,10 +133,10 @@ pub async fn errors_and_estimates_are_as_promised(stage: &Stage) {
 }
 
 /// Who comes with other parameters is refused, and changes nothing.
-pub async fn other_parameters_are_refused(stage: &Stage) {
+pub async fn different_parameters_are_rejected(store: &TestStore) {
     let (a, b) = (
-        stage.connect_patiently().await,
-        stage.connect_patiently().await,
+        store.connect_with_long_timeout().await,
+        store.connect_with_long_timeout().await,
     );
     let filter = small(&a, "f").create().await.unwrap();
     filter.insert("x").await.unwrap();
@@ -178,8 +178,8 @@ pub async fn other_parameters_are_refused(stage: &Stage) {
 }
 
 /// One clear error each.
-pub async fn bad_input_is_refused(stage: &Stage) {
-    let w = stage.connect_patiently().await;
+pub async fn invalid_input_is_rejected(store: &TestStore) {
+    let w = store.connect_with_long_timeout().await;
     let f = |name: &str| w.bloom(name);
     for bad in [
         f("f"),
@@ -223,10 +223,10 @@ pub async fn bad_input_is_refused(stage: &Stage) {
 }
 
 /// PastGeneration its capacity, a growing filter opens a new generation and keeps its promise.
-pub async fn a_growing_filter_outgrows_its_capacity(stage: &Stage) {
+pub async fn growing_filter_exceeds_its_capacity(store: &TestStore) {
     let (a, b) = (
-        stage.connect_patiently().await,
-        stage.connect_patiently().await,
+        store.connect_with_long_timeout().await,
+        store.connect_with_long_timeout().await,
     );
     let filter = small(&a, "f").growing().create().await.unwrap();
     let other = b.bloom("f").open().await.unwrap();
@@ -259,8 +259,8 @@ pub async fn a_growing_filter_outgrows_its_capacity(stage: &Stage) {
 }
 
 /// A rotating filter remembers for its window, and forgets after two.
-pub async fn a_rotating_filter_forgets(stage: &Stage) {
-    let w = stage.connect_patiently().await;
+pub async fn rotating_filter_forgets_after_two_windows(store: &TestStore) {
+    let w = store.connect_with_long_timeout().await;
     let window = Duration::from_millis(400);
     let filter = small(&w, "f").rotating(window).create().await.unwrap();
     let start = std::time::Instant::now();
@@ -278,10 +278,10 @@ pub async fn a_rotating_filter_forgets(stage: &Stage) {
 }
 
 /// Two filters become one.
-pub async fn a_union_knows_what_both_knew(stage: &Stage) {
+pub async fn union_contains_items_of_both(store: &TestStore) {
     let (a, b) = (
-        stage.connect_patiently().await,
-        stage.connect_patiently().await,
+        store.connect_with_long_timeout().await,
+        store.connect_with_long_timeout().await,
     );
     let (left, right) = (
         small(&a, "left").create().await.unwrap(),
@@ -312,8 +312,8 @@ pub async fn a_union_knows_what_both_knew(stage: &Stage) {
 }
 
 /// A filter larger than a string of Redis may be.
-pub async fn larger_than_512_mib(stage: &Stage) {
-    let w = stage.connect_patiently().await;
+pub async fn larger_than_512_mib(store: &TestStore) {
+    let w = store.connect_with_long_timeout().await;
     let filter = w.bloom("f").capacity(500_000_000).create().await.unwrap();
     assert!(filter.plan().shape.bytes() > 512 << 20);
     assert!(filter.plan().shape.shards > 1);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use windlass::{ErrorKind, Options};
 
-use super::{SOON, Stage};
+use super::{SOON, TestStore};
 use crate::eventually;
 
 fn ms(millis: u64) -> Duration {
@@ -12,8 +12,8 @@ fn ms(millis: u64) -> Duration {
 }
 
 /// Additions of many clients, none of which is lost.
-pub async fn nothing_is_lost(stage: &Stage) {
-    let clients = [stage.connect().await, stage.connect().await];
+pub async fn concurrent_additions_are_not_lost(store: &TestStore) {
+    let clients = [store.connect().await, store.connect().await];
     let tasks: Vec<_> = (0..8)
         .map(|i| {
             let counter = clients[i % 2].counter("visits");
@@ -33,13 +33,13 @@ pub async fn nothing_is_lost(stage: &Stage) {
     assert_eq!(visits.get().await.unwrap(), 0);
     assert_eq!(visits.reset().await.unwrap(), 0);
     assert_eq!(visits.add(-7).await.unwrap().value, -7, "below zero too");
-    let elsewhere = stage.connect_with(Options::new().namespace("ns")).await;
+    let elsewhere = store.connect_with(Options::new().namespace("ns")).await;
     assert_eq!(elsewhere.counter("visits").get().await.unwrap(), 0);
 }
 
 /// What would go beyond a bound is refused, and not cut to fit.
-pub async fn bounds_refuse(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn addition_beyond_a_bound_is_rejected(store: &TestStore) {
+    let w = store.connect().await;
     let seats = w.counter("seats").min(0).max(10);
     assert_eq!(seats.add(8).await.unwrap().value, 8);
     let refused = seats.add(3).await.unwrap();
@@ -73,8 +73,8 @@ pub async fn bounds_refuse(stage: &Stage) {
 }
 
 /// Exact to the last of 64 bits, and never beyond.
-pub async fn it_does_not_wrap_around(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn counter_does_not_wrap_around(store: &TestStore) {
+    let w = store.connect().await;
     let big = w.counter("big");
     assert_eq!(big.add(i64::MAX - 1).await.unwrap().value, i64::MAX - 1);
     assert_eq!(big.add(1).await.unwrap().value, i64::MAX);
@@ -96,8 +96,8 @@ pub async fn it_does_not_wrap_around(stage: &Stage) {
 }
 
 /// Some time after it began, and no matter how often it was added to.
-pub async fn it_ends(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn counter_expires(store: &TestStore) {
+    let w = store.connect().await;
     let brief = w.counter("brief").expire(ms(300));
     assert_eq!(brief.add(5).await.unwrap().value, 5);
     tokio::time::sleep(ms(150)).await; // half of its life
@@ -110,8 +110,8 @@ pub async fn it_ends(stage: &Stage) {
 }
 
 /// What was added lately.
-pub async fn a_window(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn a_window(store: &TestStore) {
+    let w = store.connect().await;
     let recent = w.counter("recent").window(ms(600)).max(10);
     assert_eq!(recent.add(6).await.unwrap().value, 6);
     tokio::time::sleep(ms(300)).await;
@@ -131,8 +131,8 @@ pub async fn a_window(stage: &Stage) {
 }
 
 /// Once, however often it is sent.
-pub async fn adding_once(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn add_once_counts_once(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let paid = a.counter("paid");
     let first = paid.add_once("order-7", 30).await.unwrap();
     assert_eq!(
@@ -181,8 +181,8 @@ pub async fn adding_once(stage: &Stage) {
 }
 
 /// One clear error each.
-pub async fn bad_counter_input(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn invalid_counter_input_is_rejected(store: &TestStore) {
+    let w = store.connect().await;
     let counter = w.counter("kinds");
     assert!(counter.add(1).await.unwrap().added);
     let error = counter.clone().window(ms(60_000)).add(1).await.unwrap_err();
@@ -224,8 +224,8 @@ pub async fn bad_counter_input(stage: &Stage) {
 }
 
 /// Collected, and sent within the interval, when asked, and when dropped.
-pub async fn buffering(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn buffering(store: &TestStore) {
+    let w = store.connect().await;
     let views = w.counter("views");
     let buffer = views.buffered_every(ms(100)).unwrap();
     for _ in 0..1_000 {
@@ -257,8 +257,8 @@ pub async fn buffering(stage: &Stage) {
 }
 
 /// Closing sends the rest, says so, and takes no more.
-pub async fn closing_a_buffer(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn closing_a_buffer_flushes_it(store: &TestStore) {
+    let w = store.connect().await;
     let views = w.counter("closed");
     let hour = Duration::from_secs(3600);
     let buffer = views.buffered_every(hour).unwrap();
@@ -304,8 +304,8 @@ pub async fn closing_a_buffer(stage: &Stage) {
 }
 
 /// Operations of counters whose names and ids run together are apart.
-pub async fn operations_are_apart(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn operation_ids_of_different_counters_do_not_collide(store: &TestStore) {
+    let w = store.connect().await;
     for (name, id) in [("a", "b c"), ("a b", "c"), ("{x}y", "1 2"), ("{x}y 1", "2")] {
         let counted = w.counter(name).add_once(id, 5).await.unwrap();
         assert!(counted.added && !counted.repeated, "{name} {id}");

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use windlass::Released;
 
-use super::{SOON, Stage};
+use super::{SOON, TestStore};
 use crate::eventually;
 
 /// One at a time, in the order of candidacy, with growing fences, and seen by all.
-pub async fn one_leads_and_all_see_it(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn one_leader_at_a_time_visible_to_all(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     assert_eq!(b.election("boss").leader().await.unwrap(), None);
     let first = a.election("boss").campaign("host a").await.unwrap();
     let seen = b.election("boss").leader().await.unwrap().unwrap();
@@ -44,8 +44,8 @@ pub async fn one_leads_and_all_see_it(stage: &Stage) {
 }
 
 /// First whoever leads now, then every change; told, not polled.
-pub async fn observers_follow(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn observers_see_every_change(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let mut observer = b.election("boss").observe();
     assert_eq!(observer.next().await.unwrap(), None);
     let watching = tokio::spawn(async move {
@@ -75,10 +75,10 @@ pub async fn observers_follow(stage: &Stage) {
 }
 
 /// A leader that died is followed by the next one, or by none, after its ttl.
-pub async fn observers_see_the_dead_go(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn observers_see_a_dead_leader_expire(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let mut observer = b.election("boss").observe();
-    let ttl = stage.ttl(Duration::from_millis(300));
+    let ttl = store.ttl(Duration::from_millis(300));
     let dying = a.election("boss").ttl(ttl).without_renewal();
     std::mem::forget(dying.campaign("doomed").await.unwrap());
     assert_eq!(observer.next().await.unwrap().unwrap().value, "doomed");
@@ -86,15 +86,15 @@ pub async fn observers_see_the_dead_go(stage: &Stage) {
     let next = tokio::time::timeout(SOON, observer.next()).await.unwrap();
     assert_eq!(next.unwrap(), None);
     assert!(
-        since.elapsed() < ttl + stage.lateness() + Duration::from_secs(2),
+        since.elapsed() < ttl + store.expiry_delay() + Duration::from_secs(2),
         "{:?}",
         since.elapsed()
     );
 }
 
 /// Loss is told in time, as for a lock.
-pub async fn leadership_can_be_lost(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn leadership_can_be_lost(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let election = a.election("boss").ttl(Duration::from_secs(1));
     let leadership = election.campaign("me").await.unwrap();
     let owner = leadership.owner().to_string();
@@ -112,8 +112,8 @@ pub async fn leadership_can_be_lost(stage: &Stage) {
 }
 
 /// A candidate that comes back as the same owner may want something else to be known.
-pub async fn a_new_value_is_seen(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn new_value_of_same_candidate_is_published(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let candidate = a.election("boss").owner("node-1");
     let before = candidate.campaign("10.0.0.1").await.unwrap();
     let mut observer = b.election("boss").observe();

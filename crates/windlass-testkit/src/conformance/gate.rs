@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use windlass::{Admission, Fence};
 
-use super::{SOON, Stage};
+use super::{SOON, TestStore};
 use crate::eventually;
 
 /// Any fence as high as the highest, and none lower.
-pub async fn refuses_what_is_stale(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn stale_fences_are_rejected(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let old = a.lock("stock").acquire().await.unwrap();
     b.lock("stock").break_lock().await.unwrap();
     let new = b.lock("stock").acquire().await.unwrap();
@@ -56,7 +56,7 @@ pub async fn refuses_what_is_stale(stage: &Stage) {
     // What is forgotten is forgotten.
     let short = a
         .gate("short")
-        .remember(stage.ttl(Duration::from_millis(30)));
+        .remember(store.ttl(Duration::from_millis(30)));
     assert!(short.admit(Fence::new(5)).await.unwrap().is_admitted());
     assert!(!short.admit(Fence::new(4)).await.unwrap().is_admitted());
     let forgotten = eventually(SOON, || async {
@@ -67,8 +67,8 @@ pub async fn refuses_what_is_stale(stage: &Stage) {
 }
 
 /// A lock and a gate may share a name.
-pub async fn is_apart_from_the_lock(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn gate_and_lock_may_share_a_name(store: &TestStore) {
+    let w = store.connect().await;
     let guard = w.lock("stock").acquire().await.unwrap();
     assert!(
         w.gate("stock")

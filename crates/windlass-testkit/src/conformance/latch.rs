@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use windlass::{ErrorKind, Opening};
 
-use super::{SOON, Stage};
+use super::{SOON, TestStore};
 
 /// Those who wait are woken at zero, and not before.
-pub async fn opens_at_zero(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn opens_at_zero(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     assert_eq!(a.latch("ready").reset(3).await.unwrap(), 3);
     assert_eq!(b.latch("ready").reset(3).await.unwrap(), 3, "known");
     let waiting = tokio::spawn({
@@ -38,8 +38,8 @@ pub async fn opens_at_zero(stage: &Stage) {
 }
 
 /// One that nobody has reset yet can be waited for.
-pub async fn may_begin_later(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn waiting_before_the_first_reset_works(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let waiting = tokio::spawn(async move { b.latch("ready").wait().await.unwrap() });
     tokio::time::sleep(Duration::from_millis(100)).await; // let it wait
     a.latch("ready").reset(1).await.unwrap();
@@ -49,8 +49,8 @@ pub async fn may_begin_later(stage: &Stage) {
 }
 
 /// Never below zero; never in another generation; never with another count.
-pub async fn counts_no_further_than_it_goes(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn count_stops_at_zero(store: &TestStore) {
+    let w = store.connect().await;
     let latch = w.latch("ready");
     let e = latch.count_down().await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Mismatch, "nobody has reset it");
@@ -71,8 +71,8 @@ pub async fn counts_no_further_than_it_goes(stage: &Stage) {
 }
 
 /// A new generation takes the place of the old one, whose waiters are told which way it ended.
-pub async fn generations_follow_each_other(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn new_generation_wakes_old_waiters(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let (old, new) = (
         a.latch("ready").generation("old"),
         a.latch("ready").generation("new"),
@@ -109,8 +109,8 @@ pub async fn generations_follow_each_other(stage: &Stage) {
 }
 
 /// What is remembered of the past is bounded.
-pub async fn the_past_is_bounded(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn past_generations_are_bounded(store: &TestStore) {
+    let w = store.connect().await;
     for i in 0..30 {
         let latch = w.latch("ready").generation(&format!("g {i}"));
         latch.reset(1).await.unwrap();
@@ -131,8 +131,8 @@ pub async fn the_past_is_bounded(stage: &Stage) {
 }
 
 /// Many count at once; each counts once.
-pub async fn every_count_counts_once(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn concurrent_counts_count_once(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     a.latch("ready").reset(40).await.unwrap();
     let tasks: Vec<_> = (0..40)
         .map(|i| {

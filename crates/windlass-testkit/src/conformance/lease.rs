@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use windlass::{ErrorKind, LeaseLost, Released};
 
-use super::{SOON, Stage, is_free};
+use super::{SOON, TestStore, wait_until_free};
 
 /// A ttl that renewals can keep up with, on a machine that is busy, too.
 const RENEWED: Duration = Duration::from_millis(600);
 
 /// Alive for as long as the guard is.
-pub async fn renewal_outlives_the_ttl(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn renewal_extends_beyond_the_ttl(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let guard = a.lock("stock").ttl(RENEWED).acquire().await.unwrap();
     let end = Instant::now() + 3 * RENEWED;
     while Instant::now() < end {
@@ -23,8 +23,8 @@ pub async fn renewal_outlives_the_ttl(stage: &Stage) {
 }
 
 /// One ttl, and no more.
-pub async fn without_renewal_it_ends(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn lease_without_renewal_expires(store: &TestStore) {
+    let w = store.connect().await;
     let ttl = Duration::from_millis(120);
     let guard = w
         .lock("stock")
@@ -41,13 +41,13 @@ pub async fn without_renewal_it_ends(stage: &Stage) {
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);
     assert!(token.is_cancelled());
-    is_free(&w, "stock").await;
+    wait_until_free(&w, "stock").await;
     assert_eq!(guard.release().await.unwrap(), Released::WasGone);
 }
 
 /// The old holder knows before the new one holds: on one clock, in every round.
-pub async fn loss_comes_before_the_next_grant(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn loss_is_reported_before_the_next_grant(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let mut in_time = 0;
     for _ in 0..5 {
         let lock = a
@@ -76,8 +76,8 @@ pub async fn loss_comes_before_the_next_grant(stage: &Stage) {
 }
 
 /// Renewals do not go beyond the cap.
-pub async fn a_cap_ends_the_hold(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn max_hold_ends_the_lease(store: &TestStore) {
+    let w = store.connect().await;
     let cap = Duration::from_millis(400);
     let lock = w
         .lock("stock")
@@ -97,13 +97,13 @@ pub async fn a_cap_ends_the_hold(stage: &Stage) {
         held < cap + Duration::from_millis(300),
         "and not beyond: {held:?}"
     );
-    is_free(&w, "stock").await;
+    wait_until_free(&w, "stock").await;
     drop(guard);
 }
 
 /// The cap is no exception: loss is told before the store lets go.
-pub async fn a_cap_is_told_before_the_next_grant(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn max_hold_loss_is_reported_before_the_next_grant(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     for _ in 0..4 {
         let lock = a.lock("stock").ttl(Duration::from_millis(300));
         let guard = lock
@@ -127,8 +127,8 @@ pub async fn a_cap_is_told_before_the_next_grant(stage: &Stage) {
 }
 
 /// A second claim of the same owner never makes the first one end early.
-pub async fn the_same_owner_never_shortens(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn second_claim_of_same_owner_never_shortens_the_lease(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let first = a
         .lock("job")
         .owner("job-7")
@@ -151,8 +151,8 @@ pub async fn the_same_owner_never_shortens(stage: &Stage) {
 }
 
 /// A coordinator whose runtime has ended cannot renew, and says so instead of pretending.
-pub async fn without_a_runtime_there_is_no_lease(stage: &Stage) {
-    let (url, options) = (stage.url().to_owned(), stage.options());
+pub async fn no_lease_without_a_runtime(store: &TestStore) {
+    let (url, options) = (store.url().to_owned(), store.options());
     let (w, guard) = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let connected = runtime.block_on(async {
@@ -184,8 +184,8 @@ pub async fn without_a_runtime_there_is_no_lease(stage: &Stage) {
 }
 
 /// "Not yours any more" is loss at the next renewal, not at the end of validity.
-pub async fn a_broken_lock_is_lost(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn broken_lock_is_lost_at_the_next_renewal(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let guard = a
         .lock("stock")
         .ttl(Duration::from_millis(600))
@@ -209,8 +209,8 @@ pub async fn a_broken_lock_is_lost(stage: &Stage) {
 }
 
 /// Work under the lease ends with it.
-pub async fn run_drops_the_work_on_loss(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn run_drops_its_future_on_loss(store: &TestStore) {
+    let w = store.connect().await;
     let guard = w.lock("stock").acquire().await.unwrap();
     assert_eq!(guard.run(async { 7 }).await, Ok(7));
     assert!(guard.release().await.unwrap().was_held());
@@ -225,15 +225,15 @@ pub async fn run_drops_the_work_on_loss(stage: &Stage) {
 }
 
 /// In the background, and well before the ttl.
-pub async fn a_dropped_guard_releases(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn dropped_guard_releases(store: &TestStore) {
+    let w = store.connect().await;
     drop(w.lock("stock").acquire().await.unwrap());
-    is_free(&w, "stock").await;
+    wait_until_free(&w, "stock").await;
 }
 
 /// For a lock that does not renew by itself.
-pub async fn renewing_by_hand(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn manual_renewal(store: &TestStore) {
+    let w = store.connect().await;
     let lock = w
         .lock("stock")
         .ttl(Duration::from_millis(300))
@@ -246,25 +246,25 @@ pub async fn renewing_by_hand(stage: &Stage) {
     }
     assert!(guard.is_held());
     guard.lost().await;
-    is_free(&w, "stock").await;
+    wait_until_free(&w, "stock").await;
     assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
 /// A program may drop its coordinator and keep its guards.
-pub async fn guards_outlive_their_coordinator(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn guards_outlive_their_coordinator(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let guard = a.lock("stock").ttl(RENEWED).acquire().await.unwrap();
     drop(a);
     tokio::time::sleep(2 * RENEWED + RENEWED / 2).await; // longer than it would live by itself
     assert!(guard.is_held(), "still renewed");
     assert!(b.lock("stock").try_acquire().await.unwrap().is_busy());
     drop(guard);
-    is_free(&b, "stock").await;
+    wait_until_free(&b, "stock").await;
 }
 
 /// Cancelled at any moment, taking over leaves the claim with one who holds it, or with nobody.
-pub async fn a_cancelled_attach_leaves_no_grant_to_nobody(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn cancelled_attach_leaves_no_orphan_grant(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     for after in [0, 50, 100, 200, 400, 800, 1600] {
         let guard = a.lock("stock").owner("me").acquire().await.unwrap();
         let lock = b.lock("stock").ttl(Duration::from_secs(600));
@@ -272,6 +272,6 @@ pub async fn a_cancelled_attach_leaves_no_grant_to_nobody(stage: &Stage) {
         let attached = tokio::time::timeout(Duration::from_micros(after), attach).await;
         drop(attached);
         drop(guard);
-        is_free(&a, "stock").await;
+        wait_until_free(&a, "stock").await;
     }
 }

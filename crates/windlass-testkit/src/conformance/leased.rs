@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use windlass::{Basis, Clock, Limiter, Quota};
 
-use super::{SOON, Stage};
+use super::{SOON, TestStore};
 use crate::eventually;
 
 fn ms(millis: u64) -> Duration {
@@ -74,7 +74,7 @@ pub async fn rush(limiter: &Limiter, leased: bool, until: u64, mut used: impl Fn
 }
 
 /// Fails if within any time more was certainly used than the bucket allows.
-pub fn never_more(uses: &mut [(u64, u64)]) {
+pub fn never_exceeds(uses: &mut [(u64, u64)]) {
     uses.sort_unstable();
     let mut ends: Vec<(u64, u64)> = uses.iter().map(|&(from, to)| (to, from)).collect();
     ends.sort_unstable();
@@ -106,12 +106,12 @@ pub fn never_more(uses: &mut [(u64, u64)]) {
 
 /// Several clients that borrow, and one that asks the store each time: together never too many, and
 /// not too few either.
-pub async fn all_together_never_use_more(stage: &Stage) {
+pub async fn leased_clients_together_never_exceed_the_quota(store: &TestStore) {
     let uses: Arc<Mutex<Vec<(u64, u64)>>> = Arc::default();
     let end = machine_nanos() + 2_500_000_000;
     let mut tasks = Vec::new();
     for i in 0..6 {
-        let limiter = stage
+        let limiter = store
             .connect()
             .await
             .limiter("fleet", Quota::per_second(RATE).burst(BURST));
@@ -125,7 +125,7 @@ pub async fn all_together_never_use_more(stage: &Stage) {
         task.await.unwrap();
     }
     let mut uses = std::mem::take(&mut *uses.lock().unwrap());
-    never_more(&mut uses);
+    never_exceeds(&mut uses);
     // Five rushes at least, before each of which the bucket was full.
     assert!(
         uses.len() as u64 > 5 * BURST * 6 / 10,
@@ -135,8 +135,8 @@ pub async fn all_together_never_use_more(stage: &Stage) {
 }
 
 /// A steady demand costs few calls of the store.
-pub async fn a_steady_demand_costs_few_calls(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn steady_demand_costs_few_store_calls(store: &TestStore) {
+    let w = store.connect().await;
     let leased = w.limiter("steady", Quota::per_second(100_000)).leased();
     let key = leased.key("a").unwrap();
     let begun = Instant::now();
@@ -161,8 +161,8 @@ pub async fn a_steady_demand_costs_few_calls(stage: &Stage) {
 }
 
 /// What is not used goes back: when asked, when dropped, and in time by itself.
-pub async fn what_is_not_used_goes_back(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn unused_tokens_are_returned(store: &TestStore) {
+    let w = store.connect().await;
     let quota = Quota::per_hour(1_000);
     for (i, how) in ["asked", "dropped", "late"].into_iter().enumerate() {
         let name = format!("back-{how}");
@@ -199,12 +199,12 @@ pub async fn what_is_not_used_goes_back(stage: &Stage) {
 }
 
 /// Windows lend until they end, and no longer.
-pub async fn windows_lend_until_they_end(stage: &Stage) {
+pub async fn prefetched_tokens_end_with_their_window(store: &TestStore) {
     for (name, quota) in [
         ("fixed", Quota::new(100, ms(1_200)).fixed_window()),
         ("sliding", Quota::new(100, ms(1_200)).sliding_window()),
     ] {
-        let (a, b) = (stage.connect().await, stage.connect().await);
+        let (a, b) = (store.connect().await, store.connect().await);
         let (a, b) = (
             a.limiter(name, quota).leased(),
             b.limiter(name, quota).leased(),
@@ -225,8 +225,8 @@ pub async fn windows_lend_until_they_end(stage: &Stage) {
 }
 
 /// What cannot be lent is decided by the store; what can never be is said to be never.
-pub async fn what_cannot_be_lent_is_asked_for(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn requests_that_cannot_be_prefetched_go_to_the_store(store: &TestStore) {
+    let w = store.connect().await;
     let leased = w.limiter("large", Quota::per_hour(100)).leased();
     assert!(leased.check_n("a", 101).await.unwrap().is_never());
     assert!(leased.check_n("a", 0).await.unwrap().is_allowed());

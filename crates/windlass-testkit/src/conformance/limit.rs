@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use windlass::{Basis, ErrorKind, MAX_UNITS, OnStoreError, Options, Quota, Reserve};
 
-use super::{SOON, Stage};
+use super::{SOON, TestStore};
 use crate::eventually;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -16,8 +16,8 @@ fn ms(millis: u64) -> Duration {
 }
 
 /// Three a minute: three yes, seven no, for each key and all clients together.
-pub async fn a_fixed_window(stage: &Stage) {
-    let clients = [stage.connect().await, stage.connect().await];
+pub async fn fixed_window(store: &TestStore) {
+    let clients = [store.connect().await, store.connect().await];
     let mut yes = 0;
     for i in 0..10 {
         let limiter = clients[i % 2].limiter("ip", Quota::per_minute(3).fixed_window());
@@ -57,8 +57,8 @@ pub async fn a_fixed_window(stage: &Stage) {
 }
 
 /// Two at once, then one whenever one has come in.
-pub async fn a_token_bucket(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn token_bucket(store: &TestStore) {
+    let w = store.connect().await;
     let limiter = w.limiter("bucket", Quota::every(ms(150)).burst(2));
     assert!(limiter.check("a").await.unwrap().is_allowed());
     let second = limiter.check("a").await.unwrap();
@@ -85,8 +85,8 @@ pub async fn a_token_bucket(stage: &Stage) {
 }
 
 /// What the last window used fades, bit by bit.
-pub async fn a_sliding_window(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn sliding_window(store: &TestStore) {
+    let w = store.connect().await;
     let limiter = w.limiter("sliding", Quota::new(10, ms(400)).sliding_window());
     assert!(limiter.check_n("a", 10).await.unwrap().is_allowed());
     let denied = limiter.check_n("a", 5).await.unwrap();
@@ -100,8 +100,8 @@ pub async fn a_sliding_window(stage: &Stage) {
 }
 
 /// A denied call is not charged, nor is a look.
-pub async fn denied_is_not_charged(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn denied_requests_are_not_charged(store: &TestStore) {
+    let w = store.connect().await;
     for (i, quota) in [
         Quota::per_hour(10),
         Quota::per_hour(10).fixed_window(),
@@ -125,8 +125,8 @@ pub async fn denied_is_not_charged(stage: &Stage) {
 }
 
 /// Either all quotas are charged, or none.
-pub async fn several_quotas_are_one_decision(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn several_quotas_are_decided_together(store: &TestStore) {
+    let w = store.connect().await;
     let (fast, slow) = (Quota::new(5, HOUR), Quota::new(8, HOUR).fixed_window());
     let limiter = w.limiter("both", [fast, slow]);
     let first = limiter.check_n("a", 5).await.unwrap();
@@ -156,8 +156,8 @@ pub async fn several_quotas_are_one_decision(stage: &Stage) {
 }
 
 /// Many keys in one go, each decided on its own.
-pub async fn many_keys_at_once(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn many_keys_in_one_call(store: &TestStore) {
+    let w = store.connect().await;
     let limiter = w.limiter("many", Quota::per_hour(2));
     let none: [&str; 0] = [];
     assert!(limiter.check_all(none).await.is_empty());
@@ -187,8 +187,8 @@ pub async fn many_keys_at_once(stage: &Stage) {
 }
 
 /// Reservations queue up, and can be cancelled.
-pub async fn reserving(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn reservations_queue_and_can_be_cancelled(store: &TestStore) {
+    let w = store.connect().await;
     let limiter = w.limiter("reserve", Quota::every(HOUR).burst(2));
     let reserve = |n, wait| limiter.reserve("a", n, wait);
     let now = reserve(2, HOUR).await.unwrap().granted().unwrap();
@@ -235,8 +235,8 @@ pub async fn reserving(stage: &Stage) {
 }
 
 /// Waiting for units, with and without an end to patience.
-pub async fn acquiring(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn acquire_waits_for_units(store: &TestStore) {
+    let w = store.connect().await;
     for (i, quota) in [
         Quota::every(ms(100)).burst(1),
         Quota::new(1, ms(100)).fixed_window(),
@@ -274,8 +274,8 @@ pub async fn acquiring(stage: &Stage) {
 }
 
 /// As if nothing had been used.
-pub async fn resetting(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn reset_clears_usage(store: &TestStore) {
+    let w = store.connect().await;
     let limiter = w.limiter("reset", Quota::per_hour(1));
     assert!(!limiter.reset("a").await.unwrap(), "there was nothing");
     assert!(limiter.check("a").await.unwrap().is_allowed());
@@ -285,8 +285,8 @@ pub async fn resetting(stage: &Stage) {
 }
 
 /// Another quota under the same name: what was used stays used.
-pub async fn the_quota_can_change(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn usage_survives_a_changed_quota(store: &TestStore) {
+    let w = store.connect().await;
     let slow = w.limiter("change", Quota::per_hour(10));
     assert!(slow.check_n("a", 10).await.unwrap().is_allowed());
     // Ten units are ten units, and not an hour.
@@ -306,8 +306,8 @@ pub async fn the_quota_can_change(stage: &Stage) {
 }
 
 /// Two algorithms under one name are a mistake, and it is said so.
-pub async fn algorithms_do_not_mix(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn mixed_algorithms_are_rejected(store: &TestStore) {
+    let w = store.connect().await;
     let quota = Quota::per_hour(5);
     let all = [quota, quota.fixed_window(), quota.sliding_window()];
     for one in all {
@@ -333,8 +333,8 @@ pub async fn algorithms_do_not_mix(stage: &Stage) {
 }
 
 /// One clear error, or the right answer.
-pub async fn bad_input(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn invalid_limiter_input_is_rejected(store: &TestStore) {
+    let w = store.connect().await;
     for quota in [
         Quota::new(1, Duration::ZERO),
         Quota::new(1, Duration::from_nanos(1)),
@@ -364,9 +364,9 @@ pub async fn bad_input(stage: &Stage) {
             .is_err()
     );
     assert!(
-        // As it is, whatever the stage puts in front of names.
+        // As it is, whatever the store puts in front of names.
         Options::new()
-            .connect(stage.url())
+            .connect(store.url())
             .await
             .unwrap()
             .limiter("windlass:", Quota::per_second(5))
@@ -402,10 +402,10 @@ pub async fn bad_input(stage: &Stage) {
 }
 
 /// Names, keys and namespaces do not get in each other's way; nor does a lock of the same name.
-pub async fn limiters_are_apart(stage: &Stage) {
+pub async fn limiters_do_not_interfere(store: &TestStore) {
     let (a, b) = (
-        stage.connect().await,
-        stage.connect_with(Options::new().namespace("ns")).await,
+        store.connect().await,
+        store.connect_with(Options::new().namespace("ns")).await,
     );
     let guard = a.lock("api").acquire().await.unwrap();
     for w in [&a, &b] {
@@ -427,10 +427,10 @@ pub async fn limiters_are_apart(stage: &Stage) {
 }
 
 /// However many ask at once, no more is allowed than came in.
-pub async fn a_crowd_gets_no_more(stage: &Stage) {
+pub async fn concurrent_requests_never_exceed_the_quota(store: &TestStore) {
     const RATE: u64 = 500;
     const BURST: u64 = 50;
-    let clients = [stage.connect().await, stage.connect().await];
+    let clients = [store.connect().await, store.connect().await];
     let allowed = Arc::new(AtomicU64::new(0));
     let begun = Instant::now();
     let end = begun + ms(800);
@@ -464,8 +464,8 @@ pub async fn a_crowd_gets_no_more(stage: &Stage) {
 }
 
 /// A policy for a store that fails changes nothing while it does not.
-pub async fn a_policy_costs_nothing(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn failure_policy_changes_nothing_while_the_store_works(store: &TestStore) {
+    let w = store.connect().await;
     for policy in [OnStoreError::Allow, OnStoreError::Deny, OnStoreError::Local] {
         let limiter = w
             .limiter(&format!("policy-{policy:?}"), Quota::per_hour(1))
@@ -480,8 +480,8 @@ pub async fn a_policy_costs_nothing(stage: &Stage) {
 }
 
 /// Keys come from anybody: none reaches another limiter.
-pub async fn no_key_reaches_another_limiter(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn no_key_touches_another_limiter(store: &TestStore) {
+    let w = store.connect().await;
     let quota = Quota::per_hour(1);
     let (api, admin) = (w.limiter("api", quota), w.limiter("api/admin", quota));
     for key in ["admin/ann", "admin", "/admin/ann", "%2Fadmin/ann"] {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use windlass::{Algorithm, Coordinator, LimiterState, Options, Quota};
 
-use super::{SOON, Stage};
+use super::{SOON, TestStore};
 use crate::eventually;
 
 async fn survey(w: &Coordinator, pattern: &str) -> Vec<LimiterState> {
@@ -18,8 +18,8 @@ fn names(seen: &[LimiterState]) -> Vec<&str> {
 }
 
 /// What is seen is what those are told who ask with the quota.
-pub async fn it_is_as_callers_are_told(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn survey_matches_limiter_answers(store: &TestStore) {
+    let w = store.connect().await;
     assert!(survey(&w, "*").await.is_empty());
     // So slow that nothing comes in while the test runs.
     for (name, quota, algorithm, in_lowest_terms) in [
@@ -113,8 +113,8 @@ pub async fn it_is_as_callers_are_told(stage: &Stage) {
 }
 
 /// A limiter is in use until all of its units are there again.
-pub async fn it_ends_when_all_is_there_again(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn idle_limiter_is_not_listed(store: &TestStore) {
+    let w = store.connect().await;
     let quota = Quota::new(1, Duration::from_millis(300));
     let limiters = [quota, quota.fixed_window(), quota.sliding_window()];
     for (name, quota) in ["a", "b", "c"].into_iter().zip(limiters) {
@@ -125,9 +125,9 @@ pub async fn it_ends_when_all_is_there_again(stage: &Stage) {
 }
 
 /// By the names that people gave, slashes and all; and nobody sees what is another namespace's.
-pub async fn found_by_name(stage: &Stage) {
-    let w = stage.connect().await;
-    let shop = stage.connect_with(Options::new().namespace("shop")).await;
+pub async fn limiters_are_found_by_name(store: &TestStore) {
+    let w = store.connect().await;
+    let shop = store.connect_with(Options::new().namespace("shop")).await;
     let day = Quota::per_day(9);
     // The first two look alike, and are apart.
     for (limiter, key) in [
@@ -158,8 +158,8 @@ pub async fn found_by_name(stage: &Stage) {
 }
 
 /// No more than was asked for, and it says so.
-pub async fn no_more_than_was_asked_for(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn survey_respects_its_limit(store: &TestStore) {
+    let w = store.connect().await;
     let limiter = w.limiter("many", Quota::per_day(9));
     for key in 0..7 {
         assert!(limiter.check(&key.to_string()).await.unwrap().is_allowed());

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use windlass::{Attempt, ErrorKind, Options, Released};
 
-use super::{Stage, is_free};
+use super::{TestStore, wait_until_free};
 
 /// The second asker is told who has it, and gets it after the release.
-pub async fn one_holder_at_a_time(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn one_holder_at_a_time(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let guard = a.lock("stock").acquire().await.unwrap();
     match b.lock("stock").try_acquire().await.unwrap() {
         Attempt::Acquired(_) => panic!("two holders"),
@@ -27,12 +27,12 @@ pub async fn one_holder_at_a_time(stage: &Stage) {
             .unwrap()
             .was_held()
     );
-    is_free(&a, "stock").await;
+    wait_until_free(&a, "stock").await;
 }
 
 /// Different names are different locks.
-pub async fn names_do_not_interfere(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn names_do_not_interfere(store: &TestStore) {
+    let w = store.connect().await;
     let a = w.lock("a").acquire().await.unwrap();
     let b = w.lock("b").try_acquire().await.unwrap().acquired().unwrap();
     assert!(a.is_held() && b.is_held());
@@ -41,8 +41,8 @@ pub async fn names_do_not_interfere(stage: &Stage) {
 }
 
 /// Only the owner can release: one whose lease has passed to somebody else changes nothing.
-pub async fn a_stranger_cannot_release(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn only_the_owner_can_release(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let first = a.lock("stock").acquire().await.unwrap();
     b.lock("stock").break_lock().await.unwrap();
     let second = b.lock("stock").acquire().await.unwrap();
@@ -56,8 +56,8 @@ pub async fn a_stranger_cannot_release(stage: &Stage) {
 }
 
 /// A restarted job that comes back as the same owner finds its lock.
-pub async fn the_same_owner_renews(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn same_owner_reacquires(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let first = a.lock("job").owner("job-7").acquire().await.unwrap();
     let again = b.lock("job").owner("job-7").acquire().await.unwrap();
     assert_eq!(first.fence(), again.fence(), "renewed, not granted anew");
@@ -91,12 +91,12 @@ pub async fn the_same_owner_renews(stage: &Stage) {
     assert_eq!(first.release().await.unwrap(), Released::WasGone);
     again.renew().await.expect("undisturbed");
     assert!(again.release().await.unwrap().was_held());
-    is_free(&a, "job").await;
+    wait_until_free(&a, "job").await;
 }
 
 /// What an earlier claim left to be cleaned up does not clean up a later one of the same owner.
-pub async fn a_late_release_spares_the_successor(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn late_release_spares_the_next_claim(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     for round in 0..20 {
         drop(a.lock("job").owner("job-7").acquire().await.unwrap());
         // At once, while the release of the one before is on its way.
@@ -114,8 +114,8 @@ pub async fn a_late_release_spares_the_successor(stage: &Stage) {
 }
 
 /// Fences never go back, whatever ends a grant: release, expiry, force, hand-over.
-pub async fn fences_grow_with_every_grant(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn fences_increase_with_every_grant(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let mut last = None;
     for round in 0..12 {
         let w = if round % 2 == 0 { &a } else { &b };
@@ -137,7 +137,7 @@ pub async fn fences_grow_with_every_grant(stage: &Stage) {
             1 => {
                 guard.lost().await;
                 std::mem::forget(guard); // expires by itself, with every key of it
-                is_free(w, "stock").await;
+                wait_until_free(w, "stock").await;
             }
             _ => {
                 w.lock("stock").break_lock().await.unwrap();
@@ -150,16 +150,16 @@ pub async fn fences_grow_with_every_grant(stage: &Stage) {
         let b = b.clone();
         async move { b.lock("stock").acquire().await.unwrap() }
     });
-    super::has_waiters(&a, "stock", 1).await;
+    super::wait_for_waiters(&a, "stock", 1).await;
     let (held, _) = (holder.fence(), holder.release().await.unwrap());
     assert!(waiting.await.unwrap().fence() > held);
     assert!(Some(held) > last);
 }
 
 /// Spaces, braces, colons, other scripts, a kibibyte.
-pub async fn any_name_will_do(stage: &Stage) {
-    let w = stage.connect().await;
-    let long = "n".repeat(stage.longest_name());
+pub async fn any_name_works(store: &TestStore) {
+    let w = store.connect().await;
+    let long = "n".repeat(store.longest_name());
     for name in [
         "a b",
         "{x}",
@@ -185,8 +185,8 @@ pub async fn any_name_will_do(stage: &Stage) {
 }
 
 /// One clear error each, and nothing written.
-pub async fn bad_input_is_refused(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn invalid_input_is_rejected(store: &TestStore) {
+    let w = store.connect().await;
     let day = Duration::from_secs(24 * 3600);
     let ms = Duration::from_millis;
     let lock = || w.lock("x");
@@ -216,15 +216,15 @@ pub async fn bad_input_is_refused(stage: &Stage) {
     assert_eq!(w.list_locks("*").await.unwrap(), vec![]);
     let guard = lock().ttl(ms(10)).acquire().await.unwrap();
     drop(guard);
-    let longest = stage.longest_ttl();
+    let longest = store.longest_ttl();
     let guard = lock().ttl(longest).acquire().await.unwrap();
     assert!(guard.remaining() > longest * 9 / 10);
     assert!(guard.release().await.unwrap().was_held());
 }
 
 /// Who, since when, until when, how many wait, and what they say of themselves.
-pub async fn inspect_tells_all(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn inspect_reports_holder_and_waiters(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let state = b.lock("stock").inspect().await.unwrap();
     assert!(state.holder.is_none() && state.waiters == 0 && state.name == "stock");
     let guard = a
@@ -251,8 +251,8 @@ pub async fn inspect_tells_all(stage: &Stage) {
 }
 
 /// Stars and question marks.
-pub async fn list_finds_by_pattern(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn list_matches_patterns(store: &TestStore) {
+    let w = store.connect().await;
     let mut guards = Vec::new();
     for name in ["job/1", "job/2", "job/22", "other"] {
         guards.push(w.lock(name).note("x").acquire().await.unwrap());
@@ -268,10 +268,10 @@ pub async fn list_finds_by_pattern(stage: &Stage) {
 }
 
 /// The same name in two namespaces is two locks.
-pub async fn namespaces_keep_apart(stage: &Stage) {
-    let shop = stage.connect_with(Options::new().namespace("shop")).await;
-    let bank = stage.connect_with(Options::new().namespace("bank")).await;
-    let plain = stage.connect().await;
+pub async fn namespaces_are_isolated(store: &TestStore) {
+    let shop = store.connect_with(Options::new().namespace("shop")).await;
+    let bank = store.connect_with(Options::new().namespace("bank")).await;
+    let plain = store.connect().await;
     let a = shop.lock("x").note("n").acquire().await.unwrap();
     let b = bank
         .lock("x")
@@ -281,7 +281,7 @@ pub async fn namespaces_keep_apart(stage: &Stage) {
         .unwrap()
         .acquired()
         .unwrap();
-    assert_eq!(a.name(), stage.full_name("shop:x"));
+    assert_eq!(a.name(), store.full_name("shop:x"));
     assert!(plain.lock("shop:x").try_acquire().await.unwrap().is_busy());
     let listed = shop.list_locks("*").await.unwrap();
     assert_eq!(listed.len(), 1);
@@ -291,8 +291,8 @@ pub async fn namespaces_keep_apart(stage: &Stage) {
 }
 
 /// By force, and it says whose it was.
-pub async fn break_takes_the_lock(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn break_frees_the_lock(store: &TestStore) {
+    let w = store.connect().await;
     assert_eq!(w.lock("stock").break_lock().await.unwrap(), None);
     let guard = w.lock("stock").note("stuck").acquire().await.unwrap();
     let victim = w.lock("stock").break_lock().await.unwrap().unwrap();
@@ -313,8 +313,8 @@ pub async fn break_takes_the_lock(stage: &Stage) {
 }
 
 /// One process hands its lock to another, without a gap.
-pub async fn detached_locks_can_be_taken_over(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn detached_lock_can_be_attached(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let guard = a.lock("deploy").acquire().await.unwrap();
     let fence = guard.fence();
     let detached = guard.detach().await.unwrap();
@@ -340,18 +340,18 @@ pub async fn detached_locks_can_be_taken_over(stage: &Stage) {
             .await
             .is_err()
     );
-    is_free(&b, "deploy").await;
+    wait_until_free(&b, "deploy").await;
 }
 
 /// The plain reason for a lock: read, think, write.
-pub async fn counting_under_the_lock_loses_nothing(stage: &Stage) {
+pub async fn counting_under_the_lock_loses_no_update(store: &TestStore) {
     const CLIENTS: u64 = 4;
     const TASKS: u64 = 10;
     const ROUNDS: u64 = 5;
     let value = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::new();
     for _ in 0..CLIENTS {
-        let w = stage.connect().await;
+        let w = store.connect().await;
         for _ in 0..TASKS {
             let (w, value) = (w.clone(), Arc::clone(&value));
             tasks.push(tokio::spawn(async move {
@@ -369,5 +369,5 @@ pub async fn counting_under_the_lock_loses_nothing(stage: &Stage) {
         task.await.unwrap();
     }
     assert_eq!(value.load(Ordering::Relaxed), CLIENTS * TASKS * ROUNDS);
-    is_free(&stage.connect().await, "counter").await;
+    wait_until_free(&store.connect().await, "counter").await;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use windlass::{Begun, ErrorKind, Finished, OnFailure, Ran};
 
-use super::{SOON, Stage};
+use super::{SOON, TestStore};
 use crate::eventually;
 
 fn work(result: &str) -> impl Future<Output = Result<Vec<u8>, Infallible>> + use<> {
@@ -22,8 +22,8 @@ fn mine(begun: Begun) -> windlass::OnceGuard {
 }
 
 /// The second to ask gets what the first got.
-pub async fn done_once_and_given_again(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn second_call_returns_the_stored_result(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let ran = a.once("k").run(|_| work("one")).await.unwrap();
     assert_eq!(ran, Ran::First(b"one".to_vec()));
     for w in [&a, &b] {
@@ -45,13 +45,13 @@ pub async fn done_once_and_given_again(stage: &Stage) {
 }
 
 /// Those who come while it is being done wait, and get the result.
-pub async fn many_at_once_do_it_once(stage: &Stage) {
+pub async fn concurrent_calls_run_once(store: &TestStore) {
     // What is in memory lasts as long as somebody is connected.
-    let _somebody = stage.connect().await;
+    let _somebody = store.connect().await;
     let done = Arc::new(AtomicU32::new(0));
     let mut tasks = Vec::new();
     for n in 0..12 {
-        let (w, done) = (stage.connect().await, Arc::clone(&done));
+        let (w, done) = (store.connect().await, Arc::clone(&done));
         tasks.push(tokio::spawn(async move {
             let work = |_| async move {
                 done.fetch_add(1, Ordering::SeqCst);
@@ -73,7 +73,7 @@ pub async fn many_at_once_do_it_once(stage: &Stage) {
         results.iter().all(|result| *result == results[0]),
         "{results:?}"
     );
-    let w = stage.connect().await;
+    let w = store.connect().await;
     let guard = mine(w.once("busy").begin().await.unwrap());
     let busy = w.once("busy").try_begin().await.unwrap();
     assert!(matches!(busy, Begun::Busy(_)), "{busy:?}");
@@ -84,8 +84,8 @@ pub async fn many_at_once_do_it_once(stage: &Stage) {
 }
 
 /// A key stands for one thing, also while it is being done.
-pub async fn another_payload_is_refused(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn different_payload_is_rejected(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let guard = mine(a.once("k").payload("10 euros").begin().await.unwrap());
     let refused = b.once("k").payload("99 euros").begin().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Mismatch, "{refused}");
@@ -98,8 +98,8 @@ pub async fn another_payload_is_refused(stage: &Stage) {
 }
 
 /// Work that failed is done again, or not, as asked.
-pub async fn failures_are_retried_or_kept(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn failures_are_retried_or_stored(store: &TestStore) {
+    let w = store.connect().await;
     let fail = |_| async { Err("no money".to_owned()) };
     let once = w.once("retry").payload("a");
     let ran = once.run(fail).await.unwrap();
@@ -119,8 +119,8 @@ pub async fn failures_are_retried_or_kept(stage: &Stage) {
 }
 
 /// Whoever stops half-way leaves the work to the next.
-pub async fn whoever_dies_is_followed(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn dead_worker_is_replaced(store: &TestStore) {
+    let w = store.connect().await;
     drop(mine(w.once("k").begin().await.unwrap()));
     let ran = w.once("k").run(|_| work("second")).await.unwrap();
     assert_eq!(ran, Ran::First(b"second".to_vec()));
@@ -134,10 +134,10 @@ pub async fn whoever_dies_is_followed(stage: &Stage) {
 }
 
 /// The result of somebody whose lease passed on is refused.
-pub async fn a_sleeper_does_not_count(stage: &Stage) {
+pub async fn result_after_lost_lease_is_rejected(store: &TestStore) {
     let (begun, has_begun) = std::sync::mpsc::channel();
     let (wake, woken) = std::sync::mpsc::channel::<()>();
-    let (url, options) = (stage.url().to_owned(), stage.options());
+    let (url, options) = (store.url().to_owned(), store.options());
     // A process that is stopped half-way: its runtime stands still, and nobody renews.
     let sleeper = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread();
@@ -153,7 +153,7 @@ pub async fn a_sleeper_does_not_count(stage: &Stage) {
     });
     let stale = tokio::task::spawn_blocking(move || has_begun.recv().unwrap());
     let stale = stale.await.unwrap();
-    let w = stage.connect().await;
+    let w = store.connect().await;
     let guard = mine(w.once("k").begin().await.unwrap());
     assert!(guard.fence() > stale);
     wake.send(()).unwrap();
@@ -167,8 +167,8 @@ pub async fn a_sleeper_does_not_count(stage: &Stage) {
 }
 
 /// Results are kept for as long as asked.
-pub async fn results_are_forgotten_in_time(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn results_expire(store: &TestStore) {
+    let w = store.connect().await;
     let once = w.once("k").keep(Duration::from_millis(300));
     let start = std::time::Instant::now();
     assert_eq!(
@@ -183,8 +183,8 @@ pub async fn results_are_forgotten_in_time(stage: &Stage) {
 }
 
 /// Work may take longer than its result is kept.
-pub async fn work_may_outlast_its_result(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn work_may_outlast_its_retention(store: &TestStore) {
+    let w = store.connect().await;
     let once = w.once("k").keep(Duration::from_millis(50));
     let guard = mine(once.begin().await.unwrap());
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -193,8 +193,8 @@ pub async fn work_may_outlast_its_result(stage: &Stage) {
 }
 
 /// What was done, and cannot be kept, is not done again at once: the lease is not given back.
-pub async fn what_cannot_be_kept_is_not_done_again_at_once(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn unstorable_result_is_not_retried_immediately(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let once = a.once("k").ttl(Duration::from_secs(2));
     let guard = mine(once.begin().await.unwrap());
     let large = vec![0; windlass::MAX_RESULT_BYTES + 1];
@@ -212,8 +212,8 @@ pub async fn what_cannot_be_kept_is_not_done_again_at_once(stage: &Stage) {
 }
 
 /// Keys, payloads and results of any size.
-pub async fn any_size_will_do(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn keys_and_results_of_any_size_work(store: &TestStore) {
+    let w = store.connect().await;
     let large = vec![7; 10 << 20];
     for (key, payload, result) in [("none", &[][..], &[][..]), ("large", &large, &large)] {
         let once = w.once(key).payload(payload);
@@ -232,8 +232,8 @@ pub async fn any_size_will_do(stage: &Stage) {
 }
 
 /// One clear error each.
-pub async fn bad_input_is_refused(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn invalid_input_is_rejected(store: &TestStore) {
+    let w = store.connect().await;
     for bad in [
         w.once(""),
         w.once("k").keep(Duration::ZERO),

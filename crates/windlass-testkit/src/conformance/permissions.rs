@@ -2,7 +2,7 @@
 
 use windlass::{Coordinator, ErrorKind, PermissionSpace};
 
-use super::Stage;
+use super::TestStore;
 use super::cancel::cancel_after;
 
 async fn repos(w: &Coordinator) -> PermissionSpace {
@@ -15,8 +15,8 @@ async fn repos(w: &Coordinator) -> PermissionSpace {
 }
 
 /// As the classic example prints it.
-pub async fn piers_and_fiers(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn classic_piers_and_fiers_example(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let space = repos(&a).await;
     space.set("Piers", "repo1", "read-write").await.unwrap();
     space.set("Piers", "repo2", "read").await.unwrap();
@@ -42,8 +42,8 @@ pub async fn piers_and_fiers(stage: &Stage) {
 }
 
 /// A higher level includes the lower ones.
-pub async fn levels_rank(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn higher_level_includes_lower_levels(store: &TestStore) {
+    let w = store.connect().await;
     let space = repos(&w).await;
     space.set("ann", "repo1", "write").await.unwrap();
     for (level, allowed) in [
@@ -63,8 +63,8 @@ pub async fn levels_rank(stage: &Stage) {
 }
 
 /// Flags are given and taken one by one, by several at once.
-pub async fn flags_combine(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn flags_are_granted_and_revoked_separately(store: &TestStore) {
+    let w = store.connect().await;
     let flags: Vec<String> = (0..20).map(|n| format!("f{n}")).collect();
     let space = w.permissions("files").flags(&flags).resources(["a", "b"]);
     let space = space.define().await.unwrap();
@@ -82,7 +82,7 @@ pub async fn flags_combine(stage: &Stage) {
     // All at once: none undoes another.
     let mut tasks = Vec::new();
     for flag in flags {
-        let space = stage
+        let space = store
             .connect()
             .await
             .permissions("files")
@@ -104,8 +104,8 @@ pub async fn flags_combine(stage: &Stage) {
 }
 
 /// Many subjects and resources, in one trip, in order.
-pub async fn many_at_once(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn many_subjects_and_resources_in_one_call(store: &TestStore) {
+    let w = store.connect().await;
     let resources: Vec<String> = (0..100).map(|n| format!("r{n}")).collect();
     let space = w.permissions("many").levels(["no", "some", "all"]);
     let space = space.resources(&resources).define().await.unwrap();
@@ -147,8 +147,8 @@ pub async fn many_at_once(stage: &Stage) {
 }
 
 /// Names are added at the end; programs that know fewer go on.
-pub async fn the_schema_only_grows(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn schema_is_append_only(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let old = a.permissions("s").levels(["no", "read", "write"]);
     let old = old.resources(["x", "y"]).define().await.unwrap();
     old.set("ann", "y", "write").await.unwrap();
@@ -193,7 +193,7 @@ pub async fn the_schema_only_grows(stage: &Stage) {
     // Many who add at once: all agree.
     let mut tasks = Vec::new();
     for n in 1..=8 {
-        let w = stage.connect().await;
+        let w = store.connect().await;
         tasks.push(tokio::spawn(async move {
             let names: Vec<String> = (0..n).map(|n| format!("r{n}")).collect();
             let space = w.permissions("race").levels(["no", "yes"]).resources(names);
@@ -208,8 +208,8 @@ pub async fn the_schema_only_grows(stage: &Stage) {
 }
 
 /// One clear error each, and nothing is written.
-pub async fn bad_input_is_refused(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn invalid_input_is_rejected(store: &TestStore) {
+    let w = store.connect().await;
     let p = |name: &str| w.permissions(name);
     for bad in [
         p("s"),
@@ -249,8 +249,8 @@ pub async fn bad_input_is_refused(stage: &Stage) {
 }
 
 /// Everybody who has a level is found, and what they take is known.
-pub async fn holders_are_found(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn subjects_with_a_level_are_listed(store: &TestStore) {
+    let w = store.connect().await;
     let space = repos(&w).await;
     // Neighbours, whose names look alike.
     let other = w
@@ -293,8 +293,8 @@ pub async fn holders_are_found(stage: &Stage) {
 }
 
 /// What was removed does not come back under another meaning.
-pub async fn removed_is_gone(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn removed_resource_does_not_come_back(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     for name in ["repos", "{b}races", "c}"] {
         let space = |w: &Coordinator| w.permissions(name).levels(["no", "read", "own"]);
         let old = space(&a).resources(["x", "y"]).define().await.unwrap();
@@ -326,8 +326,8 @@ pub async fn removed_is_gone(stage: &Stage) {
 }
 
 /// A removal that stops half-way denies at once; it can be gone on with, and nothing comes back.
-pub async fn an_interrupted_removal_denies(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn interrupted_removal_denies(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let subjects: Vec<String> = (0..2_500).map(|n| format!("user {n}")).collect();
     let given = || {
         subjects
@@ -384,8 +384,8 @@ pub async fn an_interrupted_removal_denies(stage: &Stage) {
 }
 
 /// However much one subject is given at once is one step; beyond what can be, it is refused.
-pub async fn all_of_a_subject_is_one_step(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn grants_to_one_subject_are_atomic(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let resources: Vec<String> = (0..20_000).map(|n| format!("r{n}")).collect();
     let space = a.permissions("wide").levels(["no", "read", "write"]);
     let space = space.resources(&resources).define().await.unwrap();
@@ -433,8 +433,8 @@ pub async fn all_of_a_subject_is_one_step(stage: &Stage) {
 }
 
 /// Whoever looks for holders by a name that was added meanwhile finds them.
-pub async fn holders_of_what_was_added_are_found(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn subjects_with_an_added_level_are_listed(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let old = repos(&a).await;
     let new = b
         .permissions("repos")

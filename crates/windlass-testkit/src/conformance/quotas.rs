@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use windlass::{Algorithm, ErrorKind, Quota, Reserve};
 
-use super::Stage;
+use super::TestStore;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -14,8 +14,8 @@ fn ms(millis: u64) -> Duration {
 }
 
 /// In another order, with one in front, with one left out: what was used by each quota stays used.
-pub async fn the_order_does_not_matter(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn quota_order_does_not_matter(store: &TestStore) {
+    let w = store.connect().await;
     let hour = Quota::new(10, HOUR);
     let day = Quota::new(20, 24 * HOUR).burst(12);
     let window = Quota::new(30, HOUR).fixed_window();
@@ -70,8 +70,8 @@ pub async fn the_order_does_not_matter(stage: &Stage) {
 }
 
 /// What was used in a window stays used when windows become longer or shorter.
-pub async fn a_window_of_another_length(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn usage_survives_a_changed_window_length(store: &TestStore) {
+    let w = store.connect().await;
     for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
         let name = algorithm.to_string();
         let kind = |quota: Quota| quota.algorithm(algorithm);
@@ -112,8 +112,8 @@ pub async fn a_window_of_another_length(stage: &Stage) {
 }
 
 /// A reservation that was made before a reset is not given back after it.
-pub async fn a_reset_forgets_reservations(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn reset_forgets_reservations(store: &TestStore) {
+    let w = store.connect().await;
     for quotas in [
         vec![Quota::every(HOUR).burst(2)],
         vec![Quota::every(HOUR).burst(2), Quota::new(2, HOUR / 2)],
@@ -149,8 +149,8 @@ pub async fn a_reset_forgets_reservations(stage: &Stage) {
 }
 
 /// Units that were lent before a reset are not given back after it.
-pub async fn a_reset_forgets_loans(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn reset_forgets_prefetched_tokens(store: &TestStore) {
+    let w = store.connect().await;
     for (name, quota) in [
         ("bucket", Quota::per_hour(1_600)),
         ("all", Quota::per_hour(0).burst(1_600)),

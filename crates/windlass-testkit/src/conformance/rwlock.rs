@@ -4,18 +4,18 @@ use std::time::{Duration, Instant};
 
 use windlass::{Coordinator, ErrorKind};
 
-use super::{SOON, Stage};
+use super::{SOON, TestStore};
 use crate::eventually;
 
-async fn has_waiters(w: &Coordinator, count: u64) {
+async fn wait_for_waiters(w: &Coordinator, count: u64) {
     let look = || async { w.rwlock("config").inspect().await.unwrap().waiters };
     let seen = eventually(SOON, || async { look().await == count }).await;
     assert!(seen, "expected {count} waiters, found {}", look().await);
 }
 
 /// Readers together, the writer alone.
-pub async fn readers_share_and_writers_do_not(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn readers_share_and_writers_exclude(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let (ours, theirs) = (a.rwlock("config"), b.rwlock("config"));
     let readers = [ours.read().await.unwrap(), theirs.read().await.unwrap()];
     assert!(theirs.try_write().await.unwrap().is_busy());
@@ -37,14 +37,14 @@ pub async fn readers_share_and_writers_do_not(stage: &Stage) {
 }
 
 /// In the order in which they came: a writer waits for the readers before it, not for those after.
-pub async fn writers_do_not_starve(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn writers_do_not_starve(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let before = a.rwlock("config").read().await.unwrap();
     let writer = tokio::spawn({
         let b = b.clone();
         async move { b.rwlock("config").write().await.unwrap() }
     });
-    has_waiters(&a, 1).await;
+    wait_for_waiters(&a, 1).await;
     assert!(a.rwlock("config").try_read().await.unwrap().is_busy());
     let mut readers = Vec::new();
     for i in 0..3 {
@@ -52,7 +52,7 @@ pub async fn writers_do_not_starve(stage: &Stage) {
         readers.push(tokio::spawn(async move {
             a.rwlock("config").read().await.unwrap()
         }));
-        has_waiters(&b, i + 2).await;
+        wait_for_waiters(&b, i + 2).await;
     }
     assert!(before.release().await.unwrap().was_held());
     let writer = tokio::time::timeout(SOON, writer).await.unwrap().unwrap();
@@ -71,14 +71,14 @@ pub async fn writers_do_not_starve(stage: &Stage) {
 }
 
 /// One reader that crashed holds up writers for a ttl, though others go on renewing.
-pub async fn a_dead_reader_blocks_nobody_for_long(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn dead_reader_blocks_for_one_ttl_at_most(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let ttl = Duration::from_millis(800);
     let alive = a.rwlock("config").read().await.unwrap();
     let dead = a.rwlock("config").ttl(ttl).without_renewal();
     std::mem::forget(dead.read().await.unwrap());
     let writer = tokio::spawn(async move { b.rwlock("config").write().await.unwrap() });
-    has_waiters(&a, 1).await;
+    wait_for_waiters(&a, 1).await;
     tokio::time::sleep(3 * ttl).await; // the dead one's claim has ended, the living one's has not
     assert!(alive.is_held() && !writer.is_finished());
     assert!(alive.release().await.unwrap().was_held());
@@ -87,20 +87,20 @@ pub async fn a_dead_reader_blocks_nobody_for_long(stage: &Stage) {
 }
 
 /// From writing to reading without letting another writer in.
-pub async fn a_writer_can_go_on_reading(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn writer_downgrades_to_reader(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let writer = a.rwlock("config").write().await.unwrap();
     let fence = writer.fence();
     let reading = tokio::spawn({
         let b = b.clone();
         async move { b.rwlock("config").read().await.unwrap() }
     });
-    has_waiters(&a, 1).await;
+    wait_for_waiters(&a, 1).await;
     let next = tokio::spawn({
         let b = b.clone();
         async move { b.rwlock("config").write().await.unwrap() }
     });
-    has_waiters(&a, 2).await;
+    wait_for_waiters(&a, 2).await;
     let reader = writer.downgrade().await.unwrap();
     assert_eq!(reader.fence(), fence);
     let other = tokio::time::timeout(SOON, reading).await.unwrap().unwrap();
@@ -124,10 +124,10 @@ pub async fn a_writer_can_go_on_reading(stage: &Stage) {
 }
 
 /// A read value never changes under its reader.
-pub async fn readers_and_the_writer_never_overlap(stage: &Stage) {
+pub async fn readers_and_the_writer_never_overlap(store: &TestStore) {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicI64, Ordering};
-    let (a, b) = (stage.connect().await, stage.connect().await);
+    let (a, b) = (store.connect().await, store.connect().await);
     // Readers count up from zero; a writer holds it far below.
     let inside = Arc::new(AtomicI64::new(0));
     let tasks: Vec<_> = (0..24)
@@ -160,8 +160,8 @@ pub async fn readers_and_the_writer_never_overlap(stage: &Stage) {
 }
 
 /// A guard can be handed to another process, which learns what it has.
-pub async fn detached_guards_can_be_taken_over(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn detached_guard_can_be_attached(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let detached = a
         .rwlock("config")
         .write()

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use windlass::ErrorKind;
 
-use super::{SOON, Stage};
+use super::{SOON, TestStore};
 use crate::eventually;
 
 /// New is what was not seen within the window, which runs from when it was new.
-pub async fn new_once_within_the_window(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn item_is_new_once_per_window(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let window = Duration::from_millis(400);
     let (mine, yours) = (a.seen("s").window(window), b.seen("s").window(window));
     let start = std::time::Instant::now();
@@ -36,12 +36,12 @@ pub async fn new_once_within_the_window(stage: &Stage) {
 }
 
 /// Of many who see the same at once, one is told that it is new.
-pub async fn one_of_many_is_told_it_was_new(stage: &Stage) {
+pub async fn exactly_one_concurrent_insert_is_new(store: &TestStore) {
     // What is in memory lasts as long as somebody is connected.
-    let _somebody = stage.connect().await;
+    let _somebody = store.connect().await;
     let mut tasks = Vec::new();
     for _ in 0..4 {
-        let seen = stage.connect().await.seen("s");
+        let seen = store.connect().await.seen("s");
         tasks.push(tokio::spawn(async move {
             let items: Vec<String> = (0..300).map(|n| n.to_string()).collect();
             let (first, second) = items.split_at(150);
@@ -62,8 +62,8 @@ pub async fn one_of_many_is_told_it_was_new(stage: &Stage) {
 }
 
 /// Any bytes, any number of them, any number of items.
-pub async fn any_item_and_any_batch_will_do(stage: &Stage) {
-    let seen = stage.connect().await.seen("s");
+pub async fn items_and_batches_of_any_size_work(store: &TestStore) {
+    let seen = store.connect().await.seen("s");
     let nothing: [&str; 0] = [];
     assert!(seen.first_all(nothing).await.unwrap().is_empty());
     assert!(seen.first("").await.unwrap());
@@ -83,8 +83,8 @@ pub async fn any_item_and_any_batch_will_do(stage: &Stage) {
 }
 
 /// However names and items are put together.
-pub async fn names_and_items_are_not_mixed_up(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn names_and_items_do_not_collide(store: &TestStore) {
+    let w = store.connect().await;
     let pairs = [
         ("a", "b c"),
         ("a b", "c"),
@@ -106,8 +106,8 @@ pub async fn names_and_items_are_not_mixed_up(stage: &Stage) {
 }
 
 /// One clear error each.
-pub async fn bad_input_is_refused(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn invalid_input_is_rejected(store: &TestStore) {
+    let w = store.connect().await;
     for bad in [
         w.seen(""),
         w.seen("s").window(Duration::ZERO),

@@ -1,6 +1,6 @@
 //! At most so many at once.
 
-mod size;
+mod capacity;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,18 +8,20 @@ use std::time::{Duration, Instant};
 
 use windlass::{Coordinator, ErrorKind, Options, Order, Released};
 
-pub use self::size::{another_size_is_refused, growing_wakes, shrinking_revokes_nothing};
-use super::{SOON, Stage};
+pub use self::capacity::{
+    different_capacity_is_rejected, growing_wakes_waiters, shrinking_revokes_no_permit,
+};
+use super::{SOON, TestStore};
 use crate::eventually;
 
 /// Waits until the semaphore `jobs` has so many waiters.
-async fn has_waiters(w: &Coordinator, count: u64) {
+async fn wait_for_waiters(w: &Coordinator, count: u64) {
     let look = || async { w.semaphore("jobs", 1).inspect(0).await.unwrap().waiters };
     let seen = eventually(SOON, || async { look().await == count }).await;
     assert!(seen, "expected {count} waiters, found {}", look().await);
 }
 
-async fn is_free(w: &Coordinator, size: u32) {
+async fn wait_until_free(w: &Coordinator, size: u32) {
     let free = eventually(SOON, || async {
         let seen = w.semaphore("jobs", size).inspect(9).await.unwrap();
         seen.used == 0 && seen.waiters == 0
@@ -28,9 +30,9 @@ async fn is_free(w: &Coordinator, size: u32) {
 }
 
 /// However many ask.
-pub async fn at_most_so_many_at_once(stage: &Stage) {
+pub async fn never_exceeds_its_capacity(store: &TestStore) {
     const SIZE: u32 = 3;
-    let (a, b) = (stage.connect().await, stage.connect().await);
+    let (a, b) = (store.connect().await, store.connect().await);
     let (inside, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let tasks: Vec<_> = (0..30)
         .map(|i| {
@@ -50,12 +52,12 @@ pub async fn at_most_so_many_at_once(stage: &Stage) {
         task.await.unwrap();
     }
     assert_eq!(most.load(Ordering::SeqCst), SIZE, "no more, and no fewer");
-    is_free(&a, SIZE).await;
+    wait_until_free(&a, SIZE).await;
 }
 
 /// Taken at once, or not at all, and without disturbing those who have it.
-pub async fn the_answer_comes_at_once(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn try_acquire_answers_immediately(store: &TestStore) {
+    let w = store.connect().await;
     let jobs = w.semaphore("jobs", 5);
     let two = jobs.try_acquire_many(2).await.unwrap().acquired().unwrap();
     let three = jobs.try_acquire_many(3).await.unwrap().acquired().unwrap();
@@ -71,26 +73,26 @@ pub async fn the_answer_comes_at_once(stage: &Stage) {
     let one = jobs.try_acquire().await.unwrap().acquired().unwrap();
     assert!(one.fence() > three.fence());
     drop((one, three));
-    is_free(&w, 5).await;
+    wait_until_free(&w, 5).await;
 }
 
 /// Whoever wants much is not starved by those who want little and come later.
-pub async fn the_heavy_are_not_starved(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn heavy_waiters_are_not_starved(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let mut light = Vec::new();
     for _ in 0..5 {
         light.push(a.semaphore("jobs", 5).acquire().await.unwrap());
     }
     let heavy = tokio::spawn(async move { b.semaphore("jobs", 5).acquire_many(5).await.unwrap() });
-    has_waiters(&a, 1).await;
+    wait_for_waiters(&a, 1).await;
     let mut later = Vec::new();
     for i in 0..3 {
         let a = a.clone();
         later.push(tokio::spawn(async move {
             a.semaphore("jobs", 5).acquire().await.unwrap()
         }));
-        let w = stage.connect().await;
-        has_waiters(&w, i + 2).await;
+        let w = store.connect().await;
+        wait_for_waiters(&w, i + 2).await;
     }
     let last = light.pop().unwrap();
     for permit in light {
@@ -115,17 +117,17 @@ pub async fn the_heavy_are_not_starved(stage: &Stage) {
         assert!(permit.fence() > fence);
         drop(permit);
     }
-    is_free(&a, 5).await;
+    wait_until_free(&a, 5).await;
 }
 
 /// Who barges takes what is free; fences grow from grant to grant all the same.
-pub async fn barging_overtakes(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn barging_overtakes_waiters(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let jobs = a.semaphore("jobs", 3);
     let held = jobs.acquire_many(2).await.unwrap();
     let waiting =
         tokio::spawn(async move { b.semaphore("jobs", 3).acquire_many(2).await.unwrap() });
-    has_waiters(&a, 1).await;
+    wait_for_waiters(&a, 1).await;
     assert!(jobs.try_acquire().await.unwrap().is_busy(), "in turn");
     let barging = jobs.clone().order(Order::Barging);
     let barged = barging.try_acquire().await.unwrap().acquired().unwrap();
@@ -140,24 +142,24 @@ pub async fn barging_overtakes(stage: &Stage) {
     );
     assert!(served.is_held());
     drop((served, barged));
-    is_free(&a, 3).await;
+    wait_until_free(&a, 3).await;
 }
 
 /// A wake-up, not a poll: long before the next heartbeat, which would be 20 s away. And one release
 /// may make room for several.
-pub async fn those_who_fit_are_woken_at_once(stage: &Stage) {
-    let b = stage.connect().await;
-    are_woken_at_once(stage, [b.clone(), b.clone(), b.clone(), b]).await;
+pub async fn waiters_that_fit_are_woken_immediately(store: &TestStore) {
+    let b = store.connect().await;
+    are_woken_at_once(store, [b.clone(), b.clone(), b.clone(), b]).await;
 }
 
 /// The same for waiters of different clients, none of whom could wake another.
-pub async fn those_of_other_clients_who_fit_are_woken_too(stage: &Stage) {
-    let [b, c, d, e] = [(); 4].map(|()| stage.connect());
-    are_woken_at_once(stage, [b.await, c.await, d.await, e.await]).await;
+pub async fn waiters_that_fit_of_other_clients_are_woken(store: &TestStore) {
+    let [b, c, d, e] = [(); 4].map(|()| store.connect());
+    are_woken_at_once(store, [b.await, c.await, d.await, e.await]).await;
 }
 
-async fn are_woken_at_once(stage: &Stage, clients: [Coordinator; 4]) {
-    let a = stage.connect().await;
+async fn are_woken_at_once(store: &TestStore, clients: [Coordinator; 4]) {
+    let a = store.connect().await;
     let all = a.semaphore("jobs", 4).acquire_many(4).await.unwrap();
     let mut waiting = Vec::new();
     for (client, before) in clients.into_iter().zip(0..) {
@@ -165,7 +167,7 @@ async fn are_woken_at_once(stage: &Stage, clients: [Coordinator; 4]) {
             let jobs = client.semaphore("jobs", 4).ttl(Duration::from_secs(60));
             jobs.acquire().await.unwrap()
         }));
-        has_waiters(&a, before + 1).await;
+        wait_for_waiters(&a, before + 1).await;
     }
     let released = Instant::now();
     assert!(all.release().await.unwrap().was_held());
@@ -180,13 +182,13 @@ async fn are_woken_at_once(stage: &Stage, clients: [Coordinator; 4]) {
     );
     assert!(served.is_sorted_by_key(|permit| permit.fence()));
     drop(served);
-    is_free(&a, 4).await;
+    wait_until_free(&a, 4).await;
 }
 
 /// A crash frees the permits after the ttl, once.
-pub async fn the_dead_make_room(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
-    let ttl = stage.ttl(Duration::from_millis(400));
+pub async fn crashed_holder_frees_its_permits_after_the_ttl(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
+    let ttl = store.ttl(Duration::from_millis(400));
     let dying = a.semaphore("jobs", 3).ttl(ttl).without_renewal();
     let dead = dying.acquire_many(2).await.unwrap();
     let since = Instant::now();
@@ -196,21 +198,21 @@ pub async fn the_dead_make_room(stage: &Stage) {
     let served = tokio::time::timeout(SOON, jobs.acquire_many(2)).await;
     let served = served.expect("the dead make room").unwrap();
     let waited = since.elapsed();
-    let limit = ttl + stage.lateness() + Duration::from_secs(1);
+    let limit = ttl + store.expiry_delay() + Duration::from_secs(1);
     assert!(waited < limit, "{waited:?}");
     assert!(
         jobs.try_acquire().await.unwrap().is_busy(),
         "not freed twice"
     );
     drop((alive, served));
-    is_free(&a, 3).await;
+    wait_until_free(&a, 3).await;
     drop(jobs.try_acquire_many(3).await.unwrap().acquired().unwrap());
 }
 
 /// A permit lives as long as it is renewed, and no longer.
-pub async fn a_permit_is_a_lease(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
-    let ttl = stage.ttl(Duration::from_millis(600));
+pub async fn permit_lives_while_renewed(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
+    let ttl = store.ttl(Duration::from_millis(600));
     let renewed = a.semaphore("jobs", 1).ttl(ttl).acquire().await.unwrap();
     tokio::time::sleep(2 * ttl).await; // two lives
     assert!(renewed.is_held());
@@ -239,16 +241,16 @@ pub async fn a_permit_is_a_lease(stage: &Stage) {
     let permit = by_hand.acquire().await.unwrap();
     tokio::time::sleep(ttl / 2).await; // half a life
     permit.renew().await.unwrap();
-    tokio::time::sleep(2 * ttl + stage.lateness()).await; // all of it, and more
+    tokio::time::sleep(2 * ttl + store.expiry_delay()).await; // all of it, and more
     assert_eq!(permit.renew().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(!permit.is_held());
     assert_eq!(permit.release().await.unwrap(), Released::WasGone);
-    is_free(&a, 1).await;
+    wait_until_free(&a, 1).await;
 }
 
 /// Only one's own, and only once.
-pub async fn only_the_owner_releases(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn only_the_owner_releases_once(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let jobs = a.semaphore("jobs", 2);
     let permit = jobs.clone().owner("me").acquire().await.unwrap();
     let stranger = b.semaphore("jobs", 2);
@@ -262,8 +264,8 @@ pub async fn only_the_owner_releases(stage: &Stage) {
 }
 
 /// The same owner again keeps what it has, and cannot have another share besides.
-pub async fn the_same_owner_renews(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn same_owner_reacquires(store: &TestStore) {
+    let w = store.connect().await;
     let jobs = w.semaphore("jobs", 3).owner("me");
     let first = jobs.acquire_many(2).await.unwrap();
     let again = jobs.acquire_many(2).await.unwrap();
@@ -274,12 +276,12 @@ pub async fn the_same_owner_renews(stage: &Stage) {
     assert!(e.to_string().contains("claim to 2"), "{e}");
     assert!(again.release().await.unwrap().was_held());
     drop(first);
-    is_free(&w, 3).await;
+    wait_until_free(&w, 3).await;
 }
 
 /// Who holds, how much, for how long, and why.
-pub async fn inspection_tells_all(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn inspect_reports_holders_and_weights(store: &TestStore) {
+    let w = store.connect().await;
     let jobs = w.semaphore("jobs", 10).ttl(Duration::from_secs(40));
     let a = jobs.clone().note("nightly").acquire_many(3).await.unwrap();
     let b = jobs
@@ -307,12 +309,12 @@ pub async fn inspection_tells_all(stage: &Stage) {
     let lock = w.lock("jobs").note("mine").acquire().await.unwrap();
     assert_eq!(w.survey("*", 1).await.unwrap().len(), 2);
     drop((a, b, lock));
-    is_free(&w, 10).await;
+    wait_until_free(&w, 10).await;
 }
 
 /// A permit can be handed to another process.
-pub async fn detached_permits_can_be_taken_over(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn detached_permit_can_be_attached(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let permit = a.semaphore("jobs", 3).acquire_many(2).await.unwrap();
     let fence = permit.fence();
     let detached = permit.detach().await.unwrap();
@@ -326,8 +328,8 @@ pub async fn detached_permits_can_be_taken_over(stage: &Stage) {
 }
 
 /// Each with one clear error, before anything is sent.
-pub async fn bad_input_is_refused(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn invalid_input_is_rejected(store: &TestStore) {
+    let w = store.connect().await;
     for size in [0, 1_000_001] {
         let e = w.semaphore("jobs", size).try_acquire().await.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidInput, "{size}");
@@ -347,29 +349,29 @@ pub async fn bad_input_is_refused(stage: &Stage) {
 }
 
 /// Dropping a future at any moment leaves no permit and no place in line behind.
-pub async fn cancelling_leaves_nothing_behind(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn cancellation_leaves_nothing_behind(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     for after in [0, 1, 100, 300, 1000, 3000] {
         let jobs = a.semaphore("jobs", 2);
         let acquire = jobs.acquire_many(2);
         let _ = tokio::time::timeout(Duration::from_micros(after), acquire).await;
-        is_free(&b, 2).await;
+        wait_until_free(&b, 2).await;
     }
     let all = a.semaphore("jobs", 2).acquire_many(2).await.unwrap();
     for after in [0, 1, 100, 300, 1000, 3000, 20_000] {
         let jobs = b.semaphore("jobs", 2);
         let waiting = jobs.acquire();
         let _ = tokio::time::timeout(Duration::from_micros(after), waiting).await;
-        has_waiters(&a, 0).await;
+        wait_for_waiters(&a, 0).await;
     }
     assert!(all.release().await.unwrap().was_held());
-    is_free(&b, 2).await;
+    wait_until_free(&b, 2).await;
 }
 
 /// One that died at the head of the line keeps what is free from those behind it for its own ttl, and
 /// not for theirs.
-pub async fn a_dead_head_blocks_nobody_for_long(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn dead_first_waiter_blocks_for_its_own_ttl(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let ttl = Duration::from_millis(500);
     let held = a.semaphore("jobs", 3).acquire().await.unwrap();
     // A process of its own, as far as the store can tell; then everything in it stops at once.
@@ -378,17 +380,17 @@ pub async fn a_dead_head_blocks_nobody_for_long(stage: &Stage) {
         .enable_all()
         .build()
         .unwrap();
-    let (url, options) = (stage.url().to_owned(), stage.options());
+    let (url, options) = (store.url().to_owned(), store.options());
     doomed.spawn(async move {
         let w = options.connect(&url).await.unwrap();
         let _ = w.semaphore("jobs", 3).ttl(ttl).acquire_many(3).await;
     });
-    has_waiters(&a, 1).await;
+    wait_for_waiters(&a, 1).await;
     let waiting = tokio::spawn(async move {
         let long = Duration::from_secs(120);
         b.semaphore("jobs", 3).ttl(long).acquire().await.unwrap()
     });
-    has_waiters(&a, 2).await;
+    wait_for_waiters(&a, 2).await;
     doomed.shutdown_background();
     let served = tokio::time::timeout(SOON, waiting).await;
     assert!(
@@ -401,11 +403,11 @@ pub async fn a_dead_head_blocks_nobody_for_long(stage: &Stage) {
 }
 
 /// Very many at once.
-pub async fn a_crowd_is_let_in(stage: &Stage) {
+pub async fn many_concurrent_waiters_are_served(store: &TestStore) {
     // More than the arguments that a script can pass on at once.
-    let crowd = stage.crowd(5000);
+    let crowd = store.concurrency(5000);
     // One decision lets all of them in, and may take seconds on a busy machine.
-    let w = stage
+    let w = store
         .connect_with(Options::new().call_timeout(6 * SOON))
         .await;
     let all = w.semaphore("jobs", 1).acquire().await.unwrap();

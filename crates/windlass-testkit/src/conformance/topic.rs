@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use windlass::{ErrorKind, Event, Overflow, Subscription};
 
-use super::{SOON, Stage};
+use super::{SOON, TestStore};
 
 async fn next<T>(subscription: &mut Subscription<T>) -> Event<T> {
     let event = timeout(SOON, subscription.next()).await;
@@ -13,8 +13,8 @@ async fn next<T>(subscription: &mut Subscription<T>) -> Event<T> {
 }
 
 /// Every subscriber hears what is published after it subscribed, in order.
-pub async fn everybody_hears_it_in_order(stage: &Stage) {
-    let (a, b) = (stage.connect().await, stage.connect().await);
+pub async fn every_subscriber_receives_messages_in_order(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
     let topic = a.topic::<u32>("numbers");
     topic.publish(&0).await.unwrap();
     let mut here = topic.subscribe().await.unwrap();
@@ -43,8 +43,8 @@ pub async fn everybody_hears_it_in_order(stage: &Stage) {
 }
 
 /// What comes faster than it is taken is dropped as asked, and counted.
-pub async fn a_full_buffer_says_what_is_missing(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn full_buffer_reports_dropped_messages(store: &TestStore) {
+    let w = store.connect().await;
     let topic = w.topic::<u32>("numbers").buffer(10);
     let mut latest = topic.subscribe().await.unwrap();
     let first = topic.clone().overflow(Overflow::DropNewest);
@@ -75,8 +75,8 @@ pub async fn a_full_buffer_says_what_is_missing(stage: &Stage) {
 }
 
 /// Any message up to the limit; one of another type is told, and passed over.
-pub async fn messages_have_a_type(stage: &Stage) {
-    let w = stage.connect().await;
+pub async fn messages_are_typed(store: &TestStore) {
+    let w = store.connect().await;
     let (numbers, texts) = (w.topic::<u32>("t"), w.topic::<String>("t"));
     let mut subscription = numbers.subscribe().await.unwrap();
     let mut raw = numbers.subscribe_bytes().await.unwrap();

@@ -1,14 +1,14 @@
 //! What a history of a lock must be like.
 //!
 //! * **Exclusion.** No two clients held the lock at one moment. A client certainly held it from when it
-//!   heard of the grant until it last saw that the lease was valid; that is before it was told of a loss,
+//!   heard of the grant until it last saw that the lease was valid; that is before it was events of a loss,
 //!   and before it asked to release. What a client that was frozen or killed did not look at, it is not
 //!   believed about.
 //! * **Fences.** No two grants have the same, and of two grants in the order of time the later has the
 //!   higher one. In the order of time: the one was held before the other was granted, or granted before
 //!   the other was asked for.
 //! * **Gates.** What was admitted is not lower than what was admitted before it was asked.
-//! * **Loss** is final: who was told of it does not say that it holds the lock.
+//! * **Loss** is final: who was events of it does not say that it holds the lock.
 //! * **Recovery.** After each fault somebody is granted the lock.
 //!
 //! Counted, and not judged: how many were overtaken by somebody who asked clearly later, and how long
@@ -16,15 +16,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::event::{Event, Seen};
-use super::{Held, in_order};
+use super::event::{Event, Observation};
+use super::{HeldInterval, in_order};
 
 /// Who asks so much later than another is clearly behind it in line: longer than an answer takes.
 const CLEARLY_LATER: u64 = 100_000_000;
 
 /// One attempt, as its client saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attempt {
+pub struct LockAttempt {
     /// Who.
     pub client: String,
     /// Its number among the client's.
@@ -35,17 +35,17 @@ pub struct Attempt {
     pub granted: Option<(u64, u64)>,
     /// When it last saw that it held the lock.
     pub held: Option<u64>,
-    /// When it was told of a loss.
+    /// When it was events of a loss.
     pub lost: Option<u64>,
     /// When it asked to release.
     pub release_asked: Option<u64>,
 }
 
-impl Attempt {
+impl LockAttempt {
     /// The time during which it certainly held the lock.
-    pub fn certain(&self) -> Option<Held> {
+    pub fn certainly_held(&self) -> Option<HeldInterval> {
         let (begin, fence) = self.granted?;
-        Some(Held {
+        Some(HeldInterval {
             what: format!("{}#{}", self.client, self.number),
             weight: 1,
             fence,
@@ -57,7 +57,7 @@ impl Attempt {
 
 /// A write that a gate has answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
+pub struct AdmittedWrite {
     /// Who wrote.
     pub client: String,
     /// Where.
@@ -74,15 +74,15 @@ pub struct Write {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Breach {
     /// Two held the lock at one moment.
-    TwoHolders(Box<Attempt>, Box<Attempt>),
+    TwoHolders(Box<LockAttempt>, Box<LockAttempt>),
     /// Two grants have one fence.
-    SameFence(Box<Attempt>, Box<Attempt>),
+    SameFence(Box<LockAttempt>, Box<LockAttempt>),
     /// A later grant has a lower fence.
-    FenceWentBack(Box<Attempt>, Box<Attempt>),
+    FenceWentBack(Box<LockAttempt>, Box<LockAttempt>),
     /// A write was admitted after one with a higher fence.
-    StaleWrite(Write, Write),
-    /// A client said that it held what it had been told was lost.
-    HeldAfterLoss(Box<Attempt>),
+    StaleWrite(AdmittedWrite, AdmittedWrite),
+    /// A client said that it held what it had been events was lost.
+    HeldAfterLoss(Box<LockAttempt>),
     /// Nobody was granted the lock after the fault.
     NoRecovery(Recovery),
 }
@@ -109,7 +109,7 @@ pub struct Verdict {
     /// Its name.
     pub what: String,
     /// All attempts, by the time they were begun.
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<LockAttempt>,
     /// Writes that were admitted, and how many were refused.
     pub admitted: usize,
     /// Writes that were refused as stale.
@@ -124,7 +124,12 @@ pub struct Verdict {
 
 /// Looks at all locks of a history; faults befall all of them.
 pub fn check(events: &[Event]) -> Vec<Verdict> {
-    let is_fault = |e: &&Event| matches!(e.seen, Seen::Fault { .. } | Seen::Healed { .. });
+    let is_fault = |e: &&Event| {
+        matches!(
+            e.seen,
+            Observation::Fault { .. } | Observation::Healed { .. }
+        )
+    };
     let names: BTreeSet<&str> = events
         .iter()
         .filter(|e| !is_fault(e))
@@ -161,48 +166,48 @@ fn check_one(what: &str, events: &[&Event]) -> Verdict {
     }
 }
 
-fn attempts(events: &[&Event]) -> Vec<Attempt> {
-    let mut all: BTreeMap<(&str, u64), Attempt> = BTreeMap::new();
+fn attempts(events: &[&Event]) -> Vec<LockAttempt> {
+    let mut all: BTreeMap<(&str, u64), LockAttempt> = BTreeMap::new();
     for event in events {
         let number = match event.seen {
-            Seen::Asked { attempt }
-            | Seen::Granted { attempt, .. }
-            | Seen::NotGranted { attempt, .. }
-            | Seen::Held { attempt }
-            | Seen::Lost { attempt }
-            | Seen::ReleaseAsked { attempt }
-            | Seen::Released { attempt, .. } => attempt,
+            Observation::Asked { attempt }
+            | Observation::Granted { attempt, .. }
+            | Observation::NotGranted { attempt, .. }
+            | Observation::Held { attempt }
+            | Observation::Lost { attempt }
+            | Observation::ReleaseAsked { attempt }
+            | Observation::Released { attempt, .. } => attempt,
             _ => continue,
         };
         let attempt = all
             .entry((&event.client, number))
-            .or_insert_with(|| Attempt {
+            .or_insert_with(|| LockAttempt {
                 client: event.client.clone(),
                 number,
                 asked: event.at,
-                ..Attempt::default()
+                ..LockAttempt::default()
             });
         match event.seen {
-            Seen::Granted { fence, .. } => attempt.granted = Some((event.at, fence)),
-            Seen::Held { .. } => attempt.held = attempt.held.max(Some(event.at)),
-            Seen::Lost { .. } => attempt.lost = attempt.lost.or(Some(event.at)),
-            Seen::ReleaseAsked { .. } => attempt.release_asked = Some(event.at),
+            Observation::Granted { fence, .. } => attempt.granted = Some((event.at, fence)),
+            Observation::Held { .. } => attempt.held = attempt.held.max(Some(event.at)),
+            Observation::Lost { .. } => attempt.lost = attempt.lost.or(Some(event.at)),
+            Observation::ReleaseAsked { .. } => attempt.release_asked = Some(event.at),
             _ => {}
         }
     }
-    let mut all: Vec<Attempt> = all.into_values().collect();
+    let mut all: Vec<LockAttempt> = all.into_values().collect();
     all.sort_by_key(|attempt| attempt.asked);
     all
 }
 
-fn two_holders(attempts: &[Attempt]) -> Vec<Breach> {
-    let mut held: Vec<(Held, &Attempt)> = attempts
+fn two_holders(attempts: &[LockAttempt]) -> Vec<Breach> {
+    let mut held: Vec<(HeldInterval, &LockAttempt)> = attempts
         .iter()
-        .filter_map(|attempt| Some((attempt.certain()?, attempt)))
+        .filter_map(|attempt| Some((attempt.certainly_held()?, attempt)))
         .collect();
     held.sort_by_key(|(held, _)| held.begin);
     let mut breaches = Vec::new();
-    let mut longest: Option<&(Held, &Attempt)> = None;
+    let mut longest: Option<&(HeldInterval, &LockAttempt)> = None;
     for next in &held {
         if let Some(before) = longest.filter(|before| before.0.end > next.0.begin) {
             breaches.push(Breach::TwoHolders(
@@ -217,8 +222,8 @@ fn two_holders(attempts: &[Attempt]) -> Vec<Breach> {
     breaches
 }
 
-fn same_fence(attempts: &[Attempt]) -> Vec<Breach> {
-    let mut first: BTreeMap<u64, &Attempt> = BTreeMap::new();
+fn same_fence(attempts: &[LockAttempt]) -> Vec<Breach> {
+    let mut first: BTreeMap<u64, &LockAttempt> = BTreeMap::new();
     let mut breaches = Vec::new();
     for attempt in attempts {
         let Some((_, fence)) = attempt.granted else {
@@ -236,9 +241,9 @@ fn same_fence(attempts: &[Attempt]) -> Vec<Breach> {
     breaches
 }
 
-fn fence_went_back(attempts: &[Attempt]) -> Vec<Breach> {
-    let with = |begin: fn(&Attempt) -> Option<u64>, end: fn(&Attempt) -> Option<u64>| {
-        let spans: Vec<(u64, u64, u64, &Attempt)> = attempts
+fn fence_went_back(attempts: &[LockAttempt]) -> Vec<Breach> {
+    let with = |begin: fn(&LockAttempt) -> Option<u64>, end: fn(&LockAttempt) -> Option<u64>| {
+        let spans: Vec<(u64, u64, u64, &LockAttempt)> = attempts
             .iter()
             .filter_map(|a| Some((begin(a)?, end(a)?, a.granted?.1, a)))
             .collect();
@@ -248,10 +253,10 @@ fn fence_went_back(attempts: &[Attempt]) -> Vec<Breach> {
             .map(|(before, after)| (before.clone(), after.clone()))
             .collect::<Vec<_>>()
     };
-    // Held before the other was granted; granted before the other was asked for.
+    // HeldInterval before the other was granted; granted before the other was asked for.
     let held = with(
         |a| a.granted.map(|(at, _)| at),
-        |a| a.certain().map(|h| h.end),
+        |a| a.certainly_held().map(|h| h.end),
     );
     let asked = with(|a| Some(a.asked), |a| a.granted.map(|(at, _)| at));
     let mut pairs = held;
@@ -266,19 +271,19 @@ fn fence_went_back(attempts: &[Attempt]) -> Vec<Breach> {
         .collect()
 }
 
-fn held_after_loss(attempts: &[Attempt]) -> Vec<Breach> {
-    let breaks = |a: &&Attempt| a.lost.is_some_and(|lost| a.held > Some(lost));
+fn held_after_loss(attempts: &[LockAttempt]) -> Vec<Breach> {
+    let breaks = |a: &&LockAttempt| a.lost.is_some_and(|lost| a.held > Some(lost));
     let bad = attempts.iter().filter(breaks).cloned();
     bad.map(|attempt| Breach::HeldAfterLoss(Box::new(attempt)))
         .collect()
 }
 
 /// Those that were admitted, and how many were not.
-fn writes(events: &[&Event]) -> (Vec<Write>, usize) {
+fn writes(events: &[&Event]) -> (Vec<AdmittedWrite>, usize) {
     let mut admitted_ones = Vec::new();
     let mut refused = 0;
     for event in events {
-        if let Seen::Gate {
+        if let Observation::Gate {
             gate,
             fence,
             asked,
@@ -287,7 +292,7 @@ fn writes(events: &[&Event]) -> (Vec<Write>, usize) {
         {
             refused += usize::from(!admitted);
             if *admitted {
-                admitted_ones.push(Write {
+                admitted_ones.push(AdmittedWrite {
                     client: event.client.clone(),
                     gate: gate.clone(),
                     fence: *fence,
@@ -300,11 +305,11 @@ fn writes(events: &[&Event]) -> (Vec<Write>, usize) {
     (admitted_ones, refused)
 }
 
-fn stale_writes(writes: &[Write]) -> Vec<Breach> {
+fn stale_writes(writes: &[AdmittedWrite]) -> Vec<Breach> {
     let gates: BTreeSet<&str> = writes.iter().map(|write| write.gate.as_str()).collect();
     let mut breaches = Vec::new();
     for gate in gates {
-        let spans: Vec<(u64, u64, u64, &Write)> = writes
+        let spans: Vec<(u64, u64, u64, &AdmittedWrite)> = writes
             .iter()
             .filter(|write| write.gate == gate)
             .map(|write| (write.asked, write.answered, write.fence, write))
@@ -317,7 +322,7 @@ fn stale_writes(writes: &[Write]) -> Vec<Breach> {
     breaches
 }
 
-fn overtaken(attempts: &[Attempt]) -> usize {
+fn overtaken(attempts: &[LockAttempt]) -> usize {
     let mut served: Vec<(u64, u64)> = attempts
         .iter()
         .filter_map(|a| Some((a.granted?.0, a.asked)))
@@ -332,20 +337,24 @@ fn overtaken(attempts: &[Attempt]) -> usize {
     count
 }
 
-fn recoveries(events: &[&Event], attempts: &[Attempt]) -> Vec<Recovery> {
+fn recoveries(events: &[&Event], attempts: &[LockAttempt]) -> Vec<Recovery> {
     let mut grants: Vec<u64> = attempts.iter().filter_map(|a| Some(a.granted?.0)).collect();
     grants.sort_unstable();
     let mut signs = grants.clone();
-    signs.extend(attempts.iter().filter_map(|a| Some(a.certain()?.end)));
+    signs.extend(
+        attempts
+            .iter()
+            .filter_map(|a| Some(a.certainly_held()?.end)),
+    );
     signs.sort_unstable();
     let mut open: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     let mut all = Vec::new();
     for event in events {
         match &event.seen {
-            Seen::Fault { kind } => {
+            Observation::Fault { kind } => {
                 open.insert((&event.what, kind), event.at);
             }
-            Seen::Healed { kind } => {
+            Observation::Healed { kind } => {
                 if let Some(begin) = open.remove(&(event.what.as_str(), kind.as_str())) {
                     let end = event.at;
                     let next = grants.get(grants.partition_point(|at| *at < end)).copied();

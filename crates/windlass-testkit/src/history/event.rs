@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 /// One thing that one client saw.
 ///
 /// ```
-/// use windlass_testkit::history::{Event, Seen};
+/// use windlass_testkit::history::{Event, Observation};
 ///
 /// let line = r#"{"at":17,"client":"41/0","what":"stock","event":"granted","attempt":3,"fence":9}"#;
 /// let event: Event = serde_json::from_str(line).unwrap();
-/// assert_eq!(event.seen, Seen::Granted { attempt: 3, fence: 9 });
+/// assert_eq!(event.seen, Observation::Granted { attempt: 3, fence: 9 });
 /// assert_eq!(serde_json::to_string(&event).unwrap(), line);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,13 +26,13 @@ pub struct Event {
     pub what: String,
     /// What was seen.
     #[serde(flatten)]
-    pub seen: Seen,
+    pub seen: Observation,
 }
 
 /// What a client saw of a lock. An attempt is a number that the client uses once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
-pub enum Seen {
+pub enum Observation {
     /// It is about to ask for the lock.
     Asked {
         /// Which attempt begins.
@@ -45,7 +45,7 @@ pub enum Seen {
         /// Of the grant.
         fence: u64,
     },
-    /// It has given up asking, or was told to.
+    /// It has given up asking, or was events to.
     NotGranted {
         /// Of the attempt.
         attempt: u64,
@@ -57,7 +57,7 @@ pub enum Seen {
         /// Of the attempt.
         attempt: u64,
     },
-    /// It was told that the lock is lost.
+    /// It was events that the lock is lost.
     Lost {
         /// Of the attempt.
         attempt: u64,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::check::{Attempt, Breach, Recovery, Verdict, Write};
+use super::check::{AdmittedWrite, Breach, LockAttempt, Recovery, Verdict};
 
 /// More of them say nothing new.
 const BREACHES_SHOWN: usize = 10;
@@ -19,7 +19,7 @@ impl Verdict {
         self.attempts.iter().filter(|a| a.granted.is_some()).count()
     }
 
-    /// How many were told of a loss.
+    /// How many were events of a loss.
     pub fn losses(&self) -> usize {
         self.attempts.iter().filter(|a| a.lost.is_some()).count()
     }
@@ -34,19 +34,22 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let certain = self.attempts.iter().filter(|a| a.certain().is_some());
+        let certainly_held = self
+            .attempts
+            .iter()
+            .filter(|a| a.certainly_held().is_some());
         writeln!(
             f,
-            "{}: {} attempts, {} grants, {} certainly held, {} losses told, {} writes admitted, {} refused",
+            "{}: {} attempts, {} grants, {} certainly held, {} losses reported, {} writes admitted, {} refused",
             self.what,
             self.attempts.len(),
             self.grants(),
-            certain.count(),
+            certainly_held.count(),
             self.losses(),
             self.admitted,
             self.refused,
         )?;
-        writeln!(f, "  overtaken in line: {}", self.overtaken)?;
+        writeln!(f, "  overtaken in the queue: {}", self.overtaken)?;
         let mut kinds: BTreeMap<&str, Vec<&Recovery>> = BTreeMap::new();
         for recovery in &self.recoveries {
             kinds.entry(&recovery.fault).or_default().push(recovery);
@@ -66,7 +69,7 @@ impl fmt::Display for Verdict {
         }
         let start = self.start();
         for breach in self.breaches.iter().take(BREACHES_SHOWN) {
-            writeln!(f, "  BREACH: {}", Told(breach, start))?;
+            writeln!(f, "  BREACH: {}", WithStart(breach, start))?;
         }
         write!(f, "  {} breaches in all", self.breaches.len())
     }
@@ -82,19 +85,24 @@ impl fmt::Display for Seconds {
 }
 
 /// Something, with its times counted from a start.
-struct Told<T>(T, u64);
+struct WithStart<T>(T, u64);
 
-impl<T> Told<T> {
+impl<T> WithStart<T> {
     fn at(&self, nanos: u64) -> Seconds {
         Seconds(nanos.saturating_sub(self.1))
     }
 }
 
-impl fmt::Display for Told<&Breach> {
+impl fmt::Display for WithStart<&Breach> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let start = self.1;
-        let pair = |f: &mut fmt::Formatter<'_>, what: &str, a: &Attempt, b: &Attempt| {
-            write!(f, "{what}\n    {}\n    {}", Told(a, start), Told(b, start))
+        let pair = |f: &mut fmt::Formatter<'_>, what: &str, a: &LockAttempt, b: &LockAttempt| {
+            write!(
+                f,
+                "{what}\n    {}\n    {}",
+                WithStart(a, start),
+                WithStart(b, start)
+            )
         };
         match self.0 {
             Breach::TwoHolders(a, b) => pair(f, "two held it at one moment", a, b),
@@ -103,11 +111,15 @@ impl fmt::Display for Told<&Breach> {
             Breach::StaleWrite(a, b) => write!(
                 f,
                 "a stale write was admitted\n    {}\n    {}",
-                Told(a, start),
-                Told(b, start)
+                WithStart(a, start),
+                WithStart(b, start)
             ),
             Breach::HeldAfterLoss(a) => {
-                write!(f, "held, after loss was told\n    {}", Told(&**a, start))
+                write!(
+                    f,
+                    "held after the loss was reported\n    {}",
+                    WithStart(&**a, start)
+                )
             }
             Breach::NoRecovery(r) => write!(
                 f,
@@ -120,16 +132,16 @@ impl fmt::Display for Told<&Breach> {
     }
 }
 
-impl fmt::Display for Told<&Attempt> {
+impl fmt::Display for WithStart<&LockAttempt> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Attempt { client, number, .. } = self.0;
+        let LockAttempt { client, number, .. } = self.0;
         write!(f, "{client}#{number}: asked at {}", self.at(self.0.asked))?;
         if let Some((at, fence)) = self.0.granted {
             write!(f, ", granted with fence {fence} at {}", self.at(at))?;
         }
         let others = [
             ("held until", self.0.held),
-            ("told of loss at", self.0.lost),
+            ("loss reported at", self.0.lost),
             ("released from", self.0.release_asked),
         ];
         for (what, at) in others {
@@ -141,9 +153,9 @@ impl fmt::Display for Told<&Attempt> {
     }
 }
 
-impl fmt::Display for Told<&Write> {
+impl fmt::Display for WithStart<&AdmittedWrite> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Write {
+        let AdmittedWrite {
             client,
             gate,
             fence,

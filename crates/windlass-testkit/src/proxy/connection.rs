@@ -1,4 +1,4 @@
-//! One client, its connection to the server, and the two lanes between them.
+//! One client, its connection to the server, and the two queues between them.
 
 use std::future::pending;
 use std::io;
@@ -10,20 +10,20 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::faults::{Change, EachWay, LaneFaults, Order};
-use super::lane::{Delivery, Lane, is_temporary};
-use super::tally::Tally;
+use super::byte_queue::{ByteQueue, WriteOutcome, is_temporary};
+use super::counters::ProxyCounters;
+use super::faults::{Change, Command, DirectionFaults, PerDirection};
 
 /// Where the server is, and for how long it is looked for there if it refuses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Upstream {
     pub(super) addr: SocketAddr,
-    pub(super) patience: Duration,
+    pub(super) retry_for: Duration,
 }
 
 impl Upstream {
     async fn connect(self) -> io::Result<TcpStream> {
-        let give_up = Instant::now() + self.patience;
+        let give_up = Instant::now() + self.retry_for;
         loop {
             match TcpStream::connect(self.addr).await {
                 Err(_) if Instant::now() < give_up => sleep(Duration::from_millis(10)).await,
@@ -33,20 +33,20 @@ impl Upstream {
     }
 }
 
-pub(super) struct Connection {
-    lanes: EachWay<Lane>,
-    orders: mpsc::UnboundedReceiver<Order>,
-    tally: Arc<Tally>,
-    held: EachWay<usize>,
+pub(super) struct ProxiedConnection {
+    queues: PerDirection<ByteQueue>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    counters: Arc<ProxyCounters>,
+    held: PerDirection<usize>,
     /// Whether the server has forgotten the connection.
     forgotten: bool,
-    /// What was obeyed last. Dropping it tells the caller that the order is done, and in the case of
-    /// an order that ends the connection this must not happen before the sockets are closed.
-    order: Option<Order>,
+    /// What was obeyed last. Dropping it tells the caller that the command is done, and in the case of
+    /// an command that ends the connection this must not happen before the sockets are closed.
+    command: Option<Command>,
 }
 
 /// How a connection goes on.
-enum Next {
+enum NextStep {
     Continue,
     Close,
     Reset,
@@ -55,31 +55,31 @@ enum Next {
 }
 
 /// What a connection has been waiting for.
-enum Event {
-    Order(Option<Order>),
+enum ReadyEvent {
+    Command(Option<Command>),
     FromClient,
     FromServer,
     ToServer,
     ToClient,
 }
 
-impl Connection {
+impl ProxiedConnection {
     pub(super) fn new(
-        orders: mpsc::UnboundedReceiver<Order>,
-        faults: EachWay<LaneFaults>,
-        tally: Arc<Tally>,
+        commands: mpsc::UnboundedReceiver<Command>,
+        faults: PerDirection<DirectionFaults>,
+        counters: Arc<ProxyCounters>,
     ) -> Self {
-        tally.count_open();
+        counters.count_open();
         Self {
-            lanes: EachWay {
-                to_server: Lane::new(faults.to_server),
-                to_client: Lane::new(faults.to_client),
+            queues: PerDirection {
+                to_server: ByteQueue::new(faults.to_server),
+                to_client: ByteQueue::new(faults.to_client),
             },
-            orders,
-            tally,
-            held: EachWay::default(),
+            commands,
+            counters,
+            held: PerDirection::default(),
             forgotten: false,
-            order: None,
+            command: None,
         }
     }
 
@@ -90,22 +90,22 @@ impl Connection {
             Err(next) => next,
         };
         match next {
-            Next::Reset => reset(&client),
-            Next::HalfOpen => self.pretend(&client).await,
-            Next::Continue | Next::Close => {}
+            NextStep::Reset => reset(&client),
+            NextStep::HalfOpen => self.serve_half_open(&client).await,
+            NextStep::Continue | NextStep::Close => {}
         }
-        // `client` is dropped before `self`, and with `self` the order that may have led here.
+        // `client` is dropped before `self`, and with `self` the command that may have led here.
     }
 
-    /// Obeys orders while the connection to the server comes about.
-    async fn connect(&mut self, upstream: Upstream) -> Result<TcpStream, Next> {
+    /// Obeys commands while the connection to the server comes about.
+    async fn connect(&mut self, upstream: Upstream) -> Result<TcpStream, NextStep> {
         let connecting = upstream.connect();
         tokio::pin!(connecting);
         loop {
             tokio::select! {
-                server = &mut connecting => return server.map_err(|_| Next::Reset),
-                order = self.orders.recv() => match self.obey(order) {
-                    Next::Continue => self.order = None,
+                server = &mut connecting => return server.map_err(|_| NextStep::Reset),
+                command = self.commands.recv() => match self.apply(command) {
+                    NextStep::Continue => self.command = None,
                     end => return Err(end),
                 },
             }
@@ -113,109 +113,109 @@ impl Connection {
     }
 
     /// Carries bytes both ways until something ends that.
-    async fn forward(&mut self, client: &mut TcpStream, mut server: TcpStream) -> Next {
+    async fn forward(&mut self, client: &mut TcpStream, mut server: TcpStream) -> NextStep {
         // Otherwise the proxy would add delays that nobody asked for.
         let _ = client.set_nodelay(true);
         let _ = server.set_nodelay(true);
         loop {
             let next = match self.event(client, &server).await {
-                Event::Order(order) => self.obey(order),
-                Event::FromClient => {
-                    self.lanes.to_server.read(client);
-                    Next::Continue
+                ReadyEvent::Command(command) => self.apply(command),
+                ReadyEvent::FromClient => {
+                    self.queues.to_server.read(client);
+                    NextStep::Continue
                 }
-                Event::FromServer => {
-                    self.lanes.to_client.read(&server);
-                    Next::Continue
+                ReadyEvent::FromServer => {
+                    self.queues.to_client.read(&server);
+                    NextStep::Continue
                 }
-                Event::ToServer => self.deliver_to_server(&mut server).await,
-                Event::ToClient => self.deliver_to_client(client).await,
+                ReadyEvent::ToServer => self.deliver_to_server(&mut server).await,
+                ReadyEvent::ToClient => self.deliver_to_client(client).await,
             };
-            self.publish_held(EachWay {
-                to_server: self.lanes.to_server.held_bytes(),
-                to_client: self.lanes.to_client.held_bytes(),
+            self.publish_held(PerDirection {
+                to_server: self.queues.to_server.held_bytes(),
+                to_client: self.queues.to_client.held_bytes(),
             });
             match next {
-                Next::Continue if self.is_finished() => return Next::Close,
-                Next::Continue => self.order = None,
-                Next::Reset => {
+                NextStep::Continue if self.is_finished() => return NextStep::Close,
+                NextStep::Continue => self.command = None,
+                NextStep::Reset => {
                     reset(&server);
-                    return Next::Reset;
+                    return NextStep::Reset;
                 }
-                Next::Close | Next::HalfOpen => return next,
+                NextStep::Close | NextStep::HalfOpen => return next,
             }
         }
     }
 
     /// Waits until there is something to do.
-    async fn event(&mut self, client: &TcpStream, server: &TcpStream) -> Event {
-        let EachWay {
+    async fn event(&mut self, client: &TcpStream, server: &TcpStream) -> ReadyEvent {
+        let PerDirection {
             to_server,
             to_client,
-        } = &self.lanes;
+        } = &self.queues;
         // Errors show up again, and are dealt with, when the socket is read or written.
         tokio::select! {
-            order = self.orders.recv() => Event::Order(order),
-            _ = client.readable(), if to_server.wants_to_read() => Event::FromClient,
-            _ = server.readable(), if to_client.wants_to_read() => Event::FromServer,
-            () = writable(server, to_server.due()) => Event::ToServer,
-            () = writable(client, to_client.due()) => Event::ToClient,
+            command = self.commands.recv() => ReadyEvent::Command(command),
+            _ = client.readable(), if to_server.wants_to_read() => ReadyEvent::FromClient,
+            _ = server.readable(), if to_client.wants_to_read() => ReadyEvent::FromServer,
+            () = writable(server, to_server.due()) => ReadyEvent::ToServer,
+            () = writable(client, to_client.due()) => ReadyEvent::ToClient,
         }
     }
 
-    fn obey(&mut self, order: Option<Order>) -> Next {
-        let Some(order) = order else {
-            return Next::Close;
+    fn apply(&mut self, command: Option<Command>) -> NextStep {
+        let Some(command) = command else {
+            return NextStep::Close;
         };
-        let mut faults = EachWay {
-            to_server: self.lanes.to_server.faults,
-            to_client: self.lanes.to_client.faults,
+        let mut faults = PerDirection {
+            to_server: self.queues.to_server.faults,
+            to_client: self.queues.to_client.faults,
         };
-        order.change.switch(&mut faults);
-        self.lanes.to_server.faults = faults.to_server;
-        self.lanes.to_client.faults = faults.to_client;
-        let next = match order.change {
-            Change::ResetAll => Next::Reset,
-            Change::HalfOpen => Next::HalfOpen,
-            Change::Heal if self.has_lost() => Next::Reset,
-            _ => Next::Continue,
+        command.change.switch(&mut faults);
+        self.queues.to_server.faults = faults.to_server;
+        self.queues.to_client.faults = faults.to_client;
+        let next = match command.change {
+            Change::ResetAll => NextStep::Reset,
+            Change::HalfOpen => NextStep::HalfOpen,
+            Change::Heal if self.has_lost() => NextStep::Reset,
+            _ => NextStep::Continue,
         };
-        self.order = Some(order);
+        self.command = Some(command);
         next
     }
 
-    async fn deliver_to_server(&mut self, server: &mut TcpStream) -> Next {
-        let delivered = &self.tally.delivered().to_server;
-        match self.lanes.to_server.write(server, delivered).await {
-            Delivery::Done => {}
-            Delivery::ReceiverGone => self.lanes.to_client.sender_gone(),
-            Delivery::Reset => return Next::Reset,
+    async fn deliver_to_server(&mut self, server: &mut TcpStream) -> NextStep {
+        let delivered = &self.counters.delivered().to_server;
+        match self.queues.to_server.write(server, delivered).await {
+            WriteOutcome::Done => {}
+            WriteOutcome::ReceiverGone => self.queues.to_client.sender_gone(),
+            WriteOutcome::Reset => return NextStep::Reset,
         }
-        Next::Continue
+        NextStep::Continue
     }
 
-    async fn deliver_to_client(&mut self, client: &mut TcpStream) -> Next {
-        let delivered = &self.tally.delivered().to_client;
-        match self.lanes.to_client.write(client, delivered).await {
-            Delivery::Done => {}
-            Delivery::ReceiverGone => self.lanes.to_server.sender_gone(),
-            Delivery::Reset => return Next::Reset,
+    async fn deliver_to_client(&mut self, client: &mut TcpStream) -> NextStep {
+        let delivered = &self.counters.delivered().to_client;
+        match self.queues.to_client.write(client, delivered).await {
+            WriteOutcome::Done => {}
+            WriteOutcome::ReceiverGone => self.queues.to_server.sender_gone(),
+            WriteOutcome::Reset => return NextStep::Reset,
         }
-        Next::Continue
+        NextStep::Continue
     }
 
     /// Keeps up appearances towards a client that the server has forgotten.
-    async fn pretend(&mut self, client: &TcpStream) {
+    async fn serve_half_open(&mut self, client: &TcpStream) {
         self.forgotten = true;
-        self.publish_held(EachWay::default());
+        self.publish_held(PerDirection::default());
         let mut vanishing = [0; 1024];
         loop {
-            self.order = None;
+            self.command = None;
             tokio::select! {
-                order = self.orders.recv() => match self.obey(order) {
-                    Next::Continue | Next::HalfOpen => {}
-                    Next::Reset => return reset(client),
-                    Next::Close => return,
+                command = self.commands.recv() => match self.apply(command) {
+                    NextStep::Continue | NextStep::HalfOpen => {}
+                    NextStep::Reset => return reset(client),
+                    NextStep::Close => return,
                 },
                 _ = client.readable() => match client.try_read(&mut vanishing) {
                     Ok(0) => return,
@@ -229,23 +229,23 @@ impl Connection {
 
     /// Whether nobody has anything more to say, even if it was swallowed.
     fn is_finished(&self) -> bool {
-        self.lanes.to_server.is_finished() && self.lanes.to_client.is_finished()
+        self.queues.to_server.is_finished() && self.queues.to_client.is_finished()
     }
 
     fn has_lost(&self) -> bool {
-        self.forgotten || self.lanes.to_server.has_lost() || self.lanes.to_client.has_lost()
+        self.forgotten || self.queues.to_server.has_lost() || self.queues.to_client.has_lost()
     }
 
-    fn publish_held(&mut self, now: EachWay<usize>) {
-        self.tally.count_held(self.held, now);
+    fn publish_held(&mut self, now: PerDirection<usize>) {
+        self.counters.count_held(self.held, now);
         self.held = now;
     }
 }
 
-impl Drop for Connection {
+impl Drop for ProxiedConnection {
     fn drop(&mut self) {
-        self.publish_held(EachWay::default());
-        self.tally.count_closed();
+        self.publish_held(PerDirection::default());
+        self.counters.count_closed();
     }
 }
 

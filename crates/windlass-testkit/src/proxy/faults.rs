@@ -1,4 +1,4 @@
-//! The faults, and the orders that switch them.
+//! The faults, and the commands that switch them.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ pub enum Direction {
 
 /// One value for each of the two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct EachWay<T> {
+pub(super) struct PerDirection<T> {
     pub(super) to_server: T,
     pub(super) to_client: T,
 }
 
-impl<T> EachWay<T> {
+impl<T> PerDirection<T> {
     pub(super) fn for_each_mut(&mut self, direction: Direction, mut change: impl FnMut(&mut T)) {
         if matches!(direction, Direction::ToServer | Direction::Both) {
             change(&mut self.to_server);
@@ -32,7 +32,7 @@ impl<T> EachWay<T> {
     }
 }
 
-impl EachWay<usize> {
+impl PerDirection<usize> {
     pub(super) fn total(self, direction: Direction) -> usize {
         match direction {
             Direction::ToServer => self.to_server,
@@ -44,7 +44,7 @@ impl EachWay<usize> {
 
 /// What is wrong with one way of the connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct LaneFaults {
+pub(super) struct DirectionFaults {
     pub(super) delay: Duration,
     pub(super) blackhole: bool,
     pub(super) hold: bool,
@@ -65,17 +65,21 @@ pub(super) enum Change {
 
 impl Change {
     /// Switches the faults that last; what happens only once is up to listener and connections.
-    pub(super) fn switch(self, faults: &mut EachWay<LaneFaults>) {
+    pub(super) fn switch(self, faults: &mut PerDirection<DirectionFaults>) {
         match self {
             Change::Delay(direction, delay) => {
-                faults.for_each_mut(direction, |lane| lane.delay = delay);
+                faults.for_each_mut(direction, |byte_queue| byte_queue.delay = delay);
             }
             Change::Blackhole(direction) => {
-                faults.for_each_mut(direction, |lane| lane.blackhole = true);
+                faults.for_each_mut(direction, |byte_queue| byte_queue.blackhole = true);
             }
-            Change::Hold(direction) => faults.for_each_mut(direction, |lane| lane.hold = true),
-            Change::ReleaseHeld => faults.for_each_mut(Direction::Both, |lane| lane.hold = false),
-            Change::Heal => *faults = EachWay::default(),
+            Change::Hold(direction) => {
+                faults.for_each_mut(direction, |byte_queue| byte_queue.hold = true)
+            }
+            Change::ReleaseHeld => {
+                faults.for_each_mut(Direction::Both, |byte_queue| byte_queue.hold = false)
+            }
+            Change::Heal => *faults = PerDirection::default(),
             Change::Refuse(_) | Change::ResetAll | Change::HalfOpen => {}
         }
     }
@@ -83,9 +87,9 @@ impl Change {
 
 /// A change that is under way to everybody concerned; each drops its copy when it has obeyed.
 #[derive(Debug, Clone)]
-pub(super) struct Order {
+pub(super) struct Command {
     pub(super) change: Change,
-    /// Held for the sake of its drop alone, by which the caller knows that the order is done.
+    /// Held for the sake of its drop alone, by which the caller knows that the command is done.
     #[expect(dead_code, reason = "dropping it is the message")]
     pub(super) done: mpsc::Sender<()>,
 }

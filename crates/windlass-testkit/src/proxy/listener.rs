@@ -1,4 +1,4 @@
-//! Accepts clients, and passes orders on to their connections.
+//! Accepts clients, and passes commands on to their connections.
 
 use std::net::TcpListener as StdListener;
 use std::sync::Arc;
@@ -7,38 +7,38 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::connection::{Connection, Upstream};
-use super::faults::{Change, EachWay, LaneFaults, Order};
-use super::tally::Tally;
+use super::connection::{ProxiedConnection, Upstream};
+use super::counters::ProxyCounters;
+use super::faults::{Change, Command, DirectionFaults, PerDirection};
 
-/// Serves until the sender of `orders` is dropped.
+/// Serves until the sender of `commands` is dropped.
 ///
 /// `listener` and `backlog` are two handles of one socket; `accept_waiting` says why.
 pub(super) async fn serve(
     listener: TcpListener,
     backlog: StdListener,
     upstream: Upstream,
-    mut orders: mpsc::UnboundedReceiver<Order>,
-    tally: Arc<Tally>,
+    mut commands: mpsc::UnboundedReceiver<Command>,
+    counters: Arc<ProxyCounters>,
 ) {
-    let mut clients = Clients {
+    let mut clients = ClientConnections {
         upstream,
-        tally,
-        faults: EachWay::default(),
+        counters,
+        faults: PerDirection::default(),
         refuse: false,
-        orders: Vec::new(),
+        commands: Vec::new(),
         // Dropped, and with it all connections, when this function returns.
         tasks: JoinSet::new(),
     };
     loop {
         tokio::select! {
             accepted = listener.accept() => if let Ok((client, _)) = accepted {
-                clients.welcome(client);
+                clients.add_client(client);
             },
-            order = orders.recv() => match order {
-                Some(order) => {
+            command = commands.recv() => match command {
+                Some(command) => {
                     clients.accept_waiting(&backlog);
-                    clients.obey(order);
+                    clients.apply(command);
                 }
                 None => return,
             },
@@ -46,18 +46,18 @@ pub(super) async fn serve(
     }
 }
 
-struct Clients {
+struct ClientConnections {
     upstream: Upstream,
-    tally: Arc<Tally>,
-    faults: EachWay<LaneFaults>,
+    counters: Arc<ProxyCounters>,
+    faults: PerDirection<DirectionFaults>,
     refuse: bool,
-    orders: Vec<mpsc::UnboundedSender<Order>>,
+    commands: Vec<mpsc::UnboundedSender<Command>>,
     tasks: JoinSet<()>,
 }
 
-impl Clients {
+impl ClientConnections {
     /// Accepts those whose `connect` has returned because the kernel answered it, so that the next
-    /// order finds them.
+    /// command finds them.
     ///
     /// Asks the kernel directly: the tokio listener knows only what its reactor has already noticed.
     fn accept_waiting(&mut self, backlog: &StdListener) {
@@ -65,34 +65,34 @@ impl Clients {
             if client.set_nonblocking(true).is_ok()
                 && let Ok(client) = TcpStream::from_std(client)
             {
-                self.welcome(client);
+                self.add_client(client);
             }
         }
     }
 
-    fn welcome(&mut self, client: TcpStream) {
-        self.tally.count_accepted();
+    fn add_client(&mut self, client: TcpStream) {
+        self.counters.count_accepted();
         if self.refuse {
             // Makes the drop at the end of this function a reset.
             let _ = client.set_zero_linger();
             return;
         }
         let (sender, inbox) = mpsc::unbounded_channel();
-        let connection = Connection::new(inbox, self.faults, Arc::clone(&self.tally));
+        let connection = ProxiedConnection::new(inbox, self.faults, Arc::clone(&self.counters));
         self.tasks.spawn(connection.run(client, self.upstream));
-        self.orders.push(sender);
+        self.commands.push(sender);
     }
 
-    fn obey(&mut self, order: Order) {
-        order.change.switch(&mut self.faults);
-        match order.change {
+    fn apply(&mut self, command: Command) {
+        command.change.switch(&mut self.faults);
+        match command.change {
             Change::Refuse(refuse) => self.refuse = refuse,
             Change::Heal => self.refuse = false,
             _ => {}
         }
         // Those of connections that have ended are sorted out on the way.
-        self.orders
-            .retain(|orders| orders.send(order.clone()).is_ok());
+        self.commands
+            .retain(|commands| commands.send(command.clone()).is_ok());
         while self.tasks.try_join_next().is_some() {}
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 /// Prints where a PyPI package keeps a server, without running any code of the package.
-const ASK_PYTHON: &str = "\
+const FIND_IN_PYTHON_PACKAGE: &str = "\
 import importlib.util, pathlib, sys
 spec = importlib.util.find_spec(sys.argv[1])
 for folder in spec.submodule_search_locations if spec else []:
@@ -75,7 +75,7 @@ fn on_path(program: &str) -> Option<PathBuf> {
 
 fn in_python_package(package: &str, program: &str) -> Option<PathBuf> {
     let answer = Command::new("python3")
-        .args(["-c", ASK_PYTHON, package, program])
+        .args(["-c", FIND_IN_PYTHON_PACKAGE, package, program])
         .stdin(Stdio::null())
         .output()
         .ok()?;

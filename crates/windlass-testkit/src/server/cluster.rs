@@ -25,7 +25,7 @@ impl RedisCluster {
     }
 
     /// A cluster of a single node, which has all slots and no replica; and its URL.
-    pub fn of_one() -> io::Result<(RedisServer, String)> {
+    pub fn single_node() -> io::Result<(RedisServer, String)> {
         let each = RedisServer::builder().config("cluster-enabled", "yes");
         let node = each.cluster_bus().start()?;
         node.command(&["CLUSTER", "ADDSLOTSRANGE", "0", &(SLOTS - 1).to_string()])?;

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_carry_what_was_configured() {
+    fn urls_carry_the_configuration() {
         let new = RedisServerBuilder::new;
         assert_eq!(url(new()), "redis://127.0.0.1:7777");
         assert_eq!(url(new().tls()), "rediss://127.0.0.1:7777");

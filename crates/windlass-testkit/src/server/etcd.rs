@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::peers::PeerNetwork;
+use super::peer_network::PeerNetwork;
 use super::port::ReservedPort;
 use super::tls::TlsFiles;
 use crate::owned_child::OwnedChild;
@@ -74,7 +74,7 @@ fn on_path(program: &str) -> Option<PathBuf> {
 pub struct EtcdClusterBuilder {
     version: EtcdVersion,
     members: usize,
-    divisible: bool,
+    partitionable: bool,
     tls: bool,
     flags: Vec<String>,
 }
@@ -98,9 +98,9 @@ impl EtcdClusterBuilder {
         self
     }
 
-    /// Members that can be [cut off](EtcdCluster::cut_off) from each other.
-    pub fn divisible(mut self) -> Self {
-        self.divisible = true;
+    /// MemberPids that can be [cut off](EtcdCluster::cut_off) from each other.
+    pub fn partitionable(mut self) -> Self {
+        self.partitionable = true;
         self
     }
 
@@ -165,7 +165,7 @@ impl EtcdCluster {
         EtcdClusterBuilder {
             version: EtcdVersion::default(),
             members: 1,
-            divisible: false,
+            partitionable: false,
             tls: false,
             flags: Vec::new(),
         }
@@ -190,10 +190,10 @@ impl EtcdCluster {
                 })
             })
             .collect::<io::Result<Vec<Member>>>()?;
-        let network = match wishes.divisible {
+        let network = match wishes.partitionable {
             true => {
                 let listening: Vec<SocketAddr> = members.iter().map(Member::peer_addr).collect();
-                Some(PeerNetwork::between(&listening)?)
+                Some(PeerNetwork::start(&listening)?)
             }
             false => None,
         };
@@ -223,7 +223,7 @@ impl EtcdCluster {
         self.url_of(&hosts.join(","))
     }
 
-    /// The URL for other ways to reach it: through a proxy, say.
+    /// The URL for other links to reach it: through a proxy, say.
     pub fn url_of(&self, hosts: &str) -> String {
         match &self.tls {
             None => format!("etcd://{hosts}"),
@@ -333,7 +333,7 @@ impl EtcdCluster {
     ///
     /// # Panics
     ///
-    /// If the cluster was not built [divisible](EtcdClusterBuilder::divisible).
+    /// If the cluster was not built [partitionable](EtcdClusterBuilder::partitionable).
     pub fn cut_off(&self, member: usize) {
         self.network().cut_off(member);
     }
@@ -349,7 +349,7 @@ impl EtcdCluster {
 
     fn network(&self) -> &PeerNetwork {
         let network = self.network.as_ref();
-        network.expect("a cluster that was built divisible")
+        network.expect("a cluster that was built partitionable")
     }
 
     /// A command for `etcdctl`, on all members.
@@ -446,7 +446,7 @@ impl EtcdCluster {
         }
         let mut process = OwnedChild::spawn_in(&mut command, Some(folder))?;
         if let Some(network) = &self.network {
-            network.is(at, process.pid());
+            network.set_process(at, process.pid());
         }
         if let Some(mut stdin) = process.pipes().stdin.take() {
             stdin.write_all(b"go\n")?;
@@ -483,7 +483,7 @@ impl EtcdCluster {
     }
 
     /// What became of each member, in words: for a test that gets no answer.
-    pub fn last_words(&self) -> String {
+    pub fn status_report(&self) -> String {
         let of = |member: &Member| {
             let name = &member.name;
             let status = match self.process(member).as_mut() {

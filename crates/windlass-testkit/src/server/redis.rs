@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_that_is_taken_is_replaced() -> io::Result<()> {
+    fn occupied_port_is_replaced() -> io::Result<()> {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let taken_port = taken.local_addr()?.port();
         let mut attempts = 0;
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_stays_taken_is_an_error() -> io::Result<()> {
+    fn permanently_occupied_port_is_an_error() -> io::Result<()> {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let taken_port = taken.local_addr()?.port();
         let result = RedisServer::launch_on(RedisServer::builder(), || {

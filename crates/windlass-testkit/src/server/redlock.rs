@@ -30,7 +30,7 @@ impl RedlockNodes {
     }
 
     /// Servers that forget everything when they end.
-    pub fn forgetful(count: usize, flavor: Flavor) -> io::Result<RedlockNodes> {
+    pub fn without_persistence(count: usize, flavor: Flavor) -> io::Result<RedlockNodes> {
         RedlockNodes::start(count, RedisServer::builder().binary(flavor))
     }
 

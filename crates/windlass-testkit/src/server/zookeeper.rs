@@ -36,16 +36,16 @@ pub const ZOOKEEPER_TICK: Duration = Duration::from_millis(200);
 /// this value, and also when the test process itself is killed.
 #[derive(Debug)]
 pub struct ZooKeeperServers {
-    servers: Vec<One>,
+    servers: Vec<EnsembleServer>,
     extra: Vec<String>,
     /// What one server reaches another by, if they can be cut off.
-    links: Vec<Link>,
+    links: Vec<EnsembleLink>,
     // After the servers, so that they are gone when their files are removed.
     folder: TempDir,
 }
 
 #[derive(Debug)]
-struct One {
+struct EnsembleServer {
     process: Mutex<Option<OwnedChild>>,
     client: ReservedPort,
     quorum: ReservedPort,
@@ -54,7 +54,7 @@ struct One {
 
 /// How one server reaches another.
 #[derive(Debug)]
-struct Link {
+struct EnsembleLink {
     from: usize,
     to: usize,
     quorum: FaultProxy,
@@ -62,7 +62,7 @@ struct Link {
 }
 
 impl ZooKeeperServers {
-    /// One server.
+    /// EnsembleServer server.
     pub fn single() -> io::Result<ZooKeeperServers> {
         ZooKeeperServers::start(1, &[])
     }
@@ -73,7 +73,7 @@ impl ZooKeeperServers {
     }
 
     /// Three that form an ensemble, and of which some can be [cut off](Self::cut_off) from the others.
-    pub fn divisible(extra: &[&str]) -> io::Result<ZooKeeperServers> {
+    pub fn partitionable(extra: &[&str]) -> io::Result<ZooKeeperServers> {
         ZooKeeperServers::build(3, extra, true)
     }
 
@@ -82,12 +82,12 @@ impl ZooKeeperServers {
         ZooKeeperServers::build(count, extra, false)
     }
 
-    fn build(count: usize, extra: &[&str], divisible: bool) -> io::Result<ZooKeeperServers> {
+    fn build(count: usize, extra: &[&str], partitionable: bool) -> io::Result<ZooKeeperServers> {
         ZooKeeperServers::available()
             .map_err(|text| io::Error::new(io::ErrorKind::NotFound, text))?;
         let mut servers = Vec::new();
         for _ in 0..count {
-            servers.push(One {
+            servers.push(EnsembleServer {
                 process: Mutex::new(None),
                 client: ReservedPort::free()?,
                 quorum: ReservedPort::free()?,
@@ -96,14 +96,14 @@ impl ZooKeeperServers {
         }
         let mut links = Vec::new();
         for (from, to) in (0..count).flat_map(|from| (0..count).map(move |to| (from, to))) {
-            if divisible && from != to {
+            if partitionable && from != to {
                 let to_port = |port: &ReservedPort| {
                     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()));
                     // Whoever has just been elected listens a moment later. Accepted and then reset, the others
                     // would elect again.
-                    FaultProxy::start_patient(addr, Duration::from_secs(1))
+                    FaultProxy::start_with_retry(addr, Duration::from_secs(1))
                 };
-                links.push(Link {
+                links.push(EnsembleLink {
                     from,
                     to,
                     quorum: to_port(&servers[to].quorum)?,
@@ -145,21 +145,23 @@ impl ZooKeeperServers {
 
     /// Where clients reach each of them.
     pub fn addrs(&self) -> Vec<SocketAddr> {
-        let addr = |server: &One| SocketAddr::from((Ipv4Addr::LOCALHOST, server.client.number()));
+        let addr = |server: &EnsembleServer| {
+            SocketAddr::from((Ipv4Addr::LOCALHOST, server.client.number()))
+        };
         self.servers.iter().map(addr).collect()
     }
 
     /// The one that leads; alone, the only one.
     pub fn leader(&self) -> Option<usize> {
         let leads = |index: &usize| {
-            let told = self.ask(*index, "srvr").unwrap_or_default();
+            let told = self.four_letter_word(*index, "srvr").unwrap_or_default();
             told.contains("Mode: leader") || told.contains("Mode: standalone")
         };
         (0..self.servers.len()).find(leads)
     }
 
     /// What a server answers to a four-letter word.
-    pub fn ask(&self, index: usize, word: &str) -> io::Result<String> {
+    pub fn four_letter_word(&self, index: usize, word: &str) -> io::Result<String> {
         let addr = self.addrs()[index];
         let limit = Duration::from_secs(2);
         let mut stream = TcpStream::connect_timeout(&addr, limit)?;
@@ -171,8 +173,8 @@ impl ZooKeeperServers {
     }
 
     /// A figure that a server counts, by its name in `mntr`.
-    pub fn figure(&self, index: usize, name: &str) -> io::Result<u64> {
-        let told = self.ask(index, "mntr")?;
+    pub fn metric(&self, index: usize, name: &str) -> io::Result<u64> {
+        let told = self.four_letter_word(index, "mntr")?;
         let line = told.lines().find_map(|line| line.strip_prefix(name));
         let figure = line.and_then(|rest| rest.trim().parse::<f64>().ok());
         figure.map(|figure| figure as u64).ok_or_else(|| {
@@ -203,8 +205,8 @@ impl ZooKeeperServers {
         }
     }
 
-    fn links_of(&self, index: usize) -> impl Iterator<Item = &Link> {
-        let ends = move |link: &&Link| link.from == index || link.to == index;
+    fn links_of(&self, index: usize) -> impl Iterator<Item = &EnsembleLink> {
+        let ends = move |link: &&EnsembleLink| link.from == index || link.to == index;
         self.links.iter().filter(ends)
     }
 
@@ -310,7 +312,7 @@ impl ZooKeeperServers {
             if let Some(status) = ended {
                 return Err(self.failure(index, &format!("ended at once ({status})")));
             }
-            match self.ask(index, "srvr") {
+            match self.four_letter_word(index, "srvr") {
                 Ok(told) if told.contains("Mode: ") => return Ok(()),
                 other if Instant::now() > deadline => {
                     return Err(self.failure(index, &format!("does not answer: {other:?}")));

@@ -12,33 +12,33 @@ use super::zookeeper::{STARTUP_LIMIT, ZooKeeperServers};
 
 /// Whether a server looks at its clients' certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Certificates {
+pub enum ClientCertificates {
     /// Anybody may connect.
-    NotAsked,
+    Optional,
     /// Only whoever has a certificate of the server's own authority.
-    Needed,
+    Required,
 }
 
 /// A single server with a port for TLS and one for plain connections.
 #[derive(Debug)]
-pub struct SecureZooKeeper {
+pub struct TlsZooKeeper {
     server: ZooKeeperServers,
     port: ReservedPort,
     trusted: TlsFiles,
-    strange: TlsFiles,
+    untrusted: TlsFiles,
     _folder: TempDir,
 }
 
-impl SecureZooKeeper {
+impl TlsZooKeeper {
     /// Starts it.
-    pub fn start(certificates: Certificates) -> io::Result<SecureZooKeeper> {
+    pub fn start(certificates: ClientCertificates) -> io::Result<TlsZooKeeper> {
         let folder = tempfile::Builder::new().prefix("wl-zk-tls-").tempdir()?;
         let files = |name: &str| {
             let folder = folder.path().join(name);
             fs::create_dir(&folder)?;
             TlsFiles::generate(&folder)
         };
-        let (trusted, strange) = (files("trusted")?, files("strange")?);
+        let (trusted, untrusted) = (files("trusted")?, files("untrusted")?);
         // The server wants both in one file, and to be told by its ending what it is.
         let both = folder.path().join("server.pem");
         let (key, certificate) = (
@@ -50,8 +50,8 @@ impl SecureZooKeeper {
         fs::copy(&trusted.ca, &authority)?;
         let port = ReservedPort::free()?;
         let asks = match certificates {
-            Certificates::NotAsked => "none",
-            Certificates::Needed => "need",
+            ClientCertificates::Optional => "none",
+            ClientCertificates::Required => "need",
         };
         let server = ZooKeeperServers::start(
             1,
@@ -64,11 +64,11 @@ impl SecureZooKeeper {
                 &format!("ssl.clientAuth={asks}"),
             ],
         )?;
-        let secure = SecureZooKeeper {
+        let secure = TlsZooKeeper {
             server,
             port,
             trusted,
-            strange,
+            untrusted,
             _folder: folder,
         };
         // It listens there a moment after it answers on the other port.
@@ -100,12 +100,12 @@ impl SecureZooKeeper {
     }
 
     /// The certificate of an authority that has nothing to do with the server.
-    pub fn strange_ca(&self) -> &Path {
-        &self.strange.ca
+    pub fn untrusted_ca(&self) -> &Path {
+        &self.untrusted.ca
     }
 
     /// A certificate of that authority, and its key.
-    pub fn strange_identity(&self) -> (&Path, &Path) {
-        (&self.strange.certificate, &self.strange.key)
+    pub fn untrusted_identity(&self) -> (&Path, &Path) {
+        (&self.untrusted.certificate, &self.untrusted.key)
     }
 }

@@ -25,6 +25,5 @@ pub(crate) use request::{Request, note_option, request_options};
 pub use retry::RetryPolicy;
 pub(crate) use windlass_core::new_client;
 pub use windlass_core::{
-    Clock, DEFAULT_TTL, Drift, Fence, FenceStrength, MAX_OWNER_BYTES, MAX_TTL, MIN_TTL, Moment,
-    Owner,
+    Clock, DEFAULT_TTL, Drift, Fence, FenceStrength, MAX_TTL, MIN_TTL, Moment, Owner,
 };

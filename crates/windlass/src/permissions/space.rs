@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::{Level, Scale, Scan, Schema};
 use crate::coordinator::Coordinator;
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::name::{MAX_NAME_BYTES, Name};
+use windlass_core::name::Name;
 use windlass_core::store::{Field, FieldRead, FieldWrite, PermissionStore};
 
 /// Subjects in one question to the store.
@@ -421,14 +421,14 @@ impl PermissionSpace {
 fn check_subject(operation: &'static str, subject: &str) -> Result<()> {
     let problem = if subject.is_empty() {
         "the subject is empty"
-    } else if subject.len() > MAX_NAME_BYTES {
+    } else if subject.len() > Name::MAX_BYTES {
         "the subject is too long"
     } else if subject.chars().any(char::is_control) {
         "the subject contains a control character"
     } else {
         return Ok(());
     };
-    let hint = format!("a subject is 1 to {MAX_NAME_BYTES} bytes of text");
+    let hint = format!("a subject is 1 to {} bytes of text", Name::MAX_BYTES);
     Err(Error::invalid(operation, problem).with_hint(hint))
 }
 

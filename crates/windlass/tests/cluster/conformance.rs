@@ -1,5 +1,5 @@
 //! Every behaviour that all backends share, on a Redis Cluster.
 
-use windlass_testkit::conformance::Stage;
+use windlass_testkit::conformance::TestStore;
 
-windlass_testkit::conformance!(Stage::cluster);
+windlass_testkit::conformance!(TestStore::cluster);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use windlass::{Coordinator, ErrorKind, Options, RetryPolicy};
-use windlass_testkit::conformance::{SOON, has_waiters, is_free};
+use windlass_testkit::conformance::{SOON, wait_for_waiters, wait_until_free};
 use windlass_testkit::{Direction, EtcdCluster, FaultProxy, eventually};
 
 const MS: Duration = Duration::from_millis(1);
@@ -49,7 +49,7 @@ impl Neighbour {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn etcdctl_and_we_take_turns() {
+async fn etcdctl_and_windlass_exclude_each_other() {
     let cluster = EtcdCluster::start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
     for (verb, words) in [("lock", &["door"][..]), ("elect", &["door", "theirs"][..])] {
@@ -92,7 +92,7 @@ async fn etcdctl_and_we_take_turns() {
         // Ours first.
         let lock = w.lock("door").acquire().await.unwrap();
         let theirs = Neighbour::begin(&cluster, &args);
-        has_waiters(&w, "door", 1).await;
+        wait_for_waiters(&w, "door", 1).await;
         let holding = std::thread::spawn(move || (theirs.holds(), Instant::now()));
         tokio::time::sleep(100 * MS).await;
         assert!(!holding.is_finished(), "two holders");
@@ -101,12 +101,12 @@ async fn etcdctl_and_we_take_turns() {
         let (theirs, granted) = holding.join().unwrap();
         assert!(theirs.key.starts_with("door/") && granted >= released);
         theirs.end(&cluster);
-        is_free(&w, "door").await;
+        wait_until_free(&w, "door").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn etcdctl_sees_our_leader_and_names_that_are_not_plain() {
+async fn etcdctl_sees_our_leader_and_escaped_names() {
     let cluster = EtcdCluster::start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
     let leader = w.election("größe/7").campaign("wir %2F sind's").await;
@@ -133,11 +133,11 @@ async fn etcdctl_sees_our_leader_and_names_that_are_not_plain() {
         assert!(guard.release().await.unwrap().was_held());
     }
     theirs.end(&cluster);
-    is_free(&w, "größe/7").await;
+    wait_until_free(&w, "größe/7").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_given_up_leaves_no_claim_behind() {
+async fn released_claims_leave_nothing_behind() {
     let cluster = EtcdCluster::start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
     let claims = (
@@ -162,7 +162,7 @@ async fn what_is_given_up_leaves_no_claim_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_within_names_and_kinds_are_apart() {
+async fn nested_names_and_kinds_are_independent() {
     let cluster = EtcdCluster::start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
     let outer = w.lock("shop").acquire().await.unwrap();
@@ -195,7 +195,7 @@ async fn names_within_names_and_kinds_are_apart() {
         let w = w.clone();
         async move { w.lock("shop").acquire().await.unwrap() }
     });
-    has_waiters(&w, "shop", 1).await;
+    wait_for_waiters(&w, "shop", 1).await;
     assert!(outer.release().await.unwrap().was_held());
     let outer = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
     assert_eq!(w.list_locks("*").await.unwrap().len(), 2);
@@ -230,7 +230,7 @@ async fn nobody_is_left(w: &Coordinator, names: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_can_be_tried_while_those_within_it_come_and_go() {
+async fn try_acquire_works_while_nested_names_change() {
     let cluster = EtcdCluster::start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
     let _busy = come_and_go(&w, "shop").await;
@@ -245,7 +245,7 @@ async fn a_name_can_be_tried_while_those_within_it_come_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_client_gets_several_locks_though_names_within_come_and_go() {
+async fn slow_client_gets_several_locks_while_nested_names_change() {
     let cluster = EtcdCluster::start().unwrap();
     let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
@@ -265,7 +265,7 @@ async fn a_slow_client_gets_several_locks_though_names_within_come_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_who_want_several_locks_get_them_though_names_within_come_and_go() {
+async fn several_clients_get_several_locks_while_nested_names_change() {
     let cluster = EtcdCluster::start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
     let _busy = come_and_go(&w, "shop").await;
@@ -298,7 +298,7 @@ async fn several_who_want_several_locks_get_them_though_names_within_come_and_go
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_space_of_others_is_left_alone() {
+async fn foreign_keys_are_left_alone() {
     let cluster = EtcdCluster::start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
     cluster.ctl(&["put", "config/colour", "blue"]).unwrap();
@@ -327,7 +327,7 @@ async fn a_key_space_of_others_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_fails_half_way_leaves_no_claim_behind() {
+async fn partial_failure_leaves_no_claim_behind() {
     let cluster = EtcdCluster::start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
     let keys = |prefix: &str| -> Vec<String> {
@@ -380,7 +380,7 @@ async fn what_fails_half_way_leaves_no_claim_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_try_as_the_same_owner_costs_one_who_waits_no_wakeup() {
+async fn try_acquire_by_same_owner_keeps_the_waiters_wake_up() {
     let cluster = EtcdCluster::start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
     let ttl = 60_000 * MS; // so that the next heartbeat is far away
@@ -390,7 +390,7 @@ async fn a_try_as_the_same_owner_costs_one_who_waits_no_wakeup() {
         let waits = waits.clone();
         async move { waits.acquire().await.unwrap() }
     });
-    has_waiters(&w, "stock", 1).await;
+    wait_for_waiters(&w, "stock", 1).await;
     tokio::time::sleep(100 * MS).await; // let it watch
     let several = w.locks(["stock", "yard"]).owner("job");
     assert!(several.try_acquire().await.unwrap().is_busy());
@@ -414,7 +414,7 @@ async fn a_try_as_the_same_owner_costs_one_who_waits_no_wakeup() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_who_was_passed_over_as_too_heavy_has_a_higher_fence_in_the_end() {
+async fn waiter_passed_over_as_too_heavy_gets_a_higher_fence() {
     let cluster = EtcdCluster::start().unwrap();
     let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
@@ -444,7 +444,7 @@ async fn one_who_was_passed_over_as_too_heavy_has_a_higher_fence_in_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_left_without_a_renewer_ends_although_its_client_lives() {
+async fn detached_claim_expires_while_its_client_lives() {
     let cluster = EtcdCluster::start().unwrap();
     let (a, b) = (
         windlass::connect(&cluster.url()).await.unwrap(),
@@ -455,7 +455,7 @@ async fn what_was_left_without_a_renewer_ends_although_its_client_lives() {
     let left = a.lock("left").ttl(1000 * MS).acquire().await.unwrap();
     let detached = left.detach().await.unwrap();
     assert!(b.lock("left").try_acquire().await.unwrap().is_busy());
-    is_free(&b, "left").await;
+    wait_until_free(&b, "left").await;
     assert!(
         b.lock("left")
             .attach(detached.owner.as_str())
@@ -480,11 +480,11 @@ async fn what_was_left_without_a_renewer_ends_although_its_client_lives() {
     tokio::time::sleep(3500 * MS).await; // what was first asked for is over
     assert!(a.lock("hand").try_acquire().await.unwrap().is_busy());
     assert!(b.lock("hand").release_as("job-7").await.unwrap().was_held());
-    is_free(&a, "hand").await;
+    wait_until_free(&a, "hand").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tls_and_certificates() {
+async fn tls_and_client_certificates() {
     let cluster = EtcdCluster::builder().tls().start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
     let guard = w.lock("stock").acquire().await.unwrap();
@@ -545,7 +545,7 @@ fn let_ann_use_stock(cluster: &EtcdCluster) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_needs_no_more_than_its_own_keys_however_long_it_stays() {
+async fn user_needs_access_to_its_own_keys_only() {
     let cluster = EtcdCluster::start().unwrap();
     let_ann_use_stock(&cluster);
     let url = format!("etcd://ann:p4ss@{}", cluster.addr(0));
@@ -586,7 +586,7 @@ async fn users_and_passwords() {
         let root = root.clone();
         async move { root.lock("stock").acquire().await.unwrap() }
     });
-    has_waiters(&root, "stock", 1).await;
+    wait_for_waiters(&root, "stock", 1).await;
     assert!(guard.release().await.unwrap().was_held());
     drop(tokio::time::timeout(SOON, waiting).await.unwrap().unwrap());
     let denied = ann.lock("safe").acquire().await.map(drop).unwrap_err();
@@ -616,7 +616,7 @@ async fn users_and_passwords() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hosts_that_cannot_be_used_are_named_in_time() {
+async fn unusable_hosts_are_named_in_time() {
     let options = || Options::new().call_timeout(1000 * MS);
     for (hosts, kind) in [
         ("127.0.0.1:1", ErrorKind::Unreachable),
@@ -647,7 +647,7 @@ async fn hosts_that_cannot_be_used_are_named_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_key_has_an_end() {
+async fn every_key_expires() {
     let cluster = EtcdCluster::start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
     let guards = (
@@ -679,7 +679,7 @@ async fn every_key_has_an_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_doctor_knows_it() {
+async fn diagnose_reports_the_cluster() {
     let cluster = EtcdCluster::builder().members(3).start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
     let findings = w.examine().await.unwrap();

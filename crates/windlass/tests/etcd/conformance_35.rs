@@ -1,6 +1,6 @@
 //! Everything that all stores of coordination must do, on etcd 3.5.
 
 use windlass_testkit::EtcdVersion;
-use windlass_testkit::conformance::Stage;
+use windlass_testkit::conformance::TestStore;
 
-windlass_testkit::conformance_without_flow_and_data!(|| Stage::etcd(EtcdVersion::V3_5));
+windlass_testkit::conformance_without_flow_and_data!(|| TestStore::etcd(EtcdVersion::V3_5));

@@ -1,5 +1,5 @@
 //! Every behaviour that all backends share, on `file:`.
 
-use windlass_testkit::conformance::Stage;
+use windlass_testkit::conformance::TestStore;
 
-windlass_testkit::conformance!(Stage::file);
+windlass_testkit::conformance!(TestStore::file);

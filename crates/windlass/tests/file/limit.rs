@@ -42,7 +42,7 @@ fn another_boot(path: &Path, uptime_ago_micros: i64) {
 }
 
 #[tokio::test]
-async fn what_was_used_before_a_reboot_stays_used() {
+async fn usage_survives_a_reboot() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("windlass.db");
     let url = format!("file:{}", path.display());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use windlass::{ErrorKind, connect};
-use windlass_testkit::conformance::{SOON, has_waiters};
+use windlass_testkit::conformance::{SOON, wait_for_waiters};
 use windlass_testkit::eventually;
 
 fn url(path: &Path) -> String {
@@ -14,7 +14,7 @@ fn url(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn refuses_files_that_are_not_its_own() {
+async fn foreign_files_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("notes.txt");
     fs::write(
@@ -53,7 +53,7 @@ async fn refuses_files_that_are_not_its_own() {
 
 /// Nothing is granted by a file that cannot be believed, and it is said what can be done.
 #[tokio::test]
-async fn a_damaged_file_is_said_to_be() {
+async fn damaged_file_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("locks.db");
     let w = connect(&url(&path)).await.unwrap();
@@ -89,7 +89,7 @@ async fn a_damaged_file_is_said_to_be() {
 }
 
 #[tokio::test]
-async fn explains_places_that_will_not_do() {
+async fn unusable_paths_are_explained() {
     let folder = tempfile::tempdir().unwrap();
     let e = connect(&url(folder.path())).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
@@ -105,7 +105,7 @@ async fn explains_places_that_will_not_do() {
 
 /// The worst a power cut can do: every commit since the last synced one is gone.
 #[tokio::test]
-async fn fences_survive_a_power_cut() {
+async fn fences_survive_a_power_failure() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("windlass.db");
     let files = ["windlass.db", "windlass.db-wal"];
@@ -138,7 +138,7 @@ async fn fences_survive_a_power_cut() {
 }
 
 #[tokio::test]
-async fn a_reboot_frees_locks_and_keeps_gates() {
+async fn reboot_frees_locks_and_keeps_gates() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("windlass.db");
     let w = connect(&url(&path)).await.unwrap();
@@ -178,7 +178,7 @@ async fn a_reboot_frees_locks_and_keeps_gates() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_may_be_the_first_to_open_it() {
+async fn concurrent_first_opens_succeed() {
     for _ in 0..20 {
         let folder = tempfile::tempdir().unwrap();
         let url = url(&folder.path().join("windlass.db"));
@@ -198,7 +198,7 @@ async fn many_may_be_the_first_to_open_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_wakeups_at_once_all_arrive() {
+async fn many_concurrent_wake_ups_all_arrive() {
     const LOCKS: u64 = 200;
     let folder = tempfile::tempdir().unwrap();
     let url = url(&folder.path().join("windlass.db"));
@@ -214,7 +214,7 @@ async fn many_wakeups_at_once_all_arrive() {
         })
         .collect();
     for i in 0..LOCKS {
-        has_waiters(&a, &format!("stock-{i}"), 1).await;
+        wait_for_waiters(&a, &format!("stock-{i}"), 1).await;
     }
     drop(held);
     let all = async {
@@ -229,7 +229,7 @@ async fn many_wakeups_at_once_all_arrive() {
 }
 
 #[tokio::test]
-async fn fences_can_be_reserved_again_when_they_run_out() {
+async fn fences_are_reserved_again_when_exhausted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("windlass.db");
     let w = connect(&url(&path)).await.unwrap();
@@ -247,7 +247,7 @@ async fn fences_can_be_reserved_again_when_they_run_out() {
 /// What the next boot of the machine would find.
 /// A file as the first version made it, with somebody holding a lock in it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_older_file_is_brought_up_to_date() {
+async fn first_file_format_is_upgraded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("old.db");
     let w = connect(&url(&path)).await.unwrap();
@@ -285,7 +285,7 @@ async fn an_older_file_is_brought_up_to_date() {
 
 /// The second format is told from the third by how a few things are written.
 #[tokio::test]
-async fn a_file_of_the_second_format_goes_on() {
+async fn second_file_format_is_upgraded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("old.db");
     let w = connect(&url(&path)).await.unwrap();
@@ -320,7 +320,7 @@ async fn a_file_of_the_second_format_goes_on() {
 
 /// A watcher that was killed is forgotten when there is news for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dead_watchers_are_forgotten() {
+async fn dead_subscribers_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("news.db");
     let w = connect(&url(&path)).await.unwrap();
@@ -344,7 +344,7 @@ fn another_boot(path: &Path) {
 
 /// Whoever has a deleted file open would be alone with it.
 #[tokio::test]
-async fn a_deleted_file_is_noticed() {
+async fn deleted_file_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("windlass.db");
     let w = connect(&url(&path)).await.unwrap();

@@ -1,67 +1,70 @@
 //! Many processes take turns while their store and they themselves are mistreated; what all of them saw is
 //! checked afterwards.
 //!
-//! `WINDLASS_TEST_HISTORY_SECONDS` says for how long, for each engine. What was seen is kept in
+//! `WINDLASS_TEST_HISTORY_SECONDS` says for how long, for each store. What was seen is kept in
 //! `target/tmp/history-ENGINE.jsonl`, and can be looked at again:
 //! `cargo run -p windlass-testkit --bin history -- FILE`.
 
-mod engines;
-mod ordeal;
+mod scenario;
+mod stores;
 mod worker;
 
 use windlass_testkit::history::Breach;
 
-use engines::{Cluster, Ensemble, Etcd, FileStore, Quorum, Sentinels, SingleRedis};
-use ordeal::Ordeal;
-use worker::Manners;
+use scenario::FaultScenario;
+use stores::{
+    FiveRedlockNodes, OneRedis, PlainFile, RedisWithSentinels, ThreeEtcdMembers,
+    ThreeMasterCluster, ThreeZooKeeperServers,
+};
+use worker::ClientBehaviour;
 
 /// Not a test: what a worker process does. Without a role there is nothing to do.
 #[test]
 fn worker() {
-    worker::run_if_asked_to();
+    worker::run_if_worker();
 }
 
 #[test]
 fn file() {
-    Ordeal::of("file", &FileStore::new()).pass();
+    FaultScenario::new("file", &PlainFile::new()).run_and_check();
 }
 
 #[test]
 fn single_redis() {
-    Ordeal::of("redis", &SingleRedis::new()).pass();
+    FaultScenario::new("redis", &OneRedis::new()).run_and_check();
 }
 
 #[test]
 fn zookeeper() {
-    Ordeal::of("zookeeper", &Ensemble::new()).pass();
+    FaultScenario::new("zookeeper", &ThreeZooKeeperServers::new()).run_and_check();
 }
 
 #[test]
 fn redlock() {
-    Ordeal::of("redlock", &Quorum::new()).pass();
+    FaultScenario::new("redlock", &FiveRedlockNodes::new()).run_and_check();
 }
 
 #[test]
 fn sentinels() {
-    Ordeal::of("sentinels", &Sentinels::new()).pass();
+    FaultScenario::new("sentinels", &RedisWithSentinels::new()).run_and_check();
 }
 
 #[test]
 fn cluster() {
-    Ordeal::of("cluster", &Cluster::new()).pass();
+    FaultScenario::new("cluster", &ThreeMasterCluster::new()).run_and_check();
 }
 
 #[test]
 fn etcd() {
-    Ordeal::of("etcd", &Etcd::new()).pass();
+    FaultScenario::new("etcd", &ThreeEtcdMembers::new()).run_and_check();
 }
 
 /// A check that cannot fail proves nothing.
 #[test]
-fn clients_that_ignore_loss_are_found_out() {
-    let verdict = Ordeal::of("ignored", &FileStore::new())
-        .among(Manners::IgnoreLoss)
-        .undergo();
+fn clients_that_ignore_loss_are_detected() {
+    let verdict = FaultScenario::new("ignored", &PlainFile::new())
+        .with_behaviour(ClientBehaviour::IgnoreLoss)
+        .run();
     println!("{verdict}");
     let seen = |is: fn(&Breach) -> bool| verdict.breaches.iter().any(is);
     assert!(seen(|b| matches!(b, Breach::TwoHolders(..))));

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use windlass::{Coordinator, Error, LockGuard, connect};
-use windlass_testkit::history::{Event, Seen, Teller, boot_nanos};
+use windlass_testkit::history::{Event, HistoryRecorder, Observation, boot_nanos};
 use windlass_testkit::{RegisterClient, Written};
 
 const TASKS: usize = 3;
@@ -14,28 +14,30 @@ pub(crate) const LOCK: &str = "stock";
 
 /// How a client behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manners {
-    Good,
+pub(crate) enum ClientBehaviour {
+    Correct,
     /// Works on when its lease is over.
     IgnoreLoss,
 }
 
-impl Manners {
+impl ClientBehaviour {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Manners::Good => "good",
-            Manners::IgnoreLoss => "ignore-loss",
+            ClientBehaviour::Correct => "correct",
+            ClientBehaviour::IgnoreLoss => "ignore-loss",
         }
     }
 }
 
-pub(crate) fn run_if_asked_to() {
+pub(crate) fn run_if_worker() {
     let Ok(role) = std::env::var("WINDLASS_TEST_ROLE") else {
         return;
     };
-    let manners = [Manners::Good, Manners::IgnoreLoss];
-    let manners = manners.into_iter().find(|manners| manners.as_str() == role);
-    let manners = manners.expect("a role that is known");
+    let behaviour = [ClientBehaviour::Correct, ClientBehaviour::IgnoreLoss];
+    let behaviour = behaviour
+        .into_iter()
+        .find(|behaviour| behaviour.as_str() == role);
+    let behaviour = behaviour.expect("a role that is known");
     let variable = |name: &str| std::env::var(name).unwrap();
     let history: SocketAddr = variable("WINDLASS_TEST_HISTORY").parse().unwrap();
     let ttl: u64 = variable("WINDLASS_TEST_TTL").parse().unwrap();
@@ -55,10 +57,10 @@ pub(crate) fn run_if_asked_to() {
                 let client = Client {
                     w: w.clone(),
                     name: format!("{}/{task}", std::process::id()),
-                    manners,
+                    behaviour,
                     ttl: Duration::from_millis(ttl),
                     attempt: 0,
-                    teller: Teller::connect(history).unwrap(),
+                    recorder: HistoryRecorder::connect(history).unwrap(),
                     register: RegisterClient::connect(register).unwrap(),
                 };
                 tokio::spawn(client.work())
@@ -73,10 +75,10 @@ pub(crate) fn run_if_asked_to() {
 struct Client {
     w: Coordinator,
     name: String,
-    manners: Manners,
+    behaviour: ClientBehaviour,
     ttl: Duration,
     attempt: u64,
-    teller: Teller,
+    recorder: HistoryRecorder,
     register: RegisterClient,
 }
 
@@ -86,14 +88,14 @@ impl Client {
             self.attempt += 1;
             let attempt = self.attempt;
             let mut lock = self.w.lock(LOCK).ttl(self.ttl).wait(10 * self.ttl);
-            if self.manners == Manners::IgnoreLoss {
+            if self.behaviour == ClientBehaviour::IgnoreLoss {
                 lock = lock.max_hold(self.ttl / 2);
             }
-            self.tell(boot_nanos(), Seen::Asked { attempt });
+            self.record(boot_nanos(), Observation::Asked { attempt });
             match lock.acquire().await {
                 Ok(guard) => {
                     let fence = guard.fence().get();
-                    self.tell(boot_nanos(), Seen::Granted { attempt, fence });
+                    self.record(boot_nanos(), Observation::Granted { attempt, fence });
                     self.hold(guard).await;
                 }
                 Err(e) => self.not_granted(&e).await,
@@ -104,19 +106,19 @@ impl Client {
     async fn not_granted(&mut self, error: &Error) {
         let why = format!("{:?}", error.kind());
         let attempt = self.attempt;
-        self.tell(boot_nanos(), Seen::NotGranted { attempt, why });
+        self.record(boot_nanos(), Observation::NotGranted { attempt, why });
         tokio::time::sleep(Duration::from_millis(20)).await; // the store may be down: not in a tight loop
     }
 
     /// Works for a while, looking every now and then; writes; releases.
     async fn hold(&mut self, guard: LockGuard) {
         let attempt = self.attempt;
-        let steps = match self.manners {
-            Manners::Good => rand::random_range(1..4),
-            Manners::IgnoreLoss => 60,
+        let steps = match self.behaviour {
+            ClientBehaviour::Correct => rand::random_range(1..4),
+            ClientBehaviour::IgnoreLoss => 60,
         };
         for _ in 0..steps {
-            if !self.look(&guard) && self.manners == Manners::Good {
+            if !self.look(&guard) && self.behaviour == ClientBehaviour::Correct {
                 return; // dropping it withdraws what is left of it
             }
             // Where a process is frozen, it is most often here: the write then comes too late.
@@ -126,10 +128,10 @@ impl Client {
             self.write(&guard, seen.unwrap()).await;
         }
         if self.look(&guard) {
-            self.tell(boot_nanos(), Seen::ReleaseAsked { attempt });
+            self.record(boot_nanos(), Observation::ReleaseAsked { attempt });
             if let Ok(released) = guard.release().await {
                 let was_held = released.was_held();
-                self.tell(boot_nanos(), Seen::Released { attempt, was_held });
+                self.record(boot_nanos(), Observation::Released { attempt, was_held });
             }
         }
     }
@@ -140,11 +142,11 @@ impl Client {
         let at = boot_nanos();
         let held = guard.is_held();
         if !held {
-            self.tell(boot_nanos(), Seen::Lost { attempt });
+            self.record(boot_nanos(), Observation::Lost { attempt });
         }
-        if held || self.manners == Manners::IgnoreLoss {
+        if held || self.behaviour == ClientBehaviour::IgnoreLoss {
             let at = if held { at } else { boot_nanos() };
-            self.tell(at, Seen::Held { attempt });
+            self.record(at, Observation::Held { attempt });
         }
         held
     }
@@ -155,7 +157,7 @@ impl Client {
         let asked = boot_nanos();
         // No answer says nothing: it may have been admitted or not.
         if let Ok(admission) = self.w.gate(LOCK).admit(fence).await {
-            self.tell_gate("store", fence.get(), asked, admission.is_admitted());
+            self.record_gate("store", fence.get(), asked, admission.is_admitted());
         }
         let asked = boot_nanos();
         let written = match seen {
@@ -163,27 +165,27 @@ impl Client {
             None => Written::Stale,
         };
         let admitted = written == Written::Accepted;
-        self.tell_gate("register", fence.get(), asked, admitted);
+        self.record_gate("register", fence.get(), asked, admitted);
     }
 
-    fn tell_gate(&mut self, gate: &str, fence: u64, asked: u64, admitted: bool) {
+    fn record_gate(&mut self, gate: &str, fence: u64, asked: u64, admitted: bool) {
         let gate = gate.to_owned();
-        let seen = Seen::Gate {
+        let seen = Observation::Gate {
             gate,
             fence,
             asked,
             admitted,
         };
-        self.tell(boot_nanos(), seen);
+        self.record(boot_nanos(), seen);
     }
 
-    fn tell(&mut self, at: u64, seen: Seen) {
+    fn record(&mut self, at: u64, seen: Observation) {
         let event = Event {
             at,
             client: self.name.clone(),
             what: LOCK.to_owned(),
             seen,
         };
-        self.teller.tell_event(&event).unwrap();
+        self.recorder.record(&event).unwrap();
     }
 }

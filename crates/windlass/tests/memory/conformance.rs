@@ -1,5 +1,5 @@
 //! Every behaviour that all backends share, on `memory:`.
 
-use windlass_testkit::conformance::Stage;
+use windlass_testkit::conformance::TestStore;
 
-windlass_testkit::conformance!(Stage::memory);
+windlass_testkit::conformance!(TestStore::memory);

@@ -8,7 +8,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use windlass::{Options, connect};
-use windlass_testkit::conformance::{SOON, Stage};
+use windlass_testkit::conformance::{SOON, TestStore};
 use windlass_testkit::{Direction, FaultProxy, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
@@ -16,7 +16,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// However often it is flushed, one record; and it outlives whatever might be sent again.
 #[tokio::test]
-async fn a_buffer_leaves_one_record() {
+async fn buffer_leaves_one_record() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server.url()).await.unwrap();
     // Less would be too little for a buffer, which sends again for as long as it takes.
@@ -43,7 +43,7 @@ async fn a_buffer_leaves_one_record() {
 
 /// Dropped while the store is away: the rest arrives when it is back, once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dropped_buffer_tries_again() {
+async fn dropped_buffer_retries() {
     let server = RedisServer::start().unwrap();
     let direct = connect(&server.url()).await.unwrap();
     for fault in ["refused", "unanswered"] {
@@ -114,10 +114,10 @@ impl Subscriber for Warnings {
 
 /// A last sum that the counter refuses, and one that the runtime leaves no time for, are not lost silently.
 #[test]
-fn what_is_lost_is_told() {
+fn lost_sums_are_logged() {
     let warnings = Warnings::default();
     let _here = tracing::subscriber::set_default(warnings.clone());
-    let stage = Stage::memory();
+    let store = TestStore::memory();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -129,7 +129,7 @@ fn what_is_lost_is_told() {
             .any(|w| w.contains("amount=3") && w.contains(word))
     };
     let late = runtime.block_on(async {
-        let w = stage.connect().await;
+        let w = store.connect().await;
         let full = w.counter("full");
         assert!(full.add(i64::MAX).await.unwrap().added);
         let buffer = full.buffered_every(HOUR).unwrap();

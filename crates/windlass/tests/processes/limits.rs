@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use windlass::{Coordinator, Quota, connect};
-use windlass_testkit::conformance::Stage;
-use windlass_testkit::conformance::leased::{BURST, RATE, never_more, rush};
+use windlass_testkit::conformance::TestStore;
+use windlass_testkit::conformance::leased::{BURST, RATE, never_exceeds, rush};
 use windlass_testkit::{Flavor, TestProcess};
 
 const PROCESSES: usize = 4;
@@ -52,10 +52,10 @@ async fn use_up(w: &Coordinator, role: &str) {
     rush(&limiter, role == "leased", u64::MAX, used).await;
 }
 
-async fn the_fleet_never_uses_more(stage: &Stage) {
+async fn processes_together_never_exceed_the_quota(store: &TestStore) {
     let roles = ["leased", "leased", "leased", "strict"];
     let mut lines: Vec<String> = Vec::new();
-    let mut workers: Vec<TestProcess> = roles.iter().map(|r| start(stage.url(), r)).collect();
+    let mut workers: Vec<TestProcess> = roles.iter().map(|r| start(store.url(), r)).collect();
     let end = Instant::now() + RUN_FOR;
     let mut round = 0;
     while Instant::now() < end {
@@ -66,7 +66,7 @@ async fn the_fleet_never_uses_more(stage: &Stage) {
         if round % 2 == 0 {
             workers[victim].kill9().unwrap();
             lines.extend(workers[victim].stdout_lines());
-            workers[victim] = start(stage.url(), roles[victim]);
+            workers[victim] = start(store.url(), roles[victim]);
         } else {
             // Frozen for longer than a loan is good.
             workers[victim].pause().unwrap();
@@ -86,8 +86,8 @@ async fn the_fleet_never_uses_more(stage: &Stage) {
             Some((before.parse().ok()?, after.parse().ok()?))
         })
         .collect();
-    println!("{}: {} uses, {round} faults", stage.url(), uses.len());
-    never_more(&mut uses);
+    println!("{}: {} uses, {round} faults", store.url(), uses.len());
+    never_exceeds(&mut uses);
     assert!(
         uses.len() as u64 > 4 * BURST,
         "{} is too little",
@@ -96,11 +96,11 @@ async fn the_fleet_never_uses_more(stage: &Stage) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_fleet_never_uses_more_on_redis() {
-    the_fleet_never_uses_more(&Stage::redis(Flavor::Redis)).await;
+async fn processes_together_never_exceed_the_quota_on_redis() {
+    processes_together_never_exceed_the_quota(&TestStore::redis(Flavor::Redis)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_fleet_never_uses_more_on_file() {
-    the_fleet_never_uses_more(&Stage::file()).await;
+async fn processes_together_never_exceed_the_quota_on_file() {
+    processes_together_never_exceed_the_quota(&TestStore::file()).await;
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use windlass::{Coordinator, connect};
-use windlass_testkit::conformance::{Stage, has_waiters};
+use windlass_testkit::conformance::{TestStore, wait_for_waiters};
 use windlass_testkit::history::boot_nanos;
 use windlass_testkit::{
     EtcdVersion, FencedRegister, Flavor, RegisterClient, TestProcess, Written, eventually,
@@ -120,15 +120,15 @@ async fn count(w: &Coordinator, register: SocketAddr) {
 }
 
 /// Kills and freezes workers at random while they count.
-async fn counting_with_random_kills(stage: &Stage) {
+async fn counting_with_random_kills(store: &TestStore) {
     let register = FencedRegister::start().unwrap();
-    let spawn = || start("count", stage.url(), Some(register.addr()));
+    let spawn = || start("count", store.url(), Some(register.addr()));
     let mut workers: Vec<_> = (0..PROCESSES).map(|_| spawn()).collect();
     let end = Instant::now() + RUN_FOR;
     let mut round = 0;
     while Instant::now() < end {
         // Whoever was killed is in the way for so long: some time should be left for the others.
-        let linger = stage.lingers(TTL);
+        let linger = store.dead_claim_lifetime(TTL);
         let pause = rand::random_range(linger / 2..linger * 5 / 4);
         tokio::time::sleep(pause).await; // let them work
         let victim = rand::random_range(0..PROCESSES);
@@ -145,39 +145,39 @@ async fn counting_with_random_kills(stage: &Stage) {
     let (accepted, stale) = register.writes();
     println!(
         "{}: {accepted} writes, {stale} refused, {round} faults",
-        stage.url()
+        store.url()
     );
     assert!(accepted > 50, "the workers hardly worked: {accepted}");
     assert_eq!(register.lost_updates(), 0, "an update was lost");
     assert_eq!(register.value(), accepted);
     drop(workers);
     // Whoever was killed in the middle blocks nobody for longer than its ttl.
-    let w = connect(stage.url()).await.unwrap();
+    let w = connect(store.url()).await.unwrap();
     let attempt = w.lock("counter").acquire_within(SOON).await.unwrap();
     assert!(attempt.acquired().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_with_random_kills_on_file() {
-    counting_with_random_kills(&Stage::file()).await;
+async fn no_update_is_lost_with_random_kills_on_file() {
+    counting_with_random_kills(&TestStore::file()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_with_random_kills_on_redis() {
-    counting_with_random_kills(&Stage::redis(Flavor::Redis)).await;
+async fn no_update_is_lost_with_random_kills_on_redis() {
+    counting_with_random_kills(&TestStore::redis(Flavor::Redis)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_with_random_kills_on_zookeeper() {
-    counting_with_random_kills(&Stage::zookeeper()).await;
+async fn no_update_is_lost_with_random_kills_on_zookeeper() {
+    counting_with_random_kills(&TestStore::zookeeper()).await;
 }
 
 /// One process is all that a memory store has: tasks are aborted instead of killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_with_aborted_tasks_on_memory() {
-    let stage = Stage::memory();
+async fn no_update_is_lost_with_aborted_tasks_on_memory() {
+    let store = TestStore::memory();
     let register = FencedRegister::start().unwrap();
-    let w = stage.connect().await;
+    let w = store.connect().await;
     let spawn = || {
         let (w, addr) = (w.clone(), register.addr());
         tokio::spawn(async move { count(&w, addr).await })
@@ -196,17 +196,17 @@ async fn nothing_is_lost_with_aborted_tasks_on_memory() {
 }
 
 /// A holder that was frozen beyond its ttl is told on waking, and its write is refused.
-async fn a_frozen_holder_is_fenced_off(stage: &Stage) {
-    let holder = start("hold", stage.url(), None);
+async fn frozen_holder_is_fenced_off(store: &TestStore) {
+    let holder = start("hold", store.url(), None);
     let held = holder.wait_for_line(|line| line.starts_with("held "), SOON);
     let old: u64 = held.expect("it acquires")[5..].parse().unwrap();
     holder.pause().unwrap();
-    let w = connect(stage.url()).await.unwrap();
+    let w = connect(store.url()).await.unwrap();
     let since = Instant::now();
     let guard = w.lock("stock").acquire().await.unwrap();
     let granted = boot_nanos();
     assert!(
-        since.elapsed() < stage.lingers(TTL) + SOON,
+        since.elapsed() < store.dead_claim_lifetime(TTL) + SOON,
         "{:?}",
         since.elapsed()
     );
@@ -233,43 +233,43 @@ async fn a_frozen_holder_is_fenced_off(stage: &Stage) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_holder_is_fenced_off_on_file() {
-    a_frozen_holder_is_fenced_off(&Stage::file()).await;
+async fn frozen_holder_is_fenced_off_on_file() {
+    frozen_holder_is_fenced_off(&TestStore::file()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_holder_is_fenced_off_on_redis() {
-    a_frozen_holder_is_fenced_off(&Stage::redis(Flavor::Redis)).await;
+async fn frozen_holder_is_fenced_off_on_redis() {
+    frozen_holder_is_fenced_off(&TestStore::redis(Flavor::Redis)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_holder_is_fenced_off_on_zookeeper() {
-    a_frozen_holder_is_fenced_off(&Stage::zookeeper()).await;
+async fn frozen_holder_is_fenced_off_on_zookeeper() {
+    frozen_holder_is_fenced_off(&TestStore::zookeeper()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_holder_is_fenced_off_on_etcd() {
-    a_frozen_holder_is_fenced_off(&Stage::etcd(EtcdVersion::V3_4)).await;
+async fn frozen_holder_is_fenced_off_on_etcd() {
+    frozen_holder_is_fenced_off(&TestStore::etcd(EtcdVersion::V3_4)).await;
 }
 
 /// A killed holder and a killed waiter hold up nobody for longer than a ttl.
-async fn the_killed_are_passed_over(stage: &Stage) {
-    let w = connect(stage.url()).await.unwrap();
-    let holder = start("hold", stage.url(), None);
+async fn killed_processes_are_skipped(store: &TestStore) {
+    let w = connect(store.url()).await.unwrap();
+    let holder = start("hold", store.url(), None);
     holder
         .wait_for_line(|line| line.starts_with("held "), SOON)
         .expect("it acquires");
-    let doomed = start("wait", stage.url(), None);
-    has_waiters(&w, "stock", 1).await;
-    let survivor = start("wait", stage.url(), None);
-    has_waiters(&w, "stock", 2).await;
+    let doomed = start("wait", store.url(), None);
+    wait_for_waiters(&w, "stock", 1).await;
+    let survivor = start("wait", store.url(), None);
+    wait_for_waiters(&w, "stock", 2).await;
     doomed.kill9().unwrap();
     holder.kill9().unwrap();
     let killed = Instant::now();
     let got = survivor.wait_for_line(|line| line.starts_with("got "), SOON);
     assert!(got.is_some(), "never served");
     assert!(
-        killed.elapsed() < stage.lingers(TTL) + SOON,
+        killed.elapsed() < store.dead_claim_lifetime(TTL) + SOON,
         "{:?}",
         killed.elapsed()
     );
@@ -282,21 +282,21 @@ async fn the_killed_are_passed_over(stage: &Stage) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_killed_are_passed_over_on_file() {
-    the_killed_are_passed_over(&Stage::file()).await;
+async fn killed_processes_are_skipped_on_file() {
+    killed_processes_are_skipped(&TestStore::file()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_killed_are_passed_over_on_redis() {
-    the_killed_are_passed_over(&Stage::redis(Flavor::Redis)).await;
+async fn killed_processes_are_skipped_on_redis() {
+    killed_processes_are_skipped(&TestStore::redis(Flavor::Redis)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_killed_are_passed_over_on_zookeeper() {
-    the_killed_are_passed_over(&Stage::zookeeper()).await;
+async fn killed_processes_are_skipped_on_zookeeper() {
+    killed_processes_are_skipped(&TestStore::zookeeper()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_killed_are_passed_over_on_etcd() {
-    the_killed_are_passed_over(&Stage::etcd(EtcdVersion::V3_4)).await;
+async fn killed_processes_are_skipped_on_etcd() {
+    killed_processes_are_skipped(&TestStore::etcd(EtcdVersion::V3_4)).await;
 }

@@ -9,8 +9,10 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use windlass::{Coordinator, Lease, Order, connect};
-use windlass_testkit::conformance::Stage;
-use windlass_testkit::history::{Held, History, Teller, boot_nanos, fence_went_back, most_at_once};
+use windlass_testkit::conformance::TestStore;
+use windlass_testkit::history::{
+    HeldInterval, History, HistoryRecorder, boot_nanos, fence_went_back, max_concurrent_weight,
+};
 use windlass_testkit::{FencedRegister, Flavor, RegisterClient, TestProcess};
 
 const PROCESSES: usize = 8;
@@ -24,16 +26,16 @@ fn run_for() -> Duration {
     Duration::from_secs(seconds.map_or(60, |s| s.parse().unwrap()))
 }
 
-struct Bed {
+struct PoolFixture {
     url: String,
     history: History,
     register: FencedRegister,
 }
 
-impl Bed {
-    fn new(stage: &Stage) -> Bed {
-        Bed {
-            url: stage.url().to_owned(),
+impl PoolFixture {
+    fn new(store: &TestStore) -> PoolFixture {
+        PoolFixture {
+            url: store.url().to_owned(),
             history: History::start().unwrap(),
             register: FencedRegister::start().unwrap(),
         }
@@ -102,7 +104,7 @@ fn worker() {
 
 /// Over and over, at random: a share of the semaphore, or the read-write lock to read or to write.
 async fn work(w: Coordinator, history: SocketAddr, register: SocketAddr) {
-    let mut teller = Teller::connect(history).unwrap();
+    let mut recorder = HistoryRecorder::connect(history).unwrap();
     loop {
         // The store may be busy with a dead process's transaction: then it is tried again.
         match rand::random_range(0..10) {
@@ -115,13 +117,13 @@ async fn work(w: Coordinator, history: SocketAddr, register: SocketAddr) {
                     _ => semaphore,
                 };
                 if let Ok(permit) = semaphore.acquire_many(weight).await {
-                    stay(&permit, "permits", weight.into(), &mut teller).await;
+                    stay(&permit, "permits", weight.into(), &mut recorder).await;
                     let _ = permit.release().await;
                 }
             }
             6..9 => {
                 if let Ok(guard) = w.rwlock("crowd").ttl(TTL).read().await {
-                    stay(&guard, "rw", 1, &mut teller).await;
+                    stay(&guard, "rw", 1, &mut recorder).await;
                     let _ = guard.release().await;
                 }
             }
@@ -135,11 +137,11 @@ async fn work(w: Coordinator, history: SocketAddr, register: SocketAddr) {
                         client.write(fence, seen + 1)
                     });
                     written.await.unwrap().unwrap();
-                    stay(&guard, "rw", WRITER, &mut teller).await;
+                    stay(&guard, "rw", WRITER, &mut recorder).await;
                     if rand::random() {
                         let _ = guard.release().await;
                     } else if let Ok(guard) = guard.downgrade().await {
-                        stay(&guard, "rw", 1, &mut teller).await;
+                        stay(&guard, "rw", 1, &mut recorder).await;
                         let _ = guard.release().await;
                     }
                 }
@@ -151,29 +153,29 @@ async fn work(w: Coordinator, history: SocketAddr, register: SocketAddr) {
 /// A writer weighs more than all readers there can be.
 const WRITER: u64 = 1_000_000;
 
-async fn stay(lease: &Lease, what: &str, weight: u64, teller: &mut Teller) {
+async fn stay(lease: &Lease, what: &str, weight: u64, recorder: &mut HistoryRecorder) {
     let begin = boot_nanos();
     let pause = Duration::from_micros(rand::random_range(0..3000));
     tokio::time::sleep(pause).await; // work
     let end = boot_nanos();
     // Looked at after the clock: what is valid now was valid then.
     if lease.is_held() && end > begin {
-        let held = Held {
+        let held = HeldInterval {
             what: what.to_owned(),
             weight,
             fence: lease.fence().get(),
             begin,
             end,
         };
-        teller.tell(&held).unwrap();
+        recorder.record_interval(&held).unwrap();
     }
 }
 
 /// Kills and freezes workers at random; checks what they certainly held.
-async fn crowd(stage: &Stage, clocks: &[Option<&str>], length: Duration) {
-    let bed = Bed::new(stage);
+async fn crowd(store: &TestStore, clocks: &[Option<&str>], length: Duration) {
+    let fixture = PoolFixture::new(store);
     let clock = |i: usize| clocks[i % clocks.len()];
-    let mut workers: Vec<_> = (0..PROCESSES).map(|i| bed.worker(clock(i))).collect();
+    let mut workers: Vec<_> = (0..PROCESSES).map(|i| fixture.worker(clock(i))).collect();
     let end = Instant::now() + length;
     let mut faults = 0;
     while Instant::now() < end {
@@ -183,7 +185,7 @@ async fn crowd(stage: &Stage, clocks: &[Option<&str>], length: Duration) {
         faults += 1;
         if faults % 2 == 0 {
             workers[victim].kill9().unwrap();
-            workers[victim] = bed.worker(clock(victim));
+            workers[victim] = fixture.worker(clock(victim));
         } else {
             workers[victim].pause().unwrap();
             tokio::time::sleep(TTL + TTL / 2).await; // frozen beyond its lease
@@ -196,58 +198,61 @@ async fn crowd(stage: &Stage, clocks: &[Option<&str>], length: Duration) {
     drop(workers);
     // After the longest ttl, and a second for a busy machine, all is usable again: nothing has leaked.
     tokio::time::sleep(3 * TTL + Duration::from_secs(1)).await;
-    let w = connect(stage.url()).await.unwrap();
+    let w = connect(store.url()).await.unwrap();
     let all = w.semaphore("crowd", SIZE).try_acquire_many(SIZE).await;
     assert!(!all.unwrap().is_busy(), "some permits have leaked");
     let writer = w.rwlock("crowd").try_write().await.unwrap();
     assert!(!writer.is_busy(), "a reader or a writer has leaked");
 
-    let (permits, rw) = (bed.history.of("permits"), bed.history.of("rw"));
-    let (accepted, stale) = bed.register.writes();
+    let (permits, rw) = (
+        fixture.history.intervals_of("permits"),
+        fixture.history.intervals_of("rw"),
+    );
+    let (accepted, stale) = fixture.register.writes();
     println!(
         "{}: {} shares and {} guards held, {accepted} writes, {stale} refused, {faults} faults",
-        stage.url(),
+        store.url(),
         permits.len(),
         rw.len(),
     );
     assert!(permits.len() > 200 && rw.len() > 100, "they hardly worked");
-    let most = most_at_once(&permits);
+    let most = max_concurrent_weight(&permits);
     assert!(most <= SIZE.into(), "{most} permits of {SIZE} at once");
     assert_eq!(
         most,
         u64::from(SIZE),
         "never all in use: not much of a test"
     );
-    let most = most_at_once(&rw);
+    let most = max_concurrent_weight(&rw);
     assert!(most <= WRITER, "a writer was not alone");
-    let writes: Vec<Held> = rw
+    let writes: Vec<HeldInterval> = rw
         .into_iter()
         .filter(|held| held.weight == WRITER)
         .collect();
     assert_eq!(fence_went_back(&writes), None);
-    assert_eq!(bed.register.lost_updates(), 0, "an update was lost");
-    assert_eq!(bed.register.value(), accepted);
+    assert_eq!(fixture.register.lost_updates(), 0, "an update was lost");
+    assert_eq!(fixture.register.value(), accepted);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn never_too_many_on_redis() {
-    crowd(&Stage::redis(Flavor::Redis), &[None], run_for()).await;
+async fn capacity_is_never_exceeded_on_redis() {
+    crowd(&TestStore::redis(Flavor::Redis), &[None], run_for()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn never_too_many_on_file() {
-    crowd(&Stage::file(), &[None], run_for()).await;
+async fn capacity_is_never_exceeded_on_file() {
+    crowd(&TestStore::file(), &[None], run_for()).await;
 }
 
 /// Only the store's clock counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_clocks_change_nothing_on_redis() {
     let clocks = [Some("+1h"), None, Some("-1h")];
-    crowd(&Stage::redis(Flavor::Redis), &clocks, run_for() / 4).await;
+    crowd(&TestStore::redis(Flavor::Redis), &clocks, run_for() / 4).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_clocks_change_nothing_on_file() {
     let clocks = [Some("+1h"), None, Some("-1h")];
-    crowd(&Stage::file(), &clocks, run_for() / 4).await;
+    crowd(&TestStore::file(), &clocks, run_for() / 4).await;
 }

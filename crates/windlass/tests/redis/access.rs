@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass::{Attempt, ErrorKind, Severity, connect};
-use windlass_testkit::conformance::{SOON, has_waiters};
+use windlass_testkit::conformance::{SOON, wait_for_waiters};
 use windlass_testkit::{Flavor, RedisServer};
 
 async fn works(url: &str) {
@@ -13,7 +13,7 @@ async fn works(url: &str) {
         let w = w.clone();
         async move { w.lock("stock").acquire().await.unwrap() }
     });
-    has_waiters(&w, "stock", 1).await;
+    wait_for_waiters(&w, "stock", 1).await;
     assert!(guard.release().await.unwrap().was_held());
     assert!(waiting.await.unwrap().release().await.unwrap().was_held());
 }
@@ -71,7 +71,7 @@ async fn over_a_unix_socket() {
 }
 
 #[tokio::test]
-async fn databases_are_apart() {
+async fn databases_are_independent() {
     let server = RedisServer::start().unwrap();
     let (zero, two) = (server.url(), format!("{}/2", server.url()));
     let (zero, two) = (connect(&zero).await.unwrap(), connect(&two).await.unwrap());
@@ -88,7 +88,7 @@ async fn databases_are_apart() {
 
 /// The URL is wrong, and not the server away.
 #[tokio::test]
-async fn a_database_that_is_not_there_is_bad_input() {
+async fn missing_database_is_invalid_input() {
     for flavor in [Flavor::Redis, Flavor::Redis62, Flavor::Valkey] {
         let server = RedisServer::builder().binary(flavor).start().unwrap();
         for database in ["99", "-1", "16"] {
@@ -110,7 +110,7 @@ async fn a_database_that_is_not_there_is_bad_input() {
 }
 
 #[tokio::test]
-async fn a_key_of_another_type_is_left_alone() {
+async fn key_of_another_type_is_left_alone() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server.url()).await.unwrap();
     server
@@ -142,7 +142,7 @@ async fn a_key_of_another_type_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_lock_of_another_library_is_a_lock() {
+async fn lock_of_another_library_is_respected() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server.url()).await.unwrap();
     // redsync, redis-py, redlock and others: SET key value NX PX.
@@ -173,7 +173,7 @@ async fn a_lock_of_another_library_is_a_lock() {
 /// When another library releases, it tells nobody: those who wait look by themselves, long before their
 /// heartbeat would, and whether or not its key has an end.
 #[tokio::test]
-async fn a_release_by_another_library_is_noticed() {
+async fn release_by_another_library_is_noticed() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server.url()).await.unwrap();
     for words in [&["PX", "600000"][..], &[]] {
@@ -189,7 +189,7 @@ async fn a_release_by_another_library_is_noticed() {
                 })
             })
             .collect();
-        has_waiters(&w, "stock", 3).await;
+        wait_for_waiters(&w, "stock", 3).await;
         server.command(&["DEL", "stock"]).unwrap();
         for waiter in waiting {
             // A heartbeat would come after ten seconds.
@@ -200,7 +200,7 @@ async fn a_release_by_another_library_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_key_without_ttl_is_healed_on_request() {
+async fn key_without_ttl_is_healed_on_request() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server.url()).await.unwrap();
     server.command(&["SETNX", "stock", "crashed"]).unwrap();
@@ -225,7 +225,7 @@ async fn a_key_without_ttl_is_healed_on_request() {
 }
 
 #[tokio::test]
-async fn a_full_server_says_so() {
+async fn full_server_is_reported() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server.url()).await.unwrap();
     let held = w.lock("held").acquire().await.unwrap();
@@ -242,7 +242,7 @@ async fn a_full_server_says_so() {
 }
 
 #[tokio::test]
-async fn the_doctor_sees_what_is_wrong() {
+async fn diagnose_reports_problems() {
     let good = RedisServer::builder().append_only(true).start().unwrap();
     let findings = connect(&good.url()).await.unwrap().examine().await.unwrap();
     assert!(

@@ -24,7 +24,7 @@ fn calls(server: &RedisServer, command: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_insertion_is_one_command() {
+async fn insertion_is_one_command() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let filter = w.bloom("f").capacity(1_000).create().await.unwrap();
@@ -39,7 +39,7 @@ async fn an_insertion_is_one_command() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_filter_takes_the_memory_that_theory_says() {
+async fn filter_memory_matches_theory() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let filter = w.bloom("f").capacity(1_000_000).create().await.unwrap();
@@ -57,7 +57,7 @@ async fn a_filter_takes_the_memory_that_theory_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_comes_back_empty_is_told_and_leaves_nothing() {
+async fn server_that_comes_back_empty_is_reported_and_leaves_nothing() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let fixed = w.bloom("fixed").capacity(1_000).create().await.unwrap();
@@ -100,7 +100,7 @@ async fn a_server_that_comes_back_empty_is_told_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_was_never_made_is_made() {
+async fn missing_shard_is_created() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let filter = w.bloom("f").capacity(1_000).create().await.unwrap();
@@ -119,7 +119,7 @@ async fn a_shard_that_was_never_made_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flushed_script_cache_goes_unnoticed() {
+async fn flushed_script_cache_is_reloaded() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let flush = || server.command(&["SCRIPT", "FLUSH"]).unwrap();
@@ -140,7 +140,7 @@ async fn a_flushed_script_cache_goes_unnoticed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_refuses_in_words() {
+async fn full_server_explains_rejected_writes() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let filter = w.bloom("f").capacity(1_000).create().await.unwrap();
@@ -161,7 +161,7 @@ async fn a_full_server_refuses_in_words() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_can_be_asked() {
+async fn replica_answers_reads() {
     let primary = RedisServer::builder().config("repl-diskless-sync-delay", "0");
     let primary = primary.start().unwrap();
     let replica = RedisServer::start().unwrap();
@@ -197,7 +197,7 @@ async fn a_replica_can_be_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_answer_means_maybe() {
+async fn lost_reply_is_outcome_unknown() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let options = Options::new().call_timeout(Duration::from_millis(200));
@@ -216,7 +216,7 @@ async fn no_answer_means_maybe() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_filter_that_lost_its_bits_says_so() {
+async fn filter_that_lost_its_bits_is_reported() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let filter = w.bloom("f").capacity(1_000).create().await.unwrap();
@@ -258,7 +258,7 @@ async fn a_filter_that_lost_its_bits_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_filter_that_lost_its_plan_leaves_nothing_behind() {
+async fn filter_that_lost_its_plan_leaves_nothing_behind() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let filter = w.bloom("f").capacity(1_000).create().await.unwrap();
@@ -294,7 +294,7 @@ async fn a_filter_that_lost_its_plan_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_demoted_server_answers_and_refuses_in_words() {
+async fn demoted_server_reads_and_explains_rejected_writes() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let fixed = w.bloom("a").capacity(1_000).create().await.unwrap();

@@ -34,7 +34,7 @@ async fn load() -> (RedisServer, Coordinator) {
 }
 
 #[tokio::test]
-async fn what_is_held_stays_held() {
+async fn held_locks_stay_held() {
     let (_server, w) = load().await;
     let state = w.lock("invoice/42").inspect().await.unwrap();
     let holder = state.holder.expect("ann holds it");
@@ -53,7 +53,7 @@ async fn what_is_held_stays_held() {
 }
 
 #[tokio::test]
-async fn shares_of_a_pool_stay_held() {
+async fn pool_permits_stay_held() {
     let (_server, w) = load().await;
     let downloads = w.semaphore("downloads", 5);
     let state = downloads.inspect(10).await.unwrap();

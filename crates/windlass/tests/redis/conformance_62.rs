@@ -1,6 +1,6 @@
 //! Every behaviour that all backends share, on the oldest Redis that is supported.
 
 use windlass_testkit::Flavor;
-use windlass_testkit::conformance::Stage;
+use windlass_testkit::conformance::TestStore;
 
-windlass_testkit::conformance!(|| Stage::redis(Flavor::Redis62));
+windlass_testkit::conformance!(|| TestStore::redis(Flavor::Redis62));

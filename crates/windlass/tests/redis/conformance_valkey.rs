@@ -1,6 +1,6 @@
 //! Every behaviour that all backends share, on a real Valkey.
 
 use windlass_testkit::Flavor;
-use windlass_testkit::conformance::Stage;
+use windlass_testkit::conformance::TestStore;
 
-windlass_testkit::conformance!(|| Stage::redis(Flavor::Valkey));
+windlass_testkit::conformance!(|| TestStore::redis(Flavor::Valkey));

@@ -10,7 +10,7 @@ const MS: Duration = Duration::from_millis(1);
 
 /// An answer that was lost: the sum is sent again, and added once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_buffer_whose_answer_was_lost_is_added_once() {
+async fn buffer_whose_reply_was_lost_is_added_once() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let w = Options::new()
@@ -47,7 +47,7 @@ async fn a_buffer_whose_answer_was_lost_is_added_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_forgets_or_is_full() {
+async fn server_that_is_empty_or_full() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server.url()).await.unwrap();
     let counter = w.counter("visits");
@@ -78,7 +78,7 @@ async fn a_server_that_forgets_or_is_full() {
 
 /// What was counted before a reboot is there after it, and ends when it was to.
 #[tokio::test]
-async fn a_reboot_forgets_nothing() {
+async fn reboot_keeps_counters() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("windlass.db");
     let url = format!("file:{}", path.display());

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use windlass::{Coordinator, ErrorKind, Options, Released};
-use windlass_testkit::conformance::{SOON, has_waiters, is_free};
-use windlass_testkit::{Direction, FaultProxy, LateLane, RedisServer, eventually};
+use windlass_testkit::conformance::{SOON, wait_for_waiters, wait_until_free};
+use windlass_testkit::{DelayedDeliveryProxy, Direction, FaultProxy, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -24,7 +24,7 @@ fn pttl(server: &RedisServer, key: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flushed_script_cache_goes_unnoticed() {
+async fn flushed_script_cache_is_reloaded() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     for _ in 0..3 {
@@ -46,7 +46,7 @@ async fn a_flushed_script_cache_goes_unnoticed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancelled_acquire_is_not_sent_again_behind_its_withdrawal() {
+async fn cancelled_acquire_is_not_resent_after_its_release() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     for round in 0..60 {
@@ -62,12 +62,12 @@ async fn a_cancelled_acquire_is_not_sent_again_behind_its_withdrawal() {
         if asking.await.is_ok_and(|done| done.is_ok()) {
             w.lock(&name).break_lock().await.unwrap(); // it was faster
         }
-        is_free(&w, &name).await;
+        wait_until_free(&w, &name).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_comes_back_empty_means_loss_and_higher_fences() {
+async fn server_that_comes_back_empty_means_loss_and_higher_fences() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let guard = w.lock("stock").ttl(2000 * MS).acquire().await.unwrap();
@@ -85,7 +85,7 @@ async fn a_server_that_comes_back_empty_means_loss_and_higher_fences() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_comes_back_with_its_data_is_a_short_outage() {
+async fn server_that_comes_back_with_its_data_keeps_the_lease() {
     let server = RedisServer::builder().append_only(true).start().unwrap();
     let w = connect(&server).await;
     let guard = w.lock("stock").ttl(6000 * MS).acquire().await.unwrap();
@@ -99,7 +99,7 @@ async fn a_server_that_comes_back_with_its_data_is_a_short_outage() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outage_shorter_than_the_ttl_is_survived() {
+async fn outage_shorter_than_the_ttl_is_survived() {
     let server = RedisServer::start().unwrap();
     for fault in ["blackhole", "reset", "half-open", "pause"] {
         let proxy = FaultProxy::start(server.addr()).unwrap();
@@ -133,7 +133,7 @@ async fn an_outage_shorter_than_the_ttl_is_survived() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outage_longer_than_the_ttl_is_told_before_the_server_lets_go() {
+async fn outage_longer_than_the_ttl_is_reported_before_expiry() {
     let server = RedisServer::start().unwrap();
     for fault in ["blackhole", "to-client", "reset"] {
         let proxy = FaultProxy::start(server.addr()).unwrap();
@@ -157,18 +157,18 @@ async fn an_outage_longer_than_the_ttl_is_told_before_the_server_lets_go() {
         proxy.refuse(false);
         proxy.heal();
         drop(guard);
-        is_free(&connect(&server).await, fault).await;
+        wait_until_free(&connect(&server).await, fault).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_held_back_beyond_the_ttl_never_yields_a_guard() {
+async fn reply_delayed_beyond_the_ttl_never_yields_a_guard() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let w = through(&proxy, 10_000 * MS).await;
     // The script is known, so that the acquire is one round trip.
     drop(w.lock("warm").acquire().await.unwrap());
-    is_free(&w, "warm").await;
+    wait_until_free(&w, "warm").await;
 
     proxy.hold(Direction::ToClient);
     let asked = tokio::spawn({
@@ -193,12 +193,12 @@ async fn an_answer_held_back_beyond_the_ttl_never_yields_a_guard() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_whose_answer_was_lost_is_undone_by_owner() {
+async fn grant_whose_reply_was_lost_is_undone_by_owner() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let w = through(&proxy, 200 * MS).await;
     drop(w.lock("warm").acquire().await.unwrap());
-    is_free(&w, "warm").await;
+    wait_until_free(&w, "warm").await;
 
     proxy.blackhole(Direction::ToClient);
     let retry = windlass::RetryPolicy::none();
@@ -213,11 +213,11 @@ async fn a_grant_whose_answer_was_lost_is_undone_by_owner() {
     assert!(pttl(&server, "stock") > 0, "it did happen");
     proxy.heal();
     // Long before the 30 s of its ttl.
-    is_free(&connect(&server).await, "stock").await;
+    wait_until_free(&connect(&server).await, "stock").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_only_replica_is_refused_with_its_reason() {
+async fn read_only_replica_is_rejected_with_the_reason() {
     let (primary, replica) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
     let w = connect(&replica).await;
     let port = primary.port().to_string();
@@ -229,7 +229,7 @@ async fn a_read_only_replica_is_refused_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_key_has_an_end() {
+async fn every_key_expires() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let mut guards = Vec::new();
@@ -247,7 +247,7 @@ async fn every_key_has_an_end() {
             let (w, name) = (w.clone(), name.to_owned());
             tokio::spawn(async move { w.lock(&name).acquire().await.map(drop) });
         }
-        has_waiters(&w, name, 3).await;
+        wait_for_waiters(&w, name, 3).await;
     }
     let keys = server.command(&["KEYS", "*"]).unwrap();
     assert_eq!(keys.lines().count(), 3 * (1 + 1 + 1 + 4) + 2, "{keys}");
@@ -258,7 +258,7 @@ async fn every_key_has_an_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_evicted_fence_counter_does_not_go_back() {
+async fn evicted_fence_counter_never_decreases() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let mut last = None;
@@ -272,7 +272,7 @@ async fn an_evicted_fence_counter_does_not_go_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_server_is_named_at_once() {
+async fn dead_server_is_named_immediately() {
     let server = RedisServer::builder().password("s3cret").start().unwrap();
     let w = connect(&server).await;
     let url = server.url();
@@ -294,7 +294,7 @@ async fn a_dead_server_is_named_at_once() {
 
 /// The server is there, but the connection is not: noticed in time even for a short lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_half_open_connection_costs_no_short_lease() {
+async fn half_open_connection_costs_no_short_lease() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let w = through(&proxy, 2000 * MS).await;
@@ -311,7 +311,7 @@ async fn a_half_open_connection_costs_no_short_lease() {
 
 /// A caller with less patience than the call timeout must not keep a dead connection alive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn impatient_callers_notice_a_half_open_connection() {
+async fn short_timeouts_detect_a_half_open_connection() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let w = through(&proxy, 2000 * MS).await;
@@ -329,28 +329,28 @@ async fn impatient_callers_notice_a_half_open_connection() {
 /// A request delayed on a connection that was given up, and whose second try was granted and
 /// released since, is undone when it arrives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_arrives_after_all_is_over_is_undone() {
+async fn request_that_arrives_after_release_is_undone() {
     let server = RedisServer::start().unwrap();
-    let late = LateLane::start(server.addr()).await.unwrap();
+    let late = DelayedDeliveryProxy::start(server.addr()).await.unwrap();
     let options = Options::new().call_timeout(400 * MS);
     let w = options
         .connect(&format!("redis://{}", late.addr()))
         .await
         .unwrap();
     drop(w.lock("warm").acquire().await.unwrap());
-    is_free(&w, "warm").await;
+    wait_until_free(&w, "warm").await;
     late.hold_first_connection(true);
     let guard = w.lock("stock").ttl(60_000 * MS).acquire().await.unwrap();
     assert!(guard.release().await.unwrap().was_held());
     late.hold_first_connection(false);
     let arrived = eventually(SOON, || async { late.delivered() }).await;
     assert!(arrived);
-    is_free(&connect(&server).await, "stock").await;
+    wait_until_free(&connect(&server).await, "stock").await;
 }
 
 /// What a server refuses for a moment is asked for again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_withdrawal_outlasts_a_server_without_replicas() {
+async fn release_is_retried_while_the_server_lacks_replicas() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let guard = w.lock("stock").ttl(60_000 * MS).acquire().await.unwrap();
@@ -370,19 +370,19 @@ async fn a_withdrawal_outlasts_a_server_without_replicas() {
     server
         .command(&["CONFIG", "SET", "min-replicas-to-write", "0"])
         .unwrap();
-    is_free(&w, "stock").await;
+    wait_until_free(&w, "stock").await;
 }
 
 /// Somebody who takes a claim over gives up, and the request arrives after the withdrawal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_attach_that_arrives_after_it_was_given_up_is_undone() {
+async fn late_attach_of_a_cancelled_caller_is_undone() {
     let server = RedisServer::start().unwrap();
     let direct = connect(&server).await;
     let job = direct.lock("stock").owner("job").ttl(120_000 * MS);
     let detached = job.acquire().await.unwrap().detach().await.unwrap();
     // From now on the server knows the scripts.
     assert!(job.inspect().await.unwrap().holder.is_some());
-    let late = LateLane::start(server.addr()).await.unwrap();
+    let late = DelayedDeliveryProxy::start(server.addr()).await.unwrap();
     // What is not held back is answered by then on a slow machine too.
     let options = Options::new().call_timeout(3000 * MS);
     let url = format!("redis://{}", late.addr());
@@ -416,7 +416,7 @@ async fn an_attach_that_arrives_after_it_was_given_up_is_undone() {
 
 /// A release that is late does not release what the same owner has acquired since.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_that_arrives_late_spares_the_successor() {
+async fn late_release_spares_the_next_claim() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let w = through(&proxy, Duration::from_secs(30)).await;

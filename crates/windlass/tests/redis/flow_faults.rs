@@ -1,4 +1,4 @@
-//! Limiters and counters on a Redis that is flushed, restarted, filled or demoted in mid-stream: nobody
+//! Limiters and counters on a Redis that is flushed, restarted, filled or demoted in mid-spawn_calls: nobody
 //! panics, nobody hangs, and what is told is true.
 
 use std::sync::Arc;
@@ -24,9 +24,9 @@ async fn connect(server: &RedisServer) -> Coordinator {
         .unwrap()
 }
 
-/// What a stream of calls has heard.
+/// What a spawn_calls of calls has results.
 #[derive(Default)]
-struct Heard {
+struct CallResults {
     over: AtomicBool,
     allowed: AtomicU64,
     without: AtomicU64,
@@ -35,8 +35,8 @@ struct Heard {
 }
 
 /// Limiters of all kinds and counters, asked without a pause until it is over.
-fn stream(w: &Coordinator) -> (Arc<Heard>, Vec<tokio::task::JoinHandle<()>>) {
-    let heard = Arc::new(Heard::default());
+fn spawn_calls(w: &Coordinator) -> (Arc<CallResults>, Vec<tokio::task::JoinHandle<()>>) {
+    let results = Arc::new(CallResults::default());
     let day = Quota::per_day(1_000_000);
     let mut tasks = Vec::new();
     for quotas in [
@@ -44,32 +44,32 @@ fn stream(w: &Coordinator) -> (Arc<Heard>, Vec<tokio::task::JoinHandle<()>>) {
         vec![day, day.fixed_window()],
         vec![day.sliding_window()],
     ] {
-        let name = format!("stream-{}-{}", quotas.len(), tasks.len());
+        let name = format!("spawn_calls-{}-{}", quotas.len(), tasks.len());
         for policy in [None, Some(OnStoreError::Local)] {
             let mut limiter = w.limiter(&name, quotas.clone());
             if let Some(policy) = policy {
                 limiter = limiter.on_store_error(policy);
             }
-            let heard = Arc::clone(&heard);
+            let results = Arc::clone(&results);
             tasks.push(tokio::spawn(async move {
                 let leased = limiter.leased();
-                while !heard.over.load(Ordering::Relaxed) {
+                while !results.over.load(Ordering::Relaxed) {
                     let mut answers = limiter.check_all(["a", "b"]).await;
                     answers.push(limiter.check("a").await);
                     answers.push(leased.check("c").await);
                     for answer in answers {
                         match answer {
                             Ok(decision) if decision.basis() == Basis::Local => {
-                                heard.without.fetch_add(1, Ordering::Relaxed);
+                                results.without.fetch_add(1, Ordering::Relaxed);
                             }
                             Ok(decision) => {
                                 assert!(decision.is_allowed(), "{decision:?}");
-                                heard.allowed.fetch_add(1, Ordering::Relaxed);
+                                results.allowed.fetch_add(1, Ordering::Relaxed);
                             }
                             Err(e) => {
                                 assert!(policy.is_none(), "{e:?}");
                                 assert!(e.is_retryable() || e.kind() == ErrorKind::Store, "{e:?}");
-                                heard.failed.fetch_add(1, Ordering::Relaxed);
+                                results.failed.fetch_add(1, Ordering::Relaxed);
                             }
                         }
                     }
@@ -82,28 +82,28 @@ fn stream(w: &Coordinator) -> (Arc<Heard>, Vec<tokio::task::JoinHandle<()>>) {
         w.counter("plain"),
         w.counter("recent").window(3_600_000 * MS),
     ] {
-        let heard = Arc::clone(&heard);
+        let results = Arc::clone(&results);
         tasks.push(tokio::spawn(async move {
-            while !heard.over.load(Ordering::Relaxed) {
+            while !results.over.load(Ordering::Relaxed) {
                 match counter.add(1).await {
                     Ok(counted) => {
                         assert!(counted.added);
-                        heard.added.fetch_add(1, Ordering::Relaxed);
+                        results.added.fetch_add(1, Ordering::Relaxed);
                     }
                     Err(e) => {
                         assert!(e.is_retryable() || e.kind() == ErrorKind::Store, "{e:?}");
-                        heard.failed.fetch_add(1, Ordering::Relaxed);
+                        results.failed.fetch_add(1, Ordering::Relaxed);
                     }
                 }
                 tokio::time::sleep(MS).await;
             }
         }));
     }
-    (heard, tasks)
+    (results, tasks)
 }
 
-async fn end(heard: &Heard, tasks: Vec<tokio::task::JoinHandle<()>>) {
-    heard.over.store(true, Ordering::Relaxed);
+async fn end(results: &CallResults, tasks: Vec<tokio::task::JoinHandle<()>>) {
+    results.over.store(true, Ordering::Relaxed);
     for task in tasks {
         tokio::time::timeout(4 * SOON, task)
             .await
@@ -113,53 +113,53 @@ async fn end(heard: &Heard, tasks: Vec<tokio::task::JoinHandle<()>>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_that_are_flushed_go_unnoticed() {
+async fn flushed_scripts_are_reloaded() {
     for flavor in FLAVORS {
         let server = start(flavor);
         let w = connect(&server).await;
-        let (heard, tasks) = stream(&w);
+        let (results, tasks) = spawn_calls(&w);
         for _ in 0..20 {
             tokio::time::sleep(20 * MS).await;
             server.command(&["SCRIPT", "FLUSH"]).unwrap();
         }
-        end(&heard, tasks).await;
-        assert_eq!(heard.failed.load(Ordering::Relaxed), 0, "{flavor:?}");
-        assert_eq!(heard.without.load(Ordering::Relaxed), 0, "{flavor:?}");
-        assert!(heard.allowed.load(Ordering::Relaxed) > 100);
+        end(&results, tasks).await;
+        assert_eq!(results.failed.load(Ordering::Relaxed), 0, "{flavor:?}");
+        assert_eq!(results.without.load(Ordering::Relaxed), 0, "{flavor:?}");
+        assert!(results.allowed.load(Ordering::Relaxed) > 100);
         let plain = w.counter("plain").get().await.unwrap();
         let recent = w.counter("recent").window(3_600_000 * MS);
         let sum = plain + recent.get().await.unwrap();
-        assert_eq!(sum, heard.added.load(Ordering::Relaxed), "{flavor:?}");
+        assert_eq!(sum, results.added.load(Ordering::Relaxed), "{flavor:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_comes_back_empty_is_used_again() {
+async fn server_that_comes_back_empty_is_used_again() {
     for flavor in FLAVORS {
         let server = start(flavor);
         let w = connect(&server).await;
-        let (heard, tasks) = stream(&w);
+        let (results, tasks) = spawn_calls(&w);
         for _ in 0..3 {
-            let before = heard.allowed.load(Ordering::Relaxed);
+            let before = results.allowed.load(Ordering::Relaxed);
             let goes_on = eventually(2 * SOON, || async {
-                heard.allowed.load(Ordering::Relaxed) > before + 50
+                results.allowed.load(Ordering::Relaxed) > before + 50
             });
             assert!(goes_on.await, "{flavor:?}");
             server.restart().unwrap();
         }
-        let before = heard.allowed.load(Ordering::Relaxed);
+        let before = results.allowed.load(Ordering::Relaxed);
         let goes_on = eventually(2 * SOON, || async {
-            heard.allowed.load(Ordering::Relaxed) > before + 50
+            results.allowed.load(Ordering::Relaxed) > before + 50
         });
         assert!(goes_on.await, "{flavor:?}: not used any more");
-        end(&heard, tasks).await;
+        end(&results, tasks).await;
         assert!(w.counter("plain").get().await.unwrap() > 0);
     }
 }
 
 /// Demoted, or full: writing fails with a word that says why, looking goes on, and the policy holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_cannot_be_written_to() {
+async fn read_only_server_rejects_writes_and_the_policy_applies() {
     for flavor in FLAVORS {
         let server = start(flavor);
         let w = connect(&server).await;
@@ -245,7 +245,7 @@ async fn a_server_that_cannot_be_written_to() {
 
 /// What the store has charged, only the store can give back: not the process that decides alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_given_back_to_the_wrong_one() {
+async fn units_are_returned_to_the_store_that_charged_them() {
     let server = start(Flavor::Redis);
     let w = connect(&server).await;
     let hour = 3_600_000 * MS;

@@ -34,7 +34,7 @@ async fn is_refused(url: &str, kind: ErrorKind, words: &str) {
 }
 
 #[tokio::test]
-async fn what_a_url_cannot_mean_is_refused_unsent() {
+async fn invalid_urls_are_rejected_before_connecting() {
     let invalid = ErrorKind::InvalidInput;
     for (url, words) in [
         ("redis+sentinel://", "names no server"),
@@ -58,7 +58,10 @@ async fn what_a_url_cannot_mean_is_refused_unsent() {
         ("redis+cluster://a,b,a:6379", "named twice"),
         ("redis+cluster://a:x", "is not a host"),
         ("redis+cluster://a/1", "one database"),
-        ("redis+cluster://a?replicas_timeout=1s", "need replicas=COUNT"),
+        (
+            "redis+cluster://a?replicas_timeout=1s",
+            "need replicas=COUNT",
+        ),
         ("redis://h?replicas=1&replicas_timeout=5", "not a duration"),
         ("redis://h?replica=1", "unknown parameter"),
         ("redis://h?replicas=1&replicas=2", "twice"),
@@ -76,7 +79,7 @@ async fn what_a_url_cannot_mean_is_refused_unsent() {
 }
 
 #[tokio::test]
-async fn hosts_that_are_not_there_are_named() {
+async fn unreachable_hosts_are_named() {
     let dead = RedisServer::start().unwrap();
     dead.kill().unwrap();
     let at = dead.addr();
@@ -97,14 +100,14 @@ async fn hosts_that_are_not_there_are_named() {
 
 /// The hint says what to do, not only how such a URL looks.
 #[tokio::test]
-async fn a_quorum_of_the_wrong_size_is_told_which_would_do() {
+async fn quorum_of_the_wrong_size_gets_a_hint() {
     let hint = |error: Error| error.hint().unwrap_or_default().to_owned();
     assert!(hint(refused("redlock://a").await).contains("redis:// for one server"));
     assert!(hint(refused("redlock://a,b").await).contains("odd number"));
 }
 
 #[tokio::test]
-async fn another_protocol_is_told_from_a_dead_server() {
+async fn wrong_protocol_differs_from_a_dead_server() {
     let port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = port.local_addr().unwrap();
     let web = tokio::spawn(async move {
@@ -122,7 +125,7 @@ async fn another_protocol_is_told_from_a_dead_server() {
 }
 
 #[tokio::test]
-async fn sentinels_say_what_is_wrong() {
+async fn sentinel_errors_are_explained() {
     let redis = RedisReplicated::start().unwrap();
     let invalid = ErrorKind::InvalidInput;
     let other = redis.url().replace("/windlass", "/nothing");
@@ -180,7 +183,7 @@ async fn sentinels_say_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn clusters_say_what_is_wrong() {
+async fn cluster_errors_are_explained() {
     let cluster = RedisCluster::start().unwrap();
     let invalid = ErrorKind::InvalidInput;
     let single = RedisServer::start().unwrap();
@@ -205,7 +208,7 @@ async fn clusters_say_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn passwords_are_used_everywhere() {
+async fn passwords_are_used_on_every_connection() {
     let each = RedisServer::builder()
         .password("s3cret")
         .config("masterauth", "s3cret");
@@ -221,7 +224,7 @@ async fn passwords_are_used_everywhere() {
 
 /// Every node of a cluster speaks TLS alone, to us and to each other, and says at which port it does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_is_followed_over_tls() {
+async fn cluster_works_over_tls() {
     // One authority for all, and one certificate: those of a server that is there for nothing else.
     let notary = RedisServer::builder().tls().start().unwrap();
     let ca = notary.ca_path().unwrap();
@@ -268,7 +271,7 @@ fn silent() -> (std::net::TcpListener, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_say_nothing_do_not_use_up_the_time_of_a_call() {
+async fn silent_nodes_do_not_use_up_the_call_timeout() {
     let cluster = RedisCluster::start().unwrap();
     let ((_one, first), (_two, second)) = (silent(), silent());
     let url = format!("{},{first},{second}", cluster.url());

@@ -27,7 +27,7 @@ async fn all_at_once(leased: &Leased) -> Vec<windlass::Result<windlass::Decision
 
 /// Forty who wait for a store that does not answer wait as long as one does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_who_wait_share_one_failure() {
+async fn concurrent_waiters_share_one_failure() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let w = Options::new()
@@ -60,7 +60,7 @@ async fn all_who_wait_share_one_failure() {
 /// With a policy, whoever finds out waits, and nobody after that: not even if those who found out have
 /// given up waiting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_store_costs_a_leased_limiter_microseconds() {
+async fn dead_store_costs_a_leased_limiter_microseconds() {
     let server = RedisServer::start().unwrap();
     for policy in [OnStoreError::Allow, OnStoreError::Deny, OnStoreError::Local] {
         for patient in [true, false] {

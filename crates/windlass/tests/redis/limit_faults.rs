@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use windlass::{Basis, Coordinator, ErrorKind, OnStoreError, Options, Quota};
-use windlass_testkit::conformance::{SOON, Stage};
+use windlass_testkit::conformance::{SOON, TestStore};
 use windlass_testkit::{Direction, FaultProxy, Flavor, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
@@ -15,7 +15,7 @@ async fn connect(server: &RedisServer) -> Coordinator {
 
 /// Whoever finds out waits for the call timeout; nobody after that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_store_costs_microseconds() {
+async fn dead_store_costs_microseconds() {
     let server = RedisServer::start().unwrap();
     for fault in ["blackhole", "refused", "paused"] {
         for policy in POLICIES {
@@ -74,7 +74,7 @@ async fn a_dead_store_costs_microseconds() {
 
 /// Without a policy, the error is passed on, and says what to do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_policy_the_error_is_told() {
+async fn without_a_policy_the_error_is_returned() {
     let server = RedisServer::start().unwrap();
     let w = Options::new()
         .call_timeout(200 * MS)
@@ -97,7 +97,7 @@ async fn without_a_policy_the_error_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_forgets_starts_anew() {
+async fn server_that_lost_its_data_starts_fresh() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let limiter = w.limiter(
@@ -124,7 +124,7 @@ async fn a_server_that_forgets_starts_anew() {
 
 /// A server without room decides nothing, and the policy holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_is_a_store_error() {
+async fn full_server_is_a_store_error() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let limiter = w.limiter("api", Quota::per_hour(5));
@@ -154,7 +154,7 @@ async fn a_full_server_is_a_store_error() {
 
 /// What somebody else keeps under a limiter's key is left alone, and it is said so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_others_wrote_is_left_alone() {
+async fn foreign_values_are_left_alone() {
     for flavor in [Flavor::Redis, Flavor::Redis62, Flavor::Valkey] {
         let server = RedisServer::builder().binary(flavor).start().unwrap();
         let w = connect(&server).await;
@@ -220,11 +220,15 @@ async fn what_others_wrote_is_left_alone() {
 
 /// As many keys as anybody could come with, beyond every limit on arguments that Lua has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_thousand_keys_at_once() {
-    for stage in [Stage::memory(), Stage::file(), Stage::redis(Flavor::Redis)] {
+async fn hundred_thousand_keys_in_one_call() {
+    for store in [
+        TestStore::memory(),
+        TestStore::file(),
+        TestStore::redis(Flavor::Redis),
+    ] {
         let w = Options::new()
             .call_timeout(30_000 * MS)
-            .connect(stage.url())
+            .connect(store.url())
             .await
             .unwrap();
         let limiter = w.limiter("many", Quota::per_hour(1));
@@ -234,16 +238,16 @@ async fn a_hundred_thousand_keys_at_once() {
             assert_eq!(answers.len(), keys.len());
             let allowed = answers.iter().filter(|a| a.as_ref().unwrap().is_allowed());
             let expected = if round == 0 { keys.len() } else { 0 };
-            assert_eq!(allowed.count(), expected, "{}", stage.url());
+            assert_eq!(allowed.count(), expected, "{}", store.url());
         }
         let some = w.survey_limiters("many/*", 50).await.unwrap();
-        assert!(some.limiters.len() == 50 && some.more, "{}", stage.url());
+        assert!(some.limiters.len() == 50 && some.more, "{}", store.url());
     }
 }
 
 /// A survey walks over so many keys, whosever they are, and no further.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_survey_does_not_walk_for_ever() {
+async fn survey_scans_a_bounded_number_of_keys() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let fill = "for i = 1, 150000 do redis.call('SET', 'other:' .. i, '') end";
@@ -262,7 +266,7 @@ async fn a_survey_does_not_walk_for_ever() {
 
 /// Every key ends by itself, as soon as it is as if it had never been.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_limiter_ends_by_itself() {
+async fn every_limiter_key_expires() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let pttl = |key: &str| -> i64 {

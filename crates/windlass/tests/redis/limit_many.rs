@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use windlass::{Options, Quota};
-use windlass_testkit::conformance::Stage;
+use windlass_testkit::conformance::TestStore;
 use windlass_testkit::{Direction, FaultProxy, RedisServer};
 
 const MS: Duration = Duration::from_millis(1);
@@ -14,10 +14,10 @@ fn keys(count: usize) -> Vec<String> {
 
 /// The time limit of a call is for so many keys, not for all of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_keys_may_take_longer_than_one_call() {
-    let stage = Stage::file();
+async fn many_keys_may_exceed_one_call_timeout() {
+    let store = TestStore::file();
     let quota = Quota::per_hour(1);
-    let w = stage.connect().await;
+    let w = store.connect().await;
     // How long so many take here and now, the first time.
     let begun = Instant::now();
     assert!(
@@ -30,7 +30,7 @@ async fn many_keys_may_take_longer_than_one_call() {
     let limit = (6 * begun.elapsed()).max(150 * MS);
     let w = Options::new()
         .call_timeout(limit)
-        .connect(stage.url())
+        .connect(store.url())
         .await
         .unwrap();
     let many = w.limiter("many", quota);
@@ -47,7 +47,7 @@ async fn many_keys_may_take_longer_than_one_call() {
 
 /// A store that does not answer is waited for once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_keys_wait_for_a_dead_store_once() {
+async fn many_keys_wait_once_for_a_dead_store() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let limit = 300 * MS;
@@ -70,9 +70,9 @@ async fn many_keys_wait_for_a_dead_store_once() {
 
 /// What belongs to the store's wrong question is no reason to stop.
 #[tokio::test]
-async fn a_wrong_question_stops_nobody() {
-    let stage = Stage::memory();
-    let w = stage.connect().await;
+async fn invalid_request_does_not_open_the_circuit() {
+    let store = TestStore::memory();
+    let w = store.connect().await;
     let keys = keys(4_100);
     let windows = w.limiter("mixed", Quota::per_hour(5).fixed_window());
     for answer in windows.check_all(&keys[..4_000]).await {

@@ -16,7 +16,7 @@ fn work(result: &str) -> impl Future<Output = Result<Vec<u8>, Infallible>> + use
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_result_is_kept_through_an_outage() {
+async fn result_survives_an_outage() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let options = Options::new().call_timeout(Duration::from_millis(200));
@@ -41,7 +41,7 @@ async fn a_result_is_kept_through_an_outage() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_comes_back_empty_means_again() {
+async fn server_that_comes_back_empty_runs_the_work_again() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     assert_eq!(
@@ -66,7 +66,7 @@ async fn a_server_that_comes_back_empty_means_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_are_loaded_again_and_every_key_has_an_end() {
+async fn scripts_are_reloaded_and_every_key_expires() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let flush = || server.command(&["SCRIPT", "FLUSH"]).unwrap();
@@ -99,7 +99,7 @@ fn set(server: &RedisServer, parameter: &str, value: &str) {
     server.command(&set).unwrap();
 }
 
-async fn a_full_server_takes_results_and_no_new_work_on(flavor: Flavor) {
+async fn full_server_stores_results_but_starts_no_work_on(flavor: Flavor) {
     let server = RedisServer::builder().binary(flavor).start().unwrap();
     let (w, other) = (connect(&server).await, connect(&server).await);
     let ttl = Duration::from_millis(600);
@@ -134,22 +134,22 @@ async fn a_full_server_takes_results_and_no_new_work_on(flavor: Flavor) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_takes_results_and_no_new_work() {
-    a_full_server_takes_results_and_no_new_work_on(Flavor::Redis).await;
+async fn full_server_stores_results_but_starts_no_work() {
+    full_server_stores_results_but_starts_no_work_on(Flavor::Redis).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_takes_results_and_no_new_work_redis62() {
-    a_full_server_takes_results_and_no_new_work_on(Flavor::Redis62).await;
+async fn full_server_stores_results_but_starts_no_work_redis62() {
+    full_server_stores_results_but_starts_no_work_on(Flavor::Redis62).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_takes_results_and_no_new_work_valkey() {
-    a_full_server_takes_results_and_no_new_work_on(Flavor::Valkey).await;
+async fn full_server_stores_results_but_starts_no_work_valkey() {
+    full_server_stores_results_but_starts_no_work_on(Flavor::Valkey).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_takes_no_writes_for_a_while_is_asked_again() {
+async fn rejected_writes_are_retried() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let Begun::Mine(guard) = w.once("k").begin().await.unwrap() else {
@@ -165,7 +165,7 @@ async fn a_store_that_takes_no_writes_for_a_while_is_asked_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_done_and_cannot_be_kept_is_not_done_again_at_once() {
+async fn finished_work_that_cannot_be_stored_is_not_repeated_immediately() {
     let server = RedisServer::start().unwrap();
     let all = ["on", ">secret", "~*", "&*", "+@all"];
     let user = |rules: &[&str]| {
@@ -198,7 +198,7 @@ async fn what_was_done_and_cannot_be_kept_is_not_done_again_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn that_it_was_begun_is_remembered_for_longer_than_work_takes() {
+async fn started_record_outlives_the_work() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let once = w.once("k").keep(Duration::from_secs(1));
@@ -216,7 +216,7 @@ async fn that_it_was_begun_is_remembered_for_longer_than_work_takes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_demoted_server_refuses_in_words() {
+async fn demoted_server_explains_rejected_writes() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     w.once("k").run(|_| work("done")).await.unwrap();

@@ -24,7 +24,7 @@ fn calls(server: &RedisServer, command: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_check_of_100_resources_is_one_command() {
+async fn check_of_100_resources_is_one_command() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let space = space(&w, 100).await;
@@ -50,7 +50,7 @@ async fn a_check_of_100_resources_is_one_command() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sixteen_resources_of_two_bits_take_under_100_bytes_a_subject() {
+async fn sixteen_two_bit_resources_take_under_100_bytes_per_subject() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let space = space(&w, 16).await;
@@ -68,7 +68,7 @@ async fn sixteen_resources_of_two_bits_take_under_100_bytes_a_subject() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_comes_back_empty_gives_nobody_anything() {
+async fn server_that_comes_back_empty_grants_nothing() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let space = space(&w, 3).await;
@@ -89,7 +89,7 @@ async fn a_server_that_comes_back_empty_gives_nobody_anything() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flushed_script_cache_goes_unnoticed() {
+async fn flushed_script_cache_is_reloaded() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let space = space(&w, 3).await;
@@ -107,7 +107,7 @@ async fn a_flushed_script_cache_goes_unnoticed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_refuses_in_words() {
+async fn full_server_explains_rejected_writes() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let space = space(&w, 3).await;
@@ -131,7 +131,7 @@ fn keys(server: &RedisServer) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_removal_that_loses_its_server_goes_on_and_leaves_nothing() {
+async fn interrupted_removal_resumes_and_leaves_nothing() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let options = Options::new().call_timeout(Duration::from_millis(300));
@@ -182,7 +182,7 @@ async fn a_removal_that_loses_its_server_goes_on_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_can_be_relieved_by_removing() {
+async fn removing_frees_memory_on_a_full_server() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let space = space(&w, 3).await;
@@ -195,7 +195,7 @@ async fn a_full_server_can_be_relieved_by_removing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_demoted_server_answers_and_refuses_in_words() {
+async fn demoted_server_reads_and_explains_rejected_writes() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let short = space(&w, 3).await;
@@ -226,7 +226,7 @@ async fn a_demoted_server_answers_and_refuses_in_words() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_schema_that_lost_its_names_says_so() {
+async fn schema_that_lost_its_names_is_reported() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let space = space(&w, 3).await;

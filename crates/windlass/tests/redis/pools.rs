@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use windlass::{Coordinator, ErrorKind, Opening, Options, Released};
-use windlass_testkit::conformance::{SOON, is_free};
+use windlass_testkit::conformance::{SOON, wait_until_free};
 use windlass_testkit::{Direction, FaultProxy, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
@@ -19,7 +19,7 @@ async fn through(proxy: &FaultProxy, call_timeout: Duration) -> Coordinator {
     options.connect(&url).await.unwrap()
 }
 
-async fn has_waiters(w: &Coordinator, name: &str, count: u64) {
+async fn wait_for_waiters(w: &Coordinator, name: &str, count: u64) {
     let seen = eventually(SOON, || async {
         let seen = w.semaphore(name, 1).inspect(0).await.unwrap();
         seen.waiters == count
@@ -28,7 +28,7 @@ async fn has_waiters(w: &Coordinator, name: &str, count: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_key_has_an_end() {
+async fn every_key_expires() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     for name in ["a", "{b}", "c}"] {
@@ -38,7 +38,7 @@ async fn every_key_has_an_end() {
             let (w, name) = (w.clone(), name.to_owned());
             tokio::spawn(async move { w.semaphore(&name, 2).acquire_many(2).await.map(drop) });
         }
-        has_waiters(&w, name, 3).await;
+        wait_for_waiters(&w, name, 3).await;
         let reader = w.rwlock(name).read().await.unwrap();
         let leader = w.election(name).campaign("me").await.unwrap();
         w.latch(name).reset(3).await.unwrap();
@@ -50,7 +50,7 @@ async fn every_key_has_an_end() {
         barrier.leave().await.unwrap();
         drop((reader, leader));
     }
-    has_waiters(&w, "a", 0).await;
+    wait_for_waiters(&w, "a", 0).await;
     // What is left of them when nobody needs them any more ends, too.
     assert_all_end(&server);
     // Asking about what is not there leaves nothing.
@@ -70,7 +70,7 @@ fn assert_all_end(server: &RedisServer) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flushed_script_cache_goes_unnoticed() {
+async fn flushed_script_cache_is_reloaded() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let flush = || server.command(&["SCRIPT", "FLUSH"]).unwrap();
@@ -96,7 +96,7 @@ async fn a_flushed_script_cache_goes_unnoticed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_comes_back_empty_means_loss_and_higher_fences() {
+async fn server_that_comes_back_empty_means_loss_and_higher_fences() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let permit = w
@@ -120,7 +120,7 @@ async fn a_server_that_comes_back_empty_means_loss_and_higher_fences() {
 
 /// Many ask at once, in one batch, for the first fences of a new counter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_counter_starts_high_for_all_of_a_batch() {
+async fn new_fence_counter_starts_high_for_a_whole_batch() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let now = server.command(&["TIME"]).unwrap();
@@ -151,13 +151,13 @@ async fn a_new_counter_starts_high_for_all_of_a_batch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_wakeup_is_repaired_by_a_timer() {
+async fn lost_wake_up_is_repaired_by_a_timer() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let permit = w.semaphore("jobs", 1).acquire().await.unwrap();
     let jobs = w.semaphore("jobs", 1).owner("waiter").ttl(900 * MS);
     let waiting = tokio::spawn(async move { jobs.acquire().await.unwrap() });
-    has_waiters(&w, "jobs", 1).await;
+    wait_for_waiters(&w, "jobs", 1).await;
     // The holder vanishes, without a message.
     let owner = permit.owner().to_string();
     let removed = server.command(&["ZREM", "windlass:sem:held:{jobs}", &owner]);
@@ -168,7 +168,7 @@ async fn a_lost_wakeup_is_repaired_by_a_timer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handover_costs_the_same_however_many_wait() {
+async fn hand_over_cost_is_independent_of_queue_length() {
     let mut costs = Vec::new();
     for waiters in [10u64, 300] {
         let server = RedisServer::start().unwrap();
@@ -182,7 +182,7 @@ async fn a_handover_costs_the_same_however_many_wait() {
                 assert!(permit.release().await.unwrap().was_held());
             }));
         }
-        has_waiters(&a, "jobs", waiters).await;
+        wait_for_waiters(&a, "jobs", waiters).await;
         tokio::time::sleep(100 * MS).await; // the holder's early renewal is over
         server.command(&["CONFIG", "RESETSTAT"]).unwrap();
         assert!(holder.release().await.unwrap().was_held());
@@ -203,7 +203,7 @@ async fn a_handover_costs_the_same_however_many_wait() {
 
 /// A timeout means maybe: asked again under the same number, it is counted once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_count_whose_answer_was_lost_counts_once() {
+async fn count_whose_reply_was_lost_counts_once() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let (w, other) = (through(&proxy, 300 * MS).await, connect(&server).await);
@@ -230,7 +230,7 @@ async fn a_count_whose_answer_was_lost_counts_once() {
 
 /// However the connection breaks, an observer and a waiter learn what happened in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watchers_miss_nothing_over_a_broken_connection() {
+async fn observers_miss_nothing_over_a_broken_connection() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let (w, other) = (through(&proxy, 500 * MS).await, connect(&server).await);
@@ -266,7 +266,7 @@ async fn watchers_miss_nothing_over_a_broken_connection() {
 
 /// All of them are undone, by owner, when the answer to a request for several locks is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_locks_whose_answer_was_lost_are_undone() {
+async fn several_locks_whose_reply_was_lost_are_undone() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let w = through(&proxy, 200 * MS).await;
@@ -282,13 +282,13 @@ async fn several_locks_whose_answer_was_lost_are_undone() {
     proxy.heal();
     // Long before the 30 s of their ttl.
     let other = connect(&server).await;
-    is_free(&other, "x").await;
-    is_free(&other, "y").await;
+    wait_until_free(&other, "x").await;
+    wait_until_free(&other, "y").await;
 }
 
 /// A key that is not ours is left alone, and named.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn foreign_keys_are_refused() {
+async fn foreign_keys_are_rejected() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     server
@@ -306,7 +306,7 @@ async fn foreign_keys_are_refused() {
 
 /// Whichever of its keys is lost, nobody holds too much, all are told, and all is usable again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_room_that_loses_a_key_is_void() {
+async fn pool_that_loses_a_key_is_void() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let ttl = 1200 * MS;
@@ -339,7 +339,7 @@ async fn a_room_that_loses_a_key_is_void() {
 
 /// An ACL that was enough for locks: what happened is not told as a failure.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn news_that_may_not_be_told_fails_nothing() {
+async fn forbidden_notification_fails_nothing() {
     let server = RedisServer::start().unwrap();
     let user = ["ACL", "SETUSER", "billing", "on", ">secret", "~*", "+@all"];
     let channels = ["resetchannels", "&windlass:wake:*"];
@@ -359,7 +359,7 @@ async fn news_that_may_not_be_told_fails_nothing() {
 
 /// A request that was granted but not answered is undone even if the next one is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_after_a_lost_answer_leaves_nothing() {
+async fn rejection_after_a_lost_reply_leaves_nothing() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let (w, other) = (through(&proxy, 300 * MS).await, connect(&server).await);
@@ -381,7 +381,7 @@ async fn a_refusal_after_a_lost_answer_leaves_nothing() {
 
 /// Several locks are granted even if the dead have left their places in a line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_dead_in_line_do_not_keep_several_locks() {
+async fn dead_waiters_do_not_block_several_locks() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let line = ["ZADD", "windlass:lock:line:{a}", "7", "dead"];

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use windlass::{Coordinator, Options, Released};
-use windlass_testkit::conformance::{SOON, has_waiters, is_free};
+use windlass_testkit::conformance::{SOON, wait_for_waiters, wait_until_free};
 use windlass_testkit::{FaultProxy, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
@@ -21,13 +21,13 @@ async fn through(proxy: &FaultProxy, call_timeout: Duration) -> Coordinator {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_wakeup_is_repaired_by_a_timer() {
+async fn lost_wake_up_is_repaired_by_a_timer() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let holder = w.lock("stock").acquire().await.unwrap();
     let lock = w.lock("stock").owner("waiter").ttl(900 * MS);
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
-    has_waiters(&w, "stock", 1).await;
+    wait_for_waiters(&w, "stock", 1).await;
     // The hand-over, without the message.
     server
         .command(&["ZPOPMIN", "windlass:lock:line:{stock}"])
@@ -45,7 +45,7 @@ async fn a_lost_wakeup_is_repaired_by_a_timer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wakeups_that_are_doubled_late_or_false_do_no_harm() {
+async fn duplicate_late_or_false_wake_ups_are_harmless() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let holder = w.lock("stock").acquire().await.unwrap();
@@ -53,7 +53,7 @@ async fn wakeups_that_are_doubled_late_or_false_do_no_harm() {
         let w = w.clone();
         async move { w.lock("stock").acquire().await.unwrap() }
     });
-    has_waiters(&w, "stock", 1).await;
+    wait_for_waiters(&w, "stock", 1).await;
     // False: for every claim this client may have, at the place it has, and at others.
     let channel = server
         .command(&["PUBSUB", "CHANNELS", "windlass:wake:*"])
@@ -91,23 +91,23 @@ async fn wakeups_that_are_doubled_late_or_false_do_no_harm() {
     }
     guard.renew().await.unwrap();
     assert!(guard.release().await.unwrap().was_held());
-    is_free(&w, "stock").await;
+    wait_until_free(&w, "stock").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_keeps_its_place_over_a_broken_connection() {
+async fn waiter_keeps_its_ticket_over_a_broken_connection() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let direct = connect(&server).await;
     let flaky = through(&proxy, 500 * MS).await;
     let holder = direct.lock("stock").acquire().await.unwrap();
     let first = tokio::spawn(async move { flaky.lock("stock").acquire().await.unwrap() });
-    has_waiters(&direct, "stock", 1).await;
+    wait_for_waiters(&direct, "stock", 1).await;
     let second = tokio::spawn({
         let w = direct.clone();
         async move { w.lock("stock").acquire().await.unwrap() }
     });
-    has_waiters(&direct, "stock", 2).await;
+    wait_for_waiters(&direct, "stock", 2).await;
     let dialled = proxy.connections();
     proxy.reset_all();
     assert!(
@@ -125,7 +125,7 @@ async fn a_waiter_keeps_its_place_over_a_broken_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_outlives_a_server_that_forgot_the_line() {
+async fn waiter_survives_a_server_that_lost_the_queue() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let holder = w.lock("stock").ttl(1000 * MS).acquire().await.unwrap();
@@ -133,7 +133,7 @@ async fn a_waiter_outlives_a_server_that_forgot_the_line() {
         let w = w.clone();
         async move { w.lock("stock").ttl(1000 * MS).acquire().await.unwrap() }
     });
-    has_waiters(&w, "stock", 1).await;
+    wait_for_waiters(&w, "stock", 1).await;
     server.restart().unwrap(); // empty
     let guard = tokio::time::timeout(SOON, waiting)
         .await
@@ -146,7 +146,7 @@ async fn a_waiter_outlives_a_server_that_forgot_the_line() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handover_costs_the_same_however_many_wait() {
+async fn hand_over_cost_is_independent_of_queue_length() {
     let mut costs = Vec::new();
     for waiters in [10u64, 300] {
         let server = RedisServer::start().unwrap();
@@ -160,7 +160,7 @@ async fn a_handover_costs_the_same_however_many_wait() {
                 assert!(guard.release().await.unwrap().was_held());
             }));
         }
-        has_waiters(&a, "stock", waiters).await;
+        wait_for_waiters(&a, "stock", waiters).await;
         tokio::time::sleep(100 * MS).await; // the holder's early renewal is over
         server.command(&["CONFIG", "RESETSTAT"]).unwrap();
         assert!(holder.release().await.unwrap().was_held());
@@ -185,7 +185,7 @@ async fn a_handover_costs_the_same_however_many_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_asker_whose_first_answer_was_lost_lets_the_line_go_first() {
+async fn retry_after_a_lost_reply_does_not_overtake_the_queue() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     // A grant that was never recorded, as the first try of "again" may leave one.
@@ -196,7 +196,7 @@ async fn an_asker_whose_first_answer_was_lost_lets_the_line_go_first() {
         let w = w.clone();
         async move { w.lock("stock").acquire().await.unwrap() }
     });
-    has_waiters(&w, "stock", 1).await;
+    wait_for_waiters(&w, "stock", 1).await;
     let again = tokio::spawn({
         let w = w.clone();
         async move { w.lock("stock").owner("again").acquire().await.unwrap() }

@@ -40,7 +40,7 @@ async fn is_heard_again(w: &Coordinator, subscription: &mut Subscription<u32>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_connection_is_made_again_and_the_gap_is_told() {
+async fn lost_connection_is_reopened_and_the_gap_is_reported() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let (far, near) = (through(&proxy).await, connect(&server).await);
@@ -56,7 +56,7 @@ async fn a_lost_connection_is_made_again_and_the_gap_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_is_dead_without_a_word_is_found_out() {
+async fn silently_dead_connection_is_detected() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let (far, near) = (through(&proxy).await, connect(&server).await);
@@ -70,7 +70,7 @@ async fn a_connection_that_is_dead_without_a_word_is_found_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_restarts_is_subscribed_to_again() {
+async fn restarted_server_is_subscribed_to_again() {
     let server = RedisServer::start().unwrap();
     let (far, near) = (connect(&server).await, connect(&server).await);
     let mut subscription = far.topic::<u32>("t").subscribe().await.unwrap();
@@ -80,7 +80,7 @@ async fn a_server_that_restarts_is_subscribed_to_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dropped_subscription_leaves_nothing() {
+async fn dropped_subscription_leaves_nothing() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
     let subscription = w.topic::<u32>("t").subscribe().await.unwrap();
@@ -100,7 +100,7 @@ async fn a_dropped_subscription_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_does_not_read_hears_of_one_gap() {
+async fn slow_subscriber_gets_one_gap() {
     let server = RedisServer::start().unwrap();
     let proxy = FaultProxy::start(server.addr()).unwrap();
     let (far, near) = (through(&proxy).await, connect(&server).await);
@@ -131,7 +131,7 @@ async fn whoever_does_not_read_hears_of_one_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_full_or_demoted_or_has_forgotten_its_scripts_goes_on() {
+async fn topics_survive_a_full_or_demoted_server_and_flushed_scripts() {
     let server = RedisServer::start().unwrap();
     let (far, near) = (connect(&server).await, connect(&server).await);
     let mut subscription = far.topic::<u32>("t").subscribe().await.unwrap();

@@ -3,22 +3,22 @@
 
 use windlass::ErrorKind;
 use windlass_testkit::Flavor;
-use windlass_testkit::conformance::Stage;
+use windlass_testkit::conformance::TestStore;
 
-fn stage() -> Stage {
-    Stage::redlock(3, Flavor::Valkey)
+fn store() -> TestStore {
+    TestStore::redlock(3, Flavor::Valkey)
 }
 
-windlass_testkit::majority_conformance! { stage }
-windlass_testkit::conformance_cases! { stage;
-    refused: flow_and_data_are_refused, latches_and_barriers_are_refused;
+windlass_testkit::majority_conformance! { store }
+windlass_testkit::conformance_cases! { store;
+    unsupported: flow_and_data_are_unsupported, latches_and_barriers_are_unsupported;
 }
 
 /// What a majority cannot decide is refused with the reason, never decided weakly.
 #[tokio::test]
-async fn what_is_not_sound_is_refused() {
-    let stage = stage();
-    let w = stage.connect().await;
+async fn unsound_operations_are_unsupported() {
+    let store = store();
+    let w = store.connect().await;
     let refused = |error: windlass::Error, words: &[&str]| {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         for word in words {

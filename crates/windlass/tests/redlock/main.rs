@@ -3,4 +3,4 @@
 mod conformance;
 mod faults;
 mod options;
-mod rooms;
+mod read_repair;

@@ -9,7 +9,7 @@ use windlass_testkit::{Direction, FaultProxy, Flavor, RedisServer, RedlockNodes}
 const MS: Duration = Duration::from_millis(1);
 
 #[tokio::test]
-async fn drift_shortens_what_may_be_relied_upon() {
+async fn drift_shortens_validity() {
     let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
     let ttl = Duration::from_secs(40);
     // A quarter of the ttl, and 2 ms, before it ends; and no more than the round trip before that.
@@ -38,7 +38,7 @@ async fn drift_shortens_what_may_be_relied_upon() {
 }
 
 #[tokio::test]
-async fn tries_and_their_pauses_are_the_callers() {
+async fn retries_and_pauses_follow_the_options() {
     let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
     let w = windlass::connect(&nodes.url("")).await.unwrap();
     nodes.iter().for_each(|node| node.kill().unwrap());
@@ -59,7 +59,7 @@ async fn tries_and_their_pauses_are_the_callers() {
 }
 
 #[tokio::test]
-async fn a_slow_node_is_waited_for_as_long_as_the_factor_says() {
+async fn slow_node_is_awaited_up_to_the_factor() {
     let nodes = RedlockNodes::durable(3, Flavor::Valkey).unwrap();
     let proxy = |node: &RedisServer| FaultProxy::start(node.addr()).unwrap();
     let proxies: Vec<FaultProxy> = nodes.iter().map(proxy).collect();
@@ -88,14 +88,14 @@ async fn a_slow_node_is_waited_for_as_long_as_the_factor_says() {
 }
 
 #[tokio::test]
-async fn what_to_do_fits_what_is_wrong() {
+async fn hints_match_the_problem() {
     let try_once = |w: windlass::Coordinator| async move {
         let lock = w.lock("stock").retry(RetryPolicy::none());
         let e = lock.try_acquire().await.unwrap_err();
         e.hint().expect("something to do next").to_owned()
     };
     // All too young: they are running, so wait, or make them durable.
-    let young = RedlockNodes::forgetful(3, Flavor::Valkey).unwrap();
+    let young = RedlockNodes::without_persistence(3, Flavor::Valkey).unwrap();
     let w = windlass::connect(&young.url("max_ttl=1h")).await.unwrap();
     let hint = try_once(w).await;
     assert!(hint.starts_with("wait 3"), "nearly an hour: {hint}");
@@ -130,7 +130,7 @@ async fn what_to_do_fits_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn a_server_under_two_names_has_one_vote() {
+async fn server_under_two_names_has_one_vote() {
     let nodes = RedlockNodes::durable(2, Flavor::Valkey).unwrap();
     let (one, other) = (nodes.node(0), nodes.node(1));
     let again = FaultProxy::start(one.addr()).unwrap();

@@ -17,9 +17,9 @@ const MS: Duration = Duration::from_millis(1);
 /// A few looks at the sentinels, on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-/// What a sentinel says.
+/// What a sentinel reply.
 #[derive(Clone, Copy, Debug)]
-struct Says {
+struct SentinelReply {
     /// Among the fields of the service.
     field: u16,
     /// Asked for the address alone.
@@ -27,9 +27,9 @@ struct Says {
     epoch: u64,
 }
 
-impl Says {
-    fn plainly(server: &RedisServer, epoch: u64) -> Says {
-        Says {
+impl SentinelReply {
+    fn consistent(server: &RedisServer, epoch: u64) -> SentinelReply {
+        SentinelReply {
             field: server.port(),
             address: server.port(),
             epoch,
@@ -37,62 +37,62 @@ impl Says {
     }
 }
 
-/// A sentinel that announces nothing, and says what it is told to.
-struct Sentinel {
+/// A sentinel that announces nothing, and reply what it is told to.
+struct FakeSentinel {
     addr: SocketAddr,
-    mind: Arc<Mutex<Mind>>,
+    state: Arc<Mutex<SentinelState>>,
 }
 
-struct Mind {
-    says: Says,
-    /// What it says from the next question on but one.
-    then: Option<Says>,
-    /// How often it was asked for the master.
-    asked: u64,
+struct SentinelState {
+    reply: SentinelReply,
+    /// What it reply from the next question on but one.
+    then: Option<SentinelReply>,
+    /// How often it was queries for the master.
+    queries: u64,
     /// Whoever comes from now on is kept waiting.
-    receives_nobody: bool,
+    accepts_no_more: bool,
 }
 
-impl Sentinel {
-    async fn start(says: Says) -> Sentinel {
+impl FakeSentinel {
+    async fn start(reply: SentinelReply) -> FakeSentinel {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let mind = Mind {
-            says,
+        let state = SentinelState {
+            reply,
             then: None,
-            asked: 0,
-            receives_nobody: false,
+            queries: 0,
+            accepts_no_more: false,
         };
-        let mind = Arc::new(Mutex::new(mind));
-        let shared = Arc::clone(&mind);
+        let state = Arc::new(Mutex::new(state));
+        let shared = Arc::clone(&state);
         tokio::spawn(async move {
-            let mut kept_waiting = Vec::new();
+            let mut unanswered = Vec::new();
             while let Ok((stream, _)) = listener.accept().await {
-                match shared.lock().unwrap().receives_nobody {
-                    true => kept_waiting.push(stream),
+                match shared.lock().unwrap().accepts_no_more {
+                    true => unanswered.push(stream),
                     false => drop(tokio::spawn(answer_all(stream, Arc::clone(&shared)))),
                 }
             }
         });
-        Sentinel { addr, mind }
+        FakeSentinel { addr, state }
     }
 
     /// Goes on talking to those who are connected, and to nobody else.
-    fn receive_nobody(&self) {
-        self.mind.lock().unwrap().receives_nobody = true;
+    fn accept_no_more(&self) {
+        self.state.lock().unwrap().accepts_no_more = true;
     }
 
-    fn now(&self, says: Says) {
-        self.mind.lock().unwrap().says = says;
+    fn now(&self, reply: SentinelReply) {
+        self.state.lock().unwrap().reply = reply;
     }
 
     /// Answers one more question as before.
-    fn then(&self, says: Says) {
-        self.mind.lock().unwrap().then = Some(says);
+    fn then(&self, reply: SentinelReply) {
+        self.state.lock().unwrap().then = Some(reply);
     }
 
-    fn asked(&self) -> u64 {
-        self.mind.lock().unwrap().asked
+    fn queries(&self) -> u64 {
+        self.state.lock().unwrap().queries
     }
 }
 
@@ -125,16 +125,16 @@ fn subscribed(channel: &str) -> String {
     format!(">3\r\n{}{}:1\r\n", bulk("subscribe"), bulk(&channel))
 }
 
-async fn answer_all(stream: TcpStream, mind: Arc<Mutex<Mind>>) -> std::io::Result<()> {
+async fn answer_all(stream: TcpStream, state: Arc<Mutex<SentinelState>>) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     loop {
         let words = command(&mut stream).await?;
         let now = {
-            let mut mind = mind.lock().unwrap();
-            let now = mind.says;
+            let mut state = state.lock().unwrap();
+            let now = state.reply;
             if words.first().is_some_and(|word| word == "SENTINEL") {
-                mind.says = mind.then.take().unwrap_or(now);
-                mind.asked += 1;
+                state.reply = state.then.take().unwrap_or(now);
+                state.queries += 1;
             }
             now
         };
@@ -162,30 +162,33 @@ async fn answer_all(stream: TcpStream, mind: Arc<Mutex<Mind>>) -> std::io::Resul
 }
 
 /// A master that greets at once, and lets nobody listen before it is told to.
-struct Master {
+struct FakeMaster {
     addr: SocketAddr,
     /// How many wait to listen.
     waiting: Arc<AtomicUsize>,
-    goes_on: Arc<Semaphore>,
-    /// What else it was asked.
-    asked: Arc<Mutex<Vec<String>>>,
+    may_subscribe: Arc<Semaphore>,
+    /// What else it was queries.
+    queries: Arc<Mutex<Vec<String>>>,
 }
 
-impl Master {
-    async fn start() -> Master {
+impl FakeMaster {
+    async fn start() -> FakeMaster {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let master = Master {
+        let master = FakeMaster {
             addr: listener.local_addr().unwrap(),
             waiting: Arc::default(),
-            goes_on: Arc::new(Semaphore::new(0)),
-            asked: Arc::default(),
+            may_subscribe: Arc::new(Semaphore::new(0)),
+            queries: Arc::default(),
         };
-        let (waiting, goes_on) = (Arc::clone(&master.waiting), Arc::clone(&master.goes_on));
-        let asked = Arc::clone(&master.asked);
+        let (waiting, may_subscribe) = (
+            Arc::clone(&master.waiting),
+            Arc::clone(&master.may_subscribe),
+        );
+        let queries = Arc::clone(&master.queries);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (waiting, goes_on) = (Arc::clone(&waiting), Arc::clone(&goes_on));
-                let asked = Arc::clone(&asked);
+                let (waiting, may_subscribe) = (Arc::clone(&waiting), Arc::clone(&may_subscribe));
+                let queries = Arc::clone(&queries);
                 tokio::spawn(async move {
                     let mut stream = BufReader::new(stream);
                     while let Ok(words) = command(&mut stream).await {
@@ -202,12 +205,12 @@ impl Master {
                             }
                             ["SUBSCRIBE", channel] => {
                                 waiting.fetch_add(1, Ordering::SeqCst);
-                                drop(goes_on.acquire().await);
+                                drop(may_subscribe.acquire().await);
                                 subscribed(channel)
                             }
                             ["CLIENT", ..] => "+OK\r\n".to_owned(),
                             other => {
-                                asked.lock().unwrap().push(other.join(" "));
+                                queries.lock().unwrap().push(other.join(" "));
                                 "-ERR not the master any more\r\n".to_owned()
                             }
                         };
@@ -223,30 +226,30 @@ impl Master {
 }
 
 /// Waits until all have said it to whoever listens to them.
-async fn all_have_said_it(sentinels: &[Sentinel]) {
-    let before: Vec<u64> = sentinels.iter().map(Sentinel::asked).collect();
+async fn wait_for_next_queries(sentinels: &[FakeSentinel]) {
+    let before: Vec<u64> = sentinels.iter().map(FakeSentinel::queries).collect();
     // Two questions a look, and one may have been begun before.
     let heard = eventually(SOON, || async {
         let mut each = sentinels.iter().zip(&before);
-        each.all(|(s, before)| s.asked() >= before + 6)
+        each.all(|(s, before)| s.queries() >= before + 6)
     });
     assert!(heard.await);
 }
 
-async fn three(says: Says) -> Vec<Sentinel> {
+async fn three(reply: SentinelReply) -> Vec<FakeSentinel> {
     let mut sentinels = Vec::new();
     for _ in 0..3 {
-        sentinels.push(Sentinel::start(says).await);
+        sentinels.push(FakeSentinel::start(reply).await);
     }
     sentinels
 }
 
-fn url(sentinels: &[Sentinel]) -> String {
+fn url(sentinels: &[FakeSentinel]) -> String {
     let hosts: Vec<String> = sentinels.iter().map(|s| s.addr.to_string()).collect();
     format!("redis+sentinel://{}/main", hosts.join(","))
 }
 
-async fn connect(sentinels: &[Sentinel]) -> Coordinator {
+async fn connect(sentinels: &[FakeSentinel]) -> Coordinator {
     windlass::connect(&url(sentinels)).await.unwrap()
 }
 
@@ -262,14 +265,14 @@ async fn locks_at(w: &Coordinator, server: &RedisServer) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_sentinel_that_knows_better_is_enough_to_leave_an_old_master() {
+async fn one_informed_sentinel_is_enough_to_leave_an_old_master() {
     let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
     // Whichever of them is the one that has heard of it, and without a word of its own.
     for informed in 0..3 {
-        let sentinels = three(Says::plainly(&old, 1)).await;
+        let sentinels = three(SentinelReply::consistent(&old, 1)).await;
         let w = connect(&sentinels).await;
         assert!(locks_at(&w, &old).await);
-        sentinels[informed].now(Says::plainly(&new, 2));
+        sentinels[informed].now(SentinelReply::consistent(&new, 2));
         assert!(
             eventually(SOON, || locks_at(&w, &new)).await,
             "number {informed} knows"
@@ -279,18 +282,18 @@ async fn one_sentinel_that_knows_better_is_enough_to_leave_an_old_master() {
             tokio::time::sleep(100 * MS).await;
         }
         // Nobody goes back for one that is behind.
-        sentinels[informed].now(Says::plainly(&new, 3));
+        sentinels[informed].now(SentinelReply::consistent(&new, 3));
         let another = connect(&sentinels).await;
         assert!(eventually(SOON, || locks_at(&another, &new)).await);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_leads_a_failover_is_asked_for_the_new_address() {
+async fn failover_leader_is_asked_for_the_new_address() {
     let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
     // As a sentinel does it while the other replicas are being told: the new epoch, and the old address among
     // the fields.
-    let leading = Says {
+    let leading = SentinelReply {
         field: old.port(),
         address: new.port(),
         epoch: 2,
@@ -301,11 +304,11 @@ async fn whoever_leads_a_failover_is_asked_for_the_new_address() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_between_two_questions_leads_to_the_new_master() {
+async fn failover_between_two_queries_leads_to_the_new_master() {
     let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
-    let sentinels = three(Says::plainly(&old, 1)).await;
+    let sentinels = three(SentinelReply::consistent(&old, 1)).await;
     for sentinel in &sentinels {
-        sentinel.then(Says::plainly(&new, 2));
+        sentinel.then(SentinelReply::consistent(&new, 2));
     }
     let w = connect(&sentinels).await;
     for _ in 0..10 {
@@ -316,10 +319,10 @@ async fn a_failover_between_two_questions_leads_to_the_new_master() {
 
 /// The old one goes on as if nothing had happened: what it grants must not count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_was_replaced_while_it_was_dialled_is_not_asked() {
+async fn master_replaced_while_connecting_is_not_used() {
     let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
     let proxy = FaultProxy::start(old.addr()).unwrap();
-    let sentinels = three(Says {
+    let sentinels = three(SentinelReply {
         field: proxy.port(),
         address: proxy.port(),
         epoch: 1,
@@ -334,9 +337,9 @@ async fn a_master_that_was_replaced_while_it_was_dialled_is_not_asked() {
     let dialled = eventually(SOON, || async { proxy.held(Direction::ToServer) > 0 });
     assert!(dialled.await);
     for sentinel in &sentinels {
-        sentinel.now(Says::plainly(&new, 2));
+        sentinel.now(SentinelReply::consistent(&new, 2));
     }
-    all_have_said_it(&sentinels).await;
+    wait_for_next_queries(&sentinels).await;
     proxy.release_held();
     let guard = asking.await.unwrap();
     let owner = new.command(&["GET", "where"]).unwrap();
@@ -346,9 +349,9 @@ async fn a_master_that_was_replaced_while_it_was_dialled_is_not_asked() {
 
 /// It has greeted, and is about to be taken; by then it is too late to hear of another one only now and then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_was_replaced_at_the_last_moment_is_not_asked() {
-    let (old, new) = (Master::start().await, RedisServer::start().unwrap());
-    let sentinels = three(Says {
+async fn master_replaced_after_its_greeting_is_not_used() {
+    let (old, new) = (FakeMaster::start().await, RedisServer::start().unwrap());
+    let sentinels = three(SentinelReply {
         field: old.addr.port(),
         address: old.addr.port(),
         epoch: 1,
@@ -362,27 +365,27 @@ async fn a_master_that_was_replaced_at_the_last_moment_is_not_asked() {
     let greeted = || async { old.waiting.load(Ordering::SeqCst) > 0 };
     assert!(eventually(SOON, greeted).await);
     for sentinel in &sentinels {
-        sentinel.now(Says::plainly(&new, 2));
+        sentinel.now(SentinelReply::consistent(&new, 2));
     }
-    all_have_said_it(&sentinels).await;
-    old.goes_on.add_permits(1);
+    wait_for_next_queries(&sentinels).await;
+    old.may_subscribe.add_permits(1);
     let w = connecting.await.unwrap();
     assert!(locks_at(&w, &new).await);
-    let asked = old.asked.lock().unwrap().clone();
-    assert!(asked.is_empty(), "{asked:?}");
+    let queries = old.queries.lock().unwrap().clone();
+    assert!(queries.is_empty(), "{queries:?}");
 }
 
-/// One that knows better than the others says so to those who listen, and answers nobody else in time.
+/// One that knows better than the others reply so to those who listen, and answers nobody else in time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_slow_sentinel_has_said_counts() {
+async fn notice_of_a_slow_sentinel_counts() {
     let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
-    let sentinels = three(Says::plainly(&old, 1)).await;
+    let sentinels = three(SentinelReply::consistent(&old, 1)).await;
     let patient = Options::new().call_timeout(SOON);
     let w = patient.connect(&url(&sentinels)).await.unwrap();
     assert!(locks_at(&w, &old).await);
-    all_have_said_it(&sentinels).await; // they are listened to
-    sentinels[1].receive_nobody();
-    sentinels[1].now(Says::plainly(&new, 2));
+    wait_for_next_queries(&sentinels).await; // they are listened to
+    sentinels[1].accept_no_more();
+    sentinels[1].now(SentinelReply::consistent(&new, 2));
     assert!(eventually(SOON, || locks_at(&w, &new)).await);
     for _ in 0..10 {
         assert!(locks_at(&w, &new).await, "nobody goes back");
@@ -391,14 +394,14 @@ async fn what_a_slow_sentinel_has_said_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_was_made_so_anew_is_dialled_anew() {
+async fn repromoted_master_is_reconnected() {
     let server = RedisServer::start().unwrap();
-    let sentinels = three(Says::plainly(&server, 1)).await;
+    let sentinels = three(SentinelReply::consistent(&server, 1)).await;
     let w = connect(&sentinels).await;
     assert!(locks_at(&w, &server).await);
     // Somebody else was the master in between, and whoever slept has not heard of it.
     for sentinel in &sentinels {
-        sentinel.now(Says::plainly(&server, 3));
+        sentinel.now(SentinelReply::consistent(&server, 3));
     }
     let raised = eventually(SOON, || async {
         let there = locks_at(&w, &server).await;
@@ -409,26 +412,26 @@ async fn a_master_that_was_made_so_anew_is_dialled_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicas_are_asked_about_where_the_lock_is() {
+async fn wait_for_replicas_asks_the_master_of_the_lock() {
     let start = || {
         let server = RedisServer::builder().binary(Flavor::Valkey);
         server.append_only(true).start().unwrap()
     };
     let (old, new) = (start(), start());
-    let sentinels = three(Says::plainly(&old, 1)).await;
+    let sentinels = three(SentinelReply::consistent(&old, 1)).await;
     let on_disk = "?replicas=0&replicas_on_disk=yes&replicas_timeout=5s";
     let w = windlass::connect(&(url(&sentinels) + on_disk)).await;
     let w = w.unwrap();
     assert!(locks_at(&w, &old).await);
     // The old one answers as before, and has never heard of what is locked on the new one.
     for sentinel in &sentinels {
-        sentinel.now(Says::plainly(&new, 2));
+        sentinel.now(SentinelReply::consistent(&new, 2));
     }
     assert!(eventually(SOON, || locks_at(&w, &new)).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_demoted_server_is_hung_up_on_whatever_was_asked() {
+async fn demoted_server_is_disconnected_on_any_request() {
     let server = RedisServer::start().unwrap();
     let w = windlass::connect(&server.url()).await.unwrap();
     let limiter = w.limiter("mail", windlass::Quota::new(5, Duration::from_secs(3600)));
@@ -454,7 +457,7 @@ async fn a_demoted_server_is_hung_up_on_whatever_was_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fences_grow_for_whoever_was_connected_to_the_replica_before_it_was_promoted() {
+async fn fences_increase_for_clients_connected_before_the_promotion() {
     let master = RedisServer::start().unwrap();
     let port = master.port().to_string();
     let replica = RedisServer::builder().config("replicaof", format!("127.0.0.1 {port}"));

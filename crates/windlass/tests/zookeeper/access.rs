@@ -28,7 +28,7 @@ async fn refused(url: &str, kind: ErrorKind, words: &[&str]) -> Error {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_reached_is_named() {
+async fn unreachable_servers_are_named() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = free.local_addr().unwrap();
     drop(free);
@@ -50,7 +50,7 @@ async fn what_cannot_be_reached_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_is_up_is_enough() {
+async fn one_reachable_server_is_enough() {
     let server = server();
     let url = format!("zookeeper://127.0.0.1:1,{}", server.addrs()[0]);
     let w = connect(&url).await.unwrap();
@@ -59,7 +59,7 @@ async fn one_that_is_up_is_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_chroot_is_said_or_made() {
+async fn missing_chroot_is_reported_or_created() {
     let server = server();
     let url = format!("zookeeper://{}/app/locks", server.addrs()[0]);
     refused(&url, ErrorKind::NotFound, &["/app/locks"]).await;
@@ -69,7 +69,7 @@ async fn a_missing_chroot_is_said_or_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn users_are_kept_apart() {
+async fn acls_separate_users() {
     let server = server();
     let at = |user: &str| format!("zookeeper://{user}{}", server.addrs()[0]);
     let ann = connect(&at("ann:s3cret@")).await.unwrap();
@@ -94,7 +94,7 @@ async fn users_are_kept_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_layout_is_refused() {
+async fn other_layouts_are_rejected() {
     let server = server();
     let raw = Client::connect(&server.addrs()[0].to_string())
         .await
@@ -138,7 +138,7 @@ async fn another_layout_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn longer_names_are_below_shorter_ones() {
+async fn nested_names_are_below_their_parents() {
     let server = server();
     let w = connect(&server.url("app")).await.unwrap();
     let names = ["job", "job/1", "job/1/0000000001", "job/0000000000"];
@@ -154,7 +154,7 @@ async fn longer_names_are_below_shorter_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_ttl_that_no_session_outlives_is_refused() {
+async fn ttl_beyond_the_session_timeout_is_rejected() {
     let server = ZooKeeperServers::start(1, &["maxSessionTimeout=4000"]).unwrap();
     let w = connect(&server.url("app")).await.unwrap();
     let error = w.lock("stock").try_acquire().await.unwrap_err();

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use windlass::{Coordinator, Options, connect};
-use windlass_testkit::conformance::{has_waiters, is_free};
-use windlass_testkit::partition::a_leader_that_is_cut_off;
-use windlass_testkit::{Direction, FaultProxy, NumberedZooKeeper, ZooKeeperServers, eventually};
+use windlass_testkit::conformance::{wait_for_waiters, wait_until_free};
+use windlass_testkit::partition::partitioned_leader;
+use windlass_testkit::{Direction, FaultProxy, SequenceZooKeeper, ZooKeeperServers, eventually};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -47,7 +47,7 @@ fn last_held(guard: windlass::LockGuard) -> tokio::task::JoinHandle<Instant> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_cut_within_the_session_costs_nothing() {
+async fn short_disconnection_costs_nothing() {
     let (_server, proxy) = server_with_proxy();
     let w = connect(&through(&proxy, "app")).await.unwrap();
     let other = connect(&through(&proxy, "app")).await.unwrap();
@@ -59,7 +59,7 @@ async fn a_connection_cut_within_the_session_costs_nothing() {
         .unwrap();
     let fence = guard.fence();
     let waiting = tokio::spawn(async move { other.lock("stock").acquire().await.unwrap() });
-    has_waiters(&w, "stock", 1).await;
+    wait_for_waiters(&w, "stock", 1).await;
     for _ in 0..3 {
         proxy.reset_all();
         let renewed = eventually(LONG, || async { guard.renew().await.is_ok() });
@@ -79,7 +79,7 @@ async fn a_connection_cut_within_the_session_costs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn silence_beyond_the_session_is_told_before_another_is_let_in() {
+async fn session_timeout_is_reported_before_the_next_grant() {
     let (server, proxy) = server_with_proxy();
     let a = impatient(&through(&proxy, "app")).await;
     let b = connect(&server.url("app")).await.unwrap();
@@ -91,7 +91,7 @@ async fn silence_beyond_the_session_is_told_before_another_is_let_in() {
             let b = b.clone();
             async move { (b.lock("stock").acquire().await.unwrap(), Instant::now()) }
         });
-        has_waiters(&b, "stock", 1).await;
+        wait_for_waiters(&b, "stock", 1).await;
         let held = last_held(guard);
         proxy.blackhole(Direction::ToServer);
         proxy.blackhole(Direction::ToClient);
@@ -112,17 +112,17 @@ async fn silence_beyond_the_session_is_told_before_another_is_let_in() {
             tried.is_ok_and(|attempt| attempt.acquired().is_some())
         });
         assert!(again.await, "round {round}: it never came back");
-        is_free(&b, "stock").await;
+        wait_until_free(&b, "stock").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_create_whose_answer_was_lost_is_found_again() {
+async fn create_whose_reply_was_lost_is_found_again() {
     let (server, proxy) = server_with_proxy();
     let a = connect(&through(&proxy, "app")).await.unwrap();
     let b = connect(&server.url("app")).await.unwrap();
     drop(a.lock("stock").acquire().await.unwrap());
-    is_free(&b, "stock").await;
+    wait_until_free(&b, "stock").await;
     for _ in 0..3 {
         proxy.blackhole(Direction::ToClient);
         let asked = tokio::spawn({
@@ -140,12 +140,12 @@ async fn a_create_whose_answer_was_lost_is_found_again() {
         assert_eq!(seen.waiters, 0, "one node, not two: {seen:?}");
         assert_eq!(seen.holder.unwrap().fence, Some(guard.fence()));
         assert!(guard.release().await.unwrap().was_held());
-        is_free(&b, "stock").await;
+        wait_until_free(&b, "stock").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_leader_costs_nobody_a_turn() {
+async fn killed_leader_costs_no_waiter_its_ticket() {
     let servers = ZooKeeperServers::ensemble().expect("servers to test on");
     let clients = [
         connect(&servers.url("app")).await.unwrap(),
@@ -165,7 +165,7 @@ async fn a_killed_leader_costs_nobody_a_turn() {
             served.send((i, guard.fence(), guard.is_held())).unwrap();
             drop(guard);
         });
-        has_waiters(&clients[0], "stock", i as u64 + 1).await;
+        wait_for_waiters(&clients[0], "stock", i as u64 + 1).await;
     }
     let mut last = holder.fence();
     let leader = servers.leader().expect("one leads");
@@ -190,15 +190,15 @@ async fn a_killed_leader_costs_nobody_a_turn() {
         "served again {:?} after the leader was killed",
         since.elapsed()
     );
-    is_free(&clients[1], "stock").await;
+    wait_until_free(&clients[1], "stock").await;
 }
 
 /// A server that is cut off answers readings for a while. Whoever believed those would hold on after the
 /// others have let somebody else in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_cut_off_confirms_nothing() {
+async fn partitioned_server_confirms_nothing() {
     // It takes ten seconds to notice.
-    let servers = ZooKeeperServers::divisible(&["syncLimit=50"]).expect("servers to test on");
+    let servers = ZooKeeperServers::partitionable(&["syncLimit=50"]).expect("servers to test on");
     let leader = servers.leader().expect("one leads");
     let minority = (leader + 1) % 3;
     let addr = |index: usize| servers.addrs()[index].to_string();
@@ -223,7 +223,7 @@ async fn a_server_that_is_cut_off_confirms_nothing() {
         let b = b.clone();
         async move { (b.lock("stock").acquire().await.unwrap(), Instant::now()) }
     });
-    has_waiters(&b, "stock", 1).await;
+    wait_for_waiters(&b, "stock", 1).await;
     let held = last_held(guard);
     servers.cut_off(minority);
     let (next, granted) = tokio::time::timeout(LONG, waiting).await.unwrap().unwrap();
@@ -240,9 +240,9 @@ async fn a_server_that_is_cut_off_confirms_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_is_cut_off_grants_nothing_and_its_clients_are_told_in_time() {
-    let servers = ZooKeeperServers::divisible(&[]).expect("servers to test on");
-    a_leader_that_is_cut_off(&servers).await;
+async fn partitioned_leader_grants_nothing_and_reports_loss_in_time() {
+    let servers = ZooKeeperServers::partitionable(&[]).expect("servers to test on");
+    partitioned_leader(&servers).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -251,8 +251,8 @@ async fn acquire_takes_two_operations_and_release_one() {
     let server = ZooKeeperServers::single().expect("a server to test on");
     let w = connect(&server.url("app")).await.unwrap();
     drop(w.lock("stock").acquire().await.unwrap());
-    is_free(&w, "stock").await;
-    let received = || server.figure(0, "zk_packets_received").unwrap();
+    wait_until_free(&w, "stock").await;
+    let received = || server.metric(0, "zk_packets_received").unwrap();
     let before = received();
     for _ in 0..ROUNDS {
         let guard = w.lock("stock").acquire().await.unwrap();
@@ -267,7 +267,7 @@ async fn acquire_takes_two_operations_and_release_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_who_wait_are_no_herd() {
+async fn two_hundred_waiters_are_no_herd() {
     const CLIENTS: u64 = 20;
     const EACH: u64 = 10;
     let server = ZooKeeperServers::single().expect("a server to test on");
@@ -293,10 +293,10 @@ async fn two_hundred_who_wait_are_no_herd() {
                 assert!(guard.release().await.unwrap().was_held());
             });
             lined_up += 1;
-            has_waiters(&w, "stock", lined_up).await;
+            wait_for_waiters(&w, "stock", lined_up).await;
         }
     }
-    let sent = || server.figure(0, "zk_packets_sent").unwrap();
+    let sent = || server.metric(0, "zk_packets_sent").unwrap();
     let (before, since) = (sent(), Instant::now());
     assert!(holder.release().await.unwrap().was_held());
     for _ in 0..CLIENTS * EACH {
@@ -314,11 +314,11 @@ async fn two_hundred_who_wait_are_no_herd() {
     // The answer to the release, the event, the answer to the look, and what the next one of the same
     // client asks to watch; and pings.
     assert!(each < 5.0, "{each} for each hand-over");
-    is_free(&w, "stock").await;
+    wait_until_free(&w, "stock").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_uses_disappears() {
+async fn unused_nodes_are_deleted() {
     let server = ZooKeeperServers::single().expect("a server to test on");
     let w = connect(&server.url("app")).await.unwrap();
     drop(w.lock("deep/down/stock").acquire().await.unwrap());
@@ -338,14 +338,14 @@ async fn what_nobody_uses_disappears() {
 
 /// After 2³¹ children of a node a server has no higher number to give.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn turns_go_on_when_the_numbers_come_round() {
+async fn queue_order_survives_sequence_overflow() {
     const WAITERS: usize = 6;
-    let mut server = NumberedZooKeeper::start().expect("a server to test on");
+    let mut server = SequenceZooKeeper::start().expect("a server to test on");
     let url = format!("zookeeper://{}", server.addr());
     let clients = [connect(&url).await.unwrap(), connect(&url).await.unwrap()];
     drop(clients[0].lock("stock").acquire().await.unwrap());
-    is_free(&clients[0], "stock").await;
-    server.set_next("/stock", i32::MAX - 2).unwrap();
+    wait_until_free(&clients[0], "stock").await;
+    server.set_next_sequence("/stock", i32::MAX - 2).unwrap();
     let holder = clients[0].lock("stock").acquire().await.unwrap();
     let mut last = holder.fence();
     let (served, mut order) = mpsc::unbounded_channel();
@@ -357,7 +357,7 @@ async fn turns_go_on_when_the_numbers_come_round() {
             served.send((i, guard.fence())).unwrap();
             assert!(guard.release().await.unwrap().was_held());
         });
-        has_waiters(&clients[0], "stock", i as u64 + 1).await;
+        wait_for_waiters(&clients[0], "stock", i as u64 + 1).await;
     }
     let raw = zookeeper_client::Client::connect(&server.addr().to_string())
         .await
@@ -377,11 +377,11 @@ async fn turns_go_on_when_the_numbers_come_round() {
         assert!(fence > last, "fences are not these numbers");
         last = fence;
     }
-    is_free(&clients[0], "stock").await;
+    wait_until_free(&clients[0], "stock").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_move_whose_answer_was_lost_leaves_nothing_behind() {
+async fn move_whose_reply_was_lost_leaves_nothing_behind() {
     let (server, proxy) = server_with_proxy();
     let a = connect(&through(&proxy, "app")).await.unwrap();
     let b = connect(&server.url("app")).await.unwrap();

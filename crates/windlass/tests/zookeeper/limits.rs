@@ -17,7 +17,7 @@ async fn raw(server: &ZooKeeperServers) -> Client {
 
 /// A server breaks the connection of whoever sends more than a megabyte at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_than_a_server_takes_at_once_is_sent_in_parts() {
+async fn large_requests_are_split() {
     let server = ZooKeeperServers::single().expect("a server to test on");
     let options = Options::new().call_timeout(LONG);
     let w = options.connect(&server.url("app")).await.unwrap();
@@ -35,7 +35,7 @@ async fn more_than_a_server_takes_at_once_is_sent_in_parts() {
 
 /// The list of those who wait may be longer than a request may be.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_may_be_longer_than_a_megabyte() {
+async fn queue_may_be_longer_than_a_megabyte() {
     const AT_ONCE: usize = 2_000;
     const WAIT: usize = 20_000;
     let server = ZooKeeperServers::single().expect("a server to test on");
@@ -64,7 +64,7 @@ async fn a_line_may_be_longer_than_a_megabyte() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_takes_no_more_connections_says_so() {
+async fn connection_limit_is_reported() {
     let server = ZooKeeperServers::start(1, &["maxClientCnxns=2"]).expect("a server to test on");
     let url = server.url("app");
     let mut connected = Vec::new();
@@ -86,7 +86,7 @@ async fn a_server_that_takes_no_more_connections_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_tells_little_of_itself_is_fine() {
+async fn missing_server_statistics_are_accepted() {
     let quiet = ["4lw.commands.whitelist=ruok"];
     let server = ZooKeeperServers::start(1, &quiet).expect("a server to test on");
     let w = connect(&server.url("app")).await.unwrap();
@@ -96,7 +96,7 @@ async fn a_server_that_tells_little_of_itself_is_fine() {
     assert!(told("ZooKeeper 3.") && told("standalone"), "{findings:?}");
     let skew = findings.iter().find(|f| f.topic == "clock skew").unwrap();
     assert_eq!(skew.severity, Severity::Fine, "{skew:?}");
-    assert!(skew.message.contains("ticks that no clock changes"));
+    assert!(skew.message.contains("which do not depend on the clock"));
     drop(w.lock("stock").acquire().await.unwrap());
 }
 
@@ -116,7 +116,7 @@ async fn worker() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_hears_of_clocks_that_differ() {
+async fn diagnose_reports_clock_skew() {
     let server = ZooKeeperServers::single().expect("a server to test on");
     let folders = std::fs::read_dir("/usr/lib").unwrap().flatten();
     let mut libraries = folders.map(|folder| folder.path().join("faketime/libfaketime.so.1"));
@@ -138,12 +138,12 @@ async fn an_operator_hears_of_clocks_that_differ() {
         let skew = worker.wait_for_line(|line| line.starts_with("clock skew: "), LONG);
         let skew = skew.expect("it tells");
         assert!(skew.contains("Warning") && skew.contains(words), "{skew}");
-        assert!(skew.contains("ticks that no clock changes"), "{skew}");
+        assert!(skew.contains("which do not depend on the clock"), "{skew}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_chroot_that_was_removed_is_named() {
+async fn removed_chroot_is_named() {
     let server = ZooKeeperServers::single().expect("a server to test on");
     let w = connect(&server.url("app")).await.unwrap();
     raw(&server).await.delete("/app", None).await.unwrap();

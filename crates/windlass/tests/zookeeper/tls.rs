@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use windlass::{ErrorKind, Options, connect};
-use windlass_testkit::{Certificates, SecureZooKeeper};
+use windlass_testkit::{ClientCertificates, TlsZooKeeper};
 
 /// The first handshake of a server that has just started takes seconds on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -45,12 +45,12 @@ async fn refused(url: &str, kind: ErrorKind, word: &str, hint: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_is_believed_if_its_authority_is_named() {
-    let server = SecureZooKeeper::start(Certificates::NotAsked).expect("a server to test on");
+async fn server_is_trusted_if_its_ca_is_given() {
+    let server = TlsZooKeeper::start(ClientCertificates::Optional).expect("a server to test on");
     let addr = server.addr();
     works(&url(&addr, server.ca())).await;
     let unreachable = ErrorKind::Unreachable;
-    let strange = url(&addr, server.strange_ca());
+    let strange = url(&addr, server.untrusted_ca());
     refused(&strange, unreachable, "invalid peer certificate", "tls_ca").await;
     // The certificate names 127.0.0.1 and localhost.
     let other_name = url(&addr.replace("127.0.0.1", "127.0.0.2"), server.ca());
@@ -73,12 +73,12 @@ async fn a_server_is_believed_if_its_authority_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_shows_who_it_is_if_asked() {
-    let server = SecureZooKeeper::start(Certificates::Needed).expect("a server to test on");
+async fn client_certificate_is_sent_when_required() {
+    let server = TlsZooKeeper::start(ClientCertificates::Required).expect("a server to test on");
     let anonymous = url(&server.addr(), server.ca());
     works(&as_whom(&anonymous, server.identity())).await;
     let unreachable = ErrorKind::Unreachable;
     refused(&anonymous, unreachable, "does not accept", "tls_cert").await;
-    let strange = as_whom(&anonymous, server.strange_identity());
+    let strange = as_whom(&anonymous, server.untrusted_identity());
     refused(&strange, unreachable, "does not accept", "tls_cert").await;
 }

@@ -1,16 +1,15 @@
-//! The token bucket, by GCRA: the whole state is the time at which the bucket will be full.
-//!
-//! See the "virtual scheduling algorithm" of ITU-T I.371, annex A.
+//! Token buckets, by GCRA (the "virtual scheduling algorithm" of ITU-T I.371, annex A): the state
+//! is the time at which the bucket will be full again.
 
 use super::rule::{Bucket, Rule};
 use super::{LONGEST_MICROS, RuleState, Span};
 
-/// Lua counts exactly up to here.
+/// The largest number up to which Lua is exact.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// What is stored, as it stands now under this rule; `None` for another algorithm's.
+/// The stored state as of now under this rule; `None` if it is another algorithm's.
 ///
-/// If the quota has changed, what was used stays used, unit for unit.
+/// If the quota has changed, the units used stay used.
 pub(super) fn bring_up(rule: &Rule, state: RuleState, now: u64) -> Option<RuleState> {
     match (rule, state) {
         (
@@ -20,26 +19,26 @@ pub(super) fn bring_up(rule: &Rule, state: RuleState, now: u64) -> Option<RuleSt
                 amount,
                 period,
                 tat,
-                lent,
+                leased,
             },
         ) if (amount, period) == (b.amount, b.period) => Some(RuleState::Bucket {
             limit,
             amount,
             period,
             tat: tat.max(Span::whole(now)),
-            lent,
+            leased,
         }),
         (Rule::Bucket(b), RuleState::Bucket { .. } | RuleState::Allowance { .. }) => {
             let time = (used(state, now) * b.period as f64 / b.amount as f64).ceil();
             let time = time.min(LONGEST_MICROS as f64) as u64;
             let mut changed = RuleState::bucket(b, Span::whole(now + time));
-            if let (RuleState::Bucket { lent, .. }, RuleState::Bucket { lent: old, .. }) =
+            if let (RuleState::Bucket { leased, .. }, RuleState::Bucket { leased: old, .. }) =
                 (&mut changed, state)
                 && old.since > 0
             {
-                // Reckoned by the other quota, so that nothing of it can be given back.
-                lent.since = now;
-                lent.now = b.full.us;
+                // Leased under the other quota: none of it can be returned.
+                leased.since = now;
+                leased.now = b.full.us;
             }
             Some(changed)
         }
@@ -52,8 +51,8 @@ pub(super) fn bring_up(rule: &Rule, state: RuleState, now: u64) -> Option<RuleSt
     }
 }
 
-/// Units that have been used and did not come in again yet. Only for quotas that change, where the
-/// exact fraction cannot be kept: the next step rounds up.
+/// Units used and not refilled yet. For changed quotas only, where the exact fraction is lost: the
+/// caller rounds up.
 fn used(state: RuleState, now: u64) -> f64 {
     match state {
         RuleState::Bucket {
@@ -70,7 +69,7 @@ fn used(state: RuleState, now: u64) -> f64 {
     }
 }
 
-/// The state after the charge, if the units can be had within `wait`.
+/// The state after the charge; `None` if the units are not available within `wait`.
 pub(super) fn charge(
     rule: &Rule,
     state: RuleState,
@@ -86,7 +85,7 @@ pub(super) fn charge(
                 amount,
                 period,
                 tat,
-                lent,
+                leased,
             },
         ) => {
             let tat = tat.plus(b.time_for(cost), b.amount);
@@ -96,7 +95,7 @@ pub(super) fn charge(
                 amount,
                 period,
                 tat,
-                lent,
+                leased,
             })
         }
         (Rule::Allowance { burst }, RuleState::Allowance { limit, used }) => {
@@ -107,8 +106,7 @@ pub(super) fn charge(
     }
 }
 
-/// Takes units of a bucket that nothing has to be known of but its state: the same decision as `decide`
-/// takes, without a copy. `None` if it is not as simple as that.
+/// The decision of `decide`, in place. `None` if the state needs a conversion first.
 #[inline(always)]
 pub(super) fn take_in_place(
     b: &Bucket,
@@ -139,8 +137,8 @@ pub(super) fn take_in_place(
     Some(fits)
 }
 
-/// Gives back what a reservation took, as far as later ones have not built on it; `None` if nothing.
-/// `after` is what the reservation left.
+/// Returns the units of a reservation, except those that later charges rely on; `None` if there are
+/// none. `after` is the state after the reservation.
 pub(super) fn cancel(
     rule: &Rule,
     state: RuleState,
@@ -155,7 +153,7 @@ pub(super) fn cancel(
             amount,
             period,
             tat,
-            lent,
+            leased,
         },
         RuleState::Bucket {
             amount: then_amount,
@@ -167,25 +165,25 @@ pub(super) fn cancel(
     else {
         return None;
     };
-    // Its time has come: whoever made it may have acted.
+    // Once it is due, its client may have acted.
     let due = then <= b.full.plus(Span::whole(now), b.amount);
     if due || (then_amount, then_period) != (amount, period) {
         return None;
     }
     let later = tat.minus(then, b.amount);
-    let back = b.time_for(cost).minus(later, b.amount);
-    (back > Span::whole(0)).then(|| RuleState::Bucket {
+    let returned = b.time_for(cost).minus(later, b.amount);
+    (returned > Span::whole(0)).then(|| RuleState::Bucket {
         limit,
         amount,
         period,
-        tat: tat.minus(back, b.amount).max(Span::whole(now)),
-        lent,
+        tat: tat.minus(returned, b.amount).max(Span::whole(now)),
+        leased,
     })
 }
 
-/// Units there now, time until `cost` units are, time until all are.
+/// Units available now, time until `cost` units are, time until all are.
 #[inline(always)]
-pub(super) fn standing(
+pub(super) fn status(
     rule: &Rule,
     state: RuleState,
     now: u64,

@@ -1,31 +1,32 @@
-//! What can be seen of a limiter by somebody who brings no quota.
+//! The usage of a limiter, for inspection without its quotas.
 
 use super::{Rule, RuleState, RuleStates};
 
-/// One quota of a limiter, by what is stored of it.
+/// The usage of one quota, from its stored state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QuotaUsage {
-    /// The algorithm's name, as [`Rule::algorithm`] has it.
+    /// The algorithm: see [`Rule::algorithm`].
     pub algorithm: &'static str,
-    /// So many units come in, or are in a window; `None` if that is not known.
+    /// Units that refill in a period, or units of a window; `None` if not known.
     pub amount: Option<u64>,
-    /// In so many microseconds; `None` for a bucket into which nothing comes in.
+    /// The period in microseconds; `None` for a bucket that never refills.
     pub period: Option<u64>,
-    /// Units that one call could have at most; `None` if that is not known.
+    /// The most units that one call can take; `None` if not known.
     pub limit: Option<u64>,
-    /// Units that could be had now; `None` if the limit is not known.
+    /// Units available now; `None` if the limit is not known.
     pub remaining: Option<u64>,
-    /// Microseconds until all units are there again; `None` for never.
+    /// Microseconds until the quota is whole again; `None` for never.
     pub reset_after: Option<u64>,
 }
 
-/// All quotas of which anything is left to be seen.
-pub fn look(states: &RuleStates, now: u64) -> Vec<QuotaUsage> {
+/// The usage of all quotas that are not whole.
+pub fn usage(states: &RuleStates, now: u64) -> Vec<QuotaUsage> {
     let live = states.iter().filter(|state| state.ends(now) > now);
-    live.filter_map(|state| seen(state, now)).collect()
+    live.filter_map(|state| quota_usage(state, now)).collect()
 }
 
-fn seen(state: RuleState, now: u64) -> Option<QuotaUsage> {
+fn quota_usage(state: RuleState, now: u64) -> Option<QuotaUsage> {
     let limit = state.limit();
     let units = limit.unwrap_or(0);
     let (rule, amount, period) = match state {
@@ -39,15 +40,15 @@ fn seen(state: RuleState, now: u64) -> Option<QuotaUsage> {
             (Rule::sliding(units, period).ok()?, limit, Some(period))
         }
     };
-    // When all is there again does not depend on how much that is.
-    let standing = rule.standing(rule.bring_up(state, now), now, 0);
+    // The reset time does not depend on the limit, which may be unknown.
+    let status = rule.status(rule.bring_up(state, now), now, 0);
     Some(QuotaUsage {
         algorithm: rule.algorithm(),
         amount,
         period,
         limit,
-        remaining: limit.map(|_| standing.remaining),
-        reset_after: standing.reset_after,
+        remaining: limit.map(|_| status.remaining),
+        reset_after: status.reset_after,
     })
 }
 
@@ -59,9 +60,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Who looks without a quota sees what those who bring it are told.
         #[test]
-        fn it_is_seen_as_those_see_it_who_ask(
+        fn usage_equals_the_status_that_callers_get(
             rule in rule(),
             moves in prop::collection::vec((0u64..200_000_000, 1u64..50), 1..20),
         ) {
@@ -71,16 +71,16 @@ mod tests {
                 take(&[rule], &mut states, now, cost);
                 let written: RuleStates = states.to_string().parse().unwrap();
                 let up = bring_up(&[rule], &states, now).unwrap();
-                let told = standing(&[rule], &up, now, 1);
-                match look(&written, now)[..] {
+                let status = standing(&[rule], &up, now, 1);
+                match usage(&written, now)[..] {
                     [seen] => {
                         prop_assert_eq!(seen.algorithm, rule.algorithm());
                         prop_assert_eq!(seen.limit, Some(rule.limit()));
-                        prop_assert_eq!(seen.remaining, Some(told.remaining));
-                        prop_assert_eq!(seen.reset_after, told.reset_after);
+                        prop_assert_eq!(seen.remaining, Some(status.remaining));
+                        prop_assert_eq!(seen.reset_after, status.reset_after);
                     }
-                    // Nothing was taken, or it is as if nothing had been.
-                    [] => prop_assert_eq!(told.remaining, rule.limit()),
+                    // Nothing was taken, or the quota is whole again.
+                    [] => prop_assert_eq!(status.remaining, rule.limit()),
                     _ => unreachable!(),
                 }
             }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn each_quota_is_seen_by_itself_and_what_has_ended_is_not() {
+    fn each_quota_is_listed_until_it_is_whole() {
         let hour = 3_600_000_000;
         let rules = [
             Rule::bucket(10, 1_000_000, 20).unwrap(),
@@ -96,9 +96,9 @@ mod tests {
             Rule::bucket(0, 1, 7).unwrap(),
         ];
         let mut states = RuleStates::default();
-        assert!(look(&states, START).is_empty());
+        assert!(usage(&states, START).is_empty());
         assert!(take(&rules, &mut states, START, 5));
-        let seen = look(&states, START);
+        let seen = usage(&states, START);
         let left: Vec<_> = seen.iter().map(|s| (s.limit, s.remaining)).collect();
         let some = |limit, left| (Some(limit), Some(left));
         assert_eq!(left, [some(20, 15), some(100, 95), some(7, 2)]);
@@ -107,20 +107,19 @@ mod tests {
         assert_eq!((seen[0].amount, seen[0].period), (Some(1), Some(100_000)));
         assert_eq!((seen[1].amount, seen[1].period), (Some(100), Some(hour)));
         assert_eq!((seen[2].amount, seen[2].period), (Some(0), None));
-        assert_eq!(look(&states, START + 500_000).len(), 2);
-        assert_eq!(look(&states, START + hour).len(), 1);
+        assert_eq!(usage(&states, START + 500_000).len(), 2);
+        assert_eq!(usage(&states, START + hour).len(), 1);
     }
 
-    /// Another burst is seen once a call was allowed by it.
     #[test]
-    fn the_limit_is_that_of_the_last_call_that_was_allowed() {
+    fn the_limit_is_that_of_the_last_allowed_call() {
         let (large, small) = (
             Rule::bucket(1, 1_000_000, 20),
             Rule::bucket(1, 1_000_000, 5),
         );
         let (large, small) = ([large.unwrap()], [small.unwrap()]);
         let mut states = RuleStates::default();
-        let limit = |states: &RuleStates| look(states, START)[0].limit;
+        let limit = |states: &RuleStates| usage(states, START)[0].limit;
         assert!(take(&large, &mut states, START, 3));
         assert!(!take(&small, &mut states, START, 4));
         assert_eq!(limit(&states), Some(20));
@@ -129,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_without_a_limit_is_read_and_says_so() {
+    fn a_state_without_a_limit_is_read_and_its_limit_is_unknown() {
         let text = format!(
             "t 1 1000000 {} 0,z 3,f 60000000 {START} 4",
             START + 2_000_000
         );
         let states: RuleStates = text.parse().unwrap();
         assert_eq!(states.to_string(), text);
-        let seen = look(&states, START);
+        let seen = usage(&states, START);
         assert_eq!(seen.len(), 3);
         for one in &seen {
             assert_eq!((one.limit, one.remaining), (None, None));

@@ -1,19 +1,21 @@
-//! Units that are lent: charged now, and used a little later by somebody who decides alone.
+//! Leased units: charged now, and used a little later by a client that decides without the store.
 //!
-//! What is used late must not crowd with what was charged in the meantime. In a window that is easy:
-//! lent units are good until the window ends. A bucket lends for a while ([`Bucket::lend_time`]), and
-//! charges as if all were used at the end of it: the bucket's time is first moved there, and then by
-//! the units' worth.
+//! Units that are used late must not add up with units that were charged meanwhile. In a window
+//! that is easy: leased units expire with the window. A bucket leases for a limited time
+//! ([`Bucket::lend_time`]), and charges as if all units were used at the end of it: its TAT
+//! (theoretical arrival time, when it is full again) is first moved to the end of the lease, and
+//! then on by the time that the units take to refill.
 //!
-//! Why that is enough. Take a second bucket of the same quota that is charged when units are *used*,
-//! and call its time `used`. At any moment `y`, with `out(y)` units lent and still good,
-//! `max(used, y) + time_for(out(y)) ≤ tat`: a lending moves `tat` to the end of its while and adds its
-//! units, a use moves one unit from one side of the sum to the other, an expiry only lowers the left
-//! side, and a strict charge raises both sides alike. And `tat` is never more than a full bucket ahead
-//! of the clock. So every use would have been allowed by the second bucket, one by one.
+//! Why that is enough: imagine a second bucket of the same quota that is charged when units are
+//! *used*, and call its TAT `used`. At any time `y`, with `out(y)` units leased and not expired,
+//! `max(used, y) + time_for(out(y)) ≤ tat`: a lease moves `tat` to the end of its time and adds its
+//! units, a use moves one unit from one term of the sum to the other, an expiry only lowers the
+//! left side, and a charge without a lease raises both sides alike. And `tat` is never more than a
+//! full bucket ahead of the clock. So the second bucket would have allowed every single use.
 //!
-//! Giving back lowers `tat`, so it must not go below what the other loans need: the end of the while,
-//! and all that was lent within the last one, which is what [`LeasedUnits`] counts in two halves.
+//! Returning units lowers `tat`, so it must not go below what the other leases need: the end of a
+//! lease that starts now, plus all units leased within the last lease time, which [`LeasedUnits`]
+//! counts in two halves.
 //!
 //! [`LeasedUnits`]: super::state::LeasedUnits
 
@@ -22,27 +24,27 @@ use super::state::LeasedUnits;
 use super::{RuleState, Span};
 
 impl Bucket {
-    /// For how long units are lent: a quarter of the time in which the bucket fills. Up to three
-    /// quarters of a burst can then be lent at once.
+    /// How long a lease lasts, in microseconds: a quarter of the time in which the bucket refills.
+    /// Up to three quarters of a burst can then be leased at once.
     pub fn lend_time(&self) -> u64 {
         self.full.us / 4
     }
 }
 
 impl Rule {
-    /// The most that can ever be lent at once.
+    /// The most units that can ever be leased at once.
     pub fn most_lent(&self) -> u64 {
         match self {
             Rule::Bucket(b) => {
-                let pool = b.full.minus(Span::whole(b.lend_time()), b.amount);
-                b.units_in(pool).min(b.burst)
+                let rest = b.full.minus(Span::whole(b.lend_time()), b.amount);
+                b.units_in(rest).min(b.burst)
             }
             _ => self.limit(),
         }
     }
 
-    /// Microseconds until so many units can be lent, if nobody else asks; `None` for never. The state
-    /// is up to now.
+    /// Microseconds until this many units can be leased, if no other client takes any; `None` for
+    /// never. The state is as of now.
     pub fn lend_after(&self, state: RuleState, now: u64, units: u64) -> Option<u64> {
         match (self, state) {
             (Rule::Bucket(b), RuleState::Bucket { tat, .. }) => {
@@ -52,16 +54,16 @@ impl Rule {
                     next.minus(latest, b.amount).ceil()
                 })
             }
-            _ => self.standing(state, now, units).retry_after,
+            _ => self.status(state, now, units).retry_after,
         }
     }
 
-    /// How long units that were lent at `now` may be used, in microseconds. The state is that after the
+    /// How long units leased at `now` may be used, in microseconds. The state is the one after the
     /// charge.
     pub fn good_for(&self, state: RuleState, now: u64) -> u64 {
         match (self, state) {
             (Rule::Bucket(b), _) => b.lend_time(),
-            (Rule::Allowance { .. }, _) => super::state::ALLOWANCE_KEPT / 2,
+            (Rule::Allowance { .. }, _) => super::state::ALLOWANCE_RETENTION / 2,
             (Rule::Fixed { .. }, RuleState::Fixed { end, .. }) => end.saturating_sub(now),
             (Rule::Sliding { period, .. }, RuleState::Sliding { start, .. }) => {
                 (start + period).saturating_sub(now)
@@ -71,7 +73,7 @@ impl Rule {
     }
 }
 
-/// The state after lending, if it can be done.
+/// The state after leasing; `None` if denied.
 pub(super) fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64) -> Option<RuleState> {
     let (
         Rule::Bucket(b),
@@ -80,7 +82,7 @@ pub(super) fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64) -> Opti
             amount,
             period,
             tat,
-            lent,
+            leased,
         },
     ) = (rule, state)
     else {
@@ -90,43 +92,43 @@ pub(super) fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64) -> Opti
     let start = tat.max(Span::whole(now + b.lend_time()));
     let tat = start.plus(time, b.amount);
     let latest = b.full.plus(Span::whole(now), b.amount);
-    let mut lent = turn(lent, now, b.lend_time());
-    lent.now += time.ceil();
+    let mut leased = rotate(leased, now, b.lend_time());
+    leased.now += time.ceil();
     (cost <= b.burst && tat <= latest).then_some(RuleState::Bucket {
         limit,
         amount,
         period,
         tat,
-        lent,
+        leased,
     })
 }
 
-/// Starts a new count when the present one is a while old.
-fn turn(lent: LeasedUnits, now: u64, lend_time: u64) -> LeasedUnits {
-    if lent.since == 0 || now >= lent.since + 2 * lend_time {
+/// Starts a new count when the current one is as old as a lease lasts.
+fn rotate(leased: LeasedUnits, now: u64, duration: u64) -> LeasedUnits {
+    if leased.since == 0 || now >= leased.since + 2 * duration {
         LeasedUnits {
             since: now,
             before: 0,
             now: 0,
         }
-    } else if now >= lent.since + lend_time {
+    } else if now >= leased.since + duration {
         LeasedUnits {
             since: now,
-            before: lent.now,
+            before: leased.now,
             now: 0,
         }
     } else {
-        lent
+        leased
     }
 }
 
-/// Gives back units that were lent at `lent_at` and not used; `None` if nothing can be.
-pub(super) fn give_back(
+/// Returns unused units that were leased at `leased_at`; `None` if none can be returned.
+pub(super) fn return_units(
     rule: &Rule,
     state: RuleState,
     now: u64,
     cost: u64,
-    lent_at: u64,
+    leased_at: u64,
 ) -> Option<RuleState> {
     match (rule, state) {
         (
@@ -136,27 +138,27 @@ pub(super) fn give_back(
                 amount,
                 period,
                 tat,
-                mut lent,
+                mut leased,
             },
         ) => {
-            // What is no longer good cannot be told from what was used.
-            if lent.since == 0 || now >= lent_at + b.lend_time() {
+            // Expired units are counted as used.
+            if leased.since == 0 || now >= leased_at + b.lend_time() {
                 return None;
             }
             let time = b.time_for(cost);
-            if lent_at >= lent.since {
-                lent.now = lent.now.checked_sub(time.us)?;
+            if leased_at >= leased.since {
+                leased.now = leased.now.checked_sub(time.us)?;
             } else {
-                lent.before = lent.before.checked_sub(time.us)?;
+                leased.before = leased.before.checked_sub(time.us)?;
             }
-            let needed = Span::whole(now + b.lend_time() + lent.before + lent.now);
+            let needed = Span::whole(now + b.lend_time() + leased.before + leased.now);
             let lower = tat.minus(time, b.amount).max(needed);
             (lower < tat).then_some(RuleState::Bucket {
                 limit,
                 amount,
                 period,
                 tat: lower,
-                lent,
+                leased,
             })
         }
         (Rule::Allowance { .. }, RuleState::Allowance { limit, used }) => {
@@ -165,7 +167,7 @@ pub(super) fn give_back(
                 used: used.checked_sub(cost)?,
             })
         }
-        // Another window's units are no longer good.
+        // Units of an earlier window have expired.
         (
             Rule::Fixed { .. },
             RuleState::Fixed {
@@ -175,7 +177,7 @@ pub(super) fn give_back(
                 count,
                 end,
             },
-        ) if lent_at >= start => Some(RuleState::Fixed {
+        ) if leased_at >= start => Some(RuleState::Fixed {
             limit,
             period,
             start,
@@ -191,7 +193,7 @@ pub(super) fn give_back(
                 before,
                 count,
             },
-        ) if lent_at >= start => Some(RuleState::Sliding {
+        ) if leased_at >= start => Some(RuleState::Sliding {
             limit,
             period,
             start,

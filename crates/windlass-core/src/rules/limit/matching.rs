@@ -1,32 +1,32 @@
-//! Which state belongs to which rule.
+//! Which stored state belongs to which rule.
 //!
-//! A limiter's quotas may be changed, reordered, added to and left out while it is in use, and callers with
-//! different ones may share a name. What was used must not be forgotten by that. So states go by what they
-//! are reckoned by, and not by their position:
+//! The quotas of a limiter may be changed, reordered, added and removed while it is in use, and
+//! clients with different quotas may share a name. Usage must not be lost by that. So a state is
+//! matched by the rate or period that it was computed with, not by its position:
 //!
-//! 1. A rule takes the first state that is reckoned as it reckons. If others like it have taken them all,
-//!    it goes on from the last of them: what they have used, it would have used.
-//! 2. A rule that finds none is a quota that has changed. It takes over a state of its algorithm that
-//!    nobody took: that in its position, or else the first one. The state is reckoned anew.
-//! 3. A rule that still finds none is a new one, and begins with nothing used. But if there is a state left
-//!    over that has not ended, of another algorithm, then it may have replaced that one, and nothing can
-//!    be carried over: this is a mismatch.
+//! 1. A rule takes the first state with its own rate or period. If equal rules have taken all of
+//!    those, it continues from the last of them: what they have used, it would have used.
+//! 2. A rule without a state is a quota that has changed. It takes over a remaining state of its
+//!    algorithm, the one in its position or else the first, which is converted.
+//! 3. A rule that is still without a state is new, and starts unused. But if a state of another
+//!    algorithm remains that has not ended, the rule may have replaced that one, and usage cannot
+//!    be converted: this is a mismatch.
 //!
-//! What is left over belongs to rules that only others have, and is kept. Since a changed rule takes over
-//! a state, there are never many more states than one caller has rules.
+//! The remaining states belong to rules that only other clients have, and are kept. Since a changed
+//! rule takes over a state, there are never many more states than one client has rules.
 
 use super::{Mismatch, Rule, RuleState, RuleStates};
 
-/// The states of these rules as they stand now, in the rules' order, and behind them what others have.
-/// Says whether any was reckoned anew.
+/// The states as of now: those of these rules in their order, then those of other clients' rules.
+/// Also returns whether any was converted.
 pub(super) fn bring_up(
     rules: &[Rule],
     stored: &RuleStates,
     now: u64,
 ) -> Result<(RuleStates, bool), Mismatch> {
-    // As it mostly is: all in their places, or nothing there yet.
-    let in_place = |(i, rule): (usize, &Rule)| stored.get(i).is_some_and(|s| rule.is_of(&s));
-    if stored.is_empty() || rules.iter().enumerate().all(in_place) {
+    // The common case: all states are in the order of the rules, or there are none yet.
+    let in_order = |(i, rule): (usize, &Rule)| stored.get(i).is_some_and(|s| rule.is_of(&s));
+    if stored.is_empty() || rules.iter().enumerate().all(in_order) {
         let own = rules.iter().enumerate().map(|(i, rule)| {
             let state = stored.get(i);
             state.map_or_else(|| rule.fresh(now), |state| rule.bring_up(state, now))
@@ -47,27 +47,27 @@ pub(super) fn bring_up(
         state.is_some_and(|state| state.algorithm() == rule.algorithm())
     };
     let mut converted = false;
-    for in_its_place in [true, false] {
+    for same_position in [true, false] {
         for (i, (rule, found)) in rules.iter().zip(&mut found).enumerate() {
             if found.is_some() {
                 continue;
             }
-            let left = match in_its_place {
+            let remaining = match same_position {
                 true => free.get_mut(i).filter(|state| fits(rule, state)),
                 false => free.iter_mut().find(|state| fits(rule, state)),
             };
-            *found = left.and_then(Option::take);
+            *found = remaining.and_then(Option::take);
             converted |= found.is_some();
         }
     }
     let others: Vec<RuleState> = free.into_iter().flatten().collect();
-    // What has ended stands in nobody's way.
+    // A state that has ended does not matter.
     let live = others.iter().find(|state| state.ends(now) > now);
     for (rule, found) in rules.iter().zip(&found) {
         if let (None, Some(other)) = (found, live) {
             return Err(Mismatch {
                 stored: other.algorithm(),
-                asked: rule.algorithm(),
+                requested: rule.algorithm(),
             });
         }
     }

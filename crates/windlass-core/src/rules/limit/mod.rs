@@ -1,8 +1,18 @@
-//! What a limiter allows.
+//! Rate limiters.
 //!
-//! A [`Rule`] is a quota in whole numbers, a [`RuleState`] is what a store keeps of it between two calls,
-//! and time is a whole number of microseconds. Nothing here is rounded, so nothing drifts: what does
-//! not come out even is kept as a fraction (see [`Span`]).
+//! A [`Rule`] is a quota in whole numbers: a token bucket, a fixed window or a sliding window. A
+//! [`RuleState`] is what a store keeps for it between two calls. A limiter has one rule or several,
+//! and all of them decide together ([`decide`]). Time is a whole number of microseconds, and
+//! fractions are kept exactly (see [`Span`]), so nothing is rounded and nothing drifts.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `rule.rs`, `span.rs` | quotas, and times with a fraction |
+//! | `state.rs` | states and their stored text |
+//! | `bucket.rs`, `window.rs` | the algorithms |
+//! | `lease.rs` | units charged in advance and used later without the store ([`LimitOp::Lend`]) |
+//! | `matching.rs` | which stored state belongs to which rule, when quotas have changed |
+//! | `inspect.rs` | usage without knowing the quota |
 
 mod bucket;
 mod inspect;
@@ -13,63 +23,59 @@ mod span;
 mod state;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_change;
-#[cfg(test)]
-mod tests_lease;
 mod window;
 
-pub use inspect::{QuotaUsage, look};
+pub use inspect::{QuotaUsage, usage};
 pub use rule::{InvalidRule, Rule};
 pub use span::Span;
 pub use state::{RuleState, RuleStates};
 
-/// The longest time that anything here may span, in microseconds: 100 years. The sum of the time of
-/// day and two of these stays below 2^53, which is as far as Lua counts exactly.
+/// The longest period, in microseconds: 100 years. The current time plus two of these stays below
+/// 2^53, up to which Lua is exact.
 pub const LONGEST_MICROS: u64 = 100 * 365 * 24 * 3600 * 1_000_000;
-/// The largest number of units in a quota, or asked for at once.
+/// The largest number of units in a quota or in one call.
 pub const MOST_UNITS: u64 = 1_000_000_000_000;
 
-/// What is asked of a limiter.
+/// An operation on a limiter. Times are in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitOp {
-    /// Only to look.
+    /// Changes nothing.
     Peek,
-    /// So many units, now.
+    /// Takes units now.
     Take(u64),
-    /// So many units, to be used within so many microseconds.
+    /// Takes units that become available within this time: units, longest wait.
     Reserve(u64, u64),
-    /// Units to be used a little later, by somebody who decides alone: the first of these amounts that
-    /// fits.
+    /// Leases units: charges them now, for a client that uses them a little later without the
+    /// store. Takes the first of these amounts that fits.
     Lend(Vec<u64>),
-    /// So many lent units were not used. They were lent at this time, by a state of this
-    /// [mark](RuleStates::mark).
+    /// Returns unused leased units: units, when they were leased, and the [mark](RuleStates::mark)
+    /// of the state that leased them.
     Return(u64, u64, u64),
-    /// A reservation is not needed: its units, and what its charge left behind.
+    /// Cancels a reservation: its units, and the states after it was made.
     Cancel(u64, RuleStates),
 }
 
-/// What became of it.
+/// The outcome of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleOutcome {
-    /// The units charged (or given back); `None` if denied.
+    /// The units charged or returned; `None` if denied.
     pub granted: Option<u64>,
-    /// The state afterwards, brought up to now.
+    /// The states after the operation, as of now.
     pub states: RuleStates,
-    /// Whether the state has to be stored.
+    /// Whether they have to be stored.
     pub changed: bool,
 }
 
-/// The state belongs to another algorithm.
+/// The stored state is that of another algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// What is stored.
+    /// The stored algorithm.
     pub stored: &'static str,
-    /// What was asked for.
-    pub asked: &'static str,
+    /// The requested algorithm.
+    pub requested: &'static str,
 }
 
-/// Decides by all rules together: either all of them are charged, or none.
+/// Decides by all rules together: all of them are charged, or none.
 pub fn decide(
     rules: &[Rule],
     stored: &RuleStates,
@@ -89,21 +95,29 @@ pub fn decide(
             (&lone, *wait)
         }
         LimitOp::Lend(costs) => (costs, 0),
-        LimitOp::Return(cost, lent_at, mark) => {
-            return Ok(give_back(states, *mark, rules.len(), *cost, |i, state| {
-                lease::give_back(&rules[i], state, now, *cost, *lent_at)
-            }));
+        LimitOp::Return(cost, leased_at, mark) => {
+            return Ok(return_units(
+                states,
+                *mark,
+                rules.len(),
+                *cost,
+                |i, state| lease::return_units(&rules[i], state, now, *cost, *leased_at),
+            ));
         }
         LimitOp::Cancel(cost, after) => {
             let mark = after.mark();
-            return Ok(give_back(states, mark, rules.len(), *cost, |i, state| {
-                bucket::cancel(&rules[i], state, now, *cost, after.get(i)?)
-            }));
+            return Ok(return_units(
+                states,
+                mark,
+                rules.len(),
+                *cost,
+                |i, state| bucket::cancel(&rules[i], state, now, *cost, after.get(i)?),
+            ));
         }
     };
-    let lends = matches!(want, LimitOp::Lend(_));
-    // A quota that has changed counts from now on, even for a call that is denied: or else units would
-    // go on coming in at the old rate until one is allowed.
+    let leases = matches!(want, LimitOp::Lend(_));
+    // A changed quota is stored even if the call is denied: otherwise units would refill at the old
+    // rate until a call is allowed.
     let converted = converted && !costs.is_empty();
     for &cost in costs {
         if cost == 0 {
@@ -114,15 +128,15 @@ pub fn decide(
             });
         }
         let charge = |i: usize, state: RuleState| {
-            if lends {
+            if leases {
                 lease::charge(&rules[i], state, now, cost)
             } else {
                 charge(&rules[i], state, now, cost, wait)
             }
         };
         if let Some(mut states) = states.try_map(rules.len(), charge) {
-            if lends || wait > 0 {
-                states.promise(now);
+            if leases || wait > 0 {
+                states.set_mark(now);
             }
             return Ok(RuleOutcome {
                 granted: Some(cost),
@@ -138,10 +152,10 @@ pub fn decide(
     })
 }
 
-/// The same as [`decide`] for what is asked most often: units of one bucket, where they are kept. Says
-/// whether they were granted, and how things stand then; `None` if it is not as simple as that, and
-/// nothing was done.
-// In the way of every check in memory, where calls that answer in memory cost more than what they do.
+/// [`decide`] for the most frequent operation: units of a single bucket, without copying its state.
+/// Returns whether they were granted, and the status afterwards; `None` if the case is not that
+/// simple, and nothing changed.
+// On the path of every check in memory, where a function call is a measurable part of the cost.
 #[inline(always)]
 pub fn take_in_place(
     rules: &[Rule],
@@ -154,10 +168,10 @@ pub fn take_in_place(
     };
     let state = states.lone()?;
     let taken = bucket::take_in_place(b, state, now, cost)?;
-    Some((taken, rule.standing(*state, now, cost)))
+    Some((taken, rule.status(*state, now, cost)))
 }
 
-/// The state after the charge, if it can be made.
+/// The state after the charge; `None` if it is denied.
 fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64, wait: u64) -> Option<RuleState> {
     match rule {
         Rule::Bucket(_) | Rule::Allowance { .. } => bucket::charge(rule, state, now, cost, wait),
@@ -165,19 +179,19 @@ fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64, wait: u64) -> Opti
     }
 }
 
-/// Each rule gives back on its own; `Some` units if any of them did. What was promised by a state that is
-/// gone was forgotten with it.
-fn give_back(
+/// Returns units to each rule on its own; `granted` if any of them took some back. Units charged to
+/// a state that was reset since are not returned to its successor.
+fn return_units(
     mut states: RuleStates,
     mark: u64,
     rules: usize,
     cost: u64,
-    back: impl Fn(usize, RuleState) -> Option<RuleState>,
+    returned: impl Fn(usize, RuleState) -> Option<RuleState>,
 ) -> RuleOutcome {
     let mut changed = false;
     let known = mark != 0 && mark == states.mark();
     for i in (0..rules).filter(|_| known) {
-        if let Some(state) = states.get(i).and_then(|state| back(i, state)) {
+        if let Some(state) = states.get(i).and_then(|state| returned(i, state)) {
             states.set(i, state);
             changed = true;
         }
@@ -189,36 +203,36 @@ fn give_back(
     }
 }
 
-/// What is stored, as these rules see it now: their states in their order, then what belongs to rules that
-/// only others have.
+/// The stored states as of now under these rules: their own states in their order, then those of
+/// rules that only other clients have.
 pub fn bring_up(rules: &[Rule], stored: &RuleStates, now: u64) -> Result<RuleStates, Mismatch> {
     Ok(matching::bring_up(rules, stored, now)?.0)
 }
 
-/// When all that is stored will be as if it had never been.
+/// When all quotas are whole again, so that the states can be dropped.
 #[inline]
 pub fn ends(states: &RuleStates, now: u64) -> u64 {
     states.iter().map(|s| s.ends(now)).max().unwrap_or(now)
 }
 
-/// How the limiter stands, for whoever asked for so many units.
+/// The status of a limiter, for a call of some cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitStatus {
-    /// Units that one call could have at most.
+    /// The most units that one call can take.
     pub limit: u64,
-    /// Units that could be had now.
+    /// The units available now.
     pub remaining: u64,
-    /// Microseconds until as many units as were asked for can be had; `None` for never.
+    /// Microseconds until the cost is available; `None` for never.
     pub retry_after: Option<u64>,
-    /// Microseconds until all units are there again; `None` for never.
+    /// Microseconds until the quota is whole again; `None` for never.
     pub reset_after: Option<u64>,
 }
 
-/// How things stand by all rules together. `states` are up to now.
+/// The status by all rules together. `states` are as of now.
 pub fn standing(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> LimitStatus {
     let each = |(i, rule): (usize, &Rule)| {
         let state = states.get(i).unwrap_or_else(|| rule.fresh(now));
-        rule.standing(state, now, cost)
+        rule.status(state, now, cost)
     };
     let mut all = rules.iter().enumerate().map(each);
     let Some(first) = all.next() else {

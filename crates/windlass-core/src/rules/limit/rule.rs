@@ -1,26 +1,26 @@
-//! A quota, as stores decide by it.
+//! Quotas.
 
 use super::{LONGEST_MICROS, LimitStatus, MOST_UNITS, RuleState, Span, bucket, window};
 
-/// A quota, checked and in whole numbers.
+/// A valid quota, in whole numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// Units come in one by one, and up to a burst of them can be saved.
+    /// A token bucket: units refill one by one, up to a burst.
     Bucket(Bucket),
-    /// A bucket into which nothing comes in: the burst, and no more.
+    /// A token bucket that never refills: the burst, and no more.
     Allowance {
         /// Units in all.
         burst: u64,
     },
-    /// So many in a window, which begins with the first call after the last one ended.
+    /// A fixed window, which starts with the first call after the window before.
     Fixed {
         /// Units in a window.
         limit: u64,
         /// Microseconds.
         period: u64,
     },
-    /// Windows one after the other; what the last one used counts by how much of it still lies
-    /// within one period of now.
+    /// A sliding window, approximated by two consecutive windows: the usage of the previous one
+    /// counts by the part of it that lies within one period of now.
     Sliding {
         /// Units in a window.
         limit: u64,
@@ -29,18 +29,18 @@ pub enum Rule {
     },
 }
 
-/// `amount` units come in every `period` microseconds, in lowest terms.
+/// A token bucket: `amount` units refill every `period` microseconds, in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bucket {
     /// Units.
     pub amount: u64,
     /// Microseconds.
     pub period: u64,
-    /// Units that can be saved.
+    /// Its capacity in units.
     pub burst: u64,
-    /// How long an empty bucket takes to fill.
+    /// How long an empty bucket takes to refill.
     pub full: Span,
-    /// How long one unit takes to come in: most calls are for one.
+    /// How long one unit takes to refill: most calls are for one.
     pub(super) unit: Span,
 }
 
@@ -49,7 +49,7 @@ pub struct Bucket {
 pub enum InvalidRule {
     /// The period is shorter than a microsecond.
     PeriodTooShort,
-    /// The period, or the time to save a whole burst, is longer than [`LONGEST_MICROS`].
+    /// The period, or the time to refill a burst, is longer than [`LONGEST_MICROS`].
     TooLong,
     /// More than [`MOST_UNITS`].
     TooMany,
@@ -80,19 +80,19 @@ impl Rule {
         Ok(Rule::Bucket(bucket))
     }
 
-    /// A window that begins with a call.
+    /// A fixed window.
     pub fn fixed(limit: u64, period: u64) -> Result<Rule, InvalidRule> {
         fits(limit, period)?;
         Ok(Rule::Fixed { limit, period })
     }
 
-    /// A window that ends now.
+    /// A sliding window.
     pub fn sliding(limit: u64, period: u64) -> Result<Rule, InvalidRule> {
         fits(limit, period)?;
         Ok(Rule::Sliding { limit, period })
     }
 
-    /// The most that one call can ever have.
+    /// The most units that one call can ever take.
     #[inline]
     pub fn limit(&self) -> u64 {
         match *self {
@@ -110,7 +110,7 @@ impl Rule {
         }
     }
 
-    /// What is there before anything was taken.
+    /// The state before the first call.
     pub(super) fn fresh(&self, now: u64) -> RuleState {
         match self {
             Rule::Bucket(b) => RuleState::bucket(b, Span::whole(now)),
@@ -135,7 +135,7 @@ impl Rule {
         }
     }
 
-    /// A state of this algorithm as it stands now, by this rule.
+    /// A state of this algorithm as of now under this rule.
     pub(super) fn bring_up(&self, state: RuleState, now: u64) -> RuleState {
         let state = match self {
             Rule::Bucket(_) | Rule::Allowance { .. } => bucket::bring_up(self, state, now),
@@ -145,7 +145,8 @@ impl Rule {
         state.with_limit(self.limit())
     }
 
-    /// Whether the state is of a rule like this: it need not be reckoned anew.
+    /// Whether the state was computed by a rule with the same rate or period, so that it needs no
+    /// conversion.
     pub(super) fn is_of(&self, state: &RuleState) -> bool {
         match (self, state) {
             (Rule::Bucket(b), RuleState::Bucket { amount, period, .. }) => {
@@ -160,12 +161,12 @@ impl Rule {
         }
     }
 
-    /// How things stand for somebody who asked for `cost`.
+    /// The status for a call of this cost.
     #[inline(always)]
-    pub(super) fn standing(&self, state: RuleState, now: u64, cost: u64) -> LimitStatus {
+    pub(super) fn status(&self, state: RuleState, now: u64, cost: u64) -> LimitStatus {
         let (remaining, retry_after, reset_after) = match self {
-            Rule::Bucket(_) | Rule::Allowance { .. } => bucket::standing(self, state, now, cost),
-            Rule::Fixed { .. } | Rule::Sliding { .. } => window::standing(self, state, now, cost),
+            Rule::Bucket(_) | Rule::Allowance { .. } => bucket::status(self, state, now, cost),
+            Rule::Fixed { .. } | Rule::Sliding { .. } => window::status(self, state, now, cost),
         };
         LimitStatus {
             limit: self.limit(),

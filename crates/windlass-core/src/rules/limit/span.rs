@@ -1,15 +1,17 @@
-//! A time that need not come out even.
+//! Times with an exact fraction of a microsecond.
 
 use super::rule::Bucket;
 
-/// Microseconds, and a fraction of one: `part` of as many parts as the bucket's amount.
+/// Microseconds and a fraction of one, whose denominator is the `amount` of the bucket it belongs
+/// to.
 ///
-/// Three units a second are 333 333⅓ µs apart. Kept as a fraction, a year of them is a year.
+/// Three units a second are 333 333⅓ µs apart. With the exact fraction, a year of them is exactly a
+/// year.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     /// Whole microseconds.
     pub us: u64,
-    /// Parts of the next one.
+    /// The numerator of the fraction.
     pub part: u64,
 }
 
@@ -26,7 +28,7 @@ impl Span {
         self.us + u64::from(self.part > 0)
     }
 
-    /// The sum, in parts of `amount`.
+    /// The sum, for the denominator `amount`.
     #[inline(always)]
     pub fn plus(self, other: Span, amount: u64) -> Span {
         let part = self.part + other.part;
@@ -42,7 +44,7 @@ impl Span {
         }
     }
 
-    /// The difference, in parts of `amount`; zero if it were negative.
+    /// The difference, for the denominator `amount`; zero if it were negative.
     #[inline(always)]
     pub fn minus(self, other: Span, amount: u64) -> Span {
         if self <= other {
@@ -62,7 +64,7 @@ impl Span {
 }
 
 impl Bucket {
-    /// How long it takes for so many units to come in.
+    /// How long this many units take to refill.
     #[inline(always)]
     pub fn time_for(&self, units: u64) -> Span {
         if units == 1 {
@@ -79,7 +81,7 @@ impl Bucket {
                     u128::from(self.amount),
                 );
                 Span {
-                    // Beyond every tolerance, so that it is denied.
+                    // Longer than any burst takes, so that the call is denied.
                     us: u64::try_from(whole / amount).unwrap_or(u64::MAX / 4),
                     part: (whole % amount) as u64,
                 }
@@ -87,7 +89,7 @@ impl Bucket {
         }
     }
 
-    /// How many whole units come in within a time.
+    /// How many whole units refill within a time.
     #[inline(always)]
     pub fn units_in(&self, time: Span) -> u64 {
         if let Some(parts) = time

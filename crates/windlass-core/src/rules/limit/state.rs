@@ -1,4 +1,4 @@
-//! What a store keeps of a limiter between two calls.
+//! What a store keeps for a limiter between two calls, and its stored text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,69 +6,69 @@ use std::str::FromStr;
 use super::Span;
 use super::rule::Bucket;
 
-/// What is kept for one rule. Times are in microseconds of the store's clock.
+/// The state of one rule. Times are in microseconds of the store's clock.
 ///
-/// `limit` is that of the rule by which it was last changed, or 0 if nobody knows. Nothing is decided by it, since
-/// whoever asks brings a rule; it is there for those who look without one.
+/// `limit` is that of the rule that last changed the state, or 0 if it is not known. No decision
+/// depends on it, since every call brings its rule; it is for inspection, which has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleState {
-    /// A bucket is known by the time at which it will be full again.
+    /// A token bucket: the time at which it will be full again.
     Bucket {
-        /// Units that can be saved.
+        /// Its capacity.
         limit: u64,
-        /// Whose `amount` and `period` the time was reckoned by.
+        /// The rate by which `tat` was computed.
         amount: u64,
         /// See `amount`.
         period: u64,
-        /// The "theoretical arrival time" of GCRA: when the bucket is full.
+        /// The "theoretical arrival time" of GCRA: when the bucket is full again.
         tat: Span,
-        /// What was lent.
-        lent: LeasedUnits,
+        /// Units leased recently.
+        leased: LeasedUnits,
     },
-    /// A bucket into which nothing comes in.
+    /// A token bucket that never refills.
     Allowance {
         /// Units in all.
         limit: u64,
         /// Units used.
         used: u64,
     },
-    /// A window.
+    /// A fixed window.
     Fixed {
         /// Units in a window.
         limit: u64,
-        /// How long windows are.
+        /// The length of a window.
         period: u64,
-        /// When it began.
+        /// When it started.
         start: u64,
         /// Units used in it.
         count: u64,
-        /// When it ends: a period after it began, unless the period has changed since.
+        /// When it ends: one period after its start, unless the period has changed since.
         end: u64,
     },
-    /// Two windows.
+    /// The two windows of a sliding window.
     Sliding {
         /// Units in a window.
         limit: u64,
-        /// How long they are.
+        /// Their length.
         period: u64,
-        /// When the present one began.
+        /// When the current one started.
         start: u64,
-        /// Units used in the one before.
+        /// Units used in the previous one.
         before: u64,
-        /// Units used in the present one.
+        /// Units used in the current one.
         count: u64,
     },
 }
 
-/// How much of a bucket was lent lately: since `since`, and in the time before, as the microseconds
-/// it takes for as much to come in.
+/// Units of a bucket leased recently: since `since`, and in the lease time before that. In
+/// microseconds, as the time that the units take to refill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeasedUnits {
-    /// When the present count began.
+    /// When the current count started; 0 if nothing was leased.
     pub since: u64,
-    /// LeasedUnits before.
+    /// Leased before `since`.
     pub before: u64,
-    /// LeasedUnits since then.
+    /// Leased since then.
     pub now: u64,
 }
 
@@ -79,7 +79,7 @@ impl RuleState {
             amount: bucket.amount,
             period: bucket.period,
             tat,
-            lent: LeasedUnits::default(),
+            leased: LeasedUnits::default(),
         }
     }
 
@@ -91,7 +91,7 @@ impl RuleState {
         }
     }
 
-    /// The limit of the rule by which it was last changed; `None` if nobody knows.
+    /// The limit of the rule that last changed the state; `None` if it is not known.
     pub(super) fn limit(&self) -> Option<u64> {
         let (RuleState::Bucket { limit, .. }
         | RuleState::Allowance { limit, .. }
@@ -101,28 +101,27 @@ impl RuleState {
     }
 
     /// The same, changed by a rule of this limit.
-    pub(super) fn with_limit(mut self, by: u64) -> RuleState {
+    pub(super) fn with_limit(mut self, new: u64) -> RuleState {
         let (RuleState::Bucket { limit, .. }
         | RuleState::Allowance { limit, .. }
         | RuleState::Fixed { limit, .. }
         | RuleState::Sliding { limit, .. }) = &mut self;
-        *limit = by;
+        *limit = new;
         self
     }
 
-    /// When it is as if it had never been.
+    /// When the quota is whole again, so that the state can be dropped.
     #[inline]
     pub(super) fn ends(&self, now: u64) -> u64 {
         match *self {
             RuleState::Bucket { tat, .. } => tat.ceil(),
-            // As long as anything is ever kept, since nothing ever comes in again.
-            RuleState::Allowance { .. } => now + ALLOWANCE_KEPT,
+            RuleState::Allowance { .. } => now + ALLOWANCE_RETENTION,
             RuleState::Fixed { end, .. } => end,
             RuleState::Sliding { period, start, .. } => start + 2 * period,
         }
     }
 
-    /// The same on another clock, on which the moment `from` is called `to`.
+    /// The same state on another clock, whose time is `to` when this one's is `from`.
     fn moved(self, from: u64, to: u64) -> RuleState {
         let moved = |time: u64| (time + to).saturating_sub(from);
         match self {
@@ -131,11 +130,11 @@ impl RuleState {
                 amount,
                 period,
                 tat,
-                mut lent,
+                mut leased,
             } => {
-                if lent.since > 0 {
-                    // Zero means that nothing was lent.
-                    lent.since = moved(lent.since).max(1);
+                if leased.since > 0 {
+                    // Zero means that nothing was leased.
+                    leased.since = moved(leased.since).max(1);
                 }
                 RuleState::Bucket {
                     limit,
@@ -145,7 +144,7 @@ impl RuleState {
                         us: moved(tat.us),
                         ..tat
                     },
-                    lent,
+                    leased,
                 }
             }
             RuleState::Allowance { .. } => self,
@@ -156,15 +155,15 @@ impl RuleState {
                 count,
                 end,
             } => {
-                // What began before the other clock did began with it.
-                let began = moved(start);
+                // A window that started before the other clock's zero starts at zero.
+                let new_start = moved(start);
                 RuleState::Fixed {
                     limit,
                     period,
-                    start: began,
+                    start: new_start,
                     count,
                     end: match end == start + period {
-                        true => began + period,
+                        true => new_start + period,
                         false => moved(end),
                     },
                 }
@@ -186,7 +185,8 @@ impl RuleState {
     }
 }
 
-/// The letter of the algorithm and the limit, then what else is known: `t20 1 100000 …`.
+/// The stored text: the letter of the algorithm and the limit, then the other fields: `t20 1 100000
+/// …`.
 impl fmt::Display for RuleState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -203,12 +203,12 @@ impl fmt::Display for RuleState {
                 amount,
                 period,
                 tat,
-                lent,
+                leased,
                 ..
             } => {
                 write!(f, " {amount} {period} {} {}", tat.us, tat.part)?;
-                if *lent != LeasedUnits::default() {
-                    write!(f, " {} {} {}", lent.since, lent.before, lent.now)?;
+                if *leased != LeasedUnits::default() {
+                    write!(f, " {} {} {}", leased.since, leased.before, leased.now)?;
                 }
                 Ok(())
             }
@@ -243,7 +243,7 @@ impl FromStr for RuleState {
     fn from_str(text: &str) -> Result<RuleState, ()> {
         let (kind, rest) = text.split_once(' ').ok_or(())?;
         let (kind, limit) = kind.split_at_checked(1).ok_or(())?;
-        // What was written before limits were is still read.
+        // Earlier versions did not write the limit.
         let limit = match limit {
             "" => 0,
             limit => limit.parse().map_err(|_| ())?,
@@ -261,7 +261,7 @@ impl FromStr for RuleState {
                 amount: a,
                 period: b,
                 tat: Span { us: c, part: d },
-                lent: LeasedUnits {
+                leased: LeasedUnits {
                     since: e,
                     before: f,
                     now: g,
@@ -287,10 +287,11 @@ impl FromStr for RuleState {
     }
 }
 
-/// How long the state of a bucket is kept into which nothing comes in: a year, from its last use.
-pub(super) const ALLOWANCE_KEPT: u64 = 365 * 24 * 3600 * 1_000_000;
+/// How long the state of a bucket that never refills is kept after its last use: a year.
+pub(super) const ALLOWANCE_RETENTION: u64 = 365 * 24 * 3600 * 1_000_000;
 
-/// What is kept for all rules of a limiter, in their order. Most have one, which costs no allocation.
+/// The states of all rules of a limiter, in their order. Most limiters have one, which needs no
+/// allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleStates {
     first: Option<RuleState>,
@@ -300,13 +301,13 @@ pub struct RuleStates {
 }
 
 impl RuleStates {
-    /// For how many rules something is kept.
+    /// The number of states.
     #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
-    /// Whether nothing is kept.
+    /// Whether there are no states.
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
     }
@@ -320,22 +321,22 @@ impl RuleStates {
         }
     }
 
-    /// When something was first promised that may be given back; 0 for never.
+    /// When units were first leased or reserved from these states; 0 for never.
     ///
-    /// It tells this state from one that came before it under the same name and is gone, by a reset or
-    /// because a store lost it: what was promised then was forgotten with it, and is not given back now.
+    /// It distinguishes these states from earlier ones of the same limiter that were reset or lost:
+    /// units that were leased or reserved from those cannot be returned to these.
     pub fn mark(&self) -> u64 {
         self.mark
     }
 
-    /// Something is promised that may be given back.
-    pub(super) fn promise(&mut self, now: u64) {
+    /// Records that units were leased or reserved.
+    pub(super) fn set_mark(&mut self, now: u64) {
         if self.mark == 0 {
             self.mark = now;
         }
     }
 
-    /// Other states with the same mark.
+    /// These states, with the same mark.
     pub(super) fn replaced(&self, states: impl IntoIterator<Item = RuleState>) -> RuleStates {
         RuleStates {
             mark: self.mark,
@@ -361,7 +362,7 @@ impl RuleStates {
         }
     }
 
-    /// The first `count` states changed, if all of them can be.
+    /// Changes the first `count` states; `None` if one of them cannot be changed.
     pub(super) fn try_map(
         &self,
         count: usize,
@@ -374,13 +375,13 @@ impl RuleStates {
         Some(changed)
     }
 
-    /// The same on another clock, on which the moment `from` is called `to`.
-    ///
-    /// The mark is only ever compared, and stays.
+    /// The same states on another clock, whose time is `to` when this one's is `from`. The mark
+    /// stays: it is only compared.
     pub fn moved(&self, from: u64, to: u64) -> RuleStates {
         self.replaced(self.iter().map(|state| state.moved(from, to)))
     }
 
+    /// All states, in the order of the rules.
     pub fn iter(&self) -> impl Iterator<Item = RuleState> {
         self.first.into_iter().chain(self.rest.iter().copied())
     }

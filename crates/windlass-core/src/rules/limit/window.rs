@@ -1,25 +1,24 @@
-//! Windows, fixed and sliding.
+//! Fixed and sliding windows.
 
 use super::RuleState;
 use super::rule::Rule;
 
-/// What is stored, as it stands now under this rule; `None` for another algorithm's.
+/// The stored state as of now under this rule; `None` if it is another algorithm's.
 ///
-/// If the length has changed, what was used stays used. Nobody knows when within the old window that was,
-/// so it counts as if it had been as late as it may have been:
+/// If the period has changed, the units used stay used. When they were used within the old window
+/// is not known, so they count as if used as late as possible:
 ///
-/// - A fixed window that is under way has begun when it began, and ends a new length after that. If that is
-///   over already, it goes on for one new length, but not beyond its old end.
-/// - Of sliding windows, the present one has begun when it began, and the one before ended then. If the
-///   present one is over already by the new length, then what was used in it counts as used within the
-///   last new length, and begins to fade now.
+/// - A fixed window keeps its start, and ends one new period after it. If that has passed already,
+///   it ends one new period from now, but not after its old end.
+/// - Of the two windows of a sliding window, the current one keeps its start. If that is more than
+///   one new period ago, its units count as used within the last new period, and begin to fade now.
 pub(super) fn bring_up(rule: &Rule, state: RuleState, now: u64) -> Option<RuleState> {
     match (rule, state) {
         (Rule::Fixed { .. }, RuleState::Fixed { end, .. }) if now >= end => Some(rule.fresh(now)),
         (
             Rule::Fixed {
                 limit,
-                period: another,
+                period: new_period,
             },
             RuleState::Fixed {
                 period,
@@ -28,29 +27,29 @@ pub(super) fn bring_up(rule: &Rule, state: RuleState, now: u64) -> Option<RuleSt
                 end,
                 ..
             },
-        ) if period != *another => Some(RuleState::Fixed {
+        ) if period != *new_period => Some(RuleState::Fixed {
             limit: *limit,
-            period: *another,
+            period: *new_period,
             start,
             count,
-            end: match start + another {
-                anew if anew > now => anew,
-                _ => end.min(now + another),
+            end: match start + new_period {
+                new_end if new_end > now => new_end,
+                _ => end.min(now + new_period),
             },
         }),
         (Rule::Fixed { .. }, RuleState::Fixed { .. }) => Some(state),
         (
             Rule::Sliding {
                 limit,
-                period: another,
+                period: new_period,
             },
             RuleState::Sliding { .. },
         ) => {
-            let (start, before, count) = turned(state, now)?;
-            let over = now >= start + another;
+            let (start, before, count) = rotated(state, now)?;
+            let over = now >= start + new_period;
             Some(RuleState::Sliding {
                 limit: *limit,
-                period: *another,
+                period: *new_period,
                 start: if over { now } else { start },
                 before: if over { count } else { before },
                 count: if over { 0 } else { count },
@@ -60,8 +59,8 @@ pub(super) fn bring_up(rule: &Rule, state: RuleState, now: u64) -> Option<RuleSt
     }
 }
 
-/// Sliding windows, by their own length, at this time.
-fn turned(state: RuleState, now: u64) -> Option<(u64, u64, u64)> {
+/// Start, previous and current count of a sliding window at this time, by its own period.
+fn rotated(state: RuleState, now: u64) -> Option<(u64, u64, u64)> {
     let RuleState::Sliding {
         period,
         start,
@@ -81,7 +80,7 @@ fn turned(state: RuleState, now: u64) -> Option<(u64, u64, u64)> {
     })
 }
 
-/// The state after the charge, if there is pool.
+/// The state after the charge; `None` if it is denied.
 pub(super) fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64) -> Option<RuleState> {
     match (rule, state) {
         (
@@ -113,9 +112,9 @@ pub(super) fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64) -> Opti
             },
         ) => {
             let count = count + cost;
-            let pool = limit.checked_sub(count)?;
+            let free = limit.checked_sub(count)?;
             let left = u128::from(period - now.saturating_sub(start));
-            let fits = u128::from(before) * left <= u128::from(pool) * u128::from(*period);
+            let fits = u128::from(before) * left <= u128::from(free) * u128::from(*period);
             fits.then_some(RuleState::Sliding {
                 limit: *limit,
                 period: *period,
@@ -128,8 +127,8 @@ pub(super) fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64) -> Opti
     }
 }
 
-/// Units there now, time until `cost` units are, time until all are.
-pub(super) fn standing(
+/// Units available now, time until `cost` units are, time until all are.
+pub(super) fn status(
     rule: &Rule,
     state: RuleState,
     now: u64,
@@ -154,14 +153,14 @@ pub(super) fn standing(
         ) => {
             let passed = now.saturating_sub(start);
             let fading = u128::from(before) * u128::from(period - passed);
-            let pool = u128::from(limit.saturating_sub(count)) * u128::from(*period);
-            let left = (pool.saturating_sub(fading) / u128::from(*period)) as u64;
+            let free = u128::from(limit.saturating_sub(count)) * u128::from(*period);
+            let left = (free.saturating_sub(fading) / u128::from(*period)) as u64;
             let wait = (cost <= *limit).then(|| {
                 let at = match limit
                     .checked_sub(count)
-                    .and_then(|pool| pool.checked_sub(cost))
+                    .and_then(|free| free.checked_sub(cost))
                 {
-                    Some(pool) => faded(before, pool, *period),
+                    Some(free) => faded(before, free, *period),
                     None => period + faded(count, limit - cost, *period),
                 };
                 (start + at).saturating_sub(now)
@@ -177,11 +176,11 @@ pub(super) fn standing(
     }
 }
 
-/// How far into a window what the window before used has faded to `pool` units.
-fn faded(before: u64, pool: u64, period: u64) -> u64 {
-    if before <= pool {
+/// How far into a window the units of the previous one have faded to `remaining` units.
+fn faded(before: u64, remaining: u64, period: u64) -> u64 {
+    if before <= remaining {
         return 0;
     }
-    let still = u128::from(pool) * u128::from(period) / u128::from(before);
+    let still = u128::from(remaining) * u128::from(period) / u128::from(before);
     period - still as u64
 }

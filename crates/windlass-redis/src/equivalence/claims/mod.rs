@@ -172,7 +172,7 @@ fn server() -> &'static Server {
 
 /// A node of a cluster, where a slot may migrate, and some scripts take another path.
 fn cluster_node() -> &'static Server {
-    static NODE: LazyLock<Server> = LazyLock::new(|| Server::start(RedisCluster::of_one));
+    static NODE: LazyLock<Server> = LazyLock::new(|| Server::start(RedisCluster::single_node));
     &NODE
 }
 

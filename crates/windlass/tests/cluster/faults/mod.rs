@@ -2,8 +2,8 @@
 //!
 //! `WINDLASS_FIGURES=1 cargo test -p windlass --test redis_cluster -- --nocapture` prints what was measured.
 
-mod dead;
-mod following;
+mod dead_master;
+mod promotion;
 mod slots;
 
 use std::sync::Arc;

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use windlass::{ErrorKind, Options, RetryPolicy};
-use windlass_testkit::conformance::{SOON, has_waiters};
+use windlass_testkit::conformance::{SOON, wait_for_waiters};
 use windlass_testkit::{RedisCluster, eventually};
 
 use super::{MS, RESUMED, blocking, connect, figure};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_moves_while_a_lock_in_it_is_held_and_waited_for() {
+async fn slot_moves_while_its_lock_is_held_and_awaited() {
     let cluster = Arc::new(RedisCluster::start().unwrap());
     let w = connect(&cluster).await;
     let held = w
@@ -30,7 +30,7 @@ async fn a_slot_moves_while_a_lock_in_it_is_held_and_waited_for() {
         .unwrap();
     let second = connect(&cluster).await;
     let waiting = tokio::spawn(async move { second.lock("stock").acquire().await });
-    has_waiters(&w, "stock", 1).await;
+    wait_for_waiters(&w, "stock", 1).await;
     assert_eq!(w.counter("{stock}n").add(1).await.unwrap().value, 1);
     let before = cluster.master_of("stock").unwrap().port();
 
@@ -100,7 +100,7 @@ async fn a_slot_moves_while_a_lock_in_it_is_held_and_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicas_are_asked_about_where_the_slot_is() {
+async fn wait_for_replicas_asks_the_master_of_the_slot() {
     let cluster = Arc::new(RedisCluster::start().unwrap());
     let patient = Options::new().call_timeout(Duration::from_secs(5));
     let w = patient.connect(&cluster.url()).await.unwrap();
@@ -111,7 +111,7 @@ async fn replicas_are_asked_about_where_the_slot_is() {
         let lock = second.lock("stock").replicas(1, 10 * SOON);
         lock.acquire().await
     });
-    has_waiters(&w, "stock", 1).await;
+    wait_for_waiters(&w, "stock", 1).await;
     let moved = blocking(&cluster, |cluster| {
         cluster.begin_move("stock").unwrap().finish().unwrap();
     });
@@ -125,7 +125,7 @@ async fn replicas_are_asked_about_where_the_slot_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_that_is_held_is_found_wherever_it_is() {
+async fn survey_finds_claims_on_all_nodes() {
     let cluster = RedisCluster::start().unwrap();
     let w = connect(&cluster).await;
     let mut guards = Vec::new();
@@ -165,7 +165,7 @@ async fn all_that_is_held_is_found_wherever_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_in_line_is_served_in_turn_although_its_slot_moves() {
+async fn queue_keeps_its_order_while_its_slot_moves() {
     const CROWD: u64 = 50;
     let cluster = Arc::new(RedisCluster::start().unwrap());
     let patient = || Options::new().call_timeout(Duration::from_secs(5));
@@ -184,7 +184,7 @@ async fn a_crowd_in_line_is_served_in_turn_although_its_slot_moves() {
             assert!(guard.release().await.unwrap().was_held());
         }));
         // One after the other, so that their order is known.
-        has_waiters(&second, "stock", number + 1).await;
+        wait_for_waiters(&second, "stock", number + 1).await;
     }
     // The records of some who are further behind go ahead: whoever is before them cannot hand over to them until
     // all is there.
@@ -224,7 +224,7 @@ async fn a_crowd_in_line_is_served_in_turn_although_its_slot_moves() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_send_each_other_what_neither_has_are_given_up() {
+async fn redirection_loop_is_an_error() {
     let cluster = RedisCluster::start().unwrap();
     let w = connect(&cluster).await;
     drop(w.lock("stock").acquire().await.unwrap());

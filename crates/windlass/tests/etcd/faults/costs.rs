@@ -1,10 +1,10 @@
 //! What it costs etcd.
 
 use tokio::sync::mpsc;
-use windlass_testkit::conformance::{SOON, has_waiters, is_free};
+use windlass_testkit::conformance::{SOON, wait_for_waiters, wait_until_free};
 use windlass_testkit::eventually;
 
-use super::rooms::many;
+use super::pools::many;
 use super::*;
 
 /// Of all claims here: nobody shows a sign of life, and so looks, before a slow machine is done.
@@ -18,7 +18,7 @@ fn events(cluster: &EtcdCluster) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_costs_one_event_for_each_hand_over() {
+async fn each_hand_over_costs_one_event() {
     const CROWD: u64 = 200;
     let cluster = EtcdCluster::start().unwrap();
     let (a, b) = (connect(&cluster).await, connect(&cluster).await);
@@ -33,10 +33,10 @@ async fn a_crowd_costs_one_event_for_each_hand_over() {
             let _ = guard.release().await.unwrap();
         });
         if i % 20 == 19 {
-            has_waiters(&a, "stock", i + 1).await;
+            wait_for_waiters(&a, "stock", i + 1).await;
         }
     }
-    has_waiters(&a, "stock", CROWD).await;
+    wait_for_waiters(&a, "stock", CROWD).await;
     tokio::time::sleep(200 * MS).await; // let the last ones watch
     let sent = "etcd_network_client_grpc_sent_bytes_total";
     let (before, bytes) = (events(&cluster), cluster.metric(0, sent).unwrap());
@@ -72,7 +72,7 @@ fn calls(cluster: &EtcdCluster, kind: &str) -> f64 {
 
 /// A crowd, each in a client of its own, that waits for a share of two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_of_clients_is_not_woken_by_each_who_leaves_a_room() {
+async fn waiters_are_not_all_woken_by_each_release_of_a_pool() {
     const CROWD: u64 = 40;
     let cluster = EtcdCluster::start().unwrap();
     let w = connect(&cluster).await;
@@ -118,7 +118,7 @@ async fn a_crowd_of_clients_is_not_woken_by_each_who_leaves_a_room() {
 
 /// More hold than anybody watches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_who_leaves_a_large_room_wakes_few_however_many_wait() {
+async fn release_in_a_large_pool_wakes_few_waiters() {
     const SHARES: u32 = 100;
     const CROWD: u64 = 200;
     const TURNS: u64 = 20;
@@ -160,11 +160,11 @@ async fn one_who_leaves_a_large_room_wakes_few_however_many_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_uncontended_lock_costs_one_call_each_way() {
+async fn uncontended_lock_costs_one_call_each_way() {
     let cluster = EtcdCluster::start().unwrap();
     let w = connect(&cluster).await;
     drop(w.lock("warm").ttl(LONG).acquire().await.unwrap());
-    is_free(&w, "warm").await;
+    wait_until_free(&w, "warm").await;
     tokio::time::sleep(100 * MS).await;
     const CYCLES: u32 = 50;
     let calls = |kind: &str| calls(&cluster, kind);

@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use windlass::{Fence, Released};
-use windlass_testkit::conformance::{SOON, is_free};
+use windlass_testkit::conformance::{SOON, wait_until_free};
 use windlass_testkit::{Direction, eventually};
 
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_hears_nothing_loses_before_its_lease_ends() {
+async fn disconnected_client_loses_before_its_lease_ends() {
     let cluster = EtcdCluster::start().unwrap();
     let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
     let (a, b) = (
@@ -51,7 +51,7 @@ async fn a_client_that_hears_nothing_loses_before_its_lease_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_was_revoked_is_told_at_once() {
+async fn revoked_lease_is_reported_immediately() {
     let cluster = EtcdCluster::start().unwrap();
     let w = connect(&cluster).await;
     let (a, b) = (
@@ -69,7 +69,7 @@ async fn a_lease_that_was_revoked_is_told_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_was_made_anew_is_not_what_was_held() {
+async fn recreated_key_is_not_the_held_one() {
     let cluster = EtcdCluster::start().unwrap();
     let (a, b) = (connect(&cluster).await, connect(&cluster).await);
     let first = a.lock("stock").ttl(20_000 * MS).acquire().await.unwrap();
@@ -92,7 +92,7 @@ async fn a_key_that_was_made_anew_is_not_what_was_held() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_memory_that_was_revoked_is_replaced() {
+async fn revoked_retention_lease_is_replaced() {
     let cluster = EtcdCluster::start().unwrap();
     let w = connect(&cluster).await;
     let gate = w.gate("stock");
@@ -104,7 +104,7 @@ async fn a_memory_that_was_revoked_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_comes_late_leaves_nothing_even_if_nobody_renews() {
+async fn late_request_leaves_nothing_even_without_renewal() {
     let cluster = EtcdCluster::start().unwrap();
     let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
     let b = connect(&cluster).await;
@@ -142,13 +142,13 @@ async fn a_request_that_comes_late_leaves_nothing_even_if_nobody_renews() {
             }
         })
     };
-    is_free(&b, "stock").await;
+    wait_until_free(&b, "stock").await;
     assert!(!busy.is_finished());
     busy.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_leave_a_shared_lease_take_nobody_with_them() {
+async fn release_on_a_shared_lease_keeps_the_other_claims() {
     let cluster = EtcdCluster::start().unwrap();
     let (a, b) = (connect(&cluster).await, connect(&cluster).await);
     let lock = |name: &str| a.lock(name).ttl(20_000 * MS);
@@ -182,7 +182,7 @@ async fn those_who_leave_a_shared_lease_take_nobody_with_them() {
     stays.renew().await.unwrap();
     leader.renew().await.unwrap();
     for name in ["goes", "drops", "taken"] {
-        is_free(&b, name).await;
+        wait_until_free(&b, name).await;
     }
     for key in ["stays/", "leads/"] {
         assert_eq!(lease_of(&cluster, key), lease, "{key}");

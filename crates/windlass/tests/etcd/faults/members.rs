@@ -53,7 +53,7 @@ async fn take_turns(clients: &[Coordinator], stop: &Arc<AtomicBool>) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_leader_is_followed_by_another() {
+async fn killed_leader_is_replaced() {
     let cluster = EtcdCluster::builder().members(3).start().unwrap();
     let mut clients = Vec::new();
     for _ in 0..4 {
@@ -95,7 +95,7 @@ async fn a_killed_leader_is_followed_by_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_who_is_cut_off_with_a_minority_loses_before_others_get_it() {
+async fn holder_in_a_minority_loses_before_the_next_grant() {
     let cluster = EtcdCluster::builder().members(3).start().unwrap();
     let leader = cluster.leader().unwrap();
     let lonely = (leader + 1) % 3;
@@ -154,7 +154,7 @@ fn left_of(cluster: &EtcdCluster, lease: &str) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_deposed_leader_renews_does_not_count() {
+async fn renewal_by_a_deposed_leader_does_not_count() {
     let cluster = EtcdCluster::builder().members(3).start().unwrap();
     let leader = cluster.leader().unwrap();
     let url = cluster.url_of(&cluster.addr(leader).to_string());
@@ -196,7 +196,7 @@ async fn what_a_deposed_leader_renews_does_not_count() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_without_a_leader_are_named_in_time_and_used_again_after() {
+async fn members_without_a_leader_are_named_in_time_and_used_again() {
     let cluster = EtcdCluster::builder().members(3).start().unwrap();
     let options = Options::new().call_timeout(1000 * MS);
     let w = options.clone().connect(&cluster.url()).await.unwrap();

@@ -4,8 +4,8 @@ mod costs;
 mod leases;
 mod members;
 mod partition;
-mod rooms;
-mod told;
+mod pools;
+mod server_errors;
 mod waiting;
 
 use std::time::Duration;

@@ -3,13 +3,13 @@
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use windlass::LockGuard;
-use windlass_testkit::conformance::{SOON, has_waiters, is_free};
+use windlass_testkit::conformance::{SOON, wait_for_waiters, wait_until_free};
 use windlass_testkit::{EtcdVersion, eventually};
 
 use super::*;
 
 /// One who waits far away, and has just been cut off.
-struct Parted {
+struct DisconnectedWaiter {
     cluster: EtcdCluster,
     proxy: FaultProxy,
     holder: LockGuard,
@@ -17,7 +17,7 @@ struct Parted {
     waiting: JoinHandle<LockGuard>,
 }
 
-async fn parted() -> Parted {
+async fn disconnected_waiter() -> DisconnectedWaiter {
     let cluster = EtcdCluster::start().unwrap();
     let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
     let (a, b) = (
@@ -27,11 +27,11 @@ async fn parted() -> Parted {
     let holder = a.lock("stock").acquire().await.unwrap();
     let waiting =
         tokio::spawn(async move { b.lock("stock").ttl(60_000 * MS).acquire().await.unwrap() });
-    has_waiters(&a, "stock", 1).await;
+    wait_for_waiters(&a, "stock", 1).await;
     tokio::time::sleep(100 * MS).await; // let it watch
     proxy.refuse(true);
     proxy.reset_all();
-    Parted {
+    DisconnectedWaiter {
         cluster,
         proxy,
         holder,
@@ -40,7 +40,7 @@ async fn parted() -> Parted {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_waiter_is_never_granted() {
+async fn dead_waiter_is_never_granted() {
     let cluster = EtcdCluster::start().unwrap();
     let (a, b) = (connect(&cluster).await, connect(&cluster).await);
     let holder = a.lock("stock").acquire().await.unwrap();
@@ -48,7 +48,7 @@ async fn a_dead_waiter_is_never_granted() {
         let guard = b.lock("stock").owner("waiter").acquire().await.unwrap();
         (guard.fence(), guard)
     });
-    has_waiters(&a, "stock", 1).await;
+    wait_for_waiters(&a, "stock", 1).await;
     let place = cluster
         .ctl(&["get", "--prefix", "stock/lock:waiter", "-w", "fields"])
         .unwrap();
@@ -72,17 +72,17 @@ async fn a_dead_waiter_is_never_granted() {
     assert_eq!(holder.owner, "waiter");
     assert_eq!(holder.fence, Some(fence));
     assert!(guard.release().await.unwrap().was_held());
-    is_free(&a, "stock").await;
+    wait_until_free(&a, "stock").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn compaction_while_cut_off_costs_no_wakeup() {
-    let Parted {
+async fn compaction_while_disconnected_loses_no_wake_up() {
+    let DisconnectedWaiter {
         cluster,
         proxy,
         holder,
         waiting,
-    } = parted().await;
+    } = disconnected_waiter().await;
     assert!(holder.release().await.unwrap().was_held());
     compact(&cluster);
     proxy.refuse(false);
@@ -97,13 +97,13 @@ async fn compaction_while_cut_off_costs_no_wakeup() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn compaction_leaves_the_one_ahead_watched() {
-    let Parted {
+async fn compaction_keeps_watching_the_waiter_ahead() {
+    let DisconnectedWaiter {
         cluster,
         proxy,
         holder,
         waiting,
-    } = parted().await;
+    } = disconnected_waiter().await;
     compact(&cluster);
     proxy.refuse(false);
     proxy.heal();
@@ -118,7 +118,7 @@ async fn compaction_leaves_the_one_ahead_watched() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_keep_their_places_over_a_restart() {
+async fn waiters_keep_their_tickets_over_a_restart() {
     let cluster = EtcdCluster::builder()
         .version(EtcdVersion::V3_5)
         .start()
@@ -136,7 +136,7 @@ async fn waiters_keep_their_places_over_a_restart() {
             while guard.renew().await.is_err() && guard.is_held() {}
             let _ = guard.release().await;
         });
-        has_waiters(&watcher, "stock", i + 1).await;
+        wait_for_waiters(&watcher, "stock", i + 1).await;
     }
     cluster.kill(0).unwrap();
     tokio::time::sleep(300 * MS).await;
@@ -155,7 +155,7 @@ async fn waiters_keep_their_places_over_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watches_go_on_after_nobody_was_left_to_watch_for() {
+async fn watches_resume_after_an_idle_period() {
     let cluster = EtcdCluster::start().unwrap();
     let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
     let (a, b) = (
@@ -169,15 +169,15 @@ async fn watches_go_on_after_nobody_was_left_to_watch_for() {
     for _ in 0..5 {
         let holder = a.lock("stock").acquire().await.unwrap();
         let waiting = wait(&b);
-        has_waiters(&a, "stock", 1).await;
+        wait_for_waiters(&a, "stock", 1).await;
         tokio::time::sleep(50 * MS).await; // let it watch
         // The only watch ends between two connections.
         proxy.reset_all();
         tokio::time::sleep(2 * MS).await;
         waiting.abort();
-        has_waiters(&a, "stock", 0).await;
+        wait_for_waiters(&a, "stock", 0).await;
         let waiting = wait(&b);
-        has_waiters(&a, "stock", 1).await;
+        wait_for_waiters(&a, "stock", 1).await;
         assert!(holder.release().await.unwrap().was_held());
         // Its next heartbeat would be 20 s away.
         let guard = tokio::time::timeout(SOON, waiting)
@@ -190,7 +190,7 @@ async fn watches_go_on_after_nobody_was_left_to_watch_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_keeps_its_order_while_its_connection_breaks_again_and_again() {
+async fn queue_keeps_its_order_over_broken_connections() {
     const CROWD: usize = 200;
     let cluster = EtcdCluster::start().unwrap();
     let proxy = FaultProxy::start(cluster.addr(0)).unwrap();
@@ -211,7 +211,7 @@ async fn a_crowd_keeps_its_order_while_its_connection_breaks_again_and_again() {
             let _ = guard.release().await;
         });
         if i % 20 == 19 {
-            has_waiters(&a, "stock", i as u64 + 1).await;
+            wait_for_waiters(&a, "stock", i as u64 + 1).await;
         }
     }
     let before = proxy.connections();
@@ -235,5 +235,5 @@ async fn a_crowd_keeps_its_order_while_its_connection_breaks_again_and_again() {
             proxy.reset_all();
         }
     }
-    is_free(&a, "stock").await;
+    wait_until_free(&a, "stock").await;
 }

@@ -10,7 +10,7 @@ use windlass_testkit::{Flavor, RedisReplicated, eventually, eventually_blocking}
 use super::{MS, PROMOTION, RESUMED, blocking, connect, cut_replication, heal_replication};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fences_grow_over_a_failover_that_lost_grants() {
+async fn fences_increase_after_a_failover_that_lost_grants() {
     let redis = Arc::new(RedisReplicated::start().unwrap());
     let w = connect(&redis).await;
     let master = redis.master().unwrap();
@@ -111,7 +111,7 @@ fn replace_master(redis: &RedisReplicated, sentinel: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fences_grow_over_a_failover_that_lost_the_raise_of_the_one_before() {
+async fn fences_increase_after_a_failover_that_lost_the_previous_raise() {
     // So patient that nobody is given up for having been cut off, nor found dead: masters change on command.
     let patience = Duration::from_secs(12);
     let redis = RedisReplicated::start_with(Flavor::Redis, &[], patience);

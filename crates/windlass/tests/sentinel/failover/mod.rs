@@ -3,7 +3,7 @@
 //! `WINDLASS_FIGURES=1 cargo test -p windlass --test redis_failover -- --nocapture` prints what was measured.
 
 mod fences;
-mod following;
+mod promotion;
 mod replicas;
 
 use std::sync::Arc;

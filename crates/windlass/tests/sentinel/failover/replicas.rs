@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use windlass::{ErrorKind, Options};
-use windlass_testkit::conformance::{SOON, has_waiters};
+use windlass_testkit::conformance::{SOON, wait_for_waiters};
 use windlass_testkit::{RedisReplicated, RedisServer, eventually, eventually_blocking};
 
 use super::{MS, PROMOTION, RESUMED, blocking, connect, cut_replication};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_counts_when_replicas_have_it() {
+async fn grant_counts_once_replicas_have_it() {
     let redis = Arc::new(RedisReplicated::start().unwrap());
     let w = connect(&redis).await;
     let plenty = 5000 * MS;
@@ -19,7 +19,7 @@ async fn a_grant_counts_when_replicas_have_it() {
         let w = connect(&redis).await;
         async move { w.lock("stock").replicas(2, plenty).acquire().await }
     });
-    has_waiters(&w, "stock", 1).await;
+    wait_for_waiters(&w, "stock", 1).await;
     assert!(first.release().await.unwrap().was_held());
     let handed = tokio::time::timeout(SOON, waiting)
         .await
@@ -112,7 +112,7 @@ async fn a_grant_counts_when_replicas_have_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_stores_refuse_to_wait_for_replicas() {
+async fn other_stores_reject_waiting_for_replicas() {
     let w = Options::new()
         .replicas(1, 100 * MS)
         .connect("memory:")
@@ -147,7 +147,7 @@ async fn other_stores_refuse_to_wait_for_replicas() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_counts_when_disks_have_it() {
+async fn grant_counts_once_disks_have_it() {
     let server = RedisServer::builder().binary(windlass_testkit::Flavor::Valkey);
     let server = server.append_only(true).start().unwrap();
     let url = format!(
@@ -164,7 +164,7 @@ async fn a_grant_counts_when_disks_have_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_is_patient_with_replicas_holds_up_nobody_else() {
+async fn waiting_for_replicas_blocks_no_other_call() {
     let server = RedisServer::start().unwrap();
     let w = windlass::connect(&server.url()).await.unwrap();
     // There is none, and all of these wait for it: alike, and each in its own way.
