@@ -1,5 +1,5 @@
-//! A node of a quorum decides as the rules: the same random operations, by the rules and on a real server, give the same
-//! outcomes and the same numbers.
+//! A node of a quorum decides as the rules: the same random operations, by the rules and on a real
+//! server, give the same outcomes and the same numbers.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
