@@ -137,7 +137,7 @@ impl ClaimCommand {
         proposal: Option<Fence>,
         verb: fn(ClaimFields) -> Verb,
     ) -> ClaimCommand {
-        let flags = match (claim.same_owner, claim.write_anew) {
+        let flags = match (claim.same_owner, claim.rewrite_details) {
             (SameOwner::Impossible, false) => "",
             (SameOwner::Impossible, true) | (SameOwner::Replace, _) => "!",
             (SameOwner::Respect, false) => "=",

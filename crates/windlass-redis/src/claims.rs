@@ -106,7 +106,7 @@ impl ClaimStore for RedisClaims {
         })
     }
 
-    fn answer_is_overdue(&self) {
+    fn reply_is_overdue(&self) {
         self.router.drop_overdue_connections();
     }
 

@@ -157,7 +157,7 @@ impl Backend for Quorum {
         self.nodes.drift
     }
 
-    fn examine(&self) -> Pending<'_, Vec<Finding>> {
+    fn diagnose(&self) -> Pending<'_, Vec<Finding>> {
         Box::pin(diagnose::diagnose(&self.nodes))
     }
 }

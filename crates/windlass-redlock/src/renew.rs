@@ -226,7 +226,7 @@ fn add_replies(tallies: &mut [RenewTally], node: usize, reply: Result<Vec<Result
     let replies = match reply {
         Ok(replies) => replies,
         Err(e) => {
-            let same = |tally: &mut RenewTally| tally.failures.add(node, e.again());
+            let same = |tally: &mut RenewTally| tally.failures.add(node, e.duplicate());
             return tallies.iter_mut().for_each(same);
         }
     };

@@ -414,7 +414,7 @@ impl Coordinator {
 
     /// Diagnoses the store: what it is, what it guarantees, what is misconfigured.
     pub async fn diagnose(&self) -> Result<Vec<Finding>> {
-        let findings = self.inner.backend.examine().await;
+        let findings = self.inner.backend.diagnose().await;
         findings.map_err(|e| self.describe(e.with_operation("diagnose the store")))
     }
 

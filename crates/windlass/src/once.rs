@@ -395,7 +395,7 @@ impl OnceGuard {
             }
         };
         let finished = match reply {
-            OnceFinish::OnceFinish => unpack(packed),
+            OnceFinish::Stored => unpack(packed),
             OnceFinish::Done(other) => unpack(other),
             OnceFinish::Stale => return Err(once.lost()),
         };

@@ -31,7 +31,7 @@ struct ChangeSubscription {
 struct ChangeFlag(Notify);
 
 impl Subscriber for ChangeFlag {
-    fn heard(&self, _notification: &[u8]) {
+    fn notify(&self, _notification: &[u8]) {
         self.0.notify_one();
     }
 

@@ -123,7 +123,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "leased units are charged as if used at the end of the lease",
         file: "windlass-core/src/rules/limit/lease.rs",
-        from: "let start = tat.max(Span::whole(now + b.lend_time()));",
+        from: "let start = tat.max(Span::whole(now + b.lease_time()));",
         to: "let start = tat.max(Span::whole(now));",
         caught_by: &[
             "-p",

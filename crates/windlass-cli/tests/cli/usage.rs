@@ -225,7 +225,10 @@ fn wrong_redis_url_is_125() {
             format!("{}/-1", fixture.store),
             "no database of that number",
         ),
-        (format!("{}#insecure", fixture.store), "a fragment (after #)"),
+        (
+            format!("{}#insecure", fixture.store),
+            "a fragment (after #)",
+        ),
         (format!("{tls}#insecure"), "tls_ca"),
         (format!("{}?db=3", fixture.store), "in the path"),
     ] {

@@ -18,7 +18,7 @@ pub const fn majority(nodes: usize) -> usize {
 
 /// The next number of a node: the proposed one if it is higher than all before, otherwise the
 /// highest plus one.
-pub fn draw(counter: &mut u64, proposal: u64) -> u64 {
+pub fn next_number(counter: &mut u64, proposal: u64) -> u64 {
     *counter = match proposal > *counter {
         true => proposal,
         false => *counter + 1,
@@ -112,7 +112,7 @@ pub fn confirm<Q: WaitQueue>(
 
 /// Moves a held claim to the end of the queue, and grants its weight to the waiters. Does nothing
 /// if the claim has taken another number than `number` since, or if no one else waits.
-pub fn line_up_again<Q: WaitQueue>(
+pub fn requeue<Q: WaitQueue>(
     queue: &mut Q,
     now: Moment,
     claim: &Renewal,
@@ -160,10 +160,10 @@ mod tests {
     #[test]
     fn no_number_is_issued_twice() {
         let mut counter = 10;
-        assert_eq!(draw(&mut counter, 12), 12);
-        assert_eq!(draw(&mut counter, 12), 13);
-        assert_eq!(draw(&mut counter, 5), 14);
-        assert_eq!(draw(&mut counter, 15), 15);
+        assert_eq!(next_number(&mut counter, 12), 12);
+        assert_eq!(next_number(&mut counter, 12), 13);
+        assert_eq!(next_number(&mut counter, 5), 14);
+        assert_eq!(next_number(&mut counter, 15), 15);
     }
 
     #[test]

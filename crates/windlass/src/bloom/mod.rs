@@ -189,7 +189,7 @@ impl Bloom {
                 capacity,
                 error_rate,
             } => Plan::sized(self.kind, capacity, error_rate),
-            FilterSize::Explicit { bits, hashes } => Plan::by_hand(self.kind, bits, hashes),
+            FilterSize::Explicit { bits, hashes } => Plan::with_bits(self.kind, bits, hashes),
         };
         plan.map(Some).map_err(|e| e.with_name(&self.name))
     }

@@ -58,7 +58,7 @@ pub(crate) async fn acquire_all(
             nothing_granted(&mut cancel_guards);
             Ok(AllOutcome::Busy(holder))
         }
-        Ok(AcquiredAll::Apart) => {
+        Ok(AcquiredAll::OneByOne) => {
             nothing_granted(&mut cancel_guards);
             Ok(AllOutcome::Unsupported)
         }

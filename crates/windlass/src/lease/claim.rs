@@ -295,7 +295,7 @@ impl Claim {
                 true => SameOwner::Impossible,
                 false => SameOwner::Respect,
             },
-            write_anew: !state.recorded,
+            rewrite_details: !state.recorded,
             renewed: self.spec.is_renewed_for_ever(),
         })
     }

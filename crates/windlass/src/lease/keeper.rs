@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 use super::claim::State;
 use super::renewal_loop;
 use super::schedule::{first_recording, next_heartbeat, next_renewal};
-use super::{Claim, ClaimSpec, Clock, Drift, Fence, Moment, new_client};
+use super::{Claim, ClaimSpec, Clock, Drift, Fence, Moment, new_client_id};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::WakeAddress;
 
@@ -50,7 +50,7 @@ impl Keeper {
         let keeper = Arc::new(Keeper {
             clock,
             call_timeout,
-            client: new_client(),
+            client: new_client_id(),
             drift: OnceLock::new(),
             runtime: runtime.clone(),
             next_claim: AtomicU64::new(1),

@@ -36,4 +36,4 @@ pub(crate) use keeper::Keeper;
 pub(crate) use replica_ack::await_replicas;
 pub(crate) use request::{Request, note_option, request_options};
 pub use retry::RetryPolicy;
-pub(crate) use windlass_core::{Clock, Drift, Fence, Moment, Owner, new_client};
+pub(crate) use windlass_core::{Clock, Drift, Fence, Moment, Owner, new_client_id};

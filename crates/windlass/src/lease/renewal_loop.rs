@@ -103,7 +103,7 @@ impl Keeper {
                         Vec::new()
                     }
                     None => {
-                        store.answer_is_overdue();
+                        store.reply_is_overdue();
                         Vec::new()
                     }
                 }
@@ -187,7 +187,7 @@ impl Keeper {
         let last = |renewal| Renewal {
             renewed: false,
             // A process that attaches to the claim reads what is stored.
-            write_anew: true,
+            rewrite_details: true,
             ..renewal
         };
         self.renew_with(claim, last).await

@@ -225,7 +225,7 @@ impl Limiter {
             return None;
         }
         let store = self.caller.store();
-        let mut decision = store.check_here(KeyName::new(limiter, key), rules, units);
+        let mut decision = store.check_in_process(KeyName::new(limiter, key), rules, units);
         if let Some(Err(e)) = decision {
             decision = Some(Err(self.describe(e, key)));
         }
@@ -271,7 +271,7 @@ impl Limiter {
 
     pub(super) fn rules(&self) -> Result<&Arc<[Rule]>> {
         let rules = self.rules.as_ref().as_ref();
-        rules.map_err(|e| e.again().with_name(&self.name))
+        rules.map_err(|e| e.duplicate().with_name(&self.name))
     }
 
     /// The name under which a key is stored: `LIMITER/KEY`.

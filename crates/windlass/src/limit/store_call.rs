@@ -146,11 +146,11 @@ impl StoreCaller {
                 true => batch.first().and_then(|reply| reply.as_ref().err()),
                 false => None,
             };
-            let failure = failure.map(Error::again);
+            let failure = failure.map(Error::duplicate);
             replies.extend(batch);
             // A store that failed for a whole batch is not called for the next one.
             if let Some(failure) = failure {
-                replies.resize_with(requests.len(), || Err(failure.again()));
+                replies.resize_with(requests.len(), || Err(failure.duplicate()));
                 break;
             }
         }
@@ -186,7 +186,7 @@ impl StoreCaller {
                     .collect()
             }
             Err(e) => {
-                let each = |request: &LimitRequest| self.or_fall_back(request, Err(e.again()));
+                let each = |request: &LimitRequest| self.or_fall_back(request, Err(e.duplicate()));
                 requests.iter().map(each).collect()
             }
         }
@@ -234,7 +234,10 @@ impl StoreCaller {
     }
 
     fn fall_back(&self, request: &LimitRequest, retry_after: Duration) -> Result<StoreReply> {
-        if matches!(request.want, LimitOp::Return(..) | LimitOp::Cancel(..)) {
+        if matches!(
+            request.want,
+            LimitOp::ReturnLeased(..) | LimitOp::Cancel(..)
+        ) {
             // Only the store can refund what it has charged.
             return Ok(StoreReply::Assumed {
                 allowed: false,

@@ -62,7 +62,7 @@ impl PermissionScan {
         let reply = space.store.scan(space.name.clone(), id, cursor);
         let page = space.call_existing("scan the space", reply).await?;
         self.cursor = page.next;
-        self.scanned += page.looked_at;
+        self.scanned += page.scanned;
         self.total = page.total;
         Ok(Some(page.subjects))
     }

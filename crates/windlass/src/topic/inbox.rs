@@ -128,7 +128,7 @@ fn merged(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 }
 
 impl Subscriber for Inbox {
-    fn heard(&self, message: &[u8]) {
+    fn notify(&self, message: &[u8]) {
         let mut queue = self.queue();
         let full = queue.messages >= self.capacity;
         if full && self.overflow == Overflow::DropNewest {
@@ -177,7 +177,7 @@ mod tests {
             for letter in text.chars() {
                 match letter {
                     '?' => inbox.missed(),
-                    letter => inbox.heard(letter.to_string().as_bytes()),
+                    letter => inbox.notify(letter.to_string().as_bytes()),
                 }
             }
         };
@@ -202,7 +202,7 @@ mod tests {
         for overflow in [Overflow::DropOldest, Overflow::DropNewest] {
             let inbox = Inbox::new(3, overflow);
             for n in 0..10_000u32 {
-                inbox.heard(&n.to_le_bytes());
+                inbox.notify(&n.to_le_bytes());
                 inbox.missed();
             }
             let queue = inbox.queue();

@@ -20,7 +20,7 @@ use crate::limit::Limiter;
 use crate::limit::store_call::StoreReply;
 use windlass_core::decision::{Basis, Decision};
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::rules::limit::{LimitOp, Rule, Span, standing};
+use windlass_core::rules::limit::{LimitOp, Rule, Span, status};
 use windlass_core::store::limit::LimitOutcome;
 
 /// How long a refill should last: ten store calls per second.
@@ -36,13 +36,13 @@ const HALVINGS: usize = 8;
 pub(super) fn can_lease(rules: &[Rule], units: u64) -> bool {
     rules.iter().all(|rule| {
         let long_enough = match rule {
-            Rule::Bucket(b) => Duration::from_micros(b.lend_time()) >= SHORTEST_LEASE,
+            Rule::Bucket(b) => Duration::from_micros(b.lease_time()) >= SHORTEST_LEASE,
             Rule::Fixed { period, .. } | Rule::Sliding { period, .. } => {
                 Duration::from_micros(*period) >= SHORTEST_LEASE
             }
             Rule::Allowance { .. } => true,
         };
-        long_enough && units <= rule.most_lent()
+        long_enough && units <= rule.max_leased()
     })
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn refill_and_take(
     if let Some(failure) = &last.failure
         && cache.failures() != failures
     {
-        return Err(failure.again());
+        return Err(failure.duplicate());
     }
     // In a task of its own: a cancelled caller must not take the outcome from the others, nor leave tokens that
     // no cache holds.
@@ -92,7 +92,7 @@ async fn refill_and_note_failure(
     units: u64,
 ) -> Result<Decision> {
     let decision = refill(&limiter, &cache, &mut last, units).await;
-    last.failure = decision.as_ref().err().map(Error::again);
+    last.failure = decision.as_ref().err().map(Error::duplicate);
     if last.failure.is_some() {
         cache.count_failure();
     }
@@ -119,7 +119,7 @@ async fn refill(
     );
     let sent = clock.now();
     leased.inner.store_calls.fetch_add(1, Ordering::Relaxed);
-    let op = LimitOp::Lend(amounts(wanted, units));
+    let op = LimitOp::Lease(amounts(wanted, units));
     let reply = limiter.decide_named("check", cache.name.clone(), op);
     let (outcome, basis) = match reply.await? {
         StoreReply::Decided(outcome, basis) => (outcome, basis),
@@ -129,7 +129,7 @@ async fn refill(
     last.units = outcome.granted.unwrap_or(units);
     let received = clock.now();
     let after = |micros: u64| received + Duration::from_micros(micros);
-    let status = standing(rules, &outcome.states, outcome.now, units);
+    let status = status(rules, &outcome.states, outcome.now, units);
     cache.set_reset_at(after(status.reset_after.unwrap_or(0)));
     // No further refill before a whole one is available: otherwise each would bring less than the one before.
     let wait = lease_after(rules, &outcome, wanted);
@@ -166,7 +166,7 @@ fn refill_size(rules: &[Rule], units: u64, taken: u64, since: Option<Duration>, 
     let lease_time = rules
         .iter()
         .map(|rule| match rule {
-            Rule::Bucket(b) => Duration::from_micros(b.lend_time() / 2),
+            Rule::Bucket(b) => Duration::from_micros(b.lease_time() / 2),
             _ => LEASE_TIME,
         })
         .fold(LEASE_TIME, Duration::min);
@@ -187,7 +187,7 @@ fn refill_size(rules: &[Rule], units: u64, taken: u64, since: Option<Duration>, 
         }
     };
     let wanted = demand.min(last.saturating_mul(GROWTH)).min(most).max(units);
-    let leasable = rules.iter().map(Rule::most_lent).min().unwrap_or(0);
+    let leasable = rules.iter().map(Rule::max_leased).min().unwrap_or(0);
     // A multiple of the call's units, so that calls of this size leave no remainder.
     (wanted.min(leasable) / units).max(1) * units
 }
@@ -205,8 +205,8 @@ fn amounts(wanted: u64, units: u64) -> Vec<u64> {
 /// When `units` units can be leased, in microseconds from now; `None` if never, which the store will say.
 fn lease_after(rules: &[Rule], outcome: &LimitOutcome, units: u64) -> Option<u64> {
     let each = |(i, rule): (usize, &Rule)| {
-        let units = units.min(rule.most_lent());
-        rule.lend_after(outcome.states.get(i)?, outcome.now, units)
+        let units = units.min(rule.max_leased());
+        rule.lease_available_after(outcome.states.get(i)?, outcome.now, units)
     };
     rules.iter().enumerate().filter_map(each).max()
 }
@@ -215,7 +215,7 @@ fn lease_after(rules: &[Rule], outcome: &LimitOutcome, units: u64) -> Option<u64
 /// slower than the store's.
 fn valid_for(rules: &[Rule], outcome: &LimitOutcome) -> Duration {
     let each = |(i, rule): (usize, &Rule)| match outcome.states.get(i) {
-        Some(state) => rule.good_for(state, outcome.now),
+        Some(state) => rule.lease_validity(state, outcome.now),
         None => 0,
     };
     let micros = rules.iter().enumerate().map(each).min().unwrap_or(0);
@@ -314,7 +314,7 @@ pub(super) async fn return_unused(
 }
 
 async fn return_units(limiter: &Limiter, lease: &TokenLease, units: u64) -> Result<u64> {
-    let op = LimitOp::Return(units, lease.leased_at, lease.mark);
+    let op = LimitOp::ReturnLeased(units, lease.leased_at, lease.mark);
     let name = lease.cache.name.clone();
     match limiter.decide_named("give back", name, op).await? {
         StoreReply::Decided(outcome, _) if outcome.granted.is_some() => Ok(units),
