@@ -84,7 +84,7 @@ impl Bare {
         let info = url.into_connection_info()?;
         let settings = info.redis_settings().clone();
         let info = info.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3));
-        let limit = Some(windlass::DEFAULT_CALL_TIMEOUT);
+        let limit = Some(windlass::Options::DEFAULT_CALL_TIMEOUT);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(limit)
             .set_response_timeout(limit);

@@ -8,7 +8,7 @@ use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
-use windlass::DEFAULT_TTL;
+use windlass::Lease;
 use windlass_term::Failure;
 
 use crate::interleave::Cycle;
@@ -48,7 +48,7 @@ impl BareEtcd {
             .await
             .map_err(failure)?;
         let mut etcd = BareEtcd { channel, lease: 0 };
-        let ttl = DEFAULT_TTL.as_secs() as i64 * 20; // longer than any round, because it is not renewed
+        let ttl = Lease::DEFAULT_TTL.as_secs() as i64 * 20; // longer than any round, because it is not renewed
         let granted: LeaseGrantResponse = etcd
             .call("/etcdserverpb.Lease/LeaseGrant", LeaseGrantRequest { ttl })
             .await?;

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 use redis::aio::MultiplexedConnection;
-use windlass::DEFAULT_TTL;
+use windlass::Lease;
 use windlass_term::{Failure, raw_redis};
 
 use crate::interleave::Cycle;
@@ -82,7 +82,7 @@ impl BareLock {
             .arg(&owner)
             .arg("NX")
             .arg("PX")
-            .arg(DEFAULT_TTL.as_millis() as u64)
+            .arg(Lease::DEFAULT_TTL.as_millis() as u64)
             .query_async(&mut self.connection)
             .await
             .map_err(raw_redis::failure)?;
@@ -145,7 +145,7 @@ impl Cycle for BareRenewals {
             .arg(1)
             .arg(name)
             .arg(owner)
-            .arg(DEFAULT_TTL.as_millis() as u64)
+            .arg(Lease::DEFAULT_TTL.as_millis() as u64)
             .query_async(&mut self.connection)
             .await
             .map_err(raw_redis::failure)?;

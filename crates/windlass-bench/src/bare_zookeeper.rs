@@ -2,7 +2,7 @@
 //!
 //! There is no check of other layouts, fencing token, renewal or validity: this is a lower bound, not a lock to use.
 
-use windlass::DEFAULT_TTL;
+use windlass::Lease;
 use windlass_term::{Advice, Exit, Failure};
 use zookeeper_client::{Acls, Client, CreateMode, Error, TlsOptions};
 
@@ -17,7 +17,7 @@ pub(crate) async fn connect(url: &str) -> Result<Client, Failure> {
         Some((digest, cluster)) => (Some(digest), cluster),
         None => (None, cluster),
     };
-    let mut connector = Client::connector().with_session_timeout(DEFAULT_TTL);
+    let mut connector = Client::connector().with_session_timeout(Lease::DEFAULT_TTL);
     if let Some(digest) = digest {
         connector = connector.with_auth("digest", digest.as_bytes());
     }

@@ -10,8 +10,8 @@ use redis::Pipeline;
 use redis::aio::MultiplexedConnection;
 use serde::Serialize;
 use tokio::task::JoinSet;
-use windlass::bloom::{Digest, Shape};
 use windlass::{BloomFilter, ErrorKind};
+use windlass_core::bloom::{Digest, Shape};
 use windlass_term::{Failure, Printer, raw_redis};
 
 use crate::args::BloomArgs;

@@ -309,7 +309,7 @@ impl WaiterSet {
         let store = &self.stores[0];
         Ok(match self.of {
             HandoffKind::Lock => store.lock(name).inspect().await?.waiters,
-            HandoffKind::Sem => store.semaphore(name, 1).inspect(0).await?.waiters,
+            HandoffKind::Sem => store.semaphore(name, 1).inspect_up_to(0).await?.waiters,
         })
     }
 

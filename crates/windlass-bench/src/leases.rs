@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::task::JoinSet;
-use windlass::{Coordinator, DEFAULT_TTL, LockGuard};
+use windlass::{Coordinator, Lease, LockGuard};
 use windlass_term::{Failure, Printer};
 
 use crate::args::LeasesArgs;
@@ -211,7 +211,9 @@ async fn acquire(
                 if number >= count {
                     return Ok((held, latencies));
                 }
-                let lock = store.lock(&format!("{prefix}:{number}")).ttl(DEFAULT_TTL);
+                let lock = store
+                    .lock(&format!("{prefix}:{number}"))
+                    .ttl(Lease::DEFAULT_TTL);
                 let start = Instant::now();
                 held.put(lock.acquire().await?);
                 latencies.record(start.elapsed());

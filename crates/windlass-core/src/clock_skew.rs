@@ -12,18 +12,18 @@ const REPORTED_ABOVE: Duration = Duration::from_millis(500);
 /// The local wall clock, read once and then advanced by the monotonic clock, so that setting it
 /// does not matter.
 #[derive(Clone, Copy, Debug)]
-pub struct OurClock {
+pub struct LocalClock {
     start: Instant,
     /// The wall clock at `start`, in microseconds since 1970.
     wall: i64,
 }
 
-impl OurClock {
+impl LocalClock {
     /// Reads the wall clock.
     #[allow(clippy::new_without_default, reason = "it reads the clock")]
-    pub fn new() -> OurClock {
+    pub fn new() -> LocalClock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        OurClock {
+        LocalClock {
             start: Instant::now(),
             wall: micros(since.unwrap_or_default()),
         }
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_local_clock_advances() {
-        let clock = OurClock::new();
+        let clock = LocalClock::new();
         let now = clock.now();
         assert!(clock.now() >= now && now > 1_600_000_000_000_000);
     }

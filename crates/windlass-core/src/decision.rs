@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::rules::limit::{LimitStatus, Rule, standing};
+use crate::rules::limit::{LimitStatus, Rule, status};
 use crate::store::limit::LimitOutcome;
 
 /// The decision of a rate limiter: allowed or denied, and the status of the limiter afterwards.
@@ -68,7 +68,7 @@ impl Decision {
     /// The decision of a store on a call of this cost.
     pub fn of(rules: &[Rule], outcome: &LimitOutcome, cost: u64, basis: Basis) -> Decision {
         let allowed = outcome.granted.is_some();
-        let status = standing(rules, &outcome.states, outcome.now, cost);
+        let status = status(rules, &outcome.states, outcome.now, cost);
         Decision::new(allowed, status, basis)
     }
 

@@ -82,7 +82,7 @@ impl Error {
 
     /// The same error for another caller of the same operation. Its source becomes part of the
     /// message.
-    pub fn again(&self) -> Error {
+    pub fn duplicate(&self) -> Error {
         let e = &self.inner;
         let message = match &e.source {
             Some(source) => format!("{}: {source}", e.message),

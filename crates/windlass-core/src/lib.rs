@@ -79,6 +79,6 @@ pub use clock::{Clock, Moment};
 pub use error::{Error, ErrorKind, Result};
 pub use fence::{Fence, FenceStrength};
 pub use name::Name;
-pub use owner::{Owner, new_client};
+pub use owner::{Owner, new_client_id};
 pub use ttl::{DEFAULT_TTL, MAX_TTL, MIN_TTL};
 pub use validity::Drift;

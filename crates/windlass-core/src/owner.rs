@@ -97,7 +97,7 @@ fn process() -> u32 {
 ///
 /// Also reseeds this thread's random generator and reads the process id again: a forked process has
 /// inherited both, and has to reconnect, which calls this.
-pub fn new_client() -> u64 {
+pub fn new_client_id() -> u64 {
     PROCESS.store(std::process::id(), Ordering::Relaxed);
     // The system's generator does not fail once it has started; if it did, owners would still
     // differ in their process id.

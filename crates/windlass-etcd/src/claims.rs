@@ -149,7 +149,7 @@ impl ClaimStore for EtcdClaims {
         })
     }
 
-    fn answer_is_overdue(&self) {
+    fn reply_is_overdue(&self) {
         self.connection.switch_member();
     }
 

@@ -175,7 +175,7 @@ impl Backend for Etcd {
         Arc::new(UNSUPPORTED)
     }
 
-    fn examine(&self) -> Pending<'_, Vec<Finding>> {
+    fn diagnose(&self) -> Pending<'_, Vec<Finding>> {
         Box::pin(async move { diagnose::diagnose(&self.connection, &self.keys.readable()).await })
     }
 }

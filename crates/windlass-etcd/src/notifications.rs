@@ -85,7 +85,7 @@ impl WatchedKeys {
                     return;
                 };
                 match update {
-                    WatchUpdate::Events(_) => subscriber.heard(&[]),
+                    WatchUpdate::Events(_) => subscriber.notify(&[]),
                     WatchUpdate::Lost => {
                         let runtime = this.runtime.clone();
                         runtime.spawn(async move {

@@ -81,7 +81,7 @@ impl PendingDeletes {
                     let at = keys.iter().position(|key| Some(*key) == first);
                     Ok(at.is_some_and(|at| existed[at]))
                 }
-                Err(e) => Err(e.again()),
+                Err(e) => Err(e.duplicate()),
             };
             let replies: Vec<Result<bool>> = batch.iter().map(first_existed).collect();
             for (pending, reply) in batch.into_iter().zip(replies) {

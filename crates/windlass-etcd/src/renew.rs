@@ -202,7 +202,7 @@ impl Renewer {
         let mut rest = Vec::with_capacity(checks.len());
         for check in checks {
             let failed = match renewed.get(&check.lease.id) {
-                Some(Err(e)) => Some(Err(e.again())),
+                Some(Err(e)) => Some(Err(e.duplicate())),
                 Some(Ok(renewal)) if !renewal.alive => Some(Ok(Renewed::Gone)),
                 None if check.lease.has_expired() => Some(Ok(Renewed::Gone)),
                 _ => None,
@@ -230,7 +230,7 @@ impl Renewer {
         let mut reply = match self.connection.txn(txn).await {
             Ok(reply) => reply,
             Err(e) => {
-                let failed = checks.iter().map(|check| (check.at, Err(e.again())));
+                let failed = checks.iter().map(|check| (check.at, Err(e.duplicate())));
                 return failed.collect();
             }
         };

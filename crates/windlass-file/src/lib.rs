@@ -146,7 +146,7 @@ impl Backend for File {
         Arc::new(self.clone())
     }
 
-    fn examine(&self) -> Pending<'_, Vec<Finding>> {
+    fn diagnose(&self) -> Pending<'_, Vec<Finding>> {
         Box::pin(diagnose::diagnose(self))
     }
 }

@@ -9,7 +9,7 @@ use windlass_core::name::Name;
 use windlass_core::rules::limit::{self as rules, RuleStates};
 use windlass_core::store::Pending;
 use windlass_core::store::limit::{
-    LimitOutcome, LimitRequest, LimitStore, LimiterEntry, LimiterQuery, mismatch,
+    LimitOutcome, LimitRequest, LimitStore, LimiterPage, LimiterQuery, mismatch,
 };
 
 /// `limits`: the state of each limiter, as text; times in microseconds of the boot clock. A reset
@@ -111,9 +111,9 @@ fn decide(
     }))
 }
 
-fn list(tx: &StoreTransaction<'_>, search: &LimiterQuery) -> rusqlite::Result<LimiterEntry> {
+fn list(tx: &StoreTransaction<'_>, search: &LimiterQuery) -> rusqlite::Result<LimiterPage> {
     let now = tx.now_micros();
-    let mut found = LimiterEntry::default();
+    let mut found = LimiterPage::default();
     let mut query = tx.database.prepare_cached(
         "SELECT name, state, ends FROM limits WHERE name >= ?1 ORDER BY name LIMIT ?2",
     )?;
@@ -169,7 +169,7 @@ impl LimitStore for File {
                     Ok(decided) => answers.extend(decided),
                     // Earlier batches are committed; later ones would fail as well.
                     Err(e) => {
-                        answers.resize_with(requests.len(), || Err(e.again()));
+                        answers.resize_with(requests.len(), || Err(e.duplicate()));
                         break;
                     }
                 }
@@ -191,7 +191,7 @@ impl LimitStore for File {
         }))
     }
 
-    fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterEntry> {
+    fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterPage> {
         Box::pin(self.worker.decide(move |tx| list(tx, &search)))
     }
 }

@@ -57,7 +57,7 @@ impl Notifier {
         for (channel, clients) in channels {
             for &client in clients {
                 if client == self.client {
-                    self.subscribers.heard(channel, b"");
+                    self.subscribers.notify(channel, b"");
                 } else if !wake_up::send_notification(client, channel) {
                     ended.push(client);
                 }

@@ -81,7 +81,7 @@ impl File {
 struct FetchSignal(Notify);
 
 impl Subscriber for FetchSignal {
-    fn heard(&self, _message: &[u8]) {
+    fn notify(&self, _message: &[u8]) {
         self.0.notify_one();
     }
 
@@ -116,7 +116,7 @@ async fn deliver(
                     if number > seen + 1 {
                         subscriber.missed();
                     }
-                    subscriber.heard(&message);
+                    subscriber.notify(&message);
                     seen = number;
                 }
                 if !full && fetched.last > seen {

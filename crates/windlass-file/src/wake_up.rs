@@ -85,7 +85,7 @@ mod imp {
             };
             if let Some(channel) = bytes[..length].strip_prefix(&NOTIFICATION) {
                 if let Ok(channel) = std::str::from_utf8(channel) {
-                    subscribers.heard(channel, b"");
+                    subscribers.notify(channel, b"");
                 }
                 continue;
             }

@@ -1,7 +1,7 @@
 //! The state of the model, and its changes.
 
 use stateright::Representative;
-use windlass_core::rules::quorum::draw;
+use windlass_core::rules::quorum::next_number;
 
 use crate::NODES;
 
@@ -188,7 +188,7 @@ impl State {
         }
         node.holder = Some(owner);
         let mut counter = u64::from(node.counter);
-        let number = draw(&mut counter, request.proposal.into()) as u8;
+        let number = next_number(&mut counter, request.proposal.into()) as u8;
         node.counter = counter as u8;
         // A client in a later round ignores the reply.
         let Attempt::Requesting { round, .. } = self.clients[request.client].attempt else {

@@ -1,8 +1,8 @@
 //! Batches: decisions of many callers in one call of a script.
 //!
-//! A script call costs Redis more than one decision in it. So while calls are on their way, further decisions are
-//! collected, and leave together as soon as a call returns. A lone caller does not wait. Decisions are taken in the
-//! order in which they were made.
+//! A script call costs Redis more than one decision in it. So while calls are on their way, further
+//! decisions are collected, and leave together as soon as a call returns. A lone caller does not
+//! wait. Decisions are taken in the order in which they were made.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,8 +33,9 @@ const LARGEST: usize = 64;
 /// A smaller batch is not split.
 const SMALLEST: usize = 16;
 
-/// How many decisions a call may carry: a quarter of those under way. With all in one call, client and server would
-/// take turns, each waiting for the other. Measured with `windlass bench lock` at 64 and 512 tasks.
+/// How many decisions a call may carry: a quarter of those under way. With all in one call, client
+/// and server would take turns, each waiting for the other. Measured with `windlass bench lock` at
+/// 64 and 512 tasks.
 fn largest(under_way: usize) -> usize {
     (under_way / 4).clamp(SMALLEST, LARGEST)
 }
@@ -47,8 +48,8 @@ pub(super) trait Decision: fmt::Debug + Send + Sync + Sized + 'static {
     /// Whether it may take a fence.
     fn fence_use(&self) -> FenceUse;
 
-    /// The call that takes these decisions, with fences from that counter. It is answered with a list of replies, one
-    /// for each.
+    /// The call that takes these decisions, with fences from that counter. It is answered with a
+    /// list of replies, one for each.
     fn command<'a>(
         script: &Script,
         batch: impl ExactSizeIterator<Item = &'a Self> + Clone,
@@ -121,7 +122,7 @@ impl<D: Decision> Batcher<D> {
         })
     }
 
-    /// For a server whose fence counter somebody else looks after.
+    /// For a server whose fence counter is checked elsewhere.
     pub(super) fn start_without_fence_check(
         router: Arc<Router>,
         script: &'static Script,
@@ -168,8 +169,8 @@ impl<D: Decision> Batcher<D> {
                 return batcher.collect(decision).await;
             };
             let job = Job { decision, answer };
-            // Boxed, so that futures of collected decisions stay small. Unconstrained: a spent budget must not stop the
-            // first poll short of the wire.
+            // Boxed, so that futures of collected decisions stay small. Unconstrained: a spent
+            // budget must not stop the first poll short of the wire.
             let call = Box::pin(send(&batcher.target, vec![job]));
             tokio::task::unconstrained(call).await;
             drop(slot);
@@ -177,7 +178,8 @@ impl<D: Decision> Batcher<D> {
         }
     }
 
-    /// Takes one decision together with others. It is collected when this is called, not when the answer is awaited.
+    /// Takes one decision together with others. It is collected when this is called, not when the
+    /// answer is awaited.
     pub(super) fn collect(&self, decision: D) -> impl Future<Output = Result<Value>> + use<D> {
         let (answer, reply) = oneshot::channel();
         self.load.unsent.fetch_add(1, Ordering::AcqRel);
@@ -190,8 +192,8 @@ impl<D: Decision> Batcher<D> {
         }
     }
 
-    /// Takes whole batches, each in one call, in their order and all sent at once: for a caller with many decisions.
-    /// They do not wait for what is collected. One answer for each decision.
+    /// Takes whole batches, each in one call, in their order and all sent at once: for a caller
+    /// with many decisions. They do not wait for what is collected. One answer for each decision.
     pub(super) async fn decide_many(&self, batches: Vec<Vec<D>>) -> Vec<Result<Value>> {
         let Target { router, script, .. } = &self.target;
         if let Router::Cluster(_) = &**router {
@@ -199,13 +201,13 @@ impl<D: Decision> Batcher<D> {
         }
         let command = |batch: &Vec<D>| D::command(script, batch.iter(), keys::FENCE);
         let commands: Vec<Cmd> = batches.iter().map(command).collect();
-        let ask = async |commands: &[&Cmd]| {
+        let send = async |commands: &[&Cmd]| {
             let calls = commands
                 .iter()
                 .map(|command| router.query::<Vec<Value>>(command));
             join_all(calls.map(Box::pin).collect()).await
         };
-        let mut replies = ask(&commands.iter().collect::<Vec<_>>()).await;
+        let mut replies = send(&commands.iter().collect::<Vec<_>>()).await;
         // None of those was taken, and all are sent again together, so that their order is kept.
         let unknown =
             |reply: &Result<_, CommandError>| matches!(reply, Err(f) if f.is_unknown_script());
@@ -220,7 +222,7 @@ impl<D: Decision> Batcher<D> {
                 break;
             }
             let commands: Vec<&Cmd> = again.iter().map(|&i| &commands[i]).collect();
-            for (i, reply) in again.into_iter().zip(ask(&commands).await) {
+            for (i, reply) in again.into_iter().zip(send(&commands).await) {
                 replies[i] = reply;
             }
         }
@@ -258,8 +260,8 @@ impl<D: Decision> Batcher<D> {
         replies.into_iter().map(answer).collect()
     }
 
-    /// A slot for a caller that is alone: nothing collected, nothing on its way, and a connection that takes the command
-    /// at once.
+    /// A slot for a caller that is alone: nothing collected, nothing on its way, and a connection
+    /// that takes the command at once.
     fn try_alone(&self, decision: &D) -> Option<SemaphorePermit<'_>> {
         let fence_use = self.target.fence_use(decision);
         let idle = self.load.unsent.load(Ordering::Acquire) == 0
@@ -321,7 +323,8 @@ async fn work<D: Decision>(
             .expect("the semaphore is never closed");
         // Here and not in the call, which must be sent as soon as it is begun.
         if let Err(failure) = prepare(connection, target.fence_use_of(&jobs)).await {
-            // Decisions that arrived meanwhile would fail the same way, one connection attempt later each.
+            // Decisions that arrived meanwhile would fail the same way, one connection attempt
+            // later each.
             while let Ok(job) = inbox.try_recv() {
                 jobs.push(job);
             }
@@ -352,8 +355,8 @@ async fn work<D: Decision>(
     }
 }
 
-/// Begins a call, and leaves the rest of it to a task. The first poll puts the command on the wire. Only then may the
-/// next one go: a release must not overtake the request that it undoes.
+/// Begins a call, and leaves the rest of it to a task. The first poll puts the command on the wire.
+/// Only then may the next one go: a release must not overtake the request that it undoes.
 async fn begin(mut call: Pin<Box<impl Future<Output = ()> + Send + 'static>>) {
     let done = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
     if !done {
@@ -365,7 +368,8 @@ async fn begin(mut call: Pin<Box<impl Future<Output = ()> + Send + 'static>>) {
 async fn prepare(connection: &Arc<Connection>, fence_use: FenceUse) -> Result<(), CommandError> {
     connection.connect().await?;
     if fence_use > FenceUse::None && !connection.is_ready(0, fence_use) {
-        // A server that refuses this refuses the decisions as well, and their callers get that error.
+        // A server that refuses this refuses the decisions as well, and their callers get that
+        // error.
         let _ = connection
             .ensure_fences_raised(0, keys::FENCE, keys::MASTER_EPOCH)
             .await;
@@ -379,8 +383,8 @@ async fn send<D: Decision>(target: &Target, mut jobs: Vec<Job<D>>) {
     let mut loads = 0;
     let begun = Instant::now();
     loop {
-        // A caller that was cancelled before its request left needs none; nor may its request be sent again, because
-        // the release that undoes it may have been.
+        // A caller that was cancelled before its request left needs none; nor may its request be
+        // sent again, because the release that undoes it may have been.
         jobs.retain(|job| !job.answer.is_closed());
         let Some(first) = jobs.first() else {
             return;
@@ -477,7 +481,8 @@ fn failure(reply: &Value) -> Option<&Value> {
     }
 }
 
-/// Answers the callers whose decision was taken, and returns the others: their slot migrates, and nothing was done.
+/// Answers the callers whose decision was taken, and returns the others: their slot migrates, and
+/// nothing was done.
 fn deliver_decided<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, CommandError>) -> Vec<Job<D>> {
     let Ok(replies) = replies else {
         deliver(jobs, replies);

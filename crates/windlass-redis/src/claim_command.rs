@@ -1,7 +1,8 @@
 //! Claim commands: how the scripts for locks and pools are called, and what they reply.
 //!
-//! There are two scripts, one for locks and one for pools, each with a variant for a node of a quorum. All take batches
-//! of the same commands; `scripts/lock/prelude.lua` and `scripts/pool/prelude.lua` describe keys and arguments.
+//! There are two scripts, one for locks and one for pools, each with a variant for a node of a
+//! quorum. All take batches of the same commands; `scripts/lock/prelude.lua` and
+//! `scripts/pool/prelude.lua` describe keys and arguments.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,7 +137,7 @@ impl ClaimCommand {
         proposal: Option<Fence>,
         verb: fn(ClaimFields) -> Verb,
     ) -> ClaimCommand {
-        let flags = match (claim.same_owner, claim.write_anew) {
+        let flags = match (claim.same_owner, claim.rewrite_details) {
             (SameOwner::Impossible, false) => "",
             (SameOwner::Impossible, true) | (SameOwner::Replace, _) => "!",
             (SameOwner::Respect, false) => "=",
@@ -293,7 +294,8 @@ impl ClaimBatchers {
         }
     }
 
-    /// A quorum decides for itself whether a node may have lost its counter: no fence is checked here.
+    /// A quorum decides for itself whether a node may have lost its counter: no fence is checked
+    /// here.
     pub(super) fn start_on_quorum_node(router: &Arc<Router>) -> ClaimBatchers {
         let start = |script| Batcher::start_without_fence_check(Arc::clone(router), script);
         ClaimBatchers {
@@ -319,7 +321,8 @@ impl ClaimBatchers {
         async move { ClaimReply::decode(kind, reply.await?) }
     }
 
-    /// Sends a command in a batch: it joins the batch when this is called, not when the reply is awaited.
+    /// Sends a command in a batch: it joins the batch when this is called, not when the reply is
+    /// awaited.
     pub(super) fn collect(
         &self,
         command: ClaimCommand,
@@ -471,7 +474,7 @@ mod tests {
         server.command(&words).unwrap();
     }
 
-    /// An owner that asked twice and gave up must not keep what the second request got.
+    /// An owner that requested it twice and gave up must not keep what the second request got.
     #[test]
     fn release_does_not_overtake_a_request_of_its_owner_in_one_batch() {
         let server = RedisServer::start().unwrap();

@@ -106,7 +106,7 @@ impl ClaimStore for RedisClaims {
         })
     }
 
-    fn answer_is_overdue(&self) {
+    fn reply_is_overdue(&self) {
         self.router.drop_overdue_connections();
     }
 
@@ -129,8 +129,8 @@ impl ClaimStore for RedisClaims {
     }
 }
 
-/// Whether the script writes the record of a grant at once. It always does for a share that weighs more than one, as
-/// others must know how much a release frees.
+/// Whether the script writes the record of a grant at once. It always does for a share that weighs
+/// more than one, as others must know how much a release frees.
 pub(super) fn is_recorded(request: &AcquireRequest) -> bool {
     request.record_now || (request.kind != Kind::Lock && request.share.weight > 1)
 }

@@ -206,7 +206,7 @@ impl Backend for Redis {
         Arc::new(RedisTopics::new(self.router()))
     }
 
-    fn examine(&self) -> Pending<'_, Vec<Finding>> {
+    fn diagnose(&self) -> Pending<'_, Vec<Finding>> {
         Box::pin(diagnose::diagnose(&self.router))
     }
 }

@@ -17,10 +17,10 @@ use super::router::Router;
 use super::script::Script;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{LimitOp, Rule, RuleState, RuleStates, Span, bring_up};
+use windlass_core::rules::limit::{LimitOp, Rule, RuleState, RuleStates, Span, advance};
 use windlass_core::store::Pending;
 use windlass_core::store::limit::{
-    LimitOutcome, LimitRequest, LimitStore, LimiterEntry, LimiterQuery, mismatch,
+    LimitOutcome, LimitRequest, LimitStore, LimiterPage, LimiterQuery, mismatch,
 };
 
 /// Decisions in one script call: bounds how long the script blocks the server (about 3 µs each).
@@ -79,8 +79,8 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usiz
         LimitOp::Peek => ("P", 0, &[]),
         LimitOp::Take(cost) => ("T", 0, std::slice::from_ref(cost)),
         LimitOp::Reserve(cost, wait) => ("T", *wait, std::slice::from_ref(cost)),
-        LimitOp::Lend(costs) => ("L", 0, costs),
-        LimitOp::Return(cost, at, _) => ("R", *at, std::slice::from_ref(cost)),
+        LimitOp::Lease(costs) => ("L", 0, costs),
+        LimitOp::ReturnLeased(cost, at, _) => ("R", *at, std::slice::from_ref(cost)),
         LimitOp::Cancel(cost, _) => ("C", 0, std::slice::from_ref(cost)),
     };
     command
@@ -91,7 +91,7 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usiz
         .arg(decisions);
     for rule in rules {
         let (kind, amount, period, full, lend) = match rule {
-            Rule::Bucket(b) => ("t", b.amount, b.period, b.full, b.lend_time()),
+            Rule::Bucket(b) => ("t", b.amount, b.period, b.full, b.lease_time()),
             Rule::Allowance { burst } => ("z", 0, 0, Span::whole(*burst), 0),
             Rule::Fixed { limit, period } => ("f", 0, *period, Span::whole(*limit), 0),
             Rule::Sliding { limit, period } => ("s", 0, *period, Span::whole(*limit), 0),
@@ -103,7 +103,7 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usiz
             .arg(lend)
             .arg(rule.limit());
     }
-    let takes = !matches!(want, LimitOp::Return(..) | LimitOp::Cancel(..));
+    let takes = !matches!(want, LimitOp::ReturnLeased(..) | LimitOp::Cancel(..));
     for &units in costs {
         for rule in rules {
             let cost = match rule {
@@ -114,7 +114,7 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usiz
             command.arg(cost.us).arg(cost.part);
         }
     }
-    if let LimitOp::Return(_, _, mark) = want {
+    if let LimitOp::ReturnLeased(_, _, mark) = want {
         command.arg(*mark);
     }
     if let LimitOp::Cancel(_, after) = want {
@@ -151,14 +151,14 @@ fn parse_reply(request: &LimitRequest, reply: &Value) -> Result<LimitOutcome> {
     let which: usize = part()?.parse().map_err(|_| unexpected())?;
     let now: u64 = part()?.parse().map_err(|_| unexpected())?;
     let stored: RuleStates = part()?.parse().map_err(|()| unexpected())?;
-    let states = bring_up(&request.rules, &stored, now).map_err(mismatch)?;
+    let states = advance(&request.rules, &stored, now).map_err(mismatch)?;
     let granted = match (&request.want, which) {
         (_, 0) | (LimitOp::Peek, _) => None,
-        (LimitOp::Lend(costs), which) => Some(*costs.get(which - 1).ok_or_else(unexpected)?),
+        (LimitOp::Lease(costs), which) => Some(*costs.get(which - 1).ok_or_else(unexpected)?),
         (
             LimitOp::Take(cost)
             | LimitOp::Reserve(cost, _)
-            | LimitOp::Return(cost, ..)
+            | LimitOp::ReturnLeased(cost, ..)
             | LimitOp::Cancel(cost, _),
             _,
         ) => Some(*cost),
@@ -226,7 +226,7 @@ impl LimitStore for RedisLimiters {
         })
     }
 
-    fn list(&self, query: LimiterQuery) -> Pending<'_, LimiterEntry> {
+    fn list(&self, query: LimiterQuery) -> Pending<'_, LimiterPage> {
         Box::pin(list::list(&self.router, query))
     }
 }

@@ -108,7 +108,7 @@ impl OnceStore for RedisOnceRecords {
                 return Ok(OnceFinish::Done(result));
             }
             match &reply {
-                Value::BulkString(word) if word == b"kept" => Ok(OnceFinish::OnceFinish),
+                Value::BulkString(word) if word == b"kept" => Ok(OnceFinish::Stored),
                 Value::BulkString(word) if word == b"stale" => Ok(OnceFinish::Stale),
                 _ => Err(unexpected_reply(&reply)),
             }

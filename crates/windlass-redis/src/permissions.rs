@@ -310,7 +310,7 @@ impl PermissionStore for RedisPermissions {
             Ok(keys.is_current(&head).then(|| SubjectPage {
                 subjects: found.iter().filter_map(subject).collect(),
                 next,
-                looked_at: PAGE,
+                scanned: PAGE,
                 total,
             }))
         })

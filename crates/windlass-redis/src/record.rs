@@ -1,10 +1,11 @@
-//! Claim records, as the scripts store them: see `scripts/lock/prelude.lua` and `scripts/pool/prelude.lua`.
+//! Claim records, as the scripts store them: see `scripts/lock/prelude.lua` and
+//! `scripts/pool/prelude.lua`.
 //!
 //! - of a lock: `<fence> <ttl ms> <since> <channel> <claim> <note>`
 //! - of a pool: `<fence> <weight> <ttl ms> <end, if waiting> <since> <channel> <claim> <note>`
 //!
-//! Clients send only the tail (channel, claim and note) and how long ago the claim was made; `since` is by the
-//! server's clock, and so is all else.
+//! Clients send only the tail (channel, claim and note) and how long ago the claim was made;
+//! `since` is by the server's clock, and so is all else.
 
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use super::bytes;
 use windlass_core::Fence;
 use windlass_core::store::{Holder, Kind, WakeAddress};
 
-/// What stands for the fence in the record of an owner that was granted a lock on a node of a quorum, and has not taken
-/// a number since: see `scripts/fence.lua`.
+/// What stands for the fence in the record of an owner that was granted a lock on a node of a
+/// quorum, and has not taken a number since: see `scripts/fence.lua`.
 const PLACEHOLDER: u64 = 1;
 
 /// What follows the numbers in a record.
@@ -28,8 +29,8 @@ pub(super) fn address(channel: &str, claim: WakeAddress) -> String {
     format!("{channel} {}", claim.claim)
 }
 
-/// Decodes `holder or nil, its ms left, its record or nil, server's time in ms`. The outer `None` is for what is not of
-/// that shape, the inner one for no holder.
+/// Decodes `holder or nil, its ms left, its record or nil, server's time in ms`. The outer `None`
+/// is for what is not of that shape, the inner one for no holder.
 pub(super) fn holder(kind: Kind, parts: &[Value]) -> Option<Option<Holder>> {
     let [owner, Value::Int(left), record, Value::Int(now)] = parts else {
         return None;

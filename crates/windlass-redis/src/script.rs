@@ -25,9 +25,9 @@ impl Script {
         self.source
     }
 
-    /// Whether it reads keys that a caller cannot declare: the claim records of the waiters that it finds in a queue.
-    /// On the importing node of a slot migration such a key may still be missing although it exists, so the script
-    /// runs there only after the migration.
+    /// Whether it reads keys that a caller cannot declare: the claim records of the waiters that it
+    /// finds in a queue. On the importing node of a slot migration such a key may still be missing
+    /// although it exists, so the script runs there only after the migration.
     pub(super) fn reads_undeclared_keys(&self) -> bool {
         [&LOCK, &LOCK_ALL, &LOCK_INSPECT]
             .into_iter()
@@ -179,7 +179,8 @@ mod tests {
         Schema::new(Scale::Ranked, levels, None, resources).unwrap()
     }
 
-    /// The node that a slot moves to has not run any script yet: it must be sent each one by its digest.
+    /// The node that a slot moves to has not run any script yet: it must be sent each one by its
+    /// digest.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn permission_scripts_are_loaded_during_an_ask_redirection() {
         let cluster = RedisCluster::start().unwrap();

@@ -1,5 +1,5 @@
-//! One acquire: send the request, count the replies, agree on the fence; undo what was granted if the claim
-//! is not acquired.
+//! One acquire: send the request, count the replies, agree on the fence; undo what was granted if
+//! the claim is not acquired.
 
 use std::future::poll_fn;
 use std::ops::ControlFlow;
@@ -17,8 +17,8 @@ use windlass_core::error::Result;
 use windlass_core::store::{AcquireRequest, Acquired, OnBusy};
 use windlass_core::{Fence, Moment};
 
-/// How often a claim that [precedes](ReplyTally::precedes_others) all others tries again while the others
-/// give their nodes back.
+/// How often a claim that [precedes](ReplyTally::precedes_others) all others tries again while the
+/// others give their nodes back.
 const MAX_RETRIES: u32 = 5;
 /// Before the first retry; longer before later ones.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
@@ -160,8 +160,8 @@ struct Replies {
     sent_to: NodeSet,
 }
 
-/// One request to the nodes: to a [first selection](super::node_selection), and to the remaining nodes if
-/// that does not decide.
+/// One request to the nodes: to a [first selection](super::node_selection), and to the remaining
+/// nodes if that does not decide.
 struct AcquireRound<'a> {
     state: &'a ClaimState,
     request: &'a AcquireRequest,
@@ -219,8 +219,8 @@ impl<'a> AcquireRound<'a> {
             nodes.selection.latency.record(took);
         }
         match decision {
-            // The missing nodes may agree with some: then no raise is needed, and an owner that acquires its
-            // own lock again keeps its fence.
+            // The missing nodes may agree with some: then no raise is needed, and an owner that
+            // acquires its own lock again keeps its fence.
             QuorumDecision::Granted if self.tally.agreed().is_none() => {
                 self.late_replies(|tally| tally.agreed().is_some()).await;
             }

@@ -36,7 +36,7 @@ pub(super) async fn acquire_all(
         match reply {
             Ok(AcquiredAll::Granted(numbers)) => granted.push(numbers),
             Ok(AcquiredAll::Busy { which, holder }) => busy.push((which, holder)),
-            Ok(AcquiredAll::Apart) => {
+            Ok(AcquiredAll::OneByOne) => {
                 let message = "a node of a quorum must decide on several locks in one step";
                 failures.add(node, Error::new(ErrorKind::Unsupported, "call", message));
             }

@@ -18,7 +18,8 @@ const MAX_MEMBERS: usize = 63;
 pub struct RedlockAddress {
     /// One Redis URL for each member.
     pub(crate) members: Vec<String>,
-    /// The longest ttl of a claim, and how long a node without durable storage has no vote after a restart.
+    /// The longest ttl of a claim, and how long a node without durable storage has no vote after a
+    /// restart.
     pub(crate) max_ttl: Duration,
     /// The longest wait for one node.
     pub(crate) node_timeout: Duration,

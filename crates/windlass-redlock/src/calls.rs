@@ -11,8 +11,8 @@ use super::nodes::QuorumNodes;
 use windlass_core::error::Result;
 use windlass_core::store::Pending;
 
-/// Set when an operation ends: a call that was not sent by then must not be sent, because the release
-/// that undoes it may have been sent before.
+/// Set when an operation ends: a call that was not sent by then must not be sent, because the
+/// release that undoes it may have been sent before.
 #[derive(Clone, Default)]
 pub(super) struct StopFlag(Arc<AtomicBool>);
 
@@ -97,8 +97,8 @@ impl<T: Send + 'static> NodeCalls<T> {
         let unanswered = |(node, call): (usize, &Option<_>)| call.is_some().then_some(node);
         self.pending.iter().enumerate().filter_map(unanswered)
     }
-    /// Ends the operation: calls that were sent may still arrive, within `timeout`; the others are not sent any
-    /// more.
+    /// Ends the operation: calls that were sent may still arrive, within `timeout`; the others are
+    /// not sent any more.
     pub(super) fn finish(mut self, nodes: &QuorumNodes, stop: &StopFlag, timeout: Duration) {
         stop.stop();
         // The connection gives up on a node that takes longer than the node timeout.

@@ -158,11 +158,7 @@ pub(super) fn check_supported(kind: Kind) -> Result<()> {
             "each node counts alone, and no node sees all parties: none can tell when all have arrived",
         ),
         Kind::Once => {
-            return Err(unsupported(
-                KIND,
-                "results of what is done once",
-                "this store decides who may act, and keeps no data",
-            ));
+            return Err(unsupported(KIND, "`once`", "a quorum keeps no results"));
         }
     };
     Err(unsupported_by_majority(KIND, what, reason))

@@ -92,8 +92,8 @@ impl Confirmation {
         let held = self.held.len() >= majority;
         // Only a holder of a majority decides: a split is certain only after all replies.
         let held_by_other = self.holders_ahead.len() >= majority && !self.is_split(majority);
-        // The nodes that do not know the claim were not sent it yet and complete the majority, while the
-        // suspect ones may never reply.
+        // The nodes that do not know the claim were not sent it yet and complete the majority,
+        // while the suspect ones may never reply.
         let can_be_completed = self.held.len() + self.gone.len() >= majority;
         let missing = nodes.all().without(self.replied);
         let all_suspect = || missing.iter().all(|node| nodes.node(node).is_suspect());
@@ -114,9 +114,9 @@ impl Confirmation {
         self.held.len() < majority && self.nodes_by_holder().values().all(|held| *held < majority)
     }
 
-    /// Whether `owner` should yield the nodes that it holds: another owner has a majority, and needs the
-    /// other nodes in case some of its own fail; or no owner has a majority, and another one precedes
-    /// `owner` (it holds more nodes, or as many and sorts first).
+    /// Whether `owner` should yield the nodes that it holds: another owner has a majority, and
+    /// needs the other nodes in case some of its own fail; or no owner has a majority, and another
+    /// one precedes `owner` (it holds more nodes, or as many and sorts first).
     pub(super) fn should_yield(&self, owner: &str, majority: usize) -> bool {
         let own = self.held.len();
         let others = self.nodes_by_holder();

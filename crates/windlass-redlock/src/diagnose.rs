@@ -8,7 +8,7 @@ use super::calls::NodeCalls;
 use super::errors::NodeFailures;
 use super::node::QuorumNode;
 use super::nodes::QuorumNodes;
-use windlass_core::clock_skew::{OurClock, Reading, Spread};
+use windlass_core::clock_skew::{LocalClock, Reading, Spread};
 use windlass_core::error::Result;
 use windlass_core::store::Severity::{Fine, Problem, Warning};
 use windlass_core::store::{Finding, Pending};
@@ -23,11 +23,11 @@ struct NodeReport {
 }
 
 pub(super) async fn diagnose(nodes: &Arc<QuorumNodes>) -> Result<Vec<Finding>> {
-    let our_clock = OurClock::new();
+    let our_clock = LocalClock::new();
     let call = |node: &Arc<QuorumNode>| -> Pending<'static, NodeReport> {
         let (node, nodes) = (Arc::clone(node), Arc::clone(nodes));
         Box::pin(async move {
-            let findings = node.client.store().examine().await?;
+            let findings = node.client.store().diagnose().await?;
             let status = node.client.status().await?;
             let has_vote = node.verify(&nodes).await.is_ok();
             let sent = our_clock.now();

@@ -1,4 +1,5 @@
-//! One error for an operation that too few nodes completed: it names each node, the reason, and what to do.
+//! One error for an operation that too few nodes completed: it names each node, the reason, and
+//! what to do.
 
 use std::time::Duration;
 

@@ -12,9 +12,9 @@ use windlass_core::name::Name;
 use windlass_core::rules::quorum::agreed;
 use windlass_core::store::{Holder, Kind, Occupancy, Pending};
 
-/// The number of a claim that holds a node without having been given a number there (`PLACEHOLDER` in
-/// scripts/fence.lua): it was queued on that node and has its fence from the others.
-const TICKET: u64 = 1;
+/// The number of a claim that holds a node without having been given a number there (`PLACEHOLDER`
+/// in scripts/fence.lua): it was queued on that node and has its fence from the others.
+const PLACEHOLDER: u64 = 1;
 
 pub(super) async fn inspect(
     nodes: &QuorumNodes,
@@ -86,8 +86,9 @@ fn merge(majority: usize, kind: Kind, name: &str, seen: &[Occupancy], most: usiz
     merged
 }
 
-/// The number of waiters, from the lengths of the nodes' queues. Every waiter is in all queues; but a late
-/// node may have queued a claim that held a majority by then, and that stays if its client dies.
+/// The number of waiters, from the lengths of the nodes' queues. Every waiter is in all queues; but
+/// a late node may have queued a claim that held a majority by then, and that stays if its client
+/// dies.
 fn median(mut lengths: Vec<u64>) -> u64 {
     lengths.sort_unstable_by(|a, b| b.cmp(a));
     lengths.get(lengths.len() / 2).copied().unwrap_or(0)
@@ -96,8 +97,9 @@ fn median(mut lengths: Vec<u64>) -> u64 {
 /// Merges what a majority of the nodes knows about one holder.
 pub(super) fn merge_holder(views: Vec<Holder>, majority: usize) -> Holder {
     let fences = views.iter().filter_map(|h| Some(h.fence?.get()));
-    let fences: Vec<u64> = fences.filter(|fence| *fence != TICKET).collect();
-    // Only a number that a majority gave is a fence: a process that takes the claim over goes on with it.
+    let fences: Vec<u64> = fences.filter(|fence| *fence != PLACEHOLDER).collect();
+    // Only a number that a majority gave is a fence: a process that takes the claim over goes on
+    // with it.
     let fence = agreed(&fences, majority);
     let mut remaining: Vec<_> = views.iter().map(|h| h.remaining).collect();
     // The claim ends when fewer than a majority hold it.

@@ -1,7 +1,7 @@
 //! `redlock://`: locks that a majority of independent Redis servers grants.
 //!
-//! A claim is held while a majority of the servers (nodes) grants it. Two majorities share a node, and there
-//! two claims exclude each other.
+//! A claim is held while a majority of the servers (nodes) grants it. Two majorities share a node,
+//! and there two claims exclude each other.
 //!
 //! | question | module |
 //! |---|---|
@@ -83,8 +83,8 @@ pub struct Quorum {
 }
 
 impl Quorum {
-    /// Connects to the nodes of `address`, a majority at least. `shown` is the URL without credentials, `client`
-    /// the number under which nodes report grants to `listener`.
+    /// Connects to the nodes of `address`, a majority at least. `shown` is the URL without
+    /// credentials, `client` the number under which nodes report grants to `listener`.
     pub async fn open(
         address: RedlockAddress,
         shown: String,
@@ -157,7 +157,7 @@ impl Backend for Quorum {
         self.nodes.drift
     }
 
-    fn examine(&self) -> Pending<'_, Vec<Finding>> {
+    fn diagnose(&self) -> Pending<'_, Vec<Finding>> {
         Box::pin(diagnose::diagnose(&self.nodes))
     }
 }

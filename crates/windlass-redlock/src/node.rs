@@ -39,8 +39,8 @@ impl QuorumNode {
         }
     }
 
-    /// Sends a request whose reply counts as a vote. It is an error if the node has no vote, or may have
-    /// restarted before it replied.
+    /// Sends a request whose reply counts as a vote. It is an error if the node has no vote, or may
+    /// have restarted before it replied.
     pub(super) fn call<T: Send + 'static>(
         self: &Arc<QuorumNode>,
         nodes: &Arc<QuorumNodes>,
@@ -83,8 +83,8 @@ impl QuorumNode {
         Box::pin(async move {
             let connection = match node.quarantine.is_checking() {
                 true => node.verify(&nodes).await?,
-                // In a task of its own: a check takes several round trips, and the timeout of a short-lived
-                // claim may end before. The next request then finds the check done.
+                // In a task of its own: a check takes several round trips, and the timeout of a
+                // short-lived claim may end before. The next request then finds the check done.
                 false => {
                     let (node, runtime) = (Arc::clone(&node), nodes.runtime.clone());
                     let check = runtime.spawn(async move { node.verify(&nodes).await });

@@ -1,19 +1,21 @@
 //! Which nodes an acquire is sent to first: a majority, and the rest only if they are needed.
 //!
-//! Every node grants a free lock, so a majority usually suffices, and calls to the other nodes would be
-//! wasted. To the protocol a node that was not called is the same as a node whose request was lost, so
-//! safety does not depend on the selection. Availability must not either: any minority may fail.
+//! Every node grants a free lock, so a majority usually suffices, and calls to the other nodes
+//! would be wasted. To the protocol a node that was not called is the same as a node whose request
+//! was lost, so safety does not depend on the selection. Availability must not either: any minority
+//! may fail.
 //!
-//! - All clients prefer the **same** majority. Clients that compete for a lock meet there, waiters queue
-//!   where the holder is, and the counters of these nodes stay equal.
-//! - If a preferred node is suspect, **all** nodes are called at once. If a preferred node fails, or takes
-//!   several times the usual latency, the remaining nodes are called immediately, and the node stays
-//!   suspect until it replies in time. So a failing node delays one acquire, not each of them.
-//! - A node that was **skipped** still [rejoins](super::rejoin) after a restart, while the nodes whose
-//!   counters it needs are available.
-//! - A claim that lasts is on **all** nodes: the lease runtime renews it early, and that renewal also
-//!   [requests it](super::partial_grants) from the nodes that were skipped. So only claims that are
-//!   certain to be renewed may start on a majority.
+//! - All clients prefer the **same** majority. Clients that compete for a lock meet there, waiters
+//!   queue where the holder is, and the counters of these nodes stay equal.
+//! - If a preferred node is suspect, **all** nodes are called at once. If a preferred node fails,
+//!   or takes several times the usual latency, the remaining nodes are called immediately, and the
+//!   node stays suspect until it replies in time. So a failing node delays one acquire, not each of
+//!   them.
+//! - A node that was **skipped** still [rejoins](super::rejoin) after a restart, while the nodes
+//!   whose counters it needs are available.
+//! - A claim that lasts is on **all** nodes: the lease runtime renews it early, and that renewal
+//!   also [requests it](super::partial_grants) from the nodes that were skipped. So only claims
+//!   that are certain to be renewed may start on a majority.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -39,8 +41,8 @@ pub(super) struct NodeSelection {
 }
 
 impl NodeSelection {
-    /// Prefers the first `majority` nodes by name, so that clients that list the nodes in another order
-    /// prefer the same.
+    /// Prefers the first `majority` nodes by name, so that clients that list the nodes in another
+    /// order prefer the same.
     pub(super) fn new<'a>(
         names: impl ExactSizeIterator<Item = &'a str>,
         majority: usize,

@@ -55,14 +55,15 @@ impl QuorumNodes {
         })
     }
 
-    /// Connects to all nodes. Fails if fewer than a majority can be reached; a node that is reached need not
-    /// have a vote yet.
+    /// Connects to all nodes. Fails if fewer than a majority can be reached; a node that is reached
+    /// need not have a vote yet.
     pub(super) async fn connect(self: &Arc<QuorumNodes>) -> Result<()> {
         let connect = |node: &Arc<QuorumNode>| -> Pending<'static, ()> {
             let (node, nodes) = (Arc::clone(node), Arc::clone(self));
             Box::pin(async move {
                 node.client.status().await?;
-                // A node without a vote is reported when it is needed, unless it can never have one.
+                // A node without a vote is reported when it is needed, unless it can never have
+                // one.
                 match node.verify(&nodes).await {
                     Err(e) if e.hint() == Some(SAME_SERVER) => Err(e),
                     _ => Ok(()),

@@ -1,7 +1,7 @@
 //! Claims that were granted by a majority while the other nodes were not called.
 //!
-//! A claim is here from its grant until its first renewal has requested it from the other nodes too, or until
-//! it is released. A claim that is not here may be on any node.
+//! A claim is here from its grant until its first renewal has requested it from the other nodes
+//! too, or until it is released. A claim that is not here may be on any node.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -60,8 +60,8 @@ impl PartialGrants {
         table.grants.insert(key, grant);
     }
 
-    /// Removes a grant: from now on the claim may be on any node, or on none. With a `claim`, only a grant of
-    /// that claim or an earlier one.
+    /// Removes a grant: from now on the claim may be on any node, or on none. With a `claim`, only
+    /// a grant of that claim or an earlier one.
     pub(super) fn take(
         &self,
         name: &Name,
@@ -90,10 +90,11 @@ impl PartialGrants {
         grant.filter(is_same).copied()
     }
 
-    /// Calls `send` with the claims (by index) that `node` was not called for yet, and notes that it is now.
+    /// Calls `send` with the claims (by index) that `node` was not called for yet, and notes that
+    /// it is now.
     ///
-    /// No claim can be released while `send` runs. So a release is sent after the request, and to this node
-    /// too.
+    /// No claim can be released while `send` runs. So a release is sent after the request, and to
+    /// this node too.
     pub(super) fn spread_to<R>(
         &self,
         node: usize,

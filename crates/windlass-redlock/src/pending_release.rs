@@ -32,8 +32,8 @@ impl PendingRelease {
         node.client.release(self.kind, name, owner, self.claim)
     }
 
-    /// Sends the release. If the node does not acknowledge it, or the caller stops waiting, it is repeated
-    /// in the background.
+    /// Sends the release. If the node does not acknowledge it, or the caller stops waiting, it is
+    /// repeated in the background.
     pub(super) fn send_reliably(
         self,
         node: &Arc<QuorumNode>,

@@ -1,18 +1,19 @@
 //! Whether a node may vote.
 //!
-//! A node that restarted without durable storage lost what it granted, and its fence counter. If it voted
-//! at once, it would grant a lock that is held. So:
+//! A node that restarted without durable storage lost what it granted, and its fence counter. If it
+//! voted at once, it would grant a lock that is held. So:
 //!
-//! 1. It has no vote until it has been up for longer than `max_ttl`: every claim from before the restart
-//!    has expired by then (**quarantine**).
-//! 2. Then it **joins**: its counter is raised to the highest counter of a majority of the *other* nodes.
-//!    Each fence that the node took part in came from a majority, and one of these others was part of
-//!    that majority. Not earlier: while a claim from before the restart is valid, its holder may still
-//!    raise its fence on nodes that have been read already.
+//! 1. It has no vote until it has been up for longer than `max_ttl`: every claim from before the
+//!    restart has expired by then (**quarantine**).
+//! 2. Then it **joins**: its counter is raised to the highest counter of a majority of the *other*
+//!    nodes. Each fence that the node took part in came from a majority, and one of these others
+//!    was part of that majority. Not earlier: while a claim from before the restart is valid, its
+//!    holder may still raise its fence on nodes that have been read already.
 //!
 //! A server under two names would vote twice, so nodes are also compared by the server's run id.
 //!
-//! A restarted node is never reached over an old connection. So a check holds for as long as the connection.
+//! A restarted node is never reached over an old connection. So a check holds for as long as the
+//! connection.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -87,7 +88,8 @@ impl Quarantine {
             uptime,
             at: now,
         });
-        // Written before the others are compared: of two concurrent checks, one at least sees the other.
+        // Written before the others are compared: of two concurrent checks, one at least sees the
+        // other.
         *self.run() = Some((status.run.clone(), connection));
         if let Some(other) = same_server(node, nodes) {
             // The server votes under the other name.
@@ -114,7 +116,8 @@ impl Quarantine {
         Ok(connection)
     }
 
-    /// How long the quarantine still lasts, by the node's last report. `None` if it is not in quarantine.
+    /// How long the quarantine still lasts, by the node's last report. `None` if it is not in
+    /// quarantine.
     pub(super) fn remaining(&self, now: Moment, max_ttl: Duration) -> Option<Duration> {
         let (durable, uptime) = self.durable_and_uptime(now)?;
         let left = max_ttl.saturating_sub(uptime) + ROUNDING;

@@ -1,5 +1,5 @@
-//! Read repair: a held claim is requested again from nodes whose reply to a renewal shows that they do not
-//! have it, because they were down or lost it.
+//! Read repair: a held claim is requested again from nodes whose reply to a renewal shows that they
+//! do not have it, because they were down or lost it.
 
 use std::sync::Arc;
 
@@ -39,8 +39,8 @@ impl ReadRepair {
         });
     }
 
-    /// The share that the claim holds. Where nodes differ, the largest: too much keeps others out of some
-    /// nodes, too little would let them in.
+    /// The share that the claim holds. Where nodes differ, the largest: too much keeps others out
+    /// of some nodes, too little would let them in.
     async fn current_share(&self) -> Option<Share> {
         let (kind, name) = (self.claim.kind, &self.claim.name);
         let call = |node: &Arc<QuorumNode>| -> Pending<'static, Occupancy> {
@@ -72,7 +72,8 @@ impl ReadRepair {
     }
 }
 
-/// The request for a held claim on one more node: granted at once if the lock is free there, otherwise queued.
+/// The request for a held claim on one more node: granted at once if the lock is free there,
+/// otherwise queued.
 pub(super) fn request_again(claim: &Renewal, share: Share) -> AcquireRequest {
     AcquireRequest {
         kind: claim.kind,

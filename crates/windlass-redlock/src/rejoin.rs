@@ -1,8 +1,8 @@
 //! Verifying a restarted node in the background while no request needs it.
 //!
 //! A node that lost its counter must read the counters of a majority of the others before it votes
-//! ([`quarantine`](super::quarantine)). If only a request verified it, the nodes that it has to read could
-//! be gone by then.
+//! ([`quarantine`](super::quarantine)). If only a request verified it, the nodes that it has to
+//! read could be gone by then.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,8 +14,8 @@ use windlass_core::Moment;
 /// Between two attempts for the same node.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The background verification of one node: at most one attempt at a time, or attempts to connect to a
-/// dead node would pile up.
+/// The background verification of one node: at most one attempt at a time, or attempts to connect
+/// to a dead node would pile up.
 #[derive(Debug, Default)]
 pub(super) struct Rejoin(Mutex<RejoinState>);
 

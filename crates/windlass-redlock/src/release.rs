@@ -54,7 +54,8 @@ impl Release {
             if nodes.clock.within(wait, decided).await.is_some() {
                 break;
             }
-            // All of a partial grant's nodes are awaited, unless what remains on them is no majority.
+            // All of a partial grant's nodes are awaited, unless what remains on them is no
+            // majority.
             if only_some && tally.unknown() < nodes.majority {
                 // So that the next operation does not wait for them as well.
                 let late = calls.unanswered();
@@ -115,7 +116,7 @@ impl ReleaseTally {
             Err(e) => self.failures.add(node, e),
         }
         let missing = self.called - self.answered() - self.failures.len();
-        // A claim held on a minority cannot be told from one that was waiting or is gone.
+        // A claim held on a minority cannot be distinguished from one that was waiting or is gone.
         let not_held = self.held + missing < self.majority;
         match self.held >= self.majority || not_held && self.answered() >= self.majority {
             true => ControlFlow::Break(()),
@@ -133,7 +134,8 @@ impl ReleaseTally {
     }
 }
 
-/// Releases, in the background, what an unsuccessful acquire may have been granted `on` these nodes.
+/// Releases, in the background, what an unsuccessful acquire may have been granted `on` these
+/// nodes.
 pub(super) fn undo(
     nodes: &Arc<QuorumNodes>,
     on: NodeSet,

@@ -1,4 +1,5 @@
-//! Renewing claims: held ones on a majority of the nodes, waiting ones by [heartbeat](super::waiter_heartbeat).
+//! Renewing claims: held ones on a majority of the nodes, waiting ones by
+//! [heartbeat](super::waiter_heartbeat).
 //!
 //! A renewal also brings a held claim to nodes that do not have it: to those that were
 //! [skipped](super::partial_grants) when it was acquired, and to those that
@@ -107,8 +108,8 @@ impl<'a> HeldRenewal<'a> {
         };
         let certain = nodes.clock.within(timeout, calls.receive(&mut take)).await;
         if certain.is_some() {
-            // A renewal is not urgent, and a process that hands a claim to another should not leave one in
-            // flight.
+            // A renewal is not urgent, and a process that hands a claim to another should not leave
+            // one in flight.
             let rest = calls.receive(|node, reply| {
                 let _ = take(node, reply);
                 ControlFlow::<()>::Continue(())
@@ -148,8 +149,8 @@ impl<'a> HeldRenewal<'a> {
         Err(tally.failures.error(nodes, tally.held.len()))
     }
 
-    /// Releases a claim that lost its majority: it may be left on some nodes, or was just requested there, and
-    /// the next holder should not wait for its ttl.
+    /// Releases a claim that lost its majority: it may be left on some nodes, or was just requested
+    /// there, and the next holder should not wait for its ttl.
     fn release_rest(&self, claim: &Renewal) {
         let release = Release {
             kind: claim.kind,
@@ -225,7 +226,7 @@ fn add_replies(tallies: &mut [RenewTally], node: usize, reply: Result<Vec<Result
     let replies = match reply {
         Ok(replies) => replies,
         Err(e) => {
-            let same = |tally: &mut RenewTally| tally.failures.add(node, e.again());
+            let same = |tally: &mut RenewTally| tally.failures.add(node, e.duplicate());
             return tallies.iter_mut().for_each(same);
         }
     };
@@ -249,9 +250,9 @@ impl RenewTally {
 
     /// Whether a majority has held the claim without interruption.
     ///
-    /// On a node that was called only after the grant, another claim may have been granted in between. But that
-    /// claim had no majority while this grant is valid by the clock: until then the nodes that do not reply
-    /// still hold this claim, or have no vote.
+    /// On a node that was called only after the grant, another claim may have been granted in
+    /// between. But that claim had no majority while this grant is valid by the clock: until then
+    /// the nodes that do not reply still hold this claim, or have no vote.
     fn is_held(&self, majority: usize, partial: Option<PartialGrant>, now: Moment) -> bool {
         let since_grant = match partial {
             Some(partial) => self.held.intersection(partial.granted_on),

@@ -138,8 +138,9 @@ impl ReplyTally {
         self.busy.iter().any(has_majority)
     }
 
-    /// Whether the claim precedes those of all other owners: it has more nodes than each, or as many and
-    /// its owner sorts first. The others then give theirs back, and another attempt can succeed.
+    /// Whether the claim precedes those of all other owners: it has more nodes than each, or as
+    /// many and its owner sorts first. The others then give theirs back, and another attempt can
+    /// succeed.
     pub(super) fn precedes_others(&self, request: &AcquireRequest) -> bool {
         let own = self.granted.len();
         let ahead = |holder: &Holder| {

@@ -1,10 +1,11 @@
 //! The heartbeat of a waiting claim: keeps it queued, and finds out whether it holds.
 //!
-//! A claim waits in the queues of several nodes, and may be granted on some of them first. Once a majority
-//! has granted it, it holds, and the other claims go on waiting. But several claims may each be granted on
-//! a minority: none holds, and none would let go. So a claim that finds the nodes split **yields** the nodes
-//! that it has, unless it precedes all other owners there (see [`Confirmation::should_yield`]): it goes to the
-//! end of the queue on these nodes. All claims see the same owners ahead, so all but one yield.
+//! A claim waits in the queues of several nodes, and may be granted on some of them first. Once a
+//! majority has granted it, it holds, and the other claims go on waiting. But several claims may
+//! each be granted on a minority: none holds, and none would let go. So a claim that finds the
+//! nodes split **yields** the nodes that it has, unless it precedes all other owners there (see
+//! [`Confirmation::should_yield`]): it goes to the end of the queue on these nodes. All claims see
+//! the same owners ahead, so all but one yield.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -49,7 +50,8 @@ impl WaiterHeartbeat {
             return Ok(Renewed::Gone);
         }
         let is_split = confirmation.is_split(majority);
-        // While another owner holds a majority, nodes that were never called are left to that owner.
+        // While another owner holds a majority, nodes that were never called are left to that
+        // owner.
         let everywhere = is_split || confirmation.held.len() >= majority;
         let gone = confirmation.gone.iter().copied().collect();
         self.enqueue_again(gone, everywhere);
@@ -88,7 +90,8 @@ impl WaiterHeartbeat {
         (confirmation, None)
     }
 
-    /// The claim holds: it is requested from the remaining nodes too, so that the loss of some does not end it.
+    /// The claim holds: it is requested from the remaining nodes too, so that the loss of some does
+    /// not end it.
     fn comes_to_hold(&self, fence: Fence) -> Renewed {
         let (waiters, claim) = (&self.state.waiters, self.claim.wake.claim);
         // The runtime may have given up on this heartbeat; the next one then has to know.
@@ -99,8 +102,8 @@ impl WaiterHeartbeat {
         Renewed::Held { fence }
     }
 
-    /// Requests the claim again from nodes that do not know it, unless it was released meanwhile; from those
-    /// that were never called only if it is to be `everywhere`.
+    /// Requests the claim again from nodes that do not know it, unless it was released meanwhile;
+    /// from those that were never called only if it is to be `everywhere`.
     fn enqueue_again(&self, gone: NodeSet, everywhere: bool) {
         let claim = self.claim.wake.claim;
         self.state.waiters.send_while_waiting(claim, |sent_to| {

@@ -1,8 +1,9 @@
 //! The claims of this client that wait.
 //!
-//! A claim waits in the queues of the nodes that its request was [sent to](super::node_selection). Each of
-//! these nodes may hand it the lock; it holds the lock once a majority has. Which node handed over when is
-//! in [`wake_up`](super::wake_up), what is done about it in [`waiter_heartbeat`](super::waiter_heartbeat).
+//! A claim waits in the queues of the nodes that its request was [sent to](super::node_selection).
+//! Each of these nodes may hand it the lock; it holds the lock once a majority has. Which node
+//! handed over when is in [`wake_up`](super::wake_up), what is done about it in
+//! [`waiter_heartbeat`](super::waiter_heartbeat).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -42,7 +43,8 @@ struct Waiter {
     rechecks: u32,
     /// Different each time that the claim is queued.
     generation: u64,
-    /// The fences under which heartbeats found the claim held. The lease runtime may have missed the replies.
+    /// The fences under which heartbeats found the claim held. The lease runtime may have missed
+    /// the replies.
     fences: Vec<Fence>,
 }
 
@@ -67,8 +69,9 @@ impl Waiters {
 
     /// The request and generation of a claim, if it waits as far as the lease runtime knows.
     ///
-    /// `known` is the runtime's fence or ticket. A runtime that has one of the waiter's fences knows that the
-    /// claim holds, and the waiter is removed. Until then the claim counts as waiting: a ticket is no fence.
+    /// `known` is the runtime's fence or ticket. A runtime that has one of the waiter's fences
+    /// knows that the claim holds, and the waiter is removed. Until then the claim counts as
+    /// waiting: a ticket is no fence.
     pub(super) fn find_waiting(&self, claim: u64, known: Fence) -> Option<(AcquireRequest, u64)> {
         let mut table = self.table();
         let waiter = table.by_claim.get(&claim)?;
@@ -102,8 +105,8 @@ impl Waiters {
         }
     }
 
-    /// The owner releases what it has of that name: it does not wait any more, and no renewal in flight
-    /// requests it again. With a `claim`, only that claim and earlier ones.
+    /// The owner releases what it has of that name: it does not wait any more, and no renewal in
+    /// flight requests it again. With a `claim`, only that claim and earlier ones.
     ///
     /// Whether it was waiting, as far as this client knows.
     pub(super) fn release(
@@ -132,8 +135,9 @@ impl Waiters {
         waited
     }
 
-    /// Calls `send` if the claim waits, with the nodes that were sent its request; `send` adds to them. The
-    /// claim cannot be released meanwhile, so its release is sent after, and to these nodes too.
+    /// Calls `send` if the claim waits, with the nodes that were sent its request; `send` adds to
+    /// them. The claim cannot be released meanwhile, so its release is sent after, and to these
+    /// nodes too.
     pub(super) fn send_while_waiting(&self, claim: u64, send: impl FnOnce(&mut NodeSet)) {
         if let Some(waiter) = self.table().by_claim.get_mut(&claim) {
             send(&mut waiter.sent_to);
@@ -160,7 +164,8 @@ impl Waiters {
         }
     }
 
-    /// A node reported a grant: on how many nodes the claim is held now. `None` if it does not wait.
+    /// A node reported a grant: on how many nodes the claim is held now. `None` if it does not
+    /// wait.
     pub(super) fn add_grant(&self, claim: u64, node: usize) -> Option<usize> {
         let mut table = self.table();
         let waiter = table.by_claim.get_mut(&claim)?;
@@ -169,8 +174,8 @@ impl Waiters {
         Some(waiter.held_on.len())
     }
 
-    /// Notes that a recheck is scheduled, and returns how many were since the last grant. `None` if the claim
-    /// does not wait or a recheck is scheduled already.
+    /// Notes that a recheck is scheduled, and returns how many were since the last grant. `None` if
+    /// the claim does not wait or a recheck is scheduled already.
     pub(super) fn schedule_recheck(&self, claim: u64) -> Option<u32> {
         let mut table = self.table();
         let waiter = table.by_claim.get_mut(&claim)?;

@@ -1,8 +1,9 @@
 //! Grants that nodes report to waiting claims.
 //!
 //! When a majority has handed the lock to a claim, the lease runtime is woken and sends a
-//! [heartbeat](super::waiter_heartbeat), which finds that the claim holds. If several claims are each handed a
-//! minority, no further report comes. So a claim with any grant is also rechecked after a moment.
+//! [heartbeat](super::waiter_heartbeat), which finds that the claim holds. If several claims are
+//! each handed a minority, no further report comes. So a claim with any grant is also rechecked
+//! after a moment.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -69,8 +70,8 @@ impl WakeUps {
     }
 }
 
-/// How many pauses until the next recheck. The first few usually decide; but the claims ahead may be readers
-/// that hold together, which no recheck changes.
+/// How many pauses until the next recheck. The first few usually decide; but the claims ahead may
+/// be readers that hold together, which no recheck changes.
 fn backoff(rechecks: u32) -> u32 {
     1 << (rechecks / 4).min(6)
 }

@@ -2,7 +2,7 @@
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, IntoConnectionInfo as _, ProtocolVersion, TlsCertificates};
-use windlass::DEFAULT_CALL_TIMEOUT;
+use windlass::Options;
 
 use crate::exit::Exit;
 use crate::failure::{Advice, Failure};
@@ -10,8 +10,8 @@ use crate::failure::{Advice, Failure};
 /// Connects to one server as the library does: one socket for all tasks, RESP3, the same timeouts.
 pub async fn connect(url: &str) -> Result<MultiplexedConnection, Failure> {
     let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(DEFAULT_CALL_TIMEOUT))
-        .set_response_timeout(Some(DEFAULT_CALL_TIMEOUT));
+        .set_connection_timeout(Some(Options::DEFAULT_CALL_TIMEOUT))
+        .set_response_timeout(Some(Options::DEFAULT_CALL_TIMEOUT));
     let client = client(url)?;
     let connection = client.get_multiplexed_async_connection_with_config(&config);
     connection.await.map_err(failure)

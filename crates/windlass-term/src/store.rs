@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use windlass::{Coordinator, DEFAULT_CALL_TIMEOUT, Options};
+use windlass::{Coordinator, Options};
 
 use crate::args::GlobalArgs;
 use crate::failure::{Advice, Failure, quoted};
@@ -16,7 +16,7 @@ const MIN_CALL_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Opens the store for single calls.
 pub async fn open(global: &GlobalArgs) -> Result<Coordinator, Failure> {
-    connect(global, DEFAULT_CALL_TIMEOUT).await
+    connect(global, Options::DEFAULT_CALL_TIMEOUT).await
 }
 
 /// Opens the store to hold a lease of `ttl` in it.
@@ -24,7 +24,7 @@ pub async fn open(global: &GlobalArgs) -> Result<Coordinator, Failure> {
 /// A call that hangs must time out while there is still time for another renewal, so a short lease gets a shorter
 /// call timeout.
 pub async fn open_for(global: &GlobalArgs, ttl: Duration) -> Result<Coordinator, Failure> {
-    let limit = (ttl / 6).clamp(MIN_CALL_TIMEOUT, DEFAULT_CALL_TIMEOUT);
+    let limit = (ttl / 6).clamp(MIN_CALL_TIMEOUT, Options::DEFAULT_CALL_TIMEOUT);
     connect(global, limit).await
 }
 

@@ -8,7 +8,7 @@ use super::gate::GateDocument;
 use super::session::{Session, longest_ttl, timeout_for_ttl};
 use super::sessions::Sessions;
 use windlass_core::DEFAULT_TTL;
-use windlass_core::clock_skew::{OurClock, Reading, Spread};
+use windlass_core::clock_skew::{LocalClock, Reading, Spread};
 use windlass_core::error::Result;
 use windlass_core::join::join_all;
 use windlass_core::store::Finding;
@@ -150,7 +150,7 @@ fn session_timeout(timeout: Duration) -> Finding {
 /// The leader's clock against the local one. A server's clock is visible only in the time stamps of
 /// writes, which the leader sets.
 async fn clock(documents: &Documents, session: &Session) -> Finding {
-    let ours = OurClock::new();
+    let ours = LocalClock::new();
     let sent = ours.now();
     match documents.leader_time::<GateDocument>(session).await {
         Ok(millis) => {

@@ -156,7 +156,7 @@ impl Backend for ZooKeeper {
         Arc::clone(&self.notifications) as Arc<dyn NotificationStore>
     }
 
-    fn examine(&self) -> Pending<'_, Vec<Finding>> {
+    fn diagnose(&self) -> Pending<'_, Vec<Finding>> {
         Box::pin(diagnose(&self.sessions, &self.documents))
     }
 }

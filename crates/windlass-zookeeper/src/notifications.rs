@@ -125,7 +125,7 @@ async fn deliver(
         };
         match session_ended {
             true => subscriber.missed(),
-            false => subscriber.heard(b""),
+            false => subscriber.notify(b""),
         }
     }
 }

@@ -92,9 +92,9 @@ impl<'a> Renewals<'a> {
                 }
                 Ok(false) => results.push((index, self.gone(&claim))),
                 Err(error) => {
-                    let others = error.again();
+                    let others = error.duplicate();
                     results.push((index, Err(error)));
-                    results.extend(rest.map(|(index, ..)| (index, Err(others.again()))));
+                    results.extend(rest.map(|(index, ..)| (index, Err(others.duplicate()))));
                     return results;
                 }
             }
@@ -160,7 +160,7 @@ impl<'a> Renewals<'a> {
             }
         }
         let note = renewal.note.as_deref();
-        if renewal.write_anew || claim.data.note.as_deref() != note {
+        if renewal.rewrite_details || claim.data.note.as_deref() != note {
             self.write_data(claim, renewal).await?;
         }
         match table.get(number).and_then(|claim| claim.node) {

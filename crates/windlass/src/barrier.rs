@@ -1,4 +1,4 @@
-//! The double barrier: parties that begin together and end together.
+//! [`Barrier`]: a double barrier, where N parties start together and finish together.
 
 use std::time::Duration;
 
@@ -7,13 +7,12 @@ use crate::coordinator::Coordinator;
 use crate::lease::{
     AcquireOutcome, Fence, Lease, Request, WaitPolicy, guard, note_option, request_options,
 };
-use crate::semaphore::MAX_PERMITS;
-use crate::wait::{Look, wait_until};
+use crate::wait::{Checked, wait_until};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::{Channel, Kind, Occupancy, OnSizeMismatch, Order, Released, Share};
 
-/// A barrier for so many parties: nobody goes on before all have come, and nobody ends before all
-/// have left.
+/// A double barrier for N parties: no party continues before all have entered, and none finishes before all have
+/// left.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
@@ -30,15 +29,14 @@ use windlass_core::store::{Channel, Kind, Occupancy, OnSizeMismatch, Order, Rele
 ///
 /// # Guarantees
 ///
-/// - [`enter`](Barrier::enter) returns once as many parties are in as the barrier is for; parties that
-///   wait are woken, they do not poll.
-/// - A round ends when all have left. Whoever comes before that waits in line for the next round.
-/// - Being in is a lease, renewed in the background. A party that dies before all have come is
-///   taken off after its ttl, and another can come in its place: a round never begins with a dead
-///   party, unless it died within its ttl. One that dies afterwards counts as having left after its ttl.
+/// - [`enter`](Barrier::enter) returns once all parties have entered. Waiting parties are notified; they do not poll.
+/// - A round ends when all have left. A party that enters before that waits in the queue for the next round.
+/// - A place in the barrier is a lease, renewed in the background. If a party dies before the round starts, its place
+///   is freed after its TTL and another party can take it: a round never starts with a dead party, unless the party
+///   died within its TTL. A party that dies later counts as having left after its TTL.
 /// - A quorum (`redlock://`) refuses barriers with [`Unsupported`](ErrorKind::Unsupported).
 #[derive(Clone, Debug)]
-#[must_use = "a barrier does nothing until somebody enters"]
+#[must_use = "a barrier does nothing until a party enters"]
 pub struct Barrier {
     coordinator: Coordinator,
     name: String,
@@ -46,9 +44,9 @@ pub struct Barrier {
     request: Request,
 }
 
-/// One that is in, together with all others.
+/// A place in a round of the barrier.
 ///
-/// Dropping it leaves in the background, without waiting for the others.
+/// Dropping it leaves the barrier in the background, without waiting for the others.
 #[derive(Debug)]
 #[must_use = "dropping the party leaves"]
 pub struct Party {
@@ -57,7 +55,7 @@ pub struct Party {
     round: Fence,
 }
 
-guard!(Party, "party's place");
+guard!(Party, "place");
 
 impl Party {
     /// Leaves, and waits until all others have left too.
@@ -69,44 +67,47 @@ impl Party {
         self.leave_with(WaitPolicy::Forever).await.map(drop)
     }
 
-    /// Leaves, and waits until all others have left too, but no longer than `wait`. Tells whether
-    /// they have.
+    /// Leaves, and waits until all others have left too, at most for `wait`. Returns whether they have.
     ///
     /// # Cancel safety
     ///
     /// As [`leave`](Party::leave).
     pub async fn leave_within(self, wait: Duration) -> Result<bool> {
-        let patience = WaitPolicy::of(Some(wait), self.barrier.coordinator.keeper());
-        self.leave_with(patience).await
+        let wait = WaitPolicy::of(Some(wait), self.barrier.coordinator.keeper());
+        self.leave_with(wait).await
     }
 
-    async fn leave_with(self, patience: WaitPolicy) -> Result<bool> {
+    async fn leave_with(self, wait: WaitPolicy) -> Result<bool> {
         let Party {
             lease,
             barrier,
             round,
         } = self;
-        // If it was gone already, it has left; the others are waited for all the same.
+        // A claim that was gone already has left too; the others are awaited in any case.
         let _: Released = lease.release().await?;
-        let look = || async {
-            let seen = barrier.inspect(1).await?;
-            // Nobody may be there to remove the last one that died.
-            if seen.open != Some(round) || seen.used == 0 {
-                return Ok(Look::Done(()));
+        let check = || async {
+            let occupancy = barrier.inspect_up_to(1).await?;
+            // An empty round has ended, even if no request has come since that would have closed it.
+            if occupancy.open != Some(round) || occupancy.used == 0 {
+                return Ok(Checked::Done(()));
             }
-            Ok(Look::After(first_end(&seen)))
+            let first = occupancy.holders.first();
+            Ok(Checked::NotYet(first.and_then(|holder| holder.remaining)))
         };
-        let left = wait_until(&barrier.coordinator, barrier.channel()?, patience, look).await?;
+        let left = wait_until(&barrier.coordinator, barrier.channel()?, wait, check).await?;
         Ok(left.is_some())
     }
 
-    /// The number of this round: no other has it.
+    /// The number of this round; it is unique.
     pub fn round(&self) -> Fence {
         self.round
     }
 }
 
 impl Barrier {
+    /// The most parties that a barrier can have.
+    pub const MAX_PARTIES: u32 = 1_000_000;
+
     pub(crate) fn new(coordinator: Coordinator, name: &str, parties: u32) -> Barrier {
         Barrier {
             coordinator,
@@ -119,90 +120,95 @@ impl Barrier {
     request_options!();
     note_option!();
 
-    /// Comes in, and waits until all others have come too.
+    /// Enters, and waits until all parties have entered.
     ///
     /// # Errors
     ///
-    /// If a patience was set with [`wait`](Barrier::wait) and it ran out, the error's kind is
-    /// [`WaitElapsed`](ErrorKind::WaitElapsed), and the place is given up. If it is for another number
-    /// of parties, the kind is [`Mismatch`](ErrorKind::Mismatch).
+    /// [`WaitElapsed`](ErrorKind::WaitElapsed) if [`wait`](Barrier::wait) was set and has passed; the place is released
+    /// then. [`Mismatch`](ErrorKind::Mismatch) if the barrier has another number of parties.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the place is given up.
+    /// If the future is dropped, the place is released.
     pub async fn enter(&self) -> Result<Party> {
-        let patience = WaitPolicy::of(self.request.wait, self.coordinator.keeper());
-        match self.enter_with(patience).await? {
+        let wait = WaitPolicy::of(self.request.wait, self.coordinator.keeper());
+        match self.enter_with(wait).await? {
             Some(party) => Ok(party),
             None => {
                 let waited = self.request.wait.unwrap_or_default();
-                let message = format!("the others had not come after {waited:?}");
+                let message = format!("not all parties entered within {waited:?}");
                 let error = Error::new(ErrorKind::WaitElapsed, "enter", message);
                 Err(self.coordinator.describe(error.with_name(&self.name)))
             }
         }
     }
 
-    /// Comes in, and waits for the others, but no longer than `wait`; then the place is given up.
+    /// Enters, and waits for the others at most for `wait`. `None` if they have not entered by then: the place is
+    /// released.
     ///
     /// # Cancel safety
     ///
     /// As [`enter`](Barrier::enter).
     pub async fn enter_within(&self, wait: Duration) -> Result<Option<Party>> {
-        let patience = WaitPolicy::of(Some(wait), self.coordinator.keeper());
-        self.enter_with(patience).await
+        let wait = WaitPolicy::of(Some(wait), self.coordinator.keeper());
+        self.enter_with(wait).await
     }
 
-    async fn enter_with(&self, patience: WaitPolicy) -> Result<Option<Party>> {
-        let lease = match self.asking()?.attempt(patience).await? {
+    async fn enter_with(&self, wait: WaitPolicy) -> Result<Option<Party>> {
+        let lease = match self.acquirer()?.attempt(wait).await? {
             AcquireOutcome::Held(lease) => lease,
             AcquireOutcome::Busy(_) => return Ok(None),
         };
-        let look = || async {
-            let seen = self.inspect(0).await?;
+        let check = || async {
+            let occupancy = self.inspect_up_to(0).await?;
             if !lease.is_held() {
-                let lost = "the place was lost while waiting for the others";
+                let lost = "the place was lost while waiting for the other parties";
                 let error = Error::new(ErrorKind::Lost, "enter", lost);
                 return Err(self.coordinator.describe(error.with_name(&self.name)));
             }
-            Ok(match seen.open {
-                Some(round) => Look::Done(round),
-                None => Look::After(Some(lease.remaining())),
+            Ok(match occupancy.open {
+                Some(round) => Checked::Done(round),
+                None => Checked::NotYet(Some(lease.remaining())),
             })
         };
-        let waiting = wait_until(&self.coordinator, self.channel()?, patience, look);
-        Ok(waiting.await?.map(|round| Party {
+        let opened = wait_until(&self.coordinator, self.channel()?, wait, check);
+        Ok(opened.await?.map(|round| Party {
             lease,
             barrier: self.clone(),
             round,
         }))
     }
 
-    /// Gives up whatever `owner` has, a place among those who are in or one in line, without a [`Party`],
-    /// and without waiting for the others.
+    /// Releases what `owner` has, a place or a queue entry, without a [`Party`] and without waiting for the others.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, it may or may not have happened; asking again is harmless.
+    /// If the future is dropped, the release may or may not have happened; calling again is harmless.
     pub async fn leave_as(&self, owner: impl Into<String>) -> Result<Released> {
-        self.asking()?.release_as(owner.into()).await
+        self.acquirer()?.release_as(owner.into()).await
     }
 
-    /// Looks: how many are in, how many wait for the next round, and up to `most` of those who are in.
-    pub async fn inspect(&self, most: usize) -> Result<Occupancy> {
-        self.asking()?.inspect(most).await
+    /// Returns how many parties have entered, how many wait for the next round, and all parties that have entered.
+    pub async fn inspect(&self) -> Result<Occupancy> {
+        self.inspect_up_to(usize::MAX).await
+    }
+
+    /// As [`inspect`](Barrier::inspect), with at most `max_holders` parties: for large barriers.
+    pub async fn inspect_up_to(&self, max_holders: usize) -> Result<Occupancy> {
+        self.acquirer()?.inspect(max_holders).await
     }
 
     fn channel(&self) -> Result<Channel> {
         Ok(Channel {
             kind: Kind::Barrier.word(),
-            name: self.asking()?.checked_name("enter")?,
+            name: self.acquirer()?.full_name("enter")?,
         })
     }
 
-    fn asking(&self) -> Result<Acquirer<'_>> {
-        if !(1..=MAX_PERMITS).contains(&self.parties) {
-            let message = format!("{} parties are outside 1 to {MAX_PERMITS}", self.parties);
+    fn acquirer(&self) -> Result<Acquirer<'_>> {
+        const MAX: u32 = Barrier::MAX_PARTIES;
+        if !(1..=MAX).contains(&self.parties) {
+            let message = format!("{} parties are outside 1 to {MAX}", self.parties);
             return Err(Error::invalid("enter", message).with_name(&self.name));
         }
         Ok(Acquirer {
@@ -219,8 +225,4 @@ impl Barrier {
             heal_missing_ttl: false,
         })
     }
-}
-
-fn first_end(seen: &Occupancy) -> Option<Duration> {
-    seen.holders.first().and_then(|holder| holder.remaining)
 }

@@ -1,4 +1,4 @@
-//! The handle a program connects, clones, and asks for primitives.
+//! [`Coordinator`]: the connection to a store, from which all primitives are created.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use crate::election::Election;
 use crate::gate::Gate;
 use crate::latch::Latch;
 use crate::lease::{Clock, Drift, Keeper};
-use crate::limit::{Limiter, Quotas, Runtime};
+use crate::limit::{Limiter, LimiterRuntime, Quotas};
 use crate::lock::{Lock, LockState};
 use crate::locks::Locks;
 use crate::rwlock::RwLock;
@@ -26,21 +26,18 @@ use windlass_core::store::{
     NotificationStore, Occupancy, Replicas,
 };
 
-/// The limit on one round trip, unless told otherwise.
-pub const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Connects to the store that `url` names, with the usual options.
+/// Connects to the store that `url` names, with the default options.
 ///
-/// | URL | state lives in |
+/// | URL | where the state is |
 /// |---|---|
 /// | `memory:` | this process, for this connection alone; `memory:NAME` is shared within the process |
 /// | `file:PATH` | a SQLite file, for the processes of one machine |
-/// | `redlock://HOST,HOST,HOST` | several independent servers, of which a majority decides |
-/// | `etcd://HOST:PORT,HOST:PORT` | an etcd cluster, for coordination; `etcds://` for TLS |
 /// | `redis://HOST:PORT/DB` | one Redis or Valkey server; `rediss://` for TLS, `redis+unix://` for a socket |
 /// | `redis+sentinel://HOST,HOST/SERVICE` | the master that sentinels name; `rediss+sentinel://` for TLS |
 /// | `redis+cluster://HOST,HOST` | a Redis Cluster; `rediss+cluster://` for TLS |
-/// | `zookeeper://HOST:PORT,HOST:PORT/CHROOT` | a ZooKeeper ensemble: coordination only; `zookeeper+tls://` for TLS |
+/// | `redlock://HOST,HOST,HOST` | a majority of independent Redis servers; coordination only |
+/// | `etcd://HOST:PORT,HOST:PORT` | an etcd cluster; coordination only; `etcds://` for TLS |
+/// | `zookeeper://HOST:PORT,HOST:PORT/CHROOT` | a ZooKeeper ensemble; coordination only; `zookeeper+tls://` for TLS |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
@@ -51,7 +48,7 @@ pub const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 ///
-/// When the URL is not understood, or the store cannot be reached.
+/// If the URL is invalid, the store's feature is not compiled in, or the store cannot be reached.
 ///
 /// # Panics
 ///
@@ -60,7 +57,7 @@ pub async fn connect(url: &str) -> Result<Coordinator> {
     Options::new().connect(url).await
 }
 
-/// How to connect, where the usual will not do.
+/// Options of a connection.
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until connect is called"]
 pub struct Options {
@@ -72,11 +69,14 @@ pub struct Options {
 }
 
 impl Options {
-    /// The usual options.
+    /// The limit on one round trip, unless another [call timeout](Options::call_timeout) is set.
+    pub const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(2);
+
+    /// The default options.
     pub fn new() -> Options {
         Options {
             namespace: None,
-            call_timeout: DEFAULT_CALL_TIMEOUT,
+            call_timeout: Options::DEFAULT_CALL_TIMEOUT,
             replicas: None,
             drift: None,
             clock: Clock::system(),
@@ -89,7 +89,7 @@ impl Options {
         self
     }
 
-    /// Puts the namespace, if there is one, into another: `OUTER:NS:name`.
+    /// Prefixes the namespace with another one: `OUTER:NS:name`.
     pub fn within(mut self, outer: &str) -> Options {
         self.namespace = Some(match self.namespace {
             Some(namespace) => format!("{outer}:{namespace}"),
@@ -99,11 +99,11 @@ impl Options {
     }
 
     /// Every grant counts only when `count` replicas have acknowledged it within `timeout`; otherwise it
-    /// is undone, and asking for it fails.
+    /// is released, and acquiring fails.
     ///
-    /// For `redis://`, `redis+sentinel://` and `redis+cluster://`; any other store refuses it when
-    /// something is acquired. It narrows what a failover can break, and does not close it: see
-    /// [`Replicas`]. Takes the place of what the URL says (`?replicas=1&replicas_timeout=100ms`).
+    /// For `redis://`, `redis+sentinel://` and `redis+cluster://`; acquiring fails on any other store. This narrows
+    /// the window in which a failover can lose a grant, and does not close it: see [`Replicas`]. Overrides the URL
+    /// (`?replicas=1&replicas_timeout=100ms`).
     pub fn replicas(mut self, count: u32, timeout: Duration) -> Options {
         self.replicas = Some(Replicas {
             count,
@@ -113,7 +113,7 @@ impl Options {
         self
     }
 
-    /// The same, and it must have reached the disks of the master and of `count` replicas.
+    /// As [`replicas`](Options::replicas), and the grant must be on the disks of the master and of `count` replicas.
     ///
     /// For Redis 7.2 or later, or Valkey, with an append-only file.
     pub fn replicas_on_disk(mut self, count: u32, timeout: Duration) -> Options {
@@ -125,24 +125,23 @@ impl Options {
         self
     }
 
-    /// The limit on one round trip, 2 s by default. When it is reached the outcome is unknown, and is
-    /// treated so.
+    /// The limit on one round trip; 2 s by default. When it is reached, the outcome is unknown: what may have been
+    /// granted is released.
     pub fn call_timeout(mut self, limit: Duration) -> Options {
         self.call_timeout = limit;
         self
     }
 
-    /// By which part of a ttl the clocks of this machine and of the store may differ: more than 0 and less
-    /// than 0.5; 0.01 by default.
+    /// The clock drift to allow for, as a fraction of the TTL: more than 0 and less than 0.5; 0.01 by default.
     ///
-    /// A claim counts as lost so much earlier than its ttl ends, and 2 ms. Takes the place of what the URL
-    /// says (`redlock://…?drift=0.02`).
+    /// A claim counts as lost that fraction of its TTL, and 2 ms, before its TTL ends. Overrides the URL
+    /// (`redlock://…?drift=0.02`).
     pub fn drift(mut self, factor: f64) -> Options {
         self.drift = Some(factor);
         self
     }
 
-    /// Another clock, for tests on `memory:`.
+    /// Uses another clock, for tests on `memory:`.
     pub fn clock(mut self, clock: Clock) -> Options {
         self.clock = clock;
         self
@@ -162,17 +161,17 @@ impl Options {
         let keeper = Keeper::start(self.clock.clone(), self.call_timeout, Handle::current());
         let backend: Arc<dyn Backend> = match store {
             StoreUrl::Memory { name } => {
-                let world = match name {
+                let store = match name {
                     Some(name) => MemoryStore::shared(self.clock.clone(), &name),
                     None => MemoryStore::private(self.clock.clone()),
                 };
-                world.introduce(keeper.client(), wakeups(&keeper));
-                Arc::new(Memory(world))
+                store.introduce(keeper.client(), grant_listener(&keeper));
+                Arc::new(Memory(store))
             }
             #[cfg(feature = "file")]
             StoreUrl::File { path } => {
                 use windlass_file::File;
-                File::open(path, keeper.client(), wakeups(&keeper)).await?
+                File::open(path, keeper.client(), grant_listener(&keeper)).await?
             }
             #[cfg(not(feature = "file"))]
             StoreUrl::File { .. } => {
@@ -183,7 +182,13 @@ impl Options {
             #[cfg(feature = "redis")]
             StoreUrl::Redis { url } => {
                 use windlass_redis::Redis;
-                Redis::open(&url, self.call_timeout, keeper.client(), wakeups(&keeper)).await?
+                Redis::open(
+                    &url,
+                    self.call_timeout,
+                    keeper.client(),
+                    grant_listener(&keeper),
+                )
+                .await?
             }
             #[cfg(not(feature = "redis"))]
             StoreUrl::Redis { .. } => {
@@ -194,7 +199,7 @@ impl Options {
             #[cfg(feature = "zookeeper")]
             StoreUrl::ZooKeeper { url } => {
                 use windlass_zookeeper::ZooKeeper;
-                ZooKeeper::open(&url, self.call_timeout, wakeups(&keeper)).await?
+                ZooKeeper::open(&url, self.call_timeout, grant_listener(&keeper)).await?
             }
             #[cfg(not(feature = "zookeeper"))]
             StoreUrl::ZooKeeper { .. } => {
@@ -214,7 +219,7 @@ impl Options {
                     self.clock.clone(),
                     self.call_timeout,
                     keeper.client(),
-                    wakeups(&keeper),
+                    grant_listener(&keeper),
                 )
                 .await?
             }
@@ -228,7 +233,7 @@ impl Options {
             StoreUrl::Etcd { url } => {
                 use windlass_etcd::Etcd;
                 let clock = self.clock.clone();
-                Etcd::open(&url, self.call_timeout, clock, wakeups(&keeper)).await?
+                Etcd::open(&url, self.call_timeout, clock, grant_listener(&keeper)).await?
             }
             #[cfg(not(feature = "etcd"))]
             StoreUrl::Etcd { .. } => {
@@ -237,7 +242,7 @@ impl Options {
                 ));
             }
         };
-        keeper.allow(drift.or_else(|| backend.drift()).unwrap_or_default());
+        keeper.set_drift(drift.or_else(|| backend.drift()).unwrap_or_default());
         Ok(Coordinator {
             inner: Arc::new(Inner {
                 claims: backend.claims(),
@@ -246,7 +251,7 @@ impl Options {
                 counters: backend.counters(),
                 notifications: backend.notifications(),
                 replicas: self.replicas.or_else(|| backend.replicas()),
-                limits: Runtime::new(backend.limits(), keeper.clock().clone()),
+                limits: LimiterRuntime::new(backend.limits(), keeper.clock().clone()),
                 backend,
                 keeper,
                 namespace: self.namespace,
@@ -261,10 +266,9 @@ impl Default for Options {
     }
 }
 
-/// A connection to a store, from which all primitives come. Cheap to clone; one is enough for a
-/// program.
+/// A connection to a store, from which all primitives are created. Cheap to clone; one is enough for a program.
 ///
-/// Guards keep what they need alive: a coordinator may be dropped before them.
+/// A coordinator may be dropped before its guards: they keep what they need alive.
 #[derive(Clone)]
 pub struct Coordinator {
     inner: Arc<Inner>,
@@ -277,116 +281,119 @@ struct Inner {
     latches: Arc<dyn LatchStore>,
     counters: Arc<dyn windlass_core::store::counter::CounterStore>,
     notifications: Arc<dyn NotificationStore>,
-    limits: Arc<Runtime>,
+    limits: Arc<LimiterRuntime>,
     replicas: Option<Replicas>,
     keeper: Arc<Keeper>,
     namespace: Option<String>,
 }
 
 impl Coordinator {
-    /// A lock of that name. Nothing is sent until it is acquired.
+    /// The longest name of a primitive, in bytes, namespace included.
+    pub const MAX_NAME_BYTES: usize = windlass_core::Name::MAX_BYTES;
+
+    /// A distributed lock. Nothing is sent until it is acquired.
     pub fn lock(&self, name: &str) -> Lock {
         Lock::new(self.clone(), name)
     }
 
-    /// Several locks, to be acquired together: all or none.
+    /// Several locks to acquire together: all or none.
     pub fn locks<S: Into<String>>(&self, names: impl IntoIterator<Item = S>) -> Locks {
         let names = names.into_iter().map(Into::into).collect();
         Locks::new(self.clone(), names)
     }
 
-    /// A read-write lock of that name: many readers, or one writer.
+    /// A read-write lock: many readers, or one writer.
     pub fn rwlock(&self, name: &str) -> RwLock {
         RwLock::new(self.clone(), name)
     }
 
-    /// A semaphore of that name, with so many permits.
+    /// A semaphore with `permits` permits.
     pub fn semaphore(&self, name: &str, permits: u32) -> Semaphore {
         Semaphore::new(self.clone(), name, permits)
     }
 
-    /// An election of that name: one leader, whom everybody can see.
+    /// A leader election.
     pub fn election(&self, name: &str) -> Election {
         Election::new(self.clone(), name)
     }
 
-    /// A latch of that name: closed until it has been counted down to zero.
+    /// A count-down latch.
     pub fn latch(&self, name: &str) -> Latch {
         Latch::new(self.clone(), name)
     }
 
-    /// A double barrier of that name, for so many parties.
+    /// A double barrier for `parties` parties.
     pub fn barrier(&self, name: &str, parties: u32) -> Barrier {
         Barrier::new(self.clone(), name, parties)
     }
 
-    /// The gate of that name, for the side of the resource.
+    /// A gate, which rejects stale fencing tokens on the side of the resource.
     pub fn gate(&self, name: &str) -> Gate {
         Gate::new(self.clone(), name)
     }
 
-    /// A counter of that name. Nothing is sent until it is asked.
+    /// A shared counter.
     pub fn counter(&self, name: &str) -> Counter {
         Counter::new(self.clone(), name)
     }
 
-    /// A limiter of that name, with one quota or several. Nothing is sent until it is asked.
+    /// A rate limiter with one quota or several.
     pub fn limiter(&self, name: &str, quotas: impl Into<Quotas>) -> Limiter {
         Limiter::new(self.clone(), name, quotas.into())
     }
 
-    /// The Bloom filter of that name. Nothing is sent until it is created or opened.
+    /// A Bloom filter. Nothing is sent until it is created or opened.
     pub fn bloom(&self, name: &str) -> crate::bloom::Bloom {
         crate::bloom::Bloom::new(self.clone(), name)
     }
 
-    /// The space of permissions of that name. Nothing is sent until it is defined or opened.
+    /// A permission space. Nothing is sent until it is defined or opened.
     pub fn permissions(&self, name: &str) -> crate::permissions::Permissions {
         crate::permissions::Permissions::new(self.clone(), name)
     }
 
-    /// Exact de-duplication under that name.
+    /// Exact deduplication within a time window.
     pub fn seen(&self, name: &str) -> crate::seen::Seen {
         crate::seen::Seen::new(self.clone(), name)
     }
 
-    /// The topic of that name, whose messages are of that type.
+    /// A pub/sub topic with messages of type `T`.
     pub fn topic<T>(&self, name: &str) -> crate::topic::Topic<T> {
         crate::topic::Topic::new(self.clone(), name)
     }
 
-    /// Something to be done once, under that key. Nothing is sent until it is begun.
+    /// Idempotent execution under a key. Nothing is sent until it begins.
     pub fn once(&self, key: &str) -> crate::once::Once {
         crate::once::Once::new(self.clone(), key)
     }
 
-    /// The locks that are held or waited for, whose names match `pattern`, where `*` stands for
-    /// any text and `?` for any character.
+    /// The locks that are held or waited for and whose names match `pattern`, where `*` matches any text and `?` any
+    /// character.
     ///
-    /// On Redis, locks of other libraries are not listed: their keys look like anybody's.
+    /// On Redis, locks of other libraries are not listed: nothing distinguishes their keys from other data.
     pub async fn list_locks(&self, pattern: &str) -> Result<Vec<LockState>> {
         let found = self.list(&[Kind::Lock], pattern, 1).await?;
         Ok(found.into_iter().map(LockState::from).collect())
     }
 
-    /// Everything that is held or waited for, of whatever kind, whose name matches `pattern`; each
-    /// with up to `most` of its holders.
-    pub async fn survey(&self, pattern: &str, most: usize) -> Result<Vec<Occupancy>> {
-        self.list(&Kind::ALL, pattern, most).await
+    /// Everything that is held or waited for, of any kind, whose name matches `pattern`; each with at most
+    /// `max_holders` of its holders.
+    pub async fn survey(&self, pattern: &str, max_holders: usize) -> Result<Vec<Occupancy>> {
+        self.list(&Kind::ALL, pattern, max_holders).await
     }
 
     async fn list(
         &self,
         kinds: &'static [Kind],
         pattern: &str,
-        most: usize,
+        max_holders: usize,
     ) -> Result<Vec<Occupancy>> {
         let pattern = match &self.inner.namespace {
             Some(namespace) => format!("{namespace}:{pattern}"),
             None => pattern.to_owned(),
         };
-        let answer = self.inner.claims.list(kinds, pattern, most);
-        let mut found = answer
+        let reply = self.inner.claims.list(kinds, pattern, max_holders);
+        let mut found = reply
             .await
             .map_err(|e| self.describe(e.with_operation("list locks")))?;
         for state in &mut found {
@@ -395,7 +402,7 @@ impl Coordinator {
         Ok(found)
     }
 
-    /// What the backend is and offers.
+    /// What the store is, and what it guarantees.
     pub fn capabilities(&self) -> Capabilities {
         self.inner.backend.capabilities()
     }
@@ -405,18 +412,17 @@ impl Coordinator {
         self.inner.backend.address()
     }
 
-    /// Looks at the store as an operator would: what it is, what it promises, what is
-    /// misconfigured.
-    pub async fn examine(&self) -> Result<Vec<Finding>> {
-        let findings = self.inner.backend.examine().await;
-        findings.map_err(|e| self.describe(e.with_operation("examine the store")))
+    /// Diagnoses the store: what it is, what it guarantees, what is misconfigured.
+    pub async fn diagnose(&self) -> Result<Vec<Finding>> {
+        let findings = self.inner.backend.diagnose().await;
+        findings.map_err(|e| self.describe(e.with_operation("diagnose the store")))
     }
 
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
         &self.inner.backend
     }
 
-    /// How many replicas must acknowledge a grant, unless a request says otherwise.
+    /// How many replicas must acknowledge a grant, unless a request overrides it.
     pub(crate) fn replicas(&self) -> Option<Replicas> {
         self.inner.replicas
     }
@@ -437,16 +443,15 @@ impl Coordinator {
         &self.inner.notifications
     }
 
-    /// Waits for a store's answer no longer than the call timeout, and says in an error what it
-    /// was about.
+    /// Awaits a store's reply, at most for the call timeout; an error names the operation and the store.
     pub(crate) async fn call<T>(
         &self,
         operation: &'static str,
         name: &str,
-        answer: impl Future<Output = Result<T>>,
+        reply: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let answer = self.keeper().call(operation, name, answer).await;
-        answer.map_err(|e| self.describe(e))
+        let reply = self.keeper().call(operation, name, reply).await;
+        reply.map_err(|e| self.describe(e))
     }
 
     pub(crate) fn gates(&self) -> &Arc<dyn GateStore> {
@@ -457,7 +462,7 @@ impl Coordinator {
         &self.inner.counters
     }
 
-    pub(crate) fn limits(&self) -> &Arc<Runtime> {
+    pub(crate) fn limits(&self) -> &Arc<LimiterRuntime> {
         &self.inner.limits
     }
 
@@ -475,7 +480,7 @@ impl Coordinator {
         }
     }
 
-    /// Says in the error which store it was about.
+    /// Adds the store to the error.
     pub(crate) fn describe(&self, error: Error) -> Error {
         error.with_backend(self.inner.backend.address().to_owned())
     }
@@ -490,7 +495,7 @@ impl fmt::Debug for Coordinator {
     }
 }
 
-fn wakeups(keeper: &Arc<Keeper>) -> Weak<dyn GrantListener> {
+fn grant_listener(keeper: &Arc<Keeper>) -> Weak<dyn GrantListener> {
     let weak: Weak<Keeper> = Arc::downgrade(keeper);
     weak
 }

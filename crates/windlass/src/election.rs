@@ -1,4 +1,4 @@
-//! The election: one leader, whom everybody can see.
+//! [`Election`]: leader election with a value that every client can read.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,11 +12,11 @@ use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
 use crate::lease::{Fence, Lease, Request, WaitPolicy, guard, request_options};
 use crate::lock::Attempt;
-use crate::wait::{Look, wait_until};
+use crate::wait::{Checked, wait_until};
 use windlass_core::error::Result;
 use windlass_core::store::{Channel, Kind, Released, Share};
 
-/// An election: candidates wait in line, and the first leads until it resigns or is lost.
+/// Leader election: candidates wait in a queue, and the first one leads until it resigns or loses its lease.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
@@ -31,18 +31,17 @@ use windlass_core::store::{Channel, Kind, Released, Share};
 ///
 /// # Guarantees
 ///
-/// Those of a [lock](crate::Lock): one leader at a time, first come, first served, loss signalled in
-/// time, and a fence, which the followers can use to refuse the orders of a leader that was.
+/// Those of a [lock](crate::Lock): one leader at a time, first come, first served, a loss signal before the next
+/// leader is elected, and a fence with which followers can reject requests of a former leader.
 #[derive(Clone, Debug)]
-#[must_use = "an election does nothing until somebody campaigns or observes"]
+#[must_use = "an election does nothing until a client campaigns or observes"]
 pub struct Election {
     coordinator: Coordinator,
     name: String,
     request: Request,
 }
 
-/// A held election. Renewed in the background for as long as it lives; dropping it resigns in the
-/// background.
+/// A leadership, renewed in the background. Dropping it resigns in the background.
 #[derive(Debug)]
 #[must_use = "dropping the leadership resigns"]
 pub struct Leadership {
@@ -52,34 +51,43 @@ pub struct Leadership {
 guard!(Leadership, "leadership");
 
 impl Leadership {
-    /// What everybody sees of this leader.
+    /// The value that this leader published.
     pub fn value(&self) -> &str {
-        self.lease.claim().terms.note.as_deref().unwrap_or("")
+        self.lease.claim().spec.note.as_deref().unwrap_or("")
     }
 
-    /// Steps down, and tells whether this was the leader until now.
+    /// Resigns, and returns whether this was the leader until now.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, it goes on in the background.
+    /// If the future is dropped, the resignation goes on in the background.
     pub async fn resign(self) -> Result<Released> {
         self.lease.release().await
     }
 }
 
-/// Who leads.
+/// The current leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Leader {
-    /// What the leader wants everybody to know: an address, say.
+    /// The value that the leader published: its address, for example.
     pub value: String,
-    /// The identity under which it leads.
+    /// The owner under which it leads.
     pub owner: String,
-    /// Grows with every leader.
+    /// The fencing token, which grows with every leader.
     pub fence: Fence,
     /// How long it has led, where known.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "age_ms", with = "crate::durations::as_optional_millis")
+    )]
     pub age: Option<Duration>,
-    /// Time left unless renewed.
+    /// How long the leadership lasts unless renewed.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "remaining_ms", with = "crate::durations::as_millis")
+    )]
     pub remaining: Duration,
 }
 
@@ -94,24 +102,23 @@ impl Election {
 
     request_options!();
 
-    /// Waits in line until this candidate leads. Everybody will see `value`: up to 1 KiB, no control
+    /// Waits in the queue until this candidate leads. Every client can read `value`: at most 1 KiB, no control
     /// characters.
     ///
     /// # Errors
     ///
-    /// If a patience was set with [`wait`](Election::wait) and it ran out, the error's kind is
-    /// [`WaitElapsed`](crate::ErrorKind::WaitElapsed).
+    /// [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if [`wait`](Election::wait) was set and has passed.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the place in line, and leaves nothing behind.
+    /// Dropping the future leaves the queue, and leaves nothing behind.
     pub async fn campaign(&self, value: &str) -> Result<Leadership> {
         let request = self.request_with(value);
-        let lease = self.asking(&request).acquire().await?;
+        let lease = self.acquirer(&request).acquire().await?;
         Ok(Leadership { lease })
     }
 
-    /// Waits in line, but no longer than `wait`.
+    /// Waits in the queue, at most for `wait`.
     ///
     /// # Cancel safety
     ///
@@ -122,30 +129,34 @@ impl Election {
         wait: Duration,
     ) -> Result<Attempt<Leadership>> {
         let request = self.request_with(value);
-        let attempted = self.asking(&request).acquire_within(wait).await?;
-        Ok(Attempt::from(attempted, |lease| Leadership { lease }))
+        let outcome = self.acquirer(&request).acquire_within(wait).await?;
+        Ok(Attempt::from(outcome, |lease| Leadership { lease }))
     }
 
-    /// Leads if nobody else does: the answer comes at once.
+    /// Leads if there is no leader; does not wait.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn try_campaign(&self, value: &str) -> Result<Attempt<Leadership>> {
         let request = self.request_with(value);
-        let attempted = self.asking(&request).attempt(WaitPolicy::None).await?;
-        Ok(Attempt::from(attempted, |lease| Leadership { lease }))
+        let outcome = self.acquirer(&request).attempt(WaitPolicy::None).await?;
+        Ok(Attempt::from(outcome, |lease| Leadership { lease }))
     }
 
-    /// Makes whoever has campaigned as `owner` step down, or leave the line.
+    /// Makes the candidate that campaigned as `owner` resign, or leave the queue.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the resignation may or may not have happened; calling again is harmless.
     pub async fn resign_as(&self, owner: impl Into<String>) -> Result<Released> {
-        self.asking(&self.request).release_as(owner.into()).await
+        self.acquirer(&self.request).release_as(owner.into()).await
     }
 
-    /// Who leads now.
+    /// The current leader, if there is one.
     pub async fn leader(&self) -> Result<Option<Leader>> {
-        let mut seen = self.asking(&self.request).inspect(1).await?;
-        Ok(seen.holders.pop().and_then(|holder| {
+        let mut occupancy = self.acquirer(&self.request).inspect(1).await?;
+        Ok(occupancy.holders.pop().and_then(|holder| {
             Some(Leader {
                 value: holder.note.unwrap_or_default(),
                 owner: holder.owner,
@@ -156,7 +167,7 @@ impl Election {
         }))
     }
 
-    /// Follows who leads: first whoever does now, then every change.
+    /// Observes the election: yields the current leader, then every change.
     pub fn observe(&self) -> Observer {
         Observer {
             election: self.clone(),
@@ -172,7 +183,7 @@ impl Election {
         }
     }
 
-    fn asking<'a>(&'a self, request: &'a Request) -> Acquirer<'a> {
+    fn acquirer<'a>(&'a self, request: &'a Request) -> Acquirer<'a> {
         Acquirer {
             coordinator: &self.coordinator,
             kind: Kind::Election,
@@ -184,13 +195,13 @@ impl Election {
     }
 }
 
-/// Follows an election: see [`Election::observe`]. Also a [`Stream`].
+/// Observes an election: see [`Election::observe`]. Also a [`Stream`], which does not end.
 ///
 /// # Guarantees
 ///
-/// It never stays behind: after every change, and after every lost connection, it tells who leads
-/// *now*. Leaders that came and went in between may be left out. That nobody leads is told as `None`.
-#[must_use = "an observer does nothing until it is asked for the next leader"]
+/// After every change, and after every lost connection, it yields the leader of *now*, or `None` if there is no
+/// leader. Leaders that came and went in between may be skipped.
+#[must_use = "an observer does nothing until the next leader is awaited"]
 pub struct Observer {
     election: Election,
     last: Option<Option<Known>>,
@@ -202,7 +213,7 @@ impl Observer {
     ///
     /// # Errors
     ///
-    /// If the store could not be reached for several seconds. It may be asked again.
+    /// If the store could not be reached for several seconds. Calling again is allowed.
     ///
     /// # Cancel safety
     ///
@@ -214,7 +225,7 @@ impl Observer {
     }
 }
 
-/// What tells one leader from another: the fence, and what it wants known.
+/// What distinguishes one leader from the next.
 type Known = (Fence, String);
 
 fn known(leader: &Leader) -> Known {
@@ -222,18 +233,18 @@ fn known(leader: &Leader) -> Known {
 }
 
 async fn next(election: Election, last: Option<Option<Known>>) -> Result<Option<Leader>> {
-    let name = election.asking(&election.request).checked_name("observe")?;
+    let name = election.acquirer(&election.request).full_name("observe")?;
     let kind = Kind::Election.word();
-    let look = || async {
+    let check = || async {
         let leader = election.leader().await?;
         if last != Some(leader.as_ref().map(known)) {
-            return Ok(Look::Done(leader));
+            return Ok(Checked::Done(leader));
         }
-        Ok(Look::After(leader.map(|leader| leader.remaining)))
+        Ok(Checked::NotYet(leader.map(|leader| leader.remaining)))
     };
     let channel = Channel { kind, name };
-    let seen = wait_until(&election.coordinator, channel, WaitPolicy::Forever, look).await?;
-    Ok(seen.expect("patience without end does not end"))
+    let leader = wait_until(&election.coordinator, channel, WaitPolicy::Forever, check).await?;
+    Ok(leader.expect("a wait without an end does not elapse"))
 }
 
 impl Stream for Observer {

@@ -1,4 +1,4 @@
-//! The check on the side of the resource.
+//! [`Gate`]: rejects stale fencing tokens on the side of the resource.
 
 use std::time::Duration;
 
@@ -8,16 +8,15 @@ use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::Admission;
 
-/// Remembers the highest [`Fence`] that came to a resource, and refuses any lower one.
+/// Stores the highest [`Fence`] that a resource has seen, and rejects any lower one.
 ///
-/// A lock keeps others out only as long as its holder knows the time. A holder that was paused
-/// beyond its lease may wake up and write, long after somebody else was granted the lock. The gate
-/// is the last line: put it where the write lands, and a stale write is refused.
+/// A process that is suspended past the end of its lease may resume and write after another client was
+/// granted the lock. Put the gate where the write lands, and the stale write is rejected.
 ///
 /// # Guarantees
 ///
-/// `admit` is one indivisible decision. It is as durable as the backend; a resource that can keep
-/// the highest fence beside its own data, in the same transaction, should rather do that.
+/// `admit` is one atomic decision. It is as durable as the store. A resource that can store the highest fence beside
+/// its own data, in the same transaction, should do that instead.
 ///
 /// # Example
 ///
@@ -35,45 +34,44 @@ use windlass_core::store::Admission;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a gate does nothing until a fence is shown to it"]
+#[must_use = "a gate does nothing until a fence is admitted"]
 pub struct Gate {
     coordinator: Coordinator,
     name: String,
-    remember: Duration,
+    retention: Duration,
 }
 
-/// How long a gate remembers after the last admission, unless told otherwise.
-pub const DEFAULT_REMEMBER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-
-/// Longer than this is for ever; a store's clock may not hold more.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+/// The longest retention that is stored; a longer one is shortened to it, because not every store's clock holds more.
+const LONGEST_RETENTION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 impl Gate {
+    /// How long a gate keeps the highest fence, unless another [retention](Gate::retention) is set.
+    pub const DEFAULT_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
     pub(crate) fn new(coordinator: Coordinator, name: &str) -> Gate {
         Gate {
             coordinator,
             name: name.to_owned(),
-            remember: DEFAULT_REMEMBER,
+            retention: Gate::DEFAULT_RETENTION,
         }
     }
 
-    /// How long the highest fence is remembered after it was last admitted: longer than any holder
-    /// could be asleep. 30 days by default.
-    pub fn remember(mut self, time: Duration) -> Gate {
-        self.remember = time;
+    /// How long the highest fence is kept after it was last admitted: longer than any holder can be suspended.
+    /// 30 days by default.
+    pub fn retention(mut self, retention: Duration) -> Gate {
+        self.retention = retention;
         self
     }
 
-    /// Admits `fence`, unless a higher one has been here.
+    /// Admits `fence`, unless the gate has seen a higher one.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the fence may or may not have been admitted; asking again is
-    /// harmless.
+    /// If the future is dropped, the fence may or may not have been admitted; calling again is harmless.
     pub async fn admit(&self, fence: Fence) -> Result<Admission> {
         let name = Name::new("admit", self.coordinator.namespace(), &self.name)?;
         let gates = self.coordinator.gates();
-        let answer = gates.admit(name, fence, self.remember.min(LONGEST));
-        self.coordinator.call("admit", &self.name, answer).await
+        let reply = gates.admit(name, fence, self.retention.min(LONGEST_RETENTION));
+        self.coordinator.call("admit", &self.name, reply).await
     }
 }

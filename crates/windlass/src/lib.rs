@@ -1,27 +1,69 @@
-//! Windlass works the gates between processes: **who may act**, in what order, and what happens
-//! when somebody who may no longer act does not know it yet.
+//! Distributed locks with fencing tokens, read-write locks, semaphores, leader election, rate limiters and related
+//! primitives, on Redis, Redlock, etcd, ZooKeeper, a SQLite file or memory.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
 //! let w = windlass::connect("memory:").await?; // or file:locks.db, or redis://127.0.0.1
 //! let guard = w.lock("invoice/42").acquire().await?;
-//! // … the work; hand guard.fence() to whatever it writes to …
+//! // … the work; send guard.fence() along with every write …
 //! guard.release().await?;
 //! # Ok(()) }
 //! ```
 //!
-//! One API, and state in a backend chosen by [URL](connect). A [`Lock`] is first come, first
-//! served; its [`LockGuard`] renews itself, tells of loss [before](Lease::lost) anybody else can
-//! be granted the lock, and carries a [`Fence`]. A [`Gate`] refuses a stale fence where the
-//! write lands.
+//! A [`Lock`] is granted first come, first served. Its [`LockGuard`] is renewed in the background, signals
+//! [loss](Lease::lost) before the store can grant the lock to another client, and carries a fencing token ([`Fence`]),
+//! with which a [`Gate`] or the resource itself rejects stale writes.
+//!
+//! # Primitives
+//!
+//! One [`Coordinator`] provides all of them. [`connect`] chooses the store by URL.
+//!
+//! | to | use | example |
+//! |---|---|---|
+//! | let one client act | [`Lock`] | `w.lock("invoice/42").acquire().await?` |
+//! | lock several names, all or none | [`Locks`] | `w.locks(["account/7", "account/12"]).acquire().await?` |
+//! | let many read or one write | [`RwLock`] | `w.rwlock("config").read().await?` |
+//! | let at most N act at once | [`Semaphore`] | `w.semaphore("downloads", 3).acquire().await?` |
+//! | elect a leader, and observe it | [`Election`] | `w.election("scheduler").campaign("10.0.0.7").await?` |
+//! | reject stale fencing tokens | [`Gate`] | `w.gate("stock").admit(fence).await?` |
+//! | wait until N parties are done | [`Latch`] | `w.latch("ready").count_down().await?` |
+//! | start and finish N parties together | [`Barrier`] | `w.barrier("load-test", 8).enter().await?` |
+//! | limit a rate | [`Limiter`] | `w.limiter("login", Quota::per_minute(5)).check("ann").await?` |
+//! | limit a rate without a round trip per call | [`LeasedLimiter`] | `w.limiter("api", quota).leased().check("ann").await?` |
+//! | count, with bounds or a time window | [`Counter`] | `w.counter("sold").max(100).add(1).await?` |
+//! | run once per idempotency key | [`Once`] | `w.once("charge/42").run(work).await?` |
+//! | deduplicate exactly | [`Seen`] | `w.seen("orders").first("order 42").await?` |
+//! | deduplicate approximately, in few bits | [`Bloom`] | `w.bloom("urls").capacity(1_000_000).create().await?` |
+//! | store and check permissions | [`Permissions`] | `w.permissions("repos").open().await?` |
+//! | publish and subscribe | [`Topic`] | `w.topic::<Order>("orders").publish(&order).await?` |
+//!
+//! Locks, read-write locks, semaphores, elections and gates work on every store; latches and barriers on all but
+//! `redlock://`; the others on memory, file and Redis. An unsupported primitive is refused with
+//! [`ErrorKind::Unsupported`], and the error names the stores that have it.
+//!
+//! # Features
+//!
+//! | feature | enables | default |
+//! |---|---|---|
+//! | `file` | `file:`, SQLite, bundled | yes |
+//! | `redis` | `redis://`, `redis+sentinel://`, `redis+cluster://`, with TLS | yes |
+//! | `redlock` | `redlock://`, a majority of independent Redis servers | |
+//! | `etcd` | `etcd://`, with TLS | |
+//! | `zookeeper` | `zookeeper://` | |
+//! | `zookeeper-tls` | `zookeeper+tls://` | |
+//! | `serde` | `Serialize` and `Deserialize` for [`Fence`], [`Owner`], [`Decision`], states and events | |
+//!
+//! `memory:` is always available.
 
 mod acquirer;
 mod barrier;
-pub mod bloom;
+mod bloom;
 mod coordinator;
 mod counter;
 #[cfg(doctest)]
 mod documentation;
+#[cfg(feature = "serde")]
+mod durations;
 mod election;
 mod gate;
 mod latch;
@@ -30,9 +72,9 @@ mod limit;
 mod lock;
 mod locks;
 mod once;
-pub mod permissions;
+mod permissions;
 mod rwlock;
-pub mod seen;
+mod seen;
 mod semaphore;
 mod store_url;
 mod topic;
@@ -40,34 +82,34 @@ mod wait;
 
 pub use barrier::{Barrier, Party};
 pub use bloom::{Bloom, BloomFilter, BloomInfo};
-pub use coordinator::{Coordinator, DEFAULT_CALL_TIMEOUT, Options, connect};
-pub use counter::{
-    BufferedCounter, Counter, DEFAULT_FLUSH_EVERY, DEFAULT_REMEMBER_OPERATION, MAX_OPERATION_BYTES,
-};
+pub use coordinator::{Coordinator, Options, connect};
+pub use counter::{BufferedCounter, Counter};
 pub use election::{Election, Leader, Leadership, Observer};
-pub use gate::{DEFAULT_REMEMBER, Gate};
-pub use latch::{DEFAULT_KEEP, Latch, Opening};
-pub use lease::{
-    Clock, DEFAULT_TTL, Detached, Drift, Fence, FenceStrength, Lease, LeaseLost, MAX_NOTE_BYTES,
-    MAX_TTL, MIN_TTL, Moment, Owner, RetryPolicy,
-};
+pub use gate::Gate;
+pub use latch::{Latch, Opening};
+pub use lease::{Detached, Lease, LeaseLost, RetryPolicy};
 pub use limit::{
-    Algorithm, DEFAULT_LIMITER_TIMEOUT, Leased, LeasedKey, Limiter, LimiterState, LimiterSurvey,
-    MAX_UNITS, OnStoreError, Quota, QuotaState, Quotas, Reservation, Reserve,
+    Algorithm, LeasedKey, LeasedLimiter, Limiter, LimiterState, LimiterSurvey, OnStoreError, Quota,
+    QuotaState, Quotas, Reservation, Reserve,
 };
 pub use lock::{Attempt, Lock, LockGuard, LockState};
-pub use locks::{Locks, LocksGuard, MAX_LOCKS};
-pub use once::{Begun, Finished, MAX_RESULT_BYTES, OnFailure, Once, OnceGuard, Ran};
-pub use permissions::{Level, PermissionSpace, Permissions};
-pub use rwlock::{MAX_READERS, ReadGuard, RwGuard, RwLock, RwState, WriteGuard};
-pub use seen::{DEFAULT_WINDOW, Seen};
-pub use semaphore::{MAX_PERMITS, Permit, Semaphore};
-pub use topic::{DEFAULT_BUFFER, Event, MAX_MESSAGE_BYTES, Overflow, Subscription, Topic};
-pub use windlass_core::Name;
+pub use locks::{Locks, LocksGuard};
+pub use once::{Begun, Finished, OnFailure, Once, OnceGuard, Ran};
+pub use permissions::{
+    PermissionHolders, PermissionScan, PermissionSpace, PermissionStats, Permissions,
+};
+pub use rwlock::{ReadGuard, RwGuard, RwLock, RwState, WriteGuard};
+pub use seen::Seen;
+pub use semaphore::{Permit, Semaphore};
+pub use topic::{Event, Overflow, Subscription, Topic};
+pub use windlass_core::bloom::{BloomKind, Plan as BloomPlan, Shape as BloomShape};
 pub use windlass_core::decision::{Basis, Decision};
+pub use windlass_core::permissions::{
+    Level as PermissionLevel, Scale as PermissionScale, Schema as PermissionSchema,
+};
 pub use windlass_core::store::counter::Counted;
 pub use windlass_core::store::{
     Admission, Capabilities, Finding, Holder, Kind, LatchState, Occupancy, Order, PastGeneration,
     Released, Replicas, Severity,
 };
-pub use windlass_core::{Error, ErrorKind, Result};
+pub use windlass_core::{Clock, Error, ErrorKind, Fence, FenceStrength, Moment, Owner, Result};

@@ -1,4 +1,4 @@
-//! The lock: who may act.
+//! [`Lock`]: a distributed mutex with a fencing token.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::lease::{
 use windlass_core::error::Result;
 use windlass_core::store::{Holder, Kind, Occupancy, Released, Share};
 
-/// A lock to be acquired: its name, and how.
+/// A distributed lock (mutex): its name, and how to acquire it.
 ///
-/// What is asked for (`Lock`) and what is held ([`LockGuard`]) are different types.
+/// `Lock` is the description; [`LockGuard`] is the held lock.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -26,22 +26,21 @@ use windlass_core::store::{Holder, Kind, Occupancy, Released, Share};
 ///
 /// # Guarantees
 ///
-/// - At most one holder at a time, as long as holders stop when told that the lease is lost; beyond
-///   that, the [fence](crate::Fence) protects the resource.
-/// - First come, first served. A release hands the lock to the first living waiter.
-/// - A holder that crashes blocks others for at most one ttl.
+/// - At most one holder at a time, as long as holders stop when their lease is lost. Beyond that, the
+///   [fence](crate::Fence) protects the resource.
+/// - First come, first served. A release grants the lock to the first living waiter.
+/// - A holder that crashes blocks others for at most one TTL.
 ///
 /// # Re-entry
 ///
-/// A lock is not re-entrant: a task that holds it and acquires it again with a new owner waits for
-/// itself. A counter inside one program cannot be kept in step with leases that end by
-/// themselves, so it is not offered; pass the guard (or `&LockGuard`) to the code that needs to know
-/// the lock is held. With the *same* owner, acquiring again renews.
+/// A lock is not re-entrant: a task that holds it and acquires it again under a new owner waits for itself. Pass the
+/// guard (or `&LockGuard`) to the code that needs to know that the lock is held. A re-entry count inside one process
+/// could not follow leases that expire on their own. Acquiring again under the *same* owner renews.
 ///
 /// # When not to use this
 ///
-/// To count or to limit, a counter or a limiter decides in one step without holding anything. To
-/// protect data that lives in one database, that database's own transactions are simpler.
+/// To count or to limit, use a [counter](crate::Counter) or a [limiter](crate::Limiter), which decide in one step
+/// without holding anything. To protect data in one database, that database's transactions are simpler.
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
@@ -51,10 +50,10 @@ pub struct Lock {
     heal_missing_ttl: bool,
 }
 
-/// A held lock. Renewed in the background for as long as it lives.
+/// A held lock, renewed in the background.
 ///
-/// Dropping it releases the lock in the background and never blocks; if that cannot reach the
-/// store, the ttl ends the claim. [`release`](LockGuard::release) tells whether it was still held.
+/// Dropping it releases the lock in the background and never blocks. If the release cannot reach the store, the TTL ends
+/// the claim. [`release`](LockGuard::release) returns whether the lock was still held.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
@@ -73,8 +72,8 @@ impl LockGuard {
         self.lease.abandon()
     }
 
-    /// Gives up the guard but not the lock: it is renewed once more, and then lives for its ttl,
-    /// for another process to [take over](crate::Lock::attach).
+    /// Gives up the guard but not the lock: the lock is renewed once more and then lives for its TTL, for another
+    /// process to [attach](crate::Lock::attach) to.
     ///
     /// # Cancel safety
     ///
@@ -84,19 +83,21 @@ impl LockGuard {
     }
 }
 
-/// What became of an attempt that may be answered with "busy".
+/// The outcome of an attempt to acquire: granted or busy.
+///
+/// Exhaustive on purpose: these are the only two outcomes.
 #[derive(Debug)]
 #[must_use = "it may not have been acquired"]
 pub enum Attempt<G = LockGuard> {
     /// Held until the guard is released or dropped.
     Acquired(G),
-    /// Somebody else has it; who, where that could still be seen.
+    /// Another client holds it; the holder, where it is known.
     Busy(Option<Holder>),
 }
 
 impl<G> Attempt<G> {
-    pub(crate) fn from(attempted: AcquireOutcome, guard: impl FnOnce(Lease) -> G) -> Attempt<G> {
-        match attempted {
+    pub(crate) fn from(outcome: AcquireOutcome, guard: impl FnOnce(Lease) -> G) -> Attempt<G> {
+        match outcome {
             AcquireOutcome::Held(lease) => Attempt::Acquired(guard(lease)),
             AcquireOutcome::Busy(holder) => Attempt::Busy(holder),
         }
@@ -110,7 +111,7 @@ impl<G> Attempt<G> {
         }
     }
 
-    /// Whether somebody else has it.
+    /// Whether another client holds it.
     pub fn is_busy(&self) -> bool {
         matches!(self, Attempt::Busy(_))
     }
@@ -129,90 +130,90 @@ impl Lock {
     request_options!();
     note_option!();
 
-    /// If somebody else's key has no expiry at all (a SETNX client that crashed), gives it ours,
-    /// so that it ends.
+    /// If another client's key has no expiry (a SETNX client that crashed), sets this lock's TTL on it, so that it
+    /// expires.
     pub fn heal_missing_ttl(mut self) -> Lock {
         self.heal_missing_ttl = true;
         self
     }
 
-    /// Asks once: the answer comes at once.
+    /// Acquires the lock if it is free; does not wait.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves nothing behind: if the lock was granted, it is given back.
+    /// Dropping the future leaves nothing behind: a lock that was granted is released.
     pub async fn try_acquire(&self) -> Result<Attempt> {
-        let attempted = self.asking().attempt(WaitPolicy::None).await?;
-        Ok(Attempt::from(attempted, LockGuard::new))
+        let outcome = self.acquirer().attempt(WaitPolicy::None).await?;
+        Ok(Attempt::from(outcome, LockGuard::new))
     }
 
-    /// Waits in line until the lock is ours.
+    /// Waits in the queue until the lock is granted.
     ///
     /// # Errors
     ///
-    /// If a patience was set with [`wait`](Lock::wait) and it ran out, the error's kind is
-    /// [`WaitElapsed`](crate::ErrorKind::WaitElapsed). [`acquire_within`](Lock::acquire_within) gives
-    /// the same as an answer.
+    /// [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if [`wait`](Lock::wait) was set and has passed.
+    /// [`acquire_within`](Lock::acquire_within) returns that as [`Attempt::Busy`] instead.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the place in line, and leaves nothing behind.
+    /// Dropping the future leaves the queue, and leaves nothing behind.
     pub async fn acquire(&self) -> Result<LockGuard> {
-        self.asking().acquire().await.map(LockGuard::new)
+        self.acquirer().acquire().await.map(LockGuard::new)
     }
 
-    /// Waits in line, but no longer than `wait`.
+    /// Waits in the queue, at most for `wait`.
     ///
     /// # Cancel safety
     ///
     /// As [`acquire`](Lock::acquire).
     pub async fn acquire_within(&self, wait: Duration) -> Result<Attempt> {
-        let attempted = self.asking().acquire_within(wait).await?;
-        Ok(Attempt::from(attempted, LockGuard::new))
+        let outcome = self.acquirer().acquire_within(wait).await?;
+        Ok(Attempt::from(outcome, LockGuard::new))
     }
 
-    /// Takes over a lock that `owner` holds, from a guard that was
-    /// [detached](LockGuard::detach), in this process or another one.
+    /// Takes over the lock that `owner` holds, from a guard that was [detached](LockGuard::detach) in this process or
+    /// another one.
     ///
     /// # Errors
     ///
     /// [`Lost`](crate::ErrorKind::Lost) if `owner` does not hold it now.
     pub async fn attach(&self, owner: impl Into<String>) -> Result<LockGuard> {
-        let (lease, _weight) = self.asking().attach(owner.into()).await?;
+        let (lease, _weight) = self.acquirer().attach(owner.into()).await?;
         Ok(LockGuard::new(lease))
     }
 
-    /// Gives up whatever `owner` has, the lock or a place in line, without a guard: for a lock that
-    /// was [detached](LockGuard::detach) and that nobody needs to take over any more.
+    /// Releases what `owner` has, the lock or a queue entry, without a guard: for a lock that was
+    /// [detached](LockGuard::detach) and is not needed any more.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, it may or may not have happened; asking again is harmless.
+    /// If the future is dropped, the release may or may not have happened; calling again is harmless.
     ///
     /// # Errors
     ///
-    /// If the store did not answer, the lock may or may not have been released.
+    /// If the store did not answer, the release may or may not have happened.
     pub async fn release_as(&self, owner: impl Into<String>) -> Result<Released> {
-        self.asking().release_as(owner.into()).await
+        self.acquirer().release_as(owner.into()).await
     }
 
-    /// Looks at the lock: who has it, since when, how many wait.
+    /// Returns the holder, its age and time left, and the number of waiters.
     pub async fn inspect(&self) -> Result<LockState> {
-        self.asking().inspect(1).await.map(LockState::from)
+        self.acquirer().inspect(1).await.map(LockState::from)
     }
 
-    /// Takes the lock from whoever has it, by force, and hands it on. Tells whose it was.
+    /// Takes the lock away from its holder by force, and grants it to the next waiter. Returns the former
+    /// holder.
     ///
-    /// The holder learns of it at its next renewal, up to a third of its ttl later; until
-    /// then, only the fence protects the resource.
+    /// The holder learns of it at its next renewal, up to a third of its TTL later. Until then only the
+    /// fence protects the resource.
     pub async fn break_lock(&self) -> Result<Option<Holder>> {
-        let asking = self.asking();
-        let name = asking.checked_name("break")?;
-        let answer = self.coordinator.claims().break_lock(name);
-        asking.call("break", answer).await
+        let acquirer = self.acquirer();
+        let name = acquirer.full_name("break")?;
+        let reply = self.coordinator.claims().break_lock(name);
+        acquirer.call("break", reply).await
     }
 
-    fn asking(&self) -> Acquirer<'_> {
+    fn acquirer(&self) -> Acquirer<'_> {
         Acquirer {
             coordinator: &self.coordinator,
             kind: Kind::Lock,
@@ -227,21 +228,22 @@ impl Lock {
 /// What can be seen of a lock from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LockState {
-    /// The name.
+    /// The name, without the namespace.
     pub name: String,
-    /// Who has it, if anybody.
+    /// The holder, if the lock is held.
     pub holder: Option<Holder>,
-    /// How many wait in line.
+    /// How many clients wait in the queue.
     pub waiters: u64,
 }
 
 impl From<Occupancy> for LockState {
-    fn from(seen: Occupancy) -> LockState {
+    fn from(occupancy: Occupancy) -> LockState {
         LockState {
-            name: seen.name,
-            holder: seen.holders.into_iter().next(),
-            waiters: seen.waiters,
+            name: occupancy.name,
+            holder: occupancy.holders.into_iter().next(),
+            waiters: occupancy.waiters,
         }
     }
 }

@@ -1,4 +1,8 @@
-//! Idempotency: done once for a key, and its result given to whoever asks again.
+//! [`Once`]: idempotent execution. Work runs once per key; later callers get its result.
+//!
+//! The work runs under a lease of kind [`Kind::Once`]. Before it starts, its fence is stored with the key; a result is
+//! accepted only from the highest fence that has started. A worker that lost its lease can therefore not overwrite
+//! the result of its successor.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -14,32 +18,27 @@ use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{Holder, Kind, OnceFinish, OnceStart, OnceStore, Share};
 
-/// How long a result is kept, unless told otherwise.
-const DEFAULT_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-const LONGEST_KEEP: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-/// How often a store that cannot be reached is asked again to keep a result.
-const PATIENT: RetryPolicy = RetryPolicy::tries(u32::MAX);
-/// How long it is remembered that work was begun, at least: longer than any work takes.
-const BEGUN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// The longest result that is kept, in bytes.
-pub const MAX_RESULT_BYTES: usize = 16 << 20;
+const LONGEST_RETENTION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+/// The backoff of storing a result, which is retried while the lease is held.
+const STORE_RESULT_RETRY: RetryPolicy = RetryPolicy::tries(u32::MAX);
+/// How long the start of the work is kept, at least: longer than any work takes.
+const SHORTEST_START_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Something to be done once for a key: a payment for an order, a mail for an event.
+/// Idempotent execution under a key: a payment for an order, a mail for an event.
 ///
-/// The first to come does it, under a lease; the others wait in line and get the same result. The result is
-/// kept for whoever comes later. A key that comes again with another payload is refused: it is somebody's
-/// mistake.
+/// The first caller runs the work, under a lease. Others wait in the queue and get the same result, which is
+/// stored for later callers too. The same key with another payload is an error.
 ///
 /// # Guarantees
 ///
-/// - While the lease is held, nobody else does the work. A result counts only if nobody began with a higher
-///   fence since: the late result of a sleeper is refused.
-/// - Once a result is kept, the work is not done again until `keep` is over.
-/// - A store that is full takes no new work, but the results of what was begun.
-/// - If a result cannot be kept at all, the lease is not given back: for the rest of its ttl nobody does the work
+/// - While the lease is held, no other caller runs the work. A result counts only if no caller has started with a
+///   higher fence since: a suspended process that lost its lease cannot store its result.
+/// - Once a result is stored, the work does not run again until the [retention](Once::retention) has passed.
+/// - A full store accepts no new work, but accepts the results of work that has started.
+/// - If a result cannot be stored at all, the lease is not released: for the rest of its TTL the work does not run
 ///   again, and the error says so.
-/// - If whoever does the work dies half-way, the next one does it again: no store can know how far it came.
-///   Hand the [fence](OnceGuard::fence) to what the work writes to.
+/// - If the worker dies, the next caller runs the work again: no store can know how far it came. Send the
+///   [fence](OnceGuard::fence) to what the work writes to.
 ///
 /// # Example
 ///
@@ -55,117 +54,129 @@ pub const MAX_RESULT_BYTES: usize = 16 << 20;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "nothing is done until it is begun"]
+#[must_use = "nothing is sent until it begins"]
 pub struct Once {
     coordinator: Coordinator,
     store: Arc<dyn OnceStore>,
     key: String,
     request: Request,
-    keep: Duration,
+    retention: Duration,
     payload: [u8; 32],
     on_failure: OnFailure,
 }
 
-/// What becomes of work that failed.
+/// What happens when the work fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnFailure {
-    /// It is forgotten: whoever comes next does it again, with any payload.
+    /// The failure is not stored: the next caller runs the work again, with any payload.
     #[default]
     Retry,
-    /// It is kept, like a success: whoever comes next hears that it failed.
+    /// The failure is stored like a result: the next caller gets it.
     Keep,
 }
 
-/// What came of asking to begin.
+/// The outcome of [`Once::begin`].
+///
+/// Exhaustive on purpose: a caller has to handle each outcome.
 #[derive(Debug)]
-#[must_use = "dropping the guard lets others do the work"]
+#[must_use = "dropping the guard lets others run the work"]
 pub enum Begun {
-    /// The work is ours to do.
+    /// This caller runs the work.
     Mine(OnceGuard),
-    /// It was done before.
+    /// The work was finished before.
     Again(Finished),
-    /// Somebody else is doing it, and there was no patience to wait.
+    /// Another caller is running the work, and the wait has passed.
     Busy(Option<Holder>),
 }
 
-/// What came of the work.
+/// How the work ended.
+///
+/// Exhaustive on purpose: a caller has to handle each outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finished {
     /// It succeeded, with this result.
     Done(Vec<u8>),
-    /// It failed, for this reason, and that was kept.
+    /// It failed for this reason, and the failure was stored.
     Failed(String),
 }
 
-/// What came of [`Once::run`].
+/// The outcome of [`Once::run`].
+///
+/// Exhaustive on purpose: a caller has to handle each outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ran<E> {
-    /// Done here and now, with this result.
+    /// The work ran now, with this result.
     First(Vec<u8>),
-    /// Done before, with this result.
+    /// The work ran before, with this result.
     Again(Vec<u8>),
-    /// Tried here and now, and failed.
+    /// The work ran now, and failed.
     Failed(E),
-    /// Failed before, for this reason, and kept by [`OnFailure::Keep`].
+    /// The work failed before for this reason, which was stored by [`OnFailure::Keep`].
     FailedBefore(String),
 }
 
 impl Once {
+    /// How long a result is kept, unless another [retention](Once::retention) is set.
+    pub const DEFAULT_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+    /// The longest result, in bytes.
+    pub const MAX_RESULT_BYTES: usize = 16 << 20;
+
     pub(crate) fn new(coordinator: Coordinator, key: &str) -> Once {
         Once {
             store: coordinator.backend().onces(),
             coordinator,
             key: key.to_owned(),
             request: Request::new(),
-            keep: DEFAULT_KEEP,
+            retention: Once::DEFAULT_RETENTION,
             payload: Sha256::digest(b"").into(),
             on_failure: OnFailure::default(),
         }
     }
 
     /// How long the result is kept: up to 100 years, 24 hours by default.
-    pub fn keep(mut self, keep: Duration) -> Once {
-        self.keep = keep;
+    pub fn retention(mut self, retention: Duration) -> Once {
+        self.retention = retention;
         self
     }
 
-    /// What is asked for, in any form: the same key with another payload is refused. Only its digest is
-    /// stored.
+    /// The payload of the request, in any form: the same key with another payload is an error. Only its SHA-256 digest
+    /// is stored.
     pub fn payload(mut self, payload: impl AsRef<[u8]>) -> Once {
         self.payload = Sha256::digest(payload.as_ref()).into();
         self
     }
 
-    /// The ttl of the lease under which the work is done, 30 s by default: how long a dead worker holds up
-    /// the others.
+    /// The TTL of the lease under which the work runs; 30 s by default. It bounds how long a dead worker blocks
+    /// others.
     pub fn ttl(mut self, ttl: Duration) -> Once {
         self.request.ttl = ttl;
         self
     }
 
-    /// How long to wait for somebody else who is doing it; without it, for ever.
+    /// How long to wait while another caller runs the work; for ever by default.
     pub fn wait(mut self, wait: Duration) -> Once {
         self.request.wait = Some(wait);
         self
     }
 
-    /// What becomes of work that fails.
+    /// What happens when the work fails.
     pub fn on_failure(mut self, policy: OnFailure) -> Once {
         self.on_failure = policy;
         self
     }
 
-    /// Does the work, unless it was done before. It is dropped if the lease is lost.
+    /// Runs the work, unless it was finished before. The work is dropped if the lease is lost.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the work is dropped with it, and the next one does it again.
+    /// If the future is dropped, the work is dropped with it, and the next caller runs it again.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Mismatch`] if the key came with another payload, [`ErrorKind::WaitElapsed`] if the patience
-    /// ran out, [`ErrorKind::Lost`] if the lease was lost before the result was kept: the work may have been done.
-    /// An error of [`OnceGuard::finish`] says that it was.
+    /// [`ErrorKind::Mismatch`] if the key was used with another payload. [`ErrorKind::WaitElapsed`] if
+    /// [`wait`](Once::wait) was set and has passed. [`ErrorKind::Lost`] if the lease was lost before the result was
+    /// stored: the work may have been done. An error of [`OnceGuard::finish`] says that it was done.
     pub async fn run<F, W, E>(&self, work: F) -> Result<Ran<E>>
     where
         F: FnOnce(Fence) -> W,
@@ -175,22 +186,24 @@ impl Once {
         let guard = match self.begin().await? {
             Begun::Mine(guard) => guard,
             Begun::Again(Finished::Done(result)) => return Ok(Ran::Again(result)),
-            Begun::Again(Finished::Failed(why)) => return Ok(Ran::FailedBefore(why)),
-            Begun::Busy(_) => return Err(self.error(ErrorKind::WaitElapsed, "it is being done")),
+            Begun::Again(Finished::Failed(reason)) => return Ok(Ran::FailedBefore(reason)),
+            Begun::Busy(_) => {
+                return Err(self.error(ErrorKind::WaitElapsed, "another caller is running it"));
+            }
         };
         match guard.lock.run(work(guard.fence())).await {
             Err(_) => Err(self.lost()),
             Ok(Ok(result)) => match guard.finish(&result).await? {
-                Finished::Done(kept) if kept == result => Ok(Ran::First(result)),
-                Finished::Done(kept) => Ok(Ran::Again(kept)),
-                Finished::Failed(why) => Ok(Ran::FailedBefore(why)),
+                Finished::Done(stored) if stored == result => Ok(Ran::First(result)),
+                Finished::Done(stored) => Ok(Ran::Again(stored)),
+                Finished::Failed(reason) => Ok(Ran::FailedBefore(reason)),
             },
             Ok(Err(e)) => {
                 match self.on_failure {
-                    // Whether or not it could be forgotten, what the caller wants to know is why it failed.
+                    // The caller needs the failure of the work, even if forgetting it failed.
                     OnFailure::Retry => {
                         if let Err(error) = guard.forget().await {
-                            tracing::warn!(%error, "a failure could not be forgotten");
+                            tracing::warn!(%error, "the failed execution could not be forgotten");
                         }
                     }
                     OnFailure::Keep => drop(guard.fail(&e.to_string()).await?),
@@ -200,27 +213,31 @@ impl Once {
         }
     }
 
-    /// Begins, or gives the result if it was done before; waits in line while somebody else is doing it.
+    /// Begins, or returns the result if the work was finished before. Waits in the queue while another caller runs it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the queue; the next caller runs the work.
     ///
     /// # Errors
     ///
     /// As [`run`](Once::run).
     pub async fn begin(&self) -> Result<Begun> {
-        let patience = WaitPolicy::of(self.request.wait, self.coordinator.keeper());
-        self.attempt(patience).await
+        let wait = WaitPolicy::of(self.request.wait, self.coordinator.keeper());
+        self.attempt(wait).await
     }
 
-    /// The same, without waiting.
+    /// As [`begin`](Once::begin), without waiting.
     pub async fn try_begin(&self) -> Result<Begun> {
         self.attempt(WaitPolicy::None).await
     }
 
-    async fn attempt(&self, patience: WaitPolicy) -> Result<Begun> {
+    async fn attempt(&self, wait: WaitPolicy) -> Result<Begun> {
         let operation = "begin";
-        let name = self.checked(operation)?;
-        // Most who come again come long after: they need no lease.
-        let known = self.store.look(name.clone());
-        if let Some(record) = self.coordinator.call(operation, &self.key, known).await? {
+        let name = self.full_name(operation)?;
+        // A finished key is the common case of a repeat, and needs no lease.
+        let reply = self.store.look(name.clone());
+        if let Some(record) = self.coordinator.call(operation, &self.key, reply).await? {
             if record.payload != self.payload {
                 return Err(self.other_payload());
             }
@@ -228,7 +245,7 @@ impl Once {
                 return Ok(Begun::Again(unpack(result)));
             }
         }
-        let asking = Acquirer {
+        let acquirer = Acquirer {
             coordinator: &self.coordinator,
             kind: Kind::Once,
             name: &self.key,
@@ -236,24 +253,24 @@ impl Once {
             request: &self.request,
             heal_missing_ttl: false,
         };
-        let lock = match asking.attempt(patience).await? {
+        let lock = match acquirer.attempt(wait).await? {
             AcquireOutcome::Held(lease) => LockGuard::new(lease),
             AcquireOutcome::Busy(holder) => return Ok(Begun::Busy(holder)),
         };
-        let started = self.store.start(
+        let reply = self.store.start(
             name.clone(),
             lock.fence(),
             self.payload,
-            self.keep.max(BEGUN),
+            self.retention.max(SHORTEST_START_RETENTION),
         );
-        match self.coordinator.call(operation, &self.key, started).await? {
+        match self.coordinator.call(operation, &self.key, reply).await? {
             OnceStart::Go => Ok(Begun::Mine(OnceGuard {
                 once: self.clone(),
                 name,
                 lock,
             })),
             OnceStart::Done(result) => {
-                // Nothing was done under it, so nothing depends on whether it was held.
+                // No work ran under it, so it does not matter whether it was still held.
                 let _ = lock.release().await?;
                 Ok(Begun::Again(unpack(result)))
             }
@@ -262,17 +279,17 @@ impl Once {
         }
     }
 
-    /// Forgets the key, so that it can be done again. Tells whether anything was known of it.
+    /// Forgets the key, so that the work can run again. Returns whether the key was known.
     pub async fn forget(&self) -> Result<bool> {
-        let answer = self.store.forget(self.checked("forget")?, None);
-        self.coordinator.call("forget", &self.key, answer).await
+        let reply = self.store.forget(self.full_name("forget")?, None);
+        self.coordinator.call("forget", &self.key, reply).await
     }
 
-    fn checked(&self, operation: &'static str) -> Result<Name> {
-        if self.keep.is_zero() || self.keep > LONGEST_KEEP {
-            let message = format!("a result cannot be kept for {:?}", self.keep);
+    fn full_name(&self, operation: &'static str) -> Result<Name> {
+        if self.retention.is_zero() || self.retention > LONGEST_RETENTION {
+            let message = format!("a result cannot be kept for {:?}", self.retention);
             let error = Error::invalid(operation, message).with_name(&self.key);
-            return Err(error.with_hint("keep it for 1 ms to 100 years"));
+            return Err(error.with_hint("use a retention of 1 ms to 100 years"));
         }
         Name::new(operation, self.coordinator.namespace(), &self.key)
     }
@@ -284,19 +301,20 @@ impl Once {
 
     fn other_payload(&self) -> Error {
         self.error(ErrorKind::Mismatch, "the key was used for another payload")
-            .with_hint("use a key of its own for each thing to be done")
+            .with_hint("use a different key for each request")
     }
 
     fn lost(&self) -> Error {
-        let message = "the lease was lost before the result was kept; it may have been done";
+        let message =
+            "the lease was lost before the result was stored; the work may have been done";
         self.error(ErrorKind::Lost, message)
-            .with_hint("ask again: whoever took over may have finished it")
+            .with_hint("run it again: the caller that took over may have finished it")
     }
 }
 
-/// The right, and the duty, to do something once. Dropping it lets the next one do it.
+/// The right to run the work once. Dropping it lets the next caller run it.
 #[derive(Debug)]
-#[must_use = "dropping the guard lets others do the work"]
+#[must_use = "dropping the guard lets others run the work"]
 pub struct OnceGuard {
     once: Once,
     name: Name,
@@ -304,68 +322,71 @@ pub struct OnceGuard {
 }
 
 impl OnceGuard {
-    /// The fence, to hand to what the work writes to.
+    /// The fencing token: send it to what the work writes to.
     pub fn fence(&self) -> Fence {
         self.lock.fence()
     }
 
-    /// The lease under which the work is done: it tells of loss.
+    /// The lease under which the work runs, with its loss signal.
     pub fn lease(&self) -> &LockGuard {
         &self.lock
     }
 
-    /// Keeps the result, and lets those who wait have it. Gives the result that counts: another one's, if
-    /// the lease was lost and somebody else was faster. A store that cannot be reached, or takes nothing for the
-    /// moment, is asked again for as long as the lease is held.
+    /// Stores the result, and serves it to the waiters. Returns the result that counts: another caller's, if the lease
+    /// was lost and that one was faster. A store that cannot be reached, or is full, is retried while
+    /// the lease is held.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the result may or may not be kept; if not, the next one does the work again.
+    /// If the future is dropped, the result may or may not be stored; if not, the next caller runs the work again.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`] if the lease was lost and somebody else has begun; [`ErrorKind::InvalidInput`] for a
-    /// result of more than 16 MiB; whatever the store said last, if it cannot be kept. The work is done, and not
-    /// kept, then: nobody does it again for the rest of the ttl, which the error tells.
+    /// [`ErrorKind::Lost`] if the lease was lost and another caller has begun; [`ErrorKind::InvalidInput`] for a
+    /// result of more than 16 MiB; the store's last error if the result cannot be stored. The work was done but its
+    /// result is not stored then: for the rest of the TTL, which the error states, the work does not run again.
     pub async fn finish(self, result: &[u8]) -> Result<Finished> {
-        self.keep(b'+', result).await
+        self.store_result(b'+', result).await
     }
 
-    /// Keeps that it failed, and why.
-    pub async fn fail(self, why: &str) -> Result<Finished> {
-        self.keep(b'-', why.as_bytes()).await
+    /// Stores that the work failed, and the reason.
+    ///
+    /// # Errors and cancel safety
+    ///
+    /// As [`finish`](OnceGuard::finish).
+    pub async fn fail(self, reason: &str) -> Result<Finished> {
+        self.store_result(b'-', reason.as_bytes()).await
     }
 
-    /// Forgets that it was begun: whoever comes next begins afresh, with any payload.
+    /// Forgets that the work began: the next caller starts again, with any payload.
     pub async fn forget(self) -> Result<()> {
         let (key, fence) = (&self.once.key, self.lock.fence());
-        let answer = self.once.store.forget(self.name.clone(), Some(fence));
-        self.once.coordinator.call("forget", key, answer).await?;
+        let reply = self.once.store.forget(self.name.clone(), Some(fence));
+        self.once.coordinator.call("forget", key, reply).await?;
         self.lock.release().await.map(drop)
     }
 
-    async fn keep(self, mark: u8, result: &[u8]) -> Result<Finished> {
+    async fn store_result(self, mark: u8, result: &[u8]) -> Result<Finished> {
         let once = &self.once;
-        if result.len() > MAX_RESULT_BYTES {
-            let why = format!("{} bytes are more than {MAX_RESULT_BYTES}", result.len());
-            let why = Error::invalid("keep the result", why);
-            return Err(self.give_up(why));
+        if result.len() > Once::MAX_RESULT_BYTES {
+            let message = format!("a result of {} bytes exceeds 16 MiB", result.len());
+            let error = Error::invalid("store the result", message);
+            return Err(self.give_up(error));
         }
         let packed = [&[mark], result].concat();
         let (name, fence) = (self.name.clone(), self.lock.fence());
         let mut failures = 0;
-        let kept = loop {
-            let answer = once
+        let reply = loop {
+            let finish = once
                 .store
-                .finish(name.clone(), fence, packed.clone(), once.keep);
-            let answer = once.coordinator.call("keep the result", &once.key, answer);
-            match answer.await {
-                Ok(kept) => break kept,
-                // The work is done: were the result not kept, it would be done again. Keeping it twice is
-                // harmless.
-                Err(e) if may_pass(&e, failures) && self.lock.is_held() => {
+                .finish(name.clone(), fence, packed.clone(), once.retention);
+            let finish = once.coordinator.call("store the result", &once.key, finish);
+            match finish.await {
+                Ok(reply) => break reply,
+                // Without a stored result the work would run again. Storing it twice is harmless.
+                Err(e) if is_worth_retrying(&e, failures) && self.lock.is_held() => {
                     failures += 1;
-                    let Some(pause) = PATIENT.pause_after(failures) else {
+                    let Some(pause) = STORE_RESULT_RETRY.pause_after(failures) else {
                         return Err(self.give_up(e));
                     };
                     once.coordinator.keeper().clock().sleep(pause).await;
@@ -373,36 +394,36 @@ impl OnceGuard {
                 Err(e) => return Err(self.give_up(e)),
             }
         };
-        let finished = match kept {
-            OnceFinish::OnceFinish => unpack(packed),
+        let finished = match reply {
+            OnceFinish::Stored => unpack(packed),
             OnceFinish::Done(other) => unpack(other),
             OnceFinish::Stale => return Err(once.lost()),
         };
-        // The result is kept: whether the lease was held to the end does not matter any more.
+        // The result is stored: it does not matter whether the lease was still held.
         let _ = self.lock.release().await;
         Ok(finished)
     }
 
-    /// The work is done, and nobody will know of it: then others had better not begin for as long as can be.
-    fn give_up(self, why: Error) -> Error {
+    /// The work is done and its result is lost: keeps others from running it for the rest of the TTL.
+    fn give_up(self, cause: Error) -> Error {
         let once = self.once;
-        let kind = why.kind();
+        let kind = cause.kind();
         let held = self.lock.abandon();
         let message =
-            format!("it was done, but its result cannot be kept; held for {held:.0?} more");
+            format!("it was done, but its result cannot be stored; locked for {held:.0?} more");
         once.error(kind, &message)
-            .with_hint("find out what it did before that: whoever asks afterwards does it again")
-            .with_source(why)
+            .with_hint("check what the work did before then: the next caller runs it again")
+            .with_source(cause)
     }
 }
 
-/// Whether it is worth asking again. A store that is full, say, may have room again in a while.
-fn may_pass(e: &Error, failures: u32) -> bool {
-    const A_WHILE: u32 = 40;
-    e.is_retryable() || (e.kind() == ErrorKind::Store && failures < A_WHILE)
+/// A store that is full, for example, may accept the result a little later.
+fn is_worth_retrying(e: &Error, failures: u32) -> bool {
+    const MAX_STORE_FAILURES: u32 = 40;
+    e.is_retryable() || (e.kind() == ErrorKind::Store && failures < MAX_STORE_FAILURES)
 }
 
-/// A result is stored behind `+`, a failure behind `-`.
+/// A result is stored after a `+`, a failure after a `-`.
 fn unpack(mut packed: Vec<u8>) -> Finished {
     match packed.first() {
         Some(b'-') => Finished::Failed(String::from_utf8_lossy(&packed[1..]).into_owned()),

@@ -1,4 +1,4 @@
-//! The read-write lock: many readers, or one writer.
+//! [`RwLock`]: many readers, or one writer.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::lock::Attempt;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::{Holder, Kind, OnSizeMismatch, Order, Released, Share};
 
-pub use windlass_core::store::MAX_READERS;
+const MAX_READERS: u32 = RwLock::MAX_READERS;
 
-/// A read-write lock to be acquired: its name, and how.
+/// A distributed read-write lock: its name, and how to acquire it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
@@ -21,7 +21,7 @@ pub use windlass_core::store::MAX_READERS;
 /// assert!(config.try_write().await?.is_busy());
 /// # drop((a, b));
 /// let writer = config.write().await?;
-/// // … write, then go on reading without letting another writer in between …
+/// // … write, then keep reading without another writer in between …
 /// let reader = writer.downgrade().await?;
 /// # drop(reader);
 /// # Ok(()) }
@@ -29,19 +29,17 @@ pub use windlass_core::store::MAX_READERS;
 ///
 /// # Guarantees
 ///
-/// - Many readers or one writer, never both, as long as holders stop when told that their lease is
-///   lost.
-/// - First come, first served between readers and writers: a writer that waits is not starved by
-///   readers that come later.
-/// - Each reader's lease ends by itself: a crashed reader holds up writers for one ttl at most, however
-///   many others go on reading.
-/// - Readers and writers have fences, from one counter. A write is stale if a later writer, or a
-///   reader that came after it, has been there.
+/// - Many readers or one writer, never both, as long as holders stop when their lease is lost.
+/// - First come, first served between readers and writers: later readers do not starve a waiting writer.
+/// - Each reader has its own lease: a crashed reader delays writers for one TTL at most, even while
+///   others keep reading.
+/// - Readers and writers take fences from one counter. A write is stale if the resource has seen the fence of a
+///   later writer or reader.
 ///
 /// # Upgrading
 ///
-/// There is no way from reading to writing while holding on: two readers that both want it would
-/// wait for each other. Release, and acquire to write.
+/// A read lock cannot be upgraded while it is held: two readers that both upgrade would deadlock. Release it, and
+/// acquire the write lock.
 #[derive(Clone, Debug)]
 #[must_use = "a read-write lock does nothing until it is acquired"]
 pub struct RwLock {
@@ -50,14 +48,14 @@ pub struct RwLock {
     request: Request,
 }
 
-/// A read-write lock, held to read.
+/// A read-write lock held for reading.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub struct ReadGuard {
     lease: Lease,
 }
 
-/// A read-write lock, held to write.
+/// A read-write lock held for writing.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub struct WriteGuard {
@@ -81,25 +79,26 @@ impl WriteGuard {
         self.lease.detach().await
     }
 
-    /// Goes on reading, and lets other readers in. No writer comes in between. The fence stays.
+    /// Turns the write lock into a read lock and lets other readers in. No writer comes in between. The fence
+    /// stays the same.
     ///
     /// # Errors
     ///
-    /// [`Lost`](ErrorKind::Lost) if the lock was not held any more. Any error releases it.
+    /// [`Lost`](ErrorKind::Lost) if the lock is not held any more. Any error releases it.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the lock is released.
     pub async fn downgrade(self) -> Result<ReadGuard> {
         let claim = self.lease.claim();
-        let terms = &claim.terms;
-        let (name, owner) = (terms.name.clone(), terms.owner.clone());
-        let answer = terms
+        let spec = &claim.spec;
+        let (name, owner) = (spec.name.clone(), spec.owner.clone());
+        let reply = spec
             .store
             .shrink(Kind::ReadWrite, name, owner, claim.wake, 1);
         let shrunk = self
             .coordinator
-            .call("downgrade", self.lease.name(), answer)
+            .call("downgrade", self.lease.name(), reply)
             .await?;
         if !shrunk || !self.lease.is_held() {
             let lost = "the lock is not held any more";
@@ -115,24 +114,27 @@ impl WriteGuard {
 /// What can be seen of a read-write lock from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RwState {
-    /// The name.
+    /// The name, without the namespace.
     pub name: String,
-    /// Who writes, if anybody.
+    /// The writer, if there is one.
     pub writer: Option<Holder>,
-    /// Who reads, those first whose claims would end first.
+    /// The readers; those whose claims end first come first.
     pub readers: Vec<Holder>,
-    /// How many wait in line, to read or to write.
+    /// How many clients wait in the queue, to read or to write.
     pub waiters: u64,
 }
 
-/// A read-write lock that was taken over, held as it was before.
+/// A read-write lock that was [attached](RwLock::attach) to, held as it was before.
+///
+/// Exhaustive on purpose: these are the only two ways to hold it.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub enum RwGuard {
-    /// To read.
+    /// Held for reading.
     Read(ReadGuard),
-    /// To write.
+    /// Held for writing.
     Write(WriteGuard),
 }
 
@@ -147,6 +149,9 @@ impl RwGuard {
 }
 
 impl RwLock {
+    /// The most readers that can hold a read-write lock at once.
+    pub const MAX_READERS: u32 = windlass_core::store::MAX_READERS;
+
     pub(crate) fn new(coordinator: Coordinator, name: &str) -> RwLock {
         RwLock {
             coordinator,
@@ -158,103 +163,110 @@ impl RwLock {
     request_options!();
     note_option!();
 
-    /// Waits in line to read.
+    /// Waits in the queue until the read lock is granted.
     ///
     /// # Errors
     ///
-    /// If a patience was set with [`wait`](RwLock::wait) and it ran out, the error's kind is
-    /// [`WaitElapsed`](ErrorKind::WaitElapsed).
+    /// [`WaitElapsed`](ErrorKind::WaitElapsed) if [`wait`](RwLock::wait) was set and has passed.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the place in line, and leaves nothing behind.
+    /// Dropping the future leaves the queue, and leaves nothing behind.
     pub async fn read(&self) -> Result<ReadGuard> {
-        self.asking(1).acquire().await.map(reading)
+        self.acquirer(1).acquire().await.map(read_guard)
     }
 
-    /// Waits in line to write.
+    /// Waits in the queue until the write lock is granted.
     ///
     /// # Errors and cancel safety
     ///
     /// As [`read`](RwLock::read).
     pub async fn write(&self) -> Result<WriteGuard> {
-        let lease = self.asking(MAX_READERS).acquire().await?;
-        Ok(self.writing()(lease))
+        let lease = self.acquirer(MAX_READERS).acquire().await?;
+        Ok(self.write_guard()(lease))
     }
 
-    /// Asks to read, once: the answer comes at once. It is "busy" too if a writer waits.
+    /// Acquires the read lock if no writer holds it or waits for it; does not wait.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn try_read(&self) -> Result<Attempt<ReadGuard>> {
-        let attempted = self.asking(1).attempt(WaitPolicy::None).await?;
-        Ok(Attempt::from(attempted, reading))
+        let outcome = self.acquirer(1).attempt(WaitPolicy::None).await?;
+        Ok(Attempt::from(outcome, read_guard))
     }
 
-    /// Asks to write, once.
+    /// Acquires the write lock if it is free; does not wait.
     ///
     /// # Cancel safety
     ///
     /// As [`try_read`](RwLock::try_read).
     pub async fn try_write(&self) -> Result<Attempt<WriteGuard>> {
-        let attempted = self.asking(MAX_READERS).attempt(WaitPolicy::None).await?;
-        Ok(Attempt::from(attempted, self.writing()))
+        let outcome = self.acquirer(MAX_READERS).attempt(WaitPolicy::None).await?;
+        Ok(Attempt::from(outcome, self.write_guard()))
     }
 
-    /// Waits in line to read, but no longer than `wait`.
+    /// Waits in the queue for the read lock, at most for `wait`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](RwLock::read).
     pub async fn read_within(&self, wait: Duration) -> Result<Attempt<ReadGuard>> {
-        let attempted = self.asking(1).acquire_within(wait).await?;
-        Ok(Attempt::from(attempted, reading))
+        let outcome = self.acquirer(1).acquire_within(wait).await?;
+        Ok(Attempt::from(outcome, read_guard))
     }
 
-    /// Waits in line to write, but no longer than `wait`.
+    /// Waits in the queue for the write lock, at most for `wait`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](RwLock::read).
     pub async fn write_within(&self, wait: Duration) -> Result<Attempt<WriteGuard>> {
-        let attempted = self.asking(MAX_READERS).acquire_within(wait).await?;
-        Ok(Attempt::from(attempted, self.writing()))
+        let outcome = self.acquirer(MAX_READERS).acquire_within(wait).await?;
+        Ok(Attempt::from(outcome, self.write_guard()))
     }
 
-    /// Takes over what `owner` holds, from a guard that was detached.
+    /// Takes over what `owner` holds, from a guard that was [detached](ReadGuard::detach).
     ///
     /// # Errors
     ///
     /// [`Lost`](ErrorKind::Lost) if `owner` does not hold it now.
     pub async fn attach(&self, owner: impl Into<String>) -> Result<RwGuard> {
-        let (lease, weight) = self.asking(1).attach(owner.into()).await?;
+        let (lease, weight) = self.acquirer(1).attach(owner.into()).await?;
         Ok(match weight {
-            MAX_READERS => RwGuard::Write(self.writing()(lease)),
-            _ => RwGuard::Read(reading(lease)),
+            MAX_READERS => RwGuard::Write(self.write_guard()(lease)),
+            _ => RwGuard::Read(read_guard(lease)),
         })
     }
 
-    /// Gives up whatever `owner` has, the lock or a place in line, without a guard.
+    /// Releases what `owner` has, the lock or a queue entry, without a guard.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, it may or may not have happened; asking again is harmless.
+    /// If the future is dropped, the release may or may not have happened; calling again is harmless.
     pub async fn release_as(&self, owner: impl Into<String>) -> Result<Released> {
-        self.asking(1).release_as(owner.into()).await
+        self.acquirer(1).release_as(owner.into()).await
     }
 
-    /// Looks at the lock: who writes or reads, since when, how many wait.
+    /// Returns the writer or all readers, and the number of waiters.
     pub async fn inspect(&self) -> Result<RwState> {
-        let seen = self.asking(1).inspect(usize::MAX).await?;
+        let occupancy = self.acquirer(1).inspect(usize::MAX).await?;
         let (writers, readers): (Vec<Holder>, Vec<Holder>) =
-            seen.holders.into_iter().partition(|h| h.weight > 1);
+            occupancy.holders.into_iter().partition(|h| h.weight > 1);
         Ok(RwState {
-            name: seen.name,
+            name: occupancy.name,
             writer: writers.into_iter().next(),
             readers,
-            waiters: seen.waiters,
+            waiters: occupancy.waiters,
         })
     }
 
-    fn writing(&self) -> impl FnOnce(Lease) -> WriteGuard {
+    fn write_guard(&self) -> impl FnOnce(Lease) -> WriteGuard {
         let coordinator = self.coordinator.clone();
         |lease| WriteGuard { lease, coordinator }
     }
 
-    fn asking(&self, weight: u32) -> Acquirer<'_> {
+    fn acquirer(&self, weight: u32) -> Acquirer<'_> {
         Acquirer {
             coordinator: &self.coordinator,
             kind: Kind::ReadWrite,
@@ -271,6 +283,6 @@ impl RwLock {
     }
 }
 
-fn reading(lease: Lease) -> ReadGuard {
+fn read_guard(lease: Lease) -> ReadGuard {
     ReadGuard { lease }
 }

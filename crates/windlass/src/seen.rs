@@ -1,4 +1,4 @@
-//! Exact de-duplication: was this item here before, within a window?
+//! [`Seen`]: exact deduplication within a time window.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,22 +9,20 @@ use windlass_core::name::Name;
 use windlass_core::seen::Member;
 use windlass_core::store::SeenStore;
 
-/// How long an item is remembered, unless told otherwise.
-pub const DEFAULT_WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-/// Items in one question to the store.
+/// The most items in one store call.
 const BATCH: usize = 4_096;
 
-/// Tells whether items were here before, exactly, within a window: for messages that may come twice.
+/// Exact deduplication: was this item seen before, within a time window?
 ///
 /// # Guarantees
 ///
-/// Each item is one indivisible decision: of several programs that see the same item at once, one is told
-/// that it is new. The window runs from then; seeing it again does not prolong it. Items up to 64 bytes are
-/// compared as they are, longer ones by SHA-256.
+/// Each item is one atomic decision: of several clients that see the same item at once, exactly one is the first. The
+/// window starts then; seeing the item again does not extend it. Items up to 64 bytes are compared as they are, longer
+/// ones by SHA-256.
 ///
-/// What the store forgets is new again: on a Redis without persistence, everything after a restart.
+/// What the store loses is new again: on a Redis without persistence, everything after a restart.
 ///
 /// # Example
 ///
@@ -33,7 +31,7 @@ const BATCH: usize = 4_096;
 /// # use std::time::Duration;
 /// let w = windlass::connect("memory:").await?;
 /// let orders = w.seen("orders").window(Duration::from_secs(3600));
-/// assert!(orders.first("order 42").await?, "the first of its kind");
+/// assert!(orders.first("order 42").await?, "seen for the first time");
 /// assert!(!orders.first("order 42").await?);
 /// assert_eq!(orders.first_all(["order 42", "order 43"]).await?, [false, true]);
 /// # Ok(()) }
@@ -41,10 +39,10 @@ const BATCH: usize = 4_096;
 ///
 /// # When not to use this
 ///
-/// To do something once and hand its result to whoever asks again, use [`Once`](crate::Once). If a wrong "seen before"
-/// now and then does no harm, a [`Bloom`](crate::Bloom) filter takes a tenth of the memory.
+/// To run something once and return its result to later callers, use [`Once`](crate::Once). If an occasional false "seen
+/// before" is acceptable, a [`Bloom`](crate::Bloom) filter takes a tenth of the memory.
 #[derive(Clone, Debug)]
-#[must_use = "nothing is looked at until an item is shown"]
+#[must_use = "nothing is sent until an item is checked"]
 pub struct Seen {
     coordinator: Coordinator,
     store: Arc<dyn SeenStore>,
@@ -53,74 +51,78 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// How long an item is kept, unless another [window](Seen::window) is set.
+    pub const DEFAULT_WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
+
     pub(crate) fn new(coordinator: Coordinator, name: &str) -> Seen {
         Seen {
             store: coordinator.backend().seen(),
             coordinator,
             name: name.to_owned(),
-            window: DEFAULT_WINDOW,
+            window: Seen::DEFAULT_WINDOW,
         }
     }
 
-    /// How long an item is remembered: 1 ms to 100 years, 24 hours by default.
+    /// How long an item is kept: 1 ms to 100 years, 24 hours by default.
     pub fn window(mut self, window: Duration) -> Seen {
         self.window = window;
         self
     }
 
-    /// Whether the item is the first of its kind within the window. It is remembered if so.
+    /// Whether the item is new within the window. If so, it is stored.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, or no answer comes, the item may or may not be remembered. Whoever
-    /// would rather see it twice than never [forgets](Seen::forget) it before asking again.
+    /// If the future is dropped, or the outcome is unknown, the item may or may not be stored. To process it
+    /// twice rather than never, [forget](Seen::forget) it before calling again.
     pub async fn first(&self, item: impl AsRef<[u8]>) -> Result<bool> {
-        let answers = self.first_all([item]).await?;
-        Ok(answers[0])
+        let firsts = self.first_all([item]).await?;
+        Ok(firsts[0])
     }
 
-    /// The same for many items, in batches; each is a decision of its own. If it fails, some may be remembered.
+    /// As [`first`](Seen::first) for many items, in batches; each is a decision of its own. If it fails, some may be
+    /// stored.
     pub async fn first_all<I>(&self, items: I) -> Result<Vec<bool>>
     where
         I: IntoIterator,
         I::Item: AsRef<[u8]>,
     {
-        let operation = "look for what was seen";
-        let name = self.checked(operation)?;
+        let operation = "check for duplicates";
+        let name = self.full_name(operation)?;
         let mut items = items.into_iter().map(|item| Member::of(item.as_ref()));
-        let mut answers = Vec::new();
+        let mut firsts = Vec::new();
         loop {
             let batch: Vec<Member> = items.by_ref().take(BATCH).collect();
             if batch.is_empty() {
-                return Ok(answers);
+                return Ok(firsts);
             }
-            let answer = self.store.first(name.clone(), batch, self.window);
-            answers.extend(self.coordinator.call(operation, &self.name, answer).await?);
+            let reply = self.store.first(name.clone(), batch, self.window);
+            firsts.extend(self.coordinator.call(operation, &self.name, reply).await?);
         }
     }
 
-    /// Whether the item is remembered. Changes nothing.
+    /// Whether the item is stored. Changes nothing.
     pub async fn contains(&self, item: impl AsRef<[u8]>) -> Result<bool> {
-        let operation = "look for what was seen";
-        let name = self.checked(operation)?;
-        let answer = self.store.contains(name, vec![Member::of(item.as_ref())]);
-        let answers = self.coordinator.call(operation, &self.name, answer).await?;
-        Ok(answers.first() == Some(&true))
+        let operation = "check for duplicates";
+        let name = self.full_name(operation)?;
+        let reply = self.store.contains(name, vec![Member::of(item.as_ref())]);
+        let contains = self.coordinator.call(operation, &self.name, reply).await?;
+        Ok(contains.first() == Some(&true))
     }
 
-    /// Forgets an item, so that it is new again. Tells whether it was remembered.
+    /// Forgets an item, so that it is new again. Returns whether it was stored.
     pub async fn forget(&self, item: impl AsRef<[u8]>) -> Result<bool> {
-        let operation = "forget what was seen";
-        let name = self.checked(operation)?;
-        let answer = self.store.forget(name, Member::of(item.as_ref()));
-        self.coordinator.call(operation, &self.name, answer).await
+        let operation = "forget the item";
+        let name = self.full_name(operation)?;
+        let reply = self.store.forget(name, Member::of(item.as_ref()));
+        self.coordinator.call(operation, &self.name, reply).await
     }
 
-    fn checked(&self, operation: &'static str) -> Result<Name> {
+    fn full_name(&self, operation: &'static str) -> Result<Name> {
         if self.window < SHORTEST || self.window > LONGEST {
-            let message = format!("the window is {:?}", self.window);
+            let message = format!("a window of {:?} is outside 1 ms to 100 years", self.window);
             let error = Error::invalid(operation, message).with_name(&self.name);
-            return Err(error.with_hint("give a window from 1 ms to 100 years"));
+            return Err(error);
         }
         Name::new(operation, self.coordinator.namespace(), &self.name)
     }

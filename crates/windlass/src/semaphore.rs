@@ -1,4 +1,4 @@
-//! The semaphore: at most so many at once.
+//! [`Semaphore`]: at most N holders at once, with weights.
 
 use std::time::Duration;
 
@@ -7,12 +7,9 @@ use crate::coordinator::Coordinator;
 use crate::lease::{Detached, Lease, Request, WaitPolicy, guard, note_option, request_options};
 use crate::lock::Attempt;
 use windlass_core::error::{Error, Result};
-use windlass_core::store::{Holder, Kind, Occupancy, OnSizeMismatch, Order, Released, Share};
+use windlass_core::store::{Kind, Occupancy, OnSizeMismatch, Order, Released, Share};
 
-/// The most permits a semaphore can have.
-pub const MAX_PERMITS: u32 = 1_000_000;
-
-/// A semaphore to be acquired: its name, its size, and how.
+/// A distributed semaphore: its name, its size, and how to acquire permits.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
@@ -28,18 +25,17 @@ pub const MAX_PERMITS: u32 = 1_000_000;
 ///
 /// # Guarantees
 ///
-/// - At most as many permits are held at once as the size says, by the store's clock and in one
-///   decision, as long as holders stop when told that their lease is lost.
-/// - First come, first served, whatever the weight: whoever wants 5 is not starved by others that
-///   want 1. With [`Order::Barging`], whoever comes while there is room takes it.
-/// - A permit is a lease: renewed, lost in time, fenced. A crash frees it after the ttl, once.
-/// - Everybody must say the same size. It is remembered for at least 12 hours after the last use; who
-///   says another one gets an error of kind [`Mismatch`](crate::ErrorKind::Mismatch), unless that is
-///   what [`resize`](Semaphore::resize) is for.
+/// - Never more permits are held than the size, by the store's clock and in one decision, as long as
+///   holders stop when their lease is lost.
+/// - First come, first served, whatever the weight: a waiter for 5 permits is not starved by clients that want 1.
+///   With [`Order::Barging`], a client takes free permits even if others wait for more.
+/// - A permit is a lease: renewed, with a loss signal and a fence. After a crash, the TTL frees it.
+/// - All clients must name the same size. The store keeps it for at least 12 hours after the last use. A different
+///   size is an error of kind [`Mismatch`](crate::ErrorKind::Mismatch); [`resize`](Semaphore::resize) changes it.
 ///
 /// # When not to use this
 ///
-/// To bound how *often* something happens rather than how many do it at once: that is a limiter.
+/// To bound how *often* something happens rather than how many do it at once, use a [limiter](crate::Limiter).
 #[derive(Clone, Debug)]
 #[must_use = "a semaphore does nothing until it is acquired"]
 pub struct Semaphore {
@@ -51,9 +47,9 @@ pub struct Semaphore {
     request: Request,
 }
 
-/// A held share of a semaphore: one permit, or several acquired together.
+/// Held permits of a semaphore: one, or several acquired together.
 ///
-/// Renewed in the background for as long as it lives; dropping it releases it in the background.
+/// Renewed in the background. Dropping it releases it in the background.
 #[derive(Debug)]
 #[must_use = "dropping the permit releases it"]
 pub struct Permit {
@@ -64,13 +60,13 @@ pub struct Permit {
 guard!(Permit, "permit");
 
 impl Permit {
-    /// How many permits this one stands for.
+    /// How many permits it holds.
     pub fn weight(&self) -> u32 {
         self.weight
     }
 
-    /// Gives up this handle but not the permit: it is renewed once more, and then lives for its
-    /// ttl, for another process to [take over](Semaphore::attach).
+    /// Gives up this handle but not the permit: the permit is renewed once more and then lives for its TTL, for
+    /// another process to [attach](Semaphore::attach) to.
     ///
     /// # Cancel safety
     ///
@@ -81,6 +77,9 @@ impl Permit {
 }
 
 impl Semaphore {
+    /// The most permits that a semaphore can have.
+    pub const MAX_PERMITS: u32 = 1_000_000;
+
     pub(crate) fn new(coordinator: Coordinator, name: &str, size: u32) -> Semaphore {
         Semaphore {
             coordinator,
@@ -95,63 +94,62 @@ impl Semaphore {
     request_options!();
     note_option!();
 
-    /// In what order this caller wants to be served. One who [barges](Order::Barging) overtakes those
-    /// who wait, whatever they have chosen.
+    /// The order in which this client is served. A client that [barges](Order::Barging) overtakes waiters, whatever
+    /// order they chose.
     pub fn order(mut self, order: Order) -> Semaphore {
         self.order = order;
         self
     }
 
-    /// Goes by the size that is stored, if one is: the size given here is only for the first to come.
+    /// Uses the stored size, if there is one. The size given here then only applies if the semaphore is new.
     pub fn adopt_size(mut self) -> Semaphore {
         self.on_size_mismatch = OnSizeMismatch::Adopt;
         self
     }
 
-    /// Asks for one permit, once: the answer comes at once.
+    /// Acquires one permit if it is free; does not wait.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves nothing behind: what was granted is given back.
+    /// Dropping the future leaves nothing behind: a permit that was granted is released.
     pub async fn try_acquire(&self) -> Result<Attempt<Permit>> {
         self.try_acquire_many(1).await
     }
 
-    /// Asks for `weight` permits, all or none, once.
+    /// Acquires `weight` permits, all or none; does not wait.
     ///
     /// # Cancel safety
     ///
     /// As [`try_acquire`](Semaphore::try_acquire).
     pub async fn try_acquire_many(&self, weight: u32) -> Result<Attempt<Permit>> {
-        let attempted = self.asking(weight)?.attempt(WaitPolicy::None).await?;
-        Ok(Attempt::from(attempted, permit(weight)))
+        let outcome = self.acquirer(weight)?.attempt(WaitPolicy::None).await?;
+        Ok(Attempt::from(outcome, permit(weight)))
     }
 
-    /// Waits in line for one permit.
+    /// Waits in the queue for one permit.
     ///
     /// # Errors
     ///
-    /// If a patience was set with [`wait`](Semaphore::wait) and it ran out, the error's kind is
-    /// [`WaitElapsed`](crate::ErrorKind::WaitElapsed).
+    /// [`WaitElapsed`](crate::ErrorKind::WaitElapsed) if [`wait`](Semaphore::wait) was set and has passed.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses the place in line, and leaves nothing behind.
+    /// Dropping the future leaves the queue, and leaves nothing behind.
     pub async fn acquire(&self) -> Result<Permit> {
         self.acquire_many(1).await
     }
 
-    /// Waits in line for `weight` permits, all at once.
+    /// Waits in the queue for `weight` permits, granted together.
     ///
     /// # Cancel safety
     ///
     /// As [`acquire`](Semaphore::acquire).
     pub async fn acquire_many(&self, weight: u32) -> Result<Permit> {
-        let lease = self.asking(weight)?.acquire().await?;
+        let lease = self.acquirer(weight)?.acquire().await?;
         Ok(permit(weight)(lease))
     }
 
-    /// Waits in line for one permit, but no longer than `wait`.
+    /// Waits in the queue for one permit, at most for `wait`.
     ///
     /// # Cancel safety
     ///
@@ -160,7 +158,7 @@ impl Semaphore {
         self.acquire_many_within(1, wait).await
     }
 
-    /// Waits in line for `weight` permits, but no longer than `wait`.
+    /// Waits in the queue for `weight` permits, at most for `wait`.
     ///
     /// # Cancel safety
     ///
@@ -170,8 +168,8 @@ impl Semaphore {
         weight: u32,
         wait: Duration,
     ) -> Result<Attempt<Permit>> {
-        let attempted = self.asking(weight)?.acquire_within(wait).await?;
-        Ok(Attempt::from(attempted, permit(weight)))
+        let outcome = self.acquirer(weight)?.acquire_within(wait).await?;
+        Ok(Attempt::from(outcome, permit(weight)))
     }
 
     /// Takes over what `owner` holds, from a permit that was [detached](Permit::detach).
@@ -180,66 +178,65 @@ impl Semaphore {
     ///
     /// [`Lost`](crate::ErrorKind::Lost) if `owner` holds nothing now.
     pub async fn attach(&self, owner: impl Into<String>) -> Result<Permit> {
-        let (lease, weight) = self.asking(1)?.attach(owner.into()).await?;
+        let (lease, weight) = self.acquirer(1)?.attach(owner.into()).await?;
         Ok(Permit { lease, weight })
     }
 
-    /// Gives up whatever `owner` has, permits or a place in line, without a [`Permit`].
+    /// Releases what `owner` has, permits or a queue entry, without a [`Permit`].
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, it may or may not have happened; asking again is harmless.
+    /// If the future is dropped, the release may or may not have happened; calling again is harmless.
     pub async fn release_as(&self, owner: impl Into<String>) -> Result<Released> {
-        self.asking(1)?.release_as(owner.into()).await
+        self.acquirer(1)?.release_as(owner.into()).await
     }
 
-    /// Makes the semaphore larger or smaller, on purpose, and tells what the size was, if it was
-    /// known.
+    /// Changes the size for all clients, and returns the former size, if it was known.
     ///
-    /// Growing serves those who wait. Shrinking takes nothing away: until enough is released, nobody
-    /// gets more. Those who wait for more than there will ever be are told so. From then on everybody
-    /// must say the new size; callers that [adopt](Semaphore::adopt_size) it need not.
+    /// A larger size serves waiters. A smaller one revokes nothing: until enough permits are released, no more are
+    /// granted. A waiter for more permits than the new size gets an error. Afterwards all clients must name the new
+    /// size, except those that [adopt](Semaphore::adopt_size) it.
     pub async fn resize(&self, size: u32) -> Result<Option<u32>> {
         check_size("resize", &self.name, size)?;
-        let asking = self.asking(1)?;
-        let name = asking.checked_name("resize")?;
-        let answer = self.coordinator.claims();
-        let answer = answer.resize(Kind::Semaphore, name, size);
-        asking.call("resize", answer).await
+        let acquirer = self.acquirer(1)?;
+        let name = acquirer.full_name("resize")?;
+        let claims = self.coordinator.claims();
+        let reply = claims.resize(Kind::Semaphore, name, size);
+        acquirer.call("resize", reply).await
     }
 
-    /// Looks: size, what is taken, who waits, and up to `most` of the holders.
-    pub async fn inspect(&self, most: usize) -> Result<Occupancy> {
-        self.asking(1)?.inspect(most).await
+    /// Returns the size, the permits in use, the number of waiters, and all holders; those whose claims end first come
+    /// first.
+    pub async fn inspect(&self) -> Result<Occupancy> {
+        self.inspect_up_to(usize::MAX).await
     }
 
-    /// Everybody who holds permits, those first whose claims would end first.
-    pub async fn holders(&self) -> Result<Vec<Holder>> {
-        Ok(self.inspect(usize::MAX).await?.holders)
+    /// As [`inspect`](Semaphore::inspect), with at most `max_holders` holders: for large semaphores.
+    pub async fn inspect_up_to(&self, max_holders: usize) -> Result<Occupancy> {
+        self.acquirer(1)?.inspect(max_holders).await
     }
 
-    /// How many permits are free. Somebody may wait for more than that, and then the next to come
-    /// waits too.
+    /// How many permits are free. If a client waits for more than that, the next client waits too.
     pub async fn available(&self) -> Result<u32> {
-        let seen = self.inspect(0).await?;
-        let size = match seen.size {
+        let occupancy = self.inspect_up_to(0).await?;
+        let size = match occupancy.size {
             0 => self.size,
             known => known,
         };
-        let used = u32::try_from(seen.used).unwrap_or(u32::MAX);
+        let used = u32::try_from(occupancy.used).unwrap_or(u32::MAX);
         Ok(size.saturating_sub(used))
     }
 
-    fn asking(&self, weight: u32) -> Result<Acquirer<'_>> {
+    fn acquirer(&self, weight: u32) -> Result<Acquirer<'_>> {
         check_size("acquire", &self.name, self.size)?;
         let too_much = self.on_size_mismatch == OnSizeMismatch::Refuse && weight > self.size;
-        if weight == 0 || weight > MAX_PERMITS || too_much {
+        if weight == 0 || weight > Semaphore::MAX_PERMITS || too_much {
             return Err(Error::invalid(
                 "acquire",
                 format!("{weight} permits of {} can never be granted", self.size),
             )
             .with_name(&self.name)
-            .with_hint("ask for at least 1, and no more than there are"));
+            .with_hint("acquire at least 1, and at most as many as the semaphore has"));
         }
         Ok(Acquirer {
             coordinator: &self.coordinator,
@@ -262,9 +259,10 @@ fn permit(weight: u32) -> impl FnOnce(Lease) -> Permit {
 }
 
 fn check_size(operation: &'static str, name: &str, size: u32) -> Result<()> {
-    if (1..=MAX_PERMITS).contains(&size) {
+    const MAX: u32 = Semaphore::MAX_PERMITS;
+    if (1..=MAX).contains(&size) {
         return Ok(());
     }
-    let message = format!("a size of {size} is outside 1 to {MAX_PERMITS}");
+    let message = format!("a size of {size} is outside 1 to {MAX}");
     Err(Error::invalid(operation, message).with_name(name))
 }

@@ -1,11 +1,11 @@
-//! Which backend a URL names.
+//! Store URLs: which store a URL names.
 
 use std::path::PathBuf;
 
 use windlass_core::error::{Error, Result};
 use windlass_core::redact::redact;
 
-/// A store URL, taken apart as far as choosing a backend needs.
+/// A store URL, parsed as far as choosing a store needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreUrl {
     Memory { name: Option<String> },
@@ -16,7 +16,7 @@ pub(crate) enum StoreUrl {
     ZooKeeper { url: String },
 }
 
-/// What each scheme is for: `connect` lists them when it meets an unknown one.
+/// The known schemes, for error messages.
 const SCHEMES: &str = "memory:, file:PATH, redis://HOST, rediss://HOST, redis+unix:///SOCKET, \
                        redis+sentinel://HOST,HOST/SERVICE, redis+cluster://HOST,HOST, \
                        redlock://HOST,HOST,HOST, etcd://HOST,HOST, etcds://HOST, \
@@ -38,9 +38,9 @@ impl StoreUrl {
                     .with_hint(format!("for example {example}")),
             ),
         };
-        // Drivers read meanings of their own into it, such as not to look at certificates.
+        // Redis clients give a fragment meanings of their own, such as disabling certificate checks.
         if scheme.starts_with("redis") || scheme.starts_with("redlock") || scheme == "unix" {
-            without_fragment(text)?;
+            refuse_fragment(text)?;
         }
         match scheme {
             "memory" => Ok(StoreUrl::Memory {
@@ -83,23 +83,21 @@ impl StoreUrl {
     }
 }
 
-/// What is behind a `#` is not repeated: it may be the end of a password.
-fn without_fragment(text: &str) -> Result<()> {
+/// Refuses a fragment without repeating it: it may be the end of a password.
+fn refuse_fragment(text: &str) -> Result<()> {
     let Some((front, _)) = text.split_once('#') else {
         return Ok(());
     };
     let front = match front.contains('@') {
         true => redact(front),
-        // Nobody knows whether this is a host yet, or still a password.
+        // This may be a host or still a password.
         false => front.split(':').next().unwrap_or("").to_owned() + ":…",
     };
     Err(Error::invalid(
         "connect",
-        format!("the URL {front} has something behind a #, which means nothing here"),
+        format!("the URL {front} has a fragment (after #), which is not supported"),
     )
-    .with_hint(
-        "leave it out, or write %23 for a # in a password; a CA of your own is named by ?tls_ca=FILE",
-    ))
+    .with_hint("remove it, or write %23 for a # in a password; use ?tls_ca=FILE for a private CA"))
 }
 
 #[cfg(test)]
@@ -108,7 +106,7 @@ mod tests {
     use windlass_core::error::ErrorKind;
 
     #[test]
-    fn what_is_behind_a_hash_is_refused_and_not_repeated() {
+    fn url_fragment_is_refused_and_not_repeated() {
         for url in [
             "redis://host:6379#insecure",
             "rediss://host#insecure",
@@ -153,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn explains_what_it_cannot_use() {
+    fn invalid_url_is_an_error_with_a_hint() {
         for (bad, word) in [
             ("localhost", "no scheme"),
             ("http://x", "unknown scheme"),
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_scheme_prints_no_password() {
+    fn unknown_scheme_prints_no_password() {
         let e = StoreUrl::parse("etcdd://ann:s3cret@h").unwrap_err();
         assert!(!format!("{e} {e:?}").contains("s3cret"));
     }

@@ -1,4 +1,8 @@
-//! Waiting for a state to change, without a place in line: by news, and by looking.
+//! Waiting for a state to change without holding a place in a queue: latches, barriers, observers of elections.
+//!
+//! The client subscribes first and checks the state afterwards, so no change after the check goes unnoticed.
+//! Notifications can be lost with a connection that nobody knows to be dead, so the state is also checked
+//! at intervals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,25 +14,24 @@ use crate::lease::{Moment, RetryPolicy, WaitPolicy};
 use windlass_core::error::Result;
 use windlass_core::store::{Channel, Subscriber, SubscriptionHandle};
 
-/// News may be lost with a connection that nobody knows to be dead: so look by yourself now and then.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(15);
-/// How often a store that cannot be reached is asked again by somebody who waits already: a server
-/// that restarts takes seconds.
-const PATIENT: RetryPolicy = RetryPolicy::tries(10);
+/// How often the state is checked without a notification.
+const CHECK_INTERVAL: Duration = Duration::from_secs(15);
+/// For an unreachable store: a server that restarts takes seconds.
+const RETRY: RetryPolicy = RetryPolicy::tries(10);
 
-/// Subscriber of every change of one thing.
+/// A subscription to the changes of one thing.
 #[derive(Debug)]
-pub(crate) struct Watch {
+struct ChangeSubscription {
     coordinator: Coordinator,
-    ear: Arc<Ear>,
-    _listening: SubscriptionHandle,
+    changed: Arc<ChangeFlag>,
+    _handle: SubscriptionHandle,
 }
 
 #[derive(Debug, Default)]
-struct Ear(Notify);
+struct ChangeFlag(Notify);
 
-impl Subscriber for Ear {
-    fn heard(&self, _news: &[u8]) {
+impl Subscriber for ChangeFlag {
+    fn notify(&self, _notification: &[u8]) {
         self.0.notify_one();
     }
 
@@ -37,71 +40,71 @@ impl Subscriber for Ear {
     }
 }
 
-impl Watch {
-    /// Begins to listen. What is looked at afterwards cannot have changed unheard.
-    pub(crate) async fn begin(coordinator: &Coordinator, channel: Channel) -> Result<Watch> {
-        let ear = Arc::new(Ear::default());
-        let weak = Arc::downgrade(&ear);
+impl ChangeSubscription {
+    async fn open(coordinator: &Coordinator, channel: Channel) -> Result<ChangeSubscription> {
+        let changed = Arc::new(ChangeFlag::default());
+        let subscriber = Arc::downgrade(&changed);
         let name = channel.name.clone();
-        let listening = coordinator.notifications().listen(channel, weak);
-        let listening = coordinator.call("listen", name.as_str(), listening).await?;
-        Ok(Watch {
+        let reply = coordinator.notifications().listen(channel, subscriber);
+        let handle = coordinator.call("listen", name.as_str(), reply).await?;
+        Ok(ChangeSubscription {
             coordinator: coordinator.clone(),
-            ear,
-            _listening: listening,
+            changed,
+            _handle: handle,
         })
     }
 
-    /// Waits for news, but no longer than until `at`. Cancel safe.
-    pub(crate) async fn changed(&self, at: Moment) {
+    /// Waits for a change, at most until `at`. Cancel safe.
+    async fn changed(&self, at: Moment) {
         let clock = self.coordinator.keeper().clock();
-        let latest = at.min(clock.now() + LOOK_AGAIN);
-        clock.until(latest, self.ear.0.notified()).await;
+        let latest = at.min(clock.now() + CHECK_INTERVAL);
+        clock.until(latest, self.changed.0.notified()).await;
     }
 }
 
-/// What a look has found.
-pub(crate) enum Look<T> {
-    /// What was waited for.
+/// The result of checking the state.
+pub(crate) enum Checked<T> {
+    /// What the caller waits for.
     Done(T),
-    /// Not yet. Time itself may change it after so long, without any news.
-    After(Option<Duration>),
+    /// Not yet. If set, time alone may change the state after this long, without a notification.
+    NotYet(Option<Duration>),
 }
 
-/// Looks at once, at every piece of news, and now and then, until `look` is done or patience is over.
-/// A store that cannot be reached for a while is asked again.
+/// Calls `check` at once, at every notification, and at intervals, until it is done or the wait is over. Retries while
+/// the store cannot be reached.
 pub(crate) async fn wait_until<T, F>(
     coordinator: &Coordinator,
     channel: Channel,
-    patience: WaitPolicy,
-    mut look: impl FnMut() -> F,
+    wait: WaitPolicy,
+    mut check: impl FnMut() -> F,
 ) -> Result<Option<T>>
 where
-    F: Future<Output = Result<Look<T>>>,
+    F: Future<Output = Result<Checked<T>>>,
 {
     let clock = coordinator.keeper().clock();
     let mut failures = 0;
-    let mut watch = None;
+    let mut subscription = None;
     loop {
-        let seen = async {
-            if watch.is_none() {
-                watch = Some(Watch::begin(coordinator, channel.clone()).await?);
+        let checked = async {
+            if subscription.is_none() {
+                let channel = channel.clone();
+                subscription = Some(ChangeSubscription::open(coordinator, channel).await?);
             }
-            look().await
+            check().await
         };
-        let mut next = patience.end();
-        match seen.await {
-            Ok(Look::Done(value)) => return Ok(Some(value)),
-            Ok(Look::After(ripe)) => {
+        let mut next = wait.end();
+        match checked.await {
+            Ok(Checked::Done(value)) => return Ok(Some(value)),
+            Ok(Checked::NotYet(expires)) => {
                 failures = 0;
-                if let Some(ripe) = ripe {
-                    next = next.min(clock.now() + ripe + Duration::from_millis(5));
+                if let Some(expires) = expires {
+                    next = next.min(clock.now() + expires + Duration::from_millis(5));
                 }
             }
             Err(e) => {
                 failures += 1;
-                match PATIENT.pause_after(failures) {
-                    Some(pause) if e.is_retryable() && clock.now() + pause < patience.end() => {
+                match RETRY.pause_after(failures) {
+                    Some(pause) if e.is_retryable() && clock.now() + pause < wait.end() => {
                         clock.sleep(pause).await;
                         continue;
                     }
@@ -109,11 +112,11 @@ where
                 }
             }
         }
-        if clock.now() >= patience.end() {
+        if clock.now() >= wait.end() {
             return Ok(None);
         }
-        if let Some(watch) = &watch {
-            watch.changed(next).await;
+        if let Some(subscription) = &subscription {
+            subscription.changed(next).await;
         }
     }
 }

@@ -128,9 +128,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a lost wake-up is repaired by a timer",
-        file: "windlass/src/lease/renewal_loop.rs",
-        from: "let beat = round_down(state.confirmed + third, batching_grid(third));",
-        to: "let beat = round_down(state.confirmed + third * 1000, batching_grid(third));",
+        file: "windlass/src/lease/schedule.rs",
+        from: "let heartbeat = round_down(state.confirmed + third, batching_grid(third));",
+        to: "let heartbeat = round_down(state.confirmed + third * 1000, batching_grid(third));",
         caught_by: &[
             "-p",
             "windlass",
@@ -182,7 +182,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a renewal by a former holder is an immediate loss",
         file: "windlass/src/lease/renewal_loop.rs",
-        from: "                claim.now_lost(&mut state);\n                return;",
+        from: "                claim.mark_lost(&mut state);\n                return;",
         to: "                return;",
         caught_by: &[
             "-p",
@@ -557,7 +557,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a cancelled attach is undone even if it arrives later",
         file: "windlass/src/acquirer.rs",
-        from: "        claim.set_unanswered();\n",
+        from: "        claim.mark_unanswered();\n",
         to: "",
         caught_by: &[
             "-p",
@@ -571,12 +571,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "a claim that was reported as lost is never held again",
         file: "windlass/src/lease/claim.rs",
         from: "&& now >= end {",
-        to: "&& now >= end + self.terms.ttl * 1000 {",
+        to: "&& now >= end + self.spec.ttl * 1000 {",
         caught_by: &[
             "-p",
             "windlass",
             "--lib",
-            "a_renewal_that_is_answered_after_the_end_does_not_bring_the_hold_back",
+            "renewal_answered_after_expiry_does_not_restore_the_hold",
         ],
     },
     Mutant {
@@ -588,7 +588,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "-p",
             "windlass",
             "--lib",
-            "what_is_taken_over_is_held_from_then_on",
+            "resumed_claim_is_held_from_its_first_renewal",
         ],
     },
     Mutant {

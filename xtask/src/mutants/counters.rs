@@ -32,8 +32,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "the operations of a counter buffer are remembered for a day",
         file: "windlass/src/counter/buffered.rs",
-        from: "counter.remember.max(super::DEFAULT_REMEMBER_OPERATION)",
-        to: "counter.remember.min(super::DEFAULT_REMEMBER_OPERATION)",
+        from: "counter.retention.max(Counter::DEFAULT_RETENTION)",
+        to: "counter.retention.min(Counter::DEFAULT_RETENTION)",
         caught_by: &[
             "-p",
             "windlass",

@@ -123,7 +123,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "leased units are charged as if used at the end of the lease",
         file: "windlass-core/src/rules/limit/lease.rs",
-        from: "let start = tat.max(Span::whole(now + b.lend_time()));",
+        from: "let start = tat.max(Span::whole(now + b.lease_time()));",
         to: "let start = tat.max(Span::whole(now));",
         caught_by: &[
             "-p",
@@ -263,8 +263,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "concurrent waiters of a leased limiter share one failure",
         file: "windlass/src/limit/leased/refill.rs",
-        from: "        && purse.failures() != failures\n",
-        to: "        && purse.failures() < failures\n",
+        from: "        && cache.failures() != failures\n",
+        to: "        && cache.failures() < failures\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -289,8 +289,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "the call timeout of a limiter is for one chunk of keys",
         file: "windlass/src/limit/store_call.rs",
-        from: "const TOGETHER: usize = 4_000;",
-        to: "const TOGETHER: usize = 4_000_000;",
+        from: "const BATCH: usize = 4_000;",
+        to: "const BATCH: usize = 4_000_000;",
         caught_by: &[
             "-p",
             "windlass",
@@ -302,8 +302,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a limiter waits once for a dead store, however many keys there are",
         file: "windlass/src/limit/store_call.rs",
-        from: "            if let Some(problem) = problem {\n",
-        to: "            if let (true, Some(problem)) = (asks.is_empty(), problem) {\n",
+        from: "            if let Some(failure) = failure {\n",
+        to: "            if let (true, Some(failure)) = (requests.is_empty(), failure) {\n",
         caught_by: &[
             "-p",
             "windlass",
@@ -315,8 +315,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a dead store is not called for every request",
         file: "windlass/src/limit/breaker.rs",
-        from: "        if !self.open.load(Ordering::Relaxed) {\n            return Advice::AcquireRequest;",
-        to: "        if true {\n            return Advice::AcquireRequest;",
+        from: "        if !self.open.load(Ordering::Relaxed) {\n            return Advice::Call;",
+        to: "        if true {\n            return Advice::Call;",
         caught_by: &[
             "-p",
             "windlass",

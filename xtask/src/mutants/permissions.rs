@@ -95,8 +95,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "permissions: answers match the requested subjects",
         file: "windlass/src/permissions/space.rs",
-        from: "for (found, places) in found.into_iter().zip(places.by_ref()) {",
-        to: "for (places, found) in places.by_ref().zip(found) {",
+        from: "for (found, positions) in found.into_iter().zip(positions.by_ref()) {",
+        to: "for (positions, found) in positions.by_ref().zip(found) {",
         caught_by: &[
             "-p",
             "windlass",
@@ -108,7 +108,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "permissions: a listing of subjects knows names that were added meanwhile",
         file: "windlass/src/permissions/scan.rs",
-        from: "self.space.schema_for(\"look for holders\", &names).await?;",
+        from: "self.space.schema_for(\"find holders\", &names).await?;",
         to: "{ let _ = names; self.space.schema() };",
         caught_by: &[
             "-p",

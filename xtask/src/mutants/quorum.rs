@@ -125,8 +125,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "the drift that is allowed for shortens validity",
         file: "windlass/src/lease/claim.rs",
-        from: "let mut until = self.drift.valid_until(state.confirmed, self.terms.ttl);",
-        to: "let mut until = Drift::default().valid_until(state.confirmed, self.terms.ttl);",
+        from: "let mut until = self.drift.valid_until(state.confirmed, self.spec.ttl);",
+        to: "let mut until = Drift::default().valid_until(state.confirmed, self.spec.ttl);",
         caught_by: &[
             "-p",
             "windlass",

@@ -95,8 +95,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "once: storing the result is retried while the lease is held",
         file: "windlass/src/once.rs",
-        from: "Err(e) if may_pass(&e, failures) && self.lock.is_held() => {",
-        to: "Err(e) if may_pass(&e, failures) && !self.lock.is_held() => {",
+        from: "Err(e) if is_worth_retrying(&e, failures) && self.lock.is_held() => {",
+        to: "Err(e) if is_worth_retrying(&e, failures) && !self.lock.is_held() => {",
         caught_by: &[
             "-p",
             "windlass",
@@ -108,8 +108,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "once: work may take longer than its retention",
         file: "windlass/src/once.rs",
-        from: "            self.keep.max(BEGUN),",
-        to: "            self.keep.min(BEGUN),",
+        from: "            self.retention.max(SHORTEST_START_RETENTION),",
+        to: "            self.retention.min(SHORTEST_START_RETENTION),",
         caught_by: &[
             "-p",
             "windlass",
@@ -128,8 +128,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "topics: a lost subscription is reopened",
         file: "windlass/src/topic/subscription.rs",
-        from: "            let answer = store.refresh(name.clone());",
-        to: "            let _ = &store; let answer = std::future::ready(Ok(()));",
+        from: "            let reply = store.refresh(name.clone());",
+        to: "            let _ = &store; let reply = std::future::ready(Ok(()));",
         caught_by: &[
             "-p",
             "windlass",
@@ -143,13 +143,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "windlass/src/topic/inbox.rs",
         from: "            self.items.pop_front();\n        }\n        self.items.push_front(Item::Gap(missing));",
         to: "        }\n        self.items.push_front(Item::Gap(missing));",
-        caught_by: &["-p", "windlass", "--lib", "whoever_does_not_read"],
+        caught_by: &["-p", "windlass", "--lib", "slow_subscriber_costs_no_more"],
     },
     Mutant {
         breaks: "topics: a gap is reported",
         file: "windlass/src/topic/inbox.rs",
-        from: "        self.queue().gap_at_the_end(None);\n        self.filled",
-        to: "        self.filled",
+        from: "        queue.push_gap(None);\n        wake(queue);",
+        to: "        wake(queue);",
         caught_by: &[
             "-p",
             "windlass",

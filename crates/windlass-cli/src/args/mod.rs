@@ -24,7 +24,7 @@ mod usage_error;
 use clap::builder::RangedI64ValueParser;
 use clap::builder::styling::Styles;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use windlass::MAX_PERMITS;
+use windlass::Semaphore;
 use windlass_term::{Exit, GlobalArgs};
 
 pub(crate) use barrier::BarrierArgs;
@@ -161,7 +161,7 @@ pub(crate) fn parse() -> Result<Cli, Exit> {
 
 /// A number of permits, parties or counts.
 fn permits() -> RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(1..=i64::from(MAX_PERMITS))
+    clap::value_parser!(u32).range(1..=i64::from(Semaphore::MAX_PERMITS))
 }
 
 /// The grammar of the whole command line, with the commands in groups.

@@ -194,7 +194,7 @@ struct BarrierTimeoutAnswer<'a> {
 async fn report_timeout(args: &BarrierArgs, barrier: &Barrier, printer: &Printer) -> Exit {
     let (name, parties) = (args.name.as_str(), args.parties);
     // A failure does not matter: the answer is no in any case.
-    let seen = barrier.inspect(0).await.ok();
+    let seen = barrier.inspect_up_to(0).await.ok();
     let present = seen.map(|seen| seen.used);
     if printer.is_json() {
         let answer = BarrierTimeoutAnswer {

@@ -41,8 +41,8 @@ struct BloomAnswer<'a> {
 async fn describe<'a>(name: &'a str, filter: &BloomFilter) -> Result<BloomAnswer<'a>, Failure> {
     let (plan, info) = (filter.plan(), filter.info().await?);
     let kind = match plan.kind {
-        windlass::bloom::BloomKind::Growing => "growing",
-        windlass::bloom::BloomKind::Rotating { .. } => "rotating",
+        windlass::BloomKind::Growing => "growing",
+        windlass::BloomKind::Rotating { .. } => "rotating",
         _ => "fixed",
     };
     Ok(BloomAnswer {

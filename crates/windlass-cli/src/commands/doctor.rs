@@ -11,7 +11,7 @@ const PROBE_TTL: Duration = Duration::from_secs(5);
 
 pub(super) async fn doctor(global: &GlobalArgs, printer: &Printer) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
-    let findings = store.examine().await?;
+    let findings = store.diagnose().await?;
     let mut worst = Severity::Fine;
     // A finding about this store replaces the general statement about its kind.
     let has_finding =

@@ -1,7 +1,7 @@
 //! Prints holders and tables, as text and as JSON.
 
 use serde::Serialize;
-use windlass::{Coordinator, Holder, Kind, MAX_READERS, Occupancy};
+use windlass::{Coordinator, Holder, Kind, Occupancy, RwLock};
 use windlass_term::{Printer, Tone};
 
 use crate::humanize;
@@ -118,7 +118,7 @@ pub(super) fn waiters_suffix(waiters: u64) -> String {
 pub(super) fn used(seen: &Occupancy) -> String {
     let (used, size) = (seen.used, seen.size);
     match seen.kind {
-        Kind::ReadWrite if used >= u64::from(MAX_READERS) => "writer".to_owned(),
+        Kind::ReadWrite if used >= u64::from(RwLock::MAX_READERS) => "writer".to_owned(),
         Kind::ReadWrite if used == 1 => "1 reader".to_owned(),
         Kind::ReadWrite => format!("{used} readers"),
         Kind::Semaphore | Kind::Barrier => format!("{used}/{size}"),

@@ -18,13 +18,13 @@ pub(super) async fn latch(
     };
     match command {
         LatchCommand::Reset(args) => {
-            let latch = named(&args.name, &args.generation).keep(args.keep.keep);
+            let latch = named(&args.name, &args.generation).retention(args.keep.keep);
             let remaining = latch.reset(args.count).await?;
             print_count(&args.name, &args.generation, remaining, printer);
             Ok(Exit::SUCCESS)
         }
         LatchCommand::CountDown(args) => {
-            let latch = named(&args.name, &args.generation).keep(args.keep.keep);
+            let latch = named(&args.name, &args.generation).retention(args.keep.keep);
             let remaining = latch.count_down_by(args.by).await?;
             print_count(&args.name, &args.generation, remaining, printer);
             Ok(Exit::SUCCESS)
@@ -100,7 +100,7 @@ fn print_opening(
         Opening::Replaced => {
             format!("generation {generation} of {name} was replaced before it opened")
         }
-        Opening::Elapsed => format!("timed out after {waited}: {name} is not open"),
+        _ => format!("timed out after {waited}: {name} is not open"),
     };
     printer.answer(&answer, text);
     if opening == Opening::Opened {

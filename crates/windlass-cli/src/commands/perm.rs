@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
-use windlass::permissions::Scale;
+use windlass::PermissionScale;
 use windlass::{Coordinator, PermissionSpace};
 use windlass_term::{Exit, Failure, GlobalArgs, Printer, store};
 
@@ -162,10 +162,10 @@ async fn define(
     Ok(Exit::SUCCESS)
 }
 
-fn scale_name(scale: Scale) -> &'static str {
+fn scale_name(scale: PermissionScale) -> &'static str {
     match scale {
-        Scale::Ranked => "ranked",
-        Scale::Flags => "flags",
+        PermissionScale::Ranked => "ranked",
+        PermissionScale::Flags => "flags",
     }
 }
 

@@ -100,7 +100,7 @@ impl ClaimRequest {
     pub(super) async fn first_holder(&self) -> windlass::Result<Option<Holder>> {
         Ok(match self {
             ClaimRequest::Lock(it) => it.inspect().await?.holder,
-            ClaimRequest::Permit(it, _) => it.inspect(1).await?.holders.into_iter().next(),
+            ClaimRequest::Permit(it, _) => it.inspect_up_to(1).await?.holders.into_iter().next(),
             ClaimRequest::Read(it) | ClaimRequest::Write(it) => {
                 let seen = it.inspect().await?;
                 seen.writer.or_else(|| seen.readers.into_iter().next())
@@ -112,7 +112,7 @@ impl ClaimRequest {
     pub(super) async fn waiters(&self) -> windlass::Result<u64> {
         Ok(match self {
             ClaimRequest::Lock(it) => it.inspect().await?.waiters,
-            ClaimRequest::Permit(it, _) => it.inspect(0).await?.waiters,
+            ClaimRequest::Permit(it, _) => it.inspect_up_to(0).await?.waiters,
             ClaimRequest::Read(it) | ClaimRequest::Write(it) => it.inspect().await?.waiters,
         })
     }

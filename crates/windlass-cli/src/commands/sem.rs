@@ -68,7 +68,7 @@ async fn show(args: &SemShowArgs, global: &GlobalArgs, printer: &Printer) -> Res
         true => usize::MAX,
         false => holders::MAX_SHOWN,
     };
-    let state = semaphore.inspect(max).await?;
+    let state = semaphore.inspect_up_to(max).await?;
     let permits = Some(state.size).filter(|size| *size > 0);
     let permits = permits.or(args.size.permits);
     let answer = SemAnswer {

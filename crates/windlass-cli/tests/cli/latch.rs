@@ -59,7 +59,7 @@ fn waiters_are_notified_of_a_replaced_generation(fixture: Fixture) {
 
     let late = fixture.run(&["latch", "count-down", "g", "--generation", "a"]);
     assert_eq!(late.code, 125, "{late:?}");
-    assert!(late.err.contains("at generation b, not a"), "{late:?}");
+    assert!(late.err.contains("generation is b, not a"), "{late:?}");
     let shown = |generation: &str| latch(&fixture, &["show", "g", "--generation", generation]);
     assert_eq!((shown("a").code, shown("b").code), (75, 0));
 }

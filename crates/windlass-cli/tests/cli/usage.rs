@@ -192,7 +192,7 @@ fn contradictory_options_are_rejected() {
         ),
         (
             &["counter", "add", "c", "1", "--min", "5", "--max", "3"],
-            "at least 5 and at most 3",
+            "minimum 5 is above the maximum 3",
         ),
         (
             &["latch", "reset", "l", "3", "--keep", "0s"],
@@ -201,7 +201,7 @@ fn contradictory_options_are_rejected() {
         (&["bench", "bloom", "--seconds", "2"], "use --items N"),
         (
             &["lock", "acquire", "l", "--ttl", "1ms"],
-            "several calls of the store must fit",
+            "several round trips to the store must fit",
         ),
     ] {
         let done = fixture.run(args);
@@ -225,7 +225,10 @@ fn wrong_redis_url_is_125() {
             format!("{}/-1", fixture.store),
             "no database of that number",
         ),
-        (format!("{}#insecure", fixture.store), "behind a #"),
+        (
+            format!("{}#insecure", fixture.store),
+            "a fragment (after #)",
+        ),
         (format!("{tls}#insecure"), "tls_ca"),
         (format!("{}?db=3", fixture.store), "in the path"),
     ] {

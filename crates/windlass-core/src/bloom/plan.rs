@@ -89,7 +89,7 @@ impl Plan {
     /// # Errors
     ///
     /// If they are out of range, or the filter is not fixed.
-    pub fn by_hand(kind: BloomKind, bits: u64, hashes: u32) -> Result<Plan> {
+    pub fn with_bits(kind: BloomKind, bits: u64, hashes: u32) -> Result<Plan> {
         if kind != BloomKind::Fixed {
             return Err(invalid("only a fixed filter can be given bits and hashes")
                 .with_hint("give a capacity and an error rate"));
@@ -320,7 +320,7 @@ mod tests {
                 assert_eq!(plan.shape(0), plan.shape);
             }
         }
-        let plan = Plan::by_hand(BloomKind::Fixed, 65_536, 14).unwrap();
+        let plan = Plan::with_bits(BloomKind::Fixed, 65_536, 14).unwrap();
         assert_eq!(plan.to_string().parse(), Ok(plan));
         let text = plan.to_string();
         for broken in ["", "x", &text[1..], &text.replace("bits=65536", "bits=0")] {
@@ -335,7 +335,7 @@ mod tests {
         }
         assert!(Plan::sized(BloomKind::Fixed, u64::MAX, 0.01).is_err());
         for (bits, hashes) in [(0, 1), (1, 0), (1, 65), (u64::MAX, 1)] {
-            assert!(Plan::by_hand(BloomKind::Fixed, bits, hashes).is_err());
+            assert!(Plan::with_bits(BloomKind::Fixed, bits, hashes).is_err());
         }
         let rotating = |window, slices| BloomKind::Rotating { window, slices };
         for kind in [

@@ -18,7 +18,7 @@ use crate::name::Name;
 use crate::rules::limit::{self as rules, LimitOp, LimitStatus, Rule, RuleStates};
 use crate::store::Pending;
 use crate::store::limit::{
-    KeyName, LimitOutcome, LimitRequest, LimitStore, LimiterEntry, LimiterQuery, mismatch,
+    KeyName, LimitOutcome, LimitRequest, LimitStore, LimiterPage, LimiterQuery, mismatch,
 };
 
 /// The stored state of one limiter.
@@ -256,7 +256,7 @@ impl LimitStore for MemoryStore {
         Box::pin(ready(Ok(requests.iter().map(each).collect())))
     }
 
-    fn check_here(
+    fn check_in_process(
         &self,
         name: KeyName<'_>,
         rules: &[Rule],
@@ -275,7 +275,7 @@ impl LimitStore for MemoryStore {
             let want = LimitOp::Take(units);
             let outcome = shard.decide(&hashed, rules, now, &want, || name.to_name());
             Some(outcome.map(|outcome| {
-                let status = rules::standing(rules, &outcome.states, now, units);
+                let status = rules::status(rules, &outcome.states, now, units);
                 Decision::new(outcome.granted.is_some(), status, Basis::Store)
             }))
         })
@@ -289,7 +289,7 @@ impl LimitStore for MemoryStore {
         Box::pin(ready(Ok(removed.is_some_and(|limit| limit.ends > now))))
     }
 
-    fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterEntry> {
+    fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterPage> {
         let mut first = BTreeMap::new();
         let mut more = false;
         for shard in &self.limits.shards {
@@ -313,6 +313,6 @@ impl LimitStore for MemoryStore {
         }
         let named = first.into_iter().map(|((name, _), usage)| (name, usage));
         let limiters = named.collect();
-        Box::pin(ready(Ok(LimiterEntry { limiters, more })))
+        Box::pin(ready(Ok(LimiterPage { limiters, more })))
     }
 }

@@ -171,7 +171,7 @@ impl Backend for Memory {
         Arc::clone(&self.0) as _
     }
 
-    fn examine(&self) -> Pending<'_, Vec<Finding>> {
+    fn diagnose(&self) -> Pending<'_, Vec<Finding>> {
         Box::pin(async {
             Ok(vec![Finding::new(
                 Severity::Fine,

@@ -8,7 +8,7 @@ use crate::store::{Channel, NotificationStore, Pending, Subscriber, Subscription
 
 impl MemoryStore {
     pub(super) fn notify(&self, channel: &Channel, notification: &[u8]) {
-        self.subscribers.heard(&key(channel), notification);
+        self.subscribers.notify(&key(channel), notification);
     }
 }
 

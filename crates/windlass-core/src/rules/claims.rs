@@ -389,7 +389,7 @@ mod tests {
             note: None,
             wake: request("alive", 3).wake,
             same_owner: SameOwner::Impossible,
-            write_anew: false,
+            rewrite_details: false,
             renewed: true,
         };
         let mut beat = |at| {

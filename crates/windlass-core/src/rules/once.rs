@@ -42,7 +42,7 @@ pub fn finish(
             None if known.fence != fence => (OnceFinish::Stale, Some(known)),
             None => {
                 let result = Some(result);
-                (OnceFinish::OnceFinish, Some(OnceRecord { result, ..known }))
+                (OnceFinish::Stored, Some(OnceRecord { result, ..known }))
             }
         },
     }
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(kept, OnceFinish::Stale);
         assert_eq!(start(record.clone(), old, [1; 32]).0, OnceStart::Stale);
         let (kept, record) = finish(record, new, b"in time".to_vec());
-        assert_eq!(kept, OnceFinish::OnceFinish);
+        assert_eq!(kept, OnceFinish::Stored);
         let (kept, record) = finish(record, old, b"late".to_vec());
         assert_eq!(kept, OnceFinish::Done(b"in time".to_vec()));
         let (started, record) = start(record, Fence::new(7), [1; 32]);

@@ -1,22 +1,10 @@
-//! Fences over a quorum of independent nodes, without trusting a clock.
+//! Decisions of a quorum of independent nodes: which number a node issues, which numbers make a
+//! fence, and whether a node may vote.
 //!
-//! Each node has a counter, and never issues a number twice. A client that holds the lock on a
-//! majority of the nodes requests a number from each of them *while it holds them*. If a majority
-//! issues the same number, that number is the fence. If not, the client requests again, and
-//! proposes a number higher than all that it received. Therefore, as long as nodes keep their
-//! counters:
-//!
-//! - **no two acquisitions share a fence**: two majorities have a node in common, which would have
-//!   issued the number twice;
-//! - **fences grow in real time**: if one acquisition was complete before another requested its
-//!   first number, the node that they have in common issued a higher number to the later one.
-//!
-//! A node that lost its memory has lost its counter, too. It is in quarantine until no client can
-//! rely on what it granted before (the longest TTL has passed), and then takes over the counters of
-//! a majority of nodes: every fence that it took part in before, one of them took part in as well.
-//!
-//! `crates/windlass-model` checks this argument with these functions, in every order of events
-//! within its bounds.
+//! Why these fences are unique and grow without a clock is argued in
+//! `windlass-redlock/src/fence.rs`, and why a node that lost its data has no vote in
+//! `windlass-redlock/src/quarantine.rs`. `crates/windlass-model` checks both arguments with these
+//! functions, in every order of events within its bounds.
 
 use super::claims::{self, Decided};
 use super::wait_queue::{ClaimRecord, Pool, WaitQueue};
@@ -30,7 +18,7 @@ pub const fn majority(nodes: usize) -> usize {
 
 /// The next number of a node: the proposed one if it is higher than all before, otherwise the
 /// highest plus one.
-pub fn draw(counter: &mut u64, proposal: u64) -> u64 {
+pub fn next_number(counter: &mut u64, proposal: u64) -> u64 {
     *counter = match proposal > *counter {
         true => proposal,
         false => *counter + 1,
@@ -124,7 +112,7 @@ pub fn confirm<Q: WaitQueue>(
 
 /// Moves a held claim to the end of the queue, and grants its weight to the waiters. Does nothing
 /// if the claim has taken another number than `number` since, or if no one else waits.
-pub fn line_up_again<Q: WaitQueue>(
+pub fn requeue<Q: WaitQueue>(
     queue: &mut Q,
     now: Moment,
     claim: &Renewal,
@@ -172,10 +160,10 @@ mod tests {
     #[test]
     fn no_number_is_issued_twice() {
         let mut counter = 10;
-        assert_eq!(draw(&mut counter, 12), 12);
-        assert_eq!(draw(&mut counter, 12), 13);
-        assert_eq!(draw(&mut counter, 5), 14);
-        assert_eq!(draw(&mut counter, 15), 15);
+        assert_eq!(next_number(&mut counter, 12), 12);
+        assert_eq!(next_number(&mut counter, 12), 13);
+        assert_eq!(next_number(&mut counter, 5), 14);
+        assert_eq!(next_number(&mut counter, 15), 15);
     }
 
     #[test]

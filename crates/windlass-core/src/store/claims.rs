@@ -172,7 +172,7 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
     }
 
     /// A reply is overdue: the next request should not wait for the same connection.
-    fn answer_is_overdue(&self) {}
+    fn reply_is_overdue(&self) {}
 
     /// Reads the state of one name, with up to `most` of its holders. Changes nothing.
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy>;
@@ -360,7 +360,7 @@ pub enum AcquiredAll {
         holder: Option<Holder>,
     },
     /// The store cannot decide on these in one step: acquire them one after the other.
-    Apart,
+    OneByOne,
 }
 
 /// A claim to renew.
@@ -385,7 +385,7 @@ pub struct Renewal {
     /// What to do if another claim of the same owner is found.
     pub same_owner: SameOwner,
     /// The stored details of the claim are missing or out of date: write all of them.
-    pub write_anew: bool,
+    pub rewrite_details: bool,
     /// Whether it will be renewed again: see [`AcquireRequest::renewed`].
     pub renewed: bool,
 }
@@ -403,7 +403,7 @@ impl Renewal {
             note: request.note.clone(),
             wake: request.wake,
             same_owner: SameOwner::Impossible,
-            write_anew: false,
+            rewrite_details: false,
             renewed: request.renewed,
         }
     }

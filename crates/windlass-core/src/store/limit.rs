@@ -25,7 +25,7 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
     ///
     /// Returns a [`Decision`], because a check in memory is so fast that converting one costs a
     /// measurable part of it.
-    fn check_here(
+    fn check_in_process(
         &self,
         name: KeyName<'_>,
         rules: &[Rule],
@@ -42,7 +42,7 @@ pub trait LimitStore: Send + Sync + fmt::Debug {
     ///
     /// There may be millions, one for each client address. So at most [`LimiterQuery::most`] are
     /// returned, and a store may stop earlier to bound its own work.
-    fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterEntry>;
+    fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterPage>;
 }
 
 /// An operation on a limiter.
@@ -89,7 +89,7 @@ impl LimiterQuery {
 
 /// The limiters found.
 #[derive(Clone, Debug, Default)]
-pub struct LimiterEntry {
+pub struct LimiterPage {
     /// Readable names, and the usage of each quota.
     pub limiters: Vec<(String, Vec<QuotaUsage>)>,
     /// Whether there are more, or may be more.

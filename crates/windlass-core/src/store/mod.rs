@@ -118,7 +118,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     }
 
     /// Diagnoses the store for `windlass doctor`: version, persistence, clocks, configuration.
-    fn examine(&self) -> Pending<'_, Vec<Finding>>;
+    fn diagnose(&self) -> Pending<'_, Vec<Finding>>;
 }
 
 /// The properties of a backend, as `windlass doctor` prints them.

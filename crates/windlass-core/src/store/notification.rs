@@ -24,7 +24,7 @@ pub struct Channel {
 /// Receives the notifications of a channel. Called from the backend's reading task: must not block.
 pub trait Subscriber: Send + Sync {
     /// A notification arrived. It is empty unless it is the message of a topic.
-    fn heard(&self, notification: &[u8]);
+    fn notify(&self, notification: &[u8]);
 
     /// Some notifications may have been missed.
     fn missed(&self);
@@ -118,13 +118,13 @@ impl SubscriberRegistry {
     }
 
     /// Delivers a notification to the channel's subscribers.
-    pub fn heard(&self, channel: &str, notification: &[u8]) {
+    pub fn notify(&self, channel: &str, notification: &[u8]) {
         let subscribers = match self.entries().by_channel.get(channel) {
             Some(registered) => alive(registered),
             None => return,
         };
         for subscriber in subscribers {
-            subscriber.heard(notification);
+            subscriber.notify(notification);
         }
     }
 

@@ -65,7 +65,7 @@ pub enum OnceStart {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnceFinish {
     /// The result is stored.
-    OnceFinish,
+    Stored,
     /// Another execution stored this result before.
     Done(Vec<u8>),
     /// An execution with a higher fence has started, or the record was removed.

@@ -112,7 +112,7 @@ pub struct SubjectPage {
     /// Where to continue; `None` at the end.
     pub next: Option<ScanCursor>,
     /// How much was scanned for this page, in units of the store.
-    pub looked_at: u64,
+    pub scanned: u64,
     /// How much there is to scan in all, in the same units.
     pub total: u64,
 }
@@ -125,7 +125,7 @@ pub fn page(subjects: Vec<String>, full: usize, total: u64) -> SubjectPage {
             number: 0,
             after: Some(last.clone()),
         }),
-        looked_at: subjects.len() as u64,
+        scanned: subjects.len() as u64,
         total,
         subjects,
     }

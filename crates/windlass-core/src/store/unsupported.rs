@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::counter::{Counted, CounterRequest, CounterStore};
-use super::limit::{LimitOutcome, LimitRequest, LimitStore, LimiterEntry, LimiterQuery};
+use super::limit::{LimitOutcome, LimitRequest, LimitStore, LimiterPage, LimiterQuery};
 use super::notification::{Subscriber, SubscriptionHandle};
 use super::{
     BloomStore, CountedDown, FieldRead, FieldWrite, Filled, LatchSpec, LatchState, LatchStore,
@@ -118,7 +118,7 @@ impl LimitStore for UnsupportedStore {
         self.error("limiters")
     }
 
-    fn list(&self, _: LimiterQuery) -> Pending<'_, LimiterEntry> {
+    fn list(&self, _: LimiterQuery) -> Pending<'_, LimiterPage> {
         self.error("limiters")
     }
 }

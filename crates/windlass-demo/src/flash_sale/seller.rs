@@ -177,7 +177,7 @@ impl Seller {
     async fn with_counter(&self, buyer: &str) -> Result<Option<BuyerAnswer>, Failure> {
         let counter = self.store.counter(&self.key).max(self.stock);
         // Longer than any buyer retries.
-        let counter = counter.expire(10 * MINUTE).remember(MINUTE);
+        let counter = counter.expire(10 * MINUTE).retention(MINUTE);
         let reserved = counter.add_once(buyer, 1).await?;
         if !reserved.added {
             return Ok(Some(BuyerAnswer::SoldOut));

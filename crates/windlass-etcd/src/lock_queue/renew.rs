@@ -11,7 +11,7 @@ use windlass_core::store::{Renewal, Renewed, SameOwner};
 
 /// Whether the stored claim must be read, besides the key.
 fn needs_stored_claim(renewal: &Renewal) -> bool {
-    renewal.same_owner != SameOwner::Impossible || renewal.write_anew
+    renewal.same_owner != SameOwner::Impossible || renewal.rewrite_details
 }
 
 impl LockQueues {
@@ -62,7 +62,7 @@ impl LockQueues {
         }
         let is_stale = |stored: &StoredClaim| !stored.is_up_to_date(renewal);
         let is_stale = stored.as_ref().is_some_and(is_stale);
-        if expected.is_on_other_lease(&kv) || (is_held && renewal.write_anew && is_stale) {
+        if expected.is_on_other_lease(&kv) || (is_held && renewal.rewrite_details && is_stale) {
             return self.rewrite(keys, renewal).await;
         }
         let created = kv.create_revision;

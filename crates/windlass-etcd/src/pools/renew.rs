@@ -48,7 +48,7 @@ impl Pools {
         }
         self.retention.extend(keys);
         if let Some(fence) = expected.held {
-            if renewal.write_anew && !stored.is_up_to_date(renewal) {
+            if renewal.rewrite_details && !stored.is_up_to_date(renewal) {
                 return self.rewrite(keys, renewal).await;
             }
             return Ok(Renewed::Held { fence });

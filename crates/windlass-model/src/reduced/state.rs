@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_core::rules::gate::{self, HighestFence};
-use windlass_core::rules::quorum::draw;
+use windlass_core::rules::quorum::next_number;
 use windlass_core::{Clock, Fence};
 
 use crate::NODES;
@@ -159,7 +159,7 @@ impl State {
             return;
         };
         let mut count = u64::from(*counter);
-        let number = draw(&mut count, proposal.into()) as u8;
+        let number = next_number(&mut count, proposal.into()) as u8;
         *counter = count as u8;
         for client in &mut self.clients {
             client.holds &= !(1 << node);

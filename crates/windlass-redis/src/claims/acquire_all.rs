@@ -21,7 +21,7 @@ impl RedisClaims {
         };
         let router = &self.router;
         if !router.share_slot(requests.iter().map(|request| &request.name)) {
-            return Ok(AcquiredAll::Apart);
+            return Ok(AcquiredAll::OneByOne);
         }
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::LOCK_ALL.digest());

@@ -35,7 +35,7 @@ impl AsyncPushSender for PushReceiver {
                     if let (Ok(channel), Value::BulkString(message)) =
                         (std::str::from_utf8(channel), payload)
                     {
-                        connection.subscribers.heard(channel, message);
+                        connection.subscribers.notify(channel, message);
                     }
                 } else if let Some((claim, fence)) = parse_wake_up(payload) {
                     connection.notify_listener(|listener| listener.granted(claim, Some(fence)));

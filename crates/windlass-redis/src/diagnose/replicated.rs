@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::connection::Connection;
 use crate::sentinel::Sentinels;
 use crate::slots::SLOTS;
-use windlass_core::clock_skew::{OurClock, Reading, Spread};
+use windlass_core::clock_skew::{LocalClock, Reading, Spread};
 use windlass_core::error::Result;
 use windlass_core::join::join_all;
 use windlass_core::store::Finding;
@@ -266,7 +266,7 @@ fn lag(masters: &[(&str, &ServerInfo<'_>)]) -> Finding {
 
 /// How far the clocks of nodes are apart.
 async fn skew(options: &ServerOptions, nodes: &[HostPort]) -> Finding {
-    let ours = OurClock::new();
+    let ours = LocalClock::new();
     let calls = nodes
         .iter()
         .map(|node| Box::pin(clock(options, node, ours)));
@@ -302,7 +302,7 @@ async fn skew(options: &ServerOptions, nodes: &[HostPort]) -> Finding {
 }
 
 /// A reading of a node's clock.
-async fn clock(options: &ServerOptions, node: &HostPort, ours: OurClock) -> Option<Reading> {
+async fn clock(options: &ServerOptions, node: &HostPort, ours: LocalClock) -> Option<Reading> {
     let ask = async {
         let config = AsyncConnectionConfig::new().set_connection_timeout(Some(LIMIT));
         let client = options.client(node).ok()?;

@@ -36,7 +36,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 fn plans() -> impl Strategy<Value = Plan> {
     let window = Duration::from_millis(60);
     prop::sample::select(vec![
-        Plan::by_hand(BloomKind::Fixed, 61, 3).unwrap(),
+        Plan::with_bits(BloomKind::Fixed, 61, 3).unwrap(),
         Plan::sized(BloomKind::Fixed, 10, 0.2).unwrap(),
         Plan::sized(BloomKind::Growing, 3, 0.3).unwrap(),
         Plan::sized(BloomKind::Growing, 1, 0.5).unwrap(),

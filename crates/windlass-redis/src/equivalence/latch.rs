@@ -1,5 +1,5 @@
-//! The latch script decides as the rules: the same random operations, on `memory:` and on a real Redis, give the same
-//! outcomes and the same state.
+//! The latch script decides as the rules: the same random operations, on `memory:` and on a real
+//! Redis, give the same outcomes and the same state.
 
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -171,10 +171,10 @@ async fn check(
             }
             Op::PassUntilAllowed(cost, at_it) => {
                 let cost = percent(&lists[0], cost);
-                let Ok(states) = rules::bring_up(&lists[0], &model, last) else {
+                let Ok(states) = rules::advance(&lists[0], &model, last) else {
                     continue;
                 };
-                if let Some(wait) = rules::standing(&lists[0], &states, last, cost).retry_after {
+                if let Some(wait) = rules::status(&lists[0], &states, last, cost).retry_after {
                     // The server's clock moves on by more than a microsecond until the next call.
                     // The tests of the rules check the exact moment.
                     let by = wait.saturating_sub(u64::from(!at_it));
@@ -202,10 +202,10 @@ async fn check(
             }
             Request::Lend(cost) => {
                 let cost = percent(&rules, cost);
-                LimitOp::Lend(vec![cost, cost / 3 + 1, cost / 9 + 1])
+                LimitOp::Lease(vec![cost, cost / 3 + 1, cost / 9 + 1])
             }
             Request::Return(i, quarters) => match loans.get(i % loans.len().max(1)) {
-                Some((units, at, mark)) => LimitOp::Return(units * quarters / 4, *at, *mark),
+                Some((units, at, mark)) => LimitOp::ReturnLeased(units * quarters / 4, *at, *mark),
                 None => continue,
             },
             Request::Cancel(i) => match reserved.get(i % reserved.len().max(1)) {
@@ -278,7 +278,7 @@ async fn check(
         }
         prop_assert_eq!(&real.stored(&name), &model, "{:?} at {}", want, now);
         match (&want, outcome.granted) {
-            (LimitOp::Lend(_), Some(units)) => loans.push((units, now, outcome.states.mark())),
+            (LimitOp::Lease(_), Some(units)) => loans.push((units, now, outcome.states.mark())),
             (LimitOp::Reserve(..), Some(units)) => reserved.push((units, outcome.states)),
             _ => {}
         }

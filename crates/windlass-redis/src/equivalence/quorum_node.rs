@@ -1,5 +1,5 @@
-//! A node of a quorum decides as the rules: the same random operations, by the rules and on a real server, give the same
-//! outcomes and the same numbers.
+//! A node of a quorum decides as the rules: the same random operations, by the rules and on a real
+//! server, give the same outcomes and the same numbers.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -159,7 +159,7 @@ impl Model {
         };
         let (n, number) = (op.owner(), self.number(op));
         let index = n as usize;
-        let mut next_fence = || Fence::new(quorum::draw(&mut counter, proposal));
+        let mut next_fence = || Fence::new(quorum::next_number(&mut counter, proposal));
         let mut queue = self.queue.with(&mut next_fence);
         let outcome = match op {
             Op::Acquire {
@@ -183,7 +183,7 @@ impl Model {
             }
             Op::Requeue { .. } => {
                 let claim = renewal(kind, name, n);
-                let Ok(decided) = quorum::line_up_again(&mut queue, now, &claim, number);
+                let Ok(decided) = quorum::requeue(&mut queue, now, &claim, number);
                 Outcome::Requeued(decided.outcome)
             }
             Op::Release { .. } => {

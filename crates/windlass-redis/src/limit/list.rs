@@ -10,7 +10,7 @@ use crate::router::Router;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::limit::{QuotaUsage, RuleStates, usage};
-use windlass_core::store::limit::{LimiterEntry, LimiterQuery};
+use windlass_core::store::limit::{LimiterPage, LimiterQuery};
 
 /// Keys of all kinds that one listing scans: about 200 round trips, each of which blocks the server
 /// for [`SCAN_STEP`] keys.
@@ -20,7 +20,7 @@ const STATES_PER_PIPELINE: usize = 500;
 
 /// Lists limiters by `SCAN`, never `KEYS`. The order is that of hashes: a listing that ends early
 /// has arbitrary ones.
-pub(super) async fn list(router: &Router, query: LimiterQuery) -> Result<LimiterEntry> {
+pub(super) async fn list(router: &Router, query: LimiterQuery) -> Result<LimiterPage> {
     let masters = router.masters();
     let steps = (MAX_SCANNED / SCAN_STEP / masters.len().max(1)).max(1);
     let mut found: BTreeMap<(String, Name), u64> = BTreeMap::new();
@@ -58,7 +58,7 @@ pub(super) async fn list(router: &Router, query: LimiterQuery) -> Result<Limiter
         more = true;
     }
     let limiters = read_states(router, found.into_iter().collect()).await?;
-    Ok(LimiterEntry { limiters, more })
+    Ok(LimiterPage { limiters, more })
 }
 
 async fn read_states(

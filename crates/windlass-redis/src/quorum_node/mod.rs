@@ -85,8 +85,8 @@ impl RedisNodeClient {
             && self.is_set("appendfsync", "always").await
             // Otherwise nothing is forced to disk while the file is rewritten or a snapshot taken.
             && self.is_set("no-appendfsync-on-rewrite", "no").await;
-        // Loaded before the first request: one that has to be sent again behind its script might arrive after the
-        // release that undoes it.
+        // Loaded before the first request: one that has to be sent again behind its script might
+        // arrive after the release that undoes it.
         let scripts = [
             &script::QUORUM_NODE_LOCK,
             &script::QUORUM_NODE_POOL,
@@ -107,7 +107,8 @@ impl RedisNodeClient {
         })
     }
 
-    /// Whether a setting of the server is known to have that value: a user may lack the permission to read it.
+    /// Whether a setting of the server is known to have that value: a user may lack the permission
+    /// to read it.
     async fn is_set(&self, setting: &str, value: &str) -> bool {
         let mut read = redis::cmd("CONFIG");
         read.arg("GET").arg(setting);

@@ -1,7 +1,7 @@
 -- Fences: each is higher than all before it.
 
--- What the record of a waiter for a lock has as its fence on a node of a quorum, where its ticket is none. No
--- fence is 1.
+-- What the record of a waiter for a lock has as its fence on a node of a quorum, where its ticket
+-- is none. No fence is 1.
 local PLACEHOLDER = is_quorum_node and '1' or nil
 
 -- Lua prints large numbers with an exponent; Redis and people do not.
@@ -9,14 +9,16 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
--- Takes the next fence. A counter that is missing starts at the server's clock in microseconds, so that fences
--- go on growing even if the counter was lost with the server's memory.
+-- Takes the next fence. A counter that is missing starts at the server's clock in microseconds, so
+-- that fences go on growing even if the counter was lost with the server's memory.
 --
--- On a node of a quorum: the number proposed if it is higher than all that this node has given, and one more than
--- the highest otherwise. So no number is given twice. A node that lost its memory gets the counters of the others
--- (join.lua) before it decides, so there the clock is for the very first start alone.
+-- On a node of a quorum: the number proposed if it is higher than all that this node has given, and
+-- one more than the highest otherwise. So no number is given twice. A node that lost its memory
+-- gets the counters of the others (join.lua) before it decides, so there the clock is for the very
+-- first start alone.
 --
--- Else one fence for each request of the batch is reserved in one command; those left over are never used.
+-- Else one fence for each request of the batch is reserved in one command; those left over are
+-- never used.
 local function take_fence(proposal)
   if is_quorum_node then
     local counter = tonumber(call('GET', fence_key) or 0)

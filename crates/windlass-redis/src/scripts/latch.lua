@@ -1,14 +1,20 @@
 -- Begins a generation of a latch, or counts it down.
 --
 --   KEYS     the latch (hash), the operations that were counted (set)
---   ARGV     retention in ms, the generation, then "reset", the count; or "count_down", by how much, the operation
---   returns  reset:      {'begun'}, {'known', remaining}, {'other_count', count} if it is known with another count,
---                        {'over', present generation} if a later generation has begun
---            count_down: {'counted', remaining}, {'below_zero', remaining},
---                        {'other_generation', present generation or nothing}
+--   ARGV     retention in ms, the generation, then "reset", the count; or "count_down", by how
+--            much, the operation
+--   returns  for a reset
+--              {'begun'}
+--              {'known', remaining}
+--              {'other_count', count} if it is known with another count
+--              {'over', present generation} if a later generation has begun
+--            for a count-down
+--              {'counted', remaining}
+--              {'below_zero', remaining}
+--              {'other_generation', present generation or nothing}
 --
--- Fields: "generation", "count", "remaining", "past" (up to 16 earlier generations, the latest first, one a line, with
--- "+" in front of those that reached zero and "-" in front of the others).
+-- Fields: "generation", "count", "remaining", "past" (up to 16 earlier generations, the latest
+-- first, one a line, with "+" in front of those that reached zero and "-" in front of the others).
 -- Atomic because of two clients that count the last two down, one must see zero.
 
 local call = redis.call

@@ -1,6 +1,7 @@
-//! Three servers, each behind a fault proxy, and claims on them as the lease runtime would make them.
+//! Three servers, each behind a fault proxy, and claims on them as the lease runtime would make
+//! them.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_testkit::{FaultProxy, Flavor, RedisServer, RedlockNodes, eventually};
@@ -11,8 +12,8 @@ use crate::node_set::NodeSet;
 use crate::{Quorum, RedlockAddress};
 use windlass_core::name::Name;
 use windlass_core::store::{
-    AcquireRequest, Acquired, Backend, ClaimStore, GrantListener, Kind, OnBusy, Released, Renewal,
-    Renewed, SameOwner, Share, WakeAddress,
+    AcquireRequest, Acquired, Backend, ClaimStore, Kind, NoListener, OnBusy, Released, Renewal,
+    Renewed, SameOwner, WakeAddress,
 };
 use windlass_core::{Clock, Fence, Owner};
 
@@ -20,14 +21,6 @@ use windlass_core::{Clock, Fence, Owner};
 pub(super) const TTL: Duration = Duration::from_secs(30);
 /// Shorter than [`TTL`], and long enough on a busy machine.
 pub(super) const SOON: Duration = Duration::from_secs(20);
-
-pub(super) struct IgnoreGrants;
-
-impl GrantListener for IgnoreGrants {
-    fn granted(&self, _: u64, _: Option<Fence>) {}
-
-    fn missed(&self) {}
-}
 
 /// One claim to the lock `stock`.
 pub(super) struct Claimant {
@@ -45,34 +38,18 @@ impl Claimant {
 
     pub(super) fn request(&self, on_busy: OnBusy) -> AcquireRequest {
         AcquireRequest {
-            kind: self.kind,
-            name: Claimant::name(),
-            owner: self.owner.clone(),
-            share: Share::ONLY,
             ttl: TTL,
             on_busy,
-            note: None,
-            heal_missing_ttl: false,
             record_now: self.record_now,
-            again: false,
-            renewed: true,
             wake: self.wake,
+            ..AcquireRequest::new(self.kind, Claimant::name(), self.owner.clone())
         }
     }
 
     pub(super) fn renewal(&self, fence: Fence) -> Renewal {
         Renewal {
-            kind: self.kind,
-            name: Claimant::name(),
-            owner: self.owner.clone(),
-            fence,
-            ttl: TTL,
-            age: Duration::ZERO,
-            note: None,
-            wake: self.wake,
             same_owner: SameOwner::Respect,
-            write_anew: false,
-            renewed: true,
+            ..Renewal::of(&self.request(OnBusy::Return), fence)
         }
     }
 
@@ -146,9 +123,15 @@ impl TestQuorum {
         let proxies: Vec<FaultProxy> = servers.iter().map(proxy).collect();
         let hosts: Vec<String> = proxies.iter().map(|p| p.addr().to_string()).collect();
         let url = format!("redlock://{}{parameters}", hosts.join(","));
-        let listener: Weak<IgnoreGrants> = Weak::new();
         let (address, timeout) = (RedlockAddress::parse(&url).unwrap(), Duration::from_secs(5));
-        let quorum = Quorum::connect(address, url, Clock::system(), timeout, 7, listener);
+        let quorum = Quorum::connect(
+            address,
+            url,
+            Clock::system(),
+            timeout,
+            7,
+            NoListener::weak(),
+        );
         let quorum = quorum.await.unwrap();
         TestQuorum {
             servers,

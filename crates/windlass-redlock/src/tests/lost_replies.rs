@@ -1,4 +1,5 @@
-//! Replies that the lease runtime never receives, calls that are cancelled, and kinds that are refused.
+//! Replies that the lease runtime never receives, calls that are cancelled, and kinds that are
+//! refused.
 
 use std::time::Duration;
 
@@ -108,8 +109,8 @@ async fn barriers_and_semaphores_are_refused_by_every_call() {
     let quorum = TestQuorum::start().await;
     let store = quorum.quorum.claims();
     for (kind, words) in [
-        (Kind::Barrier, "no barriers on redlock"),
-        (Kind::Semaphore, "no semaphores on redlock"),
+        (Kind::Barrier, "barriers are not supported on redlock"),
+        (Kind::Semaphore, "semaphores are not supported on redlock"),
     ] {
         let claimant = quorum.claimant(kind, "me", 1);
         let (name, owner) = (Claimant::name(), claimant.owner.clone());

@@ -1,4 +1,5 @@
-//! Claims that start on a majority: where they are, and what the failure of one of these nodes costs.
+//! Claims that start on a majority: where they are, and what the failure of one of these nodes
+//! costs.
 
 use std::time::Duration;
 

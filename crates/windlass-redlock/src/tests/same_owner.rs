@@ -1,7 +1,5 @@
-//! Owners that acquire again before an earlier claim of theirs is released, and claims that are ahead of each
-//! other on different nodes.
-
-use std::time::Duration;
+//! Owners that acquire again before an earlier claim of theirs is released, and claims that are
+//! ahead of each other on different nodes.
 
 use windlass_testkit::eventually;
 
@@ -9,9 +7,7 @@ use super::fixture::{Claimant, SOON, TestQuorum};
 use crate::node_set::NodeSet;
 use crate::waiters::Waiters;
 use windlass_core::name::Name;
-use windlass_core::store::{
-    AcquireRequest, Kind, OnBusy, Released, Renewal, Renewed, SameOwner, Share, WakeAddress,
-};
+use windlass_core::store::{AcquireRequest, Kind, OnBusy, Released, Renewal, Renewed, WakeAddress};
 use windlass_core::{Fence, Owner};
 
 fn name(text: &str) -> Name {
@@ -28,34 +24,18 @@ fn request(claim: u64) -> AcquireRequest {
 
 fn request_of(owner: Owner, claim: u64) -> AcquireRequest {
     AcquireRequest {
-        kind: Kind::Lock,
-        name: name("stock"),
-        owner,
-        share: Share::ONLY,
         ttl: SOON,
         on_busy: OnBusy::Enqueue,
-        note: None,
-        heal_missing_ttl: false,
         record_now: true,
-        again: false,
-        renewed: true,
         wake: WakeAddress { client: 7, claim },
+        ..AcquireRequest::new(Kind::Lock, name("stock"), owner)
     }
 }
 
 fn renewal(of: &str, claim: u64) -> Renewal {
     Renewal {
-        kind: Kind::Lock,
         name: name(of),
-        owner: job(),
-        fence: Fence::new(1),
-        ttl: SOON,
-        age: Duration::ZERO,
-        note: None,
-        wake: WakeAddress { client: 7, claim },
-        same_owner: SameOwner::Respect,
-        write_anew: false,
-        renewed: true,
+        ..Renewal::of(&request(claim), Fence::new(1))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::fake_node::{FakeNode, connect};
 
-/// A name may lead to another server later. What an earlier connection showed does not count against the name
-/// that leads to the server now.
+/// A name may lead to another server later. What an earlier connection showed does not count
+/// against the name that leads to the server now.
 #[tokio::test]
 async fn a_server_that_moved_to_another_name_votes_there() {
     let fakes = ["x", "y", "z"].map(FakeNode::new);

@@ -10,7 +10,7 @@ use super::{SOON, TestStore};
 use crate::eventually;
 
 async fn has_inside(w: &Coordinator, parties: u32, used: u64, waiters: u64) {
-    let look = || async { w.barrier("phase", parties).inspect(0).await.unwrap() };
+    let look = || async { w.barrier("phase", parties).inspect_up_to(0).await.unwrap() };
     let seen = eventually(SOON, || async {
         let seen = look().await;
         (seen.used, seen.waiters) == (used, waiters)

@@ -162,7 +162,7 @@ pub async fn add_once_counts_once(store: &TestStore) {
     assert_eq!(full.add(-1).await.unwrap().value, 0);
     assert!(full.add_once("x", 1).await.unwrap().added);
     // The id is forgotten eventually.
-    let brief = a.counter("brief-ops").remember(ms(50));
+    let brief = a.counter("brief-ops").retention(ms(50));
     assert!(!brief.add_once("x", 1).await.unwrap().repeated);
     tokio::time::sleep(ms(80)).await;
     assert!(!brief.add_once("x", 1).await.unwrap().repeated);

@@ -56,7 +56,7 @@ pub async fn stale_fences_are_rejected(store: &TestStore) {
     // A removed gate has forgotten its fence.
     let short = a
         .gate("short")
-        .remember(store.ttl(Duration::from_millis(30)));
+        .retention(store.ttl(Duration::from_millis(30)));
     assert!(short.admit(Fence::new(5)).await.unwrap().is_admitted());
     assert!(!short.admit(Fence::new(4)).await.unwrap().is_admitted());
     let forgotten = eventually(SOON, || async {

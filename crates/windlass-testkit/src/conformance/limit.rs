@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use windlass::{Basis, ErrorKind, MAX_UNITS, OnStoreError, Options, Quota, Reserve};
+use windlass::{Basis, ErrorKind, OnStoreError, Options, Quota, Reserve};
 
 use super::{SOON, TestStore};
 use crate::eventually;
@@ -374,9 +374,15 @@ pub async fn invalid_limiter_input_is_rejected(store: &TestStore) {
             .await
             .is_err()
     );
-    assert!(limiter.check_n("a", MAX_UNITS + 1).await.is_err());
+    assert!(limiter.check_n("a", Quota::MAX_UNITS + 1).await.is_err());
     assert!(limiter.check_n("a", u64::MAX).await.is_err());
-    assert!(limiter.check_n("a", MAX_UNITS).await.unwrap().is_never());
+    assert!(
+        limiter
+            .check_n("a", Quota::MAX_UNITS)
+            .await
+            .unwrap()
+            .is_never()
+    );
     assert!(limiter.check_n("a", 6).await.unwrap().is_never());
     assert!(limiter.check_n("a", 5).await.unwrap().is_allowed());
     // A cost of zero is always allowed.

@@ -188,7 +188,7 @@ impl TestStore {
     /// The longest name that fits beside the namespace.
     pub fn longest_name(&self) -> usize {
         let namespace = self.namespace.as_ref().map_or(0, |ns| ns.len() + ":".len());
-        windlass::Name::MAX_BYTES - namespace
+        windlass::Coordinator::MAX_NAME_BYTES - namespace
     }
 
     /// The name as it is stored.
@@ -389,7 +389,7 @@ macro_rules! flow_and_data_conformance {
                 results_expire, work_may_outlast_its_retention,
                 unstorable_result_is_not_retried_immediately, keys_and_results_of_any_size_work,
                 invalid_input_is_rejected;
-            topic: every_subscriber_receives_messages_in_order, full_buffer_reports_dropped_messages,
+            topic: every_subscriber_receives_messages_in_order, subscription_is_a_stream, full_buffer_reports_dropped_messages,
                 messages_are_typed;
         }
     };

@@ -169,7 +169,7 @@ pub async fn result_after_lost_lease_is_rejected(store: &TestStore) {
 /// Results expire after their retention.
 pub async fn results_expire(store: &TestStore) {
     let w = store.connect().await;
-    let once = w.once("k").keep(Duration::from_millis(300));
+    let once = w.once("k").retention(Duration::from_millis(300));
     let start = std::time::Instant::now();
     assert_eq!(
         once.run(|_| work("one")).await.unwrap(),
@@ -185,7 +185,7 @@ pub async fn results_expire(store: &TestStore) {
 /// Work may take longer than its result is kept.
 pub async fn work_may_outlast_its_retention(store: &TestStore) {
     let w = store.connect().await;
-    let once = w.once("k").keep(Duration::from_millis(50));
+    let once = w.once("k").retention(Duration::from_millis(50));
     let guard = mine(once.begin().await.unwrap());
     tokio::time::sleep(Duration::from_millis(200)).await;
     let finished = guard.finish(b"done").await.unwrap();
@@ -197,7 +197,7 @@ pub async fn unstorable_result_is_not_retried_immediately(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let once = a.once("k").ttl(Duration::from_secs(2));
     let guard = mine(once.begin().await.unwrap());
-    let large = vec![0; windlass::MAX_RESULT_BYTES + 1];
+    let large = vec![0; windlass::Once::MAX_RESULT_BYTES + 1];
     let refused = guard.finish(&large).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");
     assert!(refused.to_string().contains("it was done"), "{refused}");
@@ -236,15 +236,15 @@ pub async fn invalid_input_is_rejected(store: &TestStore) {
     let w = store.connect().await;
     for bad in [
         w.once(""),
-        w.once("k").keep(Duration::ZERO),
-        w.once("k").keep(Duration::MAX),
+        w.once("k").retention(Duration::ZERO),
+        w.once("k").retention(Duration::MAX),
         w.once("k").ttl(Duration::ZERO),
     ] {
         let refused = bad.begin().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");
     }
     let guard = mine(w.once("k").begin().await.unwrap());
-    let large = vec![0; windlass::MAX_RESULT_BYTES + 1];
+    let large = vec![0; windlass::Once::MAX_RESULT_BYTES + 1];
     let refused = guard.finish(&large).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
     // A lock and a `once` key may share a name.

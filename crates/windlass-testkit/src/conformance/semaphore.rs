@@ -16,14 +16,20 @@ use crate::eventually;
 
 /// Waits until the semaphore `jobs` has `count` waiters.
 async fn wait_for_waiters(w: &Coordinator, count: u64) {
-    let look = || async { w.semaphore("jobs", 1).inspect(0).await.unwrap().waiters };
+    let look = || async {
+        w.semaphore("jobs", 1)
+            .inspect_up_to(0)
+            .await
+            .unwrap()
+            .waiters
+    };
     let seen = eventually(SOON, || async { look().await == count }).await;
     assert!(seen, "expected {count} waiters, found {}", look().await);
 }
 
 async fn wait_until_free(w: &Coordinator, size: u32) {
     let free = eventually(SOON, || async {
-        let seen = w.semaphore("jobs", size).inspect(9).await.unwrap();
+        let seen = w.semaphore("jobs", size).inspect_up_to(9).await.unwrap();
         seen.used == 0 && seen.waiters == 0
     });
     assert!(free.await, "something was left behind");
@@ -290,9 +296,9 @@ pub async fn inspect_reports_holders_and_weights(store: &TestStore) {
         .acquire()
         .await
         .unwrap();
-    let seen = jobs.inspect(100).await.unwrap();
+    let seen = jobs.inspect().await.unwrap();
     assert_eq!((seen.size, seen.used, seen.waiters), (10, 4, 0));
-    let holders = jobs.holders().await.unwrap();
+    let holders = seen.holders;
     assert_eq!(holders.len(), 2);
     assert_eq!(holders[0].owner, b.owner().as_str(), "ends first");
     assert_eq!(
@@ -301,7 +307,7 @@ pub async fn inspect_reports_holders_and_weights(store: &TestStore) {
     );
     assert_eq!(holders[1].fence, Some(a.fence()));
     assert!(holders[1].remaining.unwrap() > Duration::from_secs(30));
-    assert_eq!(jobs.inspect(1).await.unwrap().holders.len(), 1);
+    assert_eq!(jobs.inspect_up_to(1).await.unwrap().holders.len(), 1);
     let all = w.survey("j*", 10).await.unwrap();
     assert_eq!((all.len(), all[0].kind.word()), (1, "sem"));
     assert!(w.list_locks("*").await.unwrap().is_empty(), "no lock");
@@ -417,7 +423,7 @@ pub async fn many_concurrent_waiters_are_served(store: &TestStore) {
         })
         .collect();
     let lined_up = eventually(4 * SOON, || async {
-        let seen = w.semaphore("jobs", 1).inspect(0).await.unwrap();
+        let seen = w.semaphore("jobs", 1).inspect_up_to(0).await.unwrap();
         seen.waiters == u64::from(crowd)
     });
     assert!(lined_up.await);
@@ -427,13 +433,21 @@ pub async fn many_concurrent_waiters_are_served(store: &TestStore) {
     for task in tasks {
         permits.push(tokio::time::timeout(4 * SOON, task).await.unwrap().unwrap());
     }
-    let seen = w.semaphore("jobs", crowd + 1).inspect(0).await.unwrap();
+    let seen = w
+        .semaphore("jobs", crowd + 1)
+        .inspect_up_to(0)
+        .await
+        .unwrap();
     assert_eq!((seen.used, seen.waiters), (u64::from(crowd) + 1, 0));
     let fences: std::collections::BTreeSet<_> = permits.iter().map(|p| p.fence()).collect();
     assert_eq!(fences.len(), permits.len());
     drop((permits, all));
     let free = eventually(4 * SOON, || async {
-        let seen = w.semaphore("jobs", crowd + 1).inspect(0).await.unwrap();
+        let seen = w
+            .semaphore("jobs", crowd + 1)
+            .inspect_up_to(0)
+            .await
+            .unwrap();
         seen.used == 0
     });
     assert!(free.await);

@@ -1,7 +1,10 @@
 //! Topics: publish and subscribe.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::time::Duration;
 
+use futures_core::Stream;
 use tokio::time::timeout;
 use windlass::{ErrorKind, Event, Overflow, Subscription};
 
@@ -40,6 +43,25 @@ pub async fn every_subscriber_receives_messages_in_order(store: &TestStore) {
     assert!(waiting.is_err());
     topic.publish(&502).await.unwrap();
     assert_eq!(next(&mut there).await, Event::Message(502));
+}
+
+/// A subscription is also a stream: it yields the same events, and wakes its task.
+pub async fn subscription_is_a_stream(store: &TestStore) {
+    let w = store.connect().await;
+    let topic = w.topic::<u32>("numbers");
+    let mut subscription = topic.subscribe().await.unwrap();
+    let publisher = tokio::spawn(async move {
+        for n in 1..=100 {
+            topic.publish(&n).await.unwrap();
+        }
+    });
+    for n in 1..=100 {
+        let item = poll_fn(|cx| Pin::new(&mut subscription).poll_next(cx));
+        let item = timeout(SOON, item).await.expect("the task is woken");
+        let event = item.expect("the stream does not end").unwrap();
+        assert_eq!(event, Event::Message(n));
+    }
+    publisher.await.unwrap();
 }
 
 /// Messages beyond the buffer are dropped as configured, and counted.
@@ -93,12 +115,12 @@ pub async fn messages_are_typed(store: &TestStore) {
     for message in [
         &b""[..],
         b"\0\xff\n",
-        &vec![b'x'; windlass::MAX_MESSAGE_BYTES],
+        &vec![b'x'; windlass::Topic::MAX_MESSAGE_BYTES],
     ] {
         numbers.publish_bytes(message).await.unwrap();
         assert_eq!(next(&mut raw).await, Event::Message(message.to_vec()));
     }
-    let large = vec![b'x'; windlass::MAX_MESSAGE_BYTES + 1];
+    let large = vec![b'x'; windlass::Topic::MAX_MESSAGE_BYTES + 1];
     let refused = numbers.publish_bytes(&large).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
     let refused = numbers.clone().buffer(0).subscribe().await.unwrap_err();

@@ -60,7 +60,7 @@ pub async fn latches_and_barriers_are_unsupported(store: &TestStore) {
     let barrier = w.barrier("start", 1);
     is_unsupported_with_hint(barrier.enter().await, store, "barriers");
     is_unsupported_with_hint(barrier.enter_within(wait).await, store, "barriers");
-    is_unsupported_with_hint(barrier.inspect(1).await, store, "barriers");
+    is_unsupported_with_hint(barrier.inspect().await, store, "barriers");
     is_unsupported_with_hint(barrier.leave_as("me").await, store, "barriers");
     let all = w.survey("*", 1).await;
     assert_eq!(all.expect("others are listed"), [], "nothing was stored");

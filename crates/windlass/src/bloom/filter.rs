@@ -1,26 +1,25 @@
-//! A filter that exists.
+//! [`BloomFilter`]: an existing Bloom filter.
 
 use std::sync::Arc;
 
-use super::{BloomKind, Digest, Plan};
 use crate::coordinator::Coordinator;
+use windlass_core::bloom::{BloomKind, Digest, Plan};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{BloomStore, Filled, Pending};
 
-/// Items in one question to the store: bounds how long the store is kept from others, and what is
-/// unsure when no answer comes.
+/// The most items in one store call: bounds how long the store serves no other client, and how many outcomes are
+/// unknown when the reply is lost.
 const BATCH: usize = 16_384;
 /// The same for filters of several generations, where an item costs the store more.
 const SMALL_BATCH: usize = 512;
 
-/// A Bloom filter that exists in the store. Cheap to clone.
+/// An existing Bloom filter. Cheap to clone.
 ///
 /// # Guarantees
 ///
-/// Each insertion is one indivisible decision: of several programs that insert the same item at
-/// once, at most one is told that it was new. What the store forgets, the filter forgets; a filter that
-/// is gone is an error, and never an empty filter to which everything is new.
+/// Each insertion is one atomic decision: of several clients that insert the same item at once, at most one
+/// gets "new". What the store loses, the filter loses. A filter that is gone is an error, never an empty filter.
 #[derive(Clone, Debug)]
 pub struct BloomFilter {
     coordinator: Coordinator,
@@ -30,19 +29,20 @@ pub struct BloomFilter {
     plan: Plan,
 }
 
-/// What a filter holds, as far as it can be told.
+/// The size and fill level of a Bloom filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BloomInfo {
-    /// Bits in all living generations.
+    /// The bits of all current generations.
     pub bits: u64,
-    /// Bytes that they take in the store, without what the store needs for itself.
+    /// The bytes that they take in the store, without the store's overhead.
     pub bytes: u64,
-    /// How many living generations there are.
+    /// The number of current generations.
     pub generations: u64,
-    /// About how many different items were inserted.
+    /// The estimated number of distinct items inserted.
     pub estimate: u64,
-    /// The part of new items that would be taken for known ones now.
+    /// The current false positive rate.
     pub error_rate: f64,
 }
 
@@ -63,31 +63,28 @@ impl BloomFilter {
         }
     }
 
-    /// The parameters it was made with.
+    /// The parameters with which it was created.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Inserts an item, and tells whether it was new. Any bytes will do, none at all included; only their
-    /// hash travels.
+    /// Inserts an item, and returns whether it was new. An item is any byte string; only its hash is sent.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the item may or may not be in the filter; who inserts it again
-    /// may be told that it is not new.
+    /// If the future is dropped, the item may or may not be in the filter; inserting it again may return `false`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if the filter is gone, or was made anew with other parameters.
+    /// [`ErrorKind::NotFound`] if the filter is gone, or was created again with other parameters.
     pub async fn insert(&self, item: impl AsRef<[u8]>) -> Result<bool> {
-        let answer = self.insert_all([item]).await?;
-        Ok(answer[0])
+        let new = self.insert_all([item]).await?;
+        Ok(new[0])
     }
 
-    /// Inserts many items, and tells for each whether it was new.
+    /// Inserts any number of items in batches, and returns for each whether it was new.
     ///
-    /// Each item is a decision of its own; if this fails, some may be in. There is no limit to how many:
-    /// they travel in batches.
+    /// Each item is a decision of its own; if this fails, some may have been inserted.
     pub async fn insert_all<I>(&self, items: I) -> Result<Vec<bool>>
     where
         I: IntoIterator,
@@ -98,11 +95,10 @@ impl BloomFilter {
             .await
     }
 
-    /// Whether an item was inserted; wrong now and then if it says yes. Changes nothing, and can be
-    /// asked of a replica.
+    /// Whether an item was inserted; `true` is sometimes wrong. Changes nothing.
     pub async fn contains(&self, item: impl AsRef<[u8]>) -> Result<bool> {
-        let answer = self.contains_all([item]).await?;
-        Ok(answer[0])
+        let contains = self.contains_all([item]).await?;
+        Ok(contains[0])
     }
 
     /// Whether each of many items was inserted.
@@ -112,35 +108,34 @@ impl BloomFilter {
         I::Item: AsRef<[u8]>,
     {
         let contains = |batch| self.store.contains(self.name.clone(), self.plan, batch);
-        self.in_batches("ask the filter", items, contains).await
+        self.in_batches("look up in the filter", items, contains)
+            .await
     }
 
-    /// How full the filter is. The store counts every bit for this.
+    /// Returns the size and fill level. The store counts every bit for this.
     pub async fn info(&self) -> Result<BloomInfo> {
-        let answer = self.store.survey(self.name.clone(), self.plan);
-        let generations = self.ask("look at the filter", answer).await?;
+        let reply = self.store.survey(self.name.clone(), self.plan);
+        let generations = self.call("inspect the filter", reply).await?;
         let total = |of: fn(&Filled) -> u64| generations.iter().map(of).sum();
         let estimate: f64 = generations.iter().map(estimate).sum();
-        // By logarithms: the rates may be too small to be told from 0 otherwise.
-        let spared: f64 = generations.iter().map(|g| (-error_rate(g)).ln_1p()).sum();
+        // In logarithms, because 1 - rate rounds to 1 for small rates.
+        let log_correct: f64 = generations.iter().map(|g| (-error_rate(g)).ln_1p()).sum();
         Ok(BloomInfo {
             bits: total(|g| g.shape.total_bits()),
             bytes: total(|g| g.shape.bytes()),
             generations: generations.len() as u64,
             estimate: estimate.round() as u64,
-            error_rate: -spared.exp_m1(),
+            error_rate: -log_correct.exp_m1(),
         })
     }
 
-    /// Adds all that is in `other` to this filter, which then answers as if everything had been
-    /// inserted into it. Both must be on the same store and of the same parameters.
+    /// Adds the contents of `other` to this filter. Both must be on the same store and have the same parameters.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Mismatch`] if they are not alike, [`ErrorKind::Unsupported`] for filters that grow
-    /// or rotate.
+    /// [`ErrorKind::Mismatch`] if the parameters differ, [`ErrorKind::Unsupported`] for filters that grow or rotate.
     pub async fn union(&self, other: &BloomFilter) -> Result<()> {
-        let operation = "unite the filters";
+        let operation = "merge the filters";
         let refuse = |kind, message: &str, hint: &str| {
             let error = Error::new(kind, operation, message).with_name(&self.shown);
             Err(self.coordinator.describe(error.with_hint(hint)))
@@ -155,27 +150,27 @@ impl BloomFilter {
         if self.plan != other.plan {
             return refuse(
                 ErrorKind::Mismatch,
-                "the filters were made with different parameters",
-                "only filters of the same capacity and error rate can be united",
+                "the filters were created with different parameters",
+                "only filters with the same capacity and error rate can be merged",
             );
         }
         if self.plan.kind != BloomKind::Fixed {
             return refuse(
                 ErrorKind::Unsupported,
-                "filters that grow or rotate cannot be united",
+                "filters that grow or rotate cannot be merged",
                 "insert the items instead",
             );
         }
         let (into, from) = (self.name.clone(), other.name.clone());
-        let answer = self.store.union(into, from, self.plan);
-        self.ask(operation, answer).await
+        let reply = self.store.union(into, from, self.plan);
+        self.call(operation, reply).await
     }
 
-    /// Removes the filter with all it knows. Tells whether there was one.
+    /// Removes the filter and its contents. Returns whether it existed.
     pub async fn remove(self) -> Result<bool> {
-        let answer = self.store.remove(self.name.clone(), self.plan);
+        let reply = self.store.remove(self.name.clone(), self.plan);
         self.coordinator
-            .call("remove the filter", &self.shown, answer)
+            .call("remove the filter", &self.shown, reply)
             .await
     }
 
@@ -183,20 +178,20 @@ impl BloomFilter {
         &'a self,
         operation: &'static str,
         items: I,
-        ask: impl Fn(Vec<Digest>) -> Pending<'a, Option<Vec<bool>>>,
+        send: impl Fn(Vec<Digest>) -> Pending<'a, Option<Vec<bool>>>,
     ) -> Result<Vec<bool>>
     where
         I: IntoIterator,
         I::Item: AsRef<[u8]>,
     {
-        let mut answers = Vec::new();
+        let mut results = Vec::new();
         let mut items = items.into_iter().map(|item| Digest::of(item.as_ref()));
         loop {
             let batch: Vec<Digest> = items.by_ref().take(self.batch()).collect();
             if batch.is_empty() {
-                return Ok(answers);
+                return Ok(results);
             }
-            answers.extend(self.ask(operation, ask(batch)).await?);
+            results.extend(self.call(operation, send(batch)).await?);
         }
     }
 
@@ -207,32 +202,29 @@ impl BloomFilter {
         }
     }
 
-    async fn ask<T>(
+    /// The reply; an error if the filter is gone.
+    async fn call<T>(
         &self,
         operation: &'static str,
-        answer: impl Future<Output = Result<Option<T>>>,
+        reply: impl Future<Output = Result<Option<T>>>,
     ) -> Result<T> {
-        let answer = self.coordinator.call(operation, &self.shown, answer);
+        let reply = self.coordinator.call(operation, &self.shown, reply);
         let gone = || self.coordinator.describe(gone(operation, &self.shown));
-        answer.await?.ok_or_else(gone)
+        reply.await?.ok_or_else(gone)
     }
 }
 
 pub(super) fn gone(operation: &'static str, name: &str) -> Error {
-    Error::new(
-        ErrorKind::NotFound,
-        operation,
-        "there is no such filter (any more)",
-    )
-    .with_name(name)
-    .with_hint("create it, with a capacity and an error rate")
+    Error::new(ErrorKind::NotFound, operation, "there is no such filter")
+        .with_name(name)
+        .with_hint("create it with a capacity and an error rate")
 }
 
-/// About how many items set so many bits (Swamidass and Baldi).
+/// The estimated number of items, from the bits that are set (Swamidass and Baldi).
 fn estimate(filled: &Filled) -> f64 {
     let (bits, set) = (filled.shape.total_bits() as f64, filled.set as f64);
     let hashes = f64::from(filled.shape.hashes);
-    // A filter with no bit left says nothing but "at least this many".
+    // A filter with all bits set only gives a lower bound.
     let part = (set / bits).min(1.0 - 0.5 / bits);
     -bits / hashes * (-part).ln_1p()
 }
@@ -245,10 +237,10 @@ fn error_rate(filled: &Filled) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bloom::Shape;
+    use windlass_core::bloom::Shape;
 
     #[test]
-    fn estimates() {
+    fn estimate_matches_inserted_items() {
         let shape = Shape {
             bits: 9_585_059,
             shards: 1,

@@ -1,27 +1,23 @@
-//! Bloom filters: was this item here before, in a few bits for each?
+//! [`Bloom`]: Bloom filters, approximate deduplication in a few bits per item.
 
 mod filter;
 
 use std::time::Duration;
 
 pub use filter::{BloomFilter, BloomInfo};
-pub use windlass_core::bloom::{BloomKind, Digest, Plan, Shape};
+use windlass_core::bloom::{BloomKind, Plan};
 
 use crate::coordinator::Coordinator;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 
-/// The error rate of a filter, unless told otherwise.
-pub const DEFAULT_ERROR_RATE: f64 = 0.01;
-
-/// A Bloom filter to be: its name, and what it shall be like.
+/// A Bloom filter to create or open: its name and its parameters.
 ///
-/// A filter answers "was this item here before?" in about 10 bits an item, whatever the item's
-/// size. "No" is always true. "Yes" is wrong now and then: at the error rate once the filter holds as
-/// many items as it was made for, more rarely before, more often after. Items cannot be removed.
+/// A filter answers "was this item inserted before?" in about 10 bits per item, whatever the item's size. "No" is always
+/// true. "Yes" is sometimes wrong: at the error rate once the filter holds as many items as its capacity, more rarely
+/// before, more often after. Items cannot be removed.
 ///
-/// The parameters are stored beside the filter. A program that comes with others gets an error;
-/// the filter is never written by two rules.
+/// The parameters are stored beside the filter. A client with other parameters gets an error.
 ///
 /// # Example
 ///
@@ -37,8 +33,7 @@ pub const DEFAULT_ERROR_RATE: f64 = 0.01;
 ///
 /// # When not to use this
 ///
-/// If one wrong "seen before" costs money: that is what [`Seen`](crate::Seen) is for, which is exact, and
-/// takes ten times the memory.
+/// If a false "seen before" costs money, use [`Seen`](crate::Seen), which is exact and takes ten times the memory.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is sent until the filter is created or opened"]
 pub struct Bloom {
@@ -46,86 +41,85 @@ pub struct Bloom {
     name: String,
     kind: BloomKind,
     slices: Option<u32>,
-    size: Size,
+    size: FilterSize,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Size {
-    Unsaid { error_rate: Option<f64> },
-    For { capacity: u64, error_rate: f64 },
-    ByHand { bits: u64, hashes: u32 },
+enum FilterSize {
+    Unset { error_rate: Option<f64> },
+    ForCapacity { capacity: u64, error_rate: f64 },
+    Explicit { bits: u64, hashes: u32 },
 }
 
 impl Bloom {
+    /// The error rate, unless another one is set.
+    pub const DEFAULT_ERROR_RATE: f64 = 0.01;
+
     pub(crate) fn new(coordinator: Coordinator, name: &str) -> Bloom {
         Bloom {
             coordinator,
             name: name.to_owned(),
             kind: BloomKind::Fixed,
             slices: None,
-            size: Size::Unsaid { error_rate: None },
+            size: FilterSize::Unset { error_rate: None },
         }
     }
 
-    /// How many items the filter is made for.
+    /// How many items the filter is sized for.
     pub fn capacity(mut self, capacity: u64) -> Bloom {
         let error_rate = match self.size {
-            Size::Unsaid { error_rate } => error_rate.unwrap_or(DEFAULT_ERROR_RATE),
-            Size::For { error_rate, .. } => error_rate,
-            Size::ByHand { .. } => DEFAULT_ERROR_RATE,
+            FilterSize::Unset { error_rate } => error_rate.unwrap_or(Bloom::DEFAULT_ERROR_RATE),
+            FilterSize::ForCapacity { error_rate, .. } => error_rate,
+            FilterSize::Explicit { .. } => Bloom::DEFAULT_ERROR_RATE,
         };
-        self.size = Size::For {
+        self.size = FilterSize::ForCapacity {
             capacity,
             error_rate,
         };
         self
     }
 
-    /// The part of new items that may be taken for known ones, once `capacity` items are in: above 0
-    /// and up to 0.5. 0.01 by default.
+    /// The false positive rate at capacity: above 0 and up to 0.5; 0.01 by default.
     pub fn error_rate(mut self, error_rate: f64) -> Bloom {
         self.size = match self.size {
-            Size::For { capacity, .. } => Size::For {
+            FilterSize::ForCapacity { capacity, .. } => FilterSize::ForCapacity {
                 capacity,
                 error_rate,
             },
-            _ => Size::Unsaid {
+            _ => FilterSize::Unset {
                 error_rate: Some(error_rate),
             },
         };
         self
     }
 
-    /// The size by hand, instead of by capacity: how many bits there are, and how many of them
-    /// stand for an item.
+    /// An explicit size instead of a capacity: the number of bits, and the number of hashes per item.
     pub fn sized(mut self, bits: u64, hashes: u32) -> Bloom {
-        self.size = Size::ByHand { bits, hashes };
+        self.size = FilterSize::Explicit { bits, hashes };
         self
     }
 
-    /// Lets the filter grow: a generation that is full is followed by one of twice its
-    /// capacity. Errors stay below the rate that was asked for; it costs one or two bits an item more, and
-    /// a question to each generation.
+    /// Lets the filter grow: a full generation is followed by one of twice its capacity. The error rate stays below the
+    /// configured one. It costs one or two bits more per item, and a lookup in each generation.
     ///
-    /// There are 16 generations at most, which is 65,535 times the capacity. After that, errors grow.
+    /// There are at most 16 generations, which is 65,535 times the capacity. After that, the error rate grows.
     pub fn growing(mut self) -> Bloom {
         self.kind = BloomKind::Growing;
         self
     }
 
-    /// Lets the filter forget: an item is remembered for `window` after it was last inserted, and for
-    /// two windows at most. `capacity` is then what comes in one window.
+    /// Lets items expire: an item is kept for `window` after it was last inserted, and for at most two windows.
+    /// `capacity` is then the number of items per window.
     pub fn rotating(mut self, window: Duration) -> Bloom {
         let slices = self.slices.unwrap_or(2);
         self.kind = BloomKind::Rotating { window, slices };
         self
     }
 
-    /// In how many slices a rotating filter forgets, 2 by default.
+    /// The number of slices of a rotating filter; 2 by default.
     ///
-    /// With more, an item is remembered for less beyond the window (a quarter with 5 slices), and
-    /// less memory is used, if items come in at a steady rate: a slice is made for its share
-    /// of the window.
+    /// More slices keep an item for less beyond the window (a quarter with 5 slices), and use less memory if items
+    /// arrive at a steady rate: a slice is sized for its share of the window.
     pub fn slices(mut self, count: u32) -> Bloom {
         self.slices = Some(count);
         if let BloomKind::Rotating { slices, .. } = &mut self.kind {
@@ -134,34 +128,33 @@ impl Bloom {
         self
     }
 
-    /// Creates the filter, or finds the one of that name and checks that it is like this.
+    /// Creates the filter, or opens the existing one if its parameters are the same.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the filter may or may not have been created; creating it again is
-    /// harmless.
+    /// If the future is dropped, the filter may or may not have been created; creating it again is harmless.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`] for sizes that cannot work, [`ErrorKind::Mismatch`] if the name has
-    /// a filter that was made with other parameters.
+    /// [`ErrorKind::InvalidInput`] for invalid sizes, [`ErrorKind::Mismatch`] if the existing filter has other
+    /// parameters.
     pub async fn create(&self) -> Result<BloomFilter> {
         let operation = "create the filter";
         let wanted = self.plan()?.ok_or_else(|| {
             Error::invalid(operation, "no capacity was given")
                 .with_name(&self.name)
-                .with_hint("how many items are expected? say .capacity(1_000_000)")
+                .with_hint("set the number of expected items, such as capacity(1_000_000)")
         })?;
-        let name = self.checked(operation)?;
+        let name = self.full_name(operation)?;
         let store = self.coordinator.backend().blooms();
-        let answer = store.create(name.clone(), wanted);
-        let found = self.ask(operation, answer).await?;
+        let reply = store.create(name.clone(), wanted);
+        let found = self.call(operation, reply).await?;
         self.compare(operation, wanted, found)?;
         if wanted.kind == BloomKind::Fixed {
-            // One call for each: a shard of 16 MiB takes the store some milliseconds.
+            // One call per shard: allocating 16 MiB takes the store some milliseconds.
             for shard in 0..wanted.shape.shards {
-                let answer = store.prepare(name.clone(), wanted, shard);
-                if self.ask(operation, answer).await?.is_none() {
+                let reply = store.prepare(name.clone(), wanted, shard);
+                if self.call(operation, reply).await?.is_none() {
                     let error = filter::gone(operation, &self.name);
                     return Err(self.coordinator.describe(error));
                 }
@@ -170,18 +163,18 @@ impl Bloom {
         Ok(self.filter(store, name, wanted))
     }
 
-    /// Opens the filter of that name. If sizes were given, they are compared with what is stored.
+    /// Opens an existing filter. Sizes that are set must match the stored ones.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Mismatch`] if it is not like this.
+    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Mismatch`] if its parameters differ.
     pub async fn open(&self) -> Result<BloomFilter> {
         let operation = "open the filter";
         let wanted = self.plan()?;
-        let name = self.checked(operation)?;
+        let name = self.full_name(operation)?;
         let store = self.coordinator.backend().blooms();
-        let answer = store.open(name.clone());
-        let Some(found) = self.ask(operation, answer).await? else {
+        let reply = store.open(name.clone());
+        let Some(found) = self.call(operation, reply).await? else {
             let error = filter::gone(operation, &self.name);
             return Err(self.coordinator.describe(error));
         };
@@ -191,12 +184,12 @@ impl Bloom {
 
     fn plan(&self) -> Result<Option<Plan>> {
         let plan = match self.size {
-            Size::Unsaid { .. } => return Ok(None),
-            Size::For {
+            FilterSize::Unset { .. } => return Ok(None),
+            FilterSize::ForCapacity {
                 capacity,
                 error_rate,
             } => Plan::sized(self.kind, capacity, error_rate),
-            Size::ByHand { bits, hashes } => Plan::by_hand(self.kind, bits, hashes),
+            FilterSize::Explicit { bits, hashes } => Plan::with_bits(self.kind, bits, hashes),
         };
         plan.map(Some).map_err(|e| e.with_name(&self.name))
     }
@@ -208,7 +201,7 @@ impl Bloom {
         let error = Error::new(
             ErrorKind::Mismatch,
             operation,
-            format!("it was made with other parameters: {found}; asked for was {wanted}"),
+            format!("it was created with other parameters: {found}; requested: {wanted}"),
         );
         Err(self.coordinator.describe(
             error
@@ -217,16 +210,16 @@ impl Bloom {
         ))
     }
 
-    fn checked(&self, operation: &'static str) -> Result<Name> {
+    fn full_name(&self, operation: &'static str) -> Result<Name> {
         Name::new(operation, self.coordinator.namespace(), &self.name)
     }
 
-    async fn ask<T>(
+    async fn call<T>(
         &self,
         operation: &'static str,
-        answer: impl Future<Output = Result<T>>,
+        reply: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        self.coordinator.call(operation, &self.name, answer).await
+        self.coordinator.call(operation, &self.name, reply).await
     }
 
     fn filter(

@@ -1,4 +1,7 @@
-//! Additions that are collected for a while.
+//! [`BufferedCounter`]: collects additions in this process and sends their sum at intervals.
+//!
+//! Each sum has the buffer's id and a number. A sum without a reply is sent again with the same number and amount
+//! until the store confirms it, so it is added once. The store keeps one record per buffer: the last number.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,27 +13,22 @@ use super::Counter;
 use crate::lease::Clock;
 use windlass_core::error::{Error, ErrorKind, Result};
 
-/// How often a [`BufferedCounter`] sends what it has collected, unless told otherwise.
-pub const DEFAULT_FLUSH_EVERY: Duration = Duration::from_millis(500);
-
-/// A [`Counter`] that collects additions in this process, and sends their sum now and then: adding costs
-/// nanoseconds, and the store hears of a thousand of them once.
+/// A [`Counter`] that collects additions in this process and sends their sum at intervals: adding costs
+/// nanoseconds, and a thousand additions cost one store call.
 ///
 /// # Guarantees
 ///
-/// - What was added is sent within the [interval](Counter::buffered_every), as long as the store
-///   answers; if it does not, it is kept and sent later.
-/// - Each sum is added once, even if an answer was lost and it was sent again, for as long as operations are
-///   [remembered](Counter::remember), and no less than 24 hours. What the store keeps for this is one small
-///   record for each buffer, however often it is flushed.
-/// - [`flush`](BufferedCounter::flush) sends what was collected now.
-///   [`close`](BufferedCounter::close) sends the rest, and says whether it was added: call it before the
-///   program ends.
-/// - Dropping the last clone sends the rest in the background, for half a minute if it must, as long as the
-///   runtime lives. What could not be sent is logged as a warning.
+/// - An addition is sent within the [interval](Counter::buffered_every), as long as the store answers. If it does not,
+///   the addition is kept and sent later.
+/// - Each sum is added once, even if its reply was lost and it was sent again, for the counter's
+///   [retention](Counter::retention), at least 24 hours. The store keeps one small record per buffer for this.
+/// - [`flush`](BufferedCounter::flush) sends what was collected now. [`close`](BufferedCounter::close) sends the rest
+///   and returns whether it was added: call it before the program ends.
+/// - Dropping the last clone sends the rest in the background, for up to half a minute while the runtime lives.
+///   A warning is logged if it could not be sent.
 ///
-/// **What can be lost**: by a crash, what was added since the last flush that succeeded; by leaving `main`
-/// without [`close`](BufferedCounter::close), the same. If that matters, use the counter itself.
+/// **What can be lost**: additions since the last successful flush, by a crash or by leaving `main` without
+/// [`close`](BufferedCounter::close). If that matters, use the counter itself.
 ///
 /// # Example
 ///
@@ -50,17 +48,17 @@ pub const DEFAULT_FLUSH_EVERY: Duration = Duration::from_millis(500);
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-#[must_use = "a counter does nothing until it is asked"]
+#[must_use = "a counter does nothing until one of its methods is called"]
 pub struct BufferedCounter {
     inner: Arc<Inner>,
 }
 
 struct Inner {
     counter: Counter,
-    /// What the store knows this buffer by.
+    /// Identifies this buffer in the store.
     id: Arc<str>,
-    every: Duration,
-    pending: Mutex<Pending>,
+    interval: Duration,
+    pending: Mutex<PendingSum>,
     /// One flush at a time.
     flushing: tokio::sync::Mutex<()>,
     flusher: tokio::task::AbortHandle,
@@ -68,51 +66,55 @@ struct Inner {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Pending {
+struct PendingSum {
     /// Not sent yet.
     collected: i64,
-    /// Sent, and not confirmed yet: the same number, with the same amount, is sent again until it is.
+    /// Number and amount that were sent and not confirmed yet.
     sent: Option<(u64, i64)>,
-    /// The last number that was used.
+    /// The last number used.
     number: u64,
-    /// Nothing is collected any more.
+    /// No more additions are accepted.
     closed: bool,
 }
 
 impl Counter {
-    /// The same counter, collecting additions for [`DEFAULT_FLUSH_EVERY`].
+    /// The same counter, sending additions every [`BufferedCounter::DEFAULT_INTERVAL`].
     ///
     /// # Errors
     ///
-    /// If the counter has a bound: nobody could be told of a refusal any more.
+    /// If the counter has a bound: a buffered addition cannot be refused.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
     pub fn buffered(&self) -> Result<BufferedCounter> {
-        self.buffered_every(DEFAULT_FLUSH_EVERY)
+        self.buffered_every(BufferedCounter::DEFAULT_INTERVAL)
     }
 
-    /// The same, for so long: no addition is older than this when it is sent.
-    pub fn buffered_every(&self, every: Duration) -> Result<BufferedCounter> {
+    /// The same counter, sending additions at this interval.
+    ///
+    /// # Errors and panics
+    ///
+    /// As [`buffered`](Counter::buffered).
+    pub fn buffered_every(&self, interval: Duration) -> Result<BufferedCounter> {
         if self.min != i64::MIN || self.max != i64::MAX {
             return Err(
-                Error::invalid("buffer", "a counter with a bound answers each addition")
+                Error::invalid("buffer", "a counter with a bound cannot be buffered")
                     .with_name(&self.name)
-                    .with_hint("leave the bound out, or add without a buffer"),
+                    .with_hint("remove the bound, or add without a buffer"),
             );
         }
         let mut counter = self.clone();
-        counter.remember = counter.remember.max(super::DEFAULT_REMEMBER_OPERATION);
+        counter.retention = counter.retention.max(Counter::DEFAULT_RETENTION);
         let clock = self.coordinator.keeper().clock().clone();
         let inner = Arc::new_cyclic(|weak: &Weak<Inner>| Inner {
             counter,
             id: format!("buffer-{:032x}", rand::random::<u128>()).into(),
-            every,
+            interval,
             pending: Mutex::default(),
             flushing: tokio::sync::Mutex::default(),
             flusher: Handle::current()
-                .spawn(flush_now_and_then(weak.clone(), clock, every))
+                .spawn(flush_loop(weak.clone(), clock, interval))
                 .abort_handle(),
             runtime: Handle::current(),
         });
@@ -121,66 +123,69 @@ impl Counter {
 }
 
 impl BufferedCounter {
-    /// Adds, or subtracts if negative. Nobody is asked, and nothing waits.
+    /// How often the sum is sent, unless another [interval](Counter::buffered_every) is set.
+    pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(500);
+
+    /// Adds, or subtracts if negative, without waiting.
     ///
     /// # Errors
     ///
-    /// If more than 63 bits would be waiting to be sent, or it was [closed](BufferedCounter::close).
+    /// If the pending sum would exceed 64 bits, or the buffer was [closed](BufferedCounter::close).
     pub fn add(&self, amount: i64) -> Result<()> {
         let mut pending = self.inner.pending();
         if pending.closed {
             return Err(Error::invalid("add", "the buffer is closed")
                 .with_name(&self.inner.counter.name)
-                .with_hint("add before it is closed, or make another one"));
+                .with_hint("add before close, or create another buffer"));
         }
         match pending.collected.checked_add(amount) {
             Some(sum) => {
                 pending.collected = sum;
                 Ok(())
             }
-            None => Err(Error::invalid("add", "too much is waiting to be sent")
+            None => Err(Error::invalid("add", "the pending sum exceeds 64 bits")
                 .with_name(&self.inner.counter.name)
                 .with_hint("flush first")),
         }
     }
 
-    /// What is waiting to be sent, or to be confirmed.
+    /// The sum that is not sent or not confirmed yet.
     pub fn pending(&self) -> i64 {
         self.inner.pending().sum()
     }
 
-    /// The store's value, and what this process has collected since: what others have collected is
-    /// missing, up to their intervals old.
+    /// Returns the store's value plus what this process has collected since. What other processes have collected within
+    /// their intervals is missing.
     pub async fn get(&self) -> Result<i64> {
         let stored = self.inner.counter.get().await?;
         Ok(stored.saturating_add(self.inner.pending().collected))
     }
 
-    /// How often what was collected is sent.
-    pub fn every(&self) -> Duration {
-        self.inner.every
+    /// How often the sum is sent.
+    pub fn interval(&self) -> Duration {
+        self.inner.interval
     }
 
     /// Sends what was collected, now.
     ///
     /// # Errors
     ///
-    /// If it could not be sent, or was refused because the counter cannot hold it. It is kept, and
-    /// [`pending`](BufferedCounter::pending) says how much it is.
+    /// If the sum could not be sent, or the counter would exceed 64 bits. The sum is kept:
+    /// [`pending`](BufferedCounter::pending) returns it.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, what was sent is sent again with the next flush, and added once.
+    /// If the future is dropped, the sum is sent again with the next flush, and added once.
     pub async fn flush(&self) -> Result<()> {
         self.inner.flush().await
     }
 
-    /// Sends the rest, and takes no more: neither from this clone nor from another. Once it has succeeded,
-    /// all that was ever added is in the store.
+    /// Sends the rest, and accepts no more additions, from any clone. After success, everything that was added is in
+    /// the store.
     ///
     /// # Errors
     ///
-    /// As [`flush`](BufferedCounter::flush). What is left is not lost yet: call it again.
+    /// As [`flush`](BufferedCounter::flush). The rest is kept: call it again.
     ///
     /// # Cancel safety
     ///
@@ -192,7 +197,7 @@ impl BufferedCounter {
 }
 
 impl Inner {
-    fn pending(&self) -> MutexGuard<'_, Pending> {
+    fn pending(&self) -> MutexGuard<'_, PendingSum> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -205,7 +210,7 @@ impl Inner {
             };
             let counted = self.counter.add_numbered(&self.id, number, amount);
             let counted = counted.await?;
-            self.pending().answered(counted.added);
+            self.pending().confirm(counted.added);
             if !counted.added {
                 return Err(refused(&self.counter, amount, counted.value));
             }
@@ -213,16 +218,16 @@ impl Inner {
     }
 }
 
-/// Beyond what the counter can hold.
+/// The counter would exceed 64 bits.
 fn refused(counter: &Counter, amount: i64, value: i64) -> Error {
-    let message = format!("{amount} on top of {value} cannot be counted");
+    let message = format!("{amount} on top of {value} cannot be counted: it exceeds 64 bits");
     Error::new(ErrorKind::Store, "add", message)
         .with_name(&counter.name)
         .with_hint("reset the counter")
 }
 
-impl Pending {
-    /// What to send: what was sent and not confirmed, or else what was collected.
+impl PendingSum {
+    /// What to send: the unconfirmed sum, or else what was collected.
     fn next(&mut self) -> Option<(u64, i64)> {
         if self.sent.is_none() && self.collected != 0 {
             self.number += 1;
@@ -232,9 +237,8 @@ impl Pending {
         self.sent
     }
 
-    /// What was sent was added, or refused. What was refused stays collected, for a counter that is reset
-    /// one day, and goes into the next sum.
-    fn answered(&mut self, added: bool) {
+    /// The sum was added or refused. A refused sum goes into the next one, in case the counter is reset.
+    fn confirm(&mut self, added: bool) {
         if let (Some((_, amount)), false) = (self.sent.take(), added) {
             self.collected = self.collected.saturating_add(amount);
         }
@@ -250,14 +254,14 @@ impl Pending {
     }
 }
 
-async fn flush_now_and_then(inner: Weak<Inner>, clock: Clock, every: Duration) {
+async fn flush_loop(inner: Weak<Inner>, clock: Clock, interval: Duration) {
     loop {
-        clock.sleep(every).await;
+        clock.sleep(interval).await;
         let Some(inner) = inner.upgrade() else {
             return;
         };
         if let Err(error) = inner.flush().await {
-            tracing::warn!(%error, "a counter could not be flushed; it will be tried again");
+            tracing::warn!(%error, "a counter could not be flushed; it will be retried");
         }
     }
 }
@@ -277,11 +281,11 @@ impl Drop for Inner {
     }
 }
 
-/// What was left when the last clone was dropped.
+/// The pending sum of a buffer whose last clone was dropped.
 struct Rest {
     counter: Counter,
     id: Arc<str>,
-    pending: Pending,
+    pending: PendingSum,
     problem: Option<Error>,
 }
 
@@ -298,16 +302,16 @@ impl Rest {
             let counted = self.counter.add_numbered(&self.id, number, amount).await;
             match counted {
                 Ok(counted) => {
-                    self.pending.answered(counted.added);
+                    self.pending.confirm(counted.added);
                     if !counted.added {
                         self.problem = Some(refused(&self.counter, amount, counted.value));
                         return;
                     }
                 }
                 Err(error) => {
-                    let again = error.is_retryable();
+                    let retryable = error.is_retryable();
                     self.problem = Some(error);
-                    if !again {
+                    if !retryable {
                         return;
                     }
                     clock.sleep(Duration::from_millis(500)).await;
@@ -317,7 +321,7 @@ impl Rest {
     }
 }
 
-/// Also if the runtime ends before it was sent.
+/// Logs what is lost; also if the runtime ends first.
 impl Drop for Rest {
     fn drop(&mut self) {
         if self.pending.is_empty() {

@@ -1,4 +1,11 @@
-//! From asking to holding: the one path that all ways of acquiring take.
+//! The one acquisition path: every primitive that is held acquires through [`acquire`].
+//!
+//! 1. The claim and its [`CancelGuard`] exist before the first request is sent, so that dropping the future at any
+//!    await releases whatever the store may have granted.
+//! 2. A waiter is registered for wake-ups before the request is sent: the wake-up may overtake the reply.
+//! 3. A request without a reply may have been granted. Retrying is safe because the owner is the same; giving up
+//!    releases by owner.
+//! 4. A waiter whose ticket expired requests again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +17,7 @@ use windlass_core::store::{
     AcquireRequest, Acquired, ClaimStore, Holder, Kind, OnBusy, Refusal, Renewed, Share,
 };
 
-/// How long a caller is ready to wait in line.
+/// How long a caller waits in the queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum WaitPolicy {
     None,
@@ -36,7 +43,7 @@ impl WaitPolicy {
     }
 }
 
-/// What is to be acquired, and how.
+/// What to acquire, and how.
 pub(crate) struct AcquireParams<'a> {
     pub(crate) keeper: &'a Arc<Keeper>,
     pub(crate) store: &'a Arc<dyn ClaimStore>,
@@ -47,129 +54,137 @@ pub(crate) struct AcquireParams<'a> {
     pub(crate) heal_missing_ttl: bool,
 }
 
-/// What became of it.
 pub(crate) enum AcquireOutcome {
     Held(Lease),
-    /// Who is in the way, where that could still be seen.
+    /// The holder in the way, where it is still known.
     Busy(Option<Holder>),
 }
 
-/// How long leaving the line, and a last look at who holds, may take.
-const PARTING: Duration = Duration::from_millis(250);
+/// How long leaving the queue, and inspecting the holder afterwards, may each delay the caller.
+const GIVE_UP_LIMIT: Duration = Duration::from_millis(250);
 
-pub(crate) async fn acquire(
-    wanted: AcquireParams<'_>,
-    patience: WaitPolicy,
-) -> Result<AcquireOutcome> {
-    let AcquireParams { keeper, store, .. } = wanted;
-    let terms = wanted
+pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Result<AcquireOutcome> {
+    let AcquireParams { keeper, store, .. } = params;
+    let spec = params
         .request
-        .terms("acquire", store, wanted.kind, wanted.name)?;
+        .spec("acquire", store, params.kind, params.name)?;
     keeper.check_alive()?;
     let clock = keeper.clock();
-    let claim = keeper.new_claim(terms);
-    // From here on, being dropped leaves something to clean up.
-    let mut undo = CancelGuard::arm(Arc::clone(keeper), Arc::clone(&claim));
-    let mut ask = AcquireRequest {
-        kind: claim.terms.kind,
-        name: claim.terms.name.clone(),
-        owner: claim.terms.owner.clone(),
-        share: wanted.share,
-        ttl: claim.terms.ttl,
-        on_busy: match patience {
-            WaitPolicy::None => OnBusy::Return,
-            _ => OnBusy::Enqueue,
-        },
-        note: claim.terms.note.clone(),
-        heal_missing_ttl: wanted.heal_missing_ttl,
-        record_now: wanted.request.record_now(),
-        again: false,
-        renewed: claim.terms.is_renewed_for_ever(),
-        wake: claim.wake,
+    let claim = keeper.new_claim(spec);
+    let mut cancel_guard = CancelGuard::arm(Arc::clone(keeper), Arc::clone(&claim));
+    let on_busy = match wait {
+        WaitPolicy::None => OnBusy::Return,
+        _ => OnBusy::Enqueue,
     };
-    if ask.on_busy == OnBusy::Enqueue {
-        // Before the request leaves: the wake-up may be faster than the answer.
-        keeper.listen(&claim);
+    let record_now = params.request.record_now();
+    let mut request = AcquireRequest {
+        heal_missing_ttl: params.heal_missing_ttl,
+        ..acquire_request(&claim, params.share, on_busy, record_now)
+    };
+    if request.on_busy == OnBusy::Enqueue {
+        keeper.register(&claim);
     }
 
     let mut tries = 0;
     let mut maybe_sent = false;
     loop {
-        claim.start_over();
+        claim.mark_requested();
         let sent = clock.now();
-        let answer = claim.terms.store.acquire(ask.clone());
-        ask.again = true;
-        let problem = match keeper.call("acquire", ask.name.as_str(), answer).await {
+        let reply = claim.spec.store.acquire(request.clone());
+        request.again = true;
+        let error = match keeper.call("acquire", request.name.as_str(), reply).await {
             Ok(Acquired::Granted { fence, recorded }) => {
                 if keeper.hold(&claim, sent, fence, recorded) {
-                    return Ok(AcquireOutcome::Held(Lease::new(undo)));
+                    return Ok(AcquireOutcome::Held(Lease::new(cancel_guard)));
                 }
                 maybe_sent = true;
-                too_late()
+                granted_too_late()
             }
             Ok(Acquired::Busy(holder)) => {
-                undo.defuse_unless_unanswered();
+                cancel_guard.defuse_unless_unanswered();
                 return Ok(AcquireOutcome::Busy(Some(holder)));
             }
             Ok(Acquired::Refused(refusal)) => {
-                undo.defuse_unless_unanswered();
-                return Err(refused(&ask, refusal));
+                cancel_guard.defuse_unless_unanswered();
+                return Err(refused(&request, refusal));
             }
             Ok(Acquired::Queued { ticket, held_for }) => {
                 tries = 0;
                 maybe_sent = true;
-                keeper.wait_in_line(&claim, sent, ticket, held_for);
-                match wait_in_line(keeper, &claim, patience).await? {
-                    Waited::Granted => return Ok(AcquireOutcome::Held(Lease::new(undo))),
-                    Waited::OutOfLine => continue,
-                    // Boxed, as it is rare: a waiter should not carry room for it.
-                    Waited::Elapsed => return Box::pin(give_up(undo)).await,
+                keeper.enqueue(&claim, sent, ticket, held_for);
+                match wait_for_grant(keeper, &claim, wait).await? {
+                    Waited::Granted => return Ok(AcquireOutcome::Held(Lease::new(cancel_guard))),
+                    Waited::Dequeued => continue,
+                    // Boxed, so that a waiter's future does not reserve space for it.
+                    Waited::Elapsed => return Box::pin(give_up(cancel_guard)).await,
                 }
             }
             Err(e) => {
                 if e.may_have_happened() {
                     maybe_sent = true;
-                    claim.set_unanswered();
+                    claim.mark_unanswered();
                 }
                 e
             }
         };
         tries += 1;
-        let pause = wanted.request.retry.pause_after(tries);
+        let pause = params.request.retry.pause_after(tries);
         match pause {
-            Some(pause) if problem.is_retryable() && clock.now() + pause < patience.end() => {
+            Some(pause) if error.is_retryable() && clock.now() + pause < wait.end() => {
                 clock.sleep(pause).await;
             }
             _ => {
                 if !maybe_sent {
-                    undo.defuse();
+                    cancel_guard.defuse();
                     keeper.forget(&claim);
                 }
-                return Err(problem);
+                return Err(error);
             }
         }
     }
 }
 
+pub(super) fn acquire_request(
+    claim: &Claim,
+    share: Share,
+    on_busy: OnBusy,
+    record_now: bool,
+) -> AcquireRequest {
+    AcquireRequest {
+        kind: claim.spec.kind,
+        name: claim.spec.name.clone(),
+        owner: claim.spec.owner.clone(),
+        share,
+        ttl: claim.spec.ttl,
+        on_busy,
+        note: claim.spec.note.clone(),
+        heal_missing_ttl: false,
+        record_now,
+        again: false,
+        renewed: claim.spec.is_renewed_for_ever(),
+        wake: claim.wake,
+    }
+}
+
 enum Waited {
     Granted,
-    OutOfLine,
+    Dequeued,
     Elapsed,
 }
 
-async fn wait_in_line(keeper: &Keeper, claim: &Arc<Claim>, patience: WaitPolicy) -> Result<Waited> {
+async fn wait_for_grant(keeper: &Keeper, claim: &Arc<Claim>, wait: WaitPolicy) -> Result<Waited> {
     let clock = keeper.clock();
-    let turn = claim.changed_to(|state| match state.phase {
+    let grant = claim.wait_for(|state| match state.phase {
         Phase::Held if clock.now() < claim.held_until() => Some(Waited::Granted),
-        Phase::OutOfLine | Phase::Lost | Phase::Ended => Some(Waited::OutOfLine),
+        Phase::Dequeued | Phase::Lost | Phase::Ended => Some(Waited::Dequeued),
         _ => None,
     });
-    match clock.until(patience.end(), turn).await {
-        Some(Waited::Granted) if !claim.terms.renews => {
-            // Validity counts from the last heartbeat; who will not renew gets a whole ttl.
+    match clock.until(wait.end(), grant).await {
+        Some(Waited::Granted) if !claim.spec.renews => {
+            // Validity counts from the last heartbeat. A claim that is not renewed gets a whole TTL.
             Ok(match Box::pin(keeper.renew_now(claim)).await? {
                 Renewed::Held { .. } if clock.now() < claim.held_until() => Waited::Granted,
-                _ => Waited::OutOfLine,
+                _ => Waited::Dequeued,
             })
         }
         Some(waited) => Ok(waited),
@@ -177,26 +192,28 @@ async fn wait_in_line(keeper: &Keeper, claim: &Arc<Claim>, patience: WaitPolicy)
     }
 }
 
-/// WaitPolicy has run out: leave the line, and tell who is in the way.
-async fn give_up(mut undo: CancelGuard) -> Result<AcquireOutcome> {
-    let keeper = Arc::clone(undo.keeper());
-    let claim = Arc::clone(undo.claim());
+/// The wait is over: leaves the queue, and reports the holder.
+async fn give_up(mut cancel_guard: CancelGuard) -> Result<AcquireOutcome> {
+    let keeper = Arc::clone(cancel_guard.keeper());
+    let claim = Arc::clone(cancel_guard.claim());
     keeper.forget(&claim);
-    // The caller has waited long enough: what is slow now goes on in the background, when `undo` is
-    // dropped, and is not told.
-    let left = keeper.clock().within(PARTING, keeper.release(&claim)).await;
-    if !matches!(left, Some(Ok(_))) {
+    // If the release is slow, it goes on in the background when the guard is dropped.
+    let released = keeper
+        .clock()
+        .within(GIVE_UP_LIMIT, keeper.release(&claim))
+        .await;
+    if !matches!(released, Some(Ok(_))) {
         return Ok(AcquireOutcome::Busy(None));
     }
-    undo.defuse_unless_unanswered();
-    let terms = &claim.terms;
-    let look = terms.store.inspect(terms.kind, terms.name.clone(), 1);
-    let seen = keeper.clock().within(PARTING, look).await;
-    let holder = seen.and_then(|seen| seen.ok()?.holders.pop());
+    cancel_guard.defuse_unless_unanswered();
+    let spec = &claim.spec;
+    let reply = spec.store.inspect(spec.kind, spec.name.clone(), 1);
+    let occupancy = keeper.clock().within(GIVE_UP_LIMIT, reply).await;
+    let holder = occupancy.and_then(|occupancy| occupancy.ok()?.holders.pop());
     Ok(AcquireOutcome::Busy(holder))
 }
 
-fn too_late() -> Error {
+pub(super) fn granted_too_late() -> Error {
     Error::new(
         ErrorKind::OutcomeUnknown,
         "acquire",
@@ -205,19 +222,18 @@ fn too_late() -> Error {
     .with_hint("a longer ttl leaves more time for slow answers")
 }
 
-/// Says why it can never be granted, and what to do about it.
-fn refused(ask: &AcquireRequest, refusal: Refusal) -> Error {
-    let share = ask.share;
+fn refused(request: &AcquireRequest, refusal: Refusal) -> Error {
+    let share = request.share;
     let (kind, message, hint) = match refusal {
         Refusal::OtherSize { stored } => (
             ErrorKind::Mismatch,
             format!("it has a size of {stored}, not {}", share.size),
-            "say the same size everywhere, or change it on purpose with resize",
+            "use the same size everywhere, or change it with resize",
         ),
         Refusal::TooHeavy { stored } => (
             ErrorKind::InvalidInput,
             format!("{} is more than its size of {stored}", share.weight),
-            "ask for less, or make it larger with resize",
+            "acquire less, or enlarge it with resize",
         ),
         Refusal::OtherWeight { claimed } => (
             ErrorKind::Mismatch,
@@ -225,10 +241,10 @@ fn refused(ask: &AcquireRequest, refusal: Refusal) -> Error {
                 "this owner has a claim to {claimed} of it, not {}",
                 share.weight
             ),
-            "release that first, or come as another owner",
+            "release that claim first, or use another owner",
         ),
     };
     Error::new(kind, "acquire", message)
-        .with_name(ask.name.as_str())
+        .with_name(request.name.as_str())
         .with_hint(hint)
 }

@@ -1,13 +1,14 @@
-//! Something to clean up, should the caller be cancelled.
+//! Cancellation: a claim whose caller goes away is released by owner.
+//!
+//! The guard exists from before the first request until the lease ends. Dropping it at any point, in any state,
+//! starts a release in the background with a deadline of its own. The store releases by owner, so it does not
+//! matter whether the claim was granted, queued, or not received yet.
 
 use std::sync::Arc;
 
 use super::{Claim, Keeper};
 
-/// A claim that is withdrawn when this is dropped, unless it was defused.
-///
-/// It exists before the first request is sent, so that cancellation at any await finds it. The
-/// withdrawal runs in the background, with a deadline of its own: the caller's is over.
+/// Releases its claim in the background when dropped, unless defused.
 #[derive(Debug)]
 pub(crate) struct CancelGuard {
     keeper: Arc<Keeper>,
@@ -24,13 +25,13 @@ impl CancelGuard {
         }
     }
 
-    /// Nothing is left to withdraw.
+    /// Nothing is left to release.
     pub(crate) fn defuse(&mut self) {
         self.armed = false;
     }
 
-    /// An answer says that nothing was granted. But if an earlier request went unanswered, that one
-    /// may still be granted: then it stays armed.
+    /// The store replied that nothing was granted. The guard stays armed if an earlier request got no reply:
+    /// that one may still be granted.
     pub(crate) fn defuse_unless_unanswered(&mut self) {
         if !self.claim.was_unanswered() {
             self.defuse();
@@ -50,7 +51,7 @@ impl CancelGuard {
 impl Drop for CancelGuard {
     fn drop(&mut self) {
         if self.armed {
-            self.keeper.withdraw(&self.claim);
+            self.keeper.release_in_background(&self.claim);
         }
     }
 }

@@ -1,4 +1,13 @@
-//! One claim to a name, from the moment it is made until it ends: in line, held, or lost.
+//! The state machine of one claim: requested, queued, held, lost.
+//!
+//! **Validity.** A claim counts as held until `confirmed + ttl - drift`, where `confirmed` is when the last
+//! request that the store confirmed was *sent*. The store starts its TTL later than that, so the client
+//! stops relying on the lock before the store can grant it to the next waiter.
+//!
+//! **Grants to waiters.** A queued claim is confirmed by its heartbeats. A grant comes after the last confirmed
+//! heartbeat was sent, so its validity counts from that heartbeat and needs no further round trip.
+//!
+//! **Loss is final.** Once a caller may have seen `is_held() == false`, no late reply makes the claim held again.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,55 +21,55 @@ use super::{Drift, Fence, Moment, Owner};
 use windlass_core::name::Name;
 use windlass_core::store::{ClaimStore, Kind, Renewal, SameOwner, WakeAddress};
 
-/// Where a claim stands, as far as this process knows.
+/// The state of a claim, as far as this process knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Sent, or about to be sent; no answer yet.
-    Acquirer,
-    /// In line.
-    Waiting,
-    /// Out of line without having been granted: the place expired.
-    OutOfLine,
-    /// Held, as long as the clock says that it is valid.
+    /// The request is sent or about to be sent; no reply yet.
+    Requested,
+    /// In the wait queue.
+    Queued,
+    /// The ticket expired before the claim was granted.
+    Dequeued,
+    /// Held, for as long as the clock says that it is valid.
     Held,
-    /// Was held; is not any more.
+    /// Was held, and is not any more.
     Lost,
-    /// Released or withdrawn: nothing more happens.
+    /// Released. Nothing more happens.
     Ended,
 }
 
-/// What a claim is made of, fixed for its life.
+/// What a claim is for; does not change.
 pub(crate) struct ClaimSpec {
     pub(crate) store: Arc<dyn ClaimStore>,
     pub(crate) kind: Kind,
     pub(crate) name: Name,
     pub(crate) owner: Owner,
-    /// Whether nobody else can come as this owner.
+    /// The owner was generated, so no other claim can have the same one.
     pub(crate) random_owner: bool,
     pub(crate) ttl: Duration,
     pub(crate) note: Option<Arc<str>>,
-    /// Whether the keeper renews it once held.
+    /// Whether the keeper renews the claim once it is held.
     pub(crate) renews: bool,
-    /// The longest it may be held in all.
+    /// The longest total hold.
     pub(crate) hold_cap: Option<Duration>,
 }
 
 impl ClaimSpec {
-    /// Whether nothing but its loss ends the renewals of what is held.
+    /// Whether renewals go on until the claim is released or lost.
     pub(crate) fn is_renewed_for_ever(&self) -> bool {
         self.renews && self.hold_cap.is_none()
     }
 }
 
 pub(crate) struct Claim {
-    pub(crate) terms: ClaimSpec,
+    pub(crate) spec: ClaimSpec,
     pub(crate) wake: WakeAddress,
     drift: Drift,
-    /// Nanoseconds of the [`Moment`] at which holding ends unless renewed; 0 when not held.
-    /// Apart from the state so that `is_held` costs one load and a look at the clock.
+    /// Nanoseconds of the [`Moment`] at which the hold ends unless renewed; 0 when not held.
+    /// Outside the mutex, so that `is_held` costs one load and one clock reading.
     held_until: AtomicU64,
     state: Mutex<State>,
-    /// A request for it went unanswered, and may still arrive.
+    /// A request got no reply and may still reach the store.
     unanswered: AtomicBool,
     changed: Notify,
     lost: OnceLock<CancellationToken>,
@@ -68,39 +77,40 @@ pub(crate) struct Claim {
 
 pub(crate) struct State {
     pub(crate) phase: Phase,
+    /// While queued, the ticket: the fence that the grant will have.
     pub(crate) fence: Option<Fence>,
     /// When the last request that the store confirmed was sent. Validity counts from here.
     pub(crate) confirmed: Moment,
-    /// When it was learned that the lock is held.
+    /// When this process learned of the grant.
     pub(crate) granted: Moment,
-    /// When the keeper looks at this claim next; its key in the keeper's schedule.
-    pub(crate) next_look: Option<Moment>,
-    /// What the store shows of the claim is complete and true.
+    /// When the keeper checks this claim next: its key in the keeper's schedule.
+    pub(crate) next_check: Option<Moment>,
+    /// The store shows the whole claim, age and note included.
     pub(crate) recorded: bool,
     /// A renewal is on its way.
     pub(crate) in_flight: bool,
-    /// A reason to ask came up while a renewal was on its way.
-    pub(crate) look_again: bool,
-    /// A wake-up came before the answer that told of the place in line.
+    /// A check came due while a renewal was on its way, whose reply may be older than the reason for the check.
+    pub(crate) check_again: bool,
+    /// A wake-up overtook the reply that carries the ticket.
     pub(crate) woken_early: bool,
 }
 
 impl Claim {
-    pub(crate) fn new(terms: ClaimSpec, wake: WakeAddress, drift: Drift) -> Arc<Claim> {
+    pub(crate) fn new(spec: ClaimSpec, wake: WakeAddress, drift: Drift) -> Arc<Claim> {
         Arc::new(Claim {
-            terms,
+            spec,
             wake,
             drift,
             held_until: AtomicU64::new(0),
             state: Mutex::new(State {
-                phase: Phase::Acquirer,
+                phase: Phase::Requested,
                 fence: None,
                 confirmed: Moment::from_nanos(0),
                 granted: Moment::from_nanos(0),
-                next_look: None,
+                next_check: None,
                 recorded: false,
                 in_flight: false,
-                look_again: false,
+                check_again: false,
                 woken_early: false,
             }),
             unanswered: AtomicBool::new(false),
@@ -115,123 +125,121 @@ impl Claim {
             .expect("no code that holds this lock can panic")
     }
 
-    /// Until when the lock is held, going by what the store has confirmed.
+    /// When the hold ends, by what the store has confirmed.
     pub(crate) fn held_until(&self) -> Moment {
         Moment::from_nanos(self.held_until.load(Ordering::Acquire))
     }
 
-    /// A request for the claim went unanswered.
-    pub(crate) fn set_unanswered(&self) {
+    /// A request for the claim got no reply.
+    pub(crate) fn mark_unanswered(&self) {
         self.unanswered.store(true, Ordering::Relaxed);
     }
 
-    /// All requests for the claim were answered after all.
-    pub(crate) fn set_answered(&self) {
+    /// Every request for the claim got a reply after all.
+    pub(crate) fn mark_answered(&self) {
         self.unanswered.store(false, Ordering::Relaxed);
     }
 
-    /// Whether a request for the claim went unanswered, ever.
     pub(crate) fn was_unanswered(&self) -> bool {
         self.unanswered.load(Ordering::Relaxed)
     }
 
-    /// Whether a request for the claim may still arrive at the store.
-    pub(crate) fn is_unsure(&self) -> bool {
-        self.was_unanswered() || self.state().phase == Phase::Acquirer
+    /// Whether a request for the claim may still reach the store.
+    pub(crate) fn may_still_arrive(&self) -> bool {
+        self.was_unanswered() || self.state().phase == Phase::Requested
     }
 
-    /// About to ask (again): whatever was known before is void.
-    pub(crate) fn start_over(&self) {
+    /// A request is about to be sent (again): what was known before is void.
+    pub(crate) fn mark_requested(&self) {
         let mut state = self.state();
         if state.phase != Phase::Ended {
-            state.phase = Phase::Acquirer;
+            state.phase = Phase::Requested;
             self.held_until.store(0, Ordering::Release);
         }
     }
 
-    /// Whether a hand-over now would leave any time to hold.
-    pub(crate) fn would_be_valid(&self, state: &State, now: Moment) -> bool {
-        now < self.drift.valid_until(state.confirmed, self.terms.ttl)
+    /// Whether a grant received now would leave any time to hold.
+    pub(crate) fn is_valid_if_granted(&self, state: &State, now: Moment) -> bool {
+        now < self.drift.valid_until(state.confirmed, self.spec.ttl)
     }
 
-    /// Goes on from an earlier claim: same fence, same age.
-    pub(crate) fn held_since(&self, fence: Fence, granted: Moment) {
+    /// Continues an earlier claim of the same owner: same fence, same age.
+    pub(crate) fn resume(&self, fence: Fence, granted: Moment) {
         let mut state = self.state();
         state.fence = Some(fence);
         state.phase = Phase::Held;
         state.granted = granted;
     }
 
-    /// The store says: in line, as of a request sent at `sent`.
-    pub(crate) fn now_waiting(&self, state: &mut State, sent: Moment) {
+    /// The store confirms, for a request sent at `sent`, that the claim is queued.
+    pub(crate) fn mark_queued(&self, state: &mut State, sent: Moment) {
         state.confirmed = state.confirmed.max(sent);
-        if matches!(state.phase, Phase::Acquirer | Phase::OutOfLine) {
-            state.phase = Phase::Waiting;
+        if matches!(state.phase, Phase::Requested | Phase::Dequeued) {
+            state.phase = Phase::Queued;
         }
     }
 
-    /// The store says: held, as of a request sent at `sent`.
-    pub(crate) fn now_held(&self, state: &mut State, sent: Moment, now: Moment) {
+    /// The store confirms, for a request sent at `sent`, that the claim is held.
+    pub(crate) fn mark_held(&self, state: &mut State, sent: Moment, now: Moment) {
         if matches!(state.phase, Phase::Lost | Phase::Ended) {
             return;
         }
-        // Over by the clock, though nobody was told yet: what was once not held is not held again. (Zero is
-        // a claim that is being taken over.)
+        // Expired by the clock before the reply came: loss is final. (An end of zero is a claim that
+        // is being taken over.)
         let end = self.held_until();
         if state.phase == Phase::Held && end.as_nanos() != 0 && now >= end {
-            return self.now_lost(state);
+            return self.mark_lost(state);
         }
         state.confirmed = state.confirmed.max(sent);
         if state.phase != Phase::Held {
             state.phase = Phase::Held;
             state.granted = now;
         }
-        let mut until = self.drift.valid_until(state.confirmed, self.terms.ttl);
-        if let Some(cap) = self.terms.hold_cap {
+        let mut until = self.drift.valid_until(state.confirmed, self.spec.ttl);
+        if let Some(cap) = self.spec.hold_cap {
             until = until.min(state.granted + cap);
         }
         self.held_until.store(until.as_nanos(), Ordering::Release);
         self.changed.notify_waiters();
     }
 
-    /// The wake-up says: held. It came after our last confirmed request was sent, so
-    /// validity counts from there, without another round trip.
-    pub(crate) fn handed_over(&self, state: &mut State, now: Moment) {
+    /// A wake-up says that the claim was granted: validity counts from the last confirmed heartbeat.
+    pub(crate) fn mark_granted(&self, state: &mut State, now: Moment) {
         let confirmed = state.confirmed;
-        self.now_held(state, confirmed, now);
+        self.mark_held(state, confirmed, now);
     }
 
-    /// The place in line is gone.
-    pub(crate) fn fell_out_of_line(&self, state: &mut State) {
-        if state.phase == Phase::Waiting {
-            state.phase = Phase::OutOfLine;
+    /// The ticket is gone from the queue.
+    pub(crate) fn mark_dequeued(&self, state: &mut State) {
+        if state.phase == Phase::Queued {
+            state.phase = Phase::Dequeued;
             self.changed.notify_waiters();
         }
     }
 
-    /// Not held any more, or not to be relied upon any more.
-    pub(crate) fn now_lost(&self, state: &mut State) {
+    /// The claim is not held any more, or cannot be relied upon any more.
+    pub(crate) fn mark_lost(&self, state: &mut State) {
         if state.phase == Phase::Held {
             state.phase = Phase::Lost;
-            self.end_holding();
+            self.end_hold();
         }
     }
 
-    /// Loses the claim if its time is over.
+    /// Loses the claim if its validity is over.
     pub(crate) fn expire(&self, now: Moment) {
         let mut state = self.state();
         if now >= self.held_until() {
-            self.now_lost(&mut state);
+            self.mark_lost(&mut state);
         }
     }
 
-    /// Given up by ourselves.
-    pub(crate) fn now_ended(&self, state: &mut State) {
+    /// This process gives the claim up.
+    pub(crate) fn mark_ended(&self, state: &mut State) {
         state.phase = Phase::Ended;
-        self.end_holding();
+        self.end_hold();
     }
 
-    fn end_holding(&self) {
+    fn end_hold(&self) {
         self.held_until.store(0, Ordering::Release);
         self.changed.notify_waiters();
         if let Some(token) = self.lost.get() {
@@ -239,19 +247,18 @@ impl Claim {
         }
     }
 
-    /// Cancelled when the claim is lost or ended.
+    /// A token that is cancelled when the claim is lost or ended.
     pub(crate) fn lost_token(&self) -> CancellationToken {
         let token = self.lost.get_or_init(CancellationToken::new).clone();
-        // Looked at after the token is in place: either the one who ends the claim sees the
-        // token, or we see the end.
+        // Checked after the token is stored: either `end_hold` sees the token, or this sees the end.
         if matches!(self.state().phase, Phase::Lost | Phase::Ended) {
             token.cancel();
         }
         token
     }
 
-    /// Resolves when `decide` gives a value; asked again at each change. Cancel safe.
-    pub(crate) async fn changed_to<T>(&self, mut decide: impl FnMut(&mut State) -> Option<T>) -> T {
+    /// Waits until `decide` returns a value; it runs again at each change. Cancel safe.
+    pub(crate) async fn wait_for<T>(&self, mut decide: impl FnMut(&mut State) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -263,33 +270,33 @@ impl Claim {
         }
     }
 
-    /// What to ask of the store to keep the claim alive.
+    /// The request that keeps the claim alive; `None` before the store has assigned a fence or ticket.
     pub(crate) fn renewal(&self, state: &State, now: Moment) -> Option<Renewal> {
-        let mut ttl = self.terms.ttl;
+        let mut ttl = self.spec.ttl;
         let mut age = Duration::ZERO;
         if state.phase == Phase::Held {
             age = now.since(state.granted);
-            if let Some(cap) = self.terms.hold_cap {
-                // The store must not keep it much longer than the cap either, nor let go first.
+            if let Some(cap) = self.spec.hold_cap {
+                // The store must keep the claim until the cap, and not much longer.
                 let left = cap.saturating_sub(age) + self.drift.over(ttl);
                 ttl = ttl.min(left).max(Duration::from_millis(1));
             }
         }
         Some(Renewal {
-            kind: self.terms.kind,
-            name: self.terms.name.clone(),
-            owner: self.terms.owner.clone(),
+            kind: self.spec.kind,
+            name: self.spec.name.clone(),
+            owner: self.spec.owner.clone(),
             fence: state.fence?,
             ttl,
             age,
-            note: self.terms.note.clone(),
+            note: self.spec.note.clone(),
             wake: self.wake,
-            same_owner: match self.terms.random_owner {
+            same_owner: match self.spec.random_owner {
                 true => SameOwner::Impossible,
                 false => SameOwner::Respect,
             },
-            write_anew: !state.recorded,
-            renewed: self.terms.is_renewed_for_ever(),
+            rewrite_details: !state.recorded,
+            renewed: self.spec.is_renewed_for_ever(),
         })
     }
 }
@@ -298,8 +305,8 @@ impl fmt::Debug for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
         f.debug_struct("Claim")
-            .field("name", &self.terms.name)
-            .field("owner", &self.terms.owner)
+            .field("name", &self.spec.name)
+            .field("owner", &self.spec.owner)
             .field("phase", &state.phase)
             .field("fence", &state.fence)
             .finish_non_exhaustive()
@@ -315,7 +322,7 @@ mod tests {
     const TTL: Duration = Duration::from_secs(10);
 
     fn claim() -> Arc<Claim> {
-        let terms = ClaimSpec {
+        let spec = ClaimSpec {
             store: MemoryStore::private(Clock::manual()),
             kind: Kind::Lock,
             name: Name::new("test", None, "stock").unwrap(),
@@ -330,7 +337,7 @@ mod tests {
             client: 1,
             claim: 1,
         };
-        Claim::new(terms, wake, Drift::default())
+        Claim::new(spec, wake, Drift::default())
     }
 
     fn at(seconds: u64) -> Moment {
@@ -338,27 +345,27 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_that_is_answered_after_the_end_does_not_bring_the_hold_back() {
+    fn renewal_answered_after_expiry_does_not_restore_the_hold() {
         let claim = claim();
         let lost = claim.lost_token();
-        claim.now_held(&mut claim.state(), at(1), at(2));
-        // Sent in time, and answered in time: it goes on.
-        claim.now_held(&mut claim.state(), at(5), at(9));
+        claim.mark_held(&mut claim.state(), at(1), at(2));
+        // Sent in time and answered in time: the hold continues.
+        claim.mark_held(&mut claim.state(), at(5), at(9));
         let end = claim.held_until();
         assert!(end > at(11) && !lost.is_cancelled());
-        // Sent in time. But somebody may have looked at the clock since the end, and seen that it is over.
-        claim.now_held(&mut claim.state(), at(14), at(16));
+        // Sent in time, answered late: a caller may have seen that the lock is not held.
+        claim.mark_held(&mut claim.state(), at(14), at(16));
         assert_eq!(claim.state().phase, Phase::Lost);
         assert!(claim.held_until() < end && lost.is_cancelled());
-        claim.now_held(&mut claim.state(), at(17), at(17));
-        assert_eq!(claim.state().phase, Phase::Lost, "for good");
+        claim.mark_held(&mut claim.state(), at(17), at(17));
+        assert_eq!(claim.state().phase, Phase::Lost, "loss is final");
     }
 
     #[test]
-    fn what_is_taken_over_is_held_from_then_on() {
+    fn resumed_claim_is_held_from_its_first_renewal() {
         let claim = claim();
-        claim.held_since(Fence::new(7), at(1));
-        claim.now_held(&mut claim.state(), at(100), at(101));
+        claim.resume(Fence::new(7), at(1));
+        claim.mark_held(&mut claim.state(), at(100), at(101));
         assert_eq!(claim.state().phase, Phase::Held);
         assert!(claim.held_until() > at(109));
     }

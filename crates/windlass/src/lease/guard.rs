@@ -1,4 +1,4 @@
-//! What every held thing can do.
+//! [`Lease`]: what every guard, permit and leadership can do.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,25 +10,30 @@ use super::{CancelGuard, Claim, Fence, Keeper, Owner};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::{Released, Renewed};
 
-/// A grant that is being kept alive: what a guard, a permit and a leadership have in common.
+/// A held claim that is renewed in the background: the common part of every guard, permit and leadership.
 ///
-/// Renewed in the background for as long as it lives. Dropping it releases in the background and
-/// never blocks; if that cannot reach the store, the ttl ends the claim.
+/// Dropping it releases in the background and never blocks. If the release cannot reach the store, the TTL ends the
+/// claim.
 #[must_use = "dropping it releases"]
 pub struct Lease {
-    undo: CancelGuard,
+    cancel_guard: CancelGuard,
     fence: Fence,
 }
 
-/// A claim that goes on being held, without a guard.
+/// A claim that is still held, without a guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Detached {
-    /// Whoever presents this owner takes the claim over.
+    /// The owner. A process that attaches as this owner takes the claim over.
     pub owner: Owner,
-    /// The fence, which stays the same.
+    /// The fencing token, which stays the same.
     pub fence: Fence,
-    /// How long it lives unless somebody takes it over.
+    /// How long the claim lives unless a process attaches to it.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "ttl_ms", with = "crate::durations::as_millis")
+    )]
     pub ttl: Duration,
 }
 
@@ -38,60 +43,70 @@ pub struct Detached {
 pub struct LeaseLost;
 
 impl Lease {
-    pub(crate) fn new(undo: CancelGuard) -> Lease {
-        let fence = undo.claim().state().fence;
+    /// The TTL unless another one is set.
+    pub const DEFAULT_TTL: Duration = windlass_core::DEFAULT_TTL;
+    /// The shortest TTL.
+    pub const MIN_TTL: Duration = windlass_core::MIN_TTL;
+    /// The longest TTL.
+    pub const MAX_TTL: Duration = windlass_core::MAX_TTL;
+    /// The longest note, in bytes.
+    pub const MAX_NOTE_BYTES: usize = 1024;
+    /// The longest owner, in bytes.
+    pub const MAX_OWNER_BYTES: usize = Owner::MAX_BYTES;
+
+    pub(crate) fn new(cancel_guard: CancelGuard) -> Lease {
+        let fence = cancel_guard.claim().state().fence;
         Lease {
-            undo,
+            cancel_guard,
             fence: fence.expect("a claim has its fence before it is held"),
         }
     }
 
     pub(crate) fn claim(&self) -> &Arc<Claim> {
-        self.undo.claim()
+        self.cancel_guard.claim()
     }
 
     pub(crate) fn keeper(&self) -> &Arc<Keeper> {
-        self.undo.keeper()
+        self.cancel_guard.keeper()
     }
 
-    /// The number to hand to the protected resource with every write.
+    /// The fencing token: send it to the protected resource with every write.
     pub fn fence(&self) -> Fence {
         self.fence
     }
 
-    /// The identity under which it is held.
+    /// The owner under which the claim is held.
     pub fn owner(&self) -> &Owner {
-        &self.claim().terms.owner
+        &self.claim().spec.owner
     }
 
     /// The name of what is held, namespace included.
     pub fn name(&self) -> &str {
-        self.claim().terms.name.as_str()
+        self.claim().spec.name.as_str()
     }
 
-    /// How long it is certain to be held, should no renewal succeed any more. Zero once
-    /// lost.
+    /// How long the lease is certain to be held if no further renewal succeeds. Zero once lost.
     pub fn remaining(&self) -> Duration {
         self.claim().held_until().since(self.keeper().clock().now())
     }
 
-    /// Whether it is certainly held at this moment, going by the clock.
+    /// Whether the lease is certainly held at this moment, by the clock.
     ///
-    /// True even an instant before the holder is put to sleep for an hour: check as late as
-    /// possible, and let the [fence](Lease::fence) do the rest.
+    /// The process may be suspended right after this returns `true`. Check as late as possible, and let the
+    /// [fence](Lease::fence) protect the resource.
     pub fn is_held(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// Resolves when the lease is lost, before the store can grant it to somebody else.
+    /// Resolves when the lease is lost, before the store can grant it to another client.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it costs nothing.
+    /// Dropping the future loses nothing.
     pub async fn lost(&self) {
         let token = self.lost_token();
         let clock = self.keeper().clock();
-        // By the clock too, and not only when the keeper says so: it may be late, or gone.
+        // By the clock too: the renewal loop may be late, or may have ended with its runtime.
         while self.is_held() {
             let end = self.claim().held_until();
             if clock.until(end, token.cancelled()).await.is_some() {
@@ -101,16 +116,16 @@ impl Lease {
         self.claim().expire(clock.now());
     }
 
-    /// Cancelled when the lease is lost, or is no more: for handing down to other tasks.
+    /// A token that is cancelled when the lease is lost or released: for passing to other tasks.
     pub fn lost_token(&self) -> CancellationToken {
         self.claim().lost_token()
     }
 
-    /// Runs `work` while the lease lasts; drops it, at its next await, when the lease is lost.
+    /// Runs `work` while the lease is held. When the lease is lost, drops `work` at its next await.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future drops the work; the lease lives on.
+    /// Dropping this future drops the work; the lease stays held.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LeaseLost> {
         tokio::select! {
             biased;
@@ -119,12 +134,12 @@ impl Lease {
         }
     }
 
-    /// Renews now, for a whole ttl. Not needed for a lease that renews by itself.
+    /// Renews now, for a whole TTL. Not needed for a lease that is renewed in the background.
     ///
     /// # Errors
     ///
-    /// [`Lost`](ErrorKind::Lost) if it is not ours any more. Any other error leaves the lease as
-    /// it was: it may still be valid for [`remaining`](Lease::remaining).
+    /// [`Lost`](ErrorKind::Lost) if the lease is not held any more. Any other error leaves the lease unchanged:
+    /// it may still be valid for [`remaining`](Lease::remaining).
     pub async fn renew(&self) -> Result<()> {
         match self.keeper().renew_now(self.claim()).await? {
             Renewed::Held { .. } if self.is_held() => Ok(()),
@@ -132,28 +147,25 @@ impl Lease {
         }
     }
 
-    /// Asks the store now whether it is still ours, and changes nothing: neither how long it lives nor
-    /// what [`is_held`](Lease::is_held) says. On a quorum, a majority must say so.
+    /// Asks the store whether the lease is held now, and changes nothing: neither the TTL nor what
+    /// [`is_held`](Lease::is_held) says. On a quorum, a majority must confirm.
     ///
-    /// It tells what was true when the store looked. [`renew`](Lease::renew) asks the same, and makes it
-    /// true for another ttl.
+    /// The answer was true when the store gave it. [`renew`](Lease::renew) asks the same, and extends the lease.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future costs nothing.
+    /// Dropping the future loses nothing.
     ///
     /// # Errors
     ///
-    /// If the store did not answer, nothing is known, and the lease is as it was.
+    /// If the store did not answer. The lease is unchanged.
     pub async fn verify(&self) -> Result<bool> {
-        let terms = &self.claim().terms;
-        // All of them: whose claims end first are not necessarily ours.
-        let look = terms
-            .store
-            .inspect(terms.kind, terms.name.clone(), usize::MAX);
-        let seen = self.keeper().call("verify", self.name(), look).await?;
-        let owner = terms.owner.as_str();
-        Ok(seen.holders.iter().any(|holder| holder.owner == owner))
+        let spec = &self.claim().spec;
+        // All holders: the store lists those first whose claims end first.
+        let reply = spec.store.inspect(spec.kind, spec.name.clone(), usize::MAX);
+        let occupancy = self.keeper().call("verify", self.name(), reply).await?;
+        let owner = spec.owner.as_str();
+        Ok(occupancy.holders.iter().any(|holder| holder.owner == owner))
     }
 
     fn not_held(&self) -> Error {
@@ -164,38 +176,38 @@ impl Lease {
     pub(crate) async fn release(mut self) -> Result<Released> {
         let (keeper, claim) = (Arc::clone(self.keeper()), Arc::clone(self.claim()));
         keeper.forget(&claim);
-        let unsure = claim.is_unsure();
+        let may_still_arrive = claim.may_still_arrive();
         let released = keeper.release(&claim).await?;
-        if !unsure {
-            self.undo.defuse();
+        if !may_still_arrive {
+            self.cancel_guard.defuse();
         }
         Ok(released)
     }
 
-    /// Stops renewing, and does not release: it stays taken for the rest of its ttl. Tells how long that is
-    /// certain to be.
+    /// Stops renewing without releasing: the claim stays in the store for the rest of its TTL. Returns how long that
+    /// is certain to be.
     pub(crate) fn abandon(mut self) -> Duration {
         let remaining = self.remaining();
         let claim = Arc::clone(self.claim());
         self.keeper().forget(&claim);
-        self.undo.defuse();
+        self.cancel_guard.defuse();
         remaining
     }
 
     /// See [`LockGuard::detach`](crate::LockGuard::detach).
     pub(crate) async fn detach(mut self) -> Result<Detached> {
-        match self.keeper().renew_for_the_last_time(self.claim()).await? {
+        match self.keeper().renew_before_detach(self.claim()).await? {
             Renewed::Held { .. } if self.is_held() => {}
             _ => return Err(self.not_held()),
         }
         let claim = Arc::clone(self.claim());
         let renewal = claim.renewal(&claim.state(), self.keeper().clock().now());
         self.keeper().forget(&claim);
-        self.undo.defuse();
+        self.cancel_guard.defuse();
         Ok(Detached {
-            owner: claim.terms.owner.clone(),
+            owner: claim.spec.owner.clone(),
             fence: self.fence,
-            ttl: renewal.map_or(claim.terms.ttl, |renewal| renewal.ttl),
+            ttl: renewal.map_or(claim.spec.ttl, |renewal| renewal.ttl),
         })
     }
 }
@@ -211,11 +223,11 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// What a guard is: a lease, with release and, where it makes sense, a way to hand it on.
+/// Makes a type with a `lease` field a guard: it dereferences to [`Lease`] and can be released.
 macro_rules! guard {
     ($guard:ident, $noun:literal) => {
         impl $guard {
-            #[doc = concat!("Releases the ", $noun, " and tells whether it was held until now.")]
+            #[doc = concat!("Releases the ", $noun, " and returns whether it was held until now.")]
             ///
             /// # Cancel safety
             ///
@@ -223,8 +235,8 @@ macro_rules! guard {
             ///
             /// # Errors
             ///
-            /// If the store did not answer, it may or may not have been released; the attempt goes
-            /// on in the background, until the claim has expired.
+            /// If the store did not answer, the release may or may not have happened. It is retried in the
+            /// background until the claim has expired.
             pub async fn release(self) -> $crate::Result<$crate::Released> {
                 self.lease.release().await
             }

@@ -1,8 +1,9 @@
-//! The one renewal loop of a coordinator.
+//! The keeper: one per coordinator. It knows every claim of the process, held or queued, and when each is due.
 //!
-//! It keeps every claim alive, held or waiting, batching all that is due; tells holders of loss
-//! before the store can give their lock away; and takes wake-ups. What it gives up, and what
-//! cancelled callers left behind, is in [`super::withdrawal`]; the loop itself is in [`super::rounds`].
+//! The renewal loop ([`super::renewal_loop`]) is its background task. The loop holds a weak reference and ends with
+//! the last handle.
+//!
+//! Lock order: the keeper's table first, then a claim's state.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -14,44 +15,42 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::renewal_loop::run;
-use super::schedule::round_down;
-use super::{Claim, ClaimSpec, Clock, Drift, Fence, Moment, new_client};
+use super::claim::State;
+use super::renewal_loop;
+use super::schedule::{first_recording, next_heartbeat, next_renewal};
+use super::{Claim, ClaimSpec, Clock, Drift, Fence, Moment, new_client_id};
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::store::{Renewal, Renewed, SameOwner, WakeAddress};
-
-/// A grant whose claim is not recorded yet is renewed for the first time after this long.
-const RECORD_AFTER: Duration = Duration::from_millis(50);
+use windlass_core::store::WakeAddress;
 
 pub(crate) struct Keeper {
     pub(super) clock: Clock,
     pub(super) call_timeout: Duration,
     client: u64,
-    /// What clocks may disagree by, once the store is known that may say so.
+    /// Set once the store is connected, which may prescribe it.
     drift: OnceLock<Drift>,
     pub(super) runtime: Handle,
     next_claim: AtomicU64,
     table: Mutex<Table>,
-    /// Told when something is to be looked at before the loop would wake by itself.
-    pub(super) sooner: Arc<Notify>,
-    /// The loop's task, which ends with the runtime it was started in.
+    /// Ends the loop's sleep early.
+    pub(super) rescheduled: Arc<Notify>,
+    /// The loop's task, which ends with the runtime that it was started in.
     loop_task: OnceLock<AbortHandle>,
 }
 
 pub(super) struct Table {
     pub(super) claims: HashMap<u64, Arc<Claim>>,
     pub(super) schedule: BTreeSet<(Moment, u64)>,
-    /// Until when the loop sleeps.
+    /// When the loop's sleep ends.
     pub(super) asleep_until: Moment,
 }
 
 impl Keeper {
-    /// Starts a keeper, whose loop ends when the last handle is gone.
+    /// Starts a keeper and its renewal loop.
     pub(crate) fn start(clock: Clock, call_timeout: Duration, runtime: Handle) -> Arc<Keeper> {
         let keeper = Arc::new(Keeper {
             clock,
             call_timeout,
-            client: new_client(),
+            client: new_client_id(),
             drift: OnceLock::new(),
             runtime: runtime.clone(),
             next_claim: AtomicU64::new(1),
@@ -60,13 +59,13 @@ impl Keeper {
                 schedule: BTreeSet::new(),
                 asleep_until: Moment::NEVER,
             }),
-            sooner: Arc::new(Notify::new()),
+            rescheduled: Arc::new(Notify::new()),
             loop_task: OnceLock::new(),
         });
-        let task = runtime.spawn(run(
+        let task = runtime.spawn(renewal_loop::run(
             Arc::downgrade(&keeper),
             keeper.clock.clone(),
-            Arc::clone(&keeper.sooner),
+            Arc::clone(&keeper.rescheduled),
         ));
         let _ = keeper.loop_task.set(task.abort_handle());
         keeper
@@ -80,26 +79,26 @@ impl Keeper {
         self.call_timeout
     }
 
-    /// What clocks may disagree by; said once, before anything is claimed.
-    pub(crate) fn allow(&self, drift: Drift) {
+    /// Sets the clock drift to allow for; called once, before the first claim.
+    pub(crate) fn set_drift(&self, drift: Drift) {
         let _ = self.drift.set(drift);
     }
 
-    /// The identity under which backends send wake-ups to this keeper.
+    /// The identity under which stores send wake-ups to this keeper.
     pub(crate) fn client(&self) -> u64 {
         self.client
     }
 
-    pub(crate) fn new_claim(&self, terms: ClaimSpec) -> Arc<Claim> {
+    pub(crate) fn new_claim(&self, spec: ClaimSpec) -> Arc<Claim> {
         let wake = WakeAddress {
             client: self.client,
             claim: self.next_claim.fetch_add(1, Ordering::Relaxed),
         };
         let drift = self.drift.get().copied().unwrap_or_default();
-        Claim::new(terms, wake, drift)
+        Claim::new(spec, wake, drift)
     }
 
-    /// Fails if nobody is left to renew what would be acquired.
+    /// Fails if the renewal loop has ended with its runtime.
     pub(crate) fn check_alive(&self) -> Result<()> {
         if !self.loop_task.get().is_some_and(AbortHandle::is_finished) {
             return Ok(());
@@ -107,20 +106,19 @@ impl Keeper {
         Err(Error::new(
             ErrorKind::Store,
             "acquire",
-            "the runtime that this coordinator was connected in has ended, so nobody would renew",
+            "the runtime in which this coordinator was connected has ended, so leases cannot be renewed",
         )
-        .with_hint("connect again, in the runtime that uses it"))
+        .with_hint("connect again, in the runtime that uses the coordinator"))
     }
 
-    /// Waits for a store's answer no longer than the call timeout: after that, the outcome is
-    /// unknown.
+    /// Awaits a store's reply, at most for the call timeout. After that the outcome is unknown.
     pub(crate) async fn call<T>(
         &self,
         operation: &'static str,
         name: &str,
-        answer: impl Future<Output = Result<T>>,
+        reply: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        match self.clock.within(self.call_timeout, answer).await {
+        match self.clock.within(self.call_timeout, reply).await {
             Some(Ok(value)) => Ok(value),
             Some(Err(e)) => Err(e.with_operation(operation).with_name(name)),
             None => Err(Error::new(
@@ -135,15 +133,15 @@ impl Keeper {
         }
     }
 
-    /// Listens for wake-ups of a claim that is about to be sent.
-    pub(crate) fn listen(&self, claim: &Arc<Claim>) {
+    /// Registers a claim for wake-ups, before its request is sent.
+    pub(crate) fn register(&self, claim: &Arc<Claim>) {
         self.table()
             .claims
             .insert(claim.wake.claim, Arc::clone(claim));
     }
 
-    /// The store granted the claim: keep it, renewing early if others cannot see it whole yet.
-    /// False if the answer came so late that nothing is left to hold.
+    /// The store granted the claim to a request sent at `sent`: starts renewing it, early if the store does not
+    /// show it completely yet. False if the reply came after the validity ended.
     pub(crate) fn hold(
         &self,
         claim: &Arc<Claim>,
@@ -157,103 +155,60 @@ impl Keeper {
         state.fence = Some(fence);
         state.recorded = recorded;
         let now = self.clock.now();
-        claim.now_held(&mut state, sent, now);
-        let mut next = self.next_renewal(claim, &state);
-        if !recorded && claim.terms.renews {
-            next = next.min(round_down(sent + RECORD_AFTER, RECORD_AFTER / 4));
+        claim.mark_held(&mut state, sent, now);
+        let mut next = next_renewal(claim, &state);
+        if !recorded && claim.spec.renews {
+            next = next.min(first_recording(sent));
         }
-        self.look_at(&mut table, claim, &mut state, next);
+        self.schedule(&mut table, claim, &mut state, next);
         now < claim.held_until()
     }
 
-    /// The store put the claim in line.
-    pub(crate) fn wait_in_line(
+    /// The store enqueued the claim: starts its heartbeats.
+    pub(crate) fn enqueue(
         &self,
         claim: &Arc<Claim>,
         sent: Moment,
-        place: Fence,
+        ticket: Fence,
         held_for: Option<Duration>,
     ) {
         let mut table = self.table();
         let mut state = claim.state();
-        state.fence = Some(place);
-        claim.now_waiting(&mut state, sent);
-        let next = if state.woken_early {
-            self.clock.now()
-        } else {
-            self.next_heartbeat(claim, &state, held_for)
+        state.fence = Some(ticket);
+        claim.mark_queued(&mut state, sent);
+        let now = self.clock.now();
+        let next = match std::mem::take(&mut state.woken_early) {
+            true => now,
+            false => next_heartbeat(claim, &state, now, held_for),
         };
-        state.woken_early = false;
-        self.look_at(&mut table, claim, &mut state, next);
+        self.schedule(&mut table, claim, &mut state, next);
     }
 
-    /// Forgets a claim that is being given up.
+    /// Stops renewing a claim that is being released.
     pub(crate) fn forget(&self, claim: &Arc<Claim>) {
         let mut table = self.table();
         table.claims.remove(&claim.wake.claim);
         let mut state = claim.state();
-        if let Some(at) = state.next_look.take() {
+        if let Some(at) = state.next_check.take() {
             table.schedule.remove(&(at, claim.wake.claim));
         }
-        claim.now_ended(&mut state);
+        claim.mark_ended(&mut state);
     }
 
-    /// Asks the store to renew the claim, now and once; the loop goes on as usual.
-    pub(crate) async fn renew_now(&self, claim: &Arc<Claim>) -> Result<Renewed> {
-        let renewal = claim.renewal(&claim.state(), self.clock.now());
-        match renewal {
-            Some(renewal) => self.renew_as(claim, renewal).await,
-            None => Ok(Renewed::Gone),
+    /// Sets when the loop checks the claim next, unless it was forgotten.
+    pub(super) fn schedule(&self, table: &mut Table, claim: &Claim, state: &mut State, at: Moment) {
+        let id = claim.wake.claim;
+        if let Some(old) = state.next_check.take() {
+            table.schedule.remove(&(old, id));
         }
-    }
-
-    /// As [`renew_now`](Keeper::renew_now), for a claim that lives on without this keeper: from then on
-    /// its ttl runs.
-    pub(crate) async fn renew_for_the_last_time(&self, claim: &Arc<Claim>) -> Result<Renewed> {
-        let renewal = claim.renewal(&claim.state(), self.clock.now());
-        match renewal {
-            Some(renewal) => {
-                let last = Renewal {
-                    renewed: false,
-                    // Whoever takes it over goes by what is stored.
-                    write_anew: true,
-                    ..renewal
-                };
-                self.renew_as(claim, last).await
-            }
-            None => Ok(Renewed::Gone),
+        if !table.claims.contains_key(&id) {
+            return;
         }
-    }
-
-    /// Asks the store to put the claim in the place of an earlier one of the same owner.
-    pub(crate) async fn take_over(&self, claim: &Arc<Claim>) -> Result<Renewed> {
-        let renewal = claim.renewal(&claim.state(), self.clock.now());
-        match renewal {
-            Some(renewal) => {
-                let same_owner = SameOwner::Replace;
-                let renewal = Renewal {
-                    same_owner,
-                    ..renewal
-                };
-                self.renew_as(claim, renewal).await
-            }
-            None => Ok(Renewed::Gone),
-        }
-    }
-
-    async fn renew_as(&self, claim: &Arc<Claim>, renewal: Renewal) -> Result<Renewed> {
-        let sent = self.clock.now();
-        let answer = claim.terms.store.renew(vec![renewal]);
-        let name = claim.terms.name.as_str();
-        let outcome = self
-            .call("renew", name, async { answer.await?.remove(0) })
-            .await;
-        match outcome {
-            Ok(renewed) => {
-                self.apply(claim, sent, Ok(renewed));
-                Ok(renewed)
-            }
-            Err(e) => Err(e),
+        state.next_check = Some(at);
+        table.schedule.insert((at, id));
+        if at < table.asleep_until {
+            table.asleep_until = at;
+            self.rescheduled.notify_one();
         }
     }
 
@@ -275,7 +230,7 @@ impl fmt::Debug for Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // Lets the loop find out that it is over.
-        self.sooner.notify_one();
+        // The loop wakes, finds the keeper gone and ends.
+        self.rescheduled.notify_one();
     }
 }

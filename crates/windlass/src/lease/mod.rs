@@ -1,7 +1,20 @@
-//! What every held thing shares: a clock, an owner, a fence, and one keeper that renews, tells of
-//! loss, wakes waiters and cleans up after cancelled callers.
+//! The lease runtime, shared by every primitive that is held: locks, permits, leaderships, barrier places.
+//!
+//! | file | job |
+//! |---|---|
+//! | [`acquire`](mod@acquire) | the one acquisition path: request, queue, retry, give up |
+//! | [`acquire_all`](mod@acquire_all) | several locks in one decision |
+//! | [`claim`] | the state machine of one claim: requested, queued, held, lost |
+//! | [`keeper`] | one per coordinator: knows every claim and when to renew it |
+//! | [`renewal_loop`] | renews what is due, applies the replies, receives wake-ups |
+//! | [`schedule`] | when a claim is due |
+//! | [`cancel_guard`], [`release`] | undoing a claim whose caller was cancelled; releasing |
+//! | [`replica_ack`] | a grant that counts only when replicas have it |
+//! | [`guard`](mod@guard) | [`Lease`], and what every guard can do |
+//! | [`request`], [`retry`] | the caller's options |
 
 mod acquire;
+mod acquire_all;
 mod cancel_guard;
 mod claim;
 mod guard;
@@ -14,16 +27,13 @@ mod retry;
 mod schedule;
 
 pub(crate) use acquire::{AcquireOutcome, AcquireParams, WaitPolicy, acquire};
+pub(crate) use acquire_all::{AllOutcome, acquire_all};
 pub(crate) use cancel_guard::CancelGuard;
 pub(crate) use claim::{Claim, ClaimSpec, Phase};
 pub(crate) use guard::guard;
 pub use guard::{Detached, Lease, LeaseLost};
 pub(crate) use keeper::Keeper;
-pub(crate) use replica_ack::acknowledge;
-pub use request::MAX_NOTE_BYTES;
+pub(crate) use replica_ack::await_replicas;
 pub(crate) use request::{Request, note_option, request_options};
 pub use retry::RetryPolicy;
-pub(crate) use windlass_core::new_client;
-pub use windlass_core::{
-    Clock, DEFAULT_TTL, Drift, Fence, FenceStrength, MAX_TTL, MIN_TTL, Moment, Owner,
-};
+pub(crate) use windlass_core::{Clock, Drift, Fence, Moment, Owner, new_client_id};

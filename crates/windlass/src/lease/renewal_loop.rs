@@ -1,72 +1,45 @@
-//! The keeper's loop: what is due is sent in batches, and what the store says is taken down. Wake-ups come in
-//! between.
+//! Renewal: the keeper's background loop, renewals on request, and the wake-ups that stores send.
+//!
+//! **The loop** sleeps until the next claim is due, sends everything due in batches, and applies the replies. Held
+//! claims are renewed and queued claims send heartbeats at a third of their TTL. "Not held" is loss at
+//! once. A failed call is retried until the claim's validity ends; then the claim is lost.
+//!
+//! **Wake-ups** only save time: a grant whose wake-up is lost is found by the next heartbeat. A wake-up makes a claim
+//! held only if it names the claim's own ticket and the last heartbeat is recent. Otherwise the store is asked.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::claim::State;
-use super::keeper::{Keeper, Table};
-use super::schedule::{batching_grid, retry_pause, round_down};
+use super::keeper::Keeper;
+use super::schedule::{next_heartbeat, next_renewal, retry_pause};
 use super::{Claim, Clock, Fence, Moment, Phase};
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::store::{GrantListener, Renewal, Renewed};
+use windlass_core::store::{GrantListener, Renewal, Renewed, SameOwner};
 
 /// The most renewals in one call of the store.
 const BATCH: usize = 1024;
-/// A renewal is given this long at least to be answered.
+/// The shortest time limit of a renewal.
 const SHORTEST_LIMIT: Duration = Duration::from_millis(100);
-/// Waiters look for themselves this long after the holder's claim should have ended, so
-/// that the store's own expiry has surely happened.
-const AFTER_EXPIRY: Duration = Duration::from_millis(5);
+
+pub(super) async fn run(keeper: Weak<Keeper>, clock: Clock, rescheduled: Arc<Notify>) {
+    loop {
+        let until = {
+            let Some(keeper) = keeper.upgrade() else {
+                return;
+            };
+            let due = keeper.take_due();
+            keeper.send(due);
+            keeper.table().asleep_until
+        };
+        // A notification that came since `take_due` is stored in `rescheduled`, and ends the sleep at once.
+        clock.until(until, rescheduled.notified()).await;
+    }
+}
 
 impl Keeper {
-    /// When a held claim is renewed next: at a third of its ttl, or never again.
-    pub(super) fn next_renewal(&self, claim: &Claim, state: &State) -> Moment {
-        let end = claim.held_until();
-        if !claim.terms.renews {
-            return end;
-        }
-        let third = claim.terms.ttl / 3;
-        // Claims of one ttl fall due together, so that one call can carry many.
-        round_down(state.confirmed + third, batching_grid(third)).min(end)
-    }
-
-    /// When a waiting claim is renewed next: at a third of its ttl, or when the holder's claim
-    /// ends, whichever comes first. That also repairs a lost wake-up.
-    pub(super) fn next_heartbeat(
-        &self,
-        claim: &Claim,
-        state: &State,
-        held_for: Option<Duration>,
-    ) -> Moment {
-        let third = claim.terms.ttl / 3;
-        let beat = round_down(state.confirmed + third, batching_grid(third));
-        match held_for {
-            Some(held_for) => beat.min(self.clock.now() + held_for + AFTER_EXPIRY),
-            None => beat,
-        }
-    }
-
-    /// Puts the claim on the schedule, in place of where it was.
-    pub(super) fn look_at(&self, table: &mut Table, claim: &Claim, state: &mut State, at: Moment) {
-        let id = claim.wake.claim;
-        if let Some(old) = state.next_look.take() {
-            table.schedule.remove(&(old, id));
-        }
-        if !table.claims.contains_key(&id) {
-            return; // given up in the meantime
-        }
-        state.next_look = Some(at);
-        table.schedule.insert((at, id));
-        if at < table.asleep_until {
-            table.asleep_until = at;
-            self.sooner.notify_one();
-        }
-    }
-
-    /// Takes all that is due off the schedule: signals loss, and returns what is to be renewed.
+    /// Takes everything due off the schedule: marks what has expired as lost, and returns what to renew.
     fn take_due(&self) -> Vec<(Arc<Claim>, Renewal)> {
         let mut table = self.table();
         let now = self.clock.now();
@@ -80,33 +53,32 @@ impl Keeper {
                 continue;
             };
             let mut state = claim.state();
-            state.next_look = None;
+            state.next_check = None;
             match state.phase {
                 Phase::Held if now >= claim.held_until() => {
-                    claim.now_lost(&mut state);
+                    claim.mark_lost(&mut state);
                     continue;
                 }
-                Phase::Held | Phase::Waiting => {}
+                Phase::Held | Phase::Queued => {}
                 _ => continue,
             }
             if state.in_flight {
-                // The answer on its way may be older than the reason for this look.
-                state.look_again = true;
-            } else if (state.phase == Phase::Waiting || claim.terms.renews)
+                state.check_again = true;
+            } else if (state.phase == Phase::Queued || claim.spec.renews)
                 && let Some(renewal) = claim.renewal(&state, now)
             {
                 state.in_flight = true;
                 due.push((Arc::clone(&claim), renewal));
             }
-            // While the call is on its way, watch for the end of validity.
+            // While the call is on its way, the claim may expire.
             if state.phase == Phase::Held {
                 let end = claim.held_until();
-                self.look_at(&mut table, &claim, &mut state, end);
+                self.schedule(&mut table, &claim, &mut state, end);
             }
         }
         let next = table.schedule.first().map_or(Moment::NEVER, |(at, _)| *at);
-        // An alarm that has not rung yet is kept even if nothing needs it any more: a lock that is
-        // acquired and released over and over would have it set and cleared each time.
+        // A timer that has not fired is kept even if nothing needs it any more: a lock that is acquired and
+        // released in a loop would otherwise set and clear it each time.
         if now >= table.asleep_until || next < table.asleep_until {
             table.asleep_until = next;
         }
@@ -120,121 +92,164 @@ impl Keeper {
             let (claims, renewals): (Vec<_>, Vec<_>) = due.by_ref().take(BATCH).unzip();
             let keeper = Arc::clone(self);
             self.runtime.spawn(async move {
-                let store = Arc::clone(&claims[0].terms.store);
+                let store = Arc::clone(&claims[0].spec.store);
                 let sent = keeper.clock.now();
                 let limit = keeper.renewal_limit(&claims, sent);
-                let answers = keeper.clock.within(limit, store.renew(renewals)).await;
-                let mut answers = match answers {
-                    Some(Ok(answers)) => answers,
+                let replies = keeper.clock.within(limit, store.renew(renewals)).await;
+                let mut replies = match replies {
+                    Some(Ok(replies)) => replies,
                     Some(Err(e)) => {
                         tracing::debug!(error = %e, "renewal failed");
                         Vec::new()
                     }
                     None => {
-                        store.answer_is_overdue();
+                        store.reply_is_overdue();
                         Vec::new()
                     }
                 }
                 .into_iter();
                 for claim in claims {
                     claim.state().in_flight = false;
-                    let answer = answers.next().unwrap_or_else(|| {
+                    let reply = replies.next().unwrap_or_else(|| {
                         Err(Error::new(
                             ErrorKind::OutcomeUnknown,
                             "renew",
                             "no answer in time",
                         ))
                     });
-                    keeper.apply(&claim, sent, answer);
+                    keeper.apply(&claim, sent, reply);
                 }
             });
         }
     }
 
-    /// How long to wait for a renewal: not so long that no time is left for another try.
+    /// The time limit of a renewal: short enough to leave time for another try.
     fn renewal_limit(&self, claims: &[Arc<Claim>], now: Moment) -> Duration {
         let left = |claim: &Arc<Claim>| match claim.state().phase {
             Phase::Held => claim.held_until().since(now),
-            _ => claim.terms.ttl,
+            _ => claim.spec.ttl,
         };
         let shortest = claims.iter().map(left).min().unwrap_or(self.call_timeout);
         (shortest / 3).clamp(SHORTEST_LIMIT.min(self.call_timeout), self.call_timeout)
     }
 
-    /// Takes the store's word for what became of a claim.
-    pub(super) fn apply(&self, claim: &Arc<Claim>, sent: Moment, answer: Result<Renewed>) {
+    /// Applies the store's reply to a renewal that was sent at `sent`.
+    fn apply(&self, claim: &Arc<Claim>, sent: Moment, reply: Result<Renewed>) {
         let mut table = self.table();
         let mut state = claim.state();
         let now = self.clock.now();
-        let next = match answer {
+        let next = match reply {
             Ok(Renewed::Held { fence }) => {
                 state.fence = Some(fence);
-                // Only what was sent as held told the age of the hold.
+                // Only a renewal that was sent while held carried the age of the hold.
                 state.recorded = state.phase == Phase::Held && sent >= state.granted;
-                claim.now_held(&mut state, sent, now);
-                self.next_renewal(claim, &state)
+                claim.mark_held(&mut state, sent, now);
+                next_renewal(claim, &state)
             }
             Ok(Renewed::Waiting { held_for }) => {
-                claim.now_waiting(&mut state, sent);
+                claim.mark_queued(&mut state, sent);
                 match state.phase {
-                    // Handed over since, as a faster wake-up has told.
-                    Phase::Held => self.next_renewal(claim, &state),
-                    _ => self.next_heartbeat(claim, &state, held_for),
+                    // Granted since, by a wake-up that overtook this reply.
+                    Phase::Held => next_renewal(claim, &state),
+                    _ => next_heartbeat(claim, &state, now, held_for),
                 }
             }
             Ok(Renewed::Gone) => {
-                claim.fell_out_of_line(&mut state);
-                claim.now_lost(&mut state);
+                claim.mark_dequeued(&mut state);
+                claim.mark_lost(&mut state);
                 return;
             }
             Err(_) => match state.phase {
-                Phase::Held => (now + retry_pause(claim.terms.ttl)).min(claim.held_until()),
-                Phase::Waiting if now > state.confirmed + claim.terms.ttl => {
-                    claim.fell_out_of_line(&mut state);
+                Phase::Held => (now + retry_pause(claim.spec.ttl)).min(claim.held_until()),
+                Phase::Queued if now > state.confirmed + claim.spec.ttl => {
+                    claim.mark_dequeued(&mut state);
                     return;
                 }
-                _ => now + retry_pause(claim.terms.ttl),
+                _ => now + retry_pause(claim.spec.ttl),
             },
         };
-        if matches!(state.phase, Phase::Held | Phase::Waiting) {
-            let next = if std::mem::take(&mut state.look_again) {
-                now
-            } else {
-                next
+        if matches!(state.phase, Phase::Held | Phase::Queued) {
+            let next = match std::mem::take(&mut state.check_again) {
+                true => now,
+                false => next,
             };
-            self.look_at(&mut table, claim, &mut state, next);
+            self.schedule(&mut table, claim, &mut state, next);
         }
+    }
+
+    /// Renews the claim once, now; the loop goes on as before.
+    pub(crate) async fn renew_now(&self, claim: &Arc<Claim>) -> Result<Renewed> {
+        self.renew_with(claim, |renewal| renewal).await
+    }
+
+    /// Renews a claim that continues without this keeper: from then on its TTL runs.
+    pub(crate) async fn renew_before_detach(&self, claim: &Arc<Claim>) -> Result<Renewed> {
+        let last = |renewal| Renewal {
+            renewed: false,
+            // A process that attaches to the claim reads what is stored.
+            rewrite_details: true,
+            ..renewal
+        };
+        self.renew_with(claim, last).await
+    }
+
+    /// Renews the claim in place of an earlier one of the same owner.
+    pub(crate) async fn take_over(&self, claim: &Arc<Claim>) -> Result<Renewed> {
+        let replacing = |renewal| Renewal {
+            same_owner: SameOwner::Replace,
+            ..renewal
+        };
+        self.renew_with(claim, replacing).await
+    }
+
+    async fn renew_with(
+        &self,
+        claim: &Arc<Claim>,
+        adjust: impl FnOnce(Renewal) -> Renewal,
+    ) -> Result<Renewed> {
+        let sent = self.clock.now();
+        let renewal = claim.renewal(&claim.state(), sent);
+        let Some(renewal) = renewal.map(adjust) else {
+            return Ok(Renewed::Gone);
+        };
+        let reply = claim.spec.store.renew(vec![renewal]);
+        let name = claim.spec.name.as_str();
+        let renewed = self
+            .call("renew", name, async { reply.await?.remove(0) })
+            .await?;
+        self.apply(claim, sent, Ok(renewed));
+        Ok(renewed)
     }
 }
 
 impl GrantListener for Keeper {
     fn granted(&self, claim: u64, fence: Option<Fence>) {
         let mut table = self.table();
-        // Unknown: given up in the meantime, and its withdrawal is on the way.
+        // Unknown if it was given up since: then its release is on the way.
         let Some(claim) = table.claims.get(&claim).cloned() else {
             return;
         };
         let mut state = claim.state();
         let now = self.clock.now();
         let next = match (state.phase, fence) {
-            // If the last heartbeat is overdue, the store may have handed it over for less than we think.
-            (Phase::Waiting, Some(_))
+            // If the last heartbeat is overdue, the store may have granted a shorter validity than assumed here.
+            (Phase::Queued, Some(_))
                 if state.fence == fence
-                    && claim.would_be_valid(&state, now)
-                    && now < state.confirmed + claim.terms.ttl / 2 =>
+                    && claim.is_valid_if_granted(&state, now)
+                    && now < state.confirmed + claim.spec.ttl / 2 =>
             {
-                claim.handed_over(&mut state, now);
-                self.next_renewal(&claim, &state)
+                claim.mark_granted(&mut state, now);
+                next_renewal(&claim, &state)
             }
-            (Phase::Waiting, _) => now,
-            // Faster than the answer "you are in line".
-            (Phase::Acquirer | Phase::OutOfLine, _) => {
+            (Phase::Queued, _) => now,
+            // The wake-up overtook the reply that carries the ticket.
+            (Phase::Requested | Phase::Dequeued, _) => {
                 state.woken_early = true;
                 return;
             }
             _ => return,
         };
-        self.look_at(&mut table, &claim, &mut state, next);
+        self.schedule(&mut table, &claim, &mut state, next);
     }
 
     fn missed(&self) {
@@ -243,8 +258,8 @@ impl GrantListener for Keeper {
         let claims: Vec<_> = table.claims.values().cloned().collect();
         for claim in claims {
             let mut state = claim.state();
-            if state.phase == Phase::Waiting {
-                self.look_at(&mut table, &claim, &mut state, now);
+            if state.phase == Phase::Queued {
+                self.schedule(&mut table, &claim, &mut state, now);
             }
         }
     }
@@ -255,24 +270,9 @@ impl GrantListener for Keeper {
             return;
         };
         let mut state = claim.state();
-        if matches!(state.phase, Phase::Held | Phase::Waiting) {
+        if matches!(state.phase, Phase::Held | Phase::Queued) {
             let now = self.clock.now();
-            self.look_at(&mut table, &claim, &mut state, now);
+            self.schedule(&mut table, &claim, &mut state, now);
         }
-    }
-}
-
-pub(super) async fn run(keeper: Weak<Keeper>, clock: Clock, sooner: Arc<Notify>) {
-    loop {
-        let until = {
-            let Some(keeper) = keeper.upgrade() else {
-                return;
-            };
-            let due = keeper.take_due();
-            keeper.send(due);
-            keeper.table().asleep_until
-        };
-        // A call for an earlier look that came since is kept by `sooner`, and ends this at once.
-        clock.until(until, sooner.notified()).await;
     }
 }

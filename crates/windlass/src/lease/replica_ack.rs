@@ -1,4 +1,4 @@
-//! A grant that counts only when replicas have it.
+//! A grant that counts only when replicas have acknowledged it.
 
 use std::time::Duration;
 
@@ -6,62 +6,61 @@ use super::Lease;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::Replicas;
 
-/// How long giving it up may take before that goes on in the background.
-const PARTING: Duration = Duration::from_millis(250);
+/// How long the release of an unacknowledged grant may delay the error; after that it goes on in the background.
+const RELEASE_LIMIT: Duration = Duration::from_millis(250);
 
-/// Hands on what is held when enough replicas have acknowledged it; otherwise gives it up.
+/// Returns the lease once enough replicas have acknowledged it; otherwise releases it and fails.
 ///
-/// Whoever drops this half-way drops the lease, and so gives it up.
-pub(crate) async fn acknowledge(lease: Lease, wanted: Option<Replicas>) -> Result<Lease> {
-    let Some(wanted) = wanted.filter(|wanted| wanted.count > 0 || wanted.on_disk) else {
+/// Cancel safe: dropping the future drops the lease, which releases it.
+pub(crate) async fn await_replicas(lease: Lease, required: Option<Replicas>) -> Result<Lease> {
+    let Some(required) = required.filter(|required| required.count > 0 || required.on_disk) else {
         return Ok(lease);
     };
-    let terms = &lease.claim().terms;
-    let (name, owner) = (terms.name.clone(), terms.owner.clone());
-    let answer = terms.store.acknowledged(terms.kind, name, owner, wanted);
+    let spec = &lease.claim().spec;
+    let (name, owner) = (spec.name.clone(), spec.owner.clone());
+    let reply = spec.store.acknowledged(spec.kind, name, owner, required);
     let keeper = lease.keeper();
-    let limit = wanted.timeout + keeper.call_timeout();
-    let problem = match keeper.clock().within(limit, answer).await {
-        Some(Ok(found)) if found.is_enough(&wanted) => return Ok(lease),
+    let limit = required.timeout + keeper.call_timeout();
+    let error = match keeper.clock().within(limit, reply).await {
+        Some(Ok(found)) if found.is_enough(&required) => return Ok(lease),
         Some(Ok(found)) if !found.is_held => Error::new(
             ErrorKind::OutcomeUnknown,
             "acquire",
-            "the grant was gone before a replica had it",
+            "the grant disappeared before a replica acknowledged it",
         )
-        .with_hint("the master may have been replaced in that moment; acquire it again"),
+        .with_hint("a failover may have replaced the master; acquire again"),
         Some(Ok(found)) => {
-            let of = match wanted.on_disk {
+            let did = match required.on_disk {
                 true => "have it on disk",
                 false => "acknowledged it",
             };
-            let own = match wanted.on_disk && !found.on_own_disk {
+            let own = match required.on_disk && !found.on_own_disk {
                 true => ", nor does the master",
                 false => "",
             };
-            let (count, timeout) = (wanted.count, wanted.timeout);
+            let (count, timeout) = (required.count, required.timeout);
             Error::new(
                 ErrorKind::Unreachable,
                 "acquire",
                 format!(
-                    "{} of the {count} replicas {of} within {timeout:?}{own}; it was given up",
+                    "{} of the {count} replicas {did} within {timeout:?}{own}; the grant was released",
                     found.replicas
                 ),
             )
-            .with_hint("are the replicas connected? windlass doctor tells")
+            .with_hint("check with `windlass doctor` whether the replicas are connected")
         }
         Some(Err(e)) => e,
         None => Error::new(
             ErrorKind::OutcomeUnknown,
             "acquire",
-            "nobody could tell whether replicas have it",
+            "no answer about the replicas in time; the grant was released",
         ),
     };
-    let problem = problem
+    let error = error
         .with_operation("acquire")
-        .with_name(lease.claim().terms.name.as_str());
+        .with_name(lease.claim().spec.name.as_str());
     let clock = keeper.clock().clone();
-    // Before the error is told, so that whoever hears of it may ask again at once. What takes longer goes
-    // on in the background.
-    let _ = clock.within(PARTING, lease.release()).await;
-    Err(problem)
+    // Released before the error is returned, so that the caller can retry at once.
+    let _ = clock.within(RELEASE_LIMIT, lease.release()).await;
+    Err(error)
 }

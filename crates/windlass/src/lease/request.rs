@@ -1,17 +1,14 @@
-//! What every claim is asked for with, whatever it is a claim to.
+//! The options of every request for a claim.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ClaimSpec, DEFAULT_TTL, MAX_TTL, MIN_TTL, Owner, RetryPolicy};
+use super::{ClaimSpec, Lease, Owner, RetryPolicy};
 use windlass_core::error::{Error, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{ClaimStore, Kind, Replicas};
 
-/// The longest note, in bytes.
-pub const MAX_NOTE_BYTES: usize = 1024;
-
-/// How a claim is asked for, and kept.
+/// How to acquire a claim, and how to keep it.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) ttl: Duration,
@@ -21,14 +18,14 @@ pub(crate) struct Request {
     pub(crate) renews: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) note: Option<Arc<str>>,
-    /// Instead of what the coordinator says. Boxed, as it is rare.
+    /// Overrides the coordinator's setting. Boxed, because it is rare.
     pub(crate) replicas: Option<Box<Replicas>>,
 }
 
 impl Request {
     pub(crate) fn new() -> Request {
         Request {
-            ttl: DEFAULT_TTL,
+            ttl: Lease::DEFAULT_TTL,
             wait: None,
             owner: None,
             retry: RetryPolicy::default(),
@@ -39,14 +36,14 @@ impl Request {
         }
     }
 
-    /// Whether others must find the whole claim stored as soon as it is granted: they may come as the
-    /// same owner, or it may never be renewed. Everybody else's is recorded with the first renewal.
+    /// Whether the store must show the whole claim as soon as it is granted: another process may use the same
+    /// owner, or the claim is never renewed. Other claims are completed by their first renewal.
     pub(crate) fn record_now(&self) -> bool {
         self.owner.is_some() || self.note.is_some() || !self.renews
     }
 
-    /// Checks everything that can be wrong before anything is sent.
-    pub(crate) fn terms(
+    /// Validates the options, before anything is sent.
+    pub(crate) fn spec(
         &self,
         operation: &'static str,
         store: &Arc<dyn ClaimStore>,
@@ -54,16 +51,16 @@ impl Request {
         name: Name,
     ) -> Result<ClaimSpec> {
         let invalid = |m: String| Err(Error::invalid(operation, m).with_name(name.as_str()));
-        if self.ttl < MIN_TTL || self.ttl > MAX_TTL {
+        if self.ttl < Lease::MIN_TTL || self.ttl > Lease::MAX_TTL {
             let message = format!("a ttl of {:?} is outside 10 ms to 365 days", self.ttl);
-            let hint = "several calls of the store must fit in it; 30 s suits most";
+            let hint = "several round trips to the store must fit in it; 30 s suits most uses";
             return invalid(message).map_err(|e| e.with_hint(hint));
         }
-        if self.max_hold.is_some_and(|cap| cap < MIN_TTL) {
-            return invalid("a cap on the hold under 10 ms leaves no time".into());
+        if self.max_hold.is_some_and(|cap| cap < Lease::MIN_TTL) {
+            return invalid("max_hold must be at least 10 ms".into());
         }
         let note = self.note.as_deref().unwrap_or("");
-        if note.len() > MAX_NOTE_BYTES || note.chars().any(char::is_control) {
+        if note.len() > Lease::MAX_NOTE_BYTES || note.chars().any(char::is_control) {
             return invalid("the note is longer than 1 KiB or contains a control character".into());
         }
         let owner = match &self.owner {
@@ -85,29 +82,29 @@ impl Request {
     }
 }
 
-/// The options of everything that can be acquired, on a type that has a `request`.
+/// The options of every primitive that can be acquired, for a type with a `request` field.
 macro_rules! request_options {
     () => {
-        /// How long the claim lives without being renewed: 10 ms to 365 days, 30 s by default.
+        /// How long the claim lives without renewal: 10 ms to 365 days, 30 s by default.
         ///
-        /// It bounds how long a crashed holder blocks others. It does not bound the work: what is held
-        /// is renewed at a third of the ttl for as long as it lives.
+        /// The TTL bounds how long a crashed holder blocks others. It does not bound the work: a held claim
+        /// is renewed at a third of its TTL.
         pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
             self.request.ttl = ttl;
             self
         }
 
-        /// The patience of whoever waits in line; without it, for ever.
+        /// How long to wait in the queue; for ever by default.
         pub fn wait(mut self, wait: std::time::Duration) -> Self {
             self.request.wait = Some(wait);
             self
         }
 
-        /// An owner of the caller's choice, so that a restarted job takes back what it held.
+        /// An owner that the caller chooses, so that a restarted job takes back what it held.
         ///
-        /// Whoever comes as the same owner takes the claim over, fence included. The one it is taken
-        /// from learns of it at its next renewal, up to a third of its ttl later: so only one
-        /// process may use an owner at a time.
+        /// A client that acquires as the same owner takes the claim over, fence included. The previous
+        /// client learns of it at its next renewal, up to a third of its TTL later: only one process
+        /// may use an owner at a time.
         pub fn owner(mut self, owner: impl Into<String>) -> Self {
             self.request.owner = Some(owner.into());
             self
@@ -120,7 +117,7 @@ macro_rules! request_options {
         }
 
         /// The grant counts only when `count` replicas have acknowledged it within `timeout`; otherwise
-        /// it is undone, and acquiring fails. See [`Options::replicas`](crate::Options::replicas).
+        /// it is released, and acquiring fails. See [`Options::replicas`](crate::Options::replicas).
         pub fn replicas(mut self, count: u32, timeout: std::time::Duration) -> Self {
             self.request.replicas = Some(Box::new($crate::Replicas {
                 count,
@@ -130,13 +127,13 @@ macro_rules! request_options {
             self
         }
 
-        /// Does not renew: held for one ttl at most.
+        /// Does not renew: held for one TTL at most.
         pub fn without_renewal(mut self) -> Self {
             self.request.renews = false;
             self
         }
 
-        /// The longest it is held in all, renewals included. Then it is lost.
+        /// The longest total hold, renewals included. Then the lease is lost.
         pub fn max_hold(mut self, cap: std::time::Duration) -> Self {
             self.request.max_hold = Some(cap);
             self
@@ -144,10 +141,10 @@ macro_rules! request_options {
     };
 }
 
-/// Free text that others see; apart, because an election shows its value there.
+/// Free text that others see; separate, because an election stores its value there.
 macro_rules! note_option {
     () => {
-        /// Free text that others see when they ask who holds.
+        /// Free text that others see when they inspect the holder: at most 1 KiB, no control characters.
         pub fn note(mut self, note: &str) -> Self {
             self.request.note = Some(note.into());
             self

@@ -1,4 +1,4 @@
-//! How often, and how patiently, an unreachable store is asked again.
+//! How often a call to an unreachable store is retried, and with what pauses.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 /// What to do when the store cannot be reached, or does not answer, while acquiring.
 ///
-/// A lock that is merely *held* is not retried: waiting in line does that. Acquirer again is safe even
-/// when the first request may have arrived, because it comes from the same owner.
+/// A lock that is *held* is not retried: the wait queue is for that. A retry is safe even when the
+/// first request may have arrived, because it has the same owner.
 ///
 /// ```
 /// use std::time::Duration;
 /// use windlass::RetryPolicy;
 ///
-/// let patient = RetryPolicy::tries(10).pausing(Duration::from_millis(20), Duration::from_secs(5));
-/// let even = RetryPolicy::tries(5).pausing_by(|tries| Duration::from_millis(100) * tries);
-/// # let _ = (patient, even);
+/// let exponential = RetryPolicy::tries(10).pausing(Duration::from_millis(20), Duration::from_secs(5));
+/// let linear = RetryPolicy::tries(5).pausing_by(|tries| Duration::from_millis(100) * tries);
+/// # let _ = (exponential, linear);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
@@ -23,23 +23,22 @@ pub struct RetryPolicy {
     pauses: Pauses,
 }
 
-/// How long the pauses are.
+/// The pauses between tries.
 #[derive(Clone)]
 enum Pauses {
-    /// Twice as long each time, shortened by a random part.
+    /// Exponential backoff with jitter.
     Doubling { first: Duration, longest: Duration },
-    /// As the caller's function says.
+    /// Computed by the caller's function.
     By(Arc<dyn Fn(u32) -> Duration + Send + Sync>),
 }
 
 impl RetryPolicy {
-    /// No second try.
+    /// One try, no retry.
     pub const fn none() -> RetryPolicy {
         RetryPolicy::tries(1)
     }
 
-    /// So many tries in all, with pauses that double from 50 ms up to one second, each
-    /// shortened by a random part.
+    /// At most `tries` tries, with exponential backoff from 50 ms up to one second, and jitter.
     pub const fn tries(tries: u32) -> RetryPolicy {
         RetryPolicy {
             tries: if tries == 0 { 1 } else { tries },
@@ -50,7 +49,7 @@ impl RetryPolicy {
         }
     }
 
-    /// The first pause and the longest.
+    /// Exponential backoff from `first` up to `longest`, with jitter.
     pub fn pausing(self, first: Duration, longest: Duration) -> RetryPolicy {
         RetryPolicy {
             pauses: Pauses::Doubling { first, longest },
@@ -58,10 +57,11 @@ impl RetryPolicy {
         }
     }
 
-    /// Pauses as `pause` says, exactly: it is given the number of tries so far, 1 after the first.
+    /// Pauses for exactly what `pause` returns for the number of tries so far (1 after the first).
     ///
-    /// Nothing random is taken off, so let it vary where many clients may fail together. A pause that
-    /// would outlast the caller's patience is not begun: acquiring fails at once with what went wrong.
+    /// No jitter is added: let the function vary where many clients may fail together. A pause that
+    /// would outlast the caller's [`wait`](crate::Lock::wait) is not started: acquiring fails at once with
+    /// the last error.
     pub fn pausing_by(
         self,
         pause: impl Fn(u32) -> Duration + Send + Sync + 'static,
@@ -72,7 +72,7 @@ impl RetryPolicy {
         }
     }
 
-    /// The pause before try number `done + 1`, or `None` if there is none.
+    /// The pause before try number `done + 1`; `None` if there is no further try.
     pub(crate) fn pause_after(&self, done: u32) -> Option<Duration> {
         if done >= self.tries {
             return None;
@@ -81,7 +81,7 @@ impl RetryPolicy {
             Pauses::Doubling { first, longest } => {
                 let doubled = first.saturating_mul(1 << (done - 1).min(20));
                 let pause = doubled.min(*longest);
-                // Between half and the whole, so that clients do not come back in step.
+                // Between half and all of it, so that clients do not retry in step.
                 pause.mul_f64(rand::random_range(0.5..=1.0))
             }
             Pauses::By(pause) => pause(done),

@@ -1,7 +1,7 @@
-//! Does not ask a store that does not answer.
+//! The circuit breaker: skips a store that does not answer.
 //!
-//! While it is open, nobody waits for the store: one call in the background finds out whether it
-//! answers again, at first soon, then at longer intervals.
+//! While it is open, no caller waits for the store. One probe at a time checks in the background whether
+//! the store answers again, at first soon, then at longer intervals.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,33 +9,33 @@ use std::time::Duration;
 
 use crate::lease::Moment;
 
-/// Until the store is first asked again.
+/// The pause before the first probe.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// No longer than this in between.
+/// The longest pause between probes.
 const LONGEST: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Breaker {
-    /// What everybody looks at.
+    /// Outside the mutex, for the fast path.
     open: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<BreakerState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct BreakerState {
     pause: Duration,
     next_probe: Moment,
     probing: bool,
 }
 
-/// What to do now.
+/// What to do with a call.
 #[derive(Debug, PartialEq)]
 pub(super) enum Advice {
-    /// AcquireRequest the store.
-    AcquireRequest,
-    /// Do without, for so long at least.
-    DoWithout(Duration),
-    /// Do without, and find out in the background whether it answers again.
+    /// Call the store.
+    Call,
+    /// Skip the store, for at least this long.
+    Skip(Duration),
+    /// Skip the store, and probe it in the background.
     Probe(Duration),
 }
 
@@ -43,7 +43,7 @@ impl Breaker {
     pub(super) fn new() -> Breaker {
         Breaker {
             open: AtomicBool::new(false),
-            state: Mutex::new(State {
+            state: Mutex::new(BreakerState {
                 pause: SHORTEST,
                 next_probe: Moment::NEVER,
                 probing: false,
@@ -53,24 +53,24 @@ impl Breaker {
 
     pub(super) fn advice(&self, now: impl FnOnce() -> Moment) -> Advice {
         if !self.open.load(Ordering::Relaxed) {
-            return Advice::AcquireRequest;
+            return Advice::Call;
         }
         let mut state = self.state();
         let left = state.next_probe.since(now());
         if !left.is_zero() {
-            return Advice::DoWithout(left);
+            return Advice::Skip(left);
         }
         if std::mem::replace(&mut state.probing, true) {
-            return Advice::DoWithout(state.pause);
+            return Advice::Skip(state.pause);
         }
         Advice::Probe(state.pause)
     }
 
-    /// The store failed somebody. Says for how long it will not be asked.
+    /// A call failed. Returns for how long the store is skipped.
     pub(super) fn failed(&self, now: Moment) -> Duration {
         let mut state = self.state();
         if self.open.swap(true, Ordering::Relaxed) && !state.probing {
-            // One of many calls that were under way together.
+            // One of several calls that were in flight together.
             return state.next_probe.since(now);
         }
         state.next_probe = now + state.pause;
@@ -80,8 +80,8 @@ impl Breaker {
         pause
     }
 
-    /// The store answered.
-    pub(super) fn answered(&self) {
+    /// A call succeeded.
+    pub(super) fn succeeded(&self) {
         if self.open.load(Ordering::Relaxed) {
             let mut state = self.state();
             state.pause = SHORTEST;
@@ -90,7 +90,7 @@ impl Breaker {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BreakerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -104,20 +104,20 @@ mod tests {
         let breaker = Breaker::new();
         let start = Moment::from_nanos(1_000_000_000);
         let at = |ms| start + Duration::from_millis(ms);
-        assert_eq!(breaker.advice(|| unreachable!()), Advice::AcquireRequest);
+        assert_eq!(breaker.advice(|| unreachable!()), Advice::Call);
         assert_eq!(breaker.failed(start), Duration::from_millis(100));
-        breaker.failed(start); // of the same volley
+        breaker.failed(start); // in flight together with the first
         assert_eq!(
             breaker.advice(|| at(60)),
-            Advice::DoWithout(Duration::from_millis(40))
+            Advice::Skip(Duration::from_millis(40))
         );
         assert!(matches!(breaker.advice(|| at(100)), Advice::Probe(_)));
-        assert!(matches!(breaker.advice(|| at(100)), Advice::DoWithout(_)));
+        assert!(matches!(breaker.advice(|| at(100)), Advice::Skip(_)));
         assert_eq!(breaker.failed(at(110)), Duration::from_millis(200));
-        assert!(matches!(breaker.advice(|| at(300)), Advice::DoWithout(_)));
+        assert!(matches!(breaker.advice(|| at(300)), Advice::Skip(_)));
         assert!(matches!(breaker.advice(|| at(310)), Advice::Probe(_)));
-        breaker.answered();
-        assert_eq!(breaker.advice(|| at(311)), Advice::AcquireRequest);
+        breaker.succeeded();
+        assert_eq!(breaker.advice(|| at(311)), Advice::Call);
         assert_eq!(breaker.failed(at(312)), Duration::from_millis(100));
     }
 }

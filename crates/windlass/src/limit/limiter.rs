@@ -1,11 +1,11 @@
-//! What is asked for.
+//! [`Limiter`]: rate limits shared by all clients of a store.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::quota::Quotas;
-use super::store_call::{Answer, OnStoreError};
+use super::store_call::{OnStoreError, StoreCaller, StoreReply};
 use crate::coordinator::Coordinator;
 use crate::lease::Clock;
 use windlass_core::decision::{Basis, Decision};
@@ -14,46 +14,40 @@ use windlass_core::name::Name;
 use windlass_core::rules::limit::{LimitOp, MOST_UNITS, Rule};
 use windlass_core::store::limit::{KeyName, LimitRequest, escaped};
 
-/// The limit on one round trip for a limiter that knows what to do without an answer, unless told
-/// otherwise.
-pub const DEFAULT_LIMITER_TIMEOUT: Duration = Duration::from_millis(250);
-
-/// Allows so much in so much time, for all processes that share the store.
+/// A distributed rate limiter.
 ///
-/// One limiter serves many keys: users, addresses, customers. Each key has its own units. The empty
-/// key is the limiter as a whole.
+/// One limiter serves many keys: users, addresses, customers. Each key has its own units. The empty key is the limiter
+/// as a whole.
 ///
 /// # Guarantees
 ///
-/// - A check is one indivisible decision, by the *store's* clock, in whole microseconds: nothing
-///   drifts, and [`retry_after`](Decision::retry_after) is exact.
+/// - A check is one atomic decision, by the *store's* clock, in whole microseconds: nothing drifts, and
+///   [`retry_after`](Decision::retry_after) is exact.
 /// - Several quotas are decided together: all are charged, or none.
 /// - A denied call is not charged.
-/// - What is stored ends by itself, as soon as it is as if it had never been.
-/// - As durable as the backend. What Redis forgets in a failover may be had once more; a file
-///   keeps it, over a reboot too.
+/// - What is stored expires as soon as the limiter is back in its initial state.
+/// - As durable as the store. What Redis loses in a failover can be used once more; a file keeps it across a reboot.
 ///
-/// # The same name, another quota
+/// # Changing the quota
 ///
-/// A limiter is known by its name. Use another quota with it, and what was used stays used:
+/// A limiter is identified by its name. With another quota, what was used stays used:
 ///
-/// - Several quotas are known by their rate, or by the length of their window, and not by their place: in
-///   another order they are the same, a new one may stand anywhere, and one that is left out is kept for
-///   those who still use it.
-/// - A bucket of another rate, or with another burst, has used as many units as before. They come in at the
-///   new rate from now on.
-/// - A window with another limit has used as many units as before. A fixed window of another length has
-///   begun when it began, and ends a new length after that; if that is over already, then a new length from
-///   now, but not later than it was to end. Of sliding windows of another length, too, the present one has
-///   begun when it began; if it would be over already, all of it counts as used within the last new
-///   length, and fades from now on.
-/// - When one of several quotas changes, it goes on from the one of its algorithm that stood in its place,
-///   or else from the first one that is not in use any more.
-/// - Another *algorithm* is an error ([`WrongType`](crate::ErrorKind::WrongType)), until the old one has
-///   ended or was [`reset`](Limiter::reset).
+/// - Several quotas are identified by their rate, or by the length of their window, not by their position: their
+///   order does not matter, a new one can be added anywhere, and one that is left out is kept for the clients that still
+///   use it.
+/// - A bucket with another rate or burst has as many units in use as before. They are refilled at the new rate
+///   from now on.
+/// - A window with another limit has as many units in use as before. A fixed window of another length keeps its start
+///   and ends a new length later; if that is already over, it ends a new length from now, but not later than
+///   before. A sliding window of another length also keeps its start; if it would be over already, all of it
+///   counts as used within the last new length and fades from now on.
+/// - When one of several quotas changes, it continues the one of its algorithm at the same position, or else the first
+///   one that is not in use any more.
+/// - Another *algorithm* is an error ([`WrongType`](crate::ErrorKind::WrongType)) until the old state has expired or
+///   was [`reset`](Limiter::reset).
 ///
-/// Callers with different quotas may share a name, but whichever was used last decides how soon what was
-/// used comes in again. Whoever needs both limits gives both quotas.
+/// Clients with different quotas may share a name, but the quota used last decides how fast units are refilled. To
+/// enforce both limits, give both quotas.
 ///
 /// # Example
 ///
@@ -69,7 +63,7 @@ pub const DEFAULT_LIMITER_TIMEOUT: Duration = Duration::from_millis(250);
 /// }
 /// assert_eq!(decision.remaining(), 4);
 ///
-/// // Several at once, for an API with two limits: both must allow.
+/// // An API with two limits: both must allow.
 /// let api = w.limiter("api", [Quota::per_second(10), Quota::per_day(5_000)]);
 /// assert!(api.check("ann").await?.is_allowed());
 /// # Ok(()) }
@@ -77,36 +71,35 @@ pub const DEFAULT_LIMITER_TIMEOUT: Duration = Duration::from_millis(250);
 ///
 /// # When not to use this
 ///
-/// To keep at most so many *at the same time*, a limiter is the wrong tool: it counts beginnings, and
-/// knows nothing of ends.
+/// To bound how many run *at the same time*, use a [semaphore](crate::Semaphore): a limiter counts starts, and does not
+/// know when the work ends.
 #[derive(Clone)]
-#[must_use = "a limiter does nothing until it is asked"]
+#[must_use = "a limiter does nothing until it is checked"]
 pub struct Limiter {
-    pub(super) coordinator: Coordinator,
+    pub(super) caller: StoreCaller,
     name: Arc<str>,
-    /// Name and namespace, checked; `None` if they cannot be used.
+    /// Name and namespace; `None` if they are invalid.
     full_name: Option<Arc<str>>,
     rules: Arc<Result<Arc<[Rule]>>>,
-    pub(super) on_store_error: Option<OnStoreError>,
-    call_timeout: Option<Duration>,
 }
 
 impl Limiter {
+    /// The limit on one round trip for a limiter with a [fallback](Limiter::on_store_error), unless another
+    /// [call timeout](Limiter::call_timeout) is set.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(250);
+
     pub(crate) fn new(coordinator: Coordinator, name: &str, quotas: Quotas) -> Limiter {
         let name = escaped(name);
         let full_name = Name::new("use the limiter", coordinator.namespace(), &name).ok();
         Limiter {
-            coordinator,
+            caller: StoreCaller::new(coordinator),
             name: name.as_str().into(),
             full_name: full_name.map(|name| name.as_str().into()),
             rules: Arc::new(quotas.rules()),
-            on_store_error: None,
-            call_timeout: None,
         }
     }
 
-    /// The same limiter with other quotas: what was used
-    /// [stays used](Limiter#the-same-name-another-quota).
+    /// The same limiter with other quotas: what was used [stays used](Limiter#changing-the-quota).
     pub fn with_quota(&self, quotas: impl Into<Quotas>) -> Limiter {
         Limiter {
             rules: Arc::new(quotas.into().rules()),
@@ -114,73 +107,70 @@ impl Limiter {
         }
     }
 
-    /// What to do if the store cannot be asked. Unless told, the error is passed on.
+    /// What to decide when the store cannot be reached; by default the error is returned.
     ///
-    /// Whoever finds out waits for the [call timeout](Limiter::call_timeout); after that, nobody does:
-    /// the store is left alone, and asked again in the background.
-    pub fn on_store_error(mut self, policy: OnStoreError) -> Limiter {
-        self.on_store_error = Some(policy);
+    /// The first call to a dead store waits for the [call timeout](Limiter::call_timeout). Later calls
+    /// do not wait: a circuit breaker skips the store, and probes it in the background.
+    pub fn on_store_error(mut self, fallback: OnStoreError) -> Limiter {
+        self.caller.fallback = Some(fallback);
         self
     }
 
-    /// The limit on one round trip. Unless told, it is the coordinator's, or
-    /// [`DEFAULT_LIMITER_TIMEOUT`] if the limiter knows what to do [without](Limiter::on_store_error)
-    /// an answer.
+    /// The limit on one round trip. By default the coordinator's, or [`Limiter::DEFAULT_TIMEOUT`] if the limiter has a
+    /// [fallback](Limiter::on_store_error).
     pub fn call_timeout(mut self, limit: Duration) -> Limiter {
-        self.call_timeout = Some(limit);
+        self.caller.call_timeout = Some(limit);
         self
     }
 
-    /// Takes one unit for `key`, if it can be had now.
+    /// Takes one unit for `key`, if it is available.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the unit may or may not have been taken.
     pub async fn check(&self, key: &str) -> Result<Decision> {
-        match self.check_here(key, 1) {
+        match self.check_in_process(key, 1) {
             Some(decision) => decision,
-            None => self.check_there(key, 1).await,
+            None => self.check_in_store(key, 1).await,
         }
     }
 
-    /// Takes so many units for `key`, all or nothing. None cost nothing and are always allowed; more
-    /// than there can ever be are [never](Decision::is_never) allowed.
+    /// Takes `units` units for `key`, all or nothing. Zero units are always allowed; more than the limit are
+    /// [never](Decision::is_never) allowed.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the units may or may not have been taken.
     pub async fn check_n(&self, key: &str, units: u64) -> Result<Decision> {
-        match self.check_here(key, units) {
+        match self.check_in_process(key, units) {
             Some(decision) => decision,
-            None => self.check_there(key, units).await,
+            None => self.check_in_store(key, units).await,
         }
     }
 
-    /// Tells how things stand for `key`, and takes nothing.
+    /// Returns the state of `key`, and takes nothing.
     ///
     /// [`retry_after`](Decision::retry_after) is how long to wait for one unit.
     pub async fn peek(&self, key: &str) -> Result<Decision> {
         self.peek_n(key, 1).await
     }
 
-    /// The same, for somebody who wants so many units.
+    /// As [`peek`](Limiter::peek), for a call that needs `units` units.
     pub async fn peek_n(&self, key: &str, units: u64) -> Result<Decision> {
-        let name = self.name_of("peek", key)?;
-        let answer = self.ask("peek", name, LimitOp::Peek).await?;
-        let decision = self.decision(&answer, units)?;
+        let reply = self.decide("peek", key, LimitOp::Peek).await?;
+        let decision = self.decision(&reply, units)?;
         Ok(match decision.basis() {
             Basis::Assumed => decision,
             _ => decision.peeked(),
         })
     }
 
-    /// Takes one unit for each of many keys, each decided on its own, in one round trip. One answer for
-    /// each, in order.
+    /// Takes one unit for each of many keys, each decided on its own, in one round trip. Returns one result per key,
+    /// in order.
     ///
-    /// On Redis, a thousand keys are one command, and more are sent at once. The
-    /// [call timeout](Limiter::call_timeout) is for each 4,000 of them. If the store fails all of these,
-    /// those behind them are not asked for, and hear the same; unless there is a
-    /// [policy](Limiter::on_store_error), which decides then.
+    /// On Redis, a thousand keys are one command, and the commands are pipelined. The
+    /// [call timeout](Limiter::call_timeout) applies to each 4,000 keys. If the store fails for all of these,
+    /// the remaining keys get the same error without a call, or the [fallback](Limiter::on_store_error) decides.
     pub async fn check_all<K: AsRef<str>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -188,110 +178,122 @@ impl Limiter {
         self.check_all_n(keys.into_iter().map(|key| (key, 1))).await
     }
 
-    /// The same, with a number of units for each key.
+    /// As [`check_all`](Limiter::check_all), with a number of units for each key.
     pub async fn check_all_n<K: AsRef<str>>(
         &self,
         wanted: impl IntoIterator<Item = (K, u64)>,
     ) -> Vec<Result<Decision>> {
-        // What cannot be asked is answered here; the rest goes together.
-        let mut asks = Vec::new();
-        let mut answers: Vec<Result<u64>> = Vec::new();
+        let mut requests = Vec::new();
+        // The units of each valid request; an invalid one is not sent.
+        let mut checked: Vec<Result<u64>> = Vec::new();
         for (key, units) in wanted {
-            let asked = self.rules().and_then(|rules| {
-                asks.push(LimitRequest {
+            let units = self.rules().and_then(|rules| {
+                requests.push(LimitRequest {
                     name: self.name_of("check", key.as_ref())?,
                     rules: Arc::clone(rules),
                     want: LimitOp::Take(check_units(units)?),
                 });
                 Ok(units)
             });
-            answers.push(asked);
+            checked.push(units);
         }
-        let mut decided = self.ask_all("check", asks).await.into_iter();
-        let one = |asked: Result<u64>| {
-            let units = asked?;
-            let answer = decided.next().expect("there is an answer for each");
-            self.decision(&answer?, units)
+        let replies = self.caller.decide_all("check", requests).await;
+        let mut replies = replies.into_iter();
+        let decide = |units: Result<u64>| {
+            let units = units?;
+            let reply = replies.next().expect("one reply for each request");
+            self.decision(&reply?, units)
         };
-        answers.into_iter().map(one).collect()
+        checked.into_iter().map(decide).collect()
     }
 
-    /// Forgets all that was used for `key`, whatever the algorithm. Says whether there was anything.
+    /// Deletes the state of `key`, whatever the algorithm. Returns whether there was any.
     ///
-    /// Reservations and loans that are out may still be used, but what comes back of them is ignored: it
-    /// was forgotten, too.
+    /// Reservations and prefetched tokens stay usable, but what is returned of them afterwards is ignored.
     pub async fn reset(&self, key: &str) -> Result<bool> {
         let name = self.name_of("reset", key)?;
-        let shown = name.clone();
-        let answer = self.coordinator.limits().store.reset(name);
-        self.patiently("reset", shown.as_str(), answer).await
+        self.caller.reset(name).await
     }
 
-    /// Decides at once, if the store needs nobody else for it.
+    /// Decides without I/O, if the store is in this process.
     #[inline]
-    fn check_here(&self, key: &str, units: u64) -> Option<Result<Decision>> {
+    fn check_in_process(&self, key: &str, units: u64) -> Option<Result<Decision>> {
         let (Some(limiter), Ok(rules)) = (self.full_name.as_deref(), self.rules.as_ref()) else {
             return None;
         };
         if units > MOST_UNITS {
             return None;
         }
-        let store = &self.coordinator.limits().store;
-        let mut decision = store.check_here(KeyName::new(limiter, key), rules, units);
+        let store = self.caller.store();
+        let mut decision = store.check_in_process(KeyName::new(limiter, key), rules, units);
         if let Some(Err(e)) = decision {
-            decision = Some(Err(self.described(e, key)));
+            decision = Some(Err(self.describe(e, key)));
         }
         decision
     }
 
     #[cold]
-    fn described(&self, e: Error, key: &str) -> Error {
+    fn describe(&self, e: Error, key: &str) -> Error {
         let name = if key.is_empty() { &self.name } else { key };
         let e = e.with_operation("check").with_name(name);
-        self.coordinator.describe(e)
+        self.caller.coordinator.describe(e)
     }
 
-    async fn check_there(&self, key: &str, units: u64) -> Result<Decision> {
+    async fn check_in_store(&self, key: &str, units: u64) -> Result<Decision> {
         check_units(units)?;
-        let name = self.name_of("check", key)?;
-        let answer = self.ask("check", name, LimitOp::Take(units)).await?;
-        self.decision(&answer, units)
+        let reply = self.decide("check", key, LimitOp::Take(units)).await?;
+        self.decision(&reply, units)
     }
 
-    pub(super) fn decision(&self, answer: &Answer, units: u64) -> Result<Decision> {
-        Ok(answer.decision(self.rules()?, units))
+    async fn decide(&self, operation: &'static str, key: &str, op: LimitOp) -> Result<StoreReply> {
+        let name = self.name_of(operation, key)?;
+        self.decide_named(operation, name, op).await
+    }
+
+    /// One decision of the store, or of the fallback, about the key that is stored under `name`.
+    pub(super) async fn decide_named(
+        &self,
+        operation: &'static str,
+        name: Name,
+        op: LimitOp,
+    ) -> Result<StoreReply> {
+        let request = LimitRequest {
+            name,
+            rules: Arc::clone(self.rules()?),
+            want: op,
+        };
+        self.caller.decide(operation, request).await
+    }
+
+    fn decision(&self, reply: &StoreReply, units: u64) -> Result<Decision> {
+        Ok(reply.decision(self.rules()?, units))
     }
 
     pub(super) fn rules(&self) -> Result<&Arc<[Rule]>> {
         let rules = self.rules.as_ref().as_ref();
-        rules.map_err(|e| e.again().with_name(&self.name))
+        rules.map_err(|e| e.duplicate().with_name(&self.name))
     }
 
-    /// Under which name a key is stored: `LIMITER/KEY`.
+    /// The name under which a key is stored: `LIMITER/KEY`.
     pub(super) fn name_of(&self, operation: &'static str, key: &str) -> Result<Name> {
-        let namespace = self.coordinator.namespace();
-        // Checked by itself too: a key must not make good for a limiter without a name.
-        let whole = Name::new(operation, namespace, &self.name)?;
+        let namespace = self.caller.coordinator.namespace();
+        // The limiter's name is checked alone too: a key must not make up for an empty name.
+        let limiter = Name::new(operation, namespace, &self.name)?;
         match key {
-            "" => Ok(whole),
+            "" => Ok(limiter),
             key => Name::new(operation, namespace, &format!("{}/{key}", self.name)),
         }
     }
 
     /// The key that is stored under a name.
     pub(super) fn key_of<'a>(&self, name: &'a Name) -> &'a str {
-        let front = self.full_name.as_deref().map_or(0, str::len);
-        let rest = name.as_str().get(front..).unwrap_or("");
+        let prefix = self.full_name.as_deref().map_or(0, str::len);
+        let rest = name.as_str().get(prefix..).unwrap_or("");
         rest.strip_prefix('/').unwrap_or(rest)
     }
 
-    pub(super) fn timeout(&self) -> Option<Duration> {
-        let known = self.on_store_error.map(|_| DEFAULT_LIMITER_TIMEOUT);
-        self.call_timeout.or(known)
-    }
-
     pub(super) fn clock(&self) -> &Clock {
-        self.coordinator.keeper().clock()
+        self.caller.clock()
     }
 }
 
@@ -299,11 +301,8 @@ pub(super) fn check_units(units: u64) -> Result<u64> {
     if units <= MOST_UNITS {
         return Ok(units);
     }
-    Err(Error::invalid(
-        "check",
-        format!("{units} units are more than can be counted"),
-    )
-    .with_hint("count in larger units"))
+    let message = format!("{units} units are more than the limit of {MOST_UNITS}");
+    Err(Error::invalid("check", message).with_hint("count in larger units"))
 }
 
 impl fmt::Debug for Limiter {

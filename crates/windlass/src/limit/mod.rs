@@ -1,4 +1,14 @@
-//! How much, how often: limiters.
+//! Rate limiters.
+//!
+//! | file | job |
+//! |---|---|
+//! | [`limiter`] | [`Limiter`]: check, peek, reset |
+//! | [`quota`] | [`Quota`]: how much is allowed in what time |
+//! | [`store_call`] | calling the store, and what happens when it cannot be reached |
+//! | [`breaker`] | the circuit breaker that keeps calls from a dead store |
+//! | [`acquire`](mod@acquire), [`reservation`] | waiting for units; taking units in advance |
+//! | [`leased`] | [`LeasedLimiter`]: decisions from prefetched tokens |
+//! | [`survey`] | listing the limiters in use |
 
 mod acquire;
 mod breaker;
@@ -9,10 +19,10 @@ mod reservation;
 mod store_call;
 mod survey;
 
-pub use leased::{Leased, LeasedKey};
-pub use limiter::{DEFAULT_LIMITER_TIMEOUT, Limiter};
-pub use quota::{Algorithm, MAX_UNITS, Quota, Quotas};
+pub use leased::{LeasedKey, LeasedLimiter};
+pub use limiter::Limiter;
+pub use quota::{Algorithm, Quota, Quotas};
 pub use reservation::{Reservation, Reserve};
+pub(crate) use store_call::LimiterRuntime;
 pub use store_call::OnStoreError;
-pub(crate) use store_call::Runtime;
 pub use survey::{LimiterState, LimiterSurvey, QuotaState};

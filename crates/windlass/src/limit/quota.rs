@@ -1,4 +1,4 @@
-//! A limit as a small value.
+//! [`Quota`]: how much is allowed in what time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,28 +7,25 @@ use std::time::Duration;
 use windlass_core::error::{Error, Result};
 use windlass_core::rules::limit::{InvalidRule, MOST_UNITS, Rule};
 
-/// The largest number of units in a [`Quota`], or asked for at once.
-pub const MAX_UNITS: u64 = MOST_UNITS;
-
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How much is allowed in what time: a small value that reads as a sentence.
+/// A rate limit: how much is allowed in what time.
 ///
 /// ```
 /// use std::time::Duration;
 /// use windlass::Quota;
 ///
-/// Quota::per_second(20).burst(40);           // 20 a second, 40 at once after a pause
-/// Quota::every(Duration::from_secs(5));      // one, five seconds after the other
-/// Quota::per_minute(100).fixed_window();     // 100, and then the rest of the minute nothing
-/// Quota::per_hour(5_000).sliding_window();   // 5,000 in whatever hour one looks at, nearly
+/// Quota::per_second(20).burst(40);           // 20 per second, up to 40 at once after a pause
+/// Quota::every(Duration::from_secs(5));      // one every five seconds
+/// Quota::per_minute(100).fixed_window();     // 100, then none until the window ends
+/// Quota::per_hour(5_000).sliding_window();   // about 5,000 in any hour
 /// ```
 ///
 /// | algorithm | what it allows |
 /// |---|---|
-/// | token bucket (GCRA), unless told otherwise | a steady rate, and a burst after a pause. Never more than the burst and what came in since. |
-/// | fixed window | all of it at once; a new window begins with the first call after the last one ended. Up to twice as much where two windows meet. |
-/// | sliding window | windows one after the other; what the last one used counts by how much of it is still within one period of now. |
+/// | token bucket (GCRA), the default | a steady rate, and a burst after a pause. Never more than the burst plus the refill since. |
+/// | fixed window | all of it at once; a new window begins with the first call after the previous one ended. Up to twice as much where two windows meet. |
+/// | sliding window | consecutive windows; the previous one counts in proportion to its overlap with the last period. |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "a quota does nothing by itself; give it to a limiter"]
 pub struct Quota {
@@ -38,15 +35,17 @@ pub struct Quota {
     algorithm: Algorithm,
 }
 
-/// How a [`Quota`] is kept.
+/// The algorithm of a [`Quota`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Algorithm {
-    /// Units come in one by one, and can be saved up to a burst.
+    /// Units are refilled one by one, and accumulate up to the burst (GCRA).
     TokenBucket,
-    /// So many in a window that begins with a call.
+    /// A limit per window; a window begins with a call.
     FixedWindow,
-    /// So many in a window that ends now, weighing the one before.
+    /// A limit in a window that ends now, estimated from the current and the previous window.
     SlidingWindow,
 }
 
@@ -61,10 +60,12 @@ impl fmt::Display for Algorithm {
 }
 
 impl Quota {
-    /// `amount` units in every `period`. Any amount can be saved up to a burst of as much, unless
-    /// [told otherwise](Quota::burst).
+    /// The largest number of units in a quota, or in one call.
+    pub const MAX_UNITS: u64 = MOST_UNITS;
+
+    /// `amount` units per `period`. The [burst](Quota::burst) is `amount` by default.
     ///
-    /// An amount of 0 spends the burst, and no more.
+    /// An amount of 0 allows the burst once, and nothing after it.
     pub const fn new(amount: u64, period: Duration) -> Quota {
         Quota {
             amount,
@@ -74,55 +75,55 @@ impl Quota {
         }
     }
 
-    /// So many a second.
+    /// `amount` units per second.
     pub const fn per_second(amount: u64) -> Quota {
         Quota::new(amount, SECOND)
     }
 
-    /// So many a minute.
+    /// `amount` units per minute.
     pub const fn per_minute(amount: u64) -> Quota {
         Quota::new(amount, Duration::from_secs(60))
     }
 
-    /// So many an hour.
+    /// `amount` units per hour.
     pub const fn per_hour(amount: u64) -> Quota {
         Quota::new(amount, Duration::from_secs(3600))
     }
 
-    /// So many a day, of 24 hours.
+    /// `amount` units per day of 24 hours.
     pub const fn per_day(amount: u64) -> Quota {
         Quota::new(amount, Duration::from_secs(86_400))
     }
 
-    /// One, and the next one `period` later.
+    /// One unit per `period`.
     pub const fn every(period: Duration) -> Quota {
         Quota::new(1, period)
     }
 
-    /// How many units can be saved for later, and so be had at once. A window has no burst: there,
-    /// this is an error when the limiter is used.
+    /// How many units can accumulate, and so be taken at once. A window has no burst: checking such a limiter is an
+    /// error.
     pub const fn burst(mut self, units: u64) -> Quota {
         self.burst = Some(units);
         self
     }
 
-    /// Counts in windows, each of which begins with a call.
+    /// Uses a fixed window.
     pub const fn fixed_window(self) -> Quota {
         self.algorithm(Algorithm::FixedWindow)
     }
 
-    /// Counts in a window that ends now.
+    /// Uses a sliding window.
     pub const fn sliding_window(self) -> Quota {
         self.algorithm(Algorithm::SlidingWindow)
     }
 
-    /// Counts in that way.
+    /// Uses this algorithm.
     pub const fn algorithm(mut self, algorithm: Algorithm) -> Quota {
         self.algorithm = algorithm;
         self
     }
 
-    /// What stores decide by.
+    /// The rule that stores apply.
     fn rule(&self) -> Result<Rule> {
         let refused = |message: String, hint: &'static str| {
             Error::invalid("use the quota", message).with_hint(hint)
@@ -134,33 +135,33 @@ impl Quota {
             (algorithm, Some(_)) => {
                 return Err(refused(
                     format!("a {algorithm} has no burst"),
-                    "leave the burst out, or use a token bucket",
+                    "remove the burst, or use a token bucket",
                 ));
             }
             (Algorithm::FixedWindow, None) => Rule::fixed(self.amount, period),
             (Algorithm::SlidingWindow, None) => Rule::sliding(self.amount, period),
         };
-        rule.map_err(|unfit| match unfit {
+        rule.map_err(|invalid| match invalid {
             InvalidRule::PeriodTooShort => refused(
                 format!("a period of {:?} is too short", self.period),
-                "a microsecond is the shortest",
+                "the shortest period is 1 microsecond",
             ),
             InvalidRule::TooLong => refused(
                 format!(
-                    "it would take more than 100 years until {burst} units have come in at {} in {:?}",
+                    "refilling {burst} units at {} per {:?} would take more than 100 years",
                     self.amount, self.period
                 ),
                 "choose a shorter period or a smaller burst",
             ),
             InvalidRule::TooMany => refused(
-                format!("more than {MAX_UNITS} units cannot be counted"),
+                format!("more than {MOST_UNITS} units cannot be counted"),
                 "count in larger units",
             ),
         })
     }
 }
 
-/// One quota or several, which a limiter decides by together. Made from either.
+/// One quota, or several that a limiter decides together. Converts from either.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quotas(Vec<Quota>);
 
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_never_work_is_said() {
+    fn invalid_quota_is_an_error_with_a_hint() {
         for (quota, word) in [
             (Quota::new(1, Duration::ZERO), "too short"),
             (Quota::new(1, Duration::from_nanos(999)), "too short"),

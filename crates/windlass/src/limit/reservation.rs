@@ -1,21 +1,24 @@
-//! Units for later.
+//! [`Reservation`]: units taken in advance.
 
 use std::time::Duration;
 
-use super::limiter::Limiter;
+use super::limiter::{Limiter, check_units};
+use super::store_call::StoreReply;
 use crate::lease::Moment;
-use windlass_core::decision::Decision;
-use windlass_core::error::Result;
+use windlass_core::decision::{Basis, Decision};
+use windlass_core::error::{Error, Result};
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{LimitOp, Rule, RuleState, RuleStates};
+use windlass_core::rules::limit::{LONGEST_MICROS, LimitOp, Rule, RuleState, RuleStates};
 
-/// What became of a wish to [reserve](Limiter::reserve).
+/// The outcome of [`Limiter::reserve`].
+///
+/// Exhaustive on purpose: these are the only two outcomes.
 #[derive(Debug)]
-#[must_use = "whoever was denied must not act"]
+#[must_use = "a denied caller must not act"]
 pub enum Reserve {
     /// Act after the delay, or cancel.
     Granted(Reservation),
-    /// It would take longer than the caller would wait, or for ever.
+    /// The delay would be longer than the caller's limit, or endless.
     Denied(Decision),
 }
 
@@ -31,8 +34,7 @@ impl Reserve {
 
 /// Units that were taken now, to be used after a delay.
 ///
-/// Dropping it gives nothing back: whoever reserved is expected to act.
-/// [`cancel`](Reservation::cancel) does.
+/// Dropping it returns nothing: the caller is expected to act. [`cancel`](Reservation::cancel) returns the units.
 #[derive(Debug)]
 #[must_use = "units were taken: act after the delay, or cancel"]
 pub struct Reservation {
@@ -41,83 +43,69 @@ pub struct Reservation {
     units: u64,
     ready: Moment,
     decision: Decision,
-    /// What the charge left, if the store made one; apart, since who was denied has none to carry.
+    /// The state after the charge, if the store made one. Boxed, to keep [`Reserve`] small.
     after: Option<Box<RuleStates>>,
 }
 
 impl Limiter {
-    /// Takes so many units for `key` now, to be used later: as soon as they have come in, if that is
-    /// within `max_wait`.
+    /// Takes `units` units for `key` now, to be used as soon as they are refilled, if that is within
+    /// `max_wait`.
     ///
-    /// This is for token buckets; a window has nothing to take in advance.
+    /// Only for token buckets: a window has nothing to take in advance.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the units may or may not have been taken.
     pub async fn reserve(&self, key: &str, units: u64, max_wait: Duration) -> Result<Reserve> {
-        super::acquire::reserve(self, "reserve", key, units, max_wait).await
+        reserve(self, "reserve", key, units, max_wait).await
     }
 }
 
-impl Reservation {
-    pub(super) fn new(
-        limiter: &Limiter,
-        name: Name,
-        units: u64,
-        delay: Duration,
-        decision: Decision,
-        after: Option<RuleStates>,
-    ) -> Reservation {
-        Reservation {
-            limiter: limiter.clone(),
-            name,
-            units,
-            ready: limiter.clock().now() + delay,
-            decision,
-            after: after.map(Box::new),
+pub(super) async fn reserve(
+    limiter: &Limiter,
+    operation: &'static str,
+    key: &str,
+    units: u64,
+    max_wait: Duration,
+) -> Result<Reserve> {
+    check_units(units)?;
+    let rules = limiter.rules()?;
+    let window = rules
+        .iter()
+        .find(|rule| matches!(rule, Rule::Fixed { .. } | Rule::Sliding { .. }));
+    if let Some(window) = window {
+        let message = format!("units of a {} cannot be reserved", window.algorithm());
+        return Err(Error::invalid(operation, message)
+            .with_name(key)
+            .with_hint("use a token bucket, or acquire, which waits"));
+    }
+    let name = limiter.name_of(operation, key)?;
+    let max_wait = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
+    let op = LimitOp::Reserve(units, max_wait.min(LONGEST_MICROS));
+    let reply = limiter.decide_named(operation, name.clone(), op).await?;
+    let decision = reply.decision(rules, units);
+    if !decision.is_allowed() {
+        return Ok(Reserve::Denied(decision));
+    }
+    let (delay, after) = match reply {
+        StoreReply::Decided(outcome, basis) => {
+            let delay = delay_micros(rules, &outcome.states, outcome.now);
+            (delay, (basis == Basis::Store).then_some(outcome.states))
         }
-    }
-
-    /// How long to wait from now. Zero once the time has come.
-    pub fn delay(&self) -> Duration {
-        self.ready.since(self.limiter.clock().now())
-    }
-
-    /// How things stand.
-    pub fn decision(&self) -> Decision {
-        self.decision
-    }
-
-    /// Waits until the units may be used. Cancel safe.
-    pub async fn ready(&self) {
-        self.limiter.clock().sleep_until(self.ready).await;
-    }
-
-    /// Gives the units back, as far as later reservations have not built on them, and unless the time
-    /// to use them has come. Says whether any came back.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, they may or may not have been given back.
-    pub async fn cancel(self) -> Result<bool> {
-        let Some(after) = self.after else {
-            return Ok(false);
-        };
-        let want = LimitOp::Cancel(self.units, *after);
-        let answer = self.limiter.ask("cancel", self.name, want).await?;
-        Ok(match answer {
-            super::store_call::Answer::Decided(verdict, _) => verdict.granted.is_some(),
-            super::store_call::Answer::Assumed { .. } => false,
-        })
-    }
-
-    pub(super) fn allowed(&self) -> Decision {
-        self.decision
-    }
+        StoreReply::Assumed { .. } => (0, None),
+    };
+    Ok(Reserve::Granted(Reservation {
+        limiter: limiter.clone(),
+        name,
+        units,
+        ready: limiter.clock().now() + Duration::from_micros(delay),
+        decision,
+        after: after.map(Box::new),
+    }))
 }
 
 /// How long after a reservation its units may be used, in microseconds.
-pub(super) fn delay(rules: &[Rule], after: &RuleStates, now: u64) -> u64 {
+fn delay_micros(rules: &[Rule], after: &RuleStates, now: u64) -> u64 {
     let each = |(i, rule): (usize, &Rule)| match (rule, after.get(i)) {
         (Rule::Bucket(b), Some(RuleState::Bucket { tat, .. })) => {
             tat.minus(b.full, b.amount).ceil().saturating_sub(now)
@@ -125,4 +113,43 @@ pub(super) fn delay(rules: &[Rule], after: &RuleStates, now: u64) -> u64 {
         _ => 0,
     };
     rules.iter().enumerate().map(each).max().unwrap_or(0)
+}
+
+impl Reservation {
+    /// How long to wait from now; zero once the units may be used.
+    pub fn delay(&self) -> Duration {
+        self.ready.since(self.limiter.clock().now())
+    }
+
+    /// The decision behind the reservation.
+    pub fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    /// Waits until the units may be used.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn ready(&self) {
+        self.limiter.clock().sleep_until(self.ready).await;
+    }
+
+    /// Returns the units, as far as later reservations do not depend on them, unless they may be used
+    /// already. Returns whether any were returned.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the units may or may not have been returned.
+    pub async fn cancel(self) -> Result<bool> {
+        let Some(after) = self.after else {
+            return Ok(false);
+        };
+        let op = LimitOp::Cancel(self.units, *after);
+        let reply = self.limiter.decide_named("cancel", self.name, op).await?;
+        Ok(match reply {
+            StoreReply::Decided(outcome, _) => outcome.granted.is_some(),
+            StoreReply::Assumed { .. } => false,
+        })
+    }
 }

@@ -1,10 +1,15 @@
-//! Acquirer the store, and what to do if it cannot be asked.
+//! Calling the store, and what happens when it cannot be reached.
+//!
+//! Without a fallback, an error is returned to the caller. With one ([`OnStoreError`]), the first failure opens the
+//! circuit breaker, which all limiters of a coordinator share. While it is open, calls are decided by
+//! the fallback at once, and one probe at a time checks in the background whether the store answers again.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::breaker::{Advice, Breaker};
 use super::limiter::Limiter;
+use crate::coordinator::Coordinator;
 use crate::lease::Clock;
 use windlass_core::decision::{Basis, Decision};
 use windlass_core::error::{Error, ErrorKind, Result};
@@ -13,219 +18,263 @@ use windlass_core::name::Name;
 use windlass_core::rules::limit::{LimitOp, Rule};
 use windlass_core::store::limit::{LimitOutcome, LimitRequest, LimitStore};
 
-/// What a limiter does if the store cannot be asked. Without it, the error is passed on.
+/// What a limiter decides when the store cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnStoreError {
-    /// Let everything through: the work matters more than the limit.
+    /// Allow everything: the work matters more than the limit.
     Allow,
-    /// Let nothing through: the limit matters more than the work.
+    /// Deny everything: the limit matters more than the work.
     Deny,
-    /// Let each process decide alone, by the same quotas: as many processes as there are, so many
-    /// times the quota at most.
+    /// Each process decides alone, by the same quotas: together at most the quota times the number of processes.
     Local,
 }
 
-/// Questions that one call's time limit is for.
-const TOGETHER: usize = 4_000;
+/// The requests that share one time limit.
+const BATCH: usize = 4_000;
 
 /// What all limiters of a coordinator share.
 #[derive(Debug)]
-pub(crate) struct Runtime {
-    pub(super) store: Arc<dyn LimitStore>,
+pub(crate) struct LimiterRuntime {
+    store: Arc<dyn LimitStore>,
     breaker: Breaker,
     clock: Clock,
-    alone: OnceLock<Arc<MemoryStore>>,
+    local: OnceLock<Arc<MemoryStore>>,
 }
 
-impl Runtime {
-    pub(crate) fn new(store: Arc<dyn LimitStore>, clock: Clock) -> Arc<Runtime> {
-        Arc::new(Runtime {
+impl LimiterRuntime {
+    pub(crate) fn new(store: Arc<dyn LimitStore>, clock: Clock) -> Arc<LimiterRuntime> {
+        Arc::new(LimiterRuntime {
             store,
             breaker: Breaker::new(),
             clock,
-            alone: OnceLock::new(),
+            local: OnceLock::new(),
         })
     }
 
-    /// The limiters of this process alone.
-    fn alone(&self) -> &Arc<MemoryStore> {
-        self.alone
+    pub(super) fn store(&self) -> &Arc<dyn LimitStore> {
+        &self.store
+    }
+
+    /// The store of [`OnStoreError::Local`].
+    fn local(&self) -> &Arc<MemoryStore> {
+        self.local
             .get_or_init(|| MemoryStore::private(self.clock.clone()))
     }
 }
 
-/// What came of asking.
+/// A decision of the store, or of the fallback.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum StoreReply {
     Decided(LimitOutcome, Basis),
-    Assumed { allowed: bool, for_now: Duration },
+    Assumed {
+        allowed: bool,
+        retry_after: Duration,
+    },
 }
 
-impl Answer {
+impl StoreReply {
     pub(super) fn decision(&self, rules: &[Rule], cost: u64) -> Decision {
         match self {
-            Answer::Decided(verdict, basis) => Decision::of(rules, verdict, cost, *basis),
-            Answer::Assumed { allowed, for_now } => Decision::assumed(rules, *allowed, *for_now),
+            StoreReply::Decided(outcome, basis) => Decision::of(rules, outcome, cost, *basis),
+            StoreReply::Assumed {
+                allowed,
+                retry_after,
+            } => Decision::assumed(rules, *allowed, *retry_after),
         }
     }
 }
 
-/// Whether the store was at fault, and not the question.
-fn is_the_stores(error: &Error) -> bool {
+/// Whether the store failed, and not the request.
+fn is_store_failure(error: &Error) -> bool {
     !matches!(
         error.kind(),
         ErrorKind::InvalidInput | ErrorKind::WrongType | ErrorKind::Unsupported
     )
 }
 
-impl Limiter {
-    /// Asks the store, or does as was said for when it cannot be asked.
-    pub(super) async fn ask(
-        &self,
-        operation: &'static str,
-        name: Name,
-        want: LimitOp,
-    ) -> Result<Answer> {
-        let ask = LimitRequest {
-            name,
-            rules: Arc::clone(self.rules()?),
-            want,
-        };
-        if let Some(for_now) = self.left_alone(&ask) {
-            return self.without(&ask, for_now);
+/// Calls the store for one limiter.
+#[derive(Clone, Debug)]
+pub(super) struct StoreCaller {
+    pub(super) coordinator: Coordinator,
+    pub(super) fallback: Option<OnStoreError>,
+    pub(super) call_timeout: Option<Duration>,
+}
+
+impl StoreCaller {
+    pub(super) fn new(coordinator: Coordinator) -> StoreCaller {
+        StoreCaller {
+            coordinator,
+            fallback: None,
+            call_timeout: None,
         }
-        let answer = self.call(operation, ask.clone()).await;
-        self.or_without(&ask, answer)
     }
 
-    /// Many questions at once; one answer for each, in order.
-    pub(super) async fn ask_all(
+    pub(super) fn store(&self) -> &Arc<dyn LimitStore> {
+        self.coordinator.limits().store()
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        self.coordinator.keeper().clock()
+    }
+
+    /// One decision.
+    pub(super) async fn decide(
         &self,
         operation: &'static str,
-        asks: Vec<LimitRequest>,
-    ) -> Vec<Result<Answer>> {
-        let mut answers = Vec::with_capacity(asks.len());
-        for some in asks.chunks(TOGETHER) {
-            let some = self.ask_some(operation, some.to_vec()).await;
-            let failed = |answer: &Result<Answer>| matches!(answer, Err(e) if is_the_stores(e));
-            let problem = match some.iter().all(failed) {
-                true => some.first().and_then(|answer| answer.as_ref().err()),
+        request: LimitRequest,
+    ) -> Result<StoreReply> {
+        if let Some(retry_after) = self.breaker_is_open(&request) {
+            return self.fall_back(&request, retry_after);
+        }
+        let reply = self.call(operation, request.clone()).await;
+        self.or_fall_back(&request, reply)
+    }
+
+    /// Many decisions; one reply for each, in order.
+    pub(super) async fn decide_all(
+        &self,
+        operation: &'static str,
+        requests: Vec<LimitRequest>,
+    ) -> Vec<Result<StoreReply>> {
+        let mut replies = Vec::with_capacity(requests.len());
+        for batch in requests.chunks(BATCH) {
+            let batch = self.decide_batch(operation, batch.to_vec()).await;
+            let failed =
+                |reply: &Result<StoreReply>| matches!(reply, Err(e) if is_store_failure(e));
+            let failure = match batch.iter().all(failed) {
+                true => batch.first().and_then(|reply| reply.as_ref().err()),
                 false => None,
             };
-            let problem = problem.map(Error::again);
-            answers.extend(some);
-            // A store that failed all of them is not waited for again and again.
-            if let Some(problem) = problem {
-                answers.resize_with(asks.len(), || Err(problem.again()));
+            let failure = failure.map(Error::duplicate);
+            replies.extend(batch);
+            // A store that failed for a whole batch is not called for the next one.
+            if let Some(failure) = failure {
+                replies.resize_with(requests.len(), || Err(failure.duplicate()));
                 break;
             }
         }
-        answers
+        replies
     }
 
-    async fn ask_some(
+    async fn decide_batch(
         &self,
         operation: &'static str,
-        asks: Vec<LimitRequest>,
-    ) -> Vec<Result<Answer>> {
-        let Some(first) = asks.first() else {
+        requests: Vec<LimitRequest>,
+    ) -> Vec<Result<StoreReply>> {
+        let Some(first) = requests.first() else {
             return Vec::new();
         };
-        if let Some(for_now) = self.left_alone(first) {
-            return asks.iter().map(|ask| self.without(ask, for_now)).collect();
+        if let Some(retry_after) = self.breaker_is_open(first) {
+            let each = |request: &LimitRequest| self.fall_back(request, retry_after);
+            return requests.iter().map(each).collect();
         }
-        let shown = first.name.clone();
-        let answers = self.coordinator.limits().store.decide_all(asks.clone());
-        match self.patiently(operation, shown.as_str(), answers).await {
-            Ok(answers) => {
-                let described = |e: Error| {
-                    let e = e.with_operation(operation);
-                    self.coordinator.describe(e)
+        let name = first.name.clone();
+        let replies = self.store().decide_all(requests.clone());
+        match self.within_timeout(operation, name.as_str(), replies).await {
+            Ok(replies) => {
+                let describe = |e: Error, request: &LimitRequest| {
+                    let e = e.with_name(request.name.as_str());
+                    self.coordinator.describe(e.with_operation(operation))
                 };
-                let pairs = asks.iter().zip(answers);
+                let pairs = requests.iter().zip(replies);
                 pairs
-                    .map(|(ask, answer)| {
-                        let answer = answer.map_err(|e| described(e.with_name(ask.name.as_str())));
-                        self.or_without(ask, answer)
+                    .map(|(request, reply)| {
+                        let reply = reply.map_err(|e| describe(e, request));
+                        self.or_fall_back(request, reply)
                     })
                     .collect()
             }
             Err(e) => {
-                let each = |ask: &LimitRequest| self.or_without(ask, Err(e.again()));
-                asks.iter().map(each).collect()
+                let each = |request: &LimitRequest| self.or_fall_back(request, Err(e.duplicate()));
+                requests.iter().map(each).collect()
             }
         }
     }
 
-    /// For how long the store is left alone, if it is.
-    fn left_alone(&self, ask: &LimitRequest) -> Option<Duration> {
-        self.on_store_error?;
+    /// Deletes the state of a key.
+    pub(super) async fn reset(&self, name: Name) -> Result<bool> {
+        let reply = self.store().reset(name.clone());
+        self.within_timeout("reset", name.as_str(), reply).await
+    }
+
+    /// For how long the store is skipped, if the breaker is open. Starts a probe if one is due.
+    fn breaker_is_open(&self, request: &LimitRequest) -> Option<Duration> {
+        self.fallback?;
         let runtime = self.coordinator.limits();
         match runtime.breaker.advice(|| runtime.clock.now()) {
-            Advice::AcquireRequest => None,
-            Advice::DoWithout(left) => Some(left),
-            Advice::Probe(left) => {
-                self.probe(ask.clone());
-                Some(left)
+            Advice::Call => None,
+            Advice::Skip(retry_after) => Some(retry_after),
+            Advice::Probe(retry_after) => {
+                self.probe(request.clone());
+                Some(retry_after)
             }
         }
     }
 
-    /// The store's answer; or what to do without it.
-    fn or_without(&self, ask: &LimitRequest, answer: Result<LimitOutcome>) -> Result<Answer> {
+    /// The store's reply; or the fallback's, if the store failed.
+    fn or_fall_back(
+        &self,
+        request: &LimitRequest,
+        reply: Result<LimitOutcome>,
+    ) -> Result<StoreReply> {
         let runtime = self.coordinator.limits();
-        match answer {
-            Ok(verdict) => {
-                runtime.breaker.answered();
-                Ok(Answer::Decided(verdict, Basis::Store))
+        match reply {
+            Ok(outcome) => {
+                runtime.breaker.succeeded();
+                Ok(StoreReply::Decided(outcome, Basis::Store))
             }
-            Err(error) if self.on_store_error.is_some() && is_the_stores(&error) => {
-                tracing::warn!(%error, "a limiter does without its store");
-                let for_now = runtime.breaker.failed(runtime.clock.now());
-                self.without(ask, for_now)
+            Err(error) if self.fallback.is_some() && is_store_failure(&error) => {
+                tracing::warn!(%error, "the store failed; the limiter's fallback decides");
+                let retry_after = runtime.breaker.failed(runtime.clock.now());
+                self.fall_back(request, retry_after)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// What was said for when the store cannot be asked.
-    fn without(&self, ask: &LimitRequest, for_now: Duration) -> Result<Answer> {
-        if matches!(ask.want, LimitOp::Return(..) | LimitOp::Cancel(..)) {
-            // What the store has charged, only the store can give back.
-            return Ok(Answer::Assumed {
+    fn fall_back(&self, request: &LimitRequest, retry_after: Duration) -> Result<StoreReply> {
+        if matches!(
+            request.want,
+            LimitOp::ReturnLeased(..) | LimitOp::Cancel(..)
+        ) {
+            // Only the store can refund what it has charged.
+            return Ok(StoreReply::Assumed {
                 allowed: false,
-                for_now,
+                retry_after,
             });
         }
-        let allowed = match self.on_store_error {
+        let allowed = match self.fallback {
             Some(OnStoreError::Local) => {
-                let alone = self.coordinator.limits().alone();
-                let verdict = alone.decide_alone(ask)?;
-                return Ok(Answer::Decided(verdict, Basis::Local));
+                let local = self.coordinator.limits().local();
+                let outcome = local.decide_alone(request)?;
+                return Ok(StoreReply::Decided(outcome, Basis::Local));
             }
-            policy => policy == Some(OnStoreError::Allow),
+            fallback => fallback == Some(OnStoreError::Allow),
         };
-        Ok(Answer::Assumed { allowed, for_now })
+        Ok(StoreReply::Assumed {
+            allowed,
+            retry_after,
+        })
     }
 
-    /// Finds out in the background whether the store answers again.
-    fn probe(&self, ask: LimitRequest) {
-        let limiter = self.clone();
+    /// Checks in the background whether the store answers again.
+    fn probe(&self, request: LimitRequest) {
+        let caller = self.clone();
         let probe = async move {
             let peek = LimitRequest {
                 want: LimitOp::Peek,
-                ..ask
+                ..request
             };
-            let answer = limiter.call("peek", peek).await;
-            let runtime = limiter.coordinator.limits();
-            match answer {
-                Err(error) if is_the_stores(&error) => {
+            let reply = caller.call("peek", peek).await;
+            let runtime = caller.coordinator.limits();
+            match reply {
+                Err(error) if is_store_failure(&error) => {
                     runtime.breaker.failed(runtime.clock.now());
                 }
                 _ => {
                     tracing::info!("the limiters' store answers again");
-                    runtime.breaker.answered();
+                    runtime.breaker.succeeded();
                 }
             }
         };
@@ -235,21 +284,22 @@ impl Limiter {
         }
     }
 
-    async fn call(&self, operation: &'static str, ask: LimitRequest) -> Result<LimitOutcome> {
-        let shown = ask.name.clone();
-        let answer = self.coordinator.limits().store.decide(ask);
-        self.patiently(operation, shown.as_str(), answer).await
+    async fn call(&self, operation: &'static str, request: LimitRequest) -> Result<LimitOutcome> {
+        let name = request.name.clone();
+        let reply = self.store().decide(request);
+        self.within_timeout(operation, name.as_str(), reply).await
     }
 
-    /// Waits for an answer no longer than the limiter's own limit.
-    pub(super) async fn patiently<T>(
+    /// Awaits a reply, at most for the limiter's own timeout.
+    async fn within_timeout<T>(
         &self,
         operation: &'static str,
         name: &str,
-        answer: impl Future<Output = Result<T>>,
+        reply: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let call = self.coordinator.keeper().call(operation, name, answer);
-        let result = match self.timeout() {
+        let call = self.coordinator.keeper().call(operation, name, reply);
+        let default = self.fallback.map(|_| Limiter::DEFAULT_TIMEOUT);
+        let result = match self.call_timeout.or(default) {
             None => call.await,
             Some(limit) => match self.clock().within(limit, call).await {
                 Some(result) => result,

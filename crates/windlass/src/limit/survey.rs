@@ -1,4 +1,4 @@
-//! Which limiters are in use, for somebody who brings no quota.
+//! Listing the limiters in use, without knowing their quotas.
 
 use std::time::Duration;
 
@@ -8,11 +8,12 @@ use windlass_core::error::Result;
 use windlass_core::rules::limit::QuotaUsage;
 use windlass_core::store::limit::LimiterQuery;
 
-/// The limiters that are in use, as far as they were [asked for](Coordinator::survey_limiters).
+/// The limiters in use: see [`Coordinator::survey_limiters`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LimiterSurvey {
-    /// In the order of their names.
+    /// The limiters, ordered by name.
     pub limiters: Vec<LimiterState>,
     /// Whether there are more, or may be.
     pub more: bool,
@@ -21,67 +22,79 @@ pub struct LimiterSurvey {
 /// What can be seen of a limiter that is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LimiterState {
     /// `LIMITER` or `LIMITER/KEY`.
     pub name: String,
-    /// Its quotas, as far as anything of them is used.
+    /// Its quotas that are in use.
     pub quotas: Vec<QuotaState>,
 }
 
-/// How one quota of a limiter stands.
+/// The state of one quota of a limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct QuotaState {
-    /// How it is counted.
+    /// The algorithm.
     pub algorithm: Algorithm,
-    /// How many units come in, or are in a window, in each [`period`](QuotaState::period); for a bucket, in lowest
-    /// terms: ten a second are one in 100 milliseconds. `None` if it is not known, as the
-    /// [`limit`](QuotaState::limit).
+    /// The units per [`period`](QuotaState::period); for a bucket in lowest terms: ten per second are one per 100
+    /// milliseconds. `None` if it is not known, as the [`limit`](QuotaState::limit).
     pub amount: Option<u64>,
-    /// `None` for a bucket into which nothing comes in.
+    /// The period; `None` for a bucket that is not refilled.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "period_us", with = "crate::durations::as_optional_micros")
+    )]
     pub period: Option<Duration>,
-    /// The most that one call can have: the burst, or what a window holds; that of the last call that was allowed, if
-    /// callers differ. `None` if that was before stores wrote it down.
+    /// The most that one call can take: the burst, or the limit of a window. If clients differ, that of the last call
+    /// that was allowed. `None` if that call was made by a version that did not store it.
     pub limit: Option<u64>,
-    /// Units that could be had now. `None` if the limit is not known.
+    /// The units available now; `None` if the limit is not known.
     pub remaining: Option<u64>,
-    /// How long until all of it is there again; `None` for never.
+    /// How long until all units are available again; `None` for never.
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            rename = "reset_after_ms",
+            with = "crate::durations::as_optional_millis"
+        )
+    )]
     pub reset_after: Option<Duration>,
 }
 
 impl From<QuotaUsage> for QuotaState {
-    fn from(seen: QuotaUsage) -> QuotaState {
+    fn from(usage: QuotaUsage) -> QuotaState {
         QuotaState {
-            algorithm: match seen.algorithm {
+            algorithm: match usage.algorithm {
                 "fixed-window" => Algorithm::FixedWindow,
                 "sliding-window" => Algorithm::SlidingWindow,
                 _ => Algorithm::TokenBucket,
             },
-            amount: seen.amount,
-            period: seen.period.map(Duration::from_micros),
-            limit: seen.limit,
-            remaining: seen.remaining,
-            reset_after: seen.reset_after.map(Duration::from_micros),
+            amount: usage.amount,
+            period: usage.period.map(Duration::from_micros),
+            limit: usage.limit,
+            remaining: usage.remaining,
+            reset_after: usage.reset_after.map(Duration::from_micros),
         }
     }
 }
 
 impl Coordinator {
-    /// Up to `most` of the limiters that are in use, keys included, whose names match `pattern`, where `*` stands for
-    /// any text and `?` for any character. It only looks.
+    /// At most `max` of the limiters in use, keys included, whose names match `pattern`, where `*` matches any text and
+    /// `?` any character. Changes nothing.
     ///
-    /// A limiter is in use until all of its units are there again.
+    /// A limiter is in use until all of its units are available again.
     ///
-    /// # Costs
+    /// # Cost
     ///
-    /// It is for people who watch, not for programs that decide, and bounded: there may be millions of limiters.
-    /// A file is read for the first 10,000 of the namespace. Redis is walked through by `SCAN`, over 100,000 keys of all
-    /// kinds at the most; whoever keeps more in one database may not see all of its limiters. If anything was left out,
-    /// the survey [says so](LimiterSurvey::more).
+    /// This is for monitoring, not for decisions, and bounded, because there may be millions of limiters. A file is
+    /// searched for the first 10,000 of the namespace. On Redis, `SCAN` walks at most 100,000 keys of all kinds;
+    /// in a larger database some limiters may be missing. [`LimiterSurvey::more`] says whether the list may be
+    /// incomplete.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) on a store that has no limiters.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) on a store without limiters.
     ///
     /// ```
     /// use windlass::Quota;
@@ -89,25 +102,28 @@ impl Coordinator {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
     /// let w = windlass::connect("memory:").await?;
     /// w.limiter("login", Quota::per_minute(5)).check("ann").await?;
-    /// let seen = w.survey_limiters("login/*", 100).await?;
-    /// assert_eq!(seen.limiters[0].name, "login/ann");
-    /// assert_eq!(seen.limiters[0].quotas[0].remaining, Some(4));
+    /// let survey = w.survey_limiters("login/*", 100).await?;
+    /// assert_eq!(survey.limiters[0].name, "login/ann");
+    /// assert_eq!(survey.limiters[0].quotas[0].remaining, Some(4));
     /// # Ok(()) }
     /// ```
-    pub async fn survey_limiters(&self, pattern: &str, most: usize) -> Result<LimiterSurvey> {
-        let search = LimiterQuery {
+    pub async fn survey_limiters(&self, pattern: &str, max: usize) -> Result<LimiterSurvey> {
+        let query = LimiterQuery {
             prefix: self
                 .namespace()
                 .map_or(String::new(), |ns| format!("{ns}:")),
             pattern: pattern.to_owned(),
-            most,
+            most: max,
         };
-        let found = self.limits().store.list(search).await;
+        let found = self.limits().store().list(query).await;
         let found = found.map_err(|e| self.describe(e.with_operation("list limiters")))?;
-        let limiters = found.limiters.into_iter().map(|(name, seen)| LimiterState {
-            name,
-            quotas: seen.into_iter().map(QuotaState::from).collect(),
-        });
+        let limiters = found
+            .limiters
+            .into_iter()
+            .map(|(name, usage)| LimiterState {
+                name,
+                quotas: usage.into_iter().map(QuotaState::from).collect(),
+            });
         Ok(LimiterSurvey {
             limiters: limiters.collect(),
             more: found.more,

@@ -1,26 +1,26 @@
-//! Permissions: who may do what with what, in a few bits each.
+//! [`Permissions`]: what each subject may do with each resource, in a few bits per pair.
 
 mod removal;
 mod scan;
 mod space;
 
-pub use scan::{Holders, PermissionStats, Scan};
+pub use scan::{PermissionHolders, PermissionScan, PermissionStats};
 pub use space::PermissionSpace;
-pub use windlass_core::permissions::{Level, Scale, Schema};
+use windlass_core::permissions::{Level, Scale, Schema};
 
 use crate::coordinator::Coordinator;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 
-/// How often others may change the schema while we extend it, before we give up.
+/// How often other clients may change the schema before extending it fails.
 const TRIES: u32 = 20;
 
-/// A space of permissions to be: its name, its levels and its resources.
+/// A permission space to define or open: its name, its levels and its resources.
 ///
 /// A subject's permissions are a few bits each in one string: a million subjects with 16 resources of four
-/// levels take 96 MB of Redis, and are read with one command. The *schema*, which says what the bits mean,
-/// is stored beside them. Names can be added at its end; a program that comes with another order gets an
-/// error, and never reads the wrong bits.
+/// levels take 96 MB of Redis, and are read with one command. The *schema*, which says what the bits mean, is stored
+/// beside them. Names can be added at its end. A client with another order gets an error, and never reads the
+/// wrong bits.
 ///
 /// # Example
 ///
@@ -36,7 +36,7 @@ const TRIES: u32 = 20;
 /// repos.set("Piers", "repo1", "read-write").await?;
 /// assert_eq!(repos.get("Piers", "repo1").await?, "read-write");
 /// assert!(repos.check("Piers", "repo1", "read").await?);
-/// assert!(!repos.check("Fiers", "repo1", "read").await?, "nobody has the lowest level");
+/// assert!(!repos.check("Fiers", "repo1", "read").await?, "an unknown subject has the lowest level");
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -62,36 +62,35 @@ impl Permissions {
         }
     }
 
-    /// Levels, the lowest first: each includes those before it. The first is the level of whoever was never
-    /// given any.
+    /// The levels, lowest first: each includes those before it. The first is the level of an unknown subject.
     pub fn levels<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Permissions {
         self.scale = Scale::Ranked;
         self.levels = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Flags that combine, instead of levels that rank: written `read|write`, and `none` for none of them.
+    /// Flags that combine, instead of ranked levels: written `read|write`, and `none` for none of them.
     pub fn flags<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Permissions {
         self.scale = Scale::Flags;
         self.levels = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// How many bits each resource has, if more levels may be added one day. As few as the levels need,
-    /// unless told otherwise; it cannot be changed later.
+    /// The bits per resource, to leave room for more levels; as few as the levels need by default. It cannot be changed
+    /// later.
     pub fn bits(mut self, bits: u32) -> Permissions {
         self.bits = Some(bits);
         self
     }
 
-    /// The resources, in an order that stays.
+    /// The resources, in an order that must not change.
     pub fn resources<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Permissions {
         self.resources = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Defines the space, or finds it and adds the levels and resources that it lacks. If a removal of it was
-    /// interrupted, that is brought to its end, too.
+    /// Defines the space, or opens it and adds the levels and resources that it lacks. Also completes an interrupted
+    /// removal.
     ///
     /// # Cancel safety
     ///
@@ -99,8 +98,7 @@ impl Permissions {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`] for names that cannot work, [`ErrorKind::Mismatch`] if the space was
-    /// defined otherwise.
+    /// [`ErrorKind::InvalidInput`] for invalid names, [`ErrorKind::Mismatch`] if the space was defined differently.
     pub async fn define(&self) -> Result<PermissionSpace> {
         let operation = "define the space";
         let wanted = Schema::new(
@@ -110,12 +108,12 @@ impl Permissions {
             self.resources.clone(),
         )
         .map_err(|e| e.with_name(&self.name))?;
-        let name = self.checked(operation)?;
+        let name = self.full_name(operation)?;
         let store = self.coordinator.backend().permissions();
         for _ in 0..TRIES {
-            let before = self.ask(operation, store.schema(name.clone())).await?;
+            let before = self.call(operation, store.schema(name.clone())).await?;
             let next = match &before {
-                // With an id of its own each time: one may be taken by what was removed.
+                // A new id each time: leftovers of a removed space may still use an old one.
                 None => wanted.clone().with_fresh_id(),
                 Some(before) => {
                     let extended = before.extended(&wanted, self.bits.is_some());
@@ -126,20 +124,20 @@ impl Permissions {
                     }
                 }
             };
-            let answer = store.define(name.clone(), before, next.clone());
-            if self.ask(operation, answer).await? {
+            let reply = store.define(name.clone(), before, next.clone());
+            if self.call(operation, reply).await? {
                 return self.defined(name, next).await;
             }
         }
-        let busy = "others keep changing the schema";
-        let error = Error::new(ErrorKind::Store, operation, busy).with_name(&self.name);
+        let message = "other clients keep changing the schema";
+        let error = Error::new(ErrorKind::Store, operation, message).with_name(&self.name);
         Err(self.coordinator.describe(error))
     }
 
-    /// Nothing that was removed may stay for ever: whoever defines the space sees to it.
+    /// Defining a space also sweeps the leftovers of removed ones, so that they do not stay for ever.
     async fn defined(&self, name: Name, schema: Schema) -> Result<PermissionSpace> {
         if let Err(error) = self.sweep_leftovers(&name).await {
-            tracing::warn!(%error, "what was removed is not cleared away yet");
+            tracing::warn!(%error, "the leftovers of a removed permission space are not deleted yet");
         }
         Ok(self.space(name, schema))
     }
@@ -151,9 +149,9 @@ impl Permissions {
     /// [`ErrorKind::NotFound`] if there is none.
     pub async fn open(&self) -> Result<PermissionSpace> {
         let operation = "open the space";
-        let name = self.checked(operation)?;
+        let name = self.full_name(operation)?;
         let store = self.coordinator.backend().permissions();
-        match self.ask(operation, store.schema(name.clone())).await? {
+        match self.call(operation, store.schema(name.clone())).await? {
             Some(schema) => Ok(self.space(name, schema)),
             None => Err(self
                 .coordinator
@@ -165,15 +163,15 @@ impl Permissions {
         PermissionSpace::new(self.coordinator.clone(), &self.name, name, schema)
     }
 
-    fn checked(&self, operation: &'static str) -> Result<Name> {
+    fn full_name(&self, operation: &'static str) -> Result<Name> {
         Name::new(operation, self.coordinator.namespace(), &self.name)
     }
 
-    async fn ask<T>(
+    async fn call<T>(
         &self,
         operation: &'static str,
-        answer: impl Future<Output = Result<T>>,
+        reply: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        self.coordinator.call(operation, &self.name, answer).await
+        self.coordinator.call(operation, &self.name, reply).await
     }
 }

@@ -1,7 +1,7 @@
-//! Removing a space, and going on with a removal that was interrupted.
+//! Removing a permission space, and completing an interrupted removal.
 //!
-//! The schema goes first. From then on nobody reads or writes what its subjects had: every step looks at the
-//! schema. What is left is cleared away page by page, and its id is remembered until that is done.
+//! The schema is deleted first. Every read and write checks the schema, so from then on the subjects' bits are
+//! unreachable. They are deleted page by page, and the store keeps the schema's id until that is done.
 
 use super::{PermissionSpace, Permissions};
 use crate::coordinator::Coordinator;
@@ -12,46 +12,45 @@ use windlass_core::store::ScanCursor;
 const REMOVE: &str = "remove the space";
 
 impl PermissionSpace {
-    /// Removes the space with all its subjects. Tells whether it was there.
+    /// Removes the space with all its subjects. Returns whether it existed.
     ///
-    /// From the first moment on, handles to it read and write nothing any more; what its subjects had is then
-    /// cleared away page by page.
+    /// Other handles to the space stop reading and writing at once; the subjects' data is then deleted page by
+    /// page.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, or fails, either nothing has happened, or the space is gone and some of what
-    /// it took is left, which nobody can read. [`Permissions::remove`] clears it away, and so does
-    /// [`Permissions::define`].
+    /// If the future is dropped, or fails, either nothing has happened, or the space is gone and some unreadable data is
+    /// left. [`Permissions::remove`] and [`Permissions::define`] delete it.
     pub async fn remove(self) -> Result<bool> {
         let id = self.schema().id.clone();
-        let answer = self.store.remove(self.name.clone(), id.clone());
-        let there = self.ask(REMOVE, answer).await?;
+        let reply = self.store.remove(self.name.clone(), id.clone());
+        let existed = self.call(REMOVE, reply).await?;
         sweep(&self.coordinator, &self.shown, &self.name, id).await?;
-        Ok(there)
+        Ok(existed)
     }
 }
 
 impl Permissions {
-    /// Removes the space, whatever its schema, with all its subjects; and what an interrupted removal has left.
-    /// Tells whether there was any of that.
+    /// Removes the space, whatever its schema, with all its subjects and the leftovers of an interrupted removal. Returns
+    /// whether there was anything.
     ///
     /// # Cancel safety
     ///
-    /// As [`PermissionSpace::remove`]: removing it again goes on.
+    /// As [`PermissionSpace::remove`]: calling again continues.
     pub async fn remove(&self) -> Result<bool> {
-        let name = self.checked(REMOVE)?;
+        let name = self.full_name(REMOVE)?;
         let store = self.coordinator.backend().permissions();
-        let removed = match self.ask(REMOVE, store.schema(name.clone())).await? {
+        let removed = match self.call(REMOVE, store.schema(name.clone())).await? {
             Some(schema) => self.space(name.clone(), schema).remove().await?,
             None => false,
         };
         Ok(self.sweep_leftovers(&name).await? || removed)
     }
 
-    /// Clears away what interrupted removals have left. Tells whether there was any.
+    /// Deletes the leftovers of interrupted removals. Returns whether there were any.
     pub(super) async fn sweep_leftovers(&self, name: &Name) -> Result<bool> {
         let store = self.coordinator.backend().permissions();
-        let ids = self.ask(REMOVE, store.leftovers(name.clone())).await?;
+        let ids = self.call(REMOVE, store.leftovers(name.clone())).await?;
         let any = !ids.is_empty();
         for id in ids {
             sweep(&self.coordinator, &self.name, name, id).await?;
@@ -64,8 +63,8 @@ async fn sweep(coordinator: &Coordinator, shown: &str, name: &Name, id: String) 
     let store = coordinator.backend().permissions();
     let mut cursor = Some(ScanCursor::default());
     while let Some(from) = cursor {
-        let answer = store.sweep(name.clone(), id.clone(), from);
-        cursor = coordinator.call(REMOVE, shown, answer).await?;
+        let reply = store.sweep(name.clone(), id.clone(), from);
+        cursor = coordinator.call(REMOVE, shown, reply).await?;
     }
     Ok(())
 }

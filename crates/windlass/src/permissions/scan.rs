@@ -1,4 +1,4 @@
-//! Looking through all subjects of a space.
+//! [`PermissionScan`]: iterating over all subjects of a space.
 
 use std::sync::Arc;
 
@@ -7,81 +7,90 @@ use super::{Level, Schema};
 use windlass_core::error::Result;
 use windlass_core::store::{FieldRead, ScanCursor};
 
-/// A walk through the subjects of a space, page by page. Between pages the store is free for others.
+/// Iterates over the subjects of a space, page by page. The store serves other clients between pages.
 #[derive(Debug)]
-#[must_use = "nothing is looked at until a page is asked for"]
-pub struct Scan {
+#[must_use = "nothing is read until the next page is awaited"]
+pub struct PermissionScan {
     space: PermissionSpace,
     cursor: Option<ScanCursor>,
-    looked_at: u64,
+    scanned: u64,
     total: u64,
 }
 
-/// Some of those who have a level.
+/// One page of the subjects that have a level.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Holders {
-    /// Who, and the level each has. A subject may come twice if the store reorganises itself meanwhile.
+pub struct PermissionHolders {
+    /// The subjects, with the level of each. A subject may come twice if the store rehashes in between.
     pub holders: Vec<(String, Level)>,
-    /// How much of the space has been looked at, from 0 to 1, as far as can be told.
+    /// The estimated fraction of the space that has been scanned, from 0 to 1.
     pub progress: f64,
 }
 
-/// What a space takes.
+/// The size of a permission space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PermissionStats {
-    /// How many subjects are known.
+    /// How many subjects are stored.
     pub subjects: u64,
-    /// Bytes they take in the store, names and bookkeeping of each included.
+    /// The bytes they take in the store, including names and the store's overhead.
     pub bytes: u64,
 }
 
-impl Scan {
-    pub(super) fn new(space: PermissionSpace) -> Scan {
-        Scan {
+impl PermissionScan {
+    pub(super) fn new(space: PermissionSpace) -> PermissionScan {
+        PermissionScan {
             space,
             cursor: Some(ScanCursor::default()),
-            looked_at: 0,
+            scanned: 0,
             total: 0,
         }
     }
 
-    /// The next subjects, maybe none on this page; `None` at the end.
+    /// The next subjects; a page may be empty. `None` at the end.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the same page can be asked for again.
+    /// If the future is dropped, the next call returns the same page.
     pub async fn next(&mut self) -> Result<Option<Vec<String>>> {
         let Some(cursor) = self.cursor.clone() else {
             return Ok(None);
         };
         let space = &self.space;
         let id = space.schema().id.clone();
-        let answer = space.store.scan(space.name.clone(), id, cursor);
-        let page = space.ask_open("look through the space", answer).await?;
+        let reply = space.store.scan(space.name.clone(), id, cursor);
+        let page = space.call_existing("scan the space", reply).await?;
         self.cursor = page.next;
-        self.looked_at += page.looked_at;
+        self.scanned += page.scanned;
         self.total = page.total;
         Ok(Some(page.subjects))
     }
 
-    /// How much has been looked at, from 0 to 1, as far as can be told.
+    /// The estimated fraction that has been scanned, from 0 to 1.
     pub fn progress(&self) -> f64 {
         match self.cursor {
             None => 1.0,
             Some(_) if self.total == 0 => 0.0,
-            Some(_) => (self.looked_at as f64 / self.total as f64).min(0.99),
+            Some(_) => (self.scanned as f64 / self.total as f64).min(0.99),
         }
     }
 
-    /// Of the next subjects, those who have the level on the resource, or a higher one (or all of the flags);
-    /// `None` at the end.
-    pub async fn next_holders(&mut self, resource: &str, wanted: &str) -> Result<Option<Holders>> {
+    /// Of the next page, the subjects that have at least this level on the resource, or all of these flags. `None` at
+    /// the end.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, a page may be skipped: start a new scan.
+    pub async fn next_holders(
+        &mut self,
+        resource: &str,
+        wanted: &str,
+    ) -> Result<Option<PermissionHolders>> {
         let names = [("", resource, wanted)];
-        let schema = self.space.schema_for("look for holders", &names).await?;
+        let schema = self.space.schema_for("find holders", &names).await?;
         let (field, needs) = self.space.needs(&schema, resource, wanted)?;
-        let before = (self.cursor.clone(), self.looked_at);
+        let before = (self.cursor.clone(), self.scanned);
         let Some(subjects) = self.next().await? else {
             return Ok(None);
         };
@@ -89,15 +98,15 @@ impl Scan {
             subject: subject.clone(),
             fields: vec![field],
         };
-        let asked = subjects.iter().map(fields).collect();
+        let reads = subjects.iter().map(fields).collect();
         let space = &self.space;
-        let answer = space
+        let reply = space
             .store
-            .read(space.name.clone(), Arc::clone(&schema), asked);
-        let values = match space.ask_open("look for holders", answer).await {
+            .read(space.name.clone(), Arc::clone(&schema), reads);
+        let values = match space.call_existing("find holders", reply).await {
             Ok(values) => values,
             Err(e) => {
-                (self.cursor, self.looked_at) = before;
+                (self.cursor, self.scanned) = before;
                 return Err(e);
             }
         };
@@ -106,7 +115,7 @@ impl Scan {
             let holds = schema.allows(value, needs);
             holds.then(|| (subject, schema.level(value)))
         };
-        Ok(Some(Holders {
+        Ok(Some(PermissionHolders {
             holders: subjects.into_iter().zip(values).filter_map(has).collect(),
             progress: self.progress(),
         }))
@@ -114,8 +123,8 @@ impl Scan {
 }
 
 impl PermissionSpace {
-    /// Everybody who has the level on the resource, or a higher one; or all of the flags. All subjects are
-    /// looked at: with many, use [`scan`](PermissionSpace::scan), which tells how far it is.
+    /// All subjects that have at least this level on the resource, or all of these flags. Scans all subjects: for large
+    /// spaces use [`scan`](PermissionSpace::scan), which reports its progress.
     pub async fn who_has(&self, resource: &str, level: &str) -> Result<Vec<(String, Level)>> {
         let mut found = std::collections::BTreeMap::new();
         let mut scan = self.scan();
@@ -125,7 +134,7 @@ impl PermissionSpace {
         Ok(found.into_iter().collect())
     }
 
-    /// How many subjects there are, and what they take. All of them are looked at.
+    /// The number of subjects, and the bytes they take. Scans all subjects.
     pub async fn stats(&self) -> Result<PermissionStats> {
         let mut stats = PermissionStats {
             subjects: 0,
@@ -134,10 +143,10 @@ impl PermissionSpace {
         let mut scan = self.scan();
         let schema: Arc<Schema> = self.schema();
         while let Some(subjects) = scan.next().await? {
-            let answer = self
+            let reply = self
                 .store
                 .memory(self.name.clone(), schema.id.clone(), subjects);
-            let sizes = self.ask("measure the space", answer).await?;
+            let sizes = self.call("measure the space", reply).await?;
             stats.subjects += sizes.len() as u64;
             stats.bytes += sizes.iter().sum::<u64>();
         }

@@ -1,27 +1,26 @@
-//! A space of permissions that exists.
+//! [`PermissionSpace`]: a defined permission space.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::{Level, Scale, Scan, Schema};
+use super::{Level, PermissionScan, Scale, Schema};
 use crate::coordinator::Coordinator;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{Field, FieldRead, FieldWrite, PermissionStore};
 
-/// Subjects in one question to the store.
+/// The most subjects in one store call.
 const BATCH: usize = 4_096;
-/// The most that one subject is given by one call: it is one step, which keeps the store from others.
-const MOST_FIELDS: usize = 100_000;
+/// The most levels of one subject in one call: they are one step, during which the store serves no other client.
+const MAX_FIELDS: usize = 100_000;
 
-/// A space of permissions. Cheap to clone.
+/// A permission space. Cheap to clone.
 ///
 /// # Guarantees
 ///
-/// What is written or read for one subject in one call is one indivisible step. Across subjects it is not. A
-/// subject that was never heard of has the lowest level everywhere: whatever is lost, nobody gains. Each step
-/// looks whether the space is still the one that was defined or opened: of one that was removed, even if its
-/// removal was interrupted, or that the store has lost, nothing is read or written, and the answer is an error of
-/// the kind [`NotFound`](ErrorKind::NotFound).
+/// What one call reads or writes for one subject is one atomic step; across subjects it is not. An unknown subject has
+/// the lowest level everywhere, so lost data never grants anything. Each step checks that the space is still the one
+/// that was defined or opened. If it was removed, or the store has lost it, nothing is read or written, and the
+/// error's kind is [`NotFound`](ErrorKind::NotFound).
 #[derive(Clone, Debug)]
 pub struct PermissionSpace {
     pub(super) coordinator: Coordinator,
@@ -47,16 +46,16 @@ impl PermissionSpace {
         }
     }
 
-    /// The schema, as far as this handle knows it. Others may have added to it.
+    /// The schema as this handle knows it. Other clients may have extended it since.
     pub fn schema(&self) -> Arc<Schema> {
         Arc::clone(&self.schema.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Gives a subject a level. Returns the one it had.
+    /// Sets the level of a subject on a resource. Returns the former level.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, it may or may not have been written; writing it again is harmless.
+    /// If the future is dropped, the level may or may not have been set; setting it again is harmless.
     ///
     /// # Errors
     ///
@@ -64,16 +63,19 @@ impl PermissionSpace {
     /// [`ErrorKind::NotFound`] if the space is gone.
     pub async fn set(&self, subject: &str, resource: &str, level: &str) -> Result<Level> {
         let before = self.set_all([(subject, resource, level)]).await?;
-        Ok(before.into_iter().next().expect("one was asked for"))
+        Ok(before
+            .into_iter()
+            .next()
+            .expect("one result for one request"))
     }
 
-    /// Gives many subjects their levels, in one trip; all that is given to one subject is given in one
-    /// step. Returns the levels they had, in this order.
+    /// Sets many levels in one round trip; those of one subject are set in one step. Returns the former levels, in the
+    /// same order.
     ///
     /// # Errors
     ///
-    /// As [`set`](PermissionSpace::set); and [`ErrorKind::InvalidInput`], and nothing is written, if one subject is
-    /// given more than 100,000 levels.
+    /// As [`set`](PermissionSpace::set). [`ErrorKind::InvalidInput`], with nothing written, for more than 100,000 levels
+    /// of one subject.
     pub async fn set_all<'a>(
         &self,
         given: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>,
@@ -89,19 +91,19 @@ impl PermissionSpace {
         self.write(operation, &schema, writes).await
     }
 
-    /// Adds flags to those that a subject has. Returns those of them that it had before.
+    /// Adds flags to those that a subject has. Returns which of them it had before.
     pub async fn grant(&self, subject: &str, resource: &str, flags: &str) -> Result<Level> {
         self.change_flags("grant", subject, resource, flags, 1)
             .await
     }
 
-    /// Takes flags from a subject, and leaves the others. Returns those of them that it had.
+    /// Removes flags from those that a subject has. Returns which of them it had before.
     pub async fn revoke(&self, subject: &str, resource: &str, flags: &str) -> Result<Level> {
         self.change_flags("revoke", subject, resource, flags, 0)
             .await
     }
 
-    /// Flags are bits of their own, so that two who change different ones do not undo each other.
+    /// Writes single bits, so that two clients that change different flags do not undo each other.
     async fn change_flags(
         &self,
         operation: &'static str,
@@ -113,9 +115,9 @@ impl PermissionSpace {
         let given = [(subject, resource, flags)];
         let schema = self.schema_for(operation, &given).await?;
         if schema.scale != Scale::Flags {
-            let error = Error::invalid(operation, "the levels of this space rank")
+            let error = Error::invalid(operation, "this space uses ranked levels")
                 .with_name(&self.shown)
-                .with_hint("set the level, or define a space with flags");
+                .with_hint("use set, or define a space with flags");
             return Err(self.coordinator.describe(error));
         }
         let (field, wanted) = self.resolve(operation, &schema, resource, flags)?;
@@ -142,59 +144,63 @@ impl PermissionSpace {
         schema: &Schema,
         writes: Vec<(&str, Field, u64)>,
     ) -> Result<Vec<Level>> {
-        let mut answers = vec![0; writes.len()];
-        let (mut changes, mut places): (Vec<FieldWrite>, Vec<Vec<usize>>) =
+        let mut before = vec![0; writes.len()];
+        // The writes grouped by subject, and the position of each in the caller's order.
+        let (mut changes, mut positions): (Vec<FieldWrite>, Vec<Vec<usize>>) =
             (Vec::new(), Vec::new());
         let mut known = std::collections::HashMap::new();
-        for (place, (subject, field, value)) in writes.into_iter().enumerate() {
+        for (position, (subject, field, value)) in writes.into_iter().enumerate() {
             check_subject(operation, subject)?;
             let at = *known.entry(subject).or_insert_with(|| {
                 changes.push(FieldWrite {
                     subject: subject.to_owned(),
                     fields: Vec::new(),
                 });
-                places.push(Vec::new());
+                positions.push(Vec::new());
                 changes.len() - 1
             });
             changes[at].fields.push((field, value));
-            places[at].push(place);
+            positions[at].push(position);
         }
-        if let Some(large) = changes.iter().find(|c| c.fields.len() > MOST_FIELDS) {
+        if let Some(large) = changes.iter().find(|c| c.fields.len() > MAX_FIELDS) {
             let count = large.fields.len();
             let error = Error::invalid(operation, format!("{count} levels for one subject"));
-            let hint = format!("up to {MOST_FIELDS} are one step: use several calls");
+            let hint = format!("the limit is {MAX_FIELDS} per call: use several calls");
             return Err(error.with_name(&self.shown).with_hint(hint));
         }
-        let mut places = places.into_iter();
+        let mut positions = positions.into_iter();
         let mut changes = changes.into_iter();
         loop {
             let batch: Vec<FieldWrite> = changes.by_ref().take(BATCH).collect();
             if batch.is_empty() {
-                return Ok(answers
+                return Ok(before
                     .into_iter()
                     .map(|value| schema.level(value))
                     .collect());
             }
-            let answer = self
+            let reply = self
                 .store
                 .write(self.name.clone(), schema.id.clone(), batch);
-            let before = self.ask_open(operation, answer).await?;
-            // The answers lead: the other way round, a place would be taken for each batch that ends.
-            for (values, places) in before.into_iter().zip(places.by_ref()) {
-                for (place, value) in places.into_iter().zip(values) {
-                    answers[place] = value;
+            let written = self.call_existing(operation, reply).await?;
+            // The replies come first in `zip`: otherwise the end of each batch would consume a position.
+            for (values, positions) in written.into_iter().zip(positions.by_ref()) {
+                for (position, value) in positions.into_iter().zip(values) {
+                    before[position] = value;
                 }
             }
         }
     }
 
-    /// The level that a subject has.
+    /// The level of a subject on a resource.
     pub async fn get(&self, subject: &str, resource: &str) -> Result<Level> {
         let levels = self.get_all([(subject, resource)]).await?;
-        Ok(levels.into_iter().next().expect("one was asked for"))
+        Ok(levels
+            .into_iter()
+            .next()
+            .expect("one result for one request"))
     }
 
-    /// The levels of many subjects on many resources, in one trip and one command for each subject.
+    /// The levels of many subjects on many resources, in one round trip and one command per subject.
     pub async fn get_all<'a>(
         &self,
         wanted: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -208,13 +214,14 @@ impl PermissionSpace {
             .collect())
     }
 
-    /// Whether a subject has the level, or a higher one; or all these flags.
+    /// Whether a subject has at least this level on a resource, or all of these flags.
     pub async fn check(&self, subject: &str, resource: &str, level: &str) -> Result<bool> {
-        let answers = self.check_all([(subject, resource, level)]).await?;
-        Ok(answers[0])
+        let allowed = self.check_all([(subject, resource, level)]).await?;
+        Ok(allowed[0])
     }
 
-    /// The same for many subjects and resources, in one trip and one command for each subject.
+    /// As [`check`](PermissionSpace::check) for many subjects and resources, in one round trip and one command per
+    /// subject.
     pub async fn check_all<'a>(
         &self,
         wanted: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>,
@@ -236,7 +243,7 @@ impl PermissionSpace {
             .collect()
     }
 
-    /// The levels that a subject has on all resources.
+    /// The levels of a subject on all resources.
     pub async fn list(&self, subject: &str) -> Result<Vec<(String, Level)>> {
         self.reload("list permissions").await?;
         let schema = self.schema();
@@ -248,74 +255,78 @@ impl PermissionSpace {
     async fn values(
         &self,
         operation: &'static str,
-        asked: &[(&str, &str, Option<&str>)],
+        requested: &[(&str, &str, Option<&str>)],
     ) -> Result<(Arc<Schema>, Vec<u64>)> {
-        let names: Vec<_> = asked
+        let names: Vec<_> = requested
             .iter()
             .map(|(s, r, l)| (*s, *r, l.unwrap_or_default()))
             .collect();
-        let with_level = asked.first().is_some_and(|(_, _, level)| level.is_some());
+        let with_level = requested
+            .first()
+            .is_some_and(|(_, _, level)| level.is_some());
         let schema = match with_level {
             true => self.schema_for(operation, &names).await?,
             false => self.schema_for_resources(operation, &names).await?,
         };
-        let mut values = vec![0; asked.len()];
-        let (mut wanted, mut places): (Vec<FieldRead>, Vec<Vec<usize>>) = (Vec::new(), Vec::new());
+        let mut values = vec![0; requested.len()];
+        // The reads grouped by subject, and the position of each in the caller's order.
+        let (mut reads, mut positions): (Vec<FieldRead>, Vec<Vec<usize>>) =
+            (Vec::new(), Vec::new());
         let mut known = std::collections::HashMap::new();
-        for (place, (subject, resource, level)) in names.iter().enumerate() {
+        for (position, (subject, resource, level)) in names.iter().enumerate() {
             check_subject(operation, subject)?;
             let field = match with_level {
                 true => self.resolve(operation, &schema, resource, level)?.0,
                 false => self.field(operation, &schema, resource)?,
             };
             let at = *known.entry(*subject).or_insert_with(|| {
-                wanted.push(FieldRead {
+                reads.push(FieldRead {
                     subject: (*subject).to_owned(),
                     fields: Vec::new(),
                 });
-                places.push(Vec::new());
-                wanted.len() - 1
+                positions.push(Vec::new());
+                reads.len() - 1
             });
-            wanted[at].fields.push(field);
-            places[at].push(place);
+            reads[at].fields.push(field);
+            positions[at].push(position);
         }
-        let (mut wanted, mut places) = (wanted.into_iter(), places.into_iter());
+        let (mut reads, mut positions) = (reads.into_iter(), positions.into_iter());
         loop {
-            let batch: Vec<FieldRead> = wanted.by_ref().take(BATCH).collect();
+            let batch: Vec<FieldRead> = reads.by_ref().take(BATCH).collect();
             if batch.is_empty() {
                 return Ok((schema, values));
             }
-            let answer = self
+            let reply = self
                 .store
                 .read(self.name.clone(), Arc::clone(&schema), batch);
-            let found = self.ask_open(operation, answer).await?;
-            for (found, places) in found.into_iter().zip(places.by_ref()) {
-                for (place, value) in places.into_iter().zip(found) {
-                    values[place] = value;
+            let found = self.call_existing(operation, reply).await?;
+            for (found, positions) in found.into_iter().zip(positions.by_ref()) {
+                for (position, value) in positions.into_iter().zip(found) {
+                    values[position] = value;
                 }
             }
         }
     }
 
-    /// Forgets all that a subject may do. Tells whether anything was known.
+    /// Deletes all permissions of a subject. Returns whether there were any.
     pub async fn clear(&self, subject: &str) -> Result<bool> {
         let operation = "clear permissions";
         check_subject(operation, subject)?;
         let subjects = vec![subject.to_owned()];
         let id = self.schema().id.clone();
-        let answer = self.store.clear(self.name.clone(), id, subjects);
-        let cleared = self.ask_open(operation, answer).await?;
+        let reply = self.store.clear(self.name.clone(), id, subjects);
+        let cleared = self.call_existing(operation, reply).await?;
         Ok(cleared.first() == Some(&true))
     }
 
-    /// Looks through all subjects, page by page.
+    /// Iterates over all subjects, page by page.
     ///
-    /// Whoever was there all the time is found; whoever comes or goes meanwhile may be.
-    pub fn scan(&self) -> Scan {
-        Scan::new(self.clone())
+    /// A subject that exists during the whole scan is found; one that is added or removed meanwhile may be.
+    pub fn scan(&self) -> PermissionScan {
+        PermissionScan::new(self.clone())
     }
 
-    /// The schema that knows all these names: asked for anew if ours does not.
+    /// A schema that has all these names: loaded again if the known one does not.
     pub(super) async fn schema_for(
         &self,
         operation: &'static str,
@@ -346,8 +357,8 @@ impl PermissionSpace {
     }
 
     async fn reload(&self, operation: &'static str) -> Result<()> {
-        let answer = self.store.schema(self.name.clone());
-        let found = self.ask(operation, answer).await?;
+        let reply = self.store.schema(self.name.clone());
+        let found = self.call(operation, reply).await?;
         let Some(found) = found.filter(|found| found.id == self.schema().id) else {
             return Err(self.coordinator.describe(gone(operation, &self.shown)));
         };
@@ -380,32 +391,32 @@ impl PermissionSpace {
     }
 
     fn unknown(&self, operation: &'static str, what: &str, name: &str, known: &[String]) -> Error {
-        let mut some: Vec<&str> = known.iter().map(String::as_str).take(10).collect();
-        if known.len() > some.len() {
-            some.push("…");
+        let mut examples: Vec<&str> = known.iter().map(String::as_str).take(10).collect();
+        if known.len() > examples.len() {
+            examples.push("…");
         }
         let error = Error::invalid(operation, format!("there is no {what} {name:?}"))
             .with_name(&self.shown)
-            .with_hint(format!("there are: {}", some.join(", ")));
+            .with_hint(format!("known: {}", examples.join(", ")));
         self.coordinator.describe(error)
     }
 
-    pub(super) async fn ask<T>(
+    pub(super) async fn call<T>(
         &self,
         operation: &'static str,
-        answer: impl Future<Output = Result<T>>,
+        reply: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        self.coordinator.call(operation, &self.shown, answer).await
+        self.coordinator.call(operation, &self.shown, reply).await
     }
 
-    /// The answer, unless the space is gone.
-    pub(super) async fn ask_open<T>(
+    /// The reply; an error if the space is gone.
+    pub(super) async fn call_existing<T>(
         &self,
         operation: &'static str,
-        answer: impl Future<Output = Result<Option<T>>>,
+        reply: impl Future<Output = Result<Option<T>>>,
     ) -> Result<T> {
         let gone = || self.coordinator.describe(gone(operation, &self.shown));
-        self.ask(operation, answer).await?.ok_or_else(gone)
+        self.call(operation, reply).await?.ok_or_else(gone)
     }
 
     pub(super) fn needs(
@@ -414,7 +425,7 @@ impl PermissionSpace {
         resource: &str,
         level: &str,
     ) -> Result<(Field, u64)> {
-        self.resolve("look for holders", schema, resource, level)
+        self.resolve("find holders", schema, resource, level)
     }
 }
 
@@ -433,11 +444,7 @@ fn check_subject(operation: &'static str, subject: &str) -> Result<()> {
 }
 
 pub(super) fn gone(operation: &'static str, name: &str) -> Error {
-    Error::new(
-        ErrorKind::NotFound,
-        operation,
-        "there is no such space (any more)",
-    )
-    .with_name(name)
-    .with_hint("define it, with levels and resources")
+    Error::new(ErrorKind::NotFound, operation, "there is no such space")
+        .with_name(name)
+        .with_hint("define it with levels and resources")
 }

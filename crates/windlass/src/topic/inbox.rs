@@ -1,70 +1,77 @@
-//! Where messages wait for their subscriber.
+//! [`Inbox`]: the bounded buffer between the store and a subscriber.
+//!
+//! Where messages are missing, the inbox holds a gap in their place. Adjacent gaps are merged, so a subscriber that does
+//! not read costs at most its buffer and one gap per message.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
 
 use windlass_core::store::Subscriber;
 
-/// What becomes of messages for which there is no room. Either way, the subscription says how many are missing.
+/// What happens to messages when the buffer is full. In both cases the subscription reports how many are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Overflow {
-    /// The oldest goes: a slow subscriber sees the latest.
+    /// Drops the oldest message: a slow subscriber sees the latest ones.
     #[default]
     DropOldest,
-    /// The new one goes: a slow subscriber sees what came first.
+    /// Drops the new message: a slow subscriber sees the first ones.
     DropNewest,
 }
 
 pub(super) enum Item {
     Message(Vec<u8>),
-    /// So many messages are missing here; `None` if nobody knows how many, if any.
+    /// Messages are missing here; `None` if it is not known how many, if any.
     Gap(Option<u64>),
 }
 
 pub(super) struct Inbox {
-    room: usize,
+    capacity: usize,
     overflow: Overflow,
     queue: Mutex<Queue>,
-    /// There is something to take.
-    filled: Notify,
-    /// Some may have been missed: the connection has to be looked after.
-    pub(super) trouble: Notify,
+    /// Messages may have been missed: the connection must be checked.
+    pub(super) connection_doubtful: Notify,
 }
 
 #[derive(Default)]
 struct Queue {
     items: VecDeque<Item>,
     messages: usize,
+    /// The subscriber, if it waits.
+    waker: Option<Waker>,
 }
 
 impl Inbox {
-    pub(super) fn new(room: usize, overflow: Overflow) -> Arc<Inbox> {
+    pub(super) fn new(capacity: usize, overflow: Overflow) -> Arc<Inbox> {
         Arc::new(Inbox {
-            room,
+            capacity,
             overflow,
             queue: Mutex::default(),
-            filled: Notify::new(),
-            trouble: Notify::new(),
+            connection_doubtful: Notify::new(),
         })
     }
 
-    /// The next item, in order. Cancel safe.
-    pub(super) async fn take(&self) -> Item {
-        loop {
-            if let Some(item) = self.queue().take() {
-                return item;
+    /// The next item, in order. For one subscriber: a second one would replace the first one's waker.
+    pub(super) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Item> {
+        let mut queue = self.queue();
+        match queue.pop() {
+            Some(item) => Poll::Ready(item),
+            None => {
+                queue.waker = Some(cx.waker().clone());
+                Poll::Pending
             }
-            self.filled.notified().await;
         }
     }
 
     /// Messages may be missing from here on.
-    pub(super) fn tell_of_gap(&self) {
-        self.queue().gap_at_the_end(None);
-        self.filled.notify_one();
+    pub(super) fn push_gap(&self) {
+        let mut queue = self.queue();
+        queue.push_gap(None);
+        wake(queue);
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -72,8 +79,17 @@ impl Inbox {
     }
 }
 
+/// Wakes the subscriber, after the lock is released.
+fn wake(mut queue: MutexGuard<'_, Queue>) {
+    let waker = queue.waker.take();
+    drop(queue);
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
 impl Queue {
-    fn take(&mut self) -> Option<Item> {
+    fn pop(&mut self) -> Option<Item> {
         let item = self.items.pop_front()?;
         if let Item::Message(_) = item {
             self.messages -= 1;
@@ -81,63 +97,61 @@ impl Queue {
         Some(item)
     }
 
-    /// What was on either side of the message becomes one gap: so there are never two in a row, and no more
-    /// of them than there is room for messages, and one.
+    /// Drops the oldest message, and merges it with the gaps on both sides of it.
     fn drop_oldest(&mut self) {
         let mut missing = Some(1);
         while let Some(Item::Gap(more)) = self.items.front() {
-            missing = together(missing, *more);
+            missing = merged(missing, *more);
             self.items.pop_front();
         }
         if self.items.pop_front().is_some() {
             self.messages -= 1;
         }
         if let Some(Item::Gap(more)) = self.items.front() {
-            missing = together(missing, *more);
+            missing = merged(missing, *more);
             self.items.pop_front();
         }
         self.items.push_front(Item::Gap(missing));
     }
 
-    fn gap_at_the_end(&mut self, more: Option<u64>) {
+    fn push_gap(&mut self, more: Option<u64>) {
         match self.items.back_mut() {
-            Some(Item::Gap(missing)) => *missing = together(*missing, more),
+            Some(Item::Gap(missing)) => *missing = merged(*missing, more),
             _ => self.items.push_back(Item::Gap(more)),
         }
     }
 }
 
-/// How many two gaps miss: if either does not know, nobody does.
-fn together(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+/// The size of two merged gaps; unknown if either is.
+fn merged(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     a.zip(b).map(|(a, b)| a.saturating_add(b))
 }
 
 impl Subscriber for Inbox {
-    fn heard(&self, news: &[u8]) {
+    fn notify(&self, message: &[u8]) {
         let mut queue = self.queue();
-        let full = queue.messages >= self.room;
+        let full = queue.messages >= self.capacity;
         if full && self.overflow == Overflow::DropNewest {
-            queue.gap_at_the_end(Some(1));
+            queue.push_gap(Some(1));
         } else {
             if full {
                 queue.drop_oldest();
             }
-            queue.items.push_back(Item::Message(news.to_vec()));
+            queue.items.push_back(Item::Message(message.to_vec()));
             queue.messages += 1;
         }
-        drop(queue);
-        self.filled.notify_one();
+        wake(queue);
     }
 
     fn missed(&self) {
-        self.tell_of_gap();
-        self.trouble.notify_one();
+        self.push_gap();
+        self.connection_doubtful.notify_one();
     }
 }
 
 impl fmt::Debug for Inbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Inbox({} of {})", self.queue().messages, self.room)
+        write!(f, "Inbox({} of {})", self.queue().messages, self.capacity)
     }
 }
 
@@ -145,10 +159,10 @@ impl fmt::Debug for Inbox {
 mod tests {
     use super::*;
 
-    async fn all(inbox: &Inbox) -> String {
+    fn drain(inbox: &Inbox) -> String {
         let mut text = String::new();
-        while !inbox.queue().items.is_empty() {
-            match inbox.take().await {
+        while let Some(item) = inbox.queue().pop() {
+            match item {
                 Item::Message(bytes) => text.push_str(std::str::from_utf8(&bytes).unwrap()),
                 Item::Gap(Some(n)) => text.push_str(&format!("<{n}>")),
                 Item::Gap(None) => text.push_str("<?>"),
@@ -157,38 +171,38 @@ mod tests {
         text
     }
 
-    #[tokio::test]
-    async fn what_is_dropped_is_counted_where_it_is_missing() {
-        let hear = |inbox: &Inbox, text: &str| {
+    #[test]
+    fn dropped_messages_are_counted_where_they_are_missing() {
+        let receive = |inbox: &Inbox, text: &str| {
             for letter in text.chars() {
                 match letter {
                     '?' => inbox.missed(),
-                    letter => inbox.heard(letter.to_string().as_bytes()),
+                    letter => inbox.notify(letter.to_string().as_bytes()),
                 }
             }
         };
         let oldest = Inbox::new(3, Overflow::DropOldest);
-        hear(&oldest, "abcdef");
-        assert_eq!(all(&oldest).await, "<3>def");
-        hear(&oldest, "ab?cde");
-        assert_eq!(all(&oldest).await, "<?>cde");
-        hear(&oldest, "ab?cd");
-        assert_eq!(all(&oldest).await, "<1>b<?>cd");
+        receive(&oldest, "abcdef");
+        assert_eq!(drain(&oldest), "<3>def");
+        receive(&oldest, "ab?cde");
+        assert_eq!(drain(&oldest), "<?>cde");
+        receive(&oldest, "ab?cd");
+        assert_eq!(drain(&oldest), "<1>b<?>cd");
         let newest = Inbox::new(3, Overflow::DropNewest);
-        hear(&newest, "abcdef");
-        assert_eq!(all(&newest).await, "abc<3>");
-        hear(&newest, "ab??c");
-        assert_eq!(all(&newest).await, "ab<?>c");
-        hear(&newest, "abcd?e");
-        assert_eq!(all(&newest).await, "abc<?>");
+        receive(&newest, "abcdef");
+        assert_eq!(drain(&newest), "abc<3>");
+        receive(&newest, "ab??c");
+        assert_eq!(drain(&newest), "ab<?>c");
+        receive(&newest, "abcd?e");
+        assert_eq!(drain(&newest), "abc<?>");
     }
 
     #[test]
-    fn whoever_does_not_read_costs_no_more_than_its_buffer() {
+    fn slow_subscriber_costs_no_more_than_its_buffer() {
         for overflow in [Overflow::DropOldest, Overflow::DropNewest] {
             let inbox = Inbox::new(3, overflow);
             for n in 0..10_000u32 {
-                inbox.heard(&n.to_le_bytes());
+                inbox.notify(&n.to_le_bytes());
                 inbox.missed();
             }
             let queue = inbox.queue();

@@ -1,4 +1,4 @@
-//! Topics: what is published reaches whoever listens just then.
+//! [`Topic`]: pub/sub. A message reaches the current subscribers; nothing is stored.
 
 mod inbox;
 mod subscription;
@@ -17,18 +17,13 @@ use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::TopicStore;
 
-/// The longest message, in bytes, once it is JSON.
-pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
-/// How many messages wait for a slow subscriber, unless told otherwise.
-pub const DEFAULT_BUFFER: usize = 1_024;
-
-/// A topic, to publish to and to subscribe to. Messages are of one type, and travel as JSON.
+/// A pub/sub topic. Its messages have one type, and are sent as JSON.
 ///
 /// # Guarantees
 ///
-/// A message reaches those who are subscribed when it is published, each at most once, and in the order in
-/// which one publisher sent them. Nothing is kept for those who come later. A subscription outlives the loss of
-/// its connection; whenever messages may have been missed, it [says so](Event::Gap).
+/// A message reaches the clients that are subscribed when it is published, each at most once, and in the order in
+/// which one publisher sent them. Nothing is stored for later subscribers. A subscription survives the loss of its
+/// connection, and reports a [gap](Event::Gap) whenever messages may have been missed.
 ///
 /// # Example
 ///
@@ -50,9 +45,9 @@ pub const DEFAULT_BUFFER: usize = 1_024;
 ///
 /// # When not to use this
 ///
-/// For work that must be done: a message that nobody hears is gone. That takes a queue.
+/// For work that must be done, use a queue: a message without a subscriber is gone.
 #[derive(Debug)]
-#[must_use = "nothing is sent until something is published or subscribed to"]
+#[must_use = "nothing is sent until a message is published or a client subscribes"]
 pub struct Topic<T> {
     coordinator: Coordinator,
     store: Arc<dyn TopicStore>,
@@ -75,25 +70,30 @@ impl<T> Clone for Topic<T> {
     }
 }
 
+impl Topic<()> {
+    /// The longest message, in bytes, as JSON.
+    pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
+}
+
 impl<T> Topic<T> {
     pub(crate) fn new(coordinator: Coordinator, name: &str) -> Topic<T> {
         Topic {
             store: coordinator.backend().topics(),
             coordinator,
             name: name.to_owned(),
-            buffer: DEFAULT_BUFFER,
+            buffer: Subscription::DEFAULT_BUFFER,
             overflow: Overflow::default(),
             of: PhantomData,
         }
     }
 
-    /// How many messages wait for a subscriber that is slow, at least 1; 1,024 by default.
+    /// How many unread messages a subscription buffers: at least 1; 1,024 by default.
     pub fn buffer(mut self, messages: usize) -> Topic<T> {
         self.buffer = messages;
         self
     }
 
-    /// What becomes of messages for which there is no room.
+    /// What happens to messages when the buffer is full.
     pub fn overflow(mut self, policy: Overflow) -> Topic<T> {
         self.overflow = policy;
         self
@@ -103,42 +103,42 @@ impl<T> Topic<T> {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, or no answer comes, the message may or may not have been published.
+    /// If the future is dropped, or the outcome is unknown, the message may or may not have been published.
     pub async fn publish_bytes(&self, message: &[u8]) -> Result<()> {
         let operation = "publish";
-        let name = self.checked(operation)?;
-        if message.len() > MAX_MESSAGE_BYTES {
-            let text = format!("a message of {} bytes is too long", message.len());
+        let name = self.full_name(operation)?;
+        if message.len() > Topic::MAX_MESSAGE_BYTES {
+            let text = format!("a message of {} bytes exceeds 1 MiB", message.len());
             let error = Error::invalid(operation, text).with_name(&self.name);
-            return Err(error.with_hint("1 MiB is the limit: publish where it can be found"));
+            return Err(error.with_hint("store it elsewhere, and publish its location"));
         }
-        let answer = self.store.publish(name, message.to_vec());
-        self.coordinator.call(operation, &self.name, answer).await
+        let reply = self.store.publish(name, message.to_vec());
+        self.coordinator.call(operation, &self.name, reply).await
     }
 
     /// Subscribes to messages as bytes.
     ///
     /// # Errors
     ///
-    /// If the store cannot be reached now. Later on, the subscription sees to that by itself.
+    /// If the store cannot be reached now. Later failures are handled by the subscription.
     pub async fn subscribe_bytes(&self) -> Result<Subscription<Vec<u8>>> {
-        self.listen(|bytes| Ok(bytes.to_vec())).await
+        self.subscribe_with(|bytes| Ok(bytes.to_vec())).await
     }
 
-    async fn listen<M>(&self, decode: fn(&[u8]) -> Result<M, String>) -> Result<Subscription<M>> {
+    async fn subscribe_with<M>(
+        &self,
+        decode: fn(&[u8]) -> Result<M, String>,
+    ) -> Result<Subscription<M>> {
         let operation = "subscribe";
-        let name = self.checked(operation)?;
+        let name = self.full_name(operation)?;
         if self.buffer == 0 {
-            let error = Error::invalid(operation, "a buffer for 0 messages holds none");
-            return Err(error.with_name(&self.name).with_hint("at least 1"));
+            let error = Error::invalid(operation, "the buffer must hold at least 1 message");
+            return Err(error.with_name(&self.name));
         }
         let inbox = inbox::Inbox::new(self.buffer, self.overflow);
-        let ear: std::sync::Weak<inbox::Inbox> = Arc::downgrade(&inbox);
-        let listening = self.store.subscribe(name.clone(), ear);
-        let listening = self
-            .coordinator
-            .call(operation, &self.name, listening)
-            .await?;
+        let subscriber: std::sync::Weak<inbox::Inbox> = Arc::downgrade(&inbox);
+        let reply = self.store.subscribe(name.clone(), subscriber);
+        let handle = self.coordinator.call(operation, &self.name, reply).await?;
         let (coordinator, store) = (self.coordinator.clone(), Arc::clone(&self.store));
         Ok(Subscription::new(
             coordinator,
@@ -146,12 +146,12 @@ impl<T> Topic<T> {
             &self.name,
             name,
             inbox,
-            listening,
+            handle,
             decode,
         ))
     }
 
-    fn checked(&self, operation: &'static str) -> Result<Name> {
+    fn full_name(&self, operation: &'static str) -> Result<Name> {
         Name::new(operation, self.coordinator.namespace(), &self.name)
     }
 }
@@ -161,17 +161,17 @@ impl<T: Serialize> Topic<T> {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, or no answer comes, the message may or may not have been published.
+    /// If the future is dropped, or the outcome is unknown, the message may or may not have been published.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`] for what cannot be made JSON of, or is more than 1 MiB.
+    /// [`ErrorKind::InvalidInput`] if the message cannot be serialized as JSON, or exceeds 1 MiB.
     pub async fn publish(&self, message: &T) -> Result<()> {
         let json = serde_json::to_vec(message).map_err(|e| {
             Error::new(
                 ErrorKind::InvalidInput,
                 "publish",
-                "it cannot be made JSON of",
+                "the message cannot be serialized as JSON",
             )
             .with_name(&self.name)
             .with_source(e)
@@ -181,13 +181,13 @@ impl<T: Serialize> Topic<T> {
 }
 
 impl<T: DeserializeOwned> Topic<T> {
-    /// Subscribes: from now on, what is published is heard.
+    /// Subscribes: messages that are published from now on are received.
     ///
     /// # Errors
     ///
-    /// If the store cannot be reached now. Later on, the subscription sees to that by itself.
+    /// If the store cannot be reached now. Later failures are handled by the subscription.
     pub async fn subscribe(&self) -> Result<Subscription<T>> {
-        self.listen(|bytes| serde_json::from_slice(bytes).map_err(|e| e.to_string()))
+        self.subscribe_with(|bytes| serde_json::from_slice(bytes).map_err(|e| e.to_string()))
             .await
     }
 }

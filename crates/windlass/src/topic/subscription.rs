@@ -1,9 +1,13 @@
-//! A subscription, which looks after its connection by itself.
+//! [`Subscription`]: messages of a topic, from a connection that is restored in the background.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_core::Stream;
 use tokio::task::AbortHandle;
 
 use super::inbox::{Inbox, Item};
@@ -12,34 +16,36 @@ use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{SubscriptionHandle, TopicStore};
 
-/// A connection may be dead without anybody knowing: so it is tried this often.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// How long to wait before a store that cannot be reached is tried again.
-const AGAIN: Duration = Duration::from_millis(250);
+/// How often the connection is checked: it may be dead without notice.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// The pause before an unreachable store is called again.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
-/// Subscriber what is published to a topic, as long as it lives.
+/// A subscription to a topic. Also a [`Stream`], which does not end.
 ///
-/// If the connection is lost, it is made again in the background, and a [gap](Event::Gap) is told of.
+/// A lost connection is restored in the background, and reported as a [gap](Event::Gap).
 #[must_use = "dropping it ends the subscription"]
 pub struct Subscription<T> {
     coordinator: Coordinator,
-    shown: String,
+    topic: String,
     inbox: Arc<Inbox>,
     decode: fn(&[u8]) -> Result<T, String>,
-    upkeep: AbortHandle,
-    _listening: SubscriptionHandle,
+    keep_connected: AbortHandle,
+    _handle: SubscriptionHandle,
 }
 
-/// What comes of a subscription.
+/// What a subscription yields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Event<T> {
     /// A message.
     Message(T),
-    /// Messages are missing here, or may be: the connection was lost, or they came faster than they were
-    /// taken. Whoever keeps a copy of something should look at the original again.
+    /// Messages are missing here, or may be: the connection was lost, or they arrived faster than they were read. A
+    /// subscriber that keeps a copy of some state should load the original again.
     Gap {
-        /// How many, if that is known.
+        /// How many are missing, if that is known.
         missed: Option<u64>,
     },
 }
@@ -54,71 +60,90 @@ impl<T> Event<T> {
     }
 }
 
+impl Subscription<()> {
+    /// How many unread messages are buffered, unless another [buffer](super::Topic::buffer) is set.
+    pub const DEFAULT_BUFFER: usize = 1_024;
+}
+
 impl<T> Subscription<T> {
     pub(super) fn new(
         coordinator: Coordinator,
         store: Arc<dyn TopicStore>,
-        shown: &str,
+        topic: &str,
         name: Name,
         inbox: Arc<Inbox>,
-        listening: SubscriptionHandle,
+        handle: SubscriptionHandle,
         decode: fn(&[u8]) -> Result<T, String>,
     ) -> Subscription<T> {
         let weak = Arc::downgrade(&inbox);
-        let upkeep = tokio::spawn(recheck_after(coordinator.clone(), store, name, weak));
+        let task = tokio::spawn(keep_connected(coordinator.clone(), store, name, weak));
         Subscription {
             coordinator,
-            shown: shown.to_owned(),
+            topic: topic.to_owned(),
             inbox,
             decode,
-            upkeep: upkeep.abort_handle(),
-            _listening: listening,
+            keep_connected: task.abort_handle(),
+            _handle: handle,
         }
     }
 
-    /// Waits for the next message, or word of a gap.
+    /// Waits for the next message, or for the report of a gap.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, nothing is lost: the next call gives what this one would have.
+    /// If the future is dropped, nothing is lost: the next call returns what this one would have.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongType`] for a message of another type. It is passed over; the next call gives the next one.
+    /// [`ErrorKind::WrongType`] for a message of another type. It is skipped; the next call returns the next one.
     pub async fn next(&mut self) -> Result<Event<T>> {
-        match self.inbox.take().await {
+        poll_fn(|cx| self.poll_event(cx)).await
+    }
+
+    fn poll_event(&self, cx: &mut Context<'_>) -> Poll<Result<Event<T>>> {
+        self.inbox.poll_next(cx).map(|item| match item {
             Item::Gap(missed) => Ok(Event::Gap { missed }),
             Item::Message(bytes) => match (self.decode)(&bytes) {
                 Ok(message) => Ok(Event::Message(message)),
-                Err(why) => {
-                    let text = format!("a message is not of the type that was expected: {why}");
-                    let error = Error::new(ErrorKind::WrongType, "receive", text)
-                        .with_name(&self.shown)
-                        .with_hint("is another program publishing something else here?");
-                    Err(self.coordinator.describe(error))
-                }
+                Err(reason) => Err(self.wrong_type(&reason)),
             },
-        }
+        })
+    }
+
+    fn wrong_type(&self, reason: &str) -> Error {
+        let message = format!("a message is not of the expected type: {reason}");
+        let error = Error::new(ErrorKind::WrongType, "receive", message)
+            .with_name(&self.topic)
+            .with_hint("check whether another program publishes other messages to this topic");
+        self.coordinator.describe(error)
+    }
+}
+
+impl<T> Stream for Subscription<T> {
+    type Item = Result<Event<T>>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_event(cx).map(Some)
     }
 }
 
 impl<T> Drop for Subscription<T> {
     fn drop(&mut self) {
-        self.upkeep.abort();
+        self.keep_connected.abort();
     }
 }
 
 impl<T> fmt::Debug for Subscription<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subscription")
-            .field("topic", &self.shown)
+            .field("topic", &self.topic)
             .field("inbox", &self.inbox)
             .finish_non_exhaustive()
     }
 }
 
-/// Dials again when the connection is lost, and finds out now and then whether it is: nobody else may be using it.
-async fn recheck_after(
+/// Restores a lost connection, and checks it at intervals: no other user of it may notice that it is dead.
+async fn keep_connected(
     coordinator: Coordinator,
     store: Arc<dyn TopicStore>,
     name: Name,
@@ -129,22 +154,23 @@ async fn recheck_after(
             let Some(inbox) = inbox.upgrade() else {
                 return;
             };
-            let _ = tokio::time::timeout(LOOK_AGAIN, inbox.trouble.notified()).await;
+            let doubtful = inbox.connection_doubtful.notified();
+            let _ = tokio::time::timeout(CHECK_INTERVAL, doubtful).await;
         }
-        let mut told = false;
+        let mut gap_reported = false;
         loop {
-            let answer = store.refresh(name.clone());
-            match coordinator.call("listen", name.as_str(), answer).await {
+            let reply = store.refresh(name.clone());
+            match coordinator.call("listen", name.as_str(), reply).await {
                 Ok(()) => break,
                 Err(e) => {
-                    tracing::debug!(error = %e, "a subscription cannot be renewed yet");
-                    // At once: it may be long until the store is back.
-                    if !std::mem::replace(&mut told, true)
+                    tracing::debug!(error = %e, "a subscription cannot be restored yet");
+                    // At the first failure: it may take long until the store is back.
+                    if !std::mem::replace(&mut gap_reported, true)
                         && let Some(inbox) = inbox.upgrade()
                     {
-                        inbox.tell_of_gap();
+                        inbox.push_gap();
                     }
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(RETRY_PAUSE).await;
                 }
             }
         }

@@ -7,7 +7,7 @@ use windlass_testkit::{EtcdCluster, eventually};
 async fn diagnose_reports_the_cluster() {
     let cluster = EtcdCluster::builder().members(3).start().unwrap();
     let w = windlass::connect(&cluster.url()).await.unwrap();
-    let findings = w.examine().await.unwrap();
+    let findings = w.diagnose().await.unwrap();
     let message_of = |topic: &str| {
         let finding = findings.iter().find(|finding| finding.topic == topic);
         finding
@@ -31,7 +31,7 @@ async fn diagnose_reports_the_cluster() {
     let host = cluster.addr(0).to_string();
     // Once the others have elected a leader again.
     let noticed = eventually(2 * SOON, || async {
-        let findings = w.examine().await.unwrap_or_default();
+        let findings = w.diagnose().await.unwrap_or_default();
         let about = |f: &windlass::Finding| f.topic == "host" && f.message.contains(&host);
         findings.iter().any(about)
     });

@@ -34,7 +34,7 @@ async fn try_acquire_by_same_owner_keeps_the_waiters_wake_up() {
         let waits = waits.clone();
         async move { waits.acquire().await.unwrap() }
     });
-    let lined_up = || async { jobs.inspect(0).await.unwrap().waiters == 1 };
+    let lined_up = || async { jobs.inspect_up_to(0).await.unwrap().waiters == 1 };
     assert!(eventually(SOON, lined_up).await);
     tokio::time::sleep(100 * MS).await; // let it watch
     assert!(waits.try_acquire().await.unwrap().is_busy());
@@ -54,7 +54,7 @@ async fn waiter_passed_over_as_too_heavy_gets_a_higher_fence() {
     let patient = RetryPolicy::tries(100);
     let waits = far.semaphore("jobs", 4).ttl(60_000 * MS).retry(patient);
     let waiting = tokio::spawn(async move { waits.acquire_many(3).await.unwrap() });
-    let lined_up = || async { large.inspect(0).await.unwrap().waiters == 1 };
+    let lined_up = || async { large.inspect_up_to(0).await.unwrap().waiters == 1 };
     assert!(eventually(SOON, lined_up).await);
     tokio::time::sleep(100 * MS).await; // let it learn that it is queued
     // It is disconnected while it becomes too heavy, and then no longer is.

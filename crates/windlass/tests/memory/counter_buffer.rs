@@ -20,7 +20,7 @@ async fn buffer_leaves_one_record() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server.url()).await.unwrap();
     // A shorter retention would be too short for a buffer, which retries as long as needed.
-    let counter = w.counter("views").remember(MS);
+    let counter = w.counter("views").retention(MS);
     let buffer = counter.buffered_every(HOUR).unwrap();
     for _ in 0..50 {
         buffer.add(1).unwrap();

@@ -244,7 +244,12 @@ async fn full_server_is_reported() {
 #[tokio::test]
 async fn diagnose_reports_problems() {
     let good = RedisServer::builder().append_only(true).start().unwrap();
-    let findings = connect(&good.url()).await.unwrap().examine().await.unwrap();
+    let findings = connect(&good.url())
+        .await
+        .unwrap()
+        .diagnose()
+        .await
+        .unwrap();
     assert!(
         findings.iter().all(|f| f.severity == Severity::Fine),
         "{findings:#?}"
@@ -255,7 +260,7 @@ async fn diagnose_reports_problems() {
         .start()
         .unwrap();
     let w = connect(&bad.url()).await.unwrap();
-    let findings = w.examine().await.unwrap();
+    let findings = w.diagnose().await.unwrap();
     let problem = |topic| findings.iter().find(|f| f.topic == topic).unwrap().severity;
     assert_eq!(problem("eviction"), Severity::Problem);
     assert_eq!(problem("persistence"), Severity::Warning);

@@ -56,7 +56,7 @@ async fn held_locks_stay_held() {
 async fn pool_permits_stay_held() {
     let (_server, w) = load().await;
     let downloads = w.semaphore("downloads", 5);
-    let state = downloads.inspect(10).await.unwrap();
+    let state = downloads.inspect().await.unwrap();
     assert_eq!((state.size, state.used, state.holders.len()), (5, 3, 2));
     let two = downloads.try_acquire_many(2).await.unwrap();
     assert!(two.acquired().is_some());

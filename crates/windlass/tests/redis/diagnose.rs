@@ -6,7 +6,7 @@ use windlass::{Coordinator, Finding, Severity};
 use windlass_testkit::{RedisCluster, RedisReplicated, eventually};
 
 async fn look(w: &Coordinator, topic: &str) -> Finding {
-    let found = w.examine().await.unwrap();
+    let found = w.diagnose().await.unwrap();
     let of_topic = found.iter().find(|finding| finding.topic == topic);
     of_topic
         .cloned()

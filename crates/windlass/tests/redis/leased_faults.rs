@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use windlass::{Basis, ErrorKind, Leased, OnStoreError, Options, Quota};
+use windlass::{Basis, ErrorKind, LeasedLimiter, OnStoreError, Options, Quota};
 use windlass_testkit::conformance::SOON;
 use windlass_testkit::{Direction, FaultProxy, RedisServer, eventually};
 
@@ -11,7 +11,7 @@ const CALL: Duration = Duration::from_millis(300);
 const CALLERS: usize = 40;
 
 /// Sends all requests concurrently, and returns the results.
-async fn all_at_once(leased: &Leased) -> Vec<windlass::Result<windlass::Decision>> {
+async fn all_at_once(leased: &LeasedLimiter) -> Vec<windlass::Result<windlass::Decision>> {
     let tasks: Vec<_> = (0..CALLERS)
         .map(|_| {
             let leased = leased.clone();

@@ -201,7 +201,7 @@ async fn finished_work_that_cannot_be_stored_is_not_repeated_immediately() {
 async fn started_record_outlives_the_work() {
     let server = RedisServer::start().unwrap();
     let w = connect(&server).await;
-    let once = w.once("k").keep(Duration::from_secs(1));
+    let once = w.once("k").retention(Duration::from_secs(1));
     let begun = once.begin().await.unwrap();
     let left = || -> i64 {
         let left = server.command(&["PTTL", "windlass:once:record:{k}"]);

@@ -21,7 +21,7 @@ async fn through(proxy: &FaultProxy, call_timeout: Duration) -> Coordinator {
 
 async fn wait_for_waiters(w: &Coordinator, name: &str, count: u64) {
     let seen = eventually(SOON, || async {
-        let seen = w.semaphore(name, 1).inspect(0).await.unwrap();
+        let seen = w.semaphore(name, 1).inspect_up_to(0).await.unwrap();
         seen.waiters == count
     });
     assert!(seen.await, "expected {count} waiters for {name}");
@@ -373,13 +373,29 @@ async fn rejection_after_a_lost_reply_leaves_nothing() {
         let jobs = w.semaphore("jobs", 3).ttl(Duration::from_secs(3600));
         jobs.acquire_many(2).await.map(drop)
     });
-    let taken = || async { other.semaphore("jobs", 3).inspect(0).await.unwrap().used == 2 };
+    let taken = || async {
+        other
+            .semaphore("jobs", 3)
+            .inspect_up_to(0)
+            .await
+            .unwrap()
+            .used
+            == 2
+    };
     assert!(eventually(SOON, taken).await, "it did happen");
     other.semaphore("jobs", 3).resize(4).await.unwrap();
     proxy.heal();
     let answer = tokio::time::timeout(SOON, asking).await.unwrap().unwrap();
     assert_eq!(answer.unwrap_err().kind(), ErrorKind::Mismatch);
-    let free = || async { other.semaphore("jobs", 4).inspect(0).await.unwrap().used == 0 };
+    let free = || async {
+        other
+            .semaphore("jobs", 4)
+            .inspect_up_to(0)
+            .await
+            .unwrap()
+            .used
+            == 0
+    };
     assert!(eventually(SOON, free).await, "and is undone");
 }
 

@@ -89,7 +89,7 @@ async fn missing_server_statistics_are_accepted() {
     let quiet = ["4lw.commands.whitelist=ruok"];
     let server = ZooKeeperServers::start(1, &quiet).expect("a server to test on");
     let w = connect(&server.url("app")).await.unwrap();
-    let findings = w.examine().await.unwrap();
+    let findings = w.diagnose().await.unwrap();
     let reports = |word: &str| findings.iter().any(|f| f.message.contains(word));
     // Every server answers one four-letter word.
     assert!(
@@ -109,7 +109,7 @@ async fn worker() {
         return;
     }
     let w = connect(&std::env::var("WINDLASS_TEST_URL").unwrap()).await;
-    for finding in w.unwrap().examine().await.unwrap() {
+    for finding in w.unwrap().diagnose().await.unwrap() {
         println!(
             "{}: {:?}: {}",
             finding.topic, finding.severity, finding.message

@@ -27,7 +27,7 @@ async fn works(url: &str) {
     let guard = w.lock("stock").acquire().await.unwrap();
     assert!(w.lock("stock").try_acquire().await.unwrap().is_busy());
     assert!(guard.release().await.unwrap().was_held());
-    let findings = w.examine().await.unwrap();
+    let findings = w.diagnose().await.unwrap();
     let reports = |word: &str| findings.iter().any(|f| f.message.contains(word));
     assert!(reports("ZooKeeper 3.") && reports("TLS"), "{findings:?}");
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use windlass::{Begun, Coordinator, Finished, MAX_RESULT_BYTES, OnceGuard};
+use windlass::{Begun, Coordinator, Finished, Once, OnceGuard};
 use windlass_term::{
     Advice, Exit, Failure, GlobalArgs, Printer, Signals, store, unless_interrupted,
 };
@@ -25,7 +25,7 @@ const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for the release in the background of a dropped attempt, before this process exits.
 const RELEASE_PAUSE: Duration = Duration::from_millis(200);
 /// Maximum stored output; the rest is for the header line.
-const MAX_OUTPUT: usize = MAX_RESULT_BYTES - 64;
+const MAX_OUTPUT: usize = Once::MAX_RESULT_BYTES - 64;
 const MAGIC: &str = "windlass-once-1";
 
 pub(in crate::commands) async fn once(
@@ -40,7 +40,7 @@ pub(in crate::commands) async fn once(
         Err(exit) => return Ok(exit),
     };
     warn_about_memory(&store, printer);
-    let mut once = store.once(&args.key).keep(args.keep).ttl(args.ttl);
+    let mut once = store.once(&args.key).retention(args.keep).ttl(args.ttl);
     once = once.payload(payload(&args));
     if let Some(wait) = args.wait {
         once = once.wait(wait);

@@ -10,7 +10,7 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 /// The stored state as of now under this rule; `None` if it is another algorithm's.
 ///
 /// If the quota has changed, the units used stay used.
-pub(super) fn bring_up(rule: &Rule, state: RuleState, now: u64) -> Option<RuleState> {
+pub(super) fn advance(rule: &Rule, state: RuleState, now: u64) -> Option<RuleState> {
     match (rule, state) {
         (
             Rule::Bucket(b),

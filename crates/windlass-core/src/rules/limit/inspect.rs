@@ -41,7 +41,7 @@ fn quota_usage(state: RuleState, now: u64) -> Option<QuotaUsage> {
         }
     };
     // The reset time does not depend on the limit, which may be unknown.
-    let status = rule.status(rule.bring_up(state, now), now, 0);
+    let status = rule.status(rule.advance(state, now), now, 0);
     Some(QuotaUsage {
         algorithm: rule.algorithm(),
         amount,
@@ -55,7 +55,7 @@ fn quota_usage(state: RuleState, now: u64) -> Option<QuotaUsage> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{START, rule, take};
-    use super::super::{bring_up, standing};
+    use super::super::{advance, status};
     use super::*;
     use proptest::prelude::*;
 
@@ -70,8 +70,8 @@ mod tests {
                 now += pause;
                 take(&[rule], &mut states, now, cost);
                 let written: RuleStates = states.to_string().parse().unwrap();
-                let up = bring_up(&[rule], &states, now).unwrap();
-                let status = standing(&[rule], &up, now, 1);
+                let up = advance(&[rule], &states, now).unwrap();
+                let status = status(&[rule], &up, now, 1);
                 match usage(&written, now)[..] {
                     [seen] => {
                         prop_assert_eq!(seen.algorithm, rule.algorithm());

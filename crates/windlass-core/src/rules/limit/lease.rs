@@ -2,7 +2,7 @@
 //!
 //! Units that are used late must not add up with units that were charged meanwhile. In a window
 //! that is easy: leased units expire with the window. A bucket leases for a limited time
-//! ([`Bucket::lend_time`]), and charges as if all units were used at the end of it: its TAT
+//! ([`Bucket::lease_time`]), and charges as if all units were used at the end of it: its TAT
 //! (theoretical arrival time, when it is full again) is first moved to the end of the lease, and
 //! then on by the time that the units take to refill.
 //!
@@ -26,17 +26,17 @@ use super::{RuleState, Span};
 impl Bucket {
     /// How long a lease lasts, in microseconds: a quarter of the time in which the bucket refills.
     /// Up to three quarters of a burst can then be leased at once.
-    pub fn lend_time(&self) -> u64 {
+    pub fn lease_time(&self) -> u64 {
         self.full.us / 4
     }
 }
 
 impl Rule {
     /// The most units that can ever be leased at once.
-    pub fn most_lent(&self) -> u64 {
+    pub fn max_leased(&self) -> u64 {
         match self {
             Rule::Bucket(b) => {
-                let rest = b.full.minus(Span::whole(b.lend_time()), b.amount);
+                let rest = b.full.minus(Span::whole(b.lease_time()), b.amount);
                 b.units_in(rest).min(b.burst)
             }
             _ => self.limit(),
@@ -45,10 +45,10 @@ impl Rule {
 
     /// Microseconds until this many units can be leased, if no other client takes any; `None` for
     /// never. The state is as of now.
-    pub fn lend_after(&self, state: RuleState, now: u64, units: u64) -> Option<u64> {
+    pub fn lease_available_after(&self, state: RuleState, now: u64, units: u64) -> Option<u64> {
         match (self, state) {
             (Rule::Bucket(b), RuleState::Bucket { tat, .. }) => {
-                (units <= self.most_lent()).then(|| {
+                (units <= self.max_leased()).then(|| {
                     let latest = b.full.plus(Span::whole(now), b.amount);
                     let next = tat.plus(b.time_for(units), b.amount);
                     next.minus(latest, b.amount).ceil()
@@ -60,9 +60,9 @@ impl Rule {
 
     /// How long units leased at `now` may be used, in microseconds. The state is the one after the
     /// charge.
-    pub fn good_for(&self, state: RuleState, now: u64) -> u64 {
+    pub fn lease_validity(&self, state: RuleState, now: u64) -> u64 {
         match (self, state) {
-            (Rule::Bucket(b), _) => b.lend_time(),
+            (Rule::Bucket(b), _) => b.lease_time(),
             (Rule::Allowance { .. }, _) => super::state::ALLOWANCE_RETENTION / 2,
             (Rule::Fixed { .. }, RuleState::Fixed { end, .. }) => end.saturating_sub(now),
             (Rule::Sliding { period, .. }, RuleState::Sliding { start, .. }) => {
@@ -89,10 +89,10 @@ pub(super) fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64) -> Opti
         return super::charge(rule, state, now, cost, 0);
     };
     let time = b.time_for(cost);
-    let start = tat.max(Span::whole(now + b.lend_time()));
+    let start = tat.max(Span::whole(now + b.lease_time()));
     let tat = start.plus(time, b.amount);
     let latest = b.full.plus(Span::whole(now), b.amount);
-    let mut leased = rotate(leased, now, b.lend_time());
+    let mut leased = rotate(leased, now, b.lease_time());
     leased.now += time.ceil();
     (cost <= b.burst && tat <= latest).then_some(RuleState::Bucket {
         limit,
@@ -142,7 +142,7 @@ pub(super) fn return_units(
             },
         ) => {
             // Expired units are counted as used.
-            if leased.since == 0 || now >= leased_at + b.lend_time() {
+            if leased.since == 0 || now >= leased_at + b.lease_time() {
                 return None;
             }
             let time = b.time_for(cost);
@@ -151,7 +151,7 @@ pub(super) fn return_units(
             } else {
                 leased.before = leased.before.checked_sub(time.us)?;
             }
-            let needed = Span::whole(now + b.lend_time() + leased.before + leased.now);
+            let needed = Span::whole(now + b.lease_time() + leased.before + leased.now);
             let lower = tat.minus(time, b.amount).max(needed);
             (lower < tat).then_some(RuleState::Bucket {
                 limit,

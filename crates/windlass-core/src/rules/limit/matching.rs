@@ -19,7 +19,7 @@ use super::{Mismatch, Rule, RuleState, RuleStates};
 
 /// The states as of now: those of these rules in their order, then those of other clients' rules.
 /// Also returns whether any was converted.
-pub(super) fn bring_up(
+pub(super) fn advance(
     rules: &[Rule],
     stored: &RuleStates,
     now: u64,
@@ -29,7 +29,7 @@ pub(super) fn bring_up(
     if stored.is_empty() || rules.iter().enumerate().all(in_order) {
         let own = rules.iter().enumerate().map(|(i, rule)| {
             let state = stored.get(i);
-            state.map_or_else(|| rule.fresh(now), |state| rule.bring_up(state, now))
+            state.map_or_else(|| rule.fresh(now), |state| rule.advance(state, now))
         });
         let others = stored.iter().skip(rules.len());
         return Ok((stored.replaced(own.chain(others)), false));
@@ -72,7 +72,7 @@ pub(super) fn bring_up(
         }
     }
     let own = rules.iter().zip(found).map(|(rule, found)| {
-        found.map_or_else(|| rule.fresh(now), |state| rule.bring_up(state, now))
+        found.map_or_else(|| rule.fresh(now), |state| rule.advance(state, now))
     });
     Ok((stored.replaced(own.chain(others)), converted))
 }

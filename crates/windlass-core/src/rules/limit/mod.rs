@@ -10,7 +10,7 @@
 //! | `rule.rs`, `span.rs` | quotas, and times with a fraction |
 //! | `state.rs` | states and their stored text |
 //! | `bucket.rs`, `window.rs` | the algorithms |
-//! | `lease.rs` | units charged in advance and used later without the store ([`LimitOp::Lend`]) |
+//! | `lease.rs` | units charged in advance and used later without the store ([`LimitOp::Lease`]) |
 //! | `matching.rs` | which stored state belongs to which rule, when quotas have changed |
 //! | `inspect.rs` | usage without knowing the quota |
 
@@ -47,10 +47,10 @@ pub enum LimitOp {
     Reserve(u64, u64),
     /// Leases units: charges them now, for a client that uses them a little later without the
     /// store. Takes the first of these amounts that fits.
-    Lend(Vec<u64>),
+    Lease(Vec<u64>),
     /// Returns unused leased units: units, when they were leased, and the [mark](RuleStates::mark)
     /// of the state that leased them.
-    Return(u64, u64, u64),
+    ReturnLeased(u64, u64, u64),
     /// Cancels a reservation: its units, and the states after it was made.
     Cancel(u64, RuleStates),
 }
@@ -82,7 +82,7 @@ pub fn decide(
     now: u64,
     want: &LimitOp,
 ) -> Result<RuleOutcome, Mismatch> {
-    let (states, converted) = matching::bring_up(rules, stored, now)?;
+    let (states, converted) = matching::advance(rules, stored, now)?;
     let lone;
     let (costs, wait): (&[u64], u64) = match want {
         LimitOp::Peek => (&[], 0),
@@ -94,8 +94,8 @@ pub fn decide(
             lone = [*cost];
             (&lone, *wait)
         }
-        LimitOp::Lend(costs) => (costs, 0),
-        LimitOp::Return(cost, leased_at, mark) => {
+        LimitOp::Lease(costs) => (costs, 0),
+        LimitOp::ReturnLeased(cost, leased_at, mark) => {
             return Ok(return_units(
                 states,
                 *mark,
@@ -115,7 +115,7 @@ pub fn decide(
             ));
         }
     };
-    let leases = matches!(want, LimitOp::Lend(_));
+    let leases = matches!(want, LimitOp::Lease(_));
     // A changed quota is stored even if the call is denied: otherwise units would refill at the old
     // rate until a call is allowed.
     let converted = converted && !costs.is_empty();
@@ -205,8 +205,8 @@ fn return_units(
 
 /// The stored states as of now under these rules: their own states in their order, then those of
 /// rules that only other clients have.
-pub fn bring_up(rules: &[Rule], stored: &RuleStates, now: u64) -> Result<RuleStates, Mismatch> {
-    Ok(matching::bring_up(rules, stored, now)?.0)
+pub fn advance(rules: &[Rule], stored: &RuleStates, now: u64) -> Result<RuleStates, Mismatch> {
+    Ok(matching::advance(rules, stored, now)?.0)
 }
 
 /// When all quotas are whole again, so that the states can be dropped.
@@ -229,7 +229,7 @@ pub struct LimitStatus {
 }
 
 /// The status by all rules together. `states` are as of now.
-pub fn standing(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> LimitStatus {
+pub fn status(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> LimitStatus {
     let each = |(i, rule): (usize, &Rule)| {
         let state = states.get(i).unwrap_or_else(|| rule.fresh(now));
         rule.status(state, now, cost)

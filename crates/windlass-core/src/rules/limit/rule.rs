@@ -136,10 +136,10 @@ impl Rule {
     }
 
     /// A state of this algorithm as of now under this rule.
-    pub(super) fn bring_up(&self, state: RuleState, now: u64) -> RuleState {
+    pub(super) fn advance(&self, state: RuleState, now: u64) -> RuleState {
         let state = match self {
-            Rule::Bucket(_) | Rule::Allowance { .. } => bucket::bring_up(self, state, now),
-            Rule::Fixed { .. } | Rule::Sliding { .. } => window::bring_up(self, state, now),
+            Rule::Bucket(_) | Rule::Allowance { .. } => bucket::advance(self, state, now),
+            Rule::Fixed { .. } | Rule::Sliding { .. } => window::advance(self, state, now),
         };
         let state = state.unwrap_or_else(|| self.fresh(now));
         state.with_limit(self.limit())

@@ -12,7 +12,7 @@ use super::rule::Rule;
 ///   it ends one new period from now, but not after its old end.
 /// - Of the two windows of a sliding window, the current one keeps its start. If that is more than
 ///   one new period ago, its units count as used within the last new period, and begin to fade now.
-pub(super) fn bring_up(rule: &Rule, state: RuleState, now: u64) -> Option<RuleState> {
+pub(super) fn advance(rule: &Rule, state: RuleState, now: u64) -> Option<RuleState> {
     match (rule, state) {
         (Rule::Fixed { .. }, RuleState::Fixed { end, .. }) if now >= end => Some(rule.fresh(now)),
         (

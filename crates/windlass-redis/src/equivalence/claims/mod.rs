@@ -1,5 +1,5 @@
-//! The scripts for locks and pools decide as the rules: the same random operations, by the rules and on a real Redis, give
-//! the same outcomes, wake-ups, notifications and state.
+//! The scripts for locks and pools decide as the rules: the same random operations, by the rules
+//! and on a real Redis, give the same outcomes, wake-ups, notifications and state.
 
 mod model;
 mod operations;
@@ -89,7 +89,7 @@ async fn check(server: &Server, kind: Kind, name: Name, ops: Vec<Op>) -> TestCas
         for ((claim, fence), (real_claim, real_fence)) in expected.wakes.iter().zip(&effect.wakes) {
             prop_assert_eq!(claim, real_claim);
             if fence.get() == 0 || real_fence.get() == 0 {
-                prop_assert_eq!(fence, real_fence, "told to ask");
+                prop_assert_eq!(fence, real_fence, "told to recheck");
             } else {
                 fences.pair(*fence, *real_fence)?;
             }

@@ -136,7 +136,8 @@ pub(super) fn cases() -> impl Strategy<Value = (Kind, Vec<Op>)> {
         .prop_flat_map(|(kind, usual)| ops(kind, usual).prop_map(move |ops| (kind, ops)))
 }
 
-/// Looks like a random owner: any other one without a record passes for another library's, which the rules do not have.
+/// Looks like a random owner: any other one without a record passes for another library's, which
+/// the rules do not have.
 pub(super) fn owner_of(owner: u64) -> Owner {
     Owner::new(&format!("host:1:{owner:032x}")).unwrap()
 }

@@ -42,7 +42,7 @@ impl GrantListener for Received {
 }
 
 impl Subscriber for Received {
-    fn heard(&self, _: &[u8]) {
+    fn notify(&self, _: &[u8]) {
         *self.notifications.lock().unwrap() += 1;
     }
 
@@ -150,7 +150,7 @@ impl Server {
         }
         let mut renewal = Renewal::of(request, fence);
         renewal.same_owner = SameOwner::Respect;
-        renewal.write_anew = true;
+        renewal.rewrite_details = true;
         let renewed = self.claims.renew(vec![renewal]).await.unwrap().remove(0);
         assert_eq!(renewed.unwrap(), Renewed::Held { fence });
     }

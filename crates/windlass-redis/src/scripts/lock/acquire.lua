@@ -1,9 +1,10 @@
 -- Grants the lock, or puts the owner in the queue, or says who holds it.
 --
---   flags     any of q = enqueue if held, r = write the record now, h = give a foreign key without expiry one
+--   flags     any of q = enqueue if held, r = write the record now, h = give a foreign key without
+--             expiry one
 --   proposal  the number that a quorum would like; not sent to a single server
 --   returns   the fence if granted
---             {'queued', ticket, ms until the owner should ask}
+--             {'queued', ticket, ms until the owner should recheck}
 --             {'busy', holder, its ms left, its record or false, server's time in ms}
 --
 -- Atomic because "is it free with an empty queue" and "this owner holds it" are one decision.
@@ -38,8 +39,9 @@ local function acquire(lock, queue, claim, owner, ttl, flags, tail, proposal)
       write_record(claim, fence, ttl, 0, tail, longest)
       return tonumber(fence)
     end
-    -- Granted before, but the reply was lost and the owner asks again: nothing acts under that grant. Its fence is
-    -- not known any more, and a new one would be higher than the waiters' tickets, so they go first.
+    -- Granted before, but the reply was lost and the owner asks again: nothing acts under that
+    -- grant. Its fence is not known any more, and a new one would be higher than the waiters'
+    -- tickets, so they go first.
     holder = hand_over(lock, queue, claim, owner)
   end
   if not holder then

@@ -1,9 +1,10 @@
 -- Grants several locks at once, or none. Behind lock/prelude.lua and lock/hand_over.lua.
 --
 --   KEYS     the fence counter, then for each lock: the lock, its queue, the owner's claim record
---   ARGV     how many, ttl ms, "r" to write the records now or "", then for each: the owner, the record's tail
+--   ARGV     how many, ttl ms, "r" to write the records now or "", then for each: the owner, the
+--            record's tail
 --   returns  the fences, if all were free
---            {'busy', which (from 0), holder, its ms left, its record or false, server's time in ms}
+--            {'busy', which (from 0), holder, its ms left, its record or false, server's ms}
 --
 -- Atomic because a client that holds some while others hold the rest may wait for ever.
 

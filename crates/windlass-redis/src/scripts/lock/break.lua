@@ -1,5 +1,5 @@
--- Takes the lock from its holder, and grants it to the first living waiter. The owner is empty, and the claim
--- record's key ends behind its prefix.
+-- Takes the lock from its holder, and grants it to the first living waiter. The owner is empty, and
+-- the claim record's key ends behind its prefix.
 --
 --   returns  {'broken', old holder or false, its ms left, its record or false, server's time in ms}
 --

@@ -1,10 +1,11 @@
--- Decides what most batches consist of: a free lock with an empty queue, and a release by a holder whose owner is
--- random. One flat pass without functions, because each function that a script defines costs as much as a command.
--- What remains undecided, and what could fail, is left to the functions below.
+-- Decides what most batches consist of: a free lock with an empty queue, and a release by a holder
+-- whose owner is random. One flat pass without functions, because each function that a script
+-- defines costs as much as a command. What remains undecided, and what could fail, is left to the
+-- functions below.
 --
--- All decisions of a batch were under way at once, so deciding the common ones first is one of the orders in which
--- they may have arrived. But once a decision on a lock is left undecided, so is each release of that lock behind
--- it: a release must not overtake a request of the same owner.
+-- All decisions of a batch were under way at once, so deciding the common ones first is one of the
+-- orders in which they may have arrived. But once a decision on a lock is left undecided, so is
+-- each release of that lock behind it: a release must not overtake a request of the same owner.
 
 local replies, undecided, left = {}, {}, {}
 do
@@ -28,7 +29,8 @@ do
               next_fence = last_fence
             else
               last_fence = pcall_redis('INCRBY', fence_key, ARGV[1])
-              -- Otherwise a new counter, or a server that takes no writes: "take_fence" deals with it.
+              -- Otherwise a new counter, or a server that takes no writes: "take_fence" deals with
+              -- it.
               if type(last_fence) == 'number' and last_fence > tonumber(ARGV[1]) then
                 next_fence = last_fence - ARGV[1]
               end

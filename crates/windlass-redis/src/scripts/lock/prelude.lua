@@ -1,18 +1,20 @@
 -- Decisions on locks: the files of this folder are joined into one script.
 --
 --   KEYS[1]     the fence counter
---   KEYS[2 ..]  for each decision: the lock (the bare name; its value is the owner), its queue (sorted set of
---               waiting owners by ticket), the claim record of the owner who asks
+--   KEYS[2 ..]  for each decision: the lock (the bare name; its value is the owner), its queue
+--               (sorted set of waiting owners by ticket), the claim record of the owner
 --   ARGV[1]     how many fences the batch may need
---   ARGV[2 ..]  for each decision: verb, owner, then the arguments that the verb's function has behind "owner"
---   returns     one reply for each decision: what the verb's function returns, or {'error', text} if it failed
---               (say, on a key of another type), which does not affect the others
+--   ARGV[2 ..]  for each decision: verb, owner, then the arguments that the verb's function has
+--               behind "owner"
+--   returns     one reply for each decision: what the verb's function returns, or {'error', text}
+--               if it failed (say, on a key of another type), which does not affect the others
 --
--- A claim record is "<fence> <ttl ms> <since> <tail>", where the tail is "<channel> <claim> <note>". It lives as
--- long as the claim: a waiter without a record is dead. "Since" is when the claim was made, by the server's clock
--- in ms, for people to see; clients send how long ago that was. "<channel> <claim>" is the claim's address, which
--- tells it from other claims of the same owner. Another owner's record has the same key but for the owner at its
--- end: same hash tag, same slot.
+-- A claim record is "<fence> <ttl ms> <since> <tail>", where the tail is "<channel> <claim>
+-- <note>". It lives as long as the claim: a waiter without a record is dead. "Since" is when the
+-- claim was made, by the server's clock in ms, for people to see; clients send how long ago that
+-- was. "<channel> <claim>" is the claim's address, which tells it from other claims of the same
+-- owner. Another owner's record has the same key but for the owner at its end: same hash tag, same
+-- slot.
 
 local call = redis.call
 local fence_key = KEYS[1]

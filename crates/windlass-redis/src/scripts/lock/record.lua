@@ -35,11 +35,11 @@ local function held_for(lock)
   return call('PTTL', lock)
 end
 
--- The ms after which a waiter should ask by itself; -1 for its heartbeat. That is when the holder's claim ends. But
--- a holder from another library releases without notifying anybody, so the first waiter then asks every now and
--- then; the others the more rarely the further back they are, in case those ahead of them die. All of them
--- together ask a few times as often as the first alone. A holder of ours may have no record yet, but has a random
--- owner then.
+-- The ms after which a waiter rechecks by itself; -1 for its heartbeat. That is when the holder's
+-- claim ends. But a holder from another library releases without notifying anybody, so the first
+-- waiter then rechecks every now and then; the others the more rarely the further back they are, in
+-- case those ahead of them die. All of them together recheck a few times as often as the first
+-- alone. A holder of ours may have no record yet, but has a random owner then.
 local function recheck_after(lock, queue, claim, owner, holder)
   local left = held_for(lock)
   local random = string.match(holder, ':%d+:(%x+)$')

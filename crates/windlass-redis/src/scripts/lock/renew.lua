@@ -2,7 +2,7 @@
 --
 --   flags    any of = to respect a later claim of the same owner that has replaced this one,
 --            ! to rewrite the record (and so to replace an earlier claim)
---   returns  1 if held, {'waiting', ms until the owner should ask}, 0 if neither
+--   returns  1 if held, {'waiting', ms until the owner should recheck}, 0 if neither
 --
 -- Atomic because a claim that is no longer the owner's must not be extended.
 -- Inner calls when held: GET, PEXPIRE, PEXPIRE (SET instead, the first time).

@@ -1,6 +1,6 @@
--- Decides one free lock, or one release with an empty queue, when it is alone in its batch: most calls in a
--- cluster are that. It comes first because each function or table that a script makes costs as much as a command.
--- It decides as the code below would.
+-- Decides one free lock, or one release with an empty queue, when it is alone in its batch: most
+-- calls in a cluster are that. It comes first because each function or table that a script makes
+-- costs as much as a command. It decides as the code below would.
 
 if ARGV[2] == 'acquire' and #ARGV == 6 then
   if (ARGV[5] == 'q' or ARGV[5] == '') and call('EXISTS', KEYS[2], KEYS[3]) == 0 then

@@ -1,11 +1,12 @@
 -- Grants a share, or puts the owner in the queue, or says who is in the way.
 --
---   flags    any of q = enqueue if it does not fit, r = write the record now, b = barge: ignore the queue,
---            a = adopt another size
+--   flags    any of q = enqueue if it does not fit, r = write the record now, b = barge: ignore the
+--            queue, a = adopt another size
 --   returns  the fence if granted
---            {'queued', ticket, ms until the owner should ask}
---            {'busy', the holder whose claim ends first, its ms left, its record or false, server's time in ms}
---            {'other_size', size} if another size is stored, {'too_heavy', size} if the weight exceeds it,
+--            {'queued', ticket, ms until the owner should recheck}
+--            {'busy', the holder whose claim ends first, its ms left, its record or false, now}
+--            {'other_size', size} if another size is stored
+--            {'too_heavy', size} if the weight exceeds the size
 --            {'other_weight', weight} if the owner has a claim of another weight
 --
 -- Atomic because "does it fit, with an empty queue" and "this owner holds it" are one decision.
@@ -34,8 +35,8 @@ local function acquire(tx, owner, weight, size, ttl, flags, tail)
   extend_keys(tx, ttl)
   if ends then
     if not claim then
-      -- Granted before, but the reply was lost and the owner asks again. The fence of that grant is not known any
-      -- more; waiters will have higher ones.
+      -- Granted before, but the reply was lost and the owner asks again. The fence of that grant is
+      -- not known any more; waiters will have higher ones.
       claim = {fence = take_fence(), since = digits(now), ends = 0}
       if tx.waiting > 0 then
         set(tx, 'overtook', claim.fence)
@@ -88,7 +89,7 @@ end
 --
 --   flags    any of = to respect a later claim of the same owner that has replaced this one,
 --            ! to rewrite the record (and so to replace an earlier claim)
---   returns  {'held', fence}, {'waiting', ms until the owner should ask}, 0 if neither
+--   returns  {'held', fence}, {'waiting', ms until the owner should recheck}, 0 if neither
 --
 -- Atomic because a claim that is no longer the owner's must not be extended.
 
@@ -111,8 +112,8 @@ local function renew(tx, owner, ttl, flags, fence, age, tail)
   end
   extend_keys(tx, ttl)
   if ends then
-    -- No owner is "". A server that is out of memory refuses a script whose first write may take memory, and lets
-    -- one go on whose first write does not: that must not lose a held claim.
+    -- No owner is "". A server that is out of memory refuses a script whose first write may take
+    -- memory, and lets one go on whose first write does not: that must not lose a held claim.
     call('ZREM', tx.held, '')
     call('ZADD', tx.held, digits(now + ttl), owner)
     if not claim or string.find(flags, '!', 1, true) then
@@ -128,9 +129,11 @@ local function renew(tx, owner, ttl, flags, fence, age, tail)
   return {'waiting', recheck_after(tx, owner, claim.weight)}
 end
 
--- Gives up what the owner has, a share or its place in the queue, and grants what is free to waiters.
+-- Gives up what the owner has, a share or its place in the queue, and grants what is free to
+-- waiters.
 --
---   address  the claim's, or "" if no other claim can have this owner; a later claim of the same owner is left alone
+--   address  the claim's, or "" if no other claim can have this owner; a later claim of the same
+--            owner is left alone
 --   returns  1 if it was held, 2 if it was waiting, 0 if neither
 --
 -- Atomic because only the owner's own share may be released.

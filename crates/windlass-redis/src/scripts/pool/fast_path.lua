@@ -1,7 +1,7 @@
--- Decides what most batches consist of: a share of weight one with an empty queue, and its release. One flat pass
--- without functions, because each function that a script defines costs as much as a command. All decisions of a
--- batch were under way at once, so deciding the common ones first is one of the orders in which they may have
--- arrived.
+-- Decides what most batches consist of: a share of weight one with an empty queue, and its release.
+-- One flat pass without functions, because each function that a script defines costs as much as a
+-- command. All decisions of a batch were under way at once, so deciding the common ones first is
+-- one of the orders in which they may have arrived.
 
 local replies, undecided = {}, {}
 do
@@ -24,7 +24,8 @@ do
             if type(count) == 'number' and count > 0 and count + seen[3] <= tonumber(seen[1]) then
               if not last_fence then
                 last_fence = pcall_redis('INCRBY', fence_key, ARGV[1])
-                -- Otherwise a new counter, or a server that takes no writes: "take_fence" deals with it.
+                -- Otherwise a new counter, or a server that takes no writes: "take_fence" deals
+                -- with it.
                 if type(last_fence) == 'number' and last_fence > tonumber(ARGV[1]) then
                   next_fence = last_fence - ARGV[1]
                 end
@@ -51,8 +52,8 @@ do
             reply = 1
           elseif light and seen[3] == '0' and call('ZCARD', held) - 1 == tonumber(seen[4])
             and tonumber(call('ZRANGE', held, 0, 0, 'WITHSCORES')[2]) > now then
-            -- Living holders of weight one take all of it: what is released goes to the first waiter, if it is
-            -- alive and wants one, and to no other.
+            -- Living holders of weight one take all of it: what is released goes to the first
+            -- waiter, if it is alive and wants one, and to no other.
             local queue = KEYS[key + 2]
             local head = pcall_redis('ZRANGE', queue, 0, 0)[1]
             local record = head and call('HGET', pool, head)

@@ -16,7 +16,8 @@ local waiting = call('ZCARD', KEYS[3])
 local used = math.max(call('ZCARD', KEYS[2]) - 1, 0) + (seen[2] or 0)
 used = used - call('ZCOUNT', KEYS[2], '-inf', bound)
 if seen[2] and seen[2] ~= '0' then
-  -- A holder that weighs more than one has a record. Of very many dead, some may be counted as one each.
+  -- A holder that weighs more than one has a record. Of very many dead, some may be counted as one
+  -- each.
   local dead = call('ZRANGEBYSCORE', KEYS[2], '-inf', bound, 'LIMIT', 0, 10000)
   for i = 1, #dead do
     local record = call('HGET', KEYS[1], dead[i])

@@ -3,8 +3,8 @@
 -- Decisions that only a node of a quorum takes: quorum_node/pool.lua defines them.
 local confirm, requeue
 
--- No decision does more than this many of anything, as the server does nothing else meanwhile. A waiter left over
--- is told to ask, and its request goes on from there.
+-- No decision does more than this many of anything, as the server does nothing else meanwhile. A
+-- waiter left over is told to recheck, and its request goes on from there.
 local AT_ONCE = 1000
 
 -- Removes the records of holders whose set is gone.
@@ -23,7 +23,7 @@ local function remove_holder_records(tx)
   end
 end
 
--- Reads the pool, and the claim of the owner who asks.
+-- Reads the pool, and the claim of the owner.
 local function begin(pool, held, queue, kind, owner)
   local seen = call('HMGET', pool, ' size', ' extra', ' line', ' overtook', ' open', ' until', owner)
   local tx = {
@@ -40,8 +40,8 @@ local function begin(pool, held, queue, kind, owner)
   tx.no_set = tx.count == 0
   tx.count = math.max(tx.count - 1, 0)
   if not seen[6] and (tx.count > 0 or call('EXISTS', queue) == 1) then
-    -- The pool was deleted or evicted, and with it what its claims weigh: they are void, and their owners find out
-    -- at their next renewal.
+    -- The pool was deleted or evicted, and with it what its claims weigh: they are void, and their
+    -- owners find out at their next renewal.
     call('DEL', held, queue)
     tx.no_set, tx.count = true, 0
   elseif seen[6] and tx.no_set then
@@ -167,8 +167,8 @@ local function remove_holder(tx, owner)
   end
 end
 
--- Notifies a claim that it holds now, or (without a fence) that it should ask. A hint: if it is denied or lost, the
--- waiter's timer repairs it, and the decision stands.
+-- Notifies a claim that it holds now, or (without a fence) that it should recheck. A hint: if it is
+-- denied or lost, the waiter's timer repairs it, and the decision stands.
 local function wake(claim, fence)
   local channel, id = string.match(claim.tail, '^(%S+) (%d+)')
   redis.pcall('PUBLISH', channel, id .. ' ' .. digits(fence or 0))
@@ -205,7 +205,7 @@ local function expire_and_grant(tx)
     local record = record_of(tx, head)
     local claim = record and parse(record)
     if claim and claim.weight > tx.size then
-      -- It would wait for ever, and all behind it. Told to ask, it gets the reason.
+      -- It would wait for ever, and all behind it. Told to recheck, it gets the reason.
       dequeue(tx, head)
       erase(tx, head)
       wake(claim)
@@ -225,8 +225,8 @@ local function expire_and_grant(tx)
         claim.fence = take_fence(tx.proposal)
         set(tx, 'overtook', claim.fence)
       end
-      -- Until its own claim ends, and no longer: the waiter may have died together with the holder before it, and
-      -- only its next heartbeat shows that it lives.
+      -- Until its own claim ends, and no longer: the waiter may have died together with the holder
+      -- before it, and only its next heartbeat shows that it lives.
       add_holder(tx, head, claim.weight, claim.ends)
       claim.ends, claim.since = 0, digits(now)
       write(tx, head, claim)
@@ -249,8 +249,8 @@ local function first_to_expire(tx)
   return first[1], math.max((tonumber(first[2]) or 0) - now, 0)
 end
 
--- The ms after which a waiter should ask by itself: when the first holder's claim ends. If there is capacity for it
--- and only waiters ahead block it, then when the first of them expires.
+-- The ms after which a waiter rechecks by itself: when the first holder's claim ends. If there is
+-- capacity for it and only waiters ahead block it, then when the first of them expires.
 local function recheck_after(tx, owner, weight)
   local _, left = first_to_expire(tx)
   if fits(tx, weight) then

@@ -4,8 +4,9 @@
 --   ARGV     the run id that the caller saw, the highest counter of the others
 --   returns  1
 --
--- Atomic so that no run is marked without its counter. Where several clients come at once, the highest counts.
--- Numbers are compared as decimal text (longer is larger), because Lua's are not exact beyond 2^53.
+-- Atomic so that no run is marked without its counter. Where several clients come at once, the
+-- highest counts. Numbers are compared as decimal text (longer is larger), because Lua's are not
+-- exact beyond 2^53.
 
 local function higher(a, b)
   if #a > #b or (#a == #b and a > b) then

@@ -3,9 +3,10 @@
 -- Extends a claim as "renew" does, and takes a number for it if it is held.
 --
 --   flags    as in "renew"
---   returns  {'held', number}, {'waiting', ms until the owner should ask, holder}, 0 if neither
+--   returns  {'held', number}, {'waiting', ms until the owner should recheck, holder}, 0 if neither
 --
--- Atomic because the number must be taken while the owner holds this node: a later holder takes a higher one.
+-- Atomic because the number must be taken while the owner holds this node: a later holder takes a
+-- higher one.
 
 function confirm(lock, queue, claim, owner, ttl, flags, age, tail, proposal)
   local holder = call('GET', lock) or hand_over(lock, queue, claim, owner)
@@ -28,13 +29,14 @@ function confirm(lock, queue, claim, owner, ttl, flags, age, tail, proposal)
   return {'held', number}
 end
 
--- Grants the lock on this node to the first waiter, and puts its holder at the end of the queue: for an owner that
--- holds this node but no majority, while no other owner has one either.
+-- Grants the lock on this node to the first waiter, and puts its holder at the end of the queue:
+-- for an owner that holds this node but no majority, while no other owner has one either.
 --
 --   number   what this node gave the owner last
 --   returns  1 if it was done; 0 if it is not held under that number, or nobody else waits
 --
--- Atomic because it must not undo a later grant: an owner that counts on this node has taken another number since.
+-- Atomic because it must not undo a later grant: an owner that counts on this node has taken
+-- another number since.
 
 function requeue(lock, queue, claim, owner, ttl, number, age, tail, proposal)
   if call('GET', lock) ~= owner or string.match(call('GET', claim) or '', '^%d+') ~= number then

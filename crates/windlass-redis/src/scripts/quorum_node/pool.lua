@@ -3,8 +3,8 @@
 -- Extends a claim as "renew" does, and takes a number for it if it is held.
 --
 --   flags    as in "renew"
---   returns  {'held', number}, {'waiting', ms until the owner should ask, the holder whose claim ends first},
---            0 if neither
+--   returns  {'held', number}, {'waiting', ms until the owner should recheck, the holder whose
+--            claim ends first}, 0 if neither
 
 function confirm(tx, owner, ttl, flags, age, tail, proposal)
   local reply = renew(tx, owner, ttl, flags, '0', age, tail)

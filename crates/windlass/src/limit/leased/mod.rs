@@ -1,4 +1,4 @@
-//! Decisions without a round trip: units lent by the store.
+//! [`LeasedLimiter`]: decisions without a round trip, from tokens that the store has leased to this process.
 
 mod refill;
 mod token_cache;
@@ -7,39 +7,36 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
-use self::token_cache::{Here, TokenCache};
+use self::token_cache::{CacheTake, TokenCache};
 use super::limiter::{Limiter, check_units};
 use crate::lease::Moment;
 use windlass_core::decision::{Basis, Decision};
 use windlass_core::error::Result;
 use windlass_core::rules::limit::{LimitStatus, Rule};
 
-/// A bucket that lends for less than this lends nothing that would still be good when it arrives: the
-/// store decides each call then.
-const SHORTEST_LOAN: Duration = Duration::from_millis(10);
+/// From this many keys on, unused ones are removed.
+const PRUNE_FROM: usize = 1024;
 
-/// A [`Limiter`] that decides in this process, from units that the store has lent it.
+/// A [`Limiter`] that decides in this process, from tokens that it prefetches from the store.
 ///
-/// Units are borrowed in chunks sized by demand, for about a tenth of a second each: some ten calls of
-/// the store a second serve millions of decisions. What is not used goes back.
+/// Tokens are leased in chunks sized by demand, for about 100 ms each: some ten store calls per second serve millions
+/// of decisions. Unused tokens are returned.
 ///
 /// # Guarantees
 ///
-/// **All processes together never use more than the quota**, whatever happens to any of them: units
-/// are charged when they are lent, and a process that crashes has used too few, not too many. Units
-/// are lent for a short while, and charged as if all were used at the end of it; so they cannot pile up
-/// on those of others that came in later. Strict callers of the same limiter, and leased ones, may be
-/// mixed.
+/// **All processes together never use more than the quota**, whatever happens to any of them. Tokens are charged when
+/// they are leased: a process that crashes has used too few, not too many. A lease is short and charged
+/// as if all its tokens were used at its end, so tokens of several processes cannot accumulate. Leased and direct
+/// clients of the same limiter can be mixed.
 ///
-/// What it costs:
+/// The costs:
 ///
-/// - In a token bucket, three quarters of the burst can be lent at once. A call for more, and every call
-///   to a bucket that fills in less than 40 ms, is decided by the store.
-/// - A denial is this process's own view: [`retry_after`](Decision::retry_after) is when it will ask
-///   again, and another process may still have units.
-/// - When a quota changes, loans that are out were made by the old one.
+/// - In a token bucket, three quarters of the burst can be leased at once. The store decides a call for more, and every
+///   call to a bucket that fills in less than 40 ms.
+/// - A denial is this process's own view: [`retry_after`](Decision::retry_after) is when it asks the store
+///   again, and another process may still have tokens.
+/// - When a quota changes, tokens that are already leased were charged under the old one.
 ///
 /// # Example
 ///
@@ -57,56 +54,56 @@ const SHORTEST_LOAN: Duration = Duration::from_millis(10);
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-#[must_use = "a limiter does nothing until it is asked"]
-pub struct Leased {
+#[must_use = "a limiter does nothing until it is checked"]
+pub struct LeasedLimiter {
     inner: Arc<Inner>,
 }
 
-/// One key of a [`Leased`] limiter, without the look-up.
+/// One key of a [`LeasedLimiter`], without the map look-up.
 #[derive(Clone)]
-#[must_use = "a limiter does nothing until it is asked"]
+#[must_use = "a limiter does nothing until it is checked"]
 pub struct LeasedKey {
-    leased: Leased,
-    purse: Arc<TokenCache>,
+    limiter: LeasedLimiter,
+    cache: Arc<TokenCache>,
 }
 
 struct Inner {
     limiter: Limiter,
-    purses: RwLock<HashMap<Box<str>, Arc<TokenCache>>>,
-    /// Loans that are out, by when what is left of them should go back.
-    out: Mutex<BTreeMap<(Moment, u64), Out>>,
-    calls: AtomicU64,
-    sweeper: Mutex<Option<tokio::task::AbortHandle>>,
-    sooner: Arc<tokio::sync::Notify>,
+    caches: RwLock<HashMap<Box<str>, Arc<TokenCache>>>,
+    /// Leases whose unused tokens can still be returned, by when to return them.
+    leases: Mutex<BTreeMap<(Moment, u64), TokenLease>>,
+    store_calls: AtomicU64,
+    return_loop: Mutex<Option<tokio::task::AbortHandle>>,
+    lease_added: Arc<tokio::sync::Notify>,
 }
 
-/// A loan that is out.
-struct Out {
-    purse: Arc<TokenCache>,
-    lent: LeasedUnits,
+/// Tokens that were leased from the store.
+struct TokenLease {
+    cache: Arc<TokenCache>,
+    /// The store's time of the lease.
+    leased_at: u64,
+    /// The mark of the state that the lease was charged to.
+    mark: u64,
 }
-
-/// The store's time when a loan was made, and the mark of the state that it was made by.
-type LeasedUnits = (u64, u64);
 
 impl Limiter {
-    /// The same limiter, deciding in this process from units that the store lends it.
-    pub fn leased(&self) -> Leased {
-        Leased {
+    /// The same limiter, deciding in this process from tokens that it prefetches from the store.
+    pub fn leased(&self) -> LeasedLimiter {
+        LeasedLimiter {
             inner: Arc::new(Inner {
                 limiter: self.clone(),
-                purses: RwLock::default(),
-                out: Mutex::default(),
-                calls: AtomicU64::new(0),
-                sweeper: Mutex::new(None),
-                sooner: Arc::default(),
+                caches: RwLock::default(),
+                leases: Mutex::default(),
+                store_calls: AtomicU64::new(0),
+                return_loop: Mutex::new(None),
+                lease_added: Arc::default(),
             }),
         }
     }
 }
 
-impl Leased {
-    /// Takes one unit for `key`, mostly without asking the store.
+impl LeasedLimiter {
+    /// Takes one unit for `key`, mostly without a store call.
     ///
     /// # Cancel safety
     ///
@@ -115,182 +112,202 @@ impl Leased {
         self.check_n(key, 1).await
     }
 
-    /// Takes so many units for `key`, all or nothing.
+    /// Takes `units` units for `key`, all or nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the units may or may not have been taken.
     pub async fn check_n(&self, key: &str, units: u64) -> Result<Decision> {
-        if let Some(purse) = self.known(key) {
-            return self.take(&purse, key, units).await;
+        if let Some(cache) = self.known_cache(key) {
+            return self.take(&cache, key, units).await;
         }
-        let purse = self.purse(key)?;
-        self.take(&purse, key, units).await
+        let cache = self.cache(key)?;
+        self.take(&cache, key, units).await
     }
 
-    /// One key, for those who ask for it over and over.
+    /// A handle to one key, for hot paths.
     pub fn key(&self, key: &str) -> Result<LeasedKey> {
         Ok(LeasedKey {
-            purse: self.purse(key)?,
-            leased: self.clone(),
+            cache: self.cache(key)?,
+            limiter: self.clone(),
         })
     }
 
-    /// Gives back all that was lent and not used. Says how many units went back.
+    /// Returns all unused tokens to the store. Returns how many units that were.
     ///
     /// When the last clone is dropped, the same happens in the background.
     pub async fn give_back(&self) -> Result<u64> {
-        let loans = std::mem::take(&mut *self.inner.out());
-        let mut back = 0;
-        for out in loans.into_values() {
-            back += refill::give_back(&self.inner.limiter, &self.inner.calls, &out).await?;
+        let leases = std::mem::take(&mut *self.inner.leases());
+        let mut returned = 0;
+        for lease in leases.into_values() {
+            let (limiter, calls) = (&self.inner.limiter, &self.inner.store_calls);
+            returned += refill::return_unused(limiter, calls, &lease).await?;
         }
-        Ok(back)
+        Ok(returned)
     }
 
     /// How often the store has been called so far.
     pub fn store_calls(&self) -> u64 {
-        self.inner.calls.load(Ordering::Relaxed)
+        self.inner.store_calls.load(Ordering::Relaxed)
     }
 
-    fn known(&self, key: &str) -> Option<Arc<TokenCache>> {
-        let purses = self.inner.purses.read();
-        let purses = purses.unwrap_or_else(PoisonError::into_inner);
-        purses.get(key).cloned()
+    fn known_cache(&self, key: &str) -> Option<Arc<TokenCache>> {
+        let caches = self.inner.caches.read();
+        let caches = caches.unwrap_or_else(PoisonError::into_inner);
+        caches.get(key).cloned()
     }
 
-    fn purse(&self, key: &str) -> Result<Arc<TokenCache>> {
+    fn cache(&self, key: &str) -> Result<Arc<TokenCache>> {
         let name = self.inner.limiter.name_of("check", key)?;
-        let mut purses = self
+        let mut caches = self
             .inner
-            .purses
+            .caches
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        if purses.len() >= refill::SWEEP_AT && purses.len().is_power_of_two() {
+        if caches.len() >= PRUNE_FROM && caches.len().is_power_of_two() {
             let now = self.inner.limiter.clock().now();
-            purses.retain(|_, purse| Arc::strong_count(purse) > 1 || purse.is_in_use(now));
+            caches.retain(|_, cache| Arc::strong_count(cache) > 1 || cache.is_in_use(now));
         }
-        let fresh = || Arc::new(TokenCache::new(name));
-        Ok(Arc::clone(purses.entry(key.into()).or_insert_with(fresh)))
+        let new = || Arc::new(TokenCache::new(name));
+        Ok(Arc::clone(caches.entry(key.into()).or_insert_with(new)))
     }
 
-    async fn take(&self, purse: &Arc<TokenCache>, key: &str, units: u64) -> Result<Decision> {
+    async fn take(&self, cache: &Arc<TokenCache>, key: &str, units: u64) -> Result<Decision> {
         let limiter = &self.inner.limiter;
         let now = limiter.clock().now();
-        match purse.take(units, now) {
-            Here::Taken(left) => Ok(self.decision(purse, now, true, left, None)),
-            Here::Closed(until) if units <= limiter_limit(limiter.rules()?) => {
-                Ok(self.decision(purse, now, false, 0, Some(until)))
+        match cache.take(units, now) {
+            CacheTake::Taken(left) => Ok(self.decision(cache, now, true, left, None)),
+            CacheTake::Denied(until) if units <= lowest_limit(limiter.rules()?) => {
+                Ok(self.decision(cache, now, false, 0, Some(until)))
             }
-            _ => self.take_there(purse, key, units).await,
+            _ => self.take_from_store(cache, key, units).await,
         }
     }
 
     #[cold]
-    async fn take_there(&self, purse: &Arc<TokenCache>, key: &str, units: u64) -> Result<Decision> {
+    async fn take_from_store(
+        &self,
+        cache: &Arc<TokenCache>,
+        key: &str,
+        units: u64,
+    ) -> Result<Decision> {
         check_units(units)?;
         let limiter = &self.inner.limiter;
         let rules = limiter.rules()?;
-        if units == 0 || !refill::can_lend(rules, units) {
-            self.inner.calls.fetch_add(1, Ordering::Relaxed);
+        if units == 0 || !refill::can_lease(rules, units) {
+            self.inner.store_calls.fetch_add(1, Ordering::Relaxed);
             return limiter.check_n(key, units).await;
         }
-        refill::borrow(self, purse, units).await
+        refill::refill_and_take(self, cache, units).await
     }
 
     fn decision(
         &self,
-        purse: &TokenCache,
+        cache: &TokenCache,
         now: Moment,
         allowed: bool,
         left: u64,
-        closed_until: Option<Moment>,
+        denied_until: Option<Moment>,
     ) -> Decision {
         let micros = |until: Moment| until.since(now).as_nanos().div_ceil(1_000) as u64;
         let rules = self.inner.limiter.rules();
-        let seen = LimitStatus {
-            limit: rules.map_or(0, |rules| limiter_limit(rules)),
+        let status = LimitStatus {
+            limit: rules.map_or(0, |rules| lowest_limit(rules)),
             remaining: left,
-            retry_after: Some(closed_until.map_or(0, micros)),
-            reset_after: Some(micros(purse.reset_at())),
+            retry_after: Some(denied_until.map_or(0, micros)),
+            reset_after: Some(micros(cache.reset_at())),
         };
-        Decision::new(allowed, seen, Basis::Leased)
+        Decision::new(allowed, status, Basis::Leased)
     }
 }
 
 impl LeasedKey {
-    /// Takes one unit, mostly without asking the store.
+    /// Takes one unit, mostly without a store call.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the unit may or may not have been taken.
     pub async fn check(&self) -> Result<Decision> {
         self.check_n(1).await
     }
 
-    /// Takes so many units, all or nothing.
+    /// Takes `units` units, all or nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the units may or may not have been taken.
     pub async fn check_n(&self, units: u64) -> Result<Decision> {
-        self.leased.take(&self.purse, self.key(), units).await
+        self.limiter.take(&self.cache, self.key(), units).await
     }
 
-    /// Takes one unit if it is here: nobody waits, and the store is not asked. `None` if only the
-    /// store could tell.
+    /// Takes one unit from the prefetched tokens, without waiting and without a store call. `None` if only the store can
+    /// decide.
     pub fn check_now(&self) -> Option<Decision> {
-        let now = self.leased.inner.limiter.clock().now();
-        match self.purse.take(1, now) {
-            Here::Taken(left) => Some(self.leased.decision(&self.purse, now, true, left, None)),
-            Here::Closed(until) => {
-                let decision = self
-                    .leased
-                    .decision(&self.purse, now, false, 0, Some(until));
-                Some(decision)
+        let now = self.limiter.inner.limiter.clock().now();
+        match self.cache.take(1, now) {
+            CacheTake::Taken(left) => {
+                Some(self.limiter.decision(&self.cache, now, true, left, None))
             }
-            Here::AcquireRequest => None,
+            CacheTake::Denied(until) => {
+                let until = Some(until);
+                Some(self.limiter.decision(&self.cache, now, false, 0, until))
+            }
+            CacheTake::Miss => None,
         }
     }
 
     fn key(&self) -> &str {
-        self.leased.inner.limiter.key_of(&self.purse.name)
+        self.limiter.inner.limiter.key_of(&self.cache.name)
     }
 }
 
-/// The most that one call can ever have.
-fn limiter_limit(rules: &[Rule]) -> u64 {
+/// The most that one call can ever take.
+fn lowest_limit(rules: &[Rule]) -> u64 {
     rules.iter().map(Rule::limit).min().unwrap_or(0)
 }
 
 impl Inner {
-    fn out(&self) -> MutexGuard<'_, BTreeMap<(Moment, u64), Out>> {
-        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    fn leases(&self) -> MutexGuard<'_, BTreeMap<(Moment, u64), TokenLease>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let sweeper = self
-            .sweeper
+        let return_loop = self
+            .return_loop
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(sweeper) = sweeper.take() {
-            sweeper.abort();
+        if let Some(return_loop) = return_loop.take() {
+            return_loop.abort();
         }
-        let loans = std::mem::take(&mut *self.out());
-        // Without a runtime nothing can be sent; what was lent is charged, and comes in again.
+        let leases = std::mem::take(&mut *self.leases());
+        // Without a runtime nothing can be sent; the charged tokens are refilled.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
         let limiter = self.limiter.clone();
         runtime.spawn(async move {
             let calls = AtomicU64::new(0);
-            for out in loans.into_values() {
-                if let Err(error) = refill::give_back(&limiter, &calls, &out).await {
-                    tracing::debug!(%error, "lent units could not be given back");
+            for lease in leases.into_values() {
+                if let Err(error) = refill::return_unused(&limiter, &calls, &lease).await {
+                    tracing::debug!(%error, "unused tokens could not be returned");
                 }
             }
         });
     }
 }
 
-impl fmt::Debug for Leased {
+impl fmt::Debug for LeasedLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Leased").field(&self.inner.limiter).finish()
+        f.debug_tuple("LeasedLimiter")
+            .field(&self.inner.limiter)
+            .finish()
     }
 }
 
 impl fmt::Debug for LeasedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LeasedKey").field(&self.purse.name).finish()
+        f.debug_tuple("LeasedKey").field(&self.cache.name).finish()
     }
 }

@@ -1,4 +1,11 @@
-//! Borrowing units, and giving them back in time.
+//! Refilling a token cache from the store, and returning unused tokens in time.
+//!
+//! One refill per key at a time. Callers that wait for the same key share its outcome: if it brings enough tokens they
+//! are served from the cache, and if it fails they all get the failure.
+//!
+//! A refill leases what the key needs for [`LEASE_TIME`] at the current demand, at most [`GROWTH`] times the
+//! last refill and at most what the quota refills in that time. Tokens are used only until the lease
+//! ends, counted from before the request was sent. At three quarters of the lease, what is left is returned.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
@@ -6,69 +13,64 @@ use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 
-use super::token_cache::{Here, Last, TokenCache};
-use super::{Inner, Leased, LeasedUnits, Out, SHORTEST_LOAN};
+use super::token_cache::{CacheTake, LastRefill, TokenCache};
+use super::{Inner, LeasedLimiter, TokenLease};
 use crate::lease::{Clock, Moment};
 use crate::limit::Limiter;
-use crate::limit::store_call::Answer;
+use crate::limit::store_call::StoreReply;
 use windlass_core::decision::{Basis, Decision};
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::rules::limit::{LimitOp, Rule};
+use windlass_core::rules::limit::{LimitOp, Rule, Span, status};
 use windlass_core::store::limit::LimitOutcome;
 
-/// For how long a loan should last: ten calls of the store a second.
-const HORIZON: Duration = Duration::from_millis(100);
-/// How much larger a loan may be than the last one: a short rush is not a trend.
+/// How long a refill should last: ten store calls per second.
+const LEASE_TIME: Duration = Duration::from_millis(100);
+/// A shorter lease would be over when it arrives: the store decides each call instead.
+const SHORTEST_LEASE: Duration = Duration::from_millis(10);
+/// How many times larger a refill may be than the previous one: a short burst is not a trend.
 const GROWTH: u64 = 8;
-/// How often a smaller amount is tried, half as large each time.
-const TRIES: usize = 8;
-/// From so many keys on, those that nobody uses are forgotten.
-pub(super) const SWEEP_AT: usize = 1024;
+/// How many smaller amounts a refill offers the store, each half of the one before.
+const HALVINGS: usize = 8;
 
-impl TokenCache {
-    pub(super) fn is_in_use(&self, now: Moment) -> bool {
-        !matches!(self.take_again(0, now), Here::AcquireRequest)
-    }
-}
-
-/// Whether so many units can be lent at all, for long enough to be of use.
-pub(super) fn can_lend(rules: &[Rule], units: u64) -> bool {
+/// Whether `units` units can be leased, for long enough to be useful.
+pub(super) fn can_lease(rules: &[Rule], units: u64) -> bool {
     rules.iter().all(|rule| {
-        let for_long = match rule {
-            Rule::Bucket(b) => Duration::from_micros(b.lend_time()) >= SHORTEST_LOAN,
+        let long_enough = match rule {
+            Rule::Bucket(b) => Duration::from_micros(b.lease_time()) >= SHORTEST_LEASE,
             Rule::Fixed { period, .. } | Rule::Sliding { period, .. } => {
-                Duration::from_micros(*period) >= SHORTEST_LOAN
+                Duration::from_micros(*period) >= SHORTEST_LEASE
             }
             Rule::Allowance { .. } => true,
         };
-        for_long && units <= rule.most_lent()
+        long_enough && units <= rule.max_leased()
     })
 }
 
-/// Asks the store for units, and takes some of them. All who wait for the same purse wait for the same
-/// call: if it brings enough they are served from it, and if it fails they have all been told.
-pub(super) async fn borrow(
-    leased: &Leased,
-    purse: &Arc<TokenCache>,
+/// Refills the cache, unless another caller has, and takes `units` of it.
+pub(super) async fn refill_and_take(
+    limiter: &LeasedLimiter,
+    cache: &Arc<TokenCache>,
     units: u64,
 ) -> Result<Decision> {
-    let failures = purse.failures();
-    let last = Arc::clone(&purse.refill).lock_owned().await;
-    // Somebody else may have asked in the meantime.
-    let now = leased.inner.limiter.clock().now();
-    match purse.take_again(units, now) {
-        Here::Taken(left) => return Ok(leased.decision(purse, now, true, left, None)),
-        Here::Closed(until) => return Ok(leased.decision(purse, now, false, 0, Some(until))),
-        Here::AcquireRequest => {}
+    let failures = cache.failures();
+    let last = Arc::clone(&cache.last_refill).lock_owned().await;
+    // Another caller may have refilled it in the meantime.
+    let now = limiter.inner.limiter.clock().now();
+    match cache.take_again(units, now) {
+        CacheTake::Taken(left) => return Ok(limiter.decision(cache, now, true, left, None)),
+        CacheTake::Denied(until) => {
+            return Ok(limiter.decision(cache, now, false, 0, Some(until)));
+        }
+        CacheTake::Miss => {}
     }
     if let Some(failure) = &last.failure
-        && purse.failures() != failures
+        && cache.failures() != failures
     {
-        return Err(failure.again());
+        return Err(failure.duplicate());
     }
-    // In a task of its own: whoever gives up waiting must not keep the others from an answer, nor leave a
-    // loan to nobody.
-    let call = ask(leased.clone(), Arc::clone(purse), last, units);
+    // In a task of its own: a cancelled caller must not take the outcome from the others, nor leave tokens that
+    // no cache holds.
+    let call = refill_and_note_failure(limiter.clone(), Arc::clone(cache), last, units);
     match tokio::spawn(call).await {
         Ok(decision) => decision,
         Err(e) => match e.try_into_panic() {
@@ -78,120 +80,121 @@ pub(super) async fn borrow(
                 "check",
                 "the runtime was shut down; it may have happened",
             )
-            .with_name(purse.name.as_str())),
+            .with_name(cache.name.as_str())),
         },
     }
 }
 
-async fn ask(
-    leased: Leased,
-    purse: Arc<TokenCache>,
-    mut last: OwnedMutexGuard<Last>,
+async fn refill_and_note_failure(
+    limiter: LeasedLimiter,
+    cache: Arc<TokenCache>,
+    mut last: OwnedMutexGuard<LastRefill>,
     units: u64,
 ) -> Result<Decision> {
-    let decision = refill(&leased, &purse, &mut last, units).await;
-    last.failure = decision.as_ref().err().map(Error::again);
+    let decision = refill(&limiter, &cache, &mut last, units).await;
+    last.failure = decision.as_ref().err().map(Error::duplicate);
     if last.failure.is_some() {
-        purse.has_failed();
+        cache.count_failure();
     }
     decision
 }
 
 async fn refill(
-    leased: &Leased,
-    purse: &Arc<TokenCache>,
-    last: &mut Last,
+    leased: &LeasedLimiter,
+    cache: &Arc<TokenCache>,
+    last: &mut LastRefill,
     units: u64,
 ) -> Result<Decision> {
     let limiter = &leased.inner.limiter;
     let clock = limiter.clock();
     let now = clock.now();
     let rules = limiter.rules()?;
-    return_leftovers(leased, purse, now);
-    let wanted = size(
+    return_remainder(leased, cache, now);
+    let wanted = refill_size(
         rules,
         units,
-        purse.demand(),
+        cache.take_demand(),
         last.at.map(|at| now.since(at)),
         last.units,
     );
     let sent = clock.now();
-    leased.inner.calls.fetch_add(1, Ordering::Relaxed);
-    let name = purse.name.clone();
-    let answer = limiter.ask("check", name, LimitOp::Lend(amounts(wanted, units)));
-    let (verdict, basis) = match answer.await? {
-        Answer::Decided(verdict, basis) => (verdict, basis),
+    leased.inner.store_calls.fetch_add(1, Ordering::Relaxed);
+    let op = LimitOp::Lease(amounts(wanted, units));
+    let reply = limiter.decide_named("check", cache.name.clone(), op);
+    let (outcome, basis) = match reply.await? {
+        StoreReply::Decided(outcome, basis) => (outcome, basis),
         assumed => return Ok(assumed.decision(rules, units)),
     };
     last.at = Some(sent);
-    last.units = verdict.granted.unwrap_or(units);
+    last.units = outcome.granted.unwrap_or(units);
     let received = clock.now();
     let after = |micros: u64| received + Duration::from_micros(micros);
-    let seen = windlass_core::rules::limit::standing(rules, &verdict.states, verdict.now, units);
-    purse.resets_at(after(seen.reset_after.unwrap_or(0)));
-    // Not again before a whole loan is there: or else each call would bring less than the last one.
-    let wait = lend_after(rules, &verdict, wanted);
-    purse.close_until(match wait {
+    let status = status(rules, &outcome.states, outcome.now, units);
+    cache.set_reset_at(after(status.reset_after.unwrap_or(0)));
+    // No further refill before a whole one is available: otherwise each would bring less than the one before.
+    let wait = lease_after(rules, &outcome, wanted);
+    cache.deny_until(match wait {
         Some(0) | None => Moment::from_nanos(0),
         Some(wait) => after(wait),
     });
-    let Some(granted) = verdict.granted else {
+    let Some(granted) = outcome.granted else {
         let until = after(wait.unwrap_or(0));
-        return Ok(leased.decision(purse, received, false, 0, Some(until)));
+        return Ok(leased.decision(cache, received, false, 0, Some(until)));
     };
-    let good_until = sent + good_for(rules, &verdict);
-    if received >= good_until {
-        // It took so long that nothing of it may be used any more.
-        leased.inner.calls.fetch_add(1, Ordering::Relaxed);
-        return limiter.check_n(limiter.key_of(&purse.name), units).await;
+    let valid_until = sent + valid_for(rules, &outcome);
+    if received >= valid_until {
+        // The reply came after the lease ended: none of its tokens may be used.
+        leased.inner.store_calls.fetch_add(1, Ordering::Relaxed);
+        return limiter.check_n(limiter.key_of(&cache.name), units).await;
     }
     let left = granted - units;
-    purse.fill(left, good_until);
-    // What this process decides alone when there is no store, no store can take back.
+    cache.fill(left, valid_until);
+    // Tokens of the local fallback are not returned: the store did not charge them.
     if basis == Basis::Store {
-        let (lent_at, mark) = (verdict.now, verdict.states.mark());
-        remember(leased, purse, good_until, sent, (lent_at, mark));
+        let lease = TokenLease {
+            cache: Arc::clone(cache),
+            leased_at: outcome.now,
+            mark: outcome.states.mark(),
+        };
+        schedule_return(leased, lease, sent, valid_until);
     }
-    Ok(leased.decision(purse, received, true, left, None))
+    Ok(leased.decision(cache, received, true, left, None))
 }
 
-/// How much to ask for: what was asked for lately, for a while; no more than comes in in that time.
-fn size(rules: &[Rule], units: u64, asked: u64, since: Option<Duration>, last: u64) -> u64 {
-    let horizon = rules
+/// How many units to lease: the recent demand for the length of a lease, at most what is refilled in that time.
+fn refill_size(rules: &[Rule], units: u64, taken: u64, since: Option<Duration>, last: u64) -> u64 {
+    let lease_time = rules
         .iter()
         .map(|rule| match rule {
-            Rule::Bucket(b) => Duration::from_micros(b.lend_time() / 2),
-            _ => HORIZON,
+            Rule::Bucket(b) => Duration::from_micros(b.lease_time() / 2),
+            _ => LEASE_TIME,
         })
-        .fold(HORIZON, Duration::min);
-    let comes_in = |rule: &Rule| match rule {
-        Rule::Bucket(b) => {
-            let time = windlass_core::rules::limit::Span::whole(horizon.as_micros() as u64);
-            b.units_in(time)
-        }
+        .fold(LEASE_TIME, Duration::min);
+    let refilled = |rule: &Rule| match rule {
+        Rule::Bucket(b) => b.units_in(Span::whole(lease_time.as_micros() as u64)),
         Rule::Allowance { burst } => burst / 16,
         Rule::Fixed { limit, period } | Rule::Sliding { limit, period } => {
-            let part = horizon.as_micros().min(u128::from(*period));
+            let part = lease_time.as_micros().min(u128::from(*period));
             (u128::from(*limit) * part / u128::from(*period)) as u64
         }
     };
-    let most = rules.iter().map(comes_in).min().unwrap_or(0);
+    let most = rules.iter().map(refilled).min().unwrap_or(0);
     let demand = match since {
         None => units,
         Some(since) => {
             let nanos = since.as_nanos().max(1);
-            u64::try_from(u128::from(asked) * horizon.as_nanos() / nanos).unwrap_or(u64::MAX)
+            u64::try_from(u128::from(taken) * lease_time.as_nanos() / nanos).unwrap_or(u64::MAX)
         }
     };
     let wanted = demand.min(last.saturating_mul(GROWTH)).min(most).max(units);
-    let lendable = rules.iter().map(Rule::most_lent).min().unwrap_or(0);
-    // A whole number of such calls, so that nothing is left over at the end.
-    (wanted.min(lendable) / units).max(1) * units
+    let leasable = rules.iter().map(Rule::max_leased).min().unwrap_or(0);
+    // A multiple of the call's units, so that calls of this size leave no remainder.
+    (wanted.min(leasable) / units).max(1) * units
 }
 
-/// The amounts to try, the largest first.
+/// The amounts that the store may grant, the largest first.
 fn amounts(wanted: u64, units: u64) -> Vec<u64> {
-    let mut amounts: Vec<u64> = (0..TRIES)
+    let mut amounts: Vec<u64> = (0..HALVINGS)
         .map(|i| ((wanted >> i) / units).max(1) * units)
         .collect();
     amounts.push(units);
@@ -199,126 +202,122 @@ fn amounts(wanted: u64, units: u64) -> Vec<u64> {
     amounts
 }
 
-fn lend_after(rules: &[Rule], verdict: &LimitOutcome, units: u64) -> Option<u64> {
+/// When `units` units can be leased, in microseconds from now; `None` if never, which the store will say.
+fn lease_after(rules: &[Rule], outcome: &LimitOutcome, units: u64) -> Option<u64> {
     let each = |(i, rule): (usize, &Rule)| {
-        let units = units.min(rule.most_lent());
-        rule.lend_after(verdict.states.get(i)?, verdict.now, units)
+        let units = units.min(rule.max_leased());
+        rule.lease_available_after(outcome.states.get(i)?, outcome.now, units)
     };
-    // Never is not a time to wait for: the store will say so.
     rules.iter().enumerate().filter_map(each).max()
 }
 
-/// How long the units may be used, from before they were asked for. A clock may go a little faster
-/// than the store's.
-fn good_for(rules: &[Rule], verdict: &LimitOutcome) -> Duration {
-    let each = |(i, rule): (usize, &Rule)| match verdict.states.get(i) {
-        Some(state) => rule.good_for(state, verdict.now),
+/// How long the tokens may be used, from before the request was sent; shortened by 1 %, because this clock may run
+/// slower than the store's.
+fn valid_for(rules: &[Rule], outcome: &LimitOutcome) -> Duration {
+    let each = |(i, rule): (usize, &Rule)| match outcome.states.get(i) {
+        Some(state) => rule.lease_validity(state, outcome.now),
         None => 0,
     };
     let micros = rules.iter().enumerate().map(each).min().unwrap_or(0);
     Duration::from_micros(micros - micros / 100)
 }
 
-/// Gives back what was left of the last loan because it was too little for a call.
-fn return_leftovers(leased: &Leased, purse: &Arc<TokenCache>, now: Moment) {
-    let in_time = purse.is_good(now);
-    let left = purse.empty();
-    let mut out = leased.inner.out();
-    let known = out
+/// Returns what is left of the last lease because it is too little for a call.
+fn return_remainder(leased: &LeasedLimiter, cache: &Arc<TokenCache>, now: Moment) {
+    let in_time = cache.is_valid(now);
+    let left = cache.empty();
+    let mut leases = leased.inner.leases();
+    let key = leases
         .iter()
-        .find(|(_, out)| Arc::ptr_eq(&out.purse, purse))
+        .find(|(_, lease)| Arc::ptr_eq(&lease.cache, cache))
         .map(|(key, _)| *key);
-    let Some(known) = known.and_then(|key| out.remove(&key)) else {
+    let Some(lease) = key.and_then(|key| leases.remove(&key)) else {
         return;
     };
-    drop(out);
+    drop(leases);
     if left == 0 || !in_time {
         return;
     }
-    let (limiter, purse) = (leased.inner.limiter.clone(), Arc::clone(purse));
-    leased.inner.calls.fetch_add(1, Ordering::Relaxed);
+    let limiter = leased.inner.limiter.clone();
+    leased.inner.store_calls.fetch_add(1, Ordering::Relaxed);
     tokio::spawn(async move {
-        let _ = send_back(&limiter, &purse, left, known.lent).await;
+        let _ = return_units(&limiter, &lease, left).await;
     });
 }
 
-/// Notes when to give back what will be left.
-fn remember(
-    leased: &Leased,
-    purse: &Arc<TokenCache>,
-    good_until: Moment,
-    sent: Moment,
-    lent: LeasedUnits,
-) {
+/// Schedules the return of what will be left of a lease.
+fn schedule_return(leased: &LeasedLimiter, lease: TokenLease, sent: Moment, valid_until: Moment) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    // Late enough that it is mostly used up, early enough that the store still takes it.
-    let at = sent + good_until.since(sent) * 3 / 4;
+    // Late enough that most tokens are used, early enough that the store still accepts the rest.
+    let at = sent + valid_until.since(sent) * 3 / 4;
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let purse = Arc::clone(purse);
     let inner = &leased.inner;
-    inner.out().insert((at, number), Out { purse, lent });
-    let mut sweeper = inner.sweeper.lock().unwrap_or_else(PoisonError::into_inner);
-    if sweeper
+    inner.leases().insert((at, number), lease);
+    let mut task = inner
+        .return_loop
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    if task
         .as_ref()
         .is_none_or(tokio::task::AbortHandle::is_finished)
     {
-        let task = sweep(
+        let return_loop = return_loop(
             Arc::downgrade(inner),
             inner.limiter.clock().clone(),
-            Arc::clone(&inner.sooner),
+            Arc::clone(&inner.lease_added),
         );
-        *sweeper = Some(tokio::spawn(task).abort_handle());
+        *task = Some(tokio::spawn(return_loop).abort_handle());
     } else {
-        inner.sooner.notify_one();
+        inner.lease_added.notify_one();
     }
 }
 
-/// Gives back what is left of loans before their time is over.
-async fn sweep(inner: Weak<Inner>, clock: Clock, sooner: Arc<tokio::sync::Notify>) {
+/// Returns unused tokens before their leases end.
+async fn return_loop(inner: Weak<Inner>, clock: Clock, lease_added: Arc<tokio::sync::Notify>) {
     loop {
         let first = match inner.upgrade() {
             None => return,
-            Some(inner) => inner.out().first_key_value().map(|(key, _)| *key),
+            Some(inner) => inner.leases().first_key_value().map(|(key, _)| *key),
         };
         let Some(first) = first else {
-            sooner.notified().await;
+            lease_added.notified().await;
             continue;
         };
         tokio::select! {
             () = clock.sleep_until(first.0) => {}
-            () = sooner.notified() => continue,
+            () = lease_added.notified() => continue,
         }
         let Some(inner) = inner.upgrade() else {
             return;
         };
-        let out = inner.out().remove(&first);
-        if let Some(out) = out
-            && let Err(error) = give_back(&inner.limiter, &inner.calls, &out).await
+        let lease = inner.leases().remove(&first);
+        if let Some(lease) = lease
+            && let Err(error) = return_unused(&inner.limiter, &inner.store_calls, &lease).await
         {
-            tracing::debug!(%error, "lent units could not be given back");
+            tracing::debug!(%error, "unused tokens could not be returned");
         }
     }
 }
 
-/// Empties a purse into the store. Says how many units went back.
-pub(super) async fn give_back(limiter: &Limiter, calls: &AtomicU64, out: &Out) -> Result<u64> {
-    let left = out.purse.empty();
+/// Empties a cache and returns its tokens to the store. Returns how many units the store accepted.
+pub(super) async fn return_unused(
+    limiter: &Limiter,
+    store_calls: &AtomicU64,
+    lease: &TokenLease,
+) -> Result<u64> {
+    let left = lease.cache.empty();
     if left == 0 {
         return Ok(0);
     }
-    calls.fetch_add(1, Ordering::Relaxed);
-    send_back(limiter, &out.purse, left, out.lent).await
+    store_calls.fetch_add(1, Ordering::Relaxed);
+    return_units(limiter, lease, left).await
 }
 
-async fn send_back(
-    limiter: &Limiter,
-    purse: &TokenCache,
-    units: u64,
-    lent: LeasedUnits,
-) -> Result<u64> {
-    let want = LimitOp::Return(units, lent.0, lent.1);
-    match limiter.ask("give back", purse.name.clone(), want).await? {
-        Answer::Decided(verdict, _) if verdict.granted.is_some() => Ok(units),
+async fn return_units(limiter: &Limiter, lease: &TokenLease, units: u64) -> Result<u64> {
+    let op = LimitOp::ReturnLeased(units, lease.leased_at, lease.mark);
+    let name = lease.cache.name.clone();
+    match limiter.decide_named("give back", name, op).await? {
+        StoreReply::Decided(outcome, _) if outcome.granted.is_some() => Ok(units),
         _ => Ok(0),
     }
 }

@@ -90,7 +90,12 @@ async fn waiters_are_not_all_woken_by_each_release_of_a_pool() {
             assert!(permit.release().await.unwrap().was_held());
         });
         let lined_up = eventually(SOON, || async {
-            w.semaphore("jobs", 2).inspect(0).await.unwrap().waiters == i + 1
+            w.semaphore("jobs", 2)
+                .inspect_up_to(0)
+                .await
+                .unwrap()
+                .waiters
+                == i + 1
         });
         assert!(lined_up.await);
     }
@@ -136,7 +141,7 @@ async fn release_in_a_large_pool_wakes_few_waiters() {
     }
     let lined_up = eventually(2 * SOON, || async {
         w.semaphore("jobs", SHARES)
-            .inspect(0)
+            .inspect_up_to(0)
             .await
             .unwrap()
             .waiters

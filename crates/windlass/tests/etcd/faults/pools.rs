@@ -25,7 +25,7 @@ pub(super) async fn many(semaphore: &Semaphore, count: u32) -> Vec<Permit> {
 async fn wait_until_queued(semaphore: &Semaphore, weight: u32) -> tokio::task::JoinHandle<Permit> {
     let waits = semaphore.clone();
     let waiting = tokio::spawn(async move { waits.acquire_many(weight).await.unwrap() });
-    let lined_up = || async { semaphore.inspect(0).await.unwrap().waiters == 1 };
+    let lined_up = || async { semaphore.inspect_up_to(0).await.unwrap().waiters == 1 };
     assert!(eventually(SOON, lined_up).await);
     waiting
 }
@@ -84,7 +84,7 @@ async fn shrinking_a_large_semaphore_keeps_all_holders() {
     let late = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
     assert_eq!(smaller.await.unwrap(), Some(LARGE));
     proxy.heal();
-    let seen = of(&a).inspect(0).await.unwrap();
+    let seen = of(&a).inspect_up_to(0).await.unwrap();
     assert_eq!((seen.size, seen.used), (10, u64::from(LARGE)), "{seen:?}");
     late.renew().await.unwrap();
     assert!(late.is_held());
@@ -163,7 +163,7 @@ async fn waiter_that_gives_up_lets_the_next_of_its_client_in() {
         let heavy = wait_until_queued(&jobs(&b), 2).await;
         let light = jobs(&b);
         let light = tokio::spawn(async move { light.acquire().await.unwrap() });
-        let lined_up = || async { jobs(&a).inspect(0).await.unwrap().waiters == 2 };
+        let lined_up = || async { jobs(&a).inspect_up_to(0).await.unwrap().waiters == 2 };
         assert!(eventually(SOON, lined_up).await);
         heavy.abort();
         let let_in = tokio::time::timeout(2 * SOON, light).await;

@@ -380,7 +380,7 @@ async fn diagnose_reports_each_node() {
         let found = findings.iter().find(found).map(|f| f.severity);
         found.unwrap_or_else(|| panic!("nothing about {topic} with {word:?}: {findings:?}"))
     };
-    let findings = w.examine().await.unwrap();
+    let findings = w.diagnose().await.unwrap();
     assert_eq!(
         severity_of(&findings, "quorum", "3 of 3 nodes have a vote"),
         Severity::Fine
@@ -404,7 +404,7 @@ async fn diagnose_reports_each_node() {
         for (node, seconds) in (&nodes).into_iter().zip(shifts) {
             node.shift_clock(seconds).unwrap();
         }
-        let findings = w.examine().await.unwrap();
+        let findings = w.diagnose().await.unwrap();
         assert_eq!(
             severity_of(&findings, "clock skew", &words),
             Severity::Warning
@@ -428,7 +428,7 @@ async fn diagnose_reports_each_node() {
         .unwrap();
     // Another client, which has not known the node as durable.
     let w = connect(&nodes, "max_ttl=1h").await;
-    let findings = w.examine().await.unwrap();
+    let findings = w.diagnose().await.unwrap();
     let name = |node: usize| nodes.node(node).addr().to_string();
     assert_eq!(
         severity_of(&findings, "quorum", "1 of 3 nodes have a vote"),

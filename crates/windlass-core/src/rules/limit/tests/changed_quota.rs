@@ -8,13 +8,13 @@ use super::{START, rule, take};
 const SECOND: u64 = 1_000_000;
 
 fn remaining(rules: &[Rule], states: &RuleStates, now: u64) -> u64 {
-    let states = bring_up(rules, states, now).unwrap();
-    standing(rules, &states, now, 1).remaining
+    let states = advance(rules, states, now).unwrap();
+    status(rules, &states, now, 1).remaining
 }
 
 fn retry(rules: &[Rule], states: &RuleStates, now: u64) -> u64 {
-    let states = bring_up(rules, states, now).unwrap();
-    standing(rules, &states, now, 1).retry_after.unwrap()
+    let states = advance(rules, states, now).unwrap();
+    status(rules, &states, now, 1).retry_after.unwrap()
 }
 
 proptest! {
@@ -34,7 +34,7 @@ proptest! {
                 // Another algorithm: start again.
                 Err(_) => states = RuleStates::default(),
                 Ok(outcome) => {
-                    let wait = standing(rules, &outcome.states, now, cost).retry_after;
+                    let wait = status(rules, &outcome.states, now, cost).retry_after;
                     if outcome.changed {
                         states = outcome.states;
                     }
@@ -64,7 +64,7 @@ proptest! {
         }
         let now = START + pause;
         let before = remaining(&one, &states, now);
-        let back = bring_up(&other, &states, now).and_then(|there| bring_up(&one, &there, now));
+        let back = advance(&other, &states, now).and_then(|there| advance(&one, &there, now));
         if let Ok(back) = back {
             prop_assert!(remaining(&one, &back, now) <= before);
         }
@@ -162,13 +162,13 @@ fn units_of_an_earlier_state_are_not_returned() {
                 &rules,
                 &RuleStates::default(),
                 now,
-                &LimitOp::Lend(vec![40]),
+                &LimitOp::Lease(vec![40]),
             )
             .unwrap()
         };
         let (early, late) = (lease(START), lease(START + 1));
         let returned = |mark| {
-            let want = LimitOp::Return(40, START + 1, mark);
+            let want = LimitOp::ReturnLeased(40, START + 1, mark);
             decide(&rules, &late.states, START + 2, &want).unwrap()
         };
         assert_eq!(returned(early.states.mark()).granted, None, "{rule:?}");

@@ -105,9 +105,9 @@ fn run_leases(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
         let cost = (rule.limit() * cost / 16).max(1);
         match kind {
             0..=2 if leases[client].is_none() => {
-                let outcome = fleet.apply(&LimitOp::Lend(vec![cost, cost / 2 + 1, 1]));
+                let outcome = fleet.apply(&LimitOp::Lease(vec![cost, cost / 2 + 1, 1]));
                 if let Some(units) = outcome.granted {
-                    let valid = rule.good_for(outcome.states.get(0).unwrap(), fleet.now);
+                    let valid = rule.lease_validity(outcome.states.get(0).unwrap(), fleet.now);
                     let mark = outcome.states.mark();
                     leases[client] = Some((units, fleet.now, fleet.now + valid, mark));
                 }
@@ -123,7 +123,7 @@ fn run_leases(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
             }
             4 | 5 => {
                 if let Some((units, at, _, mark)) = leases[client].take() {
-                    fleet.apply(&LimitOp::Return(units, at, mark));
+                    fleet.apply(&LimitOp::ReturnLeased(units, at, mark));
                 }
             }
             // A crash: nothing is returned.
@@ -131,8 +131,8 @@ fn run_leases(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
             7 => fleet.take(cost % rule.limit() + 1),
             // Takes all that remains, so that units that were granted twice show up.
             _ => {
-                let seen = bring_up(&fleet.rules, &fleet.states, fleet.now).unwrap();
-                fleet.take(standing(&fleet.rules, &seen, fleet.now, 1).remaining);
+                let seen = advance(&fleet.rules, &fleet.states, fleet.now).unwrap();
+                fleet.take(status(&fleet.rules, &seen, fleet.now, 1).remaining);
             }
         }
     }
@@ -274,14 +274,14 @@ fn a_cancelled_reservation_returns_units_that_later_ones_do_not_need() {
 #[test]
 fn returning_units_leaves_other_leases_alone() {
     let mut fleet = Fleet::new(Rule::bucket(1, 1, 100).unwrap());
-    assert_eq!(fleet.apply(&LimitOp::Lend(vec![5])).granted, Some(5));
+    assert_eq!(fleet.apply(&LimitOp::Lease(vec![5])).granted, Some(5));
     fleet.now += 10;
-    assert_eq!(fleet.apply(&LimitOp::Lend(vec![60])).granted, Some(60));
+    assert_eq!(fleet.apply(&LimitOp::Lease(vec![60])).granted, Some(60));
     fleet.now += 1;
     let mark = fleet.states.mark();
-    fleet.apply(&LimitOp::Return(5, START, mark));
+    fleet.apply(&LimitOp::ReturnLeased(5, START, mark));
     fleet.now += 23;
-    let left = standing(&fleet.rules, &fleet.states, fleet.now, 1).remaining;
+    let left = status(&fleet.rules, &fleet.states, fleet.now, 1).remaining;
     fleet.take(left);
     fleet.uses.push((fleet.now, 60));
     fleet.check().unwrap();
@@ -292,14 +292,14 @@ fn returning_units_leaves_other_leases_alone() {
 fn unused_leased_units_are_returned() {
     let rules = [Rule::bucket(1000, SECOND, 1000).unwrap()];
     let lease = |states: &mut RuleStates, now, units| {
-        let outcome = decide(&rules, states, now, &LimitOp::Lend(vec![units])).unwrap();
+        let outcome = decide(&rules, states, now, &LimitOp::Lease(vec![units])).unwrap();
         *states = outcome.states;
         outcome.granted
     };
     let mut states = RuleStates::default();
     assert_eq!(lease(&mut states, START, 750), Some(750), "three quarters");
     assert_eq!(lease(&mut states, START, 1), None);
-    let unused = LimitOp::Return(700, START, states.mark());
+    let unused = LimitOp::ReturnLeased(700, START, states.mark());
     let returned = decide(&rules, &states, START + 1000, &unused).unwrap();
     assert_eq!(returned.granted, Some(700));
     states = returned.states;

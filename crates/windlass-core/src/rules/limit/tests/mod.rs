@@ -20,8 +20,8 @@ pub(super) fn take(rules: &[Rule], states: &mut RuleStates, now: u64, cost: u64)
 }
 
 pub(super) fn retry(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> Option<u64> {
-    let states = bring_up(rules, states, now).unwrap();
-    standing(rules, &states, now, cost).retry_after
+    let states = advance(rules, states, now).unwrap();
+    status(rules, &states, now, cost).retry_after
 }
 
 /// Any quota, also with rates that are not whole numbers of microseconds.
@@ -89,7 +89,7 @@ proptest! {
             let mut in_place = states.clone();
             if let Some((taken, seen)) = take_in_place(&rules, &mut in_place, now, cost) {
                 prop_assert_eq!(taken, expected.granted.is_some());
-                prop_assert_eq!(seen, standing(&rules, &expected.states, now, cost));
+                prop_assert_eq!(seen, status(&rules, &expected.states, now, cost));
                 prop_assert_eq!(&in_place, &expected.states);
             } else {
                 prop_assert_eq!(&in_place, &states, "nothing changed");
@@ -108,8 +108,8 @@ proptest! {
         for (wait, cost) in moves {
             take(&rules, &mut states, now, cost);
             now += wait * 1_000;
-            let seen = bring_up(&rules, &states, now).unwrap();
-            let left = standing(&rules, &seen, now, 1).remaining;
+            let seen = advance(&rules, &states, now).unwrap();
+            let left = status(&rules, &seen, now, 1).remaining;
             prop_assert!(!take(&rules, &mut states.clone(), now, left + 1));
             prop_assert!(left == 0 || take(&rules, &mut states.clone(), now, left));
         }
@@ -125,8 +125,8 @@ proptest! {
         }
         let end = ends(&states, now);
         if !matches!(rule, Rule::Allowance { .. }) {
-            let seen = bring_up(&rules, &states, end.max(now)).unwrap();
-            let left = standing(&rules, &seen, end.max(now), 1);
+            let seen = advance(&rules, &states, end.max(now)).unwrap();
+            let left = status(&rules, &seen, end.max(now), 1);
             prop_assert_eq!((left.remaining, left.reset_after), (rule.limit(), Some(0)));
         }
     }
@@ -140,7 +140,7 @@ proptest! {
         for (wait, cost) in moves {
             take(&rules, &mut states, now, cost);
             if let Ok(RuleOutcome { states: leased, changed: true, .. }) =
-                decide(&rules, &states, now, &LimitOp::Lend(vec![cost, 1]))
+                decide(&rules, &states, now, &LimitOp::Lease(vec![cost, 1]))
             {
                 states = leased;
             }
