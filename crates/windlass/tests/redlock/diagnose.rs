@@ -1,0 +1,85 @@
+//! What `windlass doctor` reports about the nodes of a quorum.
+
+use windlass::{Coordinator, Severity};
+use windlass_testkit::{Flavor, RedisServer, RedlockNodes};
+
+async fn connect(nodes: &RedlockNodes, parameters: &str) -> Coordinator {
+    windlass::connect(&nodes.url(parameters)).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn diagnose_reports_each_node() {
+    let durable = RedisServer::builder()
+        .binary(Flavor::Valkey)
+        .append_only(true);
+    let nodes = RedlockNodes::start(3, durable.movable_clock()).unwrap();
+    let w = connect(&nodes, "").await;
+    let severity_of = |findings: &[windlass::Finding], topic: &str, word: &str| {
+        let found = |f: &&windlass::Finding| f.topic == topic && f.message.contains(word);
+        let found = findings.iter().find(found).map(|f| f.severity);
+        found.unwrap_or_else(|| panic!("nothing about {topic} with {word:?}: {findings:?}"))
+    };
+    let findings = w.diagnose().await.unwrap();
+    assert_eq!(
+        severity_of(&findings, "quorum", "3 of 3 nodes have a vote"),
+        Severity::Fine
+    );
+    for node in &nodes {
+        let name = node.addr().to_string();
+        for topic in ["version", "role", "persistence", "eviction", "clock"] {
+            assert_eq!(severity_of(&findings, topic, &name), Severity::Fine);
+        }
+    }
+    assert_eq!(
+        severity_of(&findings, "clock skew", "3 nodes"),
+        Severity::Fine
+    );
+    // One clock against the others, whatever this machine's clock says: ahead of them, and behind.
+    let one = nodes.node(1).addr();
+    for (shifts, words) in [
+        ([0, 60, 0], format!("{one} is at least 5")), // 59 s and a fraction
+        ([60, 0, 60], format!("ahead of {one}")),
+    ] {
+        for (node, seconds) in (&nodes).into_iter().zip(shifts) {
+            node.shift_clock(seconds).unwrap();
+        }
+        let findings = w.diagnose().await.unwrap();
+        assert_eq!(
+            severity_of(&findings, "clock skew", &words),
+            Severity::Warning
+        );
+    }
+    for node in &nodes {
+        node.shift_clock(0).unwrap();
+    }
+    nodes.node(0).kill().unwrap();
+    nodes
+        .node(1)
+        .command(&["CONFIG", "SET", "appendfsync", "everysec"])
+        .unwrap();
+    nodes
+        .node(2)
+        .command(&["CONFIG", "SET", "maxmemory", "100mb"])
+        .unwrap();
+    nodes
+        .node(2)
+        .command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])
+        .unwrap();
+    // Another client, which has not known the node as durable.
+    let w = connect(&nodes, "max_ttl=1h").await;
+    let findings = w.diagnose().await.unwrap();
+    let name = |node: usize| nodes.node(node).addr().to_string();
+    assert_eq!(
+        severity_of(&findings, "quorum", "1 of 3 nodes have a vote"),
+        Severity::Problem
+    );
+    assert_eq!(severity_of(&findings, "node", &name(0)), Severity::Warning);
+    assert_eq!(
+        severity_of(&findings, "quarantine", &name(1)),
+        Severity::Warning
+    );
+    assert_eq!(
+        severity_of(&findings, "eviction", &name(2)),
+        Severity::Problem
+    );
+}
