@@ -33,9 +33,14 @@
 //!    [`store::GrantListener`] that is given to the store when it is opened. Return
 //!    [`ErrorKind::OutcomeUnknown`] for a request that was sent and not answered, so that it is
 //!    undone by owner.
-//! 4. Add the URL scheme to `windlass` behind a feature.
-//! 5. Add a stage for the store to `windlass-testkit`, and run the conformance suite on it: one
-//!    line, `windlass_testkit::conformance!(…)`, in a test of `crates/windlass/tests`.
+//! 4. Add the URL scheme to `windlass`, behind a feature: parse it in `store_url.rs`, open the store in
+//!    `Options::connect` (`coordinator.rs`). Enable the feature in `windlass-cli` and
+//!    `windlass-testkit`, and add it to the features that `cargo xtask ci` checks alone. Name the
+//!    store in the hints of [`store::unsupported`].
+//! 5. Add its server to `windlass-testkit` (and to `xtask/src/servers.rs`, which installs it), and a
+//!    constructor of `TestStore`. Run the conformance suite on it: one line,
+//!    `windlass_testkit::conformance!(…)`, in a folder of `crates/windlass/tests`.
+//! 6. Describe it in `docs/choose-a-backend.md` and `docs/keys.md`.
 //!
 //! # How to add a limiter algorithm
 //!
@@ -43,7 +48,10 @@
 //!
 //! 1. Add a variant to [`Rule`](rules::limit::Rule) (the quota) and to
 //!    [`RuleState`](rules::limit::RuleState) (what is stored, with a new letter in its text
-//!    format). The compiler then points to each `match` that needs an arm.
+//!    format). The compiler points to most `match`es that need an arm. It does not point to
+//!    `Rule::is_of`, nor to `limit/survey.rs` and `limit/reservation.rs` of `windlass`. The states are
+//!    `Copy` and have a fixed number of fields: an algorithm that stores a list needs a state of its
+//!    own kind.
 //! 2. Write the algorithm in a file of its own beside `bucket.rs` and `window.rs`: the state as of
 //!    now, the state after a charge, the status; in `lease.rs` how long leased units are valid and
 //!    how they are returned.
@@ -52,7 +60,8 @@
 //!    every algorithm.
 //! 4. `memory:` and `file:` work now. Implement the same in the limiter script of `windlass-redis`,
 //!    and extend its equivalence test.
-//! 5. Add it to `windlass::Algorithm`, and a case to the conformance suite.
+//! 5. Add it to `windlass::Algorithm` and to the command line (`limit` and `top`), and a case to the
+//!    conformance suite: the function, and its name in the list in `conformance/mod.rs`.
 
 pub mod bloom;
 mod clock;

@@ -1,16 +1,16 @@
-//! The keys in Redis. Older and newer versions share them: their names and formats do not change.
+//! The keys in Redis. Older and newer versions share them, so their names and formats do not change:
+//! `line` in a key is the wait queue, `room` the pool, `reign` the master epoch.
 //!
 //! | key | type | holds |
 //! |---|---|---|
 //! | `NAME` | string, PX | the owner, as other libraries write their locks |
 //! | `windlass:lock:line:{TAG}` | sorted set, PX | waiting owners, by ticket |
 //! | `windlass:lock:claim:{TAG} OWNER` | string, PX | one claim: fence, TTL, since when, wake-up address, note |
-//! | `windlass:KIND:room:{TAG}` | hash, PX | a pool: size, used capacity, and one field for each claim; KIND is `sem`, `rw`, `elect` or `barrier` |
+//! | `windlass:KIND:room:{TAG}` | hash, PX | a pool: size, used capacity, and one field for each claim; KIND is `sem`, `rw`, `elect`, `barrier` or `once` |
 //! | `windlass:KIND:held:{TAG}` | sorted set, PX | holders, by the end of their claims |
 //! | `windlass:KIND:line:{TAG}` | sorted set, PX | waiting owners, by ticket |
 //! | `windlass:latch:{TAG}` | hash, PX | generation, count, remaining count |
 //! | `windlass:latch:counted:{TAG}` | set, PX | the operations counted in this generation |
-//! | `windlass:quorum:latch:{TAG}` | hash, PX | on a node of a quorum: the promised and accepted state of a latch |
 //! | `windlass:gate:{TAG}` | string, PX | the highest fence admitted |
 //! | `windlass:limit:{TAG}` | string, PX | the state of a limiter |
 //! | `windlass:counter:{TAG}` | string, or hash with PX | a counter; the slots of a windowed one |

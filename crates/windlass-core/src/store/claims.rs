@@ -117,7 +117,9 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
     /// Grants the claim, reports the holder, or enqueues the claim.
     ///
     /// A second request of the same owner keeps what the owner has: its grant (renewed, with the
-    /// same fence) or its ticket. So a request whose reply was lost can be repeated.
+    /// same fence) or its ticket. So a request whose reply was lost can be repeated. A store that
+    /// records a claim only with its first renewal may not know the fence of an unrecorded grant:
+    /// it then serves the queue first, and grants again with a higher fence.
     fn acquire(&self, request: AcquireRequest) -> Pending<'_, Acquired>;
 
     /// Grants several free locks at once, or none of them. Never enqueues.
