@@ -230,7 +230,7 @@ fn wrong_redis_url_is_125() {
             "a fragment (after #)",
         ),
         (format!("{tls}#insecure"), "tls_ca"),
-        (format!("{}?db=3", fixture.store), "in the path"),
+        (format!("{}?db=3", fixture.store), "part of the path"),
     ] {
         for args in [
             &["lock", "ls"][..],
