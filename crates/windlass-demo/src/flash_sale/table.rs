@@ -10,7 +10,7 @@ use super::report::{Report, RowResult};
 use super::{FAULT_LASTS, TTL, shop_count};
 use crate::live_lines::LiveLines;
 
-const TITLE: usize = 27;
+const TITLE: usize = 29;
 const HEADINGS: [&str; 6] = ["sold", "oversold", "lost", "stuck", "sales/s", "p99"];
 const WIDTHS: [usize; 6] = [4, 8, 4, 7, 7, 7];
 
