@@ -241,8 +241,8 @@ impl TestStore {
         self.connect_with(Options::new()).await
     }
 
-    /// A new client for so many concurrent requests that a busy machine needs a longer call
-    /// timeout.
+    /// A new client with a long call timeout, for a large number of concurrent requests on a busy
+    /// machine.
     pub async fn connect_with_long_timeout(&self) -> Coordinator {
         self.connect_with(Options::new().call_timeout(CASE_TIMEOUT / 4))
             .await

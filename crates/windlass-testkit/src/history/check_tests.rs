@@ -97,7 +97,7 @@ fn long_hold_is_remembered() {
     assert_eq!(history.breaches().len(), 2);
 }
 
-/// A frozen client reports nothing about that time; a loss that it learns of late is no violation.
+/// A frozen client reports nothing about that time; a delayed loss signal is no violation.
 #[test]
 fn only_observed_time_counts_as_held() {
     let attempt = 0;
