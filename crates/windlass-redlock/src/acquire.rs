@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::calls::{NodeCalls, StopFlag};
 use super::claims::ClaimState;
 use super::node_selection::{may_start_on_majority, needs_remaining};
-use super::node_set::NodeSet;
+use super::nodes::NodeSet;
 use super::rejoin::Rejoin;
 use super::release::undo;
 use super::tally::{QuorumDecision, ReplyTally};

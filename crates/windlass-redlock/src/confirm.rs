@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use super::calls::{NodeCalls, StopFlag};
 use super::errors::NodeFailures;
-use super::node::QuorumNode;
-use super::node_set::NodeSet;
-use super::nodes::QuorumNodes;
+use super::nodes::{NodeSet, QuorumNode, QuorumNodes};
 use super::tally::shorter;
 use windlass_core::Fence;
 use windlass_core::error::Result;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::calls::{NodeCalls, StopFlag};
 use super::claims::{ClaimState, check_supported};
 use super::errors::NodeFailures;
-use super::node_set::NodeSet;
+use super::nodes::NodeSet;
 use super::partial_grants::PartialGrant;
 use super::read_repair::{ReadRepair, request_again};
 use super::release::Release;

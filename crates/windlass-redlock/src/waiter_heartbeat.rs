@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::calls::{NodeCalls, StopFlag};
 use super::claims::ClaimState;
 use super::confirm::{Confirmation, confirm};
-use super::node_set::NodeSet;
+use super::nodes::NodeSet;
 use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::rules::quorum::{agreed, next_proposal};

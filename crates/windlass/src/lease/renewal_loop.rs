@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::keeper::Keeper;
-use super::schedule::{next_heartbeat, next_renewal, retry_pause};
+use super::keeper::{Keeper, next_heartbeat, next_renewal, retry_pause};
 use super::{Claim, Clock, Fence, Moment, Phase};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::{GrantListener, Renewal, Renewed, SameOwner};
