@@ -51,11 +51,17 @@ fn main() -> ExitCode {
 
 /// Tests that need no server, for after each change.
 fn quick() -> Result<(), String> {
-    cargo("test", &["-p", "windlass-core", "-p", "windlass-file"], &[])?;
+    // These tests wait more than they compute, so more of them run at once than there are cores.
+    let threads = [("RUST_TEST_THREADS".to_owned(), "8".to_owned())];
+    cargo(
+        "test",
+        &["-p", "windlass-core", "-p", "windlass-file"],
+        &threads,
+    )?;
     let library = [
         "-p", "windlass", "--lib", "--test", "memory", "--test", "file",
     ];
-    cargo("test", &library, &[])?;
+    cargo("test", &library, &threads)?;
     // The other tests of the command line need servers.
     let smoke = [
         "-p",
@@ -68,7 +74,7 @@ fn quick() -> Result<(), String> {
         "--skip",
         "docs",
     ];
-    cargo("test", &smoke, &[])
+    cargo("test", &smoke, &threads)
 }
 
 /// All tests, on real servers.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::batch::{Batcher, Decision};
+use super::batch::{BatchedDecision, Batcher};
 use super::errors::unexpected_reply;
 use super::master_epoch::FenceUse;
 use super::router::Router;
@@ -243,7 +243,7 @@ impl ClaimCommand {
     }
 }
 
-impl Decision for ClaimCommand {
+impl BatchedDecision for ClaimCommand {
     fn name(&self) -> &Name {
         &self.name
     }

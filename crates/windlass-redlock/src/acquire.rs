@@ -26,15 +26,15 @@ const RETRY_PAUSE: Duration = Duration::from_millis(2);
 const GRACE: Duration = Duration::from_millis(20);
 
 /// One acquire of one client.
-pub(super) struct Acquisition<'a> {
+pub(super) struct QuorumAcquisition<'a> {
     state: &'a ClaimState,
     request: AcquireRequest,
     timeout: Duration,
 }
 
-impl<'a> Acquisition<'a> {
-    pub(super) fn new(state: &'a ClaimState, request: AcquireRequest) -> Acquisition<'a> {
-        Acquisition {
+impl<'a> QuorumAcquisition<'a> {
+    pub(super) fn new(state: &'a ClaimState, request: AcquireRequest) -> QuorumAcquisition<'a> {
+        QuorumAcquisition {
             state,
             timeout: state.nodes.timeout(request.ttl),
             request,

@@ -47,7 +47,7 @@ pub struct MemoryStore {
     counters: Shards<crate::rules::counter::CounterState>,
     counter_ops: Shards<counter::RecordedOperation>,
     blooms: Shards<bloom::MemoryFilter>,
-    spaces: Shards<permissions::PermissionSpace>,
+    spaces: Shards<permissions::StoredSpace>,
     seen: Shards<seen::SeenWindow>,
     onces: Shards<once::KeptRecord>,
     clients: Mutex<HashMap<u64, Weak<dyn GrantListener>>>,

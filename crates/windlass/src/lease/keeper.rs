@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::claim::State;
+use super::claim::LeaseState;
 use super::renewal_loop;
 use super::{Claim, ClaimSpec, Clock, Drift, Fence, Moment, new_client_id};
 use windlass_core::error::{Error, ErrorKind, Result};
@@ -200,7 +200,13 @@ impl Keeper {
     }
 
     /// Sets when the loop checks the claim next, unless it was forgotten.
-    pub(super) fn schedule(&self, table: &mut Table, claim: &Claim, state: &mut State, at: Moment) {
+    pub(super) fn schedule(
+        &self,
+        table: &mut Table,
+        claim: &Claim,
+        state: &mut LeaseState,
+        at: Moment,
+    ) {
         let id = claim.wake.claim;
         if let Some(old) = state.next_check.take() {
             table.schedule.remove(&(old, id));
@@ -240,7 +246,7 @@ impl Drop for Keeper {
 }
 
 /// When to renew a held claim: at a third of its TTL, or never again.
-pub(super) fn next_renewal(claim: &Claim, state: &State) -> Moment {
+pub(super) fn next_renewal(claim: &Claim, state: &LeaseState) -> Moment {
     let end = claim.held_until();
     if !claim.spec.renews {
         return end;
@@ -258,7 +264,7 @@ pub(super) fn first_recording(sent: Moment) -> Moment {
 /// whichever comes first. A heartbeat also finds a grant whose wake-up was lost.
 pub(super) fn next_heartbeat(
     claim: &Claim,
-    state: &State,
+    state: &LeaseState,
     now: Moment,
     held_for: Option<Duration>,
 ) -> Moment {

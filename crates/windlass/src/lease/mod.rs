@@ -25,11 +25,11 @@ mod retry;
 
 pub(crate) use acquire::{AcquireOutcome, AcquireParams, WaitPolicy, acquire};
 pub(crate) use acquire_all::{AllOutcome, acquire_all};
-pub(crate) use claim::{Claim, ClaimSpec, Phase};
+pub(crate) use claim::{Claim, ClaimPhase, ClaimSpec};
 pub(crate) use guard::{CancelGuard, guard};
 pub use guard::{Detached, Lease, LeaseLost};
 pub(crate) use keeper::Keeper;
 pub(crate) use replica_ack::await_replicas;
-pub(crate) use request::{Request, note_option, request_options};
+pub(crate) use request::{RequestOptions, note_option, request_options};
 pub use retry::RetryPolicy;
 pub(crate) use windlass_core::{Clock, Drift, Fence, Moment, Owner, new_client_id};

@@ -88,18 +88,18 @@ impl<'a> FaultScenario<'a> {
             let victim = rand::random_range(0..PROCESSES);
             match (first + round) % kinds {
                 0 => {
-                    self.record("kill", "a client", Phase::Begin);
+                    self.record("kill", "a client", ScenarioPhase::Begin);
                     workers[victim].kill9().unwrap();
-                    self.record("kill", "a client", Phase::End);
+                    self.record("kill", "a client", ScenarioPhase::End);
                     workers[victim] = self.worker();
                 }
                 1 => {
                     let victim = self.next_holder(&workers).unwrap_or(victim);
-                    self.record("freeze", "a client", Phase::Begin);
+                    self.record("freeze", "a client", ScenarioPhase::Begin);
                     workers[victim].pause().unwrap();
                     sleep(ttl + ttl / 2); // beyond its lease
                     workers[victim].resume().unwrap();
-                    self.record("freeze", "a client", Phase::End);
+                    self.record("freeze", "a client", ScenarioPhase::End);
                 }
                 other => self.inject(&faults[other - 2]),
             }
@@ -120,11 +120,11 @@ impl<'a> FaultScenario<'a> {
     }
 
     fn inject(&self, fault: &Fault<'_>) {
-        self.record(fault.kind, fault.victim, Phase::Begin);
+        self.record(fault.kind, fault.victim, ScenarioPhase::Begin);
         (fault.begin)();
         sleep(fault.lasts);
         (fault.end)();
-        self.record(fault.kind, fault.victim, Phase::End);
+        self.record(fault.kind, fault.victim, ScenarioPhase::End);
     }
 
     /// The worker that is granted the lock next: frozen now, it most likely holds it.
@@ -148,15 +148,15 @@ impl<'a> FaultScenario<'a> {
         client
     }
 
-    fn record(&self, kind: &str, victim: &str, phase: Phase) {
+    fn record(&self, kind: &str, victim: &str, phase: ScenarioPhase) {
         let kind = kind.to_owned();
         self.history.add(Event {
             at: boot_nanos(),
             client: "the test".to_owned(),
             what: victim.to_owned(),
             seen: match phase {
-                Phase::Begin => Observation::Fault { kind },
-                Phase::End => Observation::Healed { kind },
+                ScenarioPhase::Begin => Observation::Fault { kind },
+                ScenarioPhase::End => Observation::Healed { kind },
             },
         });
     }
@@ -177,7 +177,7 @@ impl<'a> FaultScenario<'a> {
     }
 }
 
-enum Phase {
+enum ScenarioPhase {
     Begin,
     End,
 }
