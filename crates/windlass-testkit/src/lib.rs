@@ -13,12 +13,15 @@
 //! * [`FencedRegister`] is a resource that checks fences, as a database would.
 //! * [`CountingLoad`] runs clients that count in that register, each under a lock.
 //! * [`history`] collects what many processes observed, and checks that a lock allows it.
+//! * [`chaos`] runs many processes under random faults, and reports what the history shows.
 //! * [`eventually`] and [`eventually_blocking`] poll for conditions without a signal.
 //!
 //! Every server and process ends when its value is dropped, and also when the test process is
 //! killed. A server that is not installed is an error that says what to install, never a skipped
 //! test.
 
+#[cfg(feature = "conformance")]
+pub mod chaos;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod delayed_delivery;
@@ -38,7 +41,7 @@ pub use delayed_delivery::DelayedDeliveryProxy;
 pub use eventually::{eventually, eventually_blocking};
 #[cfg(feature = "conformance")]
 pub use load::CountingLoad;
-pub use process::TestProcess;
+pub use process::{Signal, TestProcess};
 pub use proxy::{Direction, FaultProxy};
 pub use register::{FencedRegister, RegisterClient, Written};
 pub use server::{
