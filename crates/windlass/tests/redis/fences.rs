@@ -1,7 +1,7 @@
 //! Fences increase on one server, whatever it has lost.
 
 use windlass::{Coordinator, ErrorKind};
-use windlass_testkit::RedisServer;
+use windlass_testkit::{Flavor, RedisServer};
 
 async fn connect(server: &RedisServer) -> Coordinator {
     windlass::connect(&server.url()).await.unwrap()
@@ -47,6 +47,7 @@ async fn fences_increase_when_the_clock_is_set_back() {
         let server = RedisServer::builder()
             .append_only(true)
             .config("appendfsync", "always")
+            .binary(Flavor::Valkey)
             .movable_clock()
             .start()
             .unwrap();
