@@ -1,6 +1,7 @@
 //! Opens the file: checks that it is whole, brings the tables up to date, and voids the claims of
 //! an earlier boot.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -239,10 +240,20 @@ fn start_boot(database: &mut Connection) -> rusqlite::Result<()> {
     tx.commit()
 }
 
+thread_local! {
+    /// Until when this thread waits for other processes' transactions.
+    static WAIT_UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Sets until when statements of this thread wait for other processes: one limit for all that one
+/// call takes.
+pub(super) fn wait_for_others_until(deadline: Instant) {
+    WAIT_UNTIL.set(Some(deadline));
+}
+
 /// SQLite's own busy handler waits up to 100 ms between two tries; transactions here take
 /// microseconds.
 fn wait_for_other_process(tries: i32) -> bool {
-    let pause = Duration::from_micros(20 << tries.clamp(0, 6));
-    std::thread::sleep(pause);
-    pause * u32::try_from(tries).unwrap_or(0) < BUSY_TIMEOUT
+    std::thread::sleep(Duration::from_micros(20 << tries.clamp(0, 6)));
+    WAIT_UNTIL.get().is_some_and(|end| Instant::now() < end)
 }

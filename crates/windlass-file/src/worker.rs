@@ -6,16 +6,15 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
 use super::boot_clock::BootClock;
-use super::connection;
+use super::connection::{self, BUSY_TIMEOUT};
 use super::errors::{describe, translate};
 use super::file_identity::FileIdentity;
 use super::notifier::{self, AfterCommit, Notifier};
@@ -150,6 +149,7 @@ fn run(
         if jobs.is_empty() {
             continue;
         }
+        connection::wait_for_others_until(Instant::now() + BUSY_TIMEOUT);
         let open = match &mut database {
             Some(open) => open,
             None => match connection::open(&path) {
@@ -174,9 +174,17 @@ fn run(
         if let Err(e) = fences.refill(open) {
             tracing::warn!(error = %e, "could not reserve fences");
         }
-        if !commit(open, &mut jobs, &clock, notifier, &path) {
-            // The transaction may have failed because no fences were left: the next one needs some.
-            let _ = fences.refill_from_file(open);
+        if let Err(e) = commit(open, &mut jobs, &clock, notifier) {
+            let e = translate(e, &path);
+            if e.kind() == ErrorKind::Unreachable {
+                // What arrived since waited as well. It gets the reason before its time limit.
+                jobs.extend(inbox.try_iter());
+            } else {
+                // It may have failed because no fences were left: the next one needs some.
+                let _ = fences.refill_from_file(open);
+            }
+            let error = repeatable(e);
+            jobs.drain(..).for_each(|job| (job.failed)(error()));
         }
     }
 }
@@ -194,8 +202,8 @@ fn repeatable(e: Error) -> impl Fn() -> Error {
     }
 }
 
-/// Takes decisions in one transaction: all of them, or as many as the time allows. Returns whether
-/// it was committed.
+/// Takes decisions in one transaction: all of them, or as many as the time allows. If it
+/// fails, the decisions that it took are answered, and the others are left in `jobs`.
 ///
 /// Wake-ups are sent before callers are answered: a process that exits as soon as it has its answer
 /// must not take a wake-up with it.
@@ -204,8 +212,7 @@ fn commit(
     jobs: &mut VecDeque<WorkerJob>,
     clock: &BootClock,
     notifier: &Notifier,
-    path: &Path,
-) -> bool {
+) -> rusqlite::Result<()> {
     let mut wake_ups = Vec::new();
     let mut channels = Vec::new();
     let mut replies: Vec<Reply> = Vec::new();
@@ -242,13 +249,13 @@ fn commit(
             let ended = notifier.notify(&channels);
             replies.into_iter().for_each(|reply| reply(Ok(())));
             notifier::remove_watchers(database, &ended);
-            true
+            Ok(())
         }
         Err(e) => {
-            let error = repeatable(translate(e, path));
+            let (kind, message) = describe(&e);
+            let error = || Error::new(kind, "call", format!("{message}: {e}"));
             replies.into_iter().for_each(|reply| reply(Err(error())));
-            jobs.drain(..).for_each(|job| (job.failed)(error()));
-            false
+            Err(e)
         }
     }
 }
