@@ -6,6 +6,7 @@ mod claims;
 mod copy;
 mod counters;
 mod etcd;
+mod file;
 mod limits;
 mod permissions;
 mod quorum;
@@ -40,6 +41,7 @@ const AREAS: &[(&str, &[Mutant])] = &[
     ("claims", claims::MUTANTS),
     ("counters", counters::MUTANTS),
     ("etcd", etcd::MUTANTS),
+    ("file", file::MUTANTS),
     ("limits", limits::MUTANTS),
     ("permissions", permissions::MUTANTS),
     ("quorum", quorum::MUTANTS),
