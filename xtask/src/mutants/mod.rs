@@ -11,6 +11,7 @@ mod limits;
 mod permissions;
 mod quorum;
 mod replicated;
+mod run;
 mod traces;
 mod zookeeper;
 
@@ -46,6 +47,7 @@ const AREAS: &[(&str, &[Mutant])] = &[
     ("permissions", permissions::MUTANTS),
     ("quorum", quorum::MUTANTS),
     ("replicated", replicated::MUTANTS),
+    ("run", run::MUTANTS),
     ("traces", traces::MUTANTS),
     ("zookeeper", zookeeper::MUTANTS),
 ];
