@@ -385,7 +385,7 @@ pub async fn interrupted_removal_denies(store: &TestStore) {
 
 /// All grants to one subject in one call are atomic; too many are rejected.
 pub async fn grants_to_one_subject_are_atomic(store: &TestStore) {
-    let (a, b) = (store.connect().await, store.connect().await);
+    let (a, b) = (store.connect_with_long_timeout().await, store.connect_with_long_timeout().await);
     let resources: Vec<String> = (0..20_000).map(|n| format!("r{n}")).collect();
     let space = a.permissions("wide").levels(["no", "read", "write"]);
     let space = space.resources(&resources).define().await.unwrap();
