@@ -12,6 +12,7 @@
 //! * [`mod@conformance`] holds the behaviour that all stores share, written once.
 //! * [`FencedRegister`] is a resource that checks fences, as a database would.
 //! * [`CountingLoad`] runs clients that count in that register, each under a lock.
+//! * [`LockClients`] take turns under a lock, to measure how soon all are served after a fault.
 //! * [`history`] collects what many processes observed, and checks that a lock allows it.
 //! * [`chaos`] runs many processes under random faults, and reports what the history shows.
 //! * [`eventually`] and [`eventually_blocking`] poll for conditions without a signal.
@@ -34,6 +35,8 @@ mod owned_child;
 pub mod partition;
 mod process;
 mod proxy;
+#[cfg(feature = "conformance")]
+mod recovery;
 mod register;
 mod server;
 
@@ -43,6 +46,8 @@ pub use eventually::{eventually, eventually_blocking};
 pub use load::CountingLoad;
 pub use process::{Signal, TestProcess};
 pub use proxy::{Direction, FaultProxy};
+#[cfg(feature = "conformance")]
+pub use recovery::LockClients;
 pub use register::{FencedRegister, RegisterClient, Written};
 pub use server::{
     ClientCertificates, Flavor, RedisCluster, RedisReplicated, RedisServer, RedisServerBuilder,

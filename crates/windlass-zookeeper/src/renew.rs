@@ -148,9 +148,7 @@ impl<'a> Renewals<'a> {
             };
             if !view.held[index] {
                 if view.is_too_heavy(kind, claim.weight) {
-                    table.remove(number);
-                    self.claims.remover.remove(claim).await?;
-                    return Ok(Renewed::Gone);
+                    return self.gone(claim);
                 }
                 return Ok(Renewed::Waiting { held_for: None });
             }

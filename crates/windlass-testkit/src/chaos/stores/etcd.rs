@@ -62,6 +62,16 @@ impl StoreUnderTest for ThreeEtcdMembers {
                 || cluster.cut_off(self.pick()),
                 || cluster.rejoin(self.victim.get()),
             ),
+            Fault::new(
+                ("freeze for long", "a majority"),
+                2 * lasts,
+                || [0, 1].into_iter().for_each(|at| cluster.pause(at).unwrap()),
+                || {
+                    [0, 1]
+                        .into_iter()
+                        .for_each(|at| cluster.resume(at).unwrap())
+                },
+            ),
         ]
     }
 }

@@ -28,6 +28,11 @@ impl ThreeZooKeeperServers {
         }
         self.victim.get()
     }
+
+    /// The session timeout for the TTL.
+    fn session(&self) -> Duration {
+        Duration::from_secs(3)
+    }
 }
 
 impl StoreUnderTest for ThreeZooKeeperServers {
@@ -63,6 +68,16 @@ impl StoreUnderTest for ThreeZooKeeperServers {
                 lasts,
                 || servers.cut_off(self.pick()),
                 || servers.rejoin(self.victim.get()),
+            ),
+            Fault::new(
+                ("freeze for long", "a majority"),
+                2 * self.session(),
+                || [0, 1].into_iter().for_each(|at| servers.pause(at).unwrap()),
+                || {
+                    [0, 1]
+                        .into_iter()
+                        .for_each(|at| servers.resume(at).unwrap())
+                },
             ),
         ]
     }
