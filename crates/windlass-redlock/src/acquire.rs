@@ -137,7 +137,7 @@ impl<'a> QuorumAcquisition<'a> {
         }
         Acquired::Queued {
             ticket: Fence::new(tally.ticket),
-            held_for: tally.held_for,
+            recheck_after: tally.recheck_after,
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) struct Confirmation {
     pub(super) held: Vec<(usize, u64)>,
     /// The owner that holds each node where the claim waits.
     pub(super) holders_ahead: Vec<String>,
-    pub(super) held_for: Option<Duration>,
+    pub(super) recheck_after: Option<Duration>,
     /// The nodes that do not know the claim.
     pub(super) gone: Vec<usize>,
     pub(super) failures: NodeFailures,
@@ -75,9 +75,12 @@ impl Confirmation {
         self.replied.insert(node);
         match reply {
             Ok(Confirmed::Held(number)) => self.held.push((node, number.get())),
-            Ok(Confirmed::Waiting { held_for, holder }) => {
+            Ok(Confirmed::Waiting {
+                recheck_after,
+                holder,
+            }) => {
                 self.holders_ahead.push(holder);
-                self.held_for = shorter(self.held_for, held_for);
+                self.recheck_after = shorter(self.recheck_after, recheck_after);
             }
             Ok(Confirmed::Gone) => self.gone.push(node),
             Err(e) => self.failures.add(node, e),

@@ -208,7 +208,9 @@ fn renew_on(
 fn as_renewed(acquired: Acquired) -> Renewed {
     match acquired {
         Acquired::Granted { fence, .. } => Renewed::Held { fence },
-        _ => Renewed::Waiting { held_for: None },
+        _ => Renewed::Waiting {
+            recheck_after: None,
+        },
     }
 }
 

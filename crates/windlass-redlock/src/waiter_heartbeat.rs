@@ -65,7 +65,7 @@ impl WaiterHeartbeat {
             state.wake_ups.recheck_soon(id);
         }
         Ok(Renewed::Waiting {
-            held_for: confirmation.held_for.or(Some(claim.ttl / 3)),
+            recheck_after: confirmation.recheck_after.or(Some(claim.ttl / 3)),
         })
     }
 

@@ -236,7 +236,7 @@ impl Once {
         let operation = "begin";
         let name = self.full_name(operation)?;
         // A finished key is the common case of a repeat, and needs no lease.
-        let reply = self.store.look(name.clone());
+        let reply = self.store.get(name.clone());
         if let Some(record) = self.coordinator.call(operation, &self.key, reply).await? {
             if record.payload != self.payload {
                 return Err(self.other_payload());

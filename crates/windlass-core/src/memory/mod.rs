@@ -94,7 +94,7 @@ impl MemoryStore {
     }
 
     /// Sends the wake-ups of a client to `listener`.
-    pub fn introduce(&self, client: u64, listener: Weak<dyn GrantListener>) {
+    pub fn register_client(&self, client: u64, listener: Weak<dyn GrantListener>) {
         let mut clients = guard(&self.clients);
         clients.retain(|_, c| c.strong_count() > 0);
         clients.insert(client, listener);

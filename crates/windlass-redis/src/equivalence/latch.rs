@@ -70,8 +70,8 @@ async fn check(store: &dyn LatchStore, name: Name, ops: Vec<LatchOp>) -> TestCas
                 prop_assert_eq!(expected.unwrap(), answer.unwrap(), "{:?}", op);
             }
         }
-        let expected = LatchStore::look(&*model, name.clone()).await.unwrap();
-        let seen = store.look(name.clone()).await.unwrap();
+        let expected = LatchStore::inspect(&*model, name.clone()).await.unwrap();
+        let seen = store.inspect(name.clone()).await.unwrap();
         prop_assert_eq!(expected, seen, "after {:?}", op);
     }
     Ok(())

@@ -89,7 +89,7 @@ async fn check(redis: &RedisFixture, name: Name, ops: Vec<OnceOp>) -> TestCaseRe
                 redis.server.command(&["DEL", &key]).unwrap();
             }
         }
-        prop_assert_eq!(&onces.look(name.clone()).await.unwrap(), &record);
+        prop_assert_eq!(&onces.get(name.clone()).await.unwrap(), &record);
     }
     Ok(())
 }

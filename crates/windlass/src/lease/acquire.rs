@@ -108,10 +108,13 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
                 cancel_guard.defuse_unless_unanswered();
                 return Err(refused(&request, refusal));
             }
-            Ok(Acquired::Queued { ticket, held_for }) => {
+            Ok(Acquired::Queued {
+                ticket,
+                recheck_after,
+            }) => {
                 tries = 0;
                 maybe_sent = true;
-                keeper.enqueue(&claim, sent, ticket, held_for);
+                keeper.enqueue(&claim, sent, ticket, recheck_after);
                 match wait_for_grant(keeper, &claim, wait).await? {
                     Waited::Granted => return Ok(AcquireOutcome::Held(Lease::new(cancel_guard))),
                     Waited::Dequeued => continue,

@@ -174,7 +174,7 @@ impl Keeper {
         claim: &Arc<Claim>,
         sent: Moment,
         ticket: Fence,
-        held_for: Option<Duration>,
+        recheck_after: Option<Duration>,
     ) {
         let mut table = self.table();
         let mut state = claim.state();
@@ -183,7 +183,7 @@ impl Keeper {
         let now = self.clock.now();
         let next = match std::mem::take(&mut state.woken_early) {
             true => now,
-            false => next_heartbeat(claim, &state, now, held_for),
+            false => next_heartbeat(claim, &state, now, recheck_after),
         };
         self.schedule(&mut table, claim, &mut state, next);
     }
@@ -266,12 +266,12 @@ pub(super) fn next_heartbeat(
     claim: &Claim,
     state: &LeaseState,
     now: Moment,
-    held_for: Option<Duration>,
+    recheck_after: Option<Duration>,
 ) -> Moment {
     let third = claim.spec.ttl / 3;
     let heartbeat = round_down(state.confirmed + third, batching_grid(third));
-    match held_for {
-        Some(held_for) => heartbeat.min(now + held_for + AFTER_EXPIRY),
+    match recheck_after {
+        Some(recheck_after) => heartbeat.min(now + recheck_after + AFTER_EXPIRY),
         None => heartbeat,
     }
 }

@@ -145,12 +145,12 @@ impl Keeper {
                 claim.mark_held(&mut state, sent, now);
                 next_renewal(claim, &state)
             }
-            Ok(Renewed::Waiting { held_for }) => {
+            Ok(Renewed::Waiting { recheck_after }) => {
                 claim.mark_queued(&mut state, sent);
                 match state.phase {
                     // Granted since, by a wake-up that overtook this reply.
                     ClaimPhase::Held => next_renewal(claim, &state),
-                    _ => next_heartbeat(claim, &state, now, held_for),
+                    _ => next_heartbeat(claim, &state, now, recheck_after),
                 }
             }
             Ok(Renewed::Gone) => {
@@ -263,7 +263,7 @@ impl GrantListener for Keeper {
         }
     }
 
-    fn doubtful(&self, claim: u64) {
+    fn recheck(&self, claim: u64) {
         let mut table = self.table();
         let Some(claim) = table.claims.get(&claim).cloned() else {
             return;

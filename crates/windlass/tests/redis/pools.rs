@@ -376,7 +376,7 @@ async fn rejection_after_a_lost_reply_leaves_nothing() {
     let (w, other) = (through(&proxy, 300 * MS).await, connect(&server).await);
     drop(w.semaphore("warm", 1).acquire().await.unwrap());
     proxy.blackhole(Direction::ToClient);
-    let asking = tokio::spawn(async move {
+    let acquiring = tokio::spawn(async move {
         let jobs = w.semaphore("jobs", 3).ttl(Duration::from_secs(3600));
         jobs.acquire_many(2).await.map(drop)
     });
@@ -392,7 +392,10 @@ async fn rejection_after_a_lost_reply_leaves_nothing() {
     assert!(eventually(SOON, taken).await, "it did happen");
     other.semaphore("jobs", 3).resize(4).await.unwrap();
     proxy.heal();
-    let answer = tokio::time::timeout(SOON, asking).await.unwrap().unwrap();
+    let answer = tokio::time::timeout(SOON, acquiring)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(answer.unwrap_err().kind(), ErrorKind::Mismatch);
     let free = || async {
         other

@@ -92,7 +92,7 @@ async fn check(server: &Server, kind: Kind, name: Name, ops: Vec<ClaimOp>) -> Te
         for ((claim, fence), (real_claim, real_fence)) in expected.wakes.iter().zip(&effect.wakes) {
             prop_assert_eq!(claim, real_claim);
             if fence.get() == 0 || real_fence.get() == 0 {
-                prop_assert_eq!(fence, real_fence, "told to recheck");
+                prop_assert_eq!(fence, real_fence, "asked to recheck");
             } else {
                 fences.pair(*fence, *real_fence)?;
             }

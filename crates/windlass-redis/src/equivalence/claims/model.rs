@@ -115,7 +115,10 @@ impl ClaimModel {
 pub(super) fn acquired(outcome: Acquired) -> (ClaimOutcome, Option<Duration>) {
     match outcome {
         Acquired::Granted { fence, .. } => (ClaimOutcome::Granted(fence), None),
-        Acquired::Queued { ticket, held_for } => (ClaimOutcome::Queued(ticket), held_for),
+        Acquired::Queued {
+            ticket,
+            recheck_after,
+        } => (ClaimOutcome::Queued(ticket), recheck_after),
         Acquired::Busy(holder) => (
             ClaimOutcome::Busy(holder.owner, holder.fence),
             holder.remaining,
@@ -127,7 +130,7 @@ pub(super) fn acquired(outcome: Acquired) -> (ClaimOutcome, Option<Duration>) {
 pub(super) fn renewed(outcome: Renewed) -> (ClaimOutcome, Option<Duration>) {
     match outcome {
         Renewed::Held { fence } => (ClaimOutcome::Held(fence), None),
-        Renewed::Waiting { held_for } => (ClaimOutcome::Waiting, held_for),
+        Renewed::Waiting { recheck_after } => (ClaimOutcome::Waiting, recheck_after),
         Renewed::Gone => (ClaimOutcome::Gone, None),
     }
 }
