@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::connection::Connection;
+use crate::keys;
 use crate::router::Router;
+use crate::slots::SLOTS;
+use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::store::Severity::{Fine, Problem, Warning};
 use windlass_core::store::{Finding, Severity};
@@ -19,7 +22,12 @@ type ServerInfo<'a> = HashMap<&'a str, &'a str>;
 pub(super) async fn diagnose(router: &Router) -> Result<Vec<Finding>> {
     let connection = match router {
         Router::Single(connection) => connection,
-        Router::Cluster(cluster) => return replicated::cluster(cluster).await,
+        Router::Cluster(cluster) => {
+            let mut findings = replicated::cluster(cluster).await?;
+            let counters = (0..SLOTS).map(|slot| keys::fences(slot)[0].clone());
+            findings.extend(fences(router, counters).await);
+            return Ok(findings);
+        }
     };
     let text: String = connection.query(&redis::cmd("INFO")).await?;
     let info = parse(&text);
@@ -31,7 +39,43 @@ pub(super) async fn diagnose(router: &Router) -> Result<Vec<Finding>> {
         findings.extend(replicated::min_replicas(&[connection]).await);
     }
     findings.push(clock(connection).await?);
+    findings.extend(fences(router, [keys::FENCE.to_owned()]).await);
     Ok(findings)
+}
+
+/// How high the fence counters are. `None` if they cannot be read, or there are none yet.
+async fn fences(router: &Router, counters: impl IntoIterator<Item = String>) -> Option<Finding> {
+    let read = |key: String| {
+        let mut command = redis::cmd("GET");
+        command.arg(key);
+        command
+    };
+    let replies = router.query_all(counters.into_iter().map(read).collect());
+    let replies = replies.await.ok()?.into_iter();
+    let counter = |reply| redis::from_redis_value::<Option<u64>>(reply).ok()?;
+    let highest = replies.filter_map(counter).max()?;
+    let (_, server) = router.masters().into_iter().next()?;
+    let time: (i64, i64) = server.query(&redis::cmd("TIME")).await.ok()?;
+    let ahead = highest.saturating_sub(micros(time).unsigned_abs()) / 1_000_000;
+    let (severity, message) = if highest >= Fence::MAX.get() {
+        let message = format!(
+            "the counter is {highest}, and no fence above {} is granted: every lock is refused. \
+             Check the server's clock, and delete the counter ({})",
+            Fence::MAX,
+            keys::FENCE
+        );
+        (Problem, message)
+    } else if ahead > 0 {
+        let message = format!(
+            "the counter {highest} is {ahead} s ahead of the server's clock: fences grow, but if \
+             the counter is lost before the clock has caught up, they go back"
+        );
+        (Warning, message)
+    } else {
+        let message = format!("the last is {highest}, behind the server's clock: fences grow");
+        (Fine, message)
+    };
+    Some(Finding::new(severity, "last fence", message))
 }
 
 fn parse(text: &str) -> ServerInfo<'_> {
