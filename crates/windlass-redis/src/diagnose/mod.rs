@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::connection::Connection;
 use crate::keys;
 use crate::router::Router;
-use crate::slots::SLOTS;
 use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::store::Severity::{Fine, Problem, Warning};
@@ -24,8 +23,20 @@ pub(super) async fn diagnose(router: &Router) -> Result<Vec<Finding>> {
         Router::Single(connection) => connection,
         Router::Cluster(cluster) => {
             let mut findings = replicated::cluster(cluster).await?;
-            let counters = (0..SLOTS).map(|slot| keys::fences(slot)[0].clone());
-            findings.extend(fences(router, counters).await);
+            let ranges = cluster.layout().ranges;
+            let counters = cluster
+                .masters()
+                .into_iter()
+                .zip(0..)
+                .map(|((_, node), which)| {
+                    let owned = ranges.iter().filter(|(_, owner)| *owner == which);
+                    let slots = owned.flat_map(|(slots, _)| slots.clone());
+                    (
+                        node,
+                        slots.map(|slot| keys::fences(slot)[0].clone()).collect(),
+                    )
+                });
+            findings.extend(fences(counters.collect()).await);
             return Ok(findings);
         }
     };
@@ -39,24 +50,38 @@ pub(super) async fn diagnose(router: &Router) -> Result<Vec<Finding>> {
         findings.extend(replicated::min_replicas(&[connection]).await);
     }
     findings.push(clock(connection).await?);
-    findings.extend(fences(router, [keys::FENCE.to_owned()]).await);
+    let counter = vec![keys::FENCE.to_owned()];
+    findings.extend(fences(vec![(Arc::clone(connection), counter)]).await);
     Ok(findings)
 }
 
-/// How high the fence counters are. `None` if they cannot be read, or there are none yet.
-async fn fences(router: &Router, counters: impl IntoIterator<Item = String>) -> Option<Finding> {
-    let read = |key: String| {
-        let mut command = redis::cmd("GET");
-        command.arg(key);
-        command
-    };
-    let replies = router.query_all(counters.into_iter().map(read).collect());
-    let replies = replies.await.ok()?.into_iter();
-    let counter = |reply| redis::from_redis_value::<Option<u64>>(reply).ok()?;
-    let highest = replies.filter_map(counter).max()?;
-    let (_, server) = router.masters().into_iter().next()?;
-    let time: (i64, i64) = server.query(&redis::cmd("TIME")).await.ok()?;
-    let ahead = highest.saturating_sub(micros(time).unsigned_abs()) / 1_000_000;
+/// How high the fence counters of these servers are. `None` if there are none yet, or none can be
+/// read.
+async fn fences(servers: Vec<(Arc<Connection>, Vec<String>)>) -> Option<Finding> {
+    let (mut highest, mut ahead) = (None, 0);
+    for (server, counters) in servers {
+        let mut commands = redis::Pipeline::new();
+        commands.cmd("TIME");
+        for counter in counters {
+            commands.cmd("GET").arg(counter);
+        }
+        let Ok(replies) = server.send_all(&commands).await else {
+            continue;
+        };
+        let mut replies = replies.into_iter().map(|reply| reply.ok());
+        let time = replies.next().flatten().map(redis::from_redis_value);
+        let Some(Ok(time)) = time else {
+            continue;
+        };
+        let clock = micros(time).unsigned_abs();
+        for counter in replies.flatten() {
+            if let Ok(Some(counter)) = redis::from_redis_value::<Option<u64>>(counter) {
+                highest = highest.max(Some(counter));
+                ahead = ahead.max(counter.saturating_sub(clock) / 1_000_000);
+            }
+        }
+    }
+    let highest = highest?;
     let (severity, message) = if highest >= Fence::MAX.get() {
         let message = format!(
             "the counter is {highest}, and no fence above {} is granted: every lock is refused. \
