@@ -604,4 +604,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "faults::late_release_spares_the_next_claim",
         ],
     },
+    Mutant {
+        breaks: "fences too high to be exact are refused",
+        file: "windlass/src/lease/acquire.rs",
+        from: "Some(fence) if fence > Fence::MAX => {",
+        to: "Some(fence) if fence > Fence::MAX && fence.get() == 0 => {",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "redis",
+            "fences_too_high_to_be_exact_are_refused",
+        ],
+    },
 ];

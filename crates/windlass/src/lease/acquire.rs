@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{CancelGuard, Claim, ClaimPhase, Keeper, Lease, Moment, RequestOptions};
+use windlass_core::Fence;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{
@@ -95,7 +96,7 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
         let error = match keeper.call("acquire", request.name.as_str(), reply).await {
             Ok(Acquired::Granted { fence, recorded }) => {
                 if keeper.hold(&claim, sent, fence, recorded) {
-                    return Ok(AcquireOutcome::Held(Lease::new(cancel_guard)));
+                    return lease_of(cancel_guard).map(AcquireOutcome::Held);
                 }
                 maybe_sent = true;
                 granted_too_late()
@@ -115,8 +116,9 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
                 tries = 0;
                 maybe_sent = true;
                 keeper.enqueue(&claim, sent, ticket, recheck_after);
+                check_fence(&claim)?;
                 match wait_for_grant(keeper, &claim, wait).await? {
-                    Waited::Granted => return Ok(AcquireOutcome::Held(Lease::new(cancel_guard))),
+                    Waited::Granted => return lease_of(cancel_guard).map(AcquireOutcome::Held),
                     Waited::Dequeued => continue,
                     // Boxed, so that a waiter's future does not reserve space for it.
                     Waited::Elapsed => return Box::pin(give_up(cancel_guard)).await,
@@ -144,6 +146,31 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
                 return Err(error);
             }
         }
+    }
+}
+
+/// The lease of a granted claim. A claim whose fence is too high is released when the guard is
+/// dropped.
+pub(super) fn lease_of(cancel_guard: CancelGuard) -> Result<Lease> {
+    check_fence(cancel_guard.claim())?;
+    Ok(Lease::new(cancel_guard))
+}
+
+/// Refuses a fence that another grant may have too.
+fn check_fence(claim: &Claim) -> Result<()> {
+    match claim.state().fence {
+        Some(fence) if fence > Fence::MAX => {
+            let message = format!(
+                "the store issues fence {fence}, above the highest that is exact everywhere ({})",
+                Fence::MAX
+            );
+            let error = Error::new(ErrorKind::Store, "acquire", message);
+            Err(error.with_name(claim.spec.name.as_str()).with_hint(
+                "the clock of the store is far ahead, or another program has changed its fence \
+                 counter: windlass doctor shows both",
+            ))
+        }
+        _ => Ok(()),
     }
 }
 

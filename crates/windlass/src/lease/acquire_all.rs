@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::acquire::{acquire_request, granted_too_late};
+use super::acquire::{acquire_request, granted_too_late, lease_of};
 use super::{CancelGuard, Keeper, Lease, RequestOptions};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
@@ -48,9 +48,10 @@ pub(crate) async fn acquire_all(
                 held &= keeper.hold(cancel_guard.claim(), sent, fence, request.record_now());
             }
             match held {
-                true => Ok(AllOutcome::Held(
-                    cancel_guards.into_iter().map(Lease::new).collect(),
-                )),
+                true => {
+                    let leases = cancel_guards.into_iter().map(lease_of);
+                    Ok(AllOutcome::Held(leases.collect::<Result<_>>()?))
+                }
                 false => Err(granted_too_late().with_name(display_names)),
             }
         }
