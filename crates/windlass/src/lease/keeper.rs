@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::claim::State;
+use super::release::ReleaseQueue;
 use super::renewal_loop;
 use super::schedule::{first_recording, next_heartbeat, next_renewal};
 use super::{Claim, ClaimSpec, Clock, Drift, Fence, Moment, new_client_id};
@@ -31,6 +32,7 @@ pub(crate) struct Keeper {
     pub(super) runtime: Handle,
     next_claim: AtomicU64,
     table: Mutex<Table>,
+    pub(super) releases: ReleaseQueue,
     /// Ends the loop's sleep early.
     pub(super) rescheduled: Arc<Notify>,
     /// The loop's task, which ends with the runtime that it was started in.
@@ -59,6 +61,7 @@ impl Keeper {
                 schedule: BTreeSet::new(),
                 asleep_until: Moment::NEVER,
             }),
+            releases: ReleaseQueue::default(),
             rescheduled: Arc::new(Notify::new()),
             loop_task: OnceLock::new(),
         });
