@@ -96,6 +96,7 @@ fn has_removed_side_files(real: &Path) -> bool {
 }
 
 /// Whether this process has the file open.
+#[cfg(target_os = "linux")]
 pub(super) fn is_open_here(real: &Path) -> bool {
     open_files().contains(real)
 }

@@ -22,6 +22,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::error::Result;
 use crate::name::Name;
 use crate::store::notification::SubscriberRegistry;
 use crate::store::{
@@ -250,6 +251,15 @@ impl<T> Shard<T> {
             self.sweep_at = (self.map.len() * 2).max(64);
         }
     }
+}
+
+/// The reply to a call whose decision is already taken. It uses up some of the task's budget: a
+/// loop of calls that never wait would keep other tasks from running.
+fn reply<'a, T: Send + 'a>(outcome: Result<T>) -> Pending<'a, T> {
+    Box::pin(async {
+        tokio::task::coop::consume_budget().await;
+        outcome
+    })
 }
 
 /// Locks a mutex. After a panic in a decision the maps are still consistent, because each write is

@@ -1,9 +1,8 @@
 //! Records of idempotent execution (`once`) in memory.
 
-use std::future::ready;
 use std::time::Duration;
 
-use super::MemoryStore;
+use super::{MemoryStore, reply};
 use crate::name::Name;
 use crate::rules::once as rules;
 use crate::store::{OnceFinish, OnceRecord, OnceStart, OnceStore, Pending};
@@ -38,7 +37,7 @@ impl MemoryStore {
                 None => drop(shard.map.remove(&key)),
             }
         }
-        Box::pin(ready(Ok(answer)))
+        reply(Ok(answer))
     }
 }
 

@@ -1,11 +1,10 @@
 //! Permissions in memory.
 
 use std::collections::BTreeMap;
-use std::future::ready;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::MemoryStore;
+use super::{MemoryStore, reply};
 use crate::name::Name;
 use crate::permissions::Schema;
 use crate::rules::permissions as rules;
@@ -34,7 +33,7 @@ impl MemoryStore {
         let known = shard.map.get_mut(space);
         let open = known.filter(|space| rules::is_open(Some(&space.schema), id));
         let answer = open.map(|space| act(&mut space.subjects));
-        Box::pin(ready(Ok(answer)))
+        reply(Ok(answer))
     }
 }
 
@@ -42,7 +41,7 @@ impl PermissionStore for MemoryStore {
     fn schema(&self, space: Name) -> Pending<'_, Option<Schema>> {
         let shard = self.spaces.of(&space);
         let schema = shard.map.get(&space).map(|space| space.schema.clone());
-        Box::pin(ready(Ok(schema)))
+        reply(Ok(schema))
     }
 
     fn define(&self, space: Name, before: Option<Schema>, schema: Schema) -> Pending<'_, bool> {
@@ -58,7 +57,7 @@ impl PermissionStore for MemoryStore {
             }
             _ => {}
         }
-        Box::pin(ready(Ok(may)))
+        reply(Ok(may))
     }
 
     fn write(
@@ -139,11 +138,11 @@ impl PermissionStore for MemoryStore {
         if there {
             shard.map.remove(&space);
         }
-        Box::pin(ready(Ok(there)))
+        reply(Ok(there))
     }
 
     fn leftovers(&self, _space: Name) -> Pending<'_, Vec<String>> {
-        Box::pin(ready(Ok(Vec::new())))
+        reply(Ok(Vec::new()))
     }
 
     fn sweep(
@@ -152,6 +151,6 @@ impl PermissionStore for MemoryStore {
         _id: String,
         _cursor: ScanCursor,
     ) -> Pending<'_, Option<ScanCursor>> {
-        Box::pin(ready(Ok(None)))
+        reply(Ok(None))
     }
 }

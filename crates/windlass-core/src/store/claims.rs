@@ -173,6 +173,12 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
         Box::pin(async move { Err(error) })
     }
 
+    /// Whether a decision is taken, and cannot fail, as soon as its method is called: what it
+    /// returns need not be awaited.
+    fn decides_immediately(&self) -> bool {
+        false
+    }
+
     /// A reply is overdue: the next request should not wait for the same connection.
     fn reply_is_overdue(&self) {}
 

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::claim::LeaseState;
+use super::release::ReleaseQueue;
 use super::renewal_loop;
 use super::{Claim, ClaimSpec, Clock, Drift, Fence, Moment, new_client_id};
 use windlass_core::error::{Error, ErrorKind, Result};
@@ -35,6 +36,7 @@ pub(crate) struct Keeper {
     pub(super) runtime: Handle,
     next_claim: AtomicU64,
     table: Mutex<Table>,
+    pub(super) releases: ReleaseQueue,
     /// Ends the loop's sleep early.
     pub(super) rescheduled: Arc<Notify>,
     /// The loop's task, which ends with the runtime that it was started in.
@@ -63,6 +65,7 @@ impl Keeper {
                 schedule: BTreeSet::new(),
                 asleep_until: Moment::NEVER,
             }),
+            releases: ReleaseQueue::default(),
             rescheduled: Arc::new(Notify::new()),
             loop_task: OnceLock::new(),
         });

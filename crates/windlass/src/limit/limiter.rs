@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::coop::consume_budget;
+
 use super::quota::Quotas;
 use super::store_call::{OnStoreError, StoreCaller, StoreReply};
 use crate::coordinator::Coordinator;
@@ -129,6 +131,8 @@ impl Limiter {
     ///
     /// If the future is dropped, the unit may or may not have been taken.
     pub async fn check(&self, key: &str) -> Result<Decision> {
+        // A loop of decisions in this process would keep other tasks from running.
+        consume_budget().await;
         match self.check_in_process(key, 1) {
             Some(decision) => decision,
             None => self.check_in_store(key, 1).await,
@@ -142,6 +146,7 @@ impl Limiter {
     ///
     /// If the future is dropped, the units may or may not have been taken.
     pub async fn check_n(&self, key: &str, units: u64) -> Result<Decision> {
+        consume_budget().await;
         match self.check_in_process(key, units) {
             Some(decision) => decision,
             None => self.check_in_store(key, units).await,
