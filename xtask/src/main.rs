@@ -156,6 +156,8 @@ fn ci() -> Result<(), String> {
         linted.and(servers)
     })?;
     test_on(servers)?;
+    // The program that runs for minutes elsewhere works.
+    chaos(&["--minutes", "0.2", "--store", "file"].map(str::to_owned))?;
     interop(&[])
 }
 

@@ -96,7 +96,12 @@ impl History {
     /// The client of the last grant after the first `known` events.
     pub fn last_grant(&self, known: usize) -> Option<String> {
         let events = self.events.lock().unwrap();
-        let granted = |event: &&Event| matches!(event.seen, Observation::Granted { .. });
+        let granted = |event: &&Event| {
+            matches!(
+                event.seen,
+                Observation::Granted { .. } | Observation::Running { .. }
+            )
+        };
         let last = events[known..].iter().rev().find(granted);
         last.map(|event| event.client.clone())
     }

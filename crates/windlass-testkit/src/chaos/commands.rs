@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::Duration;
 
-use super::worker::{LOCK, SECTION};
+use super::worker::{ASKED, LOCK, SECTION};
 use crate::TestProcess;
+use crate::history::boot_nanos;
 
 /// Several shells, each of which runs one command after the other under the lock.
 #[derive(Debug)]
@@ -47,6 +48,7 @@ impl LockedCommand {
             .args(["--exact", "worker", "--nocapture"])
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .env("WINDLASS_TEST_ROLE", SECTION)
+            .env(ASKED, boot_nanos().to_string())
             .stderr(std::process::Stdio::null());
         TestProcess::spawn_in_group(&mut command)
     }

@@ -93,7 +93,7 @@ fn longest_gap(events: &[Event]) -> Duration {
     let is_held = |event: &&Event| {
         matches!(
             event.seen,
-            Observation::Granted { .. } | Observation::Held { .. }
+            Observation::Granted { .. } | Observation::Running { .. } | Observation::Held { .. }
         )
     };
     let mut held: Vec<u64> = events

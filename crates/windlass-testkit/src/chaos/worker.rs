@@ -14,6 +14,8 @@ const TASKS: usize = 3;
 pub const LOCK: &str = "stock";
 /// The role of a command under `windlass run`.
 pub(super) const SECTION: &str = "section";
+/// The variable that tells it when `windlass run` was started.
+pub(super) const ASKED: &str = "WINDLASS_TEST_ASKED";
 
 /// How a client behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,9 +101,9 @@ fn critical_section() {
         recorder.record(&event).unwrap();
     };
     let attempt = 1;
-    let began = boot_nanos();
-    record(began, Observation::Asked { attempt });
-    record(began, Observation::Granted { attempt, fence });
+    let asked: u64 = variable(ASKED).parse().unwrap();
+    record(asked, Observation::Asked { attempt });
+    record(boot_nanos(), Observation::Running { attempt, fence });
     for _ in 0..rand::random_range(5..100) {
         record(boot_nanos(), Observation::Held { attempt });
         std::thread::sleep(Duration::from_millis(1));

@@ -1,5 +1,6 @@
 //! The stores, and the faults that can be injected into each.
 
+mod damaged_file;
 mod etcd;
 mod failover;
 mod redlock;
@@ -8,6 +9,7 @@ mod zookeeper;
 use std::fmt;
 use std::time::Duration;
 
+use damaged_file::DamagedFile;
 use etcd::ThreeEtcdMembers;
 use failover::{RedisWithSentinels, ThreeMasterCluster};
 use redlock::FiveRedlockNodes;
@@ -19,8 +21,9 @@ use crate::history::Breach;
 use crate::{Direction, FaultProxy, RedisServer};
 
 /// The stores by name.
-pub const NAMES: [&str; 9] = [
+pub const NAMES: [&str; 10] = [
     "file",
+    "file-damaged",
     "redis",
     "redis-without-persistence",
     "sentinels",
@@ -35,6 +38,7 @@ pub const NAMES: [&str; 9] = [
 pub fn start_store(name: &str) -> Option<Box<dyn StoreUnderTest>> {
     Some(match name {
         "file" => Box::new(PlainFile::new()),
+        "file-damaged" => Box::new(DamagedFile::new()),
         "redis" => Box::new(OneRedis::new()),
         "redis-without-persistence" => Box::new(ForgetfulRedis::new()),
         "sentinels" => Box::new(RedisWithSentinels::new()),
