@@ -292,8 +292,9 @@ fn wrong_type() -> Error {
 
 fn access_denied() -> Error {
     Error::new(ErrorKind::AccessDenied, "call", "the server refused access").with_hint(
-        "check user and password in the URL (redis://USER:PASSWORD@HOST), and that the user \
-         may use the keys, the channels windlass:wake:* and windlass:news:*, and the commands",
+        "check the password in the URL (redis://:PASSWORD@HOST, with a user \
+         redis://USER:PASSWORD@HOST), and that the user may use the keys, the channels \
+         windlass:wake:* and windlass:news:*, and the commands",
     )
 }
 

@@ -279,7 +279,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a release without a master reaches the next master",
-        file: "windlass/src/lease/cancel_guard.rs",
+        file: "windlass/src/lease/guard.rs",
         from: "if self.armed {",
         to: "if false {",
         caught_by: &[

@@ -30,3 +30,4 @@ mod signals;
 mod top;
 mod topic;
 mod usage;
+mod warden;

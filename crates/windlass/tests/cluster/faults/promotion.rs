@@ -95,7 +95,7 @@ async fn killed_master_is_replaced_under_load() {
     assert!(hourly.check("ann").await.unwrap().is_allowed());
     assert!(
         !hourly.check("ann").await.unwrap().is_allowed(),
-        "not filled anew"
+        "not filled again"
     );
 }
 
@@ -263,7 +263,7 @@ async fn wake_ups_resume_when_the_subscribed_node_dies() {
         .nodes()
         .iter()
         .find(listens)
-        .expect("somebody listens somewhere");
+        .expect("a client listens somewhere");
     // A name on another master, whose state is not in doubt.
     let mut names = (0..100).map(|i| format!("job{i}"));
     let name = names
