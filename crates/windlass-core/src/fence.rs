@@ -47,7 +47,8 @@ impl FromStr for Fence {
 pub enum FenceStrength {
     /// Through every failure that the backend is built to survive.
     Linearizable,
-    /// As long as the server keeps its data.
+    /// As long as the server's clock is right: a server that lost data, or another one that takes
+    /// over, continues from its clock.
     SingleNode,
     /// As long as a majority of the servers keep their counters.
     Quorum,

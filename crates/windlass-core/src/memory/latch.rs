@@ -65,7 +65,7 @@ impl LatchStore for MemoryStore {
         reply(Ok(outcome))
     }
 
-    fn look(&self, name: Name) -> Pending<'_, Option<LatchState>> {
+    fn inspect(&self, name: Name) -> Pending<'_, Option<LatchState>> {
         let shard = self.latches.of(&name);
         let now = self.clock.now();
         let latch = shard.map.get(&name).filter(|l| l.until > now);

@@ -48,7 +48,7 @@ pub struct MemoryStore {
     counters: Shards<crate::rules::counter::CounterState>,
     counter_ops: Shards<counter::RecordedOperation>,
     blooms: Shards<bloom::MemoryFilter>,
-    spaces: Shards<permissions::PermissionSpace>,
+    spaces: Shards<permissions::StoredSpace>,
     seen: Shards<seen::SeenWindow>,
     onces: Shards<once::KeptRecord>,
     clients: Mutex<HashMap<u64, Weak<dyn GrantListener>>>,
@@ -95,7 +95,7 @@ impl MemoryStore {
     }
 
     /// Sends the wake-ups of a client to `listener`.
-    pub fn introduce(&self, client: u64, listener: Weak<dyn GrantListener>) {
+    pub fn register_client(&self, client: u64, listener: Weak<dyn GrantListener>) {
         let mut clients = guard(&self.clients);
         clients.retain(|_, c| c.strong_count() > 0);
         clients.insert(client, listener);

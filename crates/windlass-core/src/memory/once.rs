@@ -42,7 +42,7 @@ impl MemoryStore {
 }
 
 impl OnceStore for MemoryStore {
-    fn look(&self, key: Name) -> Pending<'_, Option<OnceRecord>> {
+    fn get(&self, key: Name) -> Pending<'_, Option<OnceRecord>> {
         self.decide_once(key, Duration::ZERO, |known| (known.clone(), known))
     }
 

@@ -16,7 +16,7 @@ use crate::store::{
 const PAGE: usize = 1_000;
 
 /// One space. It is removed with all its subjects at once, so there are no leftovers to sweep.
-pub(super) struct PermissionSpace {
+pub(super) struct StoredSpace {
     schema: Schema,
     subjects: BTreeMap<String, Vec<u8>>,
 }
@@ -53,9 +53,7 @@ impl PermissionStore for MemoryStore {
             Some(space) if may => space.schema = schema,
             None if may => {
                 let subjects = BTreeMap::new();
-                shard
-                    .map
-                    .insert(space, PermissionSpace { schema, subjects });
+                shard.map.insert(space, StoredSpace { schema, subjects });
             }
             _ => {}
         }

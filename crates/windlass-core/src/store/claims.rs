@@ -327,7 +327,7 @@ pub enum Acquired {
         ticket: Fence,
         /// When the waiter should check by itself: when the first of the current holders' claims
         /// expires, or sooner if a holder may leave without a wake-up. `None` if never.
-        held_for: Option<Duration>,
+        recheck_after: Option<Duration>,
     },
     /// Not granted and not enqueued. Names the holder whose claim expires first.
     Busy(Holder),
@@ -441,7 +441,7 @@ pub enum Renewed {
     Waiting {
         /// When the waiter should check by itself: when the first of the current holders' claims
         /// expires, or sooner if a holder may leave without a wake-up. `None` if never.
-        held_for: Option<Duration>,
+        recheck_after: Option<Duration>,
     },
     /// Neither held nor waiting: expired, broken or released.
     Gone,
@@ -558,7 +558,7 @@ pub trait GrantListener: Send + Sync {
     fn missed(&self);
 
     /// Something may have ended the claim, held or waiting: renew it at once.
-    fn doubtful(&self, _claim: u64) {}
+    fn recheck(&self, _claim: u64) {}
 }
 
 /// A listener that ignores everything: for a store whose claims nobody waits for.

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CancelGuard, Claim, Keeper, Lease, Moment, Phase, Request};
+use super::{CancelGuard, Claim, ClaimPhase, Keeper, Lease, Moment, RequestOptions};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{
@@ -50,7 +50,7 @@ pub(crate) struct AcquireParams<'a> {
     pub(crate) kind: Kind,
     pub(crate) name: Name,
     pub(crate) share: Share,
-    pub(crate) request: &'a Request,
+    pub(crate) request: &'a RequestOptions,
     pub(crate) heal_missing_ttl: bool,
 }
 
@@ -108,10 +108,13 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
                 cancel_guard.defuse_unless_unanswered();
                 return Err(refused(&request, refusal));
             }
-            Ok(Acquired::Queued { ticket, held_for }) => {
+            Ok(Acquired::Queued {
+                ticket,
+                recheck_after,
+            }) => {
                 tries = 0;
                 maybe_sent = true;
-                keeper.enqueue(&claim, sent, ticket, held_for);
+                keeper.enqueue(&claim, sent, ticket, recheck_after);
                 match wait_for_grant(keeper, &claim, wait).await? {
                     Waited::Granted => return Ok(AcquireOutcome::Held(Lease::new(cancel_guard))),
                     Waited::Dequeued => continue,
@@ -175,8 +178,8 @@ enum Waited {
 async fn wait_for_grant(keeper: &Keeper, claim: &Arc<Claim>, wait: WaitPolicy) -> Result<Waited> {
     let clock = keeper.clock();
     let grant = claim.wait_for(|state| match state.phase {
-        Phase::Held if clock.now() < claim.held_until() => Some(Waited::Granted),
-        Phase::Dequeued | Phase::Lost | Phase::Ended => Some(Waited::Dequeued),
+        ClaimPhase::Held if clock.now() < claim.held_until() => Some(Waited::Granted),
+        ClaimPhase::Dequeued | ClaimPhase::Lost | ClaimPhase::Ended => Some(Waited::Dequeued),
         _ => None,
     });
     match clock.until(wait.end(), grant).await {

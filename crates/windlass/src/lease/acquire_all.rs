@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::acquire::{acquire_request, granted_too_late};
-use super::{CancelGuard, Keeper, Lease, Request};
+use super::{CancelGuard, Keeper, Lease, RequestOptions};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::{AcquiredAll, ClaimStore, Holder, Kind, OnBusy, Share};
@@ -22,7 +22,7 @@ pub(crate) async fn acquire_all(
     keeper: &Arc<Keeper>,
     store: &Arc<dyn ClaimStore>,
     names: Vec<Name>,
-    request: &Request,
+    request: &RequestOptions,
     display_names: &str,
 ) -> Result<AllOutcome> {
     keeper.check_alive()?;

@@ -13,7 +13,7 @@ use crate::lease::Clock;
 use windlass_core::decision::{Basis, Decision};
 use windlass_core::error::{Error, Result};
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{LimitOp, MOST_UNITS, Rule};
+use windlass_core::rules::limit::{LimitOp, MAX_UNITS, Rule};
 use windlass_core::store::limit::{KeyName, LimitRequest, escaped};
 
 /// A distributed rate limiter.
@@ -226,7 +226,7 @@ impl Limiter {
         let (Some(limiter), Ok(rules)) = (self.full_name.as_deref(), self.rules.as_ref()) else {
             return None;
         };
-        if units > MOST_UNITS {
+        if units > MAX_UNITS {
             return None;
         }
         let store = self.caller.store();
@@ -303,10 +303,10 @@ impl Limiter {
 }
 
 pub(super) fn check_units(units: u64) -> Result<u64> {
-    if units <= MOST_UNITS {
+    if units <= MAX_UNITS {
         return Ok(units);
     }
-    let message = format!("{units} units are more than the limit of {MOST_UNITS}");
+    let message = format!("{units} units are more than the limit of {MAX_UNITS}");
     Err(Error::invalid("check", message).with_hint("count in larger units"))
 }
 
