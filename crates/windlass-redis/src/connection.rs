@@ -11,18 +11,16 @@
 //!   first make sure that the counter was raised for this master (`fenced.rs`).
 
 mod fenced;
-mod pending_call;
 mod push;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Value};
 
-use self::pending_call::PendingCall;
 use self::push::PushReceiver;
 use super::connector::{Connector, Handshake};
 use super::errors::CommandError;
@@ -436,4 +434,41 @@ pub(super) fn decode<T: FromRedisValue>(value: Value) -> Result<T, CommandError>
 
 pub(super) fn shut_down() -> CommandError {
     CommandError::NotSent((redis::ErrorKind::Io, "the store is shut down").into())
+}
+
+/// A call that was sent. If the caller gives up after a while, the connection is dropped with the
+/// call: otherwise nothing might notice that the server is gone.
+struct PendingCall<'a> {
+    connection: &'a Connection,
+    number: u64,
+    since: Instant,
+    is_pending: bool,
+}
+
+impl PendingCall<'_> {
+    fn new(connection: &Connection, number: u64) -> PendingCall<'_> {
+        connection.pending_calls.fetch_add(1, Ordering::Relaxed);
+        PendingCall {
+            connection,
+            number,
+            since: Instant::now(),
+            is_pending: true,
+        }
+    }
+
+    /// The call has a reply, or has failed.
+    fn done(mut self) {
+        self.is_pending = false;
+    }
+}
+
+impl Drop for PendingCall<'_> {
+    fn drop(&mut self) {
+        self.connection
+            .pending_calls
+            .fetch_sub(1, Ordering::Relaxed);
+        if self.is_pending && self.since.elapsed() > self.connection.call_timeout / 4 {
+            self.connection.drop_if_current(self.number);
+        }
+    }
 }

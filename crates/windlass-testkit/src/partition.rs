@@ -175,7 +175,7 @@ pub async fn partitioned_leader(cluster: &impl PartitionableCluster) {
         let seen = lonely.lock("stock").inspect().await;
         assert!(seen.is_err(), "nobody can know that: {seen:?}");
     }
-    let asking = MinorityProbe::start(lonely.clone(), old);
+    let probe = MinorityProbe::start(lonely.clone(), old);
     let mut last = old;
     for who in 0..WAITERS {
         let turn = tokio::time::timeout(LONG, order.recv()).await;
@@ -194,8 +194,8 @@ pub async fn partitioned_leader(cluster: &impl PartitionableCluster) {
     let renewed = eventually(LONG, || async { kept.renew().await.is_ok() });
     assert!(renewed.await, "pinned over to the others");
     assert!(kept.is_held());
-    assert!(!admits(&majority, old).await, "of somebody who lost it");
-    let asked = asking.stop().await;
+    assert!(!admits(&majority, old).await, "of a holder that lost it");
+    let asked = probe.stop().await;
     assert!(asked > 0, "nobody has asked the member that was alone");
     println!("{asked} questions to the member that was alone");
 

@@ -150,7 +150,9 @@ impl<'a> Renewals<'a> {
                 if view.is_too_heavy(kind, claim.weight) {
                     return self.gone(claim);
                 }
-                return Ok(Renewed::Waiting { held_for: None });
+                return Ok(Renewed::Waiting {
+                    recheck_after: None,
+                });
             }
             let granted = self.claims.grants.grant(claim, &view, index).await?;
             if granted.is_none() {
@@ -215,7 +217,9 @@ impl<'a> Renewals<'a> {
             }
             table.set_waiting(number);
             self.claims.watches.ensure(kind, name);
-            return Ok(Renewed::Waiting { held_for: None });
+            return Ok(Renewed::Waiting {
+                recheck_after: None,
+            });
         }
     }
 }

@@ -29,3 +29,4 @@ mod signals;
 mod top;
 mod topic;
 mod usage;
+mod warden;

@@ -3,7 +3,7 @@
 //! The script that grants a claim to a waiter publishes `CLAIM FENCE` on the wake channel of the
 //! waiter's client, and scripts that change something with subscribers publish on its notification
 //! channel. Both are plain pub/sub: a message that is published while there is no connection is
-//! lost. So after every disconnection the listeners are told that they may have missed something,
+//! lost. So after every disconnection the listeners learn that they may have missed something,
 //! and check for themselves.
 
 use std::sync::Weak;

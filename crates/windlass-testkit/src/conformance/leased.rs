@@ -176,16 +176,16 @@ pub async fn unused_tokens_are_returned(store: &TestStore) {
         for _ in 0..used {
             assert!(leased.check("a").await.unwrap().is_allowed(), "{i}");
         }
-        let lent = limiter.peek("a").await.unwrap();
+        let before = limiter.peek("a").await.unwrap();
         match how {
             "asked" => drop(leased.give_back().await.unwrap()),
             "dropped" => drop(leased),
             _ => {
                 let calls = leased.store_calls();
                 let back = eventually(SOON, || async {
-                    limiter.peek("a").await.unwrap().remaining() > lent.remaining() + 50
+                    limiter.peek("a").await.unwrap().remaining() > before.remaining() + 50
                 });
-                assert!(back.await, "{how}: {lent:?}");
+                assert!(back.await, "{how}: {before:?}");
                 assert!(leased.store_calls() <= calls + 2);
                 continue;
             }

@@ -3,18 +3,18 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use windlass_testkit::EtcdCluster;
+use crate::EtcdCluster;
 
 use super::{Fault, StoreUnderTest};
 
 /// Three members that can be cut off from each other.
-pub(crate) struct ThreeEtcdMembers {
+pub(super) struct ThreeEtcdMembers {
     cluster: EtcdCluster,
     victim: Cell<usize>,
 }
 
 impl ThreeEtcdMembers {
-    pub(crate) fn new() -> ThreeEtcdMembers {
+    pub(super) fn new() -> ThreeEtcdMembers {
         let cluster = EtcdCluster::builder().members(3).partitionable().start();
         ThreeEtcdMembers {
             cluster: cluster.expect("members to test on"),
@@ -35,6 +35,10 @@ impl StoreUnderTest for ThreeEtcdMembers {
 
     fn ttl(&self) -> Duration {
         Duration::from_secs(2) // etcd leases have whole seconds
+    }
+
+    fn expiry_limit(&self) -> Duration {
+        Duration::from_secs(10) // a new leader extends each lease by its TTL
     }
 
     fn faults(&self) -> Vec<Fault<'_>> {

@@ -3,18 +3,18 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use windlass_testkit::ZooKeeperServers;
+use crate::ZooKeeperServers;
 
 use super::{Fault, StoreUnderTest};
 
 /// Three servers that can be cut off from each other.
-pub(crate) struct ThreeZooKeeperServers {
+pub(super) struct ThreeZooKeeperServers {
     servers: ZooKeeperServers,
     victim: Cell<usize>,
 }
 
 impl ThreeZooKeeperServers {
-    pub(crate) fn new() -> ThreeZooKeeperServers {
+    pub(super) fn new() -> ThreeZooKeeperServers {
         ThreeZooKeeperServers {
             servers: ZooKeeperServers::partitionable(&[]).expect("servers to test on"),
             victim: Cell::new(0),
@@ -42,6 +42,10 @@ impl StoreUnderTest for ThreeZooKeeperServers {
 
     fn ttl(&self) -> Duration {
         Duration::from_millis(1500)
+    }
+
+    fn expiry_limit(&self) -> Duration {
+        Duration::from_secs(20) // the session outlives the claim, and starts over with a new leader
     }
 
     fn faults(&self) -> Vec<Fault<'_>> {
