@@ -55,6 +55,7 @@ impl RedisNodeClient {
                 replicas: None,
                 claims: RedisClaims::new(Arc::clone(&router)),
                 limits: Batcher::start(Arc::clone(&router), &script::LIMIT),
+                topics: Arc::default(),
                 router,
             },
         })

@@ -1,11 +1,13 @@
 //! Recovery: how soon clients are served again after the ensemble has healed.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tokio::task::block_in_place;
 use windlass::{Coordinator, Options};
 use windlass_testkit::conformance::wait_for_waiters;
 use windlass_testkit::{LockClients, ZooKeeperServers, eventually};
+use zookeeper_client::{Acls, CreateMode};
 
 const TTL: Duration = Duration::from_secs(2);
 /// The session timeout for this TTL.
@@ -38,6 +40,7 @@ async fn every_client_is_served_soon_after_the_ensemble_has_healed() {
             majority.iter().for_each(|at| servers.pause(*at).unwrap());
             tokio::time::sleep(lasts).await; // the fault lasts
             majority.iter().for_each(|at| servers.resume(*at).unwrap());
+            serves(&servers).await;
             let fault = format!("a majority was frozen for {lasts:?}");
             clients.all_served(&fault, limit).await;
         }
@@ -45,8 +48,27 @@ async fn every_client_is_served_soon_after_the_ensemble_has_healed() {
         majority.iter().for_each(|at| servers.kill(*at).unwrap());
         tokio::time::sleep(SESSION).await; // the fault lasts
         block_in_place(|| servers.restart_all(&majority)).unwrap();
+        serves(&servers).await;
         clients.all_served("a majority was killed", limit).await;
     }
+}
+
+/// Waits until the ensemble has elected a leader and accepts writes: the promise counts from then on.
+async fn serves(servers: &ZooKeeperServers) {
+    let hosts: Vec<String> = servers.addrs().iter().map(SocketAddr::to_string).collect();
+    let hosts = hosts.join(",");
+    let began = Instant::now();
+    let serves = eventually(12 * ELECTION, || async {
+        let write = async {
+            let client = zookeeper_client::Client::connect(&hosts).await.ok()?;
+            let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+            client.create("/probe-", b"", &mode).await.ok()
+        };
+        let written = tokio::time::timeout(Duration::from_secs(5), write).await;
+        written.is_ok_and(|written| written.is_some())
+    });
+    assert!(serves.await, "the ensemble does not recover");
+    println!("the ensemble serves after {:?}", began.elapsed());
 }
 
 /// The leader, if there is one, and another server.
