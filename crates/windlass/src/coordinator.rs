@@ -486,6 +486,20 @@ impl Coordinator {
     }
 }
 
+#[cfg(test)]
+impl Coordinator {
+    /// The same connection with another store of limiters.
+    pub(crate) fn with_limits(
+        mut self,
+        store: Arc<dyn windlass_core::store::limit::LimitStore>,
+    ) -> Coordinator {
+        let clock = self.keeper().clock().clone();
+        let inner = Arc::get_mut(&mut self.inner).expect("it is not shared yet");
+        inner.limits = LimiterRuntime::new(store, clock);
+        self
+    }
+}
+
 impl fmt::Debug for Coordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Coordinator")

@@ -140,7 +140,7 @@ proptest! {
         for (wait, cost) in moves {
             take(&rules, &mut states, now, cost);
             if let Ok(RuleOutcome { states: leased, changed: true, .. }) =
-                decide(&rules, &states, now, &LimitOp::Lease(vec![cost, 1]))
+                decide(&rules, &states, now, &LimitOp::Lease(vec![cost, 1], SECOND))
             {
                 states = leased;
             }
