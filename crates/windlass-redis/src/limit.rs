@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
-use super::batch::{Batcher, Decision};
+use super::batch::{BatchedDecision, Batcher};
 use super::errors::unexpected_reply;
 use super::keys;
 use super::master_epoch::FenceUse;
@@ -29,7 +29,7 @@ const MAX_DECISIONS: usize = 1_000;
 /// below 2^54.
 const NEVER: u64 = 1 << 60;
 
-impl Decision for LimitRequest {
+impl BatchedDecision for LimitRequest {
     fn name(&self) -> &Name {
         &self.name
     }
@@ -79,8 +79,9 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usiz
         LimitOp::Peek => ("P", 0, &[]),
         LimitOp::Take(cost) => ("T", 0, std::slice::from_ref(cost)),
         LimitOp::Reserve(cost, wait) => ("T", *wait, std::slice::from_ref(cost)),
-        LimitOp::Lease(costs) => ("L", 0, costs),
-        LimitOp::ReturnLeased(cost, at, _) => ("R", *at, std::slice::from_ref(cost)),
+        LimitOp::Lease(costs, 0) => ("T", 0, costs),
+        LimitOp::Lease(costs, life) => ("L", *life, costs),
+        LimitOp::ReturnLeased(cost, at, ..) => ("R", *at, std::slice::from_ref(cost)),
         LimitOp::Cancel(cost, _) => ("C", 0, std::slice::from_ref(cost)),
     };
     command
@@ -114,8 +115,8 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usiz
             command.arg(cost.us).arg(cost.part);
         }
     }
-    if let LimitOp::ReturnLeased(_, _, mark) = want {
-        command.arg(*mark);
+    if let LimitOp::ReturnLeased(_, _, life, mark) = want {
+        command.arg(*mark).arg(*life);
     }
     if let LimitOp::Cancel(_, after) = want {
         command.arg(after.mark());
@@ -154,7 +155,7 @@ fn parse_reply(request: &LimitRequest, reply: &Value) -> Result<LimitOutcome> {
     let states = advance(&request.rules, &stored, now).map_err(mismatch)?;
     let granted = match (&request.want, which) {
         (_, 0) | (LimitOp::Peek, _) => None,
-        (LimitOp::Lease(costs), which) => Some(*costs.get(which - 1).ok_or_else(unexpected)?),
+        (LimitOp::Lease(costs, _), which) => Some(*costs.get(which - 1).ok_or_else(unexpected)?),
         (
             LimitOp::Take(cost)
             | LimitOp::Reserve(cost, _)

@@ -165,7 +165,7 @@ impl Options {
                     Some(name) => MemoryStore::shared(self.clock.clone(), &name),
                     None => MemoryStore::private(self.clock.clone()),
                 };
-                store.introduce(keeper.client(), grant_listener(&keeper));
+                store.register_client(keeper.client(), grant_listener(&keeper));
                 Arc::new(Memory(store))
             }
             #[cfg(feature = "file")]
@@ -483,6 +483,20 @@ impl Coordinator {
     /// Adds the store to the error.
     pub(crate) fn describe(&self, error: Error) -> Error {
         error.with_backend(self.inner.backend.address().to_owned())
+    }
+}
+
+#[cfg(test)]
+impl Coordinator {
+    /// The same connection with another store of limiters.
+    pub(crate) fn with_limits(
+        mut self,
+        store: Arc<dyn windlass_core::store::limit::LimitStore>,
+    ) -> Coordinator {
+        let clock = self.keeper().clock().clone();
+        let inner = Arc::get_mut(&mut self.inner).expect("it is not shared yet");
+        inner.limits = LimiterRuntime::new(store, clock);
+        self
     }
 }
 

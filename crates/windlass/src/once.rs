@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
-use crate::lease::{AcquireOutcome, Fence, Request, RetryPolicy, WaitPolicy};
+use crate::lease::{AcquireOutcome, Fence, RequestOptions, RetryPolicy, WaitPolicy};
 use crate::lock::LockGuard;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
@@ -60,7 +60,7 @@ pub struct Once {
     coordinator: Coordinator,
     store: Arc<dyn OnceStore>,
     key: String,
-    request: Request,
+    request: RequestOptions,
     retention: Duration,
     payload: [u8; 32],
     on_failure: OnFailure,
@@ -140,7 +140,7 @@ impl Once {
             store: coordinator.backend().onces(),
             coordinator,
             key: key.to_owned(),
-            request: Request::new(),
+            request: RequestOptions::new(),
             retention: Once::DEFAULT_RETENTION,
             payload: Sha256::digest(b"").into(),
             on_failure: OnFailure::default(),
@@ -249,7 +249,7 @@ impl Once {
         let operation = "begin";
         let name = self.full_name(operation)?;
         // A finished key is the common case of a repeat, and needs no lease.
-        let reply = self.store.look(name.clone());
+        let reply = self.store.get(name.clone());
         let mut other_payload = false;
         if let Some(record) = self.coordinator.call(operation, &self.key, reply).await? {
             other_payload = record.payload != self.payload;
@@ -302,7 +302,7 @@ impl Once {
 
     /// What the store has about the key. Changes nothing.
     pub async fn inspect(&self) -> Result<OnceState> {
-        let reply = self.store.look(self.full_name("inspect")?);
+        let reply = self.store.get(self.full_name("inspect")?);
         let record = self.coordinator.call("inspect", &self.key, reply).await?;
         Ok(match record.map(|record| record.result) {
             None => OnceState::Unknown,

@@ -123,7 +123,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "leased units are charged as if used at the end of the lease",
         file: "windlass-core/src/rules/limit/lease.rs",
-        from: "let start = tat.max(Span::whole(now + b.lease_time()));",
+        from: "let start = tat.max(Span::whole(now + life.min(b.lease_time())));",
         to: "let start = tat.max(Span::whole(now));",
         caught_by: &[
             "-p",
@@ -261,23 +261,46 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        breaks: "concurrent waiters of a leased limiter share one failure",
+        breaks: "callers of a leased limiter that wait for the store share calls",
         file: "windlass/src/limit/leased/refill.rs",
-        from: "        && cache.failures() != failures\n",
-        to: "        && cache.failures() < failures\n",
+        from: "let mut waiters = std::mem::take(&mut self.waiters);",
+        to: "let mut waiters: Vec<Waiter> = self.waiters.pop().into_iter().collect();",
         caught_by: &[
             "-p",
             "windlass",
-            "--test",
-            "redis",
-            "concurrent_waiters_share_one_failure",
+            "--lib",
+            "a_slow_store_makes_it_no_worse_than_a_plain_limiter",
+        ],
+    },
+    Mutant {
+        breaks: "leased clients with too much demand make few calls",
+        file: "windlass/src/limit/leased/refill.rs",
+        from: "granted if granted < expected.div_ceil(2) => 2.0,",
+        to: "granted if granted < expected.div_ceil(2) => 1.0,",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--lib",
+            "saturated_clients_make_few_calls",
+        ],
+    },
+    Mutant {
+        breaks: "prefetched tokens are not used by the validity of another lease",
+        file: "windlass/src/limit/leased/token_cache.rs",
+        from: "(seen & !TOKENS).wrapping_add(ONE_REPLACEMENT)",
+        to: "seen & !TOKENS",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--lib",
+            "tokens_are_not_used_by_the_validity_of_another_lease",
         ],
     },
     Mutant {
         breaks: "a leased limiter detects a dead store even if its callers were cancelled",
         file: "windlass/src/limit/leased/refill.rs",
-        from: "    match tokio::spawn(call).await {",
-        to: "    match Ok::<_, tokio::task::JoinError>(call.await) {",
+        from: "tokio::spawn(refill(leased.clone(), Arc::clone(cache)));",
+        to: "tokio::spawn(tokio::time::timeout(COVER / 5, refill(leased.clone(), Arc::clone(cache))));",
         caught_by: &[
             "-p",
             "windlass",

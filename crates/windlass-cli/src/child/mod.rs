@@ -23,7 +23,7 @@
 //! | closing of a channel | used: it shows the death of a process at once, and no id can be mistaken for another |
 //! | `PR_SET_PDEATHSIG` | not used: it covers the command, not its children, and `sudo` or any set-user-id program clears it |
 //! | pidfd | not used: parents already know when their children die, and an unreaped child keeps its id |
-//! | cgroup (`cgroup.kill`) | not used: it needs a delegated cgroup v2, and somebody alive to write to it |
+//! | cgroup (`cgroup.kill`) | not used: it needs a delegated cgroup v2, and a living process to write to it |
 //! | PID namespace | not used: it needs rights, and changes what the command sees |
 //!
 //! Limits:

@@ -401,9 +401,9 @@ fn redis_lock_without_expiry_can_be_healed() {
         .server()
         .command(&["SET", "old", "crashed"])
         .unwrap();
-    let told = fixture.run(&["lock", "acquire", "old"]);
-    assert!(told.err.contains("--heal"), "{told:?}");
-    assert!(!told.err.contains("--wait"), "{told:?}");
+    let refused = fixture.run(&["lock", "acquire", "old"]);
+    assert!(refused.err.contains("--heal"), "{refused:?}");
+    assert!(!refused.err.contains("--wait"), "{refused:?}");
     let busy = fixture.json(&["lock", "acquire", "old"]);
     assert_eq!(busy.code, 75);
     assert!(busy.object()["remaining_ms"].is_null());

@@ -7,6 +7,7 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 
+mod acl;
 mod barrier;
 #[cfg(feature = "bench")]
 mod bench;

@@ -35,7 +35,9 @@ enum Request {
     Peek,
     Take(u64),
     Reserve(u64, u64),
-    Lend(u64),
+    /// How much, and for how long: a share of the time that the limiter takes to recover, in
+    /// thousandths.
+    Lend(u64, u64),
     /// Which prefetched units, and how much of them, in quarters.
     Return(usize, u64),
     Cancel(usize),
@@ -66,7 +68,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Request::Peek),
         6 => cost.clone().prop_map(Request::Take),
         2 => (cost.clone(), 0u64..3_000).prop_map(|(c, w)| Request::Reserve(c, w)),
-        2 => cost.prop_map(Request::Lend),
+        2 => (cost, prop_oneof![1 => Just(0u64), 4 => 1u64..400]).prop_map(|(c, l)| Request::Lend(c, l)),
         2 => (0usize..4, 0u64..5).prop_map(|(i, q)| Request::Return(i, q)),
         1 => (0usize..4).prop_map(Request::Cancel),
     ];
@@ -155,7 +157,7 @@ async fn check(
         .collect();
     let lists: [Arc<[Rule]>; 3] = [some, others, mixed].map(Arc::from);
     let mut model = RuleStates::default();
-    let mut loans: Vec<(u64, u64, u64)> = Vec::new();
+    let mut loans: Vec<(u64, u64, u64, u64)> = Vec::new();
     let mut reserved: Vec<(u64, RuleStates)> = Vec::new();
     let mut last = 0;
     for op in ops {
@@ -200,12 +202,15 @@ async fn check(
             Request::Reserve(cost, wait) => {
                 LimitOp::Reserve(percent(&rules, cost), span(&rules) / 1_000 * wait)
             }
-            Request::Lend(cost) => {
+            Request::Lend(cost, life) => {
                 let cost = percent(&rules, cost);
-                LimitOp::Lease(vec![cost, cost / 3 + 1, cost / 9 + 1])
+                let life = span(&rules) / 1_000 * life;
+                LimitOp::Lease(vec![cost, cost / 3 + 1, cost / 9 + 1], life)
             }
             Request::Return(i, quarters) => match loans.get(i % loans.len().max(1)) {
-                Some((units, at, mark)) => LimitOp::ReturnLeased(units * quarters / 4, *at, *mark),
+                Some((units, at, life, mark)) => {
+                    LimitOp::ReturnLeased(units * quarters / 4, *at, *life, *mark)
+                }
                 None => continue,
             },
             Request::Cancel(i) => match reserved.get(i % reserved.len().max(1)) {
@@ -278,7 +283,9 @@ async fn check(
         }
         prop_assert_eq!(&real.stored(&name), &model, "{:?} at {}", want, now);
         match (&want, outcome.granted) {
-            (LimitOp::Lease(_), Some(units)) => loans.push((units, now, outcome.states.mark())),
+            (LimitOp::Lease(_, life), Some(units)) => {
+                loans.push((units, now, *life, outcome.states.mark()));
+            }
             (LimitOp::Reserve(..), Some(units)) => reserved.push((units, outcome.states)),
             _ => {}
         }

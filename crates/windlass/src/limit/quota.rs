@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::error::{Error, Result};
-use windlass_core::rules::limit::{InvalidRule, MOST_UNITS, Rule};
+use windlass_core::rules::limit::{InvalidRule, MAX_UNITS, Rule};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -61,7 +61,7 @@ impl fmt::Display for Algorithm {
 
 impl Quota {
     /// The largest number of units in a quota, or in one call.
-    pub const MAX_UNITS: u64 = MOST_UNITS;
+    pub const MAX_UNITS: u64 = MAX_UNITS;
 
     /// `amount` units per `period`. The [burst](Quota::burst) is `amount` by default.
     ///
@@ -154,7 +154,7 @@ impl Quota {
                 "choose a shorter period or a smaller burst",
             ),
             InvalidRule::TooMany => refused(
-                format!("more than {MOST_UNITS} units cannot be counted"),
+                format!("more than {MAX_UNITS} units cannot be counted"),
                 "count in larger units",
             ),
         })

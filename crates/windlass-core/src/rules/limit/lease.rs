@@ -1,10 +1,10 @@
 //! Leased units: charged now, and used a little later by a client that decides without the store.
 //!
 //! Units that are used late must not add up with units that were charged meanwhile. In a window
-//! that is easy: leased units expire with the window. A bucket leases for a limited time
-//! ([`Bucket::lease_time`]), and charges as if all units were used at the end of it: its TAT
-//! (theoretical arrival time, when it is full again) is first moved to the end of the lease, and
-//! then on by the time that the units take to refill.
+//! that is easy: leased units expire with the window. A bucket leases for the time that the client
+//! asks for, up to a limit ([`Bucket::lease_time`]), and charges as if all units were used at the
+//! end of it: its TAT (theoretical arrival time, when it is full again) is first moved to the end
+//! of the lease, and then on by the time that the units take to refill.
 //!
 //! Why that is enough: imagine a second bucket of the same quota that is charged when units are
 //! *used*, and call its TAT `used`. At any time `y`, with `out(y)` units leased and not expired,
@@ -14,7 +14,7 @@
 //! full bucket ahead of the clock. So the second bucket would have allowed every single use.
 //!
 //! Returning units lowers `tat`, so it must not go below what the other leases need: the end of a
-//! lease that starts now, plus all units leased within the last lease time, which [`LeasedUnits`]
+//! longest lease that starts now, plus all units leased within the last lease time, which [`LeasedUnits`]
 //! counts in two halves.
 //!
 //! [`LeasedUnits`]: super::state::LeasedUnits
@@ -24,57 +24,59 @@ use super::state::LeasedUnits;
 use super::{RuleState, Span};
 
 impl Bucket {
-    /// How long a lease lasts, in microseconds: a quarter of the time in which the bucket refills.
-    /// Up to three quarters of a burst can then be leased at once.
+    /// How long a lease can last, in microseconds: a quarter of the time in which the bucket
+    /// refills. Up to three quarters of a burst can then be leased at once.
     pub fn lease_time(&self) -> u64 {
         self.full.us / 4
     }
 }
 
 impl Rule {
-    /// The most units that can ever be leased at once.
-    pub fn max_leased(&self) -> u64 {
+    /// How long units can be leased at most, in microseconds.
+    pub fn longest_lease(&self) -> u64 {
         match self {
-            Rule::Bucket(b) => {
-                let rest = b.full.minus(Span::whole(b.lease_time()), b.amount);
-                b.units_in(rest).min(b.burst)
-            }
-            _ => self.limit(),
+            Rule::Bucket(b) => b.lease_time(),
+            Rule::Allowance { .. } => super::state::ALLOWANCE_RETENTION / 2,
+            Rule::Fixed { period, .. } | Rule::Sliding { period, .. } => *period,
         }
     }
 
-    /// Microseconds until this many units can be leased, if no other client takes any; `None` for
-    /// never. The state is as of now.
-    pub fn lease_available_after(&self, state: RuleState, now: u64, units: u64) -> Option<u64> {
+    /// How many units can be leased now for this time. The state is as of now.
+    pub fn leasable(&self, state: RuleState, now: u64, life: u64) -> u64 {
         match (self, state) {
             (Rule::Bucket(b), RuleState::Bucket { tat, .. }) => {
-                (units <= self.max_leased()).then(|| {
-                    let latest = b.full.plus(Span::whole(now), b.amount);
-                    let next = tat.plus(b.time_for(units), b.amount);
-                    next.minus(latest, b.amount).ceil()
-                })
+                let start = tat.max(Span::whole(now + life.min(b.lease_time())));
+                let latest = b.full.plus(Span::whole(now), b.amount);
+                b.units_in(latest.minus(start, b.amount)).min(b.burst)
             }
-            _ => self.status(state, now, units).retry_after,
+            _ => self.status(state, now, 1).remaining,
         }
     }
 
-    /// How long units leased at `now` may be used, in microseconds. The state is the one after the
-    /// charge.
-    pub fn lease_validity(&self, state: RuleState, now: u64) -> u64 {
-        match (self, state) {
+    /// How long units leased at `now` for `life` may be used, in microseconds. The state is the one
+    /// after the charge.
+    pub fn lease_validity(&self, state: RuleState, now: u64, life: u64) -> u64 {
+        let longest = match (self, state) {
             (Rule::Bucket(b), _) => b.lease_time(),
-            (Rule::Allowance { .. }, _) => super::state::ALLOWANCE_RETENTION / 2,
+            (Rule::Allowance { .. }, _) => self.longest_lease(),
             (Rule::Fixed { .. }, RuleState::Fixed { end, .. }) => end.saturating_sub(now),
             (Rule::Sliding { period, .. }, RuleState::Sliding { start, .. }) => {
                 (start + period).saturating_sub(now)
             }
             _ => 0,
-        }
+        };
+        longest.min(life)
     }
 }
 
 /// The state after leasing; `None` if denied.
-pub(super) fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64) -> Option<RuleState> {
+pub(super) fn charge(
+    rule: &Rule,
+    state: RuleState,
+    now: u64,
+    cost: u64,
+    life: u64,
+) -> Option<RuleState> {
     let (
         Rule::Bucket(b),
         RuleState::Bucket {
@@ -89,7 +91,7 @@ pub(super) fn charge(rule: &Rule, state: RuleState, now: u64, cost: u64) -> Opti
         return super::charge(rule, state, now, cost, 0);
     };
     let time = b.time_for(cost);
-    let start = tat.max(Span::whole(now + b.lease_time()));
+    let start = tat.max(Span::whole(now + life.min(b.lease_time())));
     let tat = start.plus(time, b.amount);
     let latest = b.full.plus(Span::whole(now), b.amount);
     let mut leased = rotate(leased, now, b.lease_time());
@@ -122,13 +124,13 @@ fn rotate(leased: LeasedUnits, now: u64, duration: u64) -> LeasedUnits {
     }
 }
 
-/// Returns unused units that were leased at `leased_at`; `None` if none can be returned.
+/// Returns unused units that were leased at some time for another; `None` if none can be returned.
 pub(super) fn return_units(
     rule: &Rule,
     state: RuleState,
     now: u64,
     cost: u64,
-    leased_at: u64,
+    (leased_at, life): (u64, u64),
 ) -> Option<RuleState> {
     match (rule, state) {
         (
@@ -141,8 +143,9 @@ pub(super) fn return_units(
                 mut leased,
             },
         ) => {
-            // Expired units are counted as used.
-            if leased.since == 0 || now >= leased_at + b.lease_time() {
+            // Expired units are counted as used: the time that has passed since may have been
+            // charged again.
+            if leased.since == 0 || now >= leased_at + life.min(b.lease_time()) {
                 return None;
             }
             let time = b.time_for(cost);

@@ -32,9 +32,9 @@ pub use state::{RuleState, RuleStates};
 
 /// The longest period, in microseconds: 100 years. The current time plus two of these stays below
 /// 2^53, up to which Lua is exact.
-pub const LONGEST_MICROS: u64 = 100 * 365 * 24 * 3600 * 1_000_000;
+pub const MAX_PERIOD_MICROS: u64 = 100 * 365 * 24 * 3600 * 1_000_000;
 /// The largest number of units in a quota or in one call.
-pub const MOST_UNITS: u64 = 1_000_000_000_000;
+pub const MAX_UNITS: u64 = 1_000_000_000_000;
 
 /// An operation on a limiter. Times are in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,11 +46,12 @@ pub enum LimitOp {
     /// Takes units that become available within this time: units, longest wait.
     Reserve(u64, u64),
     /// Leases units: charges them now, for a client that uses them a little later without the
-    /// store. Takes the first of these amounts that fits.
-    Lease(Vec<u64>),
-    /// Returns unused leased units: units, when they were leased, and the [mark](RuleStates::mark)
-    /// of the state that leased them.
-    ReturnLeased(u64, u64, u64),
+    /// store: amounts, of which the first that fits is taken, and for how long. A bucket leases for
+    /// [a limited time](rule::Bucket::lease_time). Leased for no time, units are taken.
+    Lease(Vec<u64>, u64),
+    /// Returns unused leased units: units, when and for how long they were leased, and the
+    /// [mark](RuleStates::mark) of the state that leased them.
+    ReturnLeased(u64, u64, u64, u64),
     /// Cancels a reservation: its units, and the states after it was made.
     Cancel(u64, RuleStates),
 }
@@ -94,14 +95,14 @@ pub fn decide(
             lone = [*cost];
             (&lone, *wait)
         }
-        LimitOp::Lease(costs) => (costs, 0),
-        LimitOp::ReturnLeased(cost, leased_at, mark) => {
+        LimitOp::Lease(costs, _) => (costs, 0),
+        LimitOp::ReturnLeased(cost, leased_at, life, mark) => {
             return Ok(return_units(
                 states,
                 *mark,
                 rules.len(),
                 *cost,
-                |i, state| lease::return_units(&rules[i], state, now, *cost, *leased_at),
+                |i, state| lease::return_units(&rules[i], state, now, *cost, (*leased_at, *life)),
             ));
         }
         LimitOp::Cancel(cost, after) => {
@@ -115,7 +116,10 @@ pub fn decide(
             ));
         }
     };
-    let leases = matches!(want, LimitOp::Lease(_));
+    let life = match want {
+        LimitOp::Lease(_, life) => *life,
+        _ => 0,
+    };
     // A changed quota is stored even if the call is denied: otherwise units would refill at the old
     // rate until a call is allowed.
     let converted = converted && !costs.is_empty();
@@ -128,14 +132,14 @@ pub fn decide(
             });
         }
         let charge = |i: usize, state: RuleState| {
-            if leases {
-                lease::charge(&rules[i], state, now, cost)
+            if life > 0 {
+                lease::charge(&rules[i], state, now, cost, life)
             } else {
                 charge(&rules[i], state, now, cost, wait)
             }
         };
         if let Some(mut states) = states.try_map(rules.len(), charge) {
-            if leases || wait > 0 {
+            if life > 0 || wait > 0 {
                 states.set_mark(now);
             }
             return Ok(RuleOutcome {

@@ -45,7 +45,8 @@ local function charge(rule, state, cost, part, wait, lends)
     local tat, tat_part = state[4], state[5]
     local since, before, lent = state[6], state[7], state[8]
     if lends then
-      local while_ends = now + rule.lend
+      local while_ends = now + min(wait, rule.lend)
+      wait = 0
       if tat < while_ends then
         tat, tat_part = while_ends, 0
       end
@@ -81,11 +82,11 @@ local function charge(rule, state, cost, part, wait, lends)
 end
 
 -- The state after lent units are returned unused, or nothing if they cannot be returned.
-local function give_back(rule, state, cost, part, lent_at)
+local function give_back(rule, state, cost, part, lent_at, life)
   local kind = rule.kind
   if kind == 't' then
     local since, before, lent = state[6], state[7], state[8]
-    if not since or now >= lent_at + rule.lend then
+    if not since or now >= lent_at + min(life, rule.lend) then
       return
     end
     if lent_at >= since then
@@ -178,7 +179,7 @@ local function decide(key, plan)
       local cost, part = cost_of(1, i)
       local state
       if verb == 'R' then
-        state = give_back(rules[i], states[i], cost, part, plan.wait)
+        state = give_back(rules[i], states[i], cost, part, plan.wait, tonumber(ARGV[costs + 2 * q + 1]))
       elseif rules[i].kind == 't' then
         -- With another rate, the same time would be another number of units.
         local at = costs + 2 * q + 1 + 2 * (i - 1)
@@ -197,7 +198,7 @@ local function decide(key, plan)
         if fits and i <= q then
           local cost, part = cost_of(k, i)
           free = free and cost == 0 and part == 0
-          after[i] = charge(rules[i], states[i], cost, part, verb == 'T' and plan.wait or 0, verb == 'L')
+          after[i] = charge(rules[i], states[i], cost, part, plan.wait, verb == 'L')
           fits = after[i] ~= nil
         end
       end
@@ -206,7 +207,7 @@ local function decide(key, plan)
         break
       elseif fits then
         states, which, changed = after, k, true
-        if mark == 0 and (verb == 'L' or plan.wait > 0) then
+        if mark == 0 and plan.wait > 0 then
           mark = now
         end
         break

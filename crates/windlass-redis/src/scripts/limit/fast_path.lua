@@ -3,7 +3,8 @@
 --   KEYS        for each request: the state of its limiter
 --   ARGV[1]     the number of plans that follow. A plan is what several requests of a batch share:
 --                 verb: T take (or reserve), L lend (prefetch), R return, C cancel, P peek
---                 wait: for T how many microseconds the caller would wait; for R when the units were lent
+--                 wait: for T how many microseconds the caller would wait; for L how many the units are
+--                   lent; for R when they were lent
 --                 q, k: the number of quotas, the number of amounts
 --                 the number of requests
 --                 q times: kind, amount, period, full (2 numbers), lend time, limit
@@ -12,7 +13,8 @@
 --                   limit: stored with the state, for listings
 --                 k times, in the order in which they are tried: for each quota the cost of the amount
 --                   (2 numbers: us and parts for t; else units, 0)
---                 for R and C: the mark of the state that the units came from
+--                 for R and C: the mark of the state that the units came from; for R also for how long
+--                   they were lent
 --                 for C, for each quota: the bucket's time after the reservation (2 numbers)
 --                 the indexes of its requests, from 1; left out if one plan serves all
 --   returns     for each request "<k> <now> <state>": the index of the granted amount, from 1, or 0; the time in
@@ -54,7 +56,7 @@ for _ = 1, ARGV[1] do
   if verb == 'C' then
     arg = arg + 2 * q + 1
   elseif verb == 'R' then
-    arg = arg + 1
+    arg = arg + 2
   end
   local cost, cost_part = ARGV[at + 7], ARGV[at + 8]
   local plan, amount, period, front, last, last_part, parts, reserves

@@ -1,7 +1,11 @@
 //! [`LeasedLimiter`]: decisions without a round trip, from tokens that the store has leased to this process.
 
+mod forecast;
 mod refill;
+#[cfg(test)]
+mod slow_store_tests;
 mod token_cache;
+mod unused;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -9,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use self::token_cache::{CacheTake, TokenCache};
+use self::unused::UnusedTokens;
 use super::limiter::{Limiter, check_units};
 use crate::lease::Moment;
 use windlass_core::decision::{Basis, Decision};
@@ -20,8 +25,8 @@ const PRUNE_FROM: usize = 1024;
 
 /// A [`Limiter`] that decides in this process, from tokens that it prefetches from the store.
 ///
-/// Tokens are leased in chunks sized by demand, for about 100 ms each: some ten store calls per second serve millions
-/// of decisions. Unused tokens are returned.
+/// Tokens are leased in chunks sized by demand, for about 100 ms each, and the next chunk is requested before the last
+/// token is used: some ten store calls per second serve millions of decisions. Unused tokens are returned.
 ///
 /// # Guarantees
 ///
@@ -30,12 +35,16 @@ const PRUNE_FROM: usize = 1024;
 /// as if all its tokens were used at its end, so tokens of several processes cannot accumulate. Leased and direct
 /// clients of the same limiter can be mixed.
 ///
+/// **A slow store does not make it worse than a plain limiter.** Callers that find no token share one call, and each gets
+/// what the store granted to it, however late.
+///
 /// The costs:
 ///
-/// - In a token bucket, three quarters of the burst can be leased at once. The store decides a call for more, and every
-///   call to a bucket that fills in less than 40 ms.
-/// - A denial is this process's own view: [`retry_after`](Decision::retry_after) is when it asks the store
-///   again, and another process may still have tokens.
+/// - A token bucket leases for a quarter of the time in which it fills. If that is less than 10 ms, or less than about
+///   two round trips, nothing is prefetched, and every caller waits for the store. So for a store that is a round trip of
+///   100 ms away, choose a burst of at least one second's rate.
+/// - A denial is this process's own view: another process may still have tokens. It asks the store again after at
+///   most a second.
 /// - When a quota changes, tokens that are already leased were charged under the old one.
 ///
 /// # Example
@@ -71,19 +80,10 @@ struct Inner {
     limiter: Limiter,
     caches: RwLock<HashMap<Box<str>, Arc<TokenCache>>>,
     /// Leases whose unused tokens can still be returned, by when to return them.
-    leases: Mutex<BTreeMap<(Moment, u64), TokenLease>>,
+    unused: Mutex<BTreeMap<(Moment, u64), UnusedTokens>>,
     store_calls: AtomicU64,
     return_loop: Mutex<Option<tokio::task::AbortHandle>>,
     lease_added: Arc<tokio::sync::Notify>,
-}
-
-/// Tokens that were leased from the store.
-struct TokenLease {
-    cache: Arc<TokenCache>,
-    /// The store's time of the lease.
-    leased_at: u64,
-    /// The mark of the state that the lease was charged to.
-    mark: u64,
 }
 
 impl Limiter {
@@ -93,7 +93,7 @@ impl Limiter {
             inner: Arc::new(Inner {
                 limiter: self.clone(),
                 caches: RwLock::default(),
-                leases: Mutex::default(),
+                unused: Mutex::default(),
                 store_calls: AtomicU64::new(0),
                 return_loop: Mutex::new(None),
                 lease_added: Arc::default(),
@@ -137,11 +137,11 @@ impl LeasedLimiter {
     ///
     /// When the last clone is dropped, the same happens in the background.
     pub async fn give_back(&self) -> Result<u64> {
-        let leases = std::mem::take(&mut *self.inner.leases());
+        let unused = std::mem::take(&mut *self.inner.unused());
         let mut returned = 0;
-        for lease in leases.into_values() {
+        for tokens in unused.into_values() {
             let (limiter, calls) = (&self.inner.limiter, &self.inner.store_calls);
-            returned += refill::return_unused(limiter, calls, &lease).await?;
+            returned += tokens.give_back(limiter, calls).await?;
         }
         Ok(returned)
     }
@@ -176,7 +176,12 @@ impl LeasedLimiter {
         let limiter = &self.inner.limiter;
         let now = limiter.clock().now();
         match cache.take(units, now) {
-            CacheTake::Taken(left) => Ok(self.decision(cache, now, true, left, None)),
+            CacheTake::Taken(left) => {
+                if cache.refill_is_due(left, now) {
+                    refill::prefetch(self, cache);
+                }
+                Ok(self.decision(cache, now, true, left, None))
+            }
             CacheTake::Denied(until) if units <= lowest_limit(limiter.rules()?) => {
                 Ok(self.decision(cache, now, false, 0, Some(until)))
             }
@@ -193,12 +198,11 @@ impl LeasedLimiter {
     ) -> Result<Decision> {
         check_units(units)?;
         let limiter = &self.inner.limiter;
-        let rules = limiter.rules()?;
-        if units == 0 || !refill::can_lease(rules, units) {
+        if units == 0 || units > lowest_limit(limiter.rules()?) {
             self.inner.store_calls.fetch_add(1, Ordering::Relaxed);
             return limiter.check_n(key, units).await;
         }
-        refill::refill_and_take(self, cache, units).await
+        refill::take_or_wait(self, cache, units).await
     }
 
     fn decision(
@@ -214,7 +218,7 @@ impl LeasedLimiter {
         let status = LimitStatus {
             limit: rules.map_or(0, |rules| lowest_limit(rules)),
             remaining: left,
-            retry_after: Some(denied_until.map_or(0, micros)),
+            retry_after: Some(denied_until.map_or(0, |until| micros(until.max(cache.retry_at())))),
             reset_after: Some(micros(cache.reset_at())),
         };
         Decision::new(allowed, status, Basis::Leased)
@@ -243,15 +247,23 @@ impl LeasedKey {
     /// Takes one unit from the prefetched tokens, without waiting and without a store call. `None` if only the store can
     /// decide.
     pub fn check_now(&self) -> Option<Decision> {
-        let now = self.limiter.inner.limiter.clock().now();
-        match self.cache.take(1, now) {
+        let (limiter, cache) = (&self.limiter, &self.cache);
+        let now = limiter.inner.limiter.clock().now();
+        let taken = match cache.take(1, now) {
+            CacheTake::Taken(left) => CacheTake::Taken(left),
+            _ => {
+                let rules = limiter.inner.limiter.rules().ok()?;
+                cache.refills().take(cache, rules, 1, now)
+            }
+        };
+        match taken {
             CacheTake::Taken(left) => {
-                Some(self.limiter.decision(&self.cache, now, true, left, None))
+                if cache.refill_is_due(left, now) {
+                    refill::prefetch(limiter, cache);
+                }
+                Some(limiter.decision(cache, now, true, left, None))
             }
-            CacheTake::Denied(until) => {
-                let until = Some(until);
-                Some(self.limiter.decision(&self.cache, now, false, 0, until))
-            }
+            CacheTake::Denied(until) => Some(limiter.decision(cache, now, false, 0, Some(until))),
             CacheTake::Miss => None,
         }
     }
@@ -267,8 +279,8 @@ fn lowest_limit(rules: &[Rule]) -> u64 {
 }
 
 impl Inner {
-    fn leases(&self) -> MutexGuard<'_, BTreeMap<(Moment, u64), TokenLease>> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unused(&self) -> MutexGuard<'_, BTreeMap<(Moment, u64), UnusedTokens>> {
+        self.unused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -281,7 +293,7 @@ impl Drop for Inner {
         if let Some(return_loop) = return_loop.take() {
             return_loop.abort();
         }
-        let leases = std::mem::take(&mut *self.leases());
+        let unused = std::mem::take(&mut *self.unused());
         // Without a runtime nothing can be sent; the charged tokens are refilled.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
@@ -289,8 +301,8 @@ impl Drop for Inner {
         let limiter = self.limiter.clone();
         runtime.spawn(async move {
             let calls = AtomicU64::new(0);
-            for lease in leases.into_values() {
-                if let Err(error) = refill::return_unused(&limiter, &calls, &lease).await {
+            for tokens in unused.into_values() {
+                if let Err(error) = tokens.give_back(&limiter, &calls).await {
                     tracing::debug!(%error, "unused tokens could not be returned");
                 }
             }

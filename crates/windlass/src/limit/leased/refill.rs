@@ -1,323 +1,645 @@
-//! Refilling a token cache from the store, and returning unused tokens in time.
+//! Refilling a token cache from the store.
 //!
-//! One refill per key at a time. Callers that wait for the same key share its outcome: if it brings enough tokens they
-//! are served from the cache, and if it fails they all get the failure.
+//! # When to refill, and how much
 //!
-//! A refill leases what the key needs for [`LEASE_TIME`] at the current demand, at most [`GROWTH`] times the
-//! last refill and at most what the quota refills in that time. Tokens are used only until the lease
-//! ends, counted from before the request was sent. At three quarters of the lease, what is left is returned.
+//! By Little's law, a caller never waits if the tokens in the cache and under way cover the demand of a round trip:
+//! `demand × round trip`. Below that level the next refill is sent, early enough to arrive before the last token is
+//! used. It brings the demand of a round trip and of [`COVER`] more, so that steady demand costs about ten calls a
+//! second, whatever its size. The demand is what callers ask for while they are not waiting; the round trip
+//! is measured.
+//!
+//! # How long tokens live
+//!
+//! For one and a half times the round trip and the time that they should last: a slow store gets longer leases. A
+//! bucket leases for a quarter of its fill time at most ([`Rule::longest_lease`]). If that is too short for the round
+//! trip, nothing is prefetched: a token that expires on the way is charged and lost.
+//!
+//! # Callers that find no token
+//!
+//! They wait for one call together, which requests the units of all of them; up to [`IN_FLIGHT`] such calls are under
+//! way. What is granted to a caller that was waiting when the request was sent needs no lease: the
+//! store decided for it, as it does for a limiter without leases, and however late the reply is, the caller gets it. So a
+//! leased limiter is not worse than a plain one, however slow the store is.
+//!
+//! # Callers that the store would deny
+//!
+//! A reply says when the store has units again ([`Forecast`]). Until a worthwhile number is available, callers are
+//! denied here. Several processes with too much demand would still all ask at that time, and most of
+//! them in vain. A process that gets less than half of what the forecast promised has competitors, and doubles its
+//! pause, up to [`LONGEST_PAUSE`]; one that gets it shortens the pause, and ends it if the store has more. So more
+//! than half of the calls succeed, however many processes compete.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, Weak};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::oneshot;
 
-use super::token_cache::{CacheTake, LastRefill, TokenCache};
-use super::{Inner, LeasedLimiter, TokenLease};
-use crate::lease::{Clock, Moment};
-use crate::limit::Limiter;
+use super::forecast::Forecast;
+use super::token_cache::{CacheTake, TokenCache};
+use super::unused::schedule_return;
+use super::{LeasedLimiter, lowest_limit};
+use crate::lease::Moment;
 use crate::limit::store_call::StoreReply;
 use windlass_core::decision::{Basis, Decision};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::rules::limit::{LimitOp, Rule, Span, status};
 use windlass_core::store::limit::LimitOutcome;
 
-/// How long a refill should last: ten store calls per second.
-const LEASE_TIME: Duration = Duration::from_millis(100);
-/// A shorter lease would be over when it arrives: the store decides each call instead.
+/// How long a refill should last, beyond the round trip.
+const COVER: Duration = Duration::from_millis(100);
+/// A bucket that leases for a shorter time is not worth a prefetch.
 const SHORTEST_LEASE: Duration = Duration::from_millis(10);
+/// Calls for one key that are under way at once: few of them if the store has not answered yet.
+const IN_FLIGHT: usize = 16;
+/// See [`IN_FLIGHT`].
+const FIRST_IN_FLIGHT: usize = 4;
 /// How many times larger a refill may be than the previous one: a short burst is not a trend.
 const GROWTH: u64 = 8;
-/// How many smaller amounts a refill offers the store, each half of the one before.
-const HALVINGS: usize = 8;
+/// The longest time for which this process denies without asking the store again: other clients return units, and
+/// a limiter may be reset.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A forecast that is older is not used.
+const FORECAST_LIFE: Duration = Duration::from_secs(2);
+const MAX_BACKOFF: f64 = 32.0;
+/// Demand is not measured over less than this.
+const SHORTEST_DEMAND: Duration = Duration::from_millis(1);
 
-/// Whether `units` units can be leased, for long enough to be useful.
-pub(super) fn can_lease(rules: &[Rule], units: u64) -> bool {
-    rules.iter().all(|rule| {
-        let long_enough = match rule {
-            Rule::Bucket(b) => Duration::from_micros(b.lease_time()) >= SHORTEST_LEASE,
-            Rule::Fixed { period, .. } | Rule::Sliding { period, .. } => {
-                Duration::from_micros(*period) >= SHORTEST_LEASE
+/// What a token cache needs to refill itself.
+#[derive(Debug, Default)]
+pub(super) struct Refills {
+    /// Callers whose request is not sent yet.
+    waiters: Vec<Waiter>,
+    /// Whether a task is about to send it.
+    scheduled: bool,
+    /// Requests under way, in the order in which they were sent.
+    in_flight: VecDeque<InFlight>,
+    next_number: u64,
+    /// The lease whose tokens are in the cache.
+    pub(super) current: Option<TokenLease>,
+    /// Further leases, with their tokens.
+    pub(super) queued: VecDeque<TokenLease>,
+    pub(super) forecast: Option<Forecast>,
+    round_trip: Duration,
+    demand: Demand,
+    last_units: u64,
+    /// By how much pauses are longer, because of competitors.
+    backoff: f64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    units: u64,
+    reply: oneshot::Sender<Result<Decision>>,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    number: u64,
+    sent: Moment,
+    op: LimitOp,
+    /// Units that nobody waits for.
+    prefetched: u64,
+    waiters: usize,
+}
+
+/// Tokens that were leased from the store.
+#[derive(Debug)]
+pub(super) struct TokenLease {
+    pub(super) number: u64,
+    /// How many are left; while the lease is the current one, the cache counts them.
+    pub(super) units: u64,
+    pub(super) valid_until: Moment,
+    /// The store's time of the lease.
+    pub(super) leased_at: u64,
+    /// For how long the store leased them, in microseconds.
+    pub(super) life: u64,
+    /// The mark of the state that the lease was charged to.
+    pub(super) mark: u64,
+}
+
+/// The demand, in units per second of the time in which no caller waits.
+#[derive(Debug, Default)]
+struct Demand {
+    per_second: f64,
+    since: Option<Moment>,
+    waiting_since: Option<Moment>,
+    waited: Duration,
+}
+
+impl Demand {
+    /// A caller begins to wait, or none does any more.
+    fn waiting(&mut self, waits: bool, now: Moment) {
+        match (waits, self.waiting_since) {
+            (true, None) => self.waiting_since = Some(now),
+            (false, Some(since)) => {
+                self.waited += now.since(since);
+                self.waiting_since = None;
             }
-            Rule::Allowance { .. } => true,
-        };
-        long_enough && units <= rule.max_leased()
-    })
-}
-
-/// Refills the cache, unless another caller has, and takes `units` of it.
-pub(super) async fn refill_and_take(
-    limiter: &LeasedLimiter,
-    cache: &Arc<TokenCache>,
-    units: u64,
-) -> Result<Decision> {
-    let failures = cache.failures();
-    let last = Arc::clone(&cache.last_refill).lock_owned().await;
-    // Another caller may have refilled it in the meantime.
-    let now = limiter.inner.limiter.clock().now();
-    match cache.take_again(units, now) {
-        CacheTake::Taken(left) => return Ok(limiter.decision(cache, now, true, left, None)),
-        CacheTake::Denied(until) => {
-            return Ok(limiter.decision(cache, now, false, 0, Some(until)));
+            _ => {}
         }
-        CacheTake::Miss => {}
     }
-    if let Some(failure) = &last.failure
-        && cache.failures() != failures
-    {
-        return Err(failure.duplicate());
+
+    /// Counts these units since the last measurement.
+    fn measure(&mut self, units: u64, now: Moment) {
+        let waiting = self.waiting_since.map_or(Duration::ZERO, |s| now.since(s));
+        let idle = self.waited + waiting;
+        if let Some(since) = self.since {
+            let time = now.since(since).saturating_sub(idle).max(SHORTEST_DEMAND);
+            let measured = units as f64 / time.as_secs_f64();
+            self.per_second = (self.per_second + measured) / 2.0;
+        }
+        self.since = Some(now);
+        self.waited = Duration::ZERO;
+        self.waiting_since = self.waiting_since.map(|_| now);
     }
-    // In a task of its own: a cancelled caller must not take the outcome from the others, nor leave tokens that
-    // no cache holds.
-    let call = refill_and_note_failure(limiter.clone(), Arc::clone(cache), last, units);
-    match tokio::spawn(call).await {
-        Ok(decision) => decision,
-        Err(e) => match e.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(Error::new(
-                ErrorKind::OutcomeUnknown,
-                "check",
-                "the runtime was shut down; it may have happened",
-            )
-            .with_name(cache.name.as_str())),
-        },
+
+    fn within(&self, time: Duration) -> u64 {
+        // A conversion of a float saturates.
+        (self.per_second * time.as_secs_f64()) as u64
     }
 }
 
-async fn refill_and_note_failure(
-    limiter: LeasedLimiter,
-    cache: Arc<TokenCache>,
-    mut last: OwnedMutexGuard<LastRefill>,
-    units: u64,
-) -> Result<Decision> {
-    let decision = refill(&limiter, &cache, &mut last, units).await;
-    last.failure = decision.as_ref().err().map(Error::duplicate);
-    if last.failure.is_some() {
-        cache.count_failure();
-    }
-    decision
+/// For how long to lease, and how long a refill then lasts; `None` if leases are too short for the round trip.
+fn lease_life(rules: &[Rule], round_trip: Duration) -> Option<(Duration, Duration)> {
+    let longest = rules.iter().map(Rule::longest_lease).min()?;
+    let longest = Duration::from_micros(longest);
+    let cover = (longest * 2 / 3).checked_sub(round_trip)?.min(COVER);
+    let useful = longest >= SHORTEST_LEASE && cover >= round_trip / 4;
+    useful.then(|| ((round_trip + cover) * 3 / 2, cover))
 }
 
-async fn refill(
-    leased: &LeasedLimiter,
-    cache: &Arc<TokenCache>,
-    last: &mut LastRefill,
-    units: u64,
-) -> Result<Decision> {
-    let limiter = &leased.inner.limiter;
-    let clock = limiter.clock();
-    let now = clock.now();
-    let rules = limiter.rules()?;
-    return_remainder(leased, cache, now);
-    let wanted = refill_size(
-        rules,
-        units,
-        cache.take_demand(),
-        last.at.map(|at| now.since(at)),
-        last.units,
-    );
-    let sent = clock.now();
-    leased.inner.store_calls.fetch_add(1, Ordering::Relaxed);
-    let op = LimitOp::Lease(amounts(wanted, units));
-    let reply = limiter.decide_named("check", cache.name.clone(), op);
-    let (outcome, basis) = match reply.await? {
-        StoreReply::Decided(outcome, basis) => (outcome, basis),
-        assumed => return Ok(assumed.decision(rules, units)),
-    };
-    last.at = Some(sent);
-    last.units = outcome.granted.unwrap_or(units);
-    let received = clock.now();
-    let after = |micros: u64| received + Duration::from_micros(micros);
-    let status = status(rules, &outcome.states, outcome.now, units);
-    cache.set_reset_at(after(status.reset_after.unwrap_or(0)));
-    // No further refill before a whole one is available: otherwise each would bring less than the one before.
-    let wait = lease_after(rules, &outcome, wanted);
-    cache.deny_until(match wait {
-        Some(0) | None => Moment::from_nanos(0),
-        Some(wait) => after(wait),
-    });
-    let Some(granted) = outcome.granted else {
-        let until = after(wait.unwrap_or(0));
-        return Ok(leased.decision(cache, received, false, 0, Some(until)));
-    };
-    let valid_until = sent + valid_for(rules, &outcome);
-    if received >= valid_until {
-        // The reply came after the lease ended: none of its tokens may be used.
-        leased.inner.store_calls.fetch_add(1, Ordering::Relaxed);
-        return limiter.check_n(limiter.key_of(&cache.name), units).await;
-    }
-    let left = granted - units;
-    cache.fill(left, valid_until);
-    // Tokens of the local fallback are not returned: the store did not charge them.
-    if basis == Basis::Store {
-        let lease = TokenLease {
-            cache: Arc::clone(cache),
-            leased_at: outcome.now,
-            mark: outcome.states.mark(),
-        };
-        schedule_return(leased, lease, sent, valid_until);
-    }
-    Ok(leased.decision(cache, received, true, left, None))
-}
-
-/// How many units to lease: the recent demand for the length of a lease, at most what is refilled in that time.
-fn refill_size(rules: &[Rule], units: u64, taken: u64, since: Option<Duration>, last: u64) -> u64 {
-    let lease_time = rules
-        .iter()
-        .map(|rule| match rule {
-            Rule::Bucket(b) => Duration::from_micros(b.lease_time() / 2),
-            _ => LEASE_TIME,
-        })
-        .fold(LEASE_TIME, Duration::min);
-    let refilled = |rule: &Rule| match rule {
-        Rule::Bucket(b) => b.units_in(Span::whole(lease_time.as_micros() as u64)),
+/// What the quotas refill in this time.
+fn refilled(rules: &[Rule], time: Duration) -> u64 {
+    let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let each = |rule: &Rule| match rule {
+        Rule::Bucket(b) => b.units_in(Span::whole(micros)).min(b.burst),
         Rule::Allowance { burst } => burst / 16,
         Rule::Fixed { limit, period } | Rule::Sliding { limit, period } => {
-            let part = lease_time.as_micros().min(u128::from(*period));
+            let part = u128::from(micros.min(*period));
             (u128::from(*limit) * part / u128::from(*period)) as u64
         }
     };
-    let most = rules.iter().map(refilled).min().unwrap_or(0);
-    let demand = match since {
-        None => units,
-        Some(since) => {
-            let nanos = since.as_nanos().max(1);
-            u64::try_from(u128::from(taken) * lease_time.as_nanos() / nanos).unwrap_or(u64::MAX)
-        }
-    };
-    let wanted = demand.min(last.saturating_mul(GROWTH)).min(most).max(units);
-    let leasable = rules.iter().map(Rule::max_leased).min().unwrap_or(0);
-    // A multiple of the call's units, so that calls of this size leave no remainder.
-    (wanted.min(leasable) / units).max(1) * units
+    rules.iter().map(each).min().unwrap_or(0)
 }
 
-/// The amounts that the store may grant, the largest first.
-fn amounts(wanted: u64, units: u64) -> Vec<u64> {
-    let mut amounts: Vec<u64> = (0..HALVINGS)
-        .map(|i| ((wanted >> i) / units).max(1) * units)
+/// Takes from the next lease, or waits for a call to the store.
+pub(super) async fn take_or_wait(
+    leased: &LeasedLimiter,
+    cache: &Arc<TokenCache>,
+    units: u64,
+) -> Result<Decision> {
+    let rules = leased.inner.limiter.rules()?;
+    let reply = {
+        let mut refills = cache.refills();
+        let now = leased.inner.limiter.clock().now();
+        match refills.take(cache, rules, units, now) {
+            CacheTake::Taken(left) => return Ok(leased.decision(cache, now, true, left, None)),
+            CacheTake::Denied(until) => {
+                return Ok(leased.decision(cache, now, false, 0, Some(until)));
+            }
+            CacheTake::Miss => {}
+        }
+        refills.demand.waiting(true, now);
+        let (reply, receiver) = oneshot::channel();
+        refills.waiters.push(Waiter { units, reply });
+        refills.schedule(leased, cache);
+        receiver
+    };
+    reply.await.unwrap_or_else(|_| {
+        Err(Error::new(
+            ErrorKind::OutcomeUnknown,
+            "check",
+            "the runtime was shut down; it may have happened",
+        )
+        .with_name(cache.name.as_str()))
+    })
+}
+
+/// Refills the cache before its last token is used.
+pub(super) fn prefetch(leased: &LeasedLimiter, cache: &Arc<TokenCache>) {
+    // Without a runtime nothing can be sent; a later caller will wait.
+    if tokio::runtime::Handle::try_current().is_ok() {
+        cache.refills().schedule(leased, cache);
+    }
+}
+
+impl Refills {
+    /// Takes units of this lease or the next. A miss means that the store should be asked.
+    pub(super) fn take(
+        &mut self,
+        cache: &TokenCache,
+        rules: &[Rule],
+        units: u64,
+        now: Moment,
+    ) -> CacheTake {
+        loop {
+            let more = self.use_next_lease(cache, units, now);
+            match cache.take_again(units, now) {
+                CacheTake::Miss if more => {}
+                CacheTake::Miss => break,
+                answer => return answer,
+            }
+        }
+        let waiting: u64 = self.waiters.iter().map(|waiter| waiter.units).sum();
+        let wanted = self.worthwhile(rules, waiting.saturating_add(units));
+        match self.pause(rules, now, wanted) {
+            until if until > now => {
+                cache.deny_until(until);
+                CacheTake::Denied(until)
+            }
+            _ => CacheTake::Miss,
+        }
+    }
+
+    fn forecast(&self, now: Moment) -> Option<&Forecast> {
+        let recent = |forecast: &&Forecast| now.since(forecast.sent()) < FORECAST_LIFE;
+        self.forecast.as_ref().filter(recent)
+    }
+
+    /// A worthwhile number of units for a call: what is wanted and refilled in the time that a refill should last, at
+    /// least `units`.
+    fn worthwhile(&self, rules: &[Rule], units: u64) -> u64 {
+        let cover = match lease_life(rules, self.round_trip) {
+            Some((_, cover)) => cover,
+            None => {
+                let longest = rules.iter().map(Rule::longest_lease).min().unwrap_or(0);
+                Duration::from_micros(longest).min(COVER)
+            }
+        };
+        let wanted = self.demand.within(cover).min(refilled(rules, cover));
+        wanted.max(units).min(lowest_limit(rules))
+    }
+
+    /// Until when a call to the store is not worth it: until it has these units, or longer if there are competitors.
+    fn pause(&self, rules: &[Rule], now: Moment, units: u64) -> Moment {
+        let Some(forecast) = self.forecast(now) else {
+            return now;
+        };
+        let wait = forecast.wait(rules, forecast.sent(), units);
+        let wait = wait.unwrap_or(COVER).min(LONGEST_PAUSE);
+        let longer = match self.backoff > 1.0 {
+            // Competitors that began at the same time do not stay together.
+            true => self.backoff * rand::random_range(0.75..=1.25),
+            false => 1.0,
+        };
+        forecast.sent() + wait.mul_f64(longer.max(1.0)).min(LONGEST_PAUSE)
+    }
+
+    /// Puts the tokens of the next lease into the cache, if the cache has not enough, and that lease has.
+    fn use_next_lease(&mut self, cache: &TokenCache, units: u64, now: Moment) -> bool {
+        self.queued.retain(|lease| now < lease.valid_until);
+        cache.set_more(!self.queued.is_empty());
+        let valid = |lease: &TokenLease| now < lease.valid_until;
+        if self.current.as_ref().is_some_and(valid) && cache.left() >= units {
+            return false;
+        }
+        let enough = |lease: &TokenLease| lease.units >= units;
+        let Some(next) = self.queued.iter().position(enough) else {
+            return false;
+        };
+        let Some(next) = self.queued.remove(next) else {
+            return false;
+        };
+        let left = cache.empty();
+        if let Some(mut last) = self.current.take()
+            && left > 0
+            && now < last.valid_until
+        {
+            // Too few for this caller.
+            last.units = left;
+            self.queued.push_back(last);
+        }
+        cache.fill(next.units, next.valid_until);
+        self.current = Some(next);
+        cache.set_more(!self.queued.is_empty());
+        true
+    }
+
+    /// Starts a task that sends the next request, unless there is one, or enough are under way.
+    fn schedule(&mut self, leased: &LeasedLimiter, cache: &Arc<TokenCache>) {
+        let most = match self.forecast {
+            Some(_) => IN_FLIGHT,
+            None => FIRST_IN_FLIGHT,
+        };
+        if self.scheduled || self.in_flight.len() >= most {
+            return;
+        }
+        self.scheduled = true;
+        // In a task of its own: a cancelled caller must not take the reply from the others, nor leave tokens that
+        // no cache holds.
+        tokio::spawn(refill(leased.clone(), Arc::clone(cache)));
+    }
+
+    /// Tokens in the cache and in further leases, and those that nobody waits for and that are under way.
+    fn stock(&self, cache: &TokenCache, now: Moment) -> u64 {
+        let in_cache = match &self.current {
+            Some(lease) if now < lease.valid_until => cache.left(),
+            _ => 0,
+        };
+        let valid = self.queued.iter().filter(|lease| now < lease.valid_until);
+        let queued: u64 = valid.map(|lease| lease.units).sum();
+        let coming: u64 = self.in_flight.iter().map(|call| call.prefetched).sum();
+        in_cache + queued + coming
+    }
+
+    /// The next request, and for how long it leases; `None` if it is not worth it.
+    fn next_request(
+        &mut self,
+        cache: &TokenCache,
+        rules: &[Rule],
+        now: Moment,
+    ) -> Option<(LimitOp, u64, Vec<Waiter>)> {
+        self.demand.measure(cache.take_demand(), now);
+        let mut waiters = std::mem::take(&mut self.waiters);
+        // The smallest first: then most callers are served.
+        waiters.sort_by_key(|waiter| waiter.units);
+        let waiting: u64 = waiters.iter().map(|waiter| waiter.units).sum();
+        let step = waiters.last().map_or(1, |waiter| waiter.units);
+        let forecast = self.forecast(now);
+        let leasable = |life| match forecast {
+            Some(forecast) => forecast.leasable(rules, now, life),
+            None => lowest_limit(rules),
+        };
+        let mut request = (0, Duration::ZERO, leasable(Duration::ZERO));
+        if let Some((life, cover)) = lease_life(rules, self.round_trip)
+            && self.demand.per_second > 0.0
+        {
+            let free = leasable(life);
+            let lasting = self.round_trip + cover;
+            let wanted = self
+                .demand
+                .within(lasting)
+                .min(refilled(rules, lasting))
+                .saturating_sub(self.stock(cache, now))
+                .min(self.last_units.max(1).saturating_mul(GROWTH))
+                .min(free.saturating_sub(waiting));
+            let wanted = wanted / step * step;
+            // Half of what a refill brings; otherwise each would bring less than the one before.
+            let enough = self.demand.within(cover).min(refilled(rules, cover)) / 2;
+            if wanted > 0 && (wanted >= enough || waiting > 0) {
+                request = (wanted, life, free);
+            }
+        }
+        let (prefetched, life, free) = request;
+        if waiting + prefetched == 0 {
+            return None;
+        }
+        let amounts = amounts(&waiters, waiting + prefetched, free);
+        let op = LimitOp::Lease(amounts, life.as_micros() as u64);
+        Some((op, prefetched, waiters))
+    }
+
+    /// The level below which the next refill is sent.
+    fn set_refill_level(&self, cache: &TokenCache, rules: &[Rule], now: Moment) {
+        let level = match lease_life(rules, self.round_trip) {
+            // A little early: neither demand nor round trip is constant.
+            Some((_, cover)) => self
+                .demand
+                .within(self.round_trip * 3 / 2 + cover / 8)
+                .max(1),
+            None => 0,
+        };
+        let elsewhere = self.stock(cache, now).saturating_sub(cache.left());
+        cache.refill_below(level.saturating_sub(elsewhere));
+    }
+
+    fn end_of(&mut self, number: u64, now: Moment) -> Option<InFlight> {
+        let at = self
+            .in_flight
+            .iter()
+            .position(|call| call.number == number)?;
+        let call = self.in_flight.remove(at);
+        let waits = |call: &InFlight| call.waiters > 0;
+        if self.waiters.is_empty() && !self.in_flight.iter().any(waits) {
+            self.demand.waiting(false, now);
+        }
+        call
+    }
+
+    /// Learns from a reply of the store. `expected` is what the forecast promised.
+    fn learn(
+        &mut self,
+        rules: &[Rule],
+        outcome: &LimitOutcome,
+        sent: Moment,
+        expected: Option<u64>,
+    ) {
+        if let Some(expected) = expected.filter(|expected| *expected > 0) {
+            let change = match outcome.granted.unwrap_or(0) {
+                granted if granted >= expected => 0.6,
+                granted if granted < expected.div_ceil(2) => 2.0,
+                _ => 1.0,
+            };
+            self.backoff = (self.backoff.max(1.0) * change).clamp(1.0, MAX_BACKOFF);
+        }
+        let left = status(rules, &outcome.states, outcome.now, 1).remaining;
+        if left > self.worthwhile(rules, 1) {
+            self.backoff = 1.0;
+        }
+        self.update_forecast(rules, outcome, sent);
+    }
+
+    /// Takes the state of a reply as the forecast, unless there is a later one.
+    pub(super) fn update_forecast(&mut self, rules: &[Rule], outcome: &LimitOutcome, sent: Moment) {
+        if matches!(&self.forecast, Some(forecast) if forecast.sent() > sent) {
+            return;
+        }
+        let mut forecast = Forecast::new(outcome, sent);
+        for call in self.in_flight.iter().filter(|call| call.sent > sent) {
+            forecast.apply(rules, call.sent, &call.op);
+        }
+        self.forecast = Some(forecast);
+    }
+}
+
+/// The amounts that the store may grant, the largest first: at most `total`, and probably `free`. An amount that does
+/// not serve all waiters serves the first of them exactly.
+fn amounts(waiters: &[Waiter], total: u64, free: u64) -> Vec<u64> {
+    let sums: Vec<u64> = waiters
+        .iter()
+        .scan(0, |sum, waiter| {
+            *sum += waiter.units;
+            Some(*sum)
+        })
         .collect();
-    amounts.push(units);
+    let waiting = sums.last().copied().unwrap_or(0);
+    let probable = total.min(free);
+    let eighths = [8, 7, 6, 4, 3, 2, 1].map(|part| (u128::from(probable) * part / 8) as u64);
+    let first = sums.first().copied().unwrap_or(1);
+    let mut amounts: Vec<u64> = [total]
+        .into_iter()
+        .chain(eighths)
+        .chain([probable / 16, probable / 64, first])
+        .map(|amount| match amount > waiting {
+            true => amount,
+            false => sums[..sums.partition_point(|sum| *sum <= amount)]
+                .last()
+                .copied()
+                .unwrap_or(first),
+        })
+        .collect();
+    amounts.sort_unstable_by(|a, b| b.cmp(a));
     amounts.dedup();
     amounts
 }
 
-/// When `units` units can be leased, in microseconds from now; `None` if never, which the store will say.
-fn lease_after(rules: &[Rule], outcome: &LimitOutcome, units: u64) -> Option<u64> {
-    let each = |(i, rule): (usize, &Rule)| {
-        let units = units.min(rule.max_leased());
-        rule.lease_available_after(outcome.states.get(i)?, outcome.now, units)
-    };
-    rules.iter().enumerate().filter_map(each).max()
-}
-
-/// How long the tokens may be used, from before the request was sent; shortened by 1 %, because this clock may run
-/// slower than the store's.
-fn valid_for(rules: &[Rule], outcome: &LimitOutcome) -> Duration {
-    let each = |(i, rule): (usize, &Rule)| match outcome.states.get(i) {
-        Some(state) => rule.lease_validity(state, outcome.now),
-        None => 0,
-    };
-    let micros = rules.iter().enumerate().map(each).min().unwrap_or(0);
-    Duration::from_micros(micros - micros / 100)
-}
-
-/// Returns what is left of the last lease because it is too little for a call.
-fn return_remainder(leased: &LeasedLimiter, cache: &Arc<TokenCache>, now: Moment) {
-    let in_time = cache.is_valid(now);
-    let left = cache.empty();
-    let mut leases = leased.inner.leases();
-    let key = leases
-        .iter()
-        .find(|(_, lease)| Arc::ptr_eq(&lease.cache, cache))
-        .map(|(key, _)| *key);
-    let Some(lease) = key.and_then(|key| leases.remove(&key)) else {
+/// Sends one request, and gives what the store grants to the callers that wait for it, and the rest to the cache.
+async fn refill(leased: LeasedLimiter, cache: Arc<TokenCache>) {
+    // Callers that are about to run join this request.
+    tokio::task::yield_now().await;
+    let limiter = &leased.inner.limiter;
+    let Ok(rules) = limiter.rules() else {
         return;
     };
-    drop(leases);
-    if left == 0 || !in_time {
-        return;
-    }
-    let limiter = leased.inner.limiter.clone();
-    leased.inner.store_calls.fetch_add(1, Ordering::Relaxed);
-    tokio::spawn(async move {
-        let _ = return_units(&limiter, &lease, left).await;
-    });
-}
-
-/// Schedules the return of what will be left of a lease.
-fn schedule_return(leased: &LeasedLimiter, lease: TokenLease, sent: Moment, valid_until: Moment) {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    // Late enough that most tokens are used, early enough that the store still accepts the rest.
-    let at = sent + valid_until.since(sent) * 3 / 4;
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let inner = &leased.inner;
-    inner.leases().insert((at, number), lease);
-    let mut task = inner
-        .return_loop
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
-    if task
-        .as_ref()
-        .is_none_or(tokio::task::AbortHandle::is_finished)
-    {
-        let return_loop = return_loop(
-            Arc::downgrade(inner),
-            inner.limiter.clock().clone(),
-            Arc::clone(&inner.lease_added),
-        );
-        *task = Some(tokio::spawn(return_loop).abort_handle());
-    } else {
-        inner.lease_added.notify_one();
-    }
-}
-
-/// Returns unused tokens before their leases end.
-async fn return_loop(inner: Weak<Inner>, clock: Clock, lease_added: Arc<tokio::sync::Notify>) {
-    loop {
-        let first = match inner.upgrade() {
-            None => return,
-            Some(inner) => inner.leases().first_key_value().map(|(key, _)| *key),
-        };
-        let Some(first) = first else {
-            lease_added.notified().await;
-            continue;
-        };
-        tokio::select! {
-            () = clock.sleep_until(first.0) => {}
-            () = lease_added.notified() => continue,
-        }
-        let Some(inner) = inner.upgrade() else {
+    let clock = limiter.clock();
+    let (number, sent, op, expected, waiters) = {
+        let mut refills = cache.refills();
+        refills.scheduled = false;
+        let sent = clock.now();
+        let Some((op, prefetched, waiters)) = refills.next_request(&cache, rules, sent) else {
+            let wanted = refills.worthwhile(rules, 1);
+            cache.deny_until(refills.pause(rules, sent, wanted));
+            refills.set_refill_level(&cache, rules, sent);
             return;
         };
-        let lease = inner.leases().remove(&first);
-        if let Some(lease) = lease
-            && let Err(error) = return_unused(&inner.limiter, &inner.store_calls, &lease).await
-        {
-            tracing::debug!(%error, "unused tokens could not be returned");
+        let known = refills.forecast(sent).is_some();
+        let promised = refills.forecast.as_mut();
+        let promised = promised.map(|forecast| forecast.apply(rules, sent, &op));
+        refills.next_number += 1;
+        let number = refills.next_number;
+        refills.in_flight.push_back(InFlight {
+            number,
+            sent,
+            op: op.clone(),
+            prefetched,
+            waiters: waiters.len(),
+        });
+        (number, sent, op, promised.filter(|_| known), waiters)
+    };
+    leased.inner.store_calls.fetch_add(1, Ordering::Relaxed);
+    let reply = limiter
+        .decide_named("check", cache.name.clone(), op.clone())
+        .await;
+    let mut refills = cache.refills();
+    let received = clock.now();
+    refills.end_of(number, received);
+    match reply {
+        Ok(StoreReply::Decided(outcome, basis)) => {
+            if basis == Basis::Store {
+                // Slower at once, faster within a few calls: a lease that ends too early is lost.
+                let measured = received.since(sent);
+                refills.round_trip = measured.max((refills.round_trip + measured) / 2);
+                refills.learn(rules, &outcome, sent, expected);
+            } else {
+                refills.forecast = None;
+            }
+            let reply = GrantedUnits {
+                leased: &leased,
+                cache: &cache,
+                rules,
+                number,
+                sent,
+                received,
+                op: &op,
+                outcome: &outcome,
+                basis,
+            };
+            reply.distribute(&mut refills, waiters);
+            refills.set_refill_level(&cache, rules, received);
+        }
+        Ok(assumed) => {
+            for waiter in waiters {
+                let _ = waiter.reply.send(Ok(assumed.decision(rules, waiter.units)));
+            }
+        }
+        Err(error) => {
+            // Callers that came meanwhile need not wait for another failure.
+            let late = std::mem::take(&mut refills.waiters);
+            refills.demand.waiting(false, received);
+            for waiter in waiters.into_iter().chain(late) {
+                let _ = waiter.reply.send(Err(error.duplicate()));
+            }
         }
     }
-}
-
-/// Empties a cache and returns its tokens to the store. Returns how many units the store accepted.
-pub(super) async fn return_unused(
-    limiter: &Limiter,
-    store_calls: &AtomicU64,
-    lease: &TokenLease,
-) -> Result<u64> {
-    let left = lease.cache.empty();
-    if left == 0 {
-        return Ok(0);
+    if !refills.waiters.is_empty() {
+        refills.schedule(&leased, &cache);
     }
-    store_calls.fetch_add(1, Ordering::Relaxed);
-    return_units(limiter, lease, left).await
 }
 
-async fn return_units(limiter: &Limiter, lease: &TokenLease, units: u64) -> Result<u64> {
-    let op = LimitOp::ReturnLeased(units, lease.leased_at, lease.mark);
-    let name = lease.cache.name.clone();
-    match limiter.decide_named("give back", name, op).await? {
-        StoreReply::Decided(outcome, _) if outcome.granted.is_some() => Ok(units),
-        _ => Ok(0),
+/// A reply of the store, and what it was sent for.
+struct GrantedUnits<'a> {
+    leased: &'a LeasedLimiter,
+    cache: &'a Arc<TokenCache>,
+    rules: &'a [Rule],
+    number: u64,
+    sent: Moment,
+    received: Moment,
+    op: &'a LimitOp,
+    outcome: &'a LimitOutcome,
+    basis: Basis,
+}
+
+impl GrantedUnits<'_> {
+    fn distribute(&self, refills: &mut Refills, waiters: Vec<Waiter>) {
+        let after = |micros: u64| self.received + Duration::from_micros(micros);
+        let (rules, outcome, cache) = (self.rules, self.outcome, self.cache);
+        let one = status(rules, &outcome.states, outcome.now, 1);
+        cache.set_reset_at(after(one.reset_after.unwrap_or(0)));
+        cache.set_retry_at(after(one.retry_after.unwrap_or(0)));
+        let LimitOp::Lease(amounts, life) = self.op else {
+            unreachable!("a refill leases")
+        };
+        let granted = outcome.granted.unwrap_or(0);
+        if granted > 0 {
+            refills.last_units = granted;
+        }
+        let short = amounts.first().is_some_and(|most| granted < *most);
+        let until = match short {
+            true => refills.pause(rules, self.received, refills.worthwhile(rules, 1)),
+            false => self.received,
+        };
+        cache.deny_until(until);
+        let mut left = granted;
+        for waiter in waiters {
+            let allowed = waiter.units <= left;
+            let status = status(rules, &outcome.states, outcome.now, waiter.units);
+            let decision = Decision::new(allowed, status, self.basis);
+            // A caller that is gone takes nothing.
+            if waiter.reply.send(Ok(decision)).is_ok() && allowed {
+                left -= waiter.units;
+            }
+        }
+        let valid_until = self.sent + self.valid_for(*life);
+        if left == 0 || *life == 0 || self.received >= valid_until {
+            return;
+        }
+        let lease = TokenLease {
+            number: self.number,
+            units: left,
+            valid_until,
+            leased_at: outcome.now,
+            life: *life,
+            mark: outcome.states.mark(),
+        };
+        refills.queued.push_back(lease);
+        cache.set_more(true);
+        // Tokens of the local fallback are not returned: the store did not charge them.
+        if self.basis == Basis::Store {
+            schedule_return(self.leased, cache, self.number, self.sent, valid_until);
+        }
+    }
+
+    /// How long the tokens may be used, from before the request was sent; shortened by 1 %, because this clock may run
+    /// slower than the store's.
+    fn valid_for(&self, life: u64) -> Duration {
+        let outcome = self.outcome;
+        let each = |(i, rule): (usize, &Rule)| match outcome.states.get(i) {
+            Some(state) => rule.lease_validity(state, outcome.now, life),
+            None => 0,
+        };
+        let micros = self.rules.iter().enumerate().map(each).min().unwrap_or(0);
+        Duration::from_micros(micros - micros / 100)
     }
 }

@@ -1,40 +1,40 @@
 //! [`TokenCache`]: the tokens that this process has leased for one key.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::refill::Refills;
 use crate::lease::Moment;
-use windlass_core::error::Error;
 use windlass_core::name::Name;
 
-/// Leased tokens, and until when they may be used.
+/// The bits of [`TokenCache::current`] that count tokens: enough for the largest quota.
+const TOKENS: u64 = (1 << 40) - 1;
+const ONE_REPLACEMENT: u64 = TOKENS + 1;
+
+/// The tokens of one lease, and until when they may be used. Further leases wait in [`Refills`].
 ///
-/// A caller reads the validity first and then takes tokens in one atomic step. The cache is filled only when the last
-/// lease is used up, returned or over, so a validity that was read belongs to the tokens in the cache, or to an
-/// earlier lease, which ends sooner.
+/// A caller reads the tokens first, then their validity, and takes in one atomic step, which fails if the lease was
+/// replaced since: each replacement counts in the upper bits. So tokens are never used by the validity of another
+/// lease.
 #[derive(Debug)]
 pub(super) struct TokenCache {
     pub(super) name: Name,
-    units: AtomicU64,
+    /// The tokens in the lower bits, the number of replacements in the upper ones.
+    current: AtomicU64,
     valid_until: AtomicU64,
-    /// Until then a refill would bring nothing.
+    /// Until then no call to the store is worth it.
     denied_until: AtomicU64,
+    /// When a unit is available again, by the last reply.
+    retry_at: AtomicU64,
     /// When all units are available again, by the last reply.
     reset_at: AtomicU64,
     /// Units that callers wanted since the last refill: the demand.
     demand: AtomicU64,
-    /// How many refills have failed.
-    failures: AtomicU64,
-    /// Locked during a refill: one at a time.
-    pub(super) last_refill: Arc<tokio::sync::Mutex<LastRefill>>,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct LastRefill {
-    pub(super) at: Option<Moment>,
-    pub(super) units: u64,
-    /// The error of the last refill, if it failed.
-    pub(super) failure: Option<Error>,
+    /// A refill is due when fewer tokens are left.
+    refill_below: AtomicU64,
+    /// Whether further leases may have tokens.
+    more: AtomicBool,
+    refills: Mutex<Refills>,
 }
 
 /// The outcome of taking tokens from the cache.
@@ -52,14 +52,20 @@ impl TokenCache {
     pub(super) fn new(name: Name) -> TokenCache {
         TokenCache {
             name,
-            units: AtomicU64::new(0),
+            current: AtomicU64::new(0),
             valid_until: AtomicU64::new(0),
             denied_until: AtomicU64::new(0),
+            retry_at: AtomicU64::new(0),
             reset_at: AtomicU64::new(0),
             demand: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            last_refill: Arc::default(),
+            refill_below: AtomicU64::new(0),
+            more: AtomicBool::new(false),
+            refills: Mutex::default(),
         }
+    }
+
+    pub(super) fn refills(&self) -> MutexGuard<'_, Refills> {
+        self.refills.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes units, and counts them as demand.
@@ -70,26 +76,44 @@ impl TokenCache {
 
     /// Takes units for a caller that was counted before.
     pub(super) fn take_again(&self, units: u64, now: Moment) -> CacheTake {
-        let now = now.as_nanos();
-        if now < self.valid_until.load(Ordering::Acquire) {
-            let mut available = self.units.load(Ordering::Relaxed);
-            while let Some(left) = available.checked_sub(units) {
-                let taken = self.units.compare_exchange_weak(
-                    available,
-                    left,
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                );
-                match taken {
-                    Ok(_) => return CacheTake::Taken(left),
-                    Err(changed) => available = changed,
-                }
+        let mut seen = self.current.load(Ordering::Acquire);
+        while let Some(left) = (seen & TOKENS).checked_sub(units)
+            && now.as_nanos() < self.valid_until.load(Ordering::Acquire)
+        {
+            let taken = self.current.compare_exchange_weak(
+                seen,
+                seen - units,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            match taken {
+                Ok(_) => return CacheTake::Taken(left),
+                Err(changed) => seen = changed,
             }
         }
         match self.denied_until.load(Ordering::Relaxed) {
-            until if now < until => CacheTake::Denied(Moment::from_nanos(until)),
+            until if now.as_nanos() < until && !self.more.load(Ordering::Acquire) => {
+                CacheTake::Denied(Moment::from_nanos(until))
+            }
             _ => CacheTake::Miss,
         }
+    }
+
+    /// Whether to look for tokens in further leases before denying.
+    pub(super) fn set_more(&self, more: bool) {
+        self.more.store(more, Ordering::Release);
+    }
+
+    /// Whether a take that left this many tokens should start a refill: once for each
+    /// [`refill_below`](TokenCache::refill_below).
+    pub(super) fn refill_is_due(&self, left: u64, now: Moment) -> bool {
+        left < self.refill_below.load(Ordering::Relaxed)
+            && now.as_nanos() >= self.denied_until.load(Ordering::Relaxed)
+            && self.refill_below.swap(0, Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn refill_below(&self, tokens: u64) {
+        self.refill_below.store(tokens, Ordering::Relaxed);
     }
 
     /// Whether the cache can decide anything without the store.
@@ -97,26 +121,39 @@ impl TokenCache {
         !matches!(self.take_again(0, now), CacheTake::Miss)
     }
 
-    /// Whether the tokens may still be used.
-    pub(super) fn is_valid(&self, now: Moment) -> bool {
-        now.as_nanos() < self.valid_until.load(Ordering::Acquire)
+    /// The tokens left, valid or not.
+    pub(super) fn left(&self) -> u64 {
+        self.current.load(Ordering::Acquire) & TOKENS
     }
 
-    /// Takes all tokens, to return them.
+    /// Takes all tokens, valid or not.
     pub(super) fn empty(&self) -> u64 {
-        self.units.swap(0, Ordering::AcqRel)
+        let replace = |seen: u64| Some((seen & !TOKENS).wrapping_add(ONE_REPLACEMENT));
+        let seen = self
+            .current
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, replace);
+        seen.unwrap_or_else(|seen| seen) & TOKENS
     }
 
-    /// Fills an empty cache.
+    /// Fills an empty cache. Callers hold the lock of [`refills`](TokenCache::refills).
     pub(super) fn fill(&self, units: u64, valid_until: Moment) {
+        debug_assert_eq!(self.left(), 0, "the tokens of two leases are not mixed");
         self.valid_until
             .store(valid_until.as_nanos(), Ordering::Release);
-        self.units.store(units, Ordering::Release);
+        self.current.fetch_add(units, Ordering::AcqRel);
     }
 
     pub(super) fn deny_until(&self, moment: Moment) {
         self.denied_until
             .store(moment.as_nanos(), Ordering::Relaxed);
+    }
+
+    pub(super) fn set_retry_at(&self, moment: Moment) {
+        self.retry_at.store(moment.as_nanos(), Ordering::Relaxed);
+    }
+
+    pub(super) fn retry_at(&self) -> Moment {
+        Moment::from_nanos(self.retry_at.load(Ordering::Relaxed))
     }
 
     pub(super) fn set_reset_at(&self, moment: Moment) {
@@ -125,15 +162,6 @@ impl TokenCache {
 
     pub(super) fn reset_at(&self) -> Moment {
         Moment::from_nanos(self.reset_at.load(Ordering::Relaxed))
-    }
-
-    /// How many refills have failed: a caller that waited while one failed need not refill again.
-    pub(super) fn failures(&self) -> u64 {
-        self.failures.load(Ordering::Acquire)
-    }
-
-    pub(super) fn count_failure(&self) {
-        self.failures.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The demand since the last call of this.
@@ -163,6 +191,19 @@ mod tests {
     }
 
     #[test]
+    fn a_refill_is_due_once_and_not_while_the_store_has_nothing() {
+        let cache = TokenCache::new(Name::checked("x"));
+        let at = Moment::from_nanos;
+        assert!(!cache.refill_is_due(0, at(1)), "no level is set");
+        cache.refill_below(5);
+        cache.deny_until(at(10));
+        assert!(!cache.refill_is_due(5, at(10)));
+        assert!(!cache.refill_is_due(4, at(9)));
+        assert!(cache.refill_is_due(4, at(10)));
+        assert!(!cache.refill_is_due(3, at(10)), "it was started");
+    }
+
+    #[test]
     fn threads_never_take_more_than_there_is() {
         let cache = TokenCache::new(Name::checked("x"));
         cache.fill(100_000, Moment::from_nanos(u64::MAX));
@@ -179,5 +220,38 @@ mod tests {
             threads.into_iter().map(|t| t.join().unwrap()).sum()
         });
         assert_eq!(taken, 100_000);
+    }
+
+    /// Leases that are valid and leases that are over take turns: no token of the latter is used, and none twice.
+    #[test]
+    fn tokens_are_not_used_by_the_validity_of_another_lease() {
+        let cache = TokenCache::new(Name::checked("x"));
+        let now = Moment::from_nanos(10);
+        let (mut filled, mut emptied) = (0, 0);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let taken: u64 = std::thread::scope(|scope| {
+            let taker = || {
+                let mut taken = 0;
+                while !done.load(Ordering::Relaxed) {
+                    taken += u64::from(matches!(cache.take(1, now), CacheTake::Taken(_)));
+                }
+                taken
+            };
+            let takers = [scope.spawn(taker), scope.spawn(taker)];
+            for i in 0..20_000 {
+                let valid = i % 2 == 0;
+                cache.fill(7, Moment::from_nanos(if valid { 20 } else { 5 }));
+                let left = cache.empty();
+                if valid {
+                    filled += 7;
+                    emptied += left;
+                } else {
+                    assert_eq!(left, 7, "used after the lease");
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+            takers.into_iter().map(|taker| taker.join().unwrap()).sum()
+        });
+        assert_eq!(taken + emptied, filled);
     }
 }

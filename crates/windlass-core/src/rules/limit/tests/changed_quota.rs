@@ -162,13 +162,13 @@ fn units_of_an_earlier_state_are_not_returned() {
                 &rules,
                 &RuleStates::default(),
                 now,
-                &LimitOp::Lease(vec![40]),
+                &LimitOp::Lease(vec![40], SECOND),
             )
             .unwrap()
         };
         let (early, late) = (lease(START), lease(START + 1));
         let returned = |mark| {
-            let want = LimitOp::ReturnLeased(40, START + 1, mark);
+            let want = LimitOp::ReturnLeased(40, START + 1, SECOND, mark);
             decide(&rules, &late.states, START + 2, &want).unwrap()
         };
         assert_eq!(returned(early.states.mark()).granted, None, "{rule:?}");

@@ -101,13 +101,16 @@ fn run_leases(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
         Rule::Allowance { .. } => 1,
     };
     for (jitter, steps, cost, kind, client) in moves {
+        // Each client leases for another time, up to the longest.
+        let life = (rule.longest_lease() >> client).max(1);
         fleet.now += steps * step + jitter % step;
         let cost = (rule.limit() * cost / 16).max(1);
         match kind {
             0..=2 if leases[client].is_none() => {
-                let outcome = fleet.apply(&LimitOp::Lease(vec![cost, cost / 2 + 1, 1]));
+                let outcome = fleet.apply(&LimitOp::Lease(vec![cost, cost / 2 + 1, 1], life));
                 if let Some(units) = outcome.granted {
-                    let valid = rule.lease_validity(outcome.states.get(0).unwrap(), fleet.now);
+                    let valid =
+                        rule.lease_validity(outcome.states.get(0).unwrap(), fleet.now, life);
                     let mark = outcome.states.mark();
                     leases[client] = Some((units, fleet.now, fleet.now + valid, mark));
                 }
@@ -123,7 +126,7 @@ fn run_leases(rule: Rule, moves: Moves) -> Result<(), TestCaseError> {
             }
             4 | 5 => {
                 if let Some((units, at, _, mark)) = leases[client].take() {
-                    fleet.apply(&LimitOp::ReturnLeased(units, at, mark));
+                    fleet.apply(&LimitOp::ReturnLeased(units, at, life, mark));
                 }
             }
             // A crash: nothing is returned.
@@ -274,12 +277,12 @@ fn a_cancelled_reservation_returns_units_that_later_ones_do_not_need() {
 #[test]
 fn returning_units_leaves_other_leases_alone() {
     let mut fleet = Fleet::new(Rule::bucket(1, 1, 100).unwrap());
-    assert_eq!(fleet.apply(&LimitOp::Lease(vec![5])).granted, Some(5));
+    assert_eq!(fleet.apply(&LimitOp::Lease(vec![5], 25)).granted, Some(5));
     fleet.now += 10;
-    assert_eq!(fleet.apply(&LimitOp::Lease(vec![60])).granted, Some(60));
+    assert_eq!(fleet.apply(&LimitOp::Lease(vec![60], 25)).granted, Some(60));
     fleet.now += 1;
     let mark = fleet.states.mark();
-    fleet.apply(&LimitOp::ReturnLeased(5, START, mark));
+    fleet.apply(&LimitOp::ReturnLeased(5, START, 25, mark));
     fleet.now += 23;
     let left = status(&fleet.rules, &fleet.states, fleet.now, 1).remaining;
     fleet.take(left);
@@ -292,14 +295,14 @@ fn returning_units_leaves_other_leases_alone() {
 fn unused_leased_units_are_returned() {
     let rules = [Rule::bucket(1000, SECOND, 1000).unwrap()];
     let lease = |states: &mut RuleStates, now, units| {
-        let outcome = decide(&rules, states, now, &LimitOp::Lease(vec![units])).unwrap();
+        let outcome = decide(&rules, states, now, &LimitOp::Lease(vec![units], SECOND)).unwrap();
         *states = outcome.states;
         outcome.granted
     };
     let mut states = RuleStates::default();
     assert_eq!(lease(&mut states, START, 750), Some(750), "three quarters");
     assert_eq!(lease(&mut states, START, 1), None);
-    let unused = LimitOp::ReturnLeased(700, START, states.mark());
+    let unused = LimitOp::ReturnLeased(700, START, SECOND, states.mark());
     let returned = decide(&rules, &states, START + 1000, &unused).unwrap();
     assert_eq!(returned.granted, Some(700));
     states = returned.states;
