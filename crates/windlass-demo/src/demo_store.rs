@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use windlass::{Coordinator, Options};
-use windlass_term::{Failure, GlobalArgs};
+use windlass_term::{Failure, GlobalArgs, store};
 
 use crate::unique_prefix;
 
@@ -27,10 +27,9 @@ impl DemoStore {
         let folder = tempfile::Builder::new().prefix("windlass-demo-").tempdir();
         let folder = folder
             .map_err(|e| Failure::internal(format!("cannot create a temporary folder: {e}")))?;
-        let given = global.store.as_deref().filter(|url| !url.is_empty());
-        let url = match given {
-            Some(url) => url.to_owned(),
-            None => format!("file:{}", folder.path().join("locks.db").display()),
+        let url = match store::is_given(global) {
+            true => store::url(global)?,
+            false => format!("file:{}", folder.path().join("locks.db").display()),
         };
         let namespace = global.namespace.clone().filter(|text| !text.is_empty());
         let mut options = Options::new();

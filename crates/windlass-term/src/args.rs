@@ -1,5 +1,7 @@
 //! The options that every command has.
 
+use std::ffi::OsString;
+
 use clap::{ArgAction, Args};
 
 /// Options that every command has.
@@ -16,6 +18,18 @@ pub struct GlobalArgs {
         hide_env_values = true
     )]
     pub store: Option<String>,
+
+    /// File that contains the store's URL, for a URL with a password: not visible to other users
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "WINDLASS_STORE_FILE",
+        hide_env_values = true,
+        // Not a path yet: an empty one gets an error of its own.
+        value_parser = clap::value_parser!(OsString)
+    )]
+    pub store_file: Option<OsString>,
 
     /// Prefix for all names, so that several programs can share a store
     #[arg(

@@ -1,5 +1,6 @@
 //! Which store a command uses, and how it is opened.
 
+use std::ffi::OsStr;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -38,9 +39,81 @@ async fn connect(global: &GlobalArgs, call_timeout: Duration) -> Result<Coordina
 
 /// The URL of the store in use.
 pub fn url(global: &GlobalArgs) -> Result<String, Failure> {
-    match given(&global.store) {
-        Some(url) => Ok(url.to_owned()),
-        None => default_url(),
+    match source(global)? {
+        Source::Url(url) => Ok(url.to_owned()),
+        Source::File(path) => read_url(path),
+        Source::Default => default_url(),
+    }
+}
+
+/// Whether a store was given, in whatever way.
+pub fn is_given(global: &GlobalArgs) -> bool {
+    global.store.is_some() || global.store_file.is_some()
+}
+
+/// Where the URL of the store comes from.
+enum Source<'a> {
+    Url(&'a str),
+    File(&'a Path),
+    Default,
+}
+
+/// An empty URL or path is an error: most often it is a secret that is missing, and the default store, a local file,
+/// would keep nobody out.
+fn source(global: &GlobalArgs) -> Result<Source<'_>, Failure> {
+    let (url, path) = (
+        global.store.as_deref(),
+        global.store_file.as_deref().map(Path::new),
+    );
+    let empty = |what: &str| {
+        Failure::usage(
+            format!("{what} is empty, so there is no store to use"),
+            Advice::Hint(
+                "give the URL of a store, such as redis://HOST, or unset the variable to use the file in your state \
+                 directory"
+                    .into(),
+            ),
+        )
+    };
+    // An option replaces the variable of the other one.
+    let from = |name, value: &OsStr| std::env::var_os(name).is_some_and(|var| var == value);
+    let url_is_variable = url.is_some_and(|url| from("WINDLASS_STORE", OsStr::new(url)));
+    let file_is_variable = path.is_some_and(|path| from("WINDLASS_STORE_FILE", path.as_os_str()));
+    match (url, path) {
+        (Some(_), Some(_)) if url_is_variable == file_is_variable => Err(Failure::usage(
+            "two stores are given, by a URL and by a file",
+            Advice::Hint("use one of --store and --store-file, or one of their variables".into()),
+        )),
+        (_, Some(path)) if url.is_none() || url_is_variable => match path.as_os_str().is_empty() {
+            true => Err(empty("--store-file or WINDLASS_STORE_FILE")),
+            false => Ok(Source::File(path)),
+        },
+        (Some(url), _) if url.trim().is_empty() => Err(empty("--store or WINDLASS_STORE")),
+        (Some(url), _) => Ok(Source::Url(url)),
+        (None, _) => Ok(Source::Default),
+    }
+}
+
+/// Reads a URL. Its text is in no error.
+fn read_url(path: &Path) -> Result<String, Failure> {
+    let shown = path.display();
+    let hint = || Advice::Hint("the file contains the URL of a store, on one line".into());
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::usage(
+            format!("cannot read the store's URL from {shown}: {error}"),
+            hint(),
+        )
+    })?;
+    match text.trim() {
+        "" => Err(Failure::usage(
+            format!("{shown} is empty, so there is no store to use"),
+            hint(),
+        )),
+        url if url.contains('\n') => Err(Failure::usage(
+            format!("{shown} has more than one line"),
+            hint(),
+        )),
+        url => Ok(url.to_owned()),
     }
 }
 
@@ -48,9 +121,17 @@ pub fn url(global: &GlobalArgs) -> Result<String, Failure> {
 /// meaningless to the gate of another store.
 ///
 /// A password in the URL is passed on. The command runs as the same user, who can read the environment of this
-/// process, and every user can read its command line, so the command learns nothing new.
+/// process, and every user can read its command line, so the command learns nothing new. Of a URL in a file, only the
+/// path is passed on.
 pub fn command_env(global: &GlobalArgs) -> Result<Vec<(&'static str, String)>, Failure> {
-    let mut env = vec![("WINDLASS_STORE", with_absolute_path(url(global)?))];
+    let path = match source(global)? {
+        Source::File(path) => std::path::absolute(path).ok(),
+        _ => None,
+    };
+    let mut env = vec![match path.as_deref().and_then(Path::to_str) {
+        Some(path) => ("WINDLASS_STORE_FILE", path.to_owned()),
+        None => ("WINDLASS_STORE", with_absolute_path(url(global)?)),
+    }];
     let namespace = given(&global.namespace).unwrap_or_default();
     // An empty one replaces an inherited one.
     if !namespace.is_empty() || std::env::var_os("WINDLASS_NAMESPACE").is_some() {
@@ -74,6 +155,12 @@ fn with_absolute_path(url: String) -> String {
 /// The `windlass doctor` command line for the store in use. A URL that may hold a password is not repeated.
 pub fn doctor(global: &GlobalArgs) -> String {
     let inherited = std::env::var("WINDLASS_STORE").ok();
+    if let Ok(Source::File(path)) = source(global) {
+        return format!(
+            "windlass doctor --store-file {}",
+            quoted(&path.to_string_lossy())
+        );
+    }
     match given(&global.store) {
         Some(url) if inherited.as_deref() == Some(url) => "windlass doctor".into(),
         Some(url) if url.contains(['@', '?']) => "windlass doctor, with the same --store".into(),
@@ -105,7 +192,7 @@ fn default_url() -> Result<String, Failure> {
                 "cannot create {} for the default store: {error}",
                 folder.display()
             ),
-            Advice::Hint("give a store with --store or WINDLASS_STORE".into()),
+            Advice::Hint("give a store with --store, --store-file or their variables".into()),
         )
     })?;
     let file = folder.join("windlass.db");
@@ -116,7 +203,7 @@ fn default_url() -> Result<String, Failure> {
                 "the path of the default store is not UTF-8: {}",
                 file.display()
             ),
-            Advice::Hint("give a store with --store or WINDLASS_STORE".into()),
+            Advice::Hint("give a store with --store, --store-file or their variables".into()),
         )),
     }
 }

@@ -94,7 +94,7 @@ pub use limit::{
 };
 pub use lock::{Attempt, Lock, LockGuard, LockState};
 pub use locks::{Locks, LocksGuard};
-pub use once::{Begun, Finished, OnFailure, Once, OnceGuard, Ran};
+pub use once::{Begun, Finished, OnFailure, Once, OnceGuard, OnceState, Ran};
 pub use permissions::{
     PermissionHolders, PermissionScan, PermissionSpace, PermissionStats, Permissions,
 };

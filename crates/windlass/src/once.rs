@@ -27,7 +27,8 @@ const SHORTEST_START_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60)
 /// Idempotent execution under a key: a payment for an order, a mail for an event.
 ///
 /// The first caller runs the work, under a lease. Others wait in the queue and get the same result, which is
-/// stored for later callers too. The same key with another payload is an error.
+/// stored for later callers too. The same key with another payload is an error while the work runs, and as long as
+/// its result is kept.
 ///
 /// # Guarantees
 ///
@@ -99,6 +100,18 @@ pub enum Finished {
     Done(Vec<u8>),
     /// It failed for this reason, and the failure was stored.
     Failed(String),
+}
+
+/// What a store has about a key, see [`Once::inspect`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnceState {
+    /// Nothing: the next caller runs the work.
+    Unknown,
+    /// The work has begun. It runs, or was interrupted: then the next caller runs it again.
+    Started,
+    /// The work was finished, and the next caller gets its result.
+    Finished(Finished),
 }
 
 /// The outcome of [`Once::run`].
@@ -237,14 +250,21 @@ impl Once {
         let name = self.full_name(operation)?;
         // A finished key is the common case of a repeat, and needs no lease.
         let reply = self.store.get(name.clone());
+        let mut other_payload = false;
         if let Some(record) = self.coordinator.call(operation, &self.key, reply).await? {
-            if record.payload != self.payload {
-                return Err(self.other_payload());
-            }
-            if let Some(result) = record.result {
-                return Ok(Begun::Again(unpack(result)));
+            other_payload = record.payload != self.payload;
+            match record.result {
+                Some(_) if other_payload => return Err(self.other_payload()),
+                Some(result) => return Ok(Begun::Again(unpack(result))),
+                None => {}
             }
         }
+        // If work with another payload was interrupted, its lease is free; if it is held, the work runs.
+        let wait = if other_payload {
+            WaitPolicy::None
+        } else {
+            wait
+        };
         let acquirer = Acquirer {
             coordinator: &self.coordinator,
             kind: Kind::Once,
@@ -255,6 +275,7 @@ impl Once {
         };
         let lock = match acquirer.attempt(wait).await? {
             AcquireOutcome::Held(lease) => LockGuard::new(lease),
+            AcquireOutcome::Busy(_) if other_payload => return Err(self.other_payload()),
             AcquireOutcome::Busy(holder) => return Ok(Begun::Busy(holder)),
         };
         let reply = self.store.start(
@@ -277,6 +298,17 @@ impl Once {
             OnceStart::OtherPayload => Err(self.other_payload()),
             OnceStart::Stale => Err(self.lost()),
         }
+    }
+
+    /// What the store has about the key. Changes nothing.
+    pub async fn inspect(&self) -> Result<OnceState> {
+        let reply = self.store.get(self.full_name("inspect")?);
+        let record = self.coordinator.call("inspect", &self.key, reply).await?;
+        Ok(match record.map(|record| record.result) {
+            None => OnceState::Unknown,
+            Some(None) => OnceState::Started,
+            Some(Some(result)) => OnceState::Finished(unpack(result)),
+        })
     }
 
     /// Forgets the key, so that the work can run again. Returns whether the key was known.

@@ -7,7 +7,7 @@ use crate::coordinator::Coordinator;
 use windlass_core::error::{Error, Result};
 use windlass_core::name::Name;
 use windlass_core::seen::Member;
-use windlass_core::store::SeenStore;
+use windlass_core::store::{Pending, SeenStore};
 
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -82,23 +82,26 @@ impl Seen {
 
     /// As [`first`](Seen::first) for many items, in batches; each is a decision of its own. If it fails, some may be
     /// stored.
-    pub async fn first_all<I>(&self, items: I) -> Result<Vec<bool>>
+    ///
+    /// The future does not contain the iterator: with one that borrows, such as `.map(|order| &order.id)`, the compiler
+    /// could not prove that it is `Send`.
+    pub fn first_all<I>(&self, items: I) -> Pending<'_, Vec<bool>>
     where
         I: IntoIterator,
         I::Item: AsRef<[u8]>,
     {
-        let operation = "check for duplicates";
-        let name = self.full_name(operation)?;
-        let mut items = items.into_iter().map(|item| Member::of(item.as_ref()));
-        let mut firsts = Vec::new();
-        loop {
-            let batch: Vec<Member> = items.by_ref().take(BATCH).collect();
-            if batch.is_empty() {
-                return Ok(firsts);
+        let member = |item: I::Item| Member::of(item.as_ref());
+        let members: Vec<Member> = items.into_iter().map(member).collect();
+        Box::pin(async move {
+            let operation = "check for duplicates";
+            let name = self.full_name(operation)?;
+            let mut firsts = Vec::with_capacity(members.len());
+            for batch in members.chunks(BATCH) {
+                let reply = self.store.first(name.clone(), batch.to_vec(), self.window);
+                firsts.extend(self.coordinator.call(operation, &self.name, reply).await?);
             }
-            let reply = self.store.first(name.clone(), batch, self.window);
-            firsts.extend(self.coordinator.call(operation, &self.name, reply).await?);
-        }
+            Ok(firsts)
+        })
     }
 
     /// Whether the item is stored. Changes nothing.

@@ -22,10 +22,20 @@ pub(crate) enum LimitCommand {
 #[command(after_help = "\
 Examples:
   windlass limit take mail/ann --rate 10/h && sendmail ann
+  windlass limit take login --key ann --rate 5/m     # one user of a program
   windlass limit take api --rate 10/s --rate 5000/d --wait 5s && curl https://example.com")]
 pub(crate) struct LimitTakeArgs {
     /// Name of the rate limit
     pub(crate) name: String,
+
+    /// Key in the rate limit, for a program that has one limit for each user, address, …
+    #[arg(
+        long,
+        value_name = "KEY",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub(crate) key: String,
 
     #[command(flatten)]
     pub(crate) quotas: QuotaArgs,
@@ -49,6 +59,15 @@ pub(crate) struct LimitPeekArgs {
     /// Name of the rate limit
     pub(crate) name: String,
 
+    /// Key in the rate limit, for a program that has one limit for each user, address, …
+    #[arg(
+        long,
+        value_name = "KEY",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub(crate) key: String,
+
     #[command(flatten)]
     pub(crate) quotas: QuotaArgs,
 
@@ -66,6 +85,15 @@ pub(crate) struct LimitPeekArgs {
 pub(crate) struct LimitResetArgs {
     /// Name of the rate limit
     pub(crate) name: String,
+
+    /// Key in the rate limit, for a program that has one limit for each user, address, …
+    #[arg(
+        long,
+        value_name = "KEY",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub(crate) key: String,
 }
 
 #[derive(Args, Debug)]

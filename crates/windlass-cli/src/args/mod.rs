@@ -39,7 +39,7 @@ pub(crate) use latch::{GenerationArgs, LatchCommand};
 pub(crate) use limit::{LimitCommand, LimitPeekArgs, LimitResetArgs, LimitTakeArgs};
 pub(crate) use lock::{BreakArgs, LockCommand, LsArgs, ShowArgs};
 pub(crate) use manual::ManualArgs;
-pub(crate) use once::{OnceArgs, SeenArgs};
+pub(crate) use once::{OnceArgs, OnceCommand, OnceCommandArgs, SeenArgs};
 pub(crate) use perm::{PermCommand, PermDefineArgs, PermLevelArgs, PermWhoArgs};
 pub(crate) use run::RunArgs;
 pub(crate) use rw::RwCommand;
@@ -85,7 +85,7 @@ pub(crate) enum Command {
     /// Start a command in several processes at the same time
     Barrier(BarrierArgs),
     /// Run a command once per idempotency key; a repeat prints the stored output
-    Once(OnceArgs),
+    Once(OnceCommandArgs),
     /// Acquire, renew, release, show and list locks
     #[command(subcommand)]
     Lock(LockCommand),

@@ -3,22 +3,49 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use windlass_term::duration;
 
 const EXAMPLES: &str = "\
 A repeat prints the same stdout and exits with the same code, without running the command. The same
-key with a different command is an error. A command that was ended by a signal, or that lost its
-lease, is not recorded: the next call runs it again.
+key with a different command is an error. A command that fails, that is ended by a signal, or that
+loses its lease is not recorded: the next call runs it again.
 
-Example:
-  windlass once charge/order-42 -- ./charge.sh order-42";
+Examples:
+  windlass once charge/order-42 -- ./charge.sh order-42
+  windlass once show charge/order-42
+  windlass once forget charge/order-42         # the next call runs the command again";
 
 #[derive(Args, Debug)]
 #[command(
     after_help = EXAMPLES,
-    override_usage = "windlass once [OPTIONS] <KEY> -- <COMMAND> [ARGS]..."
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    override_usage = "windlass once [OPTIONS] <KEY> -- <COMMAND> [ARGS]...\n       windlass once show|forget <KEY>"
 )]
+pub(crate) struct OnceCommandArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<OnceCommand>,
+
+    #[command(flatten)]
+    pub(crate) run: Option<OnceArgs>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OnceCommand {
+    /// Show whether the command of a key has run, and its exit code
+    Show(OnceKeyArgs),
+    /// Forget a key: the next call runs its command again
+    Forget(OnceKeyArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OnceKeyArgs {
+    /// Idempotency key of the operation
+    pub(crate) key: String,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct OnceArgs {
     /// Idempotency key of the operation
     pub(crate) key: String,
@@ -39,8 +66,12 @@ pub(crate) struct OnceArgs {
     #[arg(short = 'n', long)]
     pub(crate) no_wait: bool,
 
-    /// Do not record failures, so that the next call runs the command again
-    #[arg(long)]
+    /// Record a failure too: a repeat exits with its code, without running the command
+    #[arg(long, conflicts_with = "retry_failed")]
+    pub(crate) keep_failures: bool,
+
+    /// The default, which scripts may still ask for
+    #[arg(long, hide = true)]
     pub(crate) retry_failed: bool,
 
     /// When the command has to end: time between TERM and KILL

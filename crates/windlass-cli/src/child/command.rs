@@ -23,7 +23,9 @@ use super::watchdog;
 
 /// The variables that windlass sets for commands. Each kind of command gets only some of them; the others are removed,
 /// because an outer windlass may have set them: a fencing token beside the name of another lock is worse than none.
-const ENV_NAMES: [&str; 6] = [
+const ENV_NAMES: [&str; 8] = [
+    "WINDLASS_STORE",
+    "WINDLASS_STORE_FILE",
     "WINDLASS_LOCK",
     "WINDLASS_OWNER",
     "WINDLASS_FENCE",

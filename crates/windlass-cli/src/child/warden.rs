@@ -63,7 +63,7 @@ async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     // If windlass is gone already, reading the channel will show it.
     let _ = channel.send(&WardenReport::Started(command));
     // A Ctrl-C from before the command existed did not reach it, so it must not suppress forwarding.
-    signals.discard_pending().await;
+    signals.take_pending().await;
     Warden {
         channel: Some(channel),
         signals,
@@ -111,9 +111,7 @@ impl Warden {
                 return Ok(());
             }
             let now = Instant::now();
-            while let Some(signal) = self.forwarding.due(now) {
-                self.signal_command(signal);
-            }
+            self.forward_due(now).await;
             let mut next = [self.forwarding.next_due(), self.kill_at];
             if self.kill_at.is_some_and(|at| at <= now) {
                 self.kill_all();
@@ -185,6 +183,21 @@ impl Warden {
             // The watchdog enforces it.
             WardenOrder::Deadline(_) => {}
             WardenOrder::Grace(within) => self.grace = Some(within),
+        }
+    }
+
+    /// Forwards the signals that were requested long enough ago and did not go to the whole group.
+    async fn forward_due(&mut self, now: Instant) {
+        if self.forwarding.next_due().is_none_or(|at| at > now) {
+            return;
+        }
+        // On a busy machine the wait may have passed without this process running: the signal may be here, unnoticed.
+        for signal in self.signals.take_pending().await {
+            self.note_stop_signal(signal);
+            self.forwarding.received(signal, Instant::now());
+        }
+        while let Some(signal) = self.forwarding.due(now) {
+            self.signal_command(signal);
         }
     }
 

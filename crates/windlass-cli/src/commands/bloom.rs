@@ -33,30 +33,44 @@ struct BloomAnswer<'a> {
     bits: u64,
     hashes: u32,
     bytes: u64,
-    estimate: u64,
-    error_rate_now: f64,
-    generations: u64,
+    /// `None` if the bits could not be counted.
+    estimate: Option<u64>,
+    error_rate_now: Option<f64>,
+    generations: Option<u64>,
 }
 
 async fn describe<'a>(name: &'a str, filter: &BloomFilter) -> Result<BloomAnswer<'a>, Failure> {
-    let (plan, info) = (filter.plan(), filter.info().await?);
+    let info = filter.info().await?;
+    Ok(BloomAnswer {
+        bits: info.bits,
+        bytes: info.bytes,
+        estimate: Some(info.estimate),
+        error_rate_now: Some(info.error_rate),
+        generations: Some(info.generations),
+        ..planned(name, filter)
+    })
+}
+
+/// What is known without counting bits.
+fn planned<'a>(name: &'a str, filter: &BloomFilter) -> BloomAnswer<'a> {
+    let plan = filter.plan();
     let kind = match plan.kind {
         windlass::BloomKind::Growing => "growing",
         windlass::BloomKind::Rotating { .. } => "rotating",
         _ => "fixed",
     };
-    Ok(BloomAnswer {
+    BloomAnswer {
         name,
         kind,
         capacity: plan.capacity,
         error_rate: plan.error_rate,
-        bits: info.bits,
+        bits: plan.shape.total_bits(),
         hashes: plan.shape.hashes,
-        bytes: info.bytes,
-        estimate: info.estimate,
-        error_rate_now: info.error_rate,
-        generations: info.generations,
-    })
+        bytes: plan.shape.bytes(),
+        estimate: None,
+        error_rate_now: None,
+        generations: None,
+    }
 }
 
 async fn create(
@@ -65,7 +79,17 @@ async fn create(
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let filter = configured(args, store).create().await?;
-    let info = describe(&args.name, &filter).await?;
+    let info = match describe(&args.name, &filter).await {
+        Ok(info) => info,
+        // It is created. Counting billions of bits takes longer than a call may, and is not needed here.
+        Err(failure) => {
+            printer.warn(format_args!(
+                "its bits cannot be counted: {}",
+                failure.message
+            ));
+            planned(&args.name, &filter)
+        }
+    };
     let (capacity, rate, bytes, hashes) = (info.capacity, info.error_rate, info.bytes, info.hashes);
     let text = format!(
         "{}: capacity {capacity} items at an error rate of {rate}, {bytes} bytes, {hashes} hashes",
@@ -155,12 +179,12 @@ async fn info(
     let text = format!(
         "{}: about {} of {} items, {} bits in {} bytes, {} hashes, error rate now {:.2e} (configured: {})",
         args.name,
-        info.estimate,
+        info.estimate.unwrap_or_default(),
         info.capacity,
         info.bits,
         info.bytes,
         info.hashes,
-        info.error_rate_now,
+        info.error_rate_now.unwrap_or_default(),
         info.error_rate
     );
     printer.answer(&info, text);
@@ -178,7 +202,9 @@ async fn union(
     let info = describe(&args.name, &filter).await?;
     let text = format!(
         "{}: added the items of {}, now about {} items",
-        args.name, args.other, info.estimate
+        args.name,
+        args.other,
+        info.estimate.unwrap_or_default()
     );
     printer.answer(&info, text);
     Ok(Exit::SUCCESS)

@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::timeout;
 use windlass::{Decision, Limiter, Quota, Reserve};
-use windlass_term::{Exit, Failure, GlobalArgs, Printer, Signals, store, unless_interrupted};
+use windlass_term::{
+    Exit, Failure, GlobalArgs, Printer, Signals, quoted, store, unless_interrupted,
+};
 
 use super::acquisition::RELEASE_TIMEOUT;
 use crate::args::{LimitCommand, LimitPeekArgs, LimitResetArgs, LimitTakeArgs};
@@ -46,9 +48,10 @@ async fn take(
             Ok(decision) => decision,
             Err(exit) => return Ok(exit),
         },
-        None => limiter.check_n("", args.cost).await?,
+        None => limiter.check_n(&args.key, args.cost).await?,
     };
-    Ok(print_decision(&args.name, args.cost, &decision, printer))
+    let name = typed(&args.name, &args.key);
+    Ok(print_decision(&name, args.cost, &decision, printer))
 }
 
 /// Waits for units. A signal during the wait cancels the reservation.
@@ -60,14 +63,14 @@ async fn take_within(
     let mut signals = Signals::listen()?;
     if !args.quotas.are_buckets() {
         // Windows have no reservations: a waiter has consumed nothing.
-        let taken = limiter.acquire_within("", args.cost, wait);
+        let taken = limiter.acquire_within(&args.key, args.cost, wait);
         return match unless_interrupted(&mut signals, taken).await {
             Ok(decision) => Ok(Ok(decision?)),
             Err(exit) => Ok(Err(exit)),
         };
     }
     // Not interrupted, so that a granted reservation is always known. It takes one call at most.
-    let reservation = match limiter.reserve("", args.cost, wait).await? {
+    let reservation = match limiter.reserve(&args.key, args.cost, wait).await? {
         Reserve::Denied(decision) => return Ok(Ok(decision)),
         Reserve::Granted(reservation) => reservation,
     };
@@ -89,8 +92,9 @@ async fn peek(
     let quotas = args.quotas.quotas()?;
     let store = store::open(global).await?;
     let limiter = store.limiter(&args.name, quotas);
-    let decision = limiter.peek_n("", args.cost).await?;
-    Ok(print_decision(&args.name, args.cost, &decision, printer))
+    let decision = limiter.peek_n(&args.key, args.cost).await?;
+    let name = typed(&args.name, &args.key);
+    Ok(print_decision(&name, args.cost, &decision, printer))
 }
 
 fn print_decision(name: &str, cost: u64, decision: &Decision, printer: &Printer) -> Exit {
@@ -125,6 +129,8 @@ fn print_decision(name: &str, cost: u64, decision: &Decision, printer: &Printer)
 #[derive(Serialize)]
 struct LimitResetAnswer<'a> {
     name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    key: &'a str,
     reset: bool,
 }
 
@@ -134,13 +140,26 @@ async fn reset(
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
-    let name = &args.name;
+    let (name, key) = (args.name.as_str(), args.key.as_str());
     // The reset covers all quotas of the name, so the one given here does not matter.
-    let reset = store.limiter(name, Quota::per_second(1)).reset("").await?;
+    let reset = store.limiter(name, Quota::per_second(1)).reset(key).await?;
+    let shown = typed(name, key);
     let text = match reset {
-        true => format!("{name} is reset"),
-        false => format!("{name} was not in use"),
+        true => format!("{shown} is reset"),
+        false => format!("{shown} was not in use"),
     };
-    printer.answer(&LimitResetAnswer { name, reset }, text);
+    printer.answer(&LimitResetAnswer { name, key, reset }, text);
+    // A limiter of a program may have been meant, whose names are written LIMITER/KEY elsewhere.
+    if let Some((name, key)) = name.split_once('/').filter(|_| !reset && key.is_empty()) {
+        printer.suggest(format_args!("windlass limit reset {}", typed(name, key)));
+    }
     Ok(Exit::SUCCESS)
+}
+
+/// The name and the key as they are typed.
+pub(super) fn typed(name: &str, key: &str) -> String {
+    match key {
+        "" => name.to_owned(),
+        key => format!("{} --key {}", quoted(name), quoted(key)),
+    }
 }

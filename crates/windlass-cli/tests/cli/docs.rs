@@ -93,7 +93,7 @@ fn help(command: &[&str]) -> String {
     help.out
 }
 
-/// All commands below this one that have no subcommands.
+/// All commands below this one that can be called: those without subcommands, and those with arguments of their own.
 fn commands(above: &[&str]) -> Vec<Vec<String>> {
     let help = help(above);
     // The commands of windlass itself are in groups with headings of their own.
@@ -104,18 +104,19 @@ fn commands(above: &[&str]) -> Vec<Vec<String>> {
     };
     let listed = help.lines().skip_while(|line| !line.starts_with(start));
     let below: Vec<&str> = listed
-        .take_while(|line| !line.ends_with("ptions:"))
+        .take_while(|line| !line.ends_with("ptions:") && *line != "Arguments:")
         .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next())
         .filter(|name| *name != "help")
         .collect();
-    if below.is_empty() {
-        return vec![above.iter().map(|word| (*word).to_owned()).collect()];
+    let mut found = Vec::new();
+    if below.is_empty() || help.contains("\nArguments:\n") {
+        found.push(above.iter().map(|word| (*word).to_owned()).collect());
     }
-    let below = below.iter();
-    below
-        .flat_map(|name| commands(&[above, &[name]].concat()))
-        .collect()
+    for name in below {
+        found.extend(commands(&[above, &[name]].concat()));
+    }
+    found
 }
 
 fn root() -> PathBuf {

@@ -183,3 +183,49 @@ fn signal_while_waiting_cancels_the_reservation(fixture: Fixture) {
     crate::fixture::signal(waiting.pid(), Signal::TERM);
     assert_eq!(crate::fixture::code(&waiting), 143);
 }
+
+on_each_store!(keyed_limiter_of_a_program_is_reachable);
+
+fn keyed_limiter_of_a_program_is_reachable(fixture: Fixture) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let store = windlass::connect(&fixture.store).await.unwrap();
+        let login = store.limiter("web/login", windlass::Quota::per_hour(5));
+        for key in ["ann", "ann", "it's bob"] {
+            assert!(login.check(key).await.unwrap().is_allowed());
+        }
+    });
+    let ann = ["web/login", "--key", "ann"];
+    let call = |verb: &'static str, more: &[&str]| {
+        fixture.json(&[&["limit", verb], &ann[..], more].concat())
+    };
+    let peeked = call("peek", &["--rate", "5/h"]);
+    assert_eq!(peeked.object()["remaining"], 3, "{peeked:?}");
+    let taken = call("take", &["--rate", "5/h", "--cost", "2"]);
+    assert_eq!(taken.object()["remaining"], 1, "{taken:?}");
+    let waited = call("take", &["--rate", "5/h", "--wait", "1ms"]);
+    assert_eq!(waited.object()["remaining"], 0, "{waited:?}");
+    // Shown as it can be typed.
+    let top = fixture.run(&["top"]);
+    assert!(top.out.contains("web/login --key ann "), "{top:?}");
+    assert!(
+        top.out.contains(r"web/login --key 'it'\''s bob' "),
+        "{top:?}"
+    );
+    let mut keys: Vec<_> = fixture.json(&["top"]).objects();
+    keys.sort_by_key(|limiter| limiter["name"].to_string());
+    assert_eq!(keys[0]["name"], "web/login/ann");
+    assert_eq!(
+        (&keys[0]["limiter"], &keys[0]["key"]),
+        (&"web/login".into(), &"ann".into())
+    );
+    let wrong = fixture.run(&["limit", "reset", "login/ann"]);
+    assert!(wrong.out.contains("was not in use"), "{wrong:?}");
+    assert!(
+        wrong.err.contains("windlass limit reset login --key ann"),
+        "{wrong:?}"
+    );
+    assert_eq!(call("reset", &[]).object()["reset"], true);
+    let peeked = call("peek", &["--rate", "5/h"]);
+    assert_eq!(peeked.object()["remaining"], 5, "{peeked:?}");
+}

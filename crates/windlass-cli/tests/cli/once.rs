@@ -13,13 +13,33 @@ fn runs(fixture: &Fixture) -> usize {
 on_each_store!(repeat_prints_the_stored_output_without_running);
 
 fn repeat_prints_the_stored_output_without_running(fixture: Fixture) {
-    let args = ["once", "charge/42", "--", "sh", "-c", COUNT];
+    let args = [
+        "once",
+        "charge/42",
+        "--keep-failures",
+        "--",
+        "sh",
+        "-c",
+        COUNT,
+    ];
     let first = fixture.run(&args);
     assert_eq!((first.code, first.out.as_str()), (3, "out\n"), "{first:?}");
     assert_eq!(first.err, "err\n", "stderr is untouched");
     let again = fixture.run(&args);
     assert_eq!((again.code, again.out.as_str()), (3, "out\n"), "{again:?}");
-    assert_eq!((again.err.as_str(), runs(&fixture)), ("", 1));
+    assert_eq!(runs(&fixture), 1);
+    assert!(
+        again
+            .err
+            .contains("charge/42 has already run; this is a replay"),
+        "{again:?}"
+    );
+    assert!(
+        again.err.contains("windlass once forget charge/42"),
+        "{again:?}"
+    );
+    let quiet = fixture.run(&[&["-q"], &args[..]].concat());
+    assert_eq!((quiet.code, quiet.err.as_str()), (3, ""), "{quiet:?}");
     let other = fixture.run(&["once", "charge/42", "--", "echo", "other"]);
     assert_eq!((other.code, other.out.as_str()), (125, ""));
     assert!(other.err.contains("another payload"), "{}", other.err);
@@ -129,24 +149,78 @@ fn interrupted_command_runs_again(fixture: Fixture) {
     assert_eq!(runs(&fixture), 3);
 }
 
-on_each_store!(retry_failed_does_not_record_failures);
+on_each_store!(interrupted_command_does_not_bind_the_key_to_it);
 
-fn retry_failed_does_not_record_failures(fixture: Fixture) {
+fn interrupted_command_does_not_bind_the_key_to_it(fixture: Fixture) {
     let args = [
         "once",
         "k",
-        "--retry-failed",
+        "--keep",
+        "1h",
         "--",
         "sh",
         "-c",
-        "echo x >> runs; [ -e fine ]",
+        "echo ready; sleep 60",
     ];
-    assert_eq!(fixture.run(&args).code, 1);
-    assert_eq!(fixture.run(&args).code, 1);
-    std::fs::write(fixture.path("fine"), "").unwrap();
+    let first = fixture.start(&args);
+    wait_for(&first, "ready");
+    let other = ["once", "k", "--no-wait", "--", "echo", "other"];
+    let running = fixture.run(&other);
+    assert_eq!(running.code, 125, "{running:?}");
+    assert!(running.err.contains("another payload"), "{running:?}");
+    signal(first.pid(), Signal::TERM);
+    assert_eq!(code(&first), 143);
+    let done = fixture.run(&other);
+    assert_eq!((done.code, done.out.as_str()), (0, "other\n"), "{done:?}");
+}
+
+on_each_store!(key_is_shown_and_forgotten);
+
+fn key_is_shown_and_forgotten(fixture: Fixture) {
+    let show = || fixture.json(&["once", "show", "k"]);
+    assert_eq!(
+        (show().code, &show().object()["state"]),
+        (75, &"unknown".into())
+    );
+    assert_eq!(fixture.run(&["once", "forget", "k"]).code, 75);
+    let args = ["once", "k", "--", "sh", "-c", "echo x >> runs; echo out"];
     assert_eq!(fixture.run(&args).code, 0);
+    let shown = show();
+    assert_eq!(shown.code, 0, "{shown:?}");
+    assert_eq!(
+        keys(&shown.object()),
+        ["code", "key", "output_bytes", "state"]
+    );
+    assert_eq!(shown.object()["state"], "finished");
+    assert_eq!(
+        (&shown.object()["code"], &shown.object()["output_bytes"]),
+        (&0.into(), &4.into())
+    );
+    let forgotten = fixture.json(&["once", "forget", "k"]);
+    assert_eq!(
+        (forgotten.code, &forgotten.object()["forgotten"]),
+        (0, &true.into())
+    );
     assert_eq!(fixture.run(&args).code, 0);
-    assert_eq!(runs(&fixture), 3);
+    assert_eq!(runs(&fixture), 2);
+}
+
+on_each_store!(failures_are_not_recorded);
+
+fn failures_are_not_recorded(fixture: Fixture) {
+    // The option of earlier versions is accepted.
+    for (key, options) in [("k", &[][..]), ("old", &["--retry-failed"])] {
+        let command = ["--", "sh", "-c", "echo x >> runs; [ -e fine ]"];
+        let args = [&["once", key], options, &command].concat();
+        let before = runs(&fixture);
+        assert_eq!(fixture.run(&args).code, 1);
+        assert_eq!(fixture.run(&args).code, 1);
+        std::fs::write(fixture.path("fine"), "").unwrap();
+        assert_eq!(fixture.run(&args).code, 0);
+        assert_eq!(fixture.run(&args).code, 0);
+        assert_eq!(runs(&fixture) - before, 3);
+        std::fs::remove_file(fixture.path("fine")).unwrap();
+    }
     let missing = fixture.run(&["once", "m", "--", "no-such-command"]);
     assert_eq!(missing.code, 127);
     let fixed = fixture.run(&["once", "m", "--", "true"]);

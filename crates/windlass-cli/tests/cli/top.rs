@@ -168,7 +168,7 @@ fn rate_limits_are_shown_with_remaining_units(fixture: Fixture) {
     let names: Vec<_> = seen.iter().map(|seen| &seen["name"]).collect();
     assert_eq!(names, ["api", "mail/ann"]);
     for object in &seen {
-        assert_eq!(keys(object), ["kind", "name", "quotas"]);
+        assert_eq!(keys(object), ["key", "kind", "limiter", "name", "quotas"]);
         assert_eq!(object["kind"], "limit");
     }
     let quotas = [

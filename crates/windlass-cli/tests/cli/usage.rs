@@ -391,3 +391,105 @@ fn passwords_in_urls_are_not_repeated() {
         .collect();
     assert!(leaks.is_empty(), "{}", leaks.join("\n"));
 }
+
+#[test]
+fn empty_store_is_an_error() {
+    // Most often a secret that is missing: the default store, a local file, would keep nobody out.
+    let fixture = Fixture::file();
+    for args in [
+        &["run", "x", "--", "true"][..],
+        &["lock", "acquire", "x"],
+        &["doctor"],
+        &["elect", "x", "--show"],
+    ] {
+        for (name, value) in [
+            ("WINDLASS_STORE", ""),
+            ("WINDLASS_STORE", " "),
+            ("WINDLASS_STORE_FILE", ""),
+        ] {
+            let mut command = fixture.command(args);
+            let done = FinishedProcess::of(command.env_remove("WINDLASS_STORE").env(name, value));
+            assert_eq!(
+                (done.code, done.out.as_str()),
+                (125, ""),
+                "{args:?}: {done:?}"
+            );
+            assert!(
+                done.err.contains(name) && done.err.contains("empty"),
+                "{done:?}"
+            );
+        }
+        let by_option = fixture.run(&[&["--store", ""], args].concat());
+        assert_eq!(by_option.code, 125, "{args:?}: {by_option:?}");
+        assert!(by_option.err.contains("--store"), "{by_option:?}");
+    }
+    assert!(
+        !fixture.path("windlass").exists(),
+        "no default store was made"
+    );
+}
+
+#[test]
+fn store_url_can_be_in_a_file() {
+    let fixture = Fixture::file();
+    let file = fixture.path("url");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, format!("{}\n", fixture.store)).unwrap();
+    let without = |args: &[&str]| {
+        let mut command = fixture.command(args);
+        command.env_remove("WINDLASS_STORE");
+        command
+    };
+    let acquire = [
+        "lock",
+        "acquire",
+        "l",
+        "--owner",
+        "ann",
+        "--store-file",
+        path,
+    ];
+    assert_eq!(FinishedProcess::of(&mut without(&acquire)).code, 0);
+    assert_eq!(fixture.show("l")["owner"], "ann");
+    let mut show = without(&["--json", "lock", "show", "l"]);
+    let shown = FinishedProcess::of(show.env("WINDLASS_STORE_FILE", path));
+    assert_eq!(shown.object()["owner"], "ann", "{shown:?}");
+    // The command learns the path, not the URL.
+    let script = "echo $WINDLASS_STORE,$WINDLASS_STORE_FILE";
+    let mut run = without(&["run", "m", "--store-file", "url", "--shell", "--", script]);
+    let done = FinishedProcess::of(run.env("WINDLASS_STORE", "redis://:XQZ@127.0.0.1:1"));
+    assert_eq!(done.out, format!(",{path}\n"), "{done:?}");
+    // An option replaces the variable of the other one.
+    let args = ["lock", "show", "l", "--store", &fixture.store];
+    let done = FinishedProcess::of(without(&args).env("WINDLASS_STORE_FILE", "nowhere"));
+    assert_eq!(done.code, 0, "{done:?}");
+    let both = [
+        "lock",
+        "show",
+        "l",
+        "--store",
+        &fixture.store,
+        "--store-file",
+        path,
+    ];
+    assert_eq!(FinishedProcess::of(&mut without(&both)).code, 125);
+    for (content, said) in [
+        ("", "is empty"),
+        ("redis://:XQZ@127.0.0.1:1\nXQZ", "more than one line"),
+        ("XQZ@127.0.0.1:1", "no scheme"),
+    ] {
+        std::fs::write(&file, content).unwrap();
+        let done = FinishedProcess::of(&mut without(&["lock", "show", "l", "--store-file", path]));
+        assert_eq!(done.code, 125, "{done:?}");
+        assert!(
+            done.err.contains(said) && !done.err.contains("XQZ"),
+            "{done:?}"
+        );
+    }
+    let done = FinishedProcess::of(&mut without(&["lock", "show", "l", "--store-file", "no"]));
+    assert_eq!(done.code, 125);
+    assert!(
+        done.err.contains("cannot read the store's URL from no"),
+        "{done:?}"
+    );
+}

@@ -7,6 +7,9 @@ use crate::Fence;
 use crate::store::{OnceFinish, OnceRecord, OnceStart};
 
 /// Starts an execution with this fence. Returns the decision and the record afterwards.
+///
+/// A result belongs to its payload. An execution that was interrupted has none, and the caller holds
+/// the lease: any payload may start.
 pub fn start(
     known: Option<OnceRecord>,
     fence: Fence,
@@ -19,8 +22,8 @@ pub fn start(
     };
     match known {
         None => (OnceStart::Go, Some(started)),
-        Some(known) if known.payload != payload => (OnceStart::OtherPayload, Some(known)),
         Some(known) => match &known.result {
+            Some(_) if known.payload != payload => (OnceStart::OtherPayload, Some(known)),
             Some(result) => (OnceStart::Done(result.clone()), Some(known)),
             None if known.fence > fence => (OnceStart::Stale, Some(known)),
             None => (OnceStart::Go, Some(started)),
@@ -60,6 +63,16 @@ pub fn forget(known: Option<&OnceRecord>, fence: Option<Fence>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn interrupted_execution_may_be_replaced_by_another_payload() {
+        let (_, record) = start(None, Fence::new(5), [1; 32]);
+        let (started, replaced) = start(record.clone(), Fence::new(6), [2; 32]);
+        assert_eq!(started, OnceStart::Go);
+        let (kept, _) = finish(replaced, Fence::new(5), b"late".to_vec());
+        assert_eq!(kept, OnceFinish::Stale);
+        assert_eq!(start(record, Fence::new(4), [2; 32]).0, OnceStart::Stale);
+    }
 
     #[test]
     fn the_late_result_of_a_paused_process_does_not_count() {

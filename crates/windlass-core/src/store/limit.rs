@@ -80,17 +80,22 @@ pub struct LimiterQuery {
 }
 
 impl LimiterQuery {
-    /// The readable name of the limiter with this stored name, if the query matches it.
+    /// The stored name of a limiter without its namespace, if the query matches its readable form.
     pub fn wanted(&self, stored: &str) -> Option<String> {
-        let name = readable(stored.strip_prefix(&self.prefix)?);
-        matches(&self.pattern, &name).then_some(name)
+        let stored = stored.strip_prefix(&self.prefix)?;
+        let (limiter, key) = limiter_and_key(stored);
+        let name = match key {
+            Some(key) => format!("{limiter}/{key}"),
+            None => limiter,
+        };
+        matches(&self.pattern, &name).then(|| stored.to_owned())
     }
 }
 
 /// The limiters found.
 #[derive(Clone, Debug, Default)]
 pub struct LimiterPage {
-    /// Readable names, and the usage of each quota.
+    /// Stored names without their namespace, see [`limiter_and_key`], and the usage of each quota.
     pub limiters: Vec<(String, Vec<QuotaUsage>)>,
     /// Whether there are more, or may be more.
     pub more: bool,
@@ -102,10 +107,13 @@ pub fn escaped(limiter: &str) -> String {
     limiter.replace('%', "%25").replace('/', "%2F")
 }
 
-/// The readable form, `LIMITER` or `LIMITER/KEY`, of a stored name without its namespace.
-fn readable(stored: &str) -> String {
-    let (limiter, key) = stored.split_at(stored.find('/').unwrap_or(stored.len()));
-    limiter.replace("%2F", "/").replace("%25", "%") + key
+/// The limiter and the key of a stored name without its namespace.
+pub fn limiter_and_key(stored: &str) -> (String, Option<&str>) {
+    let (limiter, key) = match stored.split_once('/') {
+        Some((limiter, key)) => (limiter, Some(key)),
+        None => (stored, None),
+    };
+    (limiter.replace("%2F", "/").replace("%25", "%"), key)
 }
 
 /// The name `LIMITER/KEY`, or `LIMITER` if the key is empty, not yet concatenated and validated: a

@@ -16,10 +16,8 @@ local last, payload, result = known[1], known[2], known[3]
 
 if verb == 'start' then
   if last then
-    if payload ~= ARGV[3] then
-      return 'other'
-    elseif result then
-      return {result}
+    if result then
+      return payload == ARGV[3] and {result} or 'other'
     elseif #last > #fence or (#last == #fence and last > fence) then
       return 'stale'
     end

@@ -384,7 +384,7 @@ macro_rules! flow_and_data_conformance {
             seen: item_is_new_once_per_window, exactly_one_concurrent_insert_is_new,
                 items_and_batches_of_any_size_work, names_and_items_do_not_collide,
                 invalid_input_is_rejected;
-            once: second_call_returns_the_stored_result, concurrent_calls_run_once, different_payload_is_rejected,
+            once: second_call_returns_the_stored_result, concurrent_calls_run_once, different_payload_is_rejected, interrupted_work_may_run_with_another_payload,
                 failures_are_retried_or_stored, dead_worker_is_replaced, result_after_lost_lease_is_rejected,
                 results_expire, work_may_outlast_its_retention,
                 unstorable_result_is_not_retried_immediately, keys_and_results_of_any_size_work,

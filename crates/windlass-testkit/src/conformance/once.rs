@@ -97,6 +97,28 @@ pub async fn different_payload_is_rejected(store: &TestStore) {
     assert!(matches!(again, Begun::Again(Finished::Done(result)) if result == b"done"));
 }
 
+/// Work that was interrupted has no result that another payload could be mistaken for.
+pub async fn interrupted_work_may_run_with_another_payload(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
+    let first = a
+        .once("k")
+        .payload("10 euros")
+        .retention(Duration::from_millis(1));
+    drop(mine(first.begin().await.unwrap()));
+    // Dropping releases in the background; until then the first payload counts as running.
+    let other = b.once("k").payload("99 euros");
+    let guard = loop {
+        match other.begin().await {
+            Ok(begun) => break mine(begun),
+            Err(e) => assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    guard.finish(b"done").await.unwrap();
+    let refused = first.begin().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Mismatch);
+}
+
 /// Failed work is repeated, or its error stored, as configured.
 pub async fn failures_are_retried_or_stored(store: &TestStore) {
     let w = store.connect().await;

@@ -85,14 +85,16 @@ impl BloomFilter {
     /// Inserts any number of items in batches, and returns for each whether it was new.
     ///
     /// Each item is a decision of its own; if this fails, some may have been inserted.
-    pub async fn insert_all<I>(&self, items: I) -> Result<Vec<bool>>
+    ///
+    /// The future does not contain the iterator: with one that borrows, such as `.map(|user| &user.name)`, the compiler
+    /// could not prove that it is `Send`.
+    pub fn insert_all<I>(&self, items: I) -> Pending<'_, Vec<bool>>
     where
         I: IntoIterator,
         I::Item: AsRef<[u8]>,
     {
         let insert = |batch| self.store.insert(self.name.clone(), self.plan, batch);
         self.in_batches("insert into the filter", items, insert)
-            .await
     }
 
     /// Whether an item was inserted; `true` is sometimes wrong. Changes nothing.
@@ -102,14 +104,13 @@ impl BloomFilter {
     }
 
     /// Whether each of many items was inserted.
-    pub async fn contains_all<I>(&self, items: I) -> Result<Vec<bool>>
+    pub fn contains_all<I>(&self, items: I) -> Pending<'_, Vec<bool>>
     where
         I: IntoIterator,
         I::Item: AsRef<[u8]>,
     {
         let contains = |batch| self.store.contains(self.name.clone(), self.plan, batch);
         self.in_batches("look up in the filter", items, contains)
-            .await
     }
 
     /// Returns the size and fill level. The store counts every bit for this.
@@ -174,25 +175,25 @@ impl BloomFilter {
             .await
     }
 
-    async fn in_batches<'a, I>(
+    fn in_batches<'a, I>(
         &'a self,
         operation: &'static str,
         items: I,
-        send: impl Fn(Vec<Digest>) -> Pending<'a, Option<Vec<bool>>>,
-    ) -> Result<Vec<bool>>
+        send: impl Fn(Vec<Digest>) -> Pending<'a, Option<Vec<bool>>> + Send + 'a,
+    ) -> Pending<'a, Vec<bool>>
     where
         I: IntoIterator,
         I::Item: AsRef<[u8]>,
     {
-        let mut results = Vec::new();
-        let mut items = items.into_iter().map(|item| Digest::of(item.as_ref()));
-        loop {
-            let batch: Vec<Digest> = items.by_ref().take(self.batch()).collect();
-            if batch.is_empty() {
-                return Ok(results);
+        let digest = |item: I::Item| Digest::of(item.as_ref());
+        let digests: Vec<Digest> = items.into_iter().map(digest).collect();
+        Box::pin(async move {
+            let mut results = Vec::with_capacity(digests.len());
+            for batch in digests.chunks(self.batch()) {
+                results.extend(self.call(operation, send(batch.to_vec())).await?);
             }
-            results.extend(self.call(operation, send(batch)).await?);
-        }
+            Ok(results)
+        })
     }
 
     fn batch(&self) -> usize {
@@ -238,6 +239,24 @@ fn error_rate(filled: &Filled) -> f64 {
 mod tests {
     use super::*;
     use windlass_core::bloom::Shape;
+
+    #[tokio::test]
+    async fn items_may_be_borrowed_in_a_spawned_task() {
+        let store = crate::connect("memory:").await.unwrap();
+        let filter = store.bloom("f").capacity(10).error_rate(0.001);
+        let filter = filter.create().await.unwrap();
+        let seen = store.seen("s");
+        let task = tokio::spawn(async move {
+            let users = vec![("ann".to_owned(), 1), ("bob".to_owned(), 2)];
+            let names = || users.iter().map(|(name, _)| name.as_bytes());
+            let new = filter.insert_all(names()).await.unwrap();
+            let known = filter.contains_all(names()).await.unwrap();
+            let first = seen.first_all(names()).await.unwrap();
+            (new, known, first)
+        });
+        let both = vec![true, true];
+        assert_eq!(task.await.unwrap(), (both.clone(), both.clone(), both));
+    }
 
     #[test]
     fn estimate_matches_inserted_items() {

@@ -6,7 +6,7 @@ use super::quota::Algorithm;
 use crate::coordinator::Coordinator;
 use windlass_core::error::Result;
 use windlass_core::rules::limit::QuotaUsage;
-use windlass_core::store::limit::LimiterQuery;
+use windlass_core::store::limit::{LimiterQuery, limiter_and_key};
 
 /// The limiters in use: see [`Coordinator::survey_limiters`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,12 @@ pub struct LimiterSurvey {
 pub struct LimiterState {
     /// `LIMITER` or `LIMITER/KEY`.
     pub name: String,
+    /// The name of the limiter.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub limiter: String,
+    /// The key, if the limiter was called with one.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub key: Option<String>,
     /// Its quotas that are in use.
     pub quotas: Vec<QuotaState>,
 }
@@ -104,6 +110,7 @@ impl Coordinator {
     /// w.limiter("login", Quota::per_minute(5)).check("ann").await?;
     /// let survey = w.survey_limiters("login/*", 100).await?;
     /// assert_eq!(survey.limiters[0].name, "login/ann");
+    /// assert_eq!(survey.limiters[0].key.as_deref(), Some("ann"));
     /// assert_eq!(survey.limiters[0].quotas[0].remaining, Some(4));
     /// # Ok(()) }
     /// ```
@@ -117,13 +124,18 @@ impl Coordinator {
         };
         let found = self.limits().store().list(query).await;
         let found = found.map_err(|e| self.describe(e.with_operation("list limiters")))?;
-        let limiters = found
-            .limiters
-            .into_iter()
-            .map(|(name, usage)| LimiterState {
-                name,
+        let limiters = found.limiters.into_iter().map(|(stored, usage)| {
+            let (limiter, key) = limiter_and_key(&stored);
+            LimiterState {
+                name: match key {
+                    Some(key) => format!("{limiter}/{key}"),
+                    None => limiter.clone(),
+                },
+                limiter,
+                key: key.map(str::to_owned),
                 quotas: usage.into_iter().map(QuotaState::from).collect(),
-            });
+            }
+        });
         Ok(LimiterSurvey {
             limiters: limiters.collect(),
             more: found.more,

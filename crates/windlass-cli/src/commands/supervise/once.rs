@@ -4,18 +4,19 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use windlass::{Begun, Clock, Coordinator, Finished, Once, OnceGuard};
+use windlass::{Begun, Clock, Coordinator, Finished, Once, OnceGuard, OnceState};
 use windlass_term::{
-    Advice, Exit, Failure, GlobalArgs, Printer, Signals, store, unless_interrupted,
+    Advice, Exit, Failure, GlobalArgs, Printer, Signals, quoted, store, unless_interrupted,
 };
 
 use super::deadlines::Deadlines;
 use super::not_started;
 use super::status_file::StatusFile;
 use super::supervisor::Supervisor;
-use crate::args::{OnLost, OnceArgs};
+use crate::args::{OnLost, OnceArgs, OnceCommand, OnceCommandArgs};
 use crate::child::{ChildCommand, ChildExit};
 use crate::commands::acquisition;
 use crate::commands::warn_about_memory;
@@ -29,10 +30,19 @@ const MAX_OUTPUT: usize = Once::MAX_RESULT_BYTES - 64;
 const MAGIC: &str = "windlass-once-1";
 
 pub(in crate::commands) async fn once(
-    args: OnceArgs,
+    args: OnceCommandArgs,
     global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
+    match (args.command, args.run) {
+        (Some(OnceCommand::Show(args)), _) => show(&args.key, global, printer).await,
+        (Some(OnceCommand::Forget(args)), _) => forget(&args.key, global, printer).await,
+        (None, Some(args)) => run_once(args, global, printer).await,
+        (None, None) => unreachable!("clap requires a key and a command, or a subcommand"),
+    }
+}
+
+async fn run_once(args: OnceArgs, global: &GlobalArgs, printer: &Printer) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     let opening = store::open_for(global, args.ttl);
     let store = match unless_interrupted(&mut signals, opening).await {
@@ -141,7 +151,7 @@ async fn run(
     let done = outcome.ended.filter(|_| outcome.stop_reason.is_none());
     match done {
         Some(ended @ ChildExit::Code(code)) => {
-            if code != 0 && args.retry_failed {
+            if code != 0 && !args.keep_failures {
                 guard.forget().await?;
                 return Ok(Exit::from(ended));
             }
@@ -227,11 +237,82 @@ fn repeat(args: &OnceArgs, finished: Finished, printer: &Printer) -> Result<Exit
             args.key
         )),
     }
-    printer.detail(format_args!(
-        "{} has already run; printing the stored output",
+    // Not in the way of scripts, but nobody shall mistake it for a run of the command.
+    printer.note(format_args!(
+        "{} has already run; this is a replay of its output and exit code {code}",
         args.key
     ));
+    if code != 0 {
+        printer.suggest(format_args!("windlass once forget {}", quoted(&args.key)));
+    }
     Ok(Exit::from(ChildExit::Code(i32::from(code))))
+}
+
+#[derive(Serialize)]
+struct OnceAnswer<'a> {
+    key: &'a str,
+    state: &'static str,
+    code: Option<u8>,
+    output_bytes: Option<usize>,
+}
+
+async fn show(key: &str, global: &GlobalArgs, printer: &Printer) -> Result<Exit, Failure> {
+    let store = store::open(global).await?;
+    let mut answer = OnceAnswer {
+        key,
+        state: "unknown",
+        code: None,
+        output_bytes: None,
+    };
+    let text = match store.once(key).inspect().await? {
+        OnceState::Unknown => format!("{key} has not run"),
+        OnceState::Finished(finished) => {
+            answer.state = "finished";
+            let known = match &finished {
+                Finished::Done(packed) => unpack(packed),
+                Finished::Failed(_) => None,
+            };
+            match known {
+                Some((code, output)) => {
+                    answer.code = Some(code);
+                    answer.output_bytes = output.map(<[u8]>::len);
+                    format!("{key} has run, with exit code {code}")
+                }
+                None => format!("{key} was recorded by another program"),
+            }
+        }
+        _ => {
+            answer.state = "started";
+            format!(
+                "{key} has begun: it runs, or it was interrupted and the next call runs it again"
+            )
+        }
+    };
+    printer.answer(&answer, text);
+    Ok(match answer.state {
+        "finished" => Exit::SUCCESS,
+        _ => Exit::NO,
+    })
+}
+
+#[derive(Serialize)]
+struct OnceForgetAnswer<'a> {
+    key: &'a str,
+    forgotten: bool,
+}
+
+async fn forget(key: &str, global: &GlobalArgs, printer: &Printer) -> Result<Exit, Failure> {
+    let store = store::open(global).await?;
+    let forgotten = store.once(key).forget().await?;
+    let text = match forgotten {
+        true => format!("{key} is forgotten; the next call runs its command again"),
+        false => format!("{key} has not run"),
+    };
+    printer.answer(&OnceForgetAnswer { key, forgotten }, text);
+    Ok(match forgotten {
+        true => Exit::SUCCESS,
+        false => Exit::NO,
+    })
 }
 
 #[cfg(test)]

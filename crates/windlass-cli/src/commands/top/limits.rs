@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use windlass::{Algorithm, LimiterState, QuotaState};
 
+use crate::commands::limit::typed;
 use crate::humanize;
 
 /// One row: a quota of a rate limit.
@@ -35,7 +36,7 @@ pub(super) fn limit_rows(limiters: &[LimiterState]) -> Vec<LimitRow> {
         .flat_map(|limiter| limiter.quotas.iter().map(move |quota| (limiter, quota)));
     quotas
         .map(|(limiter, quota)| LimitRow {
-            name: limiter.name.clone(),
+            name: typed(&limiter.limiter, limiter.key.as_deref().unwrap_or_default()),
             quota: describe(quota),
             left: match (quota.remaining, quota.limit) {
                 (Some(left), Some(limit)) => format!("{left} of {limit}"),
@@ -55,6 +56,8 @@ pub(super) fn limit_rows(limiters: &[LimiterState]) -> Vec<LimitRow> {
 pub(super) struct LimiterAnswer<'a> {
     kind: &'static str,
     name: &'a str,
+    limiter: &'a str,
+    key: Option<&'a str>,
     quotas: Vec<QuotaAnswer>,
 }
 
@@ -79,6 +82,8 @@ impl<'a> From<&'a LimiterState> for LimiterAnswer<'a> {
         LimiterAnswer {
             kind: "limit",
             name: &limiter.name,
+            limiter: &limiter.limiter,
+            key: limiter.key.as_deref(),
             quotas: limiter.quotas.iter().map(quota).collect(),
         }
     }
