@@ -22,6 +22,9 @@ usage: cargo xtask <task>
          sources at once (default 2)
   interop [--only NAME] [--broken] [--list]
          check that Windlass and other libraries' locks exclude each other
+  chaos [--minutes N] [--store NAME]...
+         clients of each store under random faults for N minutes (default 10); prints grants,
+         faults, overlaps, fences that go back, leaks, and the longest time without service
   ci     formatting, lints, documentation, each feature alone, then `test` and `interop`
 ";
 
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         "quick" => quick(),
         "mutants" => mutants(),
         "interop" => interop(&std::env::args().skip(2).collect::<Vec<_>>()),
+        "chaos" => chaos(&std::env::args().skip(2).collect::<Vec<_>>()),
         "ci" => ci(),
         // Cargo runs test programs through this.
         "timed" => return times::timed(&std::env::args().skip(2).collect::<Vec<_>>()),
@@ -51,11 +55,17 @@ fn main() -> ExitCode {
 
 /// Tests that need no server, for after each change.
 fn quick() -> Result<(), String> {
-    cargo("test", &["-p", "windlass-core", "-p", "windlass-file"], &[])?;
+    // These tests wait more than they compute, so more of them run at once than there are cores.
+    let threads = [("RUST_TEST_THREADS".to_owned(), "8".to_owned())];
+    cargo(
+        "test",
+        &["-p", "windlass-core", "-p", "windlass-file"],
+        &threads,
+    )?;
     let library = [
         "-p", "windlass", "--lib", "--test", "memory", "--test", "file",
     ];
-    cargo("test", &library, &[])?;
+    cargo("test", &library, &threads)?;
     // The other tests of the command line need servers.
     let smoke = [
         "-p",
@@ -68,7 +78,7 @@ fn quick() -> Result<(), String> {
         "--skip",
         "docs",
     ];
-    cargo("test", &smoke, &[])
+    cargo("test", &smoke, &threads)
 }
 
 /// All tests, on real servers.
@@ -102,6 +112,26 @@ fn mutants() -> Result<(), String> {
     mutants::hunt(&servers::provide()?, only.as_deref(), jobs)
 }
 
+/// Clients under random faults, for as long as is asked for.
+fn chaos(args: &[String]) -> Result<(), String> {
+    let variables = servers::provide()?;
+    cargo("build", &["--package", "windlass-cli"], &variables)?;
+    let windlass = std::path::absolute(servers::target().join("debug/windlass"))
+        .map_err(|e| format!("where is the target folder? {e}"))?;
+    let windlass = windlass.display().to_string();
+    let mut run = vec![
+        "--quiet",
+        "--package",
+        "windlass-testkit",
+        "--bin",
+        "chaos",
+        "--",
+    ];
+    run.extend(["--windlass", &windlass]);
+    run.extend(args.iter().map(String::as_str));
+    cargo("run", &run, &variables)
+}
+
 /// Windlass and other libraries' locks exclude each other.
 fn interop(args: &[String]) -> Result<(), String> {
     let mut variables = servers::provide()?;
@@ -126,6 +156,8 @@ fn ci() -> Result<(), String> {
         linted.and(servers)
     })?;
     test_on(servers)?;
+    // The program that runs for minutes elsewhere works.
+    chaos(&["--minutes", "0.2", "--store", "file"].map(str::to_owned))?;
     interop(&[])
 }
 

@@ -17,7 +17,7 @@ const VARIABLE: &str = "WINDLASS_TEST_TIMES";
 /// The limit for models and checker together, on two cores.
 const BUDGET: Duration = Duration::from_secs(15 * 60);
 /// How many of the slowest programs are printed.
-const TOLD: usize = 10;
+const SHOWN: usize = 10;
 
 /// One test program.
 #[derive(Debug, PartialEq)]
@@ -50,10 +50,10 @@ pub(crate) fn begin() -> Result<Vec<(String, String)>, String> {
 /// The target triple, in the spelling of cargo's variables.
 fn host() -> Result<String, String> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
-    let told = Command::new(&rustc).arg("-vV").output();
-    let told = told.map_err(|e| format!("{rustc} -vV: {e}"))?;
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
+    let output = Command::new(&rustc).arg("-vV").output();
+    let output = output.map_err(|e| format!("{rustc} -vV: {e}"))?;
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    let host = output.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.ok_or_else(|| format!("{rustc} -vV does not tell the host"))?;
     Ok(host.to_uppercase().replace(['-', '.'], "_"))
 }
@@ -102,8 +102,8 @@ pub(crate) fn end(variables: &[(String, String)]) -> Result<(), String> {
     let file = variables.iter().find(|(name, _)| name == VARIABLE);
     let (_, file) = file.ok_or("nobody wrote down how long tests take")?;
     let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
-    let (told, verdict) = judge(&read(&text));
-    eprintln!("{told}");
+    let (report, verdict) = judge(&read(&text));
+    eprintln!("{report}");
     verdict
 }
 
@@ -129,18 +129,18 @@ fn judge(programs: &[Program]) -> (String, Result<(), String>) {
     let (checked, checker) = sum(&|p| p.package == "windlass" && p.name == "histories");
     let mut slowest: Vec<&Program> = programs.iter().collect();
     slowest.sort_by_key(|program| std::cmp::Reverse(program.took));
-    let mut told = "xtask: the slowest test programs:\n".to_owned();
+    let mut report = "xtask: the slowest test programs:\n".to_owned();
     for Program {
         package,
         name,
         took,
-    } in slowest.into_iter().take(TOLD)
+    } in slowest.into_iter().take(SHOWN)
     {
         let took = took.as_secs_f64();
-        told.push_str(&format!("xtask: {took:8.1} s  {package}::{name}\n"));
+        report.push_str(&format!("xtask: {took:8.1} s  {package}::{name}\n"));
     }
     let seconds = |time: Duration| time.as_secs();
-    told.push_str(&format!(
+    report.push_str(&format!(
         "xtask: models {} s, checker {} s, of {} s together",
         seconds(models),
         seconds(checker),
@@ -156,7 +156,7 @@ fn judge(programs: &[Program]) -> (String, Result<(), String>) {
             seconds(BUDGET)
         )),
     };
-    (told, verdict)
+    (report, verdict)
 }
 
 #[cfg(test)]
@@ -168,10 +168,10 @@ mod tests {
 
     #[test]
     fn models_and_checker_are_summed_up_and_the_slowest_are_told() {
-        let (told, verdict) = judge(&read(RUN));
+        let (report, verdict) = judge(&read(RUN));
         assert_eq!(verdict, Ok(()));
-        assert!(told.contains("models 100 s, checker 200 s"), "{told}");
-        assert!(told.contains("999.0 s  windlass::processes"), "{told}");
+        assert!(report.contains("models 100 s, checker 200 s"), "{report}");
+        assert!(report.contains("999.0 s  windlass::processes"), "{report}");
     }
 
     #[test]

@@ -195,7 +195,7 @@ async fn commands_of_a_check(
     let space = space.define().await?;
     let before = server.commands().await?.all();
     for _ in 0..10 {
-        let asked = names.iter().map(|name| ("somebody", name.as_str(), "read"));
+        let asked = names.iter().map(|name| ("ann", name.as_str(), "read"));
         space.check_all(asked).await?;
     }
     let after = server.commands().await?.all();

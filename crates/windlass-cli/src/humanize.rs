@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use windlass::Holder;
+use windlass_term::printable;
 
 /// A duration in its two largest units: `850ms`, `12s`, `5m 3s`, `2h 5m`.
 pub(crate) fn duration(time: Duration) -> String {
@@ -29,9 +30,10 @@ pub(crate) fn duration(time: Duration) -> String {
 
 /// The owner and the note of a holder: `host:12:ab… (nightly backup)`.
 pub(crate) fn holder(holder: &Holder) -> String {
+    let owner = printable(&holder.owner);
     match holder.note.as_deref().filter(|note| !note.is_empty()) {
-        Some(note) => format!("{} ({note})", holder.owner),
-        None => holder.owner.clone(),
+        Some(note) => format!("{owner} ({})", printable(note)),
+        None => owner.into_owned(),
     }
 }
 

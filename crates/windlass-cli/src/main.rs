@@ -19,12 +19,11 @@ use windlass_term::{Failure, Printer};
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
-    // First of all: a warden must start fast and has no options.
-    if args
-        .nth(1)
-        .is_some_and(|first| first == child::warden::NAME)
-    {
-        return child::warden::main(args);
+    // First of all: these must start fast and have no options.
+    match args.nth(1) {
+        Some(first) if first == child::watchdog::NAME => return child::watchdog::main(args),
+        Some(first) if first == child::warden::NAME => return child::warden::main(args),
+        _ => {}
     }
     let cli = match args::parse() {
         Ok(cli) => cli,

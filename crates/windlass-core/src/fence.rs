@@ -14,6 +14,10 @@ use std::str::FromStr;
 pub struct Fence(u64);
 
 impl Fence {
+    /// The highest fence that a lease may have: 2^53 - 2^32. Redis scripts, JSON and many databases
+    /// count in numbers that are exact up to 2^53 only; above that, two grants may get the same one.
+    pub const MAX: Fence = Fence((1 << 53) - (1 << 32));
+
     /// A fence from its number.
     pub const fn new(number: u64) -> Fence {
         Fence(number)
@@ -47,7 +51,8 @@ impl FromStr for Fence {
 pub enum FenceStrength {
     /// Through every failure that the backend is built to survive.
     Linearizable,
-    /// As long as the server keeps its data.
+    /// As long as the server's clock is right: a server that lost data, or another one that takes
+    /// over, continues from its clock.
     SingleNode,
     /// As long as a majority of the servers keep their counters.
     Quorum,

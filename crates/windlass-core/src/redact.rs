@@ -1,25 +1,48 @@
 //! Hides the passwords of store URLs.
 
+/// The query parameters whose values are shown: no other one is known not to be a password.
+const SHOWN_PARAMETERS: [&str; 20] = [
+    "ca",
+    "cert",
+    "chroot",
+    "db",
+    "drift",
+    "key",
+    "layout",
+    "max_ttl",
+    "name",
+    "node_timeout",
+    "replicas",
+    "replicas_on_disk",
+    "replicas_timeout",
+    "sentinel_user",
+    "timeout_factor",
+    "tls_ca",
+    "tls_cert",
+    "tls_key",
+    "user",
+    "username",
+];
+
 /// The URL without its password.
 ///
-/// It hides too much rather than too little: a password may contain a `/`, `?` or `@` that is not
-/// escaped.
+/// It hides too much rather than too little: the password may contain a `/`, `?` or `@` that is not
+/// escaped, be in the place of the user, or in a parameter with a misspelt name; and the URL may lack
+/// its scheme.
 pub fn redact(url: &str) -> String {
+    // A path may contain any character, and no password.
+    if url.starts_with("file:") || url.starts_with("memory:") {
+        return url.to_owned();
+    }
     let (scheme, rest) = match url.split_once("://") {
-        Some((scheme, rest)) => (format!("{scheme}://"), rest),
-        None => match url.split_once(':') {
-            Some((scheme, rest)) => (format!("{scheme}:"), rest),
-            None => (String::new(), url),
-        },
+        Some((scheme, rest)) if is_scheme(scheme) => (format!("{scheme}://"), rest),
+        _ => (String::new(), url),
     };
     let rest = match rest.rsplit_once('@') {
-        Some((credentials, host)) => {
-            let user = match credentials.split_once(':') {
-                Some((user, _)) => format!("{user}:***"),
-                None => credentials.to_owned(),
-            };
-            format!("{user}@{host}")
-        }
+        Some((credentials, host)) => match credentials.split_once(':') {
+            Some((user, _)) if !scheme.is_empty() && is_user(user) => format!("{user}:***@{host}"),
+            _ => format!("***@{host}"),
+        },
         None => rest.to_owned(),
     };
     let shown = format!("{scheme}{rest}");
@@ -29,11 +52,24 @@ pub fn redact(url: &str) -> String {
     let pairs: Vec<String> = query
         .split('&')
         .map(|pair| match pair.split_once('=') {
-            Some((key @ ("pass" | "password" | "sentinel_password"), _)) => format!("{key}=***"),
-            _ => pair.to_owned(),
+            Some((name, _)) if SHOWN_PARAMETERS.contains(&name) => pair.to_owned(),
+            Some((name, _)) if is_user(name) => format!("{name}=***"),
+            _ => "***".to_owned(),
         })
         .collect();
     format!("{front}?{}", pairs.join("&"))
+}
+
+/// Whether the text can be the scheme of a URL.
+pub fn is_scheme(text: &str) -> bool {
+    let other = |c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c);
+    !text.is_empty() && !text.contains(other)
+}
+
+/// Whether the text looks like the name of a user or a parameter. It may be empty: Redis has a
+/// password without a user.
+fn is_user(text: &str) -> bool {
+    !text.contains(|c: char| !c.is_alphanumeric() && !"_-.".contains(c))
 }
 
 #[cfg(test)]
@@ -57,7 +93,16 @@ mod tests {
             ),
             ("redis://:s3cr/et@h", "redis://:***@h"),
             ("redis://ann:s3cr?et@h/1", "redis://ann:***@h/1"),
-            ("redis:ann:s3cret@h", "redis:ann:***@h"),
+            ("redis:ann:s3cret@h", "***@h"),
+            ("redis//ann:s3cret@h", "***@h"),
+            ("ann:s3cret@h:1", "***@h:1"),
+            ("s3cret@h", "***@h"),
+            ("redis://s3cret@h", "redis://***@h"),
+            ("redis://s3/x:cret@h", "redis://***@h"),
+            (
+                "redis+unix:///run/r.sock?db=2&pas=s3&cret",
+                "redis+unix:///run/r.sock?db=2&pas=***&***",
+            ),
             ("file:/var/lib/a@b.db", "file:/var/lib/a@b.db"),
         ] {
             assert_eq!(redact(url), shown);

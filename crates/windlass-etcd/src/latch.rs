@@ -60,7 +60,7 @@ impl LatchStore for EtcdLatches {
         })
     }
 
-    fn look(&self, name: Name) -> Pending<'_, Option<LatchState>> {
+    fn inspect(&self, name: Name) -> Pending<'_, Option<LatchState>> {
         Box::pin(async move {
             let read = Txn::new().then(get(&self.keys.latch(&name)));
             let found = self.connection.txn(read).await?.take_key()?;

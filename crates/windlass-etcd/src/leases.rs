@@ -39,6 +39,10 @@ const TIME_TO_LIVE: &str = "/etcdserverpb.Lease/LeaseTimeToLive";
 /// A shared lease lives at least this much longer than its claims, so that not every claim has to renew it.
 const SLACK: Duration = Duration::from_millis(500);
 
+/// How much longer than its claims a shared lease is certain to live. The holder's process may notice the
+/// end of its claim late, when its timers run late on a busy machine.
+const MARGIN: Duration = Duration::from_millis(100);
+
 /// How long a request without a reply may still arrive and create a key that the client does not track.
 const MAX_DELAY: Duration = Duration::from_secs(600);
 
@@ -77,9 +81,17 @@ impl EtcdLease {
         }
     }
 
-    /// Whether it is certain to live for `ttl` from `now` on.
+    /// Whether it is certain to live for `ttl`, and a margin if it is shared, from `now` on.
     pub(super) fn covers(&self, now: Moment, ttl: Duration) -> bool {
-        !self.has_expired() && self.lives_until() >= now + ttl
+        !self.has_expired() && self.lives_until() >= now + ttl + self.margin()
+    }
+
+    /// A dedicated lease has none: it lives for the TTL of its claim.
+    fn margin(&self) -> Duration {
+        match self.shared {
+            true => MARGIN,
+            false => Duration::ZERO,
+        }
     }
 
     fn lives_until(&self) -> Moment {
@@ -259,7 +271,7 @@ impl Leases {
         ttl: Duration,
         key: &str,
     ) {
-        let spare = lease.lives_until().since(now + ttl);
+        let spare = lease.lives_until().since(now + ttl + lease.margin());
         if spare >= (lease.ttl.saturating_sub(ttl)) / 2
             || lease.renewing_early.swap(true, Ordering::SeqCst)
         {
@@ -441,9 +453,11 @@ mod tests {
         };
         // Another leader was elected in between: the reply of the deposed one means nothing.
         assert!(leases.confirm(&lease, renewal, 8).is_err());
-        assert!(!lease.covers(later, lease.ttl));
+        let ttl = lease.ttl - MARGIN;
+        assert!(!lease.covers(later, ttl));
         leases.confirm(&lease, renewal, 7).unwrap();
-        assert!(lease.covers(later, lease.ttl));
+        assert!(lease.covers(later, ttl));
+        assert!(!lease.covers(later, lease.ttl), "the margin is left");
     }
 
     #[test]

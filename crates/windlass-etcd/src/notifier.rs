@@ -37,7 +37,7 @@ impl ClaimNotifier {
     /// The claim, held or waiting, may be lost: it must renew to find out.
     pub(super) fn maybe_lost(&self, claim: u64) {
         if let Some(listener) = self.0.upgrade() {
-            listener.doubtful(claim);
+            listener.recheck(claim);
         }
     }
 }

@@ -1,34 +1,45 @@
-//! Opens the file: rejects paths on which SQLite is not safe, brings the tables up to date, and
-//! voids the claims of an earlier boot.
+//! Opens the file: checks that it is whole, brings the tables up to date, and voids the claims of
+//! an earlier boot.
 
+use std::cell::Cell;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
-use super::errors::translate_open;
-use super::file_identity::FileIdentity;
-use super::schema::{APPLICATION_ID, MIGRATIONS, VERSION};
+use super::address;
+use super::boot_clock::{BootClock, boot_id};
+use super::errors::{damaged, translate_open};
+#[cfg(target_os = "linux")]
+use super::file_identity::is_open_here;
+use super::file_identity::{FileIdentity, side_files, wait_for_closed_side_files};
+#[cfg(target_os = "linux")]
+use super::log_check;
+use super::schema::{APPLICATION_ID, DAMAGED, MIGRATIONS, VERSION};
 use super::transaction::FENCE_BLOCK;
-use windlass_core::Clock;
 use windlass_core::error::{Error, ErrorKind, Result};
 
-/// How long a process waits for another one's transaction, which takes microseconds.
-pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a call waits for another process's transaction, which takes microseconds. Shorter than
+/// the call timeout, so that the caller gets the reason.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
+/// The same for opening the file.
+pub(super) const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Opens the database, and says which file it is.
 pub(super) fn open(path: &Path) -> Result<(Connection, FileIdentity)> {
-    check_path(path)?;
-    let mut database = Connection::open_with_flags(
-        path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )
-    .map_err(|e| translate_open(e, path))?;
-    set_up(&mut database).map_err(|e| match e {
+    let path = &address::resolve(path)?;
+    if !wait_for_closed_side_files(path) {
+        let problem = "the -wal or -shm file was removed, and this process still uses it";
+        return Err(Error::new(ErrorKind::Unreachable, "connect", problem)
+            .with_hint("restart the programs that use the file"));
+    }
+    share_side_files(path);
+    let (mut database, lost_frames) = open_checked(path).map_err(|e| translate_open(e, path))?;
+    set_up(&mut database, lost_frames).map_err(|e| match e {
         SetUp::Sqlite(e) => translate_open(e, path),
+        SetUp::Damaged => damaged(),
         SetUp::Foreign(message) => {
             Error::new(ErrorKind::WrongType, "connect", message).with_hint("choose another path")
         }
@@ -37,8 +48,68 @@ pub(super) fn open(path: &Path) -> Result<(Connection, FileIdentity)> {
     Ok((database, FileIdentity::of(path)))
 }
 
+/// Opens the file, and says whether its log lost transactions before.
+fn open_checked(path: &Path) -> rusqlite::Result<(Connection, bool)> {
+    /// Held until the file is open: the check of the log must not run beside a connection of this
+    /// process.
+    static OPENING: Mutex<()> = Mutex::new(());
+    let _opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+    let lost_frames = has_lost_frames(path);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Ok((Connection::open_with_flags(path, flags)?, lost_frames))
+}
+
+#[cfg(target_os = "linux")]
+fn has_lost_frames(path: &Path) -> bool {
+    match path.canonicalize() {
+        Ok(real) => !is_open_here(&real) && log_check::has_lost_frames(&real),
+        Err(_) => false,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn has_lost_frames(_path: &Path) -> bool {
+    false
+}
+
+/// Gives the side files the permissions of the database, if this user may: they may be left from
+/// before its permissions were changed. SQLite creates new ones with the permissions of the
+/// database.
+#[cfg(unix)]
+fn share_side_files(path: &Path) {
+    let Ok(real) = path.canonicalize() else {
+        return;
+    };
+    let Ok(permissions) = std::fs::metadata(&real).map(|found| found.permissions()) else {
+        return;
+    };
+    for file in side_files(&real) {
+        let same = std::fs::metadata(&file).map(|found| found.permissions() == permissions);
+        if same.is_ok_and(|same| !same) {
+            // If it fails, opening fails, and the error names the file.
+            let _ = std::fs::set_permissions(&file, permissions.clone());
+        }
+    }
+}
+
+#[cfg(not(unix))]
+fn share_side_files(_path: &Path) {}
+
+/// Closes a database whose files were removed or replaced. Without a checkpoint: it would write
+/// into the file that has the name now.
+pub(super) fn close_stale(database: Connection) {
+    let no_checkpoint = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+    if let Err(e) = database.set_db_config(no_checkpoint, true) {
+        tracing::warn!(error = %e, "could not disable the checkpoint");
+    }
+    drop(database);
+}
+
 enum SetUp {
     Sqlite(rusqlite::Error),
+    Damaged,
     Foreign(String),
 }
 
@@ -48,8 +119,8 @@ impl From<rusqlite::Error> for SetUp {
     }
 }
 
-fn set_up(database: &mut Connection) -> Result<(), SetUp> {
-    database.busy_timeout(BUSY_TIMEOUT)?;
+fn set_up(database: &mut Connection, lost_frames: bool) -> Result<(), SetUp> {
+    database.busy_timeout(OPEN_TIMEOUT)?;
     // Checked before anything is written: a foreign file is left exactly as it was. In one
     // transaction, because another process may be creating the tables.
     let tx = database.transaction()?;
@@ -62,6 +133,15 @@ fn set_up(database: &mut Connection) -> Result<(), SetUp> {
     database.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // These commits are synced to disk: they may create the file, or start a new boot.
     database.pragma_update(None, "synchronous", "FULL")?;
+    // The first commit was synced to disk, so a log never loses it.
+    if lost_frames && (identity == Identity::Empty || boot(database)? == boot_id()) {
+        // For good: the index, which showed it, is being replaced.
+        let tx = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+        tx.pragma_update(None, "user_version", DAMAGED)?;
+        tx.commit()?;
+        return Err(SetUp::Damaged);
+    }
     if identity != Identity::Known(VERSION) {
         let tx = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Another process may have been faster.
@@ -85,7 +165,7 @@ fn set_up(database: &mut Connection) -> Result<(), SetUp> {
 /// Switches to the write-ahead log. No other process may use the file meanwhile, and SQLite does
 /// not wait for that by itself.
 fn enable_wal(database: &Connection) -> rusqlite::Result<()> {
-    let deadline = Instant::now() + BUSY_TIMEOUT;
+    let deadline = Instant::now() + OPEN_TIMEOUT;
     loop {
         match database.pragma_update(None, "journal_mode", "WAL") {
             Err(e)
@@ -110,6 +190,7 @@ fn identify(database: &Connection) -> Result<Identity, SetUp> {
     let number = |pragma| database.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
     match (number("application_id")?, number("user_version")?) {
         (APPLICATION_ID, version @ 1..=VERSION) => Ok(Identity::Known(version)),
+        (APPLICATION_ID, DAMAGED) => Err(SetUp::Damaged),
         (APPLICATION_ID, version) => Err(SetUp::Foreign(format!(
             "the file has format {version}; this program supports formats up to {VERSION}"
         ))),
@@ -126,14 +207,18 @@ fn identify(database: &Connection) -> Result<Identity, SetUp> {
     }
 }
 
+/// The boot in which claims are valid.
+fn boot(database: &Connection) -> rusqlite::Result<String> {
+    database.query_row("SELECT boot FROM fences", [], |row| row.get(0))
+}
+
 /// After a reboot every claim is void: its process is gone, and the boot clock has restarted.
 /// Fences continue at the ceiling, which is above every fence ever taken.
 fn start_boot(database: &mut Connection) -> rusqlite::Result<()> {
-    let boot = boot_id();
-    let now = Clock::system().now().as_nanos() as i64;
+    let boot_id = boot_id();
+    let now = BootClock::new().now().as_nanos() as i64;
     let tx = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let known: String = tx.query_row("SELECT boot FROM fences", [], |row| row.get(0))?;
-    if known != boot {
+    if boot(&tx)? != boot_id {
         tx.execute_batch(
             "DELETE FROM claims; DELETE FROM shares; DELETE FROM rooms; DELETE FROM watchers;",
         )?;
@@ -149,96 +234,26 @@ fn start_boot(database: &mut Connection) -> rusqlite::Result<()> {
         )?;
         tx.execute(
             "UPDATE fences SET last = ceiling, ceiling = ceiling + ?1, boot = ?2",
-            (FENCE_BLOCK, boot),
+            (FENCE_BLOCK, boot_id),
         )?;
     }
     tx.commit()
 }
 
-/// Identifies the current boot of the machine.
-pub(super) fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map(|id| id.trim().to_owned())
-        .unwrap_or_else(|_| "unknown".to_owned())
+thread_local! {
+    /// Until when this thread waits for other processes' transactions.
+    static WAIT_UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Sets until when statements of this thread wait for other processes: one limit for all that one
+/// call takes.
+pub(super) fn wait_for_others_until(deadline: Instant) {
+    WAIT_UNTIL.set(Some(deadline));
 }
 
 /// SQLite's own busy handler waits up to 100 ms between two tries; transactions here take
 /// microseconds.
 fn wait_for_other_process(tries: i32) -> bool {
-    let pause = Duration::from_micros(20 << tries.clamp(0, 6));
-    std::thread::sleep(pause);
-    pause * u32::try_from(tries).unwrap_or(0) < BUSY_TIMEOUT
-}
-
-fn check_path(path: &Path) -> Result<()> {
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    if path.is_dir() {
-        return Err(Error::invalid("connect", "the path is a folder")
-            .with_hint("give the path of a file in it"));
-    }
-    if path.exists() && !path.is_file() {
-        return Err(Error::invalid("connect", "the path is not a regular file")
-            .with_hint("choose the path of a regular file, or of one to create"));
-    }
-    if !folder.is_dir() {
-        return Err(Error::new(
-            ErrorKind::Unreachable,
-            "connect",
-            format!("the folder {} does not exist", folder.display()),
-        )
-        .with_hint("create the folder first"));
-    }
-    match network_file_system(folder) {
-        None => Ok(()),
-        Some(kind) => Err(Error::new(
-            ErrorKind::Unsupported,
-            "connect",
-            format!("{} is on a network file system ({kind})", folder.display()),
-        )
-        .with_hint(
-            "SQLite's locking and shared memory are not safe there: use a local disk, or a \
-             server such as redis://",
-        )),
-    }
-}
-
-/// The name of the network file system that `folder` is on, if it is.
-#[cfg(target_os = "linux")]
-fn network_file_system(folder: &Path) -> Option<&'static str> {
-    // Magic numbers from statfs(2).
-    let known = [
-        (0x6969, "NFS"),
-        (0x517b, "SMB"),
-        (0xff53_4d42, "CIFS"),
-        (0xfe53_4d42, "SMB2"),
-        (0x0102_1997, "9P"),
-        (0x5346_414f, "AFS"),
-        (0x00c3_6400, "Ceph"),
-        (0x0bd0_0bd0, "Lustre"),
-        (0x7461_636f, "OCFS2"),
-        (0x0116_1970, "GFS2"),
-    ];
-    let kind = rustix::fs::statfs(folder).ok()?.f_type as u64 & 0xffff_ffff;
-    known.iter().find(|(magic, _)| *magic == kind).map(|k| k.1)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn network_file_system(_folder: &Path) -> Option<&'static str> {
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_device_is_rejected() {
-        for path in ["/dev/null", "/dev/full", "/"] {
-            let error = check_path(Path::new(path)).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{path}: {error}");
-        }
-    }
+    std::thread::sleep(Duration::from_micros(20 << tries.clamp(0, 6)));
+    WAIT_UNTIL.get().is_some_and(|end| Instant::now() < end)
 }

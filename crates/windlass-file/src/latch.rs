@@ -37,7 +37,7 @@ impl LatchStore for File {
         }))
     }
 
-    fn look(&self, name: Name) -> Pending<'_, Option<LatchState>> {
+    fn inspect(&self, name: Name) -> Pending<'_, Option<LatchState>> {
         Box::pin(self.worker.decide(move |tx| read(tx, &name)))
     }
 }

@@ -5,7 +5,9 @@
 //! processes share. After a reboot no process can hold anything, so all claims are void, while
 //! fences continue to grow.
 
+mod address;
 mod bloom;
+mod boot_clock;
 mod claims;
 mod connection;
 mod counter;
@@ -15,6 +17,9 @@ mod file_identity;
 mod gate;
 mod latch;
 mod limit;
+mod lock_holder;
+#[cfg(target_os = "linux")]
+mod log_check;
 mod notifications;
 mod notifier;
 mod once;

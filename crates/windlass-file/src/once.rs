@@ -98,7 +98,7 @@ fn write(
 }
 
 impl OnceStore for File {
-    fn look(&self, key: Name) -> Pending<'_, Option<OnceRecord>> {
+    fn get(&self, key: Name) -> Pending<'_, Option<OnceRecord>> {
         Box::pin(self.worker.decide(move |tx| {
             let now = tx.window_now()?;
             read(tx, &key, now)

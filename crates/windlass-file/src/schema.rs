@@ -8,6 +8,8 @@ use windlass_core::Moment;
 pub(super) const APPLICATION_ID: i32 = 0x574e_444c;
 /// The format that this program writes; raised with every change of the tables.
 pub(super) const VERSION: i32 = 3;
+/// In place of the version: the file is damaged, and no program may use it.
+pub(super) const DAMAGED: i32 = -1;
 
 /// The changes from each version to the next. A new file gets all of them, an older one those it
 /// lacks.

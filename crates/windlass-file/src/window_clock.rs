@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::OptionalExtension;
 
-use super::connection::boot_id;
+use super::boot_clock::boot_id;
 use super::transaction::StoreTransaction;
 
 /// `ages`: the boot, and how far this clock is ahead of its boot clock, in nanoseconds.

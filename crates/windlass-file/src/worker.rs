@@ -4,24 +4,30 @@
 //! tasks share the cost of one commit. Callers are answered, and waiters woken, only after the
 //! commit.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::oneshot;
 
-use super::connection;
+use super::boot_clock::BootClock;
+use super::connection::{self, BUSY_TIMEOUT};
 use super::errors::{describe, translate};
 use super::file_identity::FileIdentity;
 use super::notifier::{self, AfterCommit, Notifier};
 use super::sweep::sweep;
-use super::transaction::{FenceReserve, StoreTransaction, reserve_fences};
-use windlass_core::Clock;
+use super::transaction::{FenceReserve, StoreTransaction};
 use windlass_core::error::{Error, ErrorKind, Result};
 
-/// Decisions in one transaction: bounds how long other processes are kept out.
+/// Decisions in one transaction, and how long it takes decisions: both bound how long other
+/// processes are kept out, and how likely a process is stopped or killed within a transaction.
 const MAX_BATCH: usize = 256;
+const MAX_DURATION: Duration = Duration::from_millis(2);
+/// How often an idle client looks whether its files are still there.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Transactions between two sweeps.
 const SWEEP_EVERY: u64 = 10_000;
 
@@ -113,57 +119,107 @@ impl fmt::Debug for Worker {
 }
 
 fn run(
-    mut database: Connection,
+    database: Connection,
     mut identity: FileIdentity,
     inbox: &mpsc::Receiver<WorkerJob>,
     notifier: &Notifier,
 ) {
-    let clock = Clock::system();
+    let clock = BootClock::new();
+    let path = identity.path().to_owned();
     let mut transactions = 0u64;
-    // A process that ended before it could reserve may have left few.
-    if let Err(e) = reserve_fences(&database) {
-        tracing::warn!(error = %e, "could not reserve fences");
-    }
-    while let Ok(first) = inbox.recv() {
-        let mut jobs = vec![first];
-        jobs.extend(inbox.try_iter().take(MAX_BATCH - 1));
-        if !identity.is_current() {
-            match connection::open(identity.path()) {
-                Ok(reopened) => {
-                    let path = identity.path().display();
-                    tracing::warn!(%path, "the database was deleted or replaced");
-                    (database, identity) = reopened;
-                    notifier.missed();
-                }
-                Err(e) => {
-                    let (kind, text) = (e.kind(), e.to_string());
-                    jobs.into_iter()
-                        .for_each(|job| (job.failed)(Error::new(kind, "call", text.clone())));
-                    continue;
-                }
+    let mut fences = FenceReserve::default();
+    let mut database = Some(database);
+    let mut jobs: VecDeque<WorkerJob> = VecDeque::new();
+    loop {
+        if jobs.is_empty() {
+            match inbox.recv_timeout(CHECK_EVERY) {
+                Ok(job) => jobs.push_back(job),
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }
         }
+        jobs.extend(inbox.try_iter().take(MAX_BATCH - jobs.len()));
+        if !identity.is_current()
+            && let Some(stale) = database.take()
+        {
+            let path = path.display();
+            tracing::warn!(%path, "the database was deleted, replaced or cut off");
+            connection::close_stale(stale);
+        }
+        if jobs.is_empty() {
+            continue;
+        }
+        connection::wait_for_others_until(Instant::now() + BUSY_TIMEOUT);
+        let open = match &mut database {
+            Some(open) => open,
+            None => match connection::open(&path) {
+                Ok((reopened, new_identity)) => {
+                    identity = new_identity;
+                    fences = FenceReserve::default();
+                    notifier.missed();
+                    database.insert(reopened)
+                }
+                Err(e) => {
+                    let error = repeatable(e);
+                    jobs.drain(..).for_each(|job| (job.failed)(error()));
+                    continue;
+                }
+            },
+        };
         if transactions.is_multiple_of(SWEEP_EVERY) {
-            sweep(&database, clock.now());
+            sweep(open, clock.now());
         }
         transactions += 1;
-        commit(&mut database, jobs, &clock, notifier);
+        // If it fails, decisions that take fences fail above the ceiling.
+        if let Err(e) = fences.refill(open) {
+            tracing::warn!(error = %e, "could not reserve fences");
+        }
+        if let Err(e) = commit(open, &mut jobs, &clock, notifier) {
+            let e = translate(e, &path);
+            if e.kind() == ErrorKind::Unreachable {
+                // What arrived since waited as well. It gets the reason before its time limit.
+                jobs.extend(inbox.try_iter());
+            } else {
+                // It may have failed because no fences were left: the next one needs some.
+                let _ = fences.refill_from_file(open);
+            }
+            let error = repeatable(e);
+            jobs.drain(..).for_each(|job| (job.failed)(error()));
+        }
     }
 }
 
-/// Takes all decisions in one transaction.
+/// `rusqlite::Error` cannot be cloned, so each caller gets an error with the same text.
+fn repeatable(e: Error) -> impl Fn() -> Error {
+    let (kind, text) = (e.kind(), e.to_string());
+    let hint = e.hint().map(str::to_owned);
+    move || {
+        let error = Error::new(kind, "call", text.clone());
+        match &hint {
+            Some(hint) => error.with_hint(hint.clone()),
+            None => error,
+        }
+    }
+}
+
+/// Takes decisions in one transaction: all of them, or as many as the time allows. If it
+/// fails, the decisions that it took are answered, and the others are left in `jobs`.
 ///
 /// Wake-ups are sent before callers are answered: a process that exits as soon as it has its answer
 /// must not take a wake-up with it.
-fn commit(database: &mut Connection, jobs: Vec<WorkerJob>, clock: &Clock, notifier: &Notifier) {
+fn commit(
+    database: &mut Connection,
+    jobs: &mut VecDeque<WorkerJob>,
+    clock: &BootClock,
+    notifier: &Notifier,
+) -> rusqlite::Result<()> {
     let mut wake_ups = Vec::new();
     let mut channels = Vec::new();
     let mut replies: Vec<Reply> = Vec::new();
-    let mut jobs = jobs.into_iter();
-    let committed = (|| -> rusqlite::Result<FenceReserve> {
+    let committed = (|| -> rusqlite::Result<()> {
         let sql = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let tx = StoreTransaction::new(&sql, clock.now());
-        for job in jobs.by_ref() {
+        while let Some(job) = jobs.pop_front() {
             match (job.decision)(&tx) {
                 Ok((after_commit, reply)) => {
                     wake_ups.extend(after_commit.wake_ups);
@@ -180,34 +236,26 @@ fn commit(database: &mut Connection, jobs: Vec<WorkerJob>, clock: &Clock, notifi
                     return Err(e);
                 }
             }
+            if clock.now().since(tx.now) > MAX_DURATION {
+                break;
+            }
         }
-        let reserve = tx.finish()?;
-        sql.commit()?;
-        Ok(reserve)
+        tx.finish()?;
+        sql.commit()
     })();
     match committed {
-        Ok(reserve) => {
+        Ok(()) => {
             notifier.wake(&wake_ups);
             let ended = notifier.notify(&channels);
             replies.into_iter().for_each(|reply| reply(Ok(())));
-            if reserve == FenceReserve::Low
-                && let Err(e) = reserve_fences(database)
-            {
-                tracing::warn!(error = %e, "could not reserve fences; there are some left");
-            }
             notifier::remove_watchers(database, &ended);
+            Ok(())
         }
         Err(e) => {
-            // The transaction may have failed because no fences were left: the next one needs some.
-            let _ = reserve_fences(database);
-            // `rusqlite::Error` cannot be cloned, so each caller gets the same text.
-            let (kind, text) = {
-                let error = translate(e);
-                (error.kind(), error.to_string())
-            };
-            let error = || Error::new(kind, "call", text.clone());
+            let (kind, message) = describe(&e);
+            let error = || Error::new(kind, "call", format!("{message}: {e}"));
             replies.into_iter().for_each(|reply| reply(Err(error())));
-            jobs.for_each(|job| (job.failed)(error()));
+            Err(e)
         }
     }
 }

@@ -33,7 +33,9 @@ use windlass_core::rules::quorum::{agreed, majority, next_proposal};
 
 pub use reduced::ReducedModel;
 pub(crate) use state::ORDERS;
-pub use state::{Attempt, Client, Node, Phase, Reply, Request, State};
+pub use state::{
+    ModelAttempt, ModelClient, ModelNode, ModelPhase, ModelReply, ModelRequest, ModelState,
+};
 
 /// The number of nodes.
 pub const NODES: usize = 3;
@@ -78,13 +80,13 @@ pub struct QuorumModel {
 
 /// An event.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub enum ModelAction {
     /// A client starts, and proposes this number to all nodes.
     Begin(usize, u8),
     /// A request arrives.
-    Deliver(Request),
+    Deliver(ModelRequest),
     /// A reply arrives.
-    Receive(Reply),
+    Receive(ModelReply),
     /// A client that has replies of a majority requests a higher number.
     Raise(usize),
     /// A node lets its holder's claim expire.
@@ -114,96 +116,98 @@ impl QuorumModel {
 }
 
 impl Model for QuorumModel {
-    type State = State;
-    type Action = Action;
+    type State = ModelState;
+    type Action = ModelAction;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![State::new(self.clients)]
+    fn init_states(&self) -> Vec<ModelState> {
+        vec![ModelState::new(self.clients)]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+    fn actions(&self, state: &ModelState, actions: &mut Vec<ModelAction>) {
         for (i, client) in state.clients.iter().enumerate() {
             match &client.attempt {
-                Attempt::NotBegun => {
-                    actions.push(Action::Begin(i, 1));
+                ModelAttempt::NotBegun => {
+                    actions.push(ModelAction::Begin(i, 1));
                 }
-                Attempt::Requesting { numbers, round } => {
+                ModelAttempt::Requesting { numbers, round } => {
                     let enough = numbers.len() >= majority(NODES);
                     if enough && *round + 1 < self.rounds {
-                        actions.push(Action::Raise(i));
+                        actions.push(ModelAction::Raise(i));
                     }
                 }
-                Attempt::Held { wrote: false, .. } if self.writes => {
-                    actions.push(Action::Write(i));
+                ModelAttempt::Held { wrote: false, .. } if self.writes => {
+                    actions.push(ModelAction::Write(i));
                 }
-                Attempt::Held { .. } | Attempt::Over => {}
+                ModelAttempt::Held { .. } | ModelAttempt::Over => {}
             }
         }
-        actions.extend(state.requests.iter().cloned().map(Action::Deliver));
-        actions.extend(state.replies.iter().cloned().map(Action::Receive));
+        actions.extend(state.requests.iter().cloned().map(ModelAction::Deliver));
+        actions.extend(state.replies.iter().cloned().map(ModelAction::Receive));
         for (n, node) in state.nodes.iter().enumerate() {
             let may_expire = self.expiries.is_none_or(|most| state.expiries < most);
             if node.holder.is_some() && may_expire {
-                actions.push(Action::Expire(n));
+                actions.push(ModelAction::Expire(n));
             }
             if state.restarts < self.restarts {
-                actions.push(Action::Restart(n));
+                actions.push(ModelAction::Restart(n));
             }
             match node.phase {
-                Phase::Votes if state.losses < self.losses => actions.push(Action::Lose(n)),
-                Phase::Votes => {}
-                Phase::Quarantine => actions.push(Action::Quarantined(n)),
-                Phase::Joins { learned } => {
+                ModelPhase::Votes if state.losses < self.losses => {
+                    actions.push(ModelAction::Lose(n))
+                }
+                ModelPhase::Votes => {}
+                ModelPhase::Quarantine => actions.push(ModelAction::Quarantined(n)),
+                ModelPhase::Joins { learned } => {
                     let others = (0..NODES).filter(|o| *o != n && learned & (1 << o) == 0);
-                    let voting = others.filter(|o| state.nodes[*o].phase == Phase::Votes);
-                    actions.extend(voting.map(|o| Action::Learn(n, o)));
+                    let voting = others.filter(|o| state.nodes[*o].phase == ModelPhase::Votes);
+                    actions.extend(voting.map(|o| ModelAction::Learn(n, o)));
                     if learned.count_ones() as usize >= majority(NODES)
                         || self.variant == Variant::WithoutCounters
                     {
-                        actions.push(Action::Join(n));
+                        actions.push(ModelAction::Join(n));
                     }
                 }
             }
         }
     }
 
-    fn next_state(&self, before: &State, action: Action) -> Option<State> {
+    fn next_state(&self, before: &ModelState, action: ModelAction) -> Option<ModelState> {
         let mut state = before.clone();
         match action {
-            Action::Begin(i, proposal) => state.begin(i, proposal),
-            Action::Deliver(request) => state.deliver(&request),
-            Action::Receive(reply) => {
+            ModelAction::Begin(i, proposal) => state.begin(i, proposal),
+            ModelAction::Deliver(request) => state.deliver(&request),
+            ModelAction::Receive(reply) => {
                 state.receive(&reply);
                 state.complete(reply.client, |numbers| self.fence_of(numbers));
             }
-            Action::Raise(i) => {
-                let Attempt::Requesting { numbers, round } = &state.clients[i].attempt else {
+            ModelAction::Raise(i) => {
+                let ModelAttempt::Requesting { numbers, round } = &state.clients[i].attempt else {
                     return None;
                 };
                 let numbers: Vec<u64> = numbers.iter().map(|(_, n)| u64::from(*n)).collect();
                 let (proposal, round) = (next_proposal(&numbers, 0) as u8, *round + 1);
                 state.request(i, round, proposal);
             }
-            Action::Expire(n) => {
+            ModelAction::Expire(n) => {
                 state.nodes[n].holder = None;
                 // Counted only if there is a bound: otherwise it would distinguish equivalent
                 // states.
                 state.expiries += u8::from(self.expiries.is_some());
             }
-            Action::Restart(n) => state.restart(n),
-            Action::Lose(n) => {
+            ModelAction::Restart(n) => state.restart(n),
+            ModelAction::Lose(n) => {
                 state.losses += 1;
                 state.lose(n);
                 if self.variant == Variant::WithoutQuarantine {
-                    state.nodes[n].phase = Phase::Joins { learned: 0 };
+                    state.nodes[n].phase = ModelPhase::Joins { learned: 0 };
                 }
             }
-            Action::Quarantined(n) => {
+            ModelAction::Quarantined(n) => {
                 state.quarantined(n, self.variant == Variant::ValidFromReply);
             }
-            Action::Learn(n, other) => state.learn(n, other),
-            Action::Join(n) => state.nodes[n].phase = Phase::Votes,
-            Action::Write(i) => state.write(i),
+            ModelAction::Learn(n, other) => state.learn(n, other),
+            ModelAction::Join(n) => state.nodes[n].phase = ModelPhase::Votes,
+            ModelAction::Write(i) => state.write(i),
         }
         Some(state)
     }
@@ -215,11 +219,13 @@ impl Model for QuorumModel {
             Property::<Self>::always("gated", |_, state| !state.stale_write),
             // Without these, the properties might hold because nothing ever happens.
             Property::<Self>::sometimes("all hold", |_, state| {
-                let held = |client: &Client| matches!(client.attempt, Attempt::Held { .. });
+                let held =
+                    |client: &ModelClient| matches!(client.attempt, ModelAttempt::Held { .. });
                 state.clients.iter().all(held)
             }),
             Property::<Self>::sometimes("two hold", |_, state| {
-                let held = |client: &&Client| matches!(client.attempt, Attempt::Held { .. });
+                let held =
+                    |client: &&ModelClient| matches!(client.attempt, ModelAttempt::Held { .. });
                 state.clients.iter().filter(held).count() >= 2
             }),
             Property::<Self>::sometimes("a gate refuses", |model, state| {

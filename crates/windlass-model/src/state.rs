@@ -7,15 +7,15 @@ use crate::NODES;
 
 /// The state of all nodes, clients and messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct State {
+pub struct ModelState {
     /// The nodes.
-    pub nodes: [Node; NODES],
+    pub nodes: [ModelNode; NODES],
     /// The clients.
-    pub clients: Vec<Client>,
+    pub clients: Vec<ModelClient>,
     /// Messages to nodes, sorted. One that is never delivered is lost.
-    pub requests: Vec<Request>,
+    pub requests: Vec<ModelRequest>,
     /// Messages to clients, sorted.
-    pub replies: Vec<Reply>,
+    pub replies: Vec<ModelReply>,
     /// The highest fence that the gate has admitted.
     pub gate: u8,
     /// The gate has rejected a write.
@@ -32,18 +32,18 @@ pub struct State {
 
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Node {
+pub struct ModelNode {
     /// The highest number that it has issued.
     pub counter: u8,
     /// The holder of the lock on this node.
     pub holder: Option<u8>,
     /// Whether it votes.
-    pub phase: Phase,
+    pub phase: ModelPhase,
 }
 
 /// Whether a node votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Phase {
+pub enum ModelPhase {
     /// It votes.
     Votes,
     /// It has lost its memory, and a client may rely on what it has forgotten.
@@ -57,9 +57,9 @@ pub enum Phase {
 
 /// One client, with one acquisition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Client {
+pub struct ModelClient {
     /// Its acquisition.
-    pub attempt: Attempt,
+    pub attempt: ModelAttempt,
     /// The highest fence of all acquisitions that were complete when it began.
     pub after: u8,
     /// The nodes that have lost their memory since it began, one bit each: it may rely on what they
@@ -69,7 +69,7 @@ pub struct Client {
 
 /// An acquisition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Attempt {
+pub enum ModelAttempt {
     /// Not begun.
     NotBegun,
     /// Waiting for replies.
@@ -92,7 +92,7 @@ pub enum Attempt {
 
 /// A client requests a node's vote (round 0), or another number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Request {
+pub struct ModelRequest {
     /// The client.
     pub client: usize,
     /// The round.
@@ -105,7 +105,7 @@ pub struct Request {
 
 /// A node grants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Reply {
+pub struct ModelReply {
     /// The client.
     pub client: usize,
     /// The round.
@@ -116,19 +116,19 @@ pub struct Reply {
     pub number: u8,
 }
 
-impl State {
-    pub(crate) fn new(clients: usize) -> State {
-        let node = Node {
+impl ModelState {
+    pub(crate) fn new(clients: usize) -> ModelState {
+        let node = ModelNode {
             counter: 0,
             holder: None,
-            phase: Phase::Votes,
+            phase: ModelPhase::Votes,
         };
-        let client = Client {
-            attempt: Attempt::NotBegun,
+        let client = ModelClient {
+            attempt: ModelAttempt::NotBegun,
             after: 0,
             forgotten: 0,
         };
-        State {
+        ModelState {
             nodes: std::array::from_fn(|_| node.clone()),
             clients: vec![client; clients],
             requests: Vec::new(),
@@ -144,8 +144,8 @@ impl State {
 
     /// The fences of acquisitions that are complete.
     fn fences(&self) -> impl Iterator<Item = (usize, u8)> {
-        let held = |(i, client): (usize, &Client)| match client.attempt {
-            Attempt::Held { fence, .. } => Some((i, fence)),
+        let held = |(i, client): (usize, &ModelClient)| match client.attempt {
+            ModelAttempt::Held { fence, .. } => Some((i, fence)),
             _ => None,
         };
         self.clients.iter().enumerate().filter_map(held)
@@ -157,12 +157,12 @@ impl State {
     }
 
     pub(crate) fn request(&mut self, i: usize, round: u8, proposal: u8) {
-        self.clients[i].attempt = Attempt::Requesting {
+        self.clients[i].attempt = ModelAttempt::Requesting {
             numbers: Vec::new(),
             round,
         };
         for node in 0..NODES {
-            self.requests.push(Request {
+            self.requests.push(ModelRequest {
                 client: i,
                 round,
                 node,
@@ -172,7 +172,7 @@ impl State {
         self.requests.sort();
     }
 
-    pub(crate) fn deliver(&mut self, request: &Request) {
+    pub(crate) fn deliver(&mut self, request: &ModelRequest) {
         self.requests.retain(|other| other != request);
         let node = &mut self.nodes[request.node];
         let owner = request.client as u8;
@@ -183,7 +183,7 @@ impl State {
         };
         // Clients send nothing to a node without a vote, and earlier requests are lost with its
         // connections.
-        if !grants || node.phase != Phase::Votes {
+        if !grants || node.phase != ModelPhase::Votes {
             return;
         }
         node.holder = Some(owner);
@@ -191,11 +191,11 @@ impl State {
         let number = next_number(&mut counter, request.proposal.into()) as u8;
         node.counter = counter as u8;
         // A client in a later round ignores the reply.
-        let Attempt::Requesting { round, .. } = self.clients[request.client].attempt else {
+        let ModelAttempt::Requesting { round, .. } = self.clients[request.client].attempt else {
             return;
         };
         if round == request.round {
-            self.replies.push(Reply {
+            self.replies.push(ModelReply {
                 client: request.client,
                 round,
                 node: request.node,
@@ -205,9 +205,9 @@ impl State {
         }
     }
 
-    pub(crate) fn receive(&mut self, reply: &Reply) {
+    pub(crate) fn receive(&mut self, reply: &ModelReply) {
         self.replies.retain(|other| other != reply);
-        if let Attempt::Requesting { numbers, round } = &mut self.clients[reply.client].attempt
+        if let ModelAttempt::Requesting { numbers, round } = &mut self.clients[reply.client].attempt
             && *round == reply.round
         {
             numbers.push((reply.node as u8, reply.number));
@@ -217,13 +217,13 @@ impl State {
 
     /// The client holds the lock, if its replies make a fence.
     pub(crate) fn complete(&mut self, i: usize, fence_of: impl Fn(&[u64]) -> Option<u64>) {
-        let Attempt::Requesting { numbers, .. } = &self.clients[i].attempt else {
+        let ModelAttempt::Requesting { numbers, .. } = &self.clients[i].attempt else {
             return;
         };
         let numbers: Vec<u64> = numbers.iter().map(|(_, n)| u64::from(*n)).collect();
         if let Some(fence) = fence_of(&numbers) {
             let fence = fence as u8;
-            self.clients[i].attempt = Attempt::Held {
+            self.clients[i].attempt = ModelAttempt::Held {
                 fence,
                 wrote: false,
             };
@@ -238,13 +238,13 @@ impl State {
     }
 
     pub(crate) fn lose(&mut self, n: usize) {
-        self.nodes[n] = Node {
+        self.nodes[n] = ModelNode {
             counter: 0,
             holder: None,
-            phase: Phase::Quarantine,
+            phase: ModelPhase::Quarantine,
         };
         for client in &mut self.clients {
-            if let Attempt::Requesting { .. } = client.attempt {
+            if let ModelAttempt::Requesting { .. } = client.attempt {
                 client.forgotten |= 1 << n;
             }
         }
@@ -255,11 +255,11 @@ impl State {
     /// The longest TTL has passed since the node restarted: acquisitions that began before are
     /// over, unless `they_go_on` because clients measure validity from later on.
     pub(crate) fn quarantined(&mut self, n: usize, they_go_on: bool) {
-        self.nodes[n].phase = Phase::Joins { learned: 0 };
+        self.nodes[n].phase = ModelPhase::Joins { learned: 0 };
         for (i, client) in self.clients.iter_mut().enumerate() {
-            let requesting = matches!(client.attempt, Attempt::Requesting { .. });
+            let requesting = matches!(client.attempt, ModelAttempt::Requesting { .. });
             if requesting && client.forgotten & (1 << n) != 0 && !they_go_on {
-                client.attempt = Attempt::Over;
+                client.attempt = ModelAttempt::Over;
                 self.replies.retain(|reply| reply.client != i);
             }
         }
@@ -269,23 +269,23 @@ impl State {
         let counter = self.nodes[other].counter;
         let node = &mut self.nodes[n];
         node.counter = node.counter.max(counter);
-        if let Phase::Joins { learned } = &mut node.phase {
+        if let ModelPhase::Joins { learned } = &mut node.phase {
             *learned |= 1 << other;
         }
     }
 
     pub(crate) fn write(&mut self, i: usize) {
-        let Attempt::Held { fence, .. } = self.clients[i].attempt else {
+        let ModelAttempt::Held { fence, .. } = self.clients[i].attempt else {
             return;
         };
-        self.clients[i].attempt = Attempt::Held { fence, wrote: true };
+        self.clients[i].attempt = ModelAttempt::Held { fence, wrote: true };
         if fence < self.gate {
             self.refused = true;
             return;
         }
         // Has an acquisition written that began after this one was complete?
         let successor_wrote = self.clients.iter().enumerate().any(|(other, client)| {
-            let wrote = matches!(client.attempt, Attempt::Held { wrote: true, .. });
+            let wrote = matches!(client.attempt, ModelAttempt::Held { wrote: true, .. });
             other != i && wrote && client.after >= fence
         });
         self.stale_write |= successor_wrote;
@@ -307,8 +307,8 @@ impl State {
 }
 
 /// Clients are interchangeable, and so are nodes.
-impl Representative for State {
-    fn representative(&self) -> State {
+impl Representative for ModelState {
+    fn representative(&self) -> ModelState {
         let keys: [_; NODES] = std::array::from_fn(|node| self.node_key(node));
         // Only the orders that sort the nodes by their keys; nodes with equal keys may come in any
         // order.
@@ -335,9 +335,9 @@ pub(crate) const ORDERS: [[usize; NODES]; 6] = [
     [2, 1, 0],
 ];
 
-impl State {
+impl ModelState {
     /// The same state with node `i` renamed to `names[i]`.
-    fn with_nodes(&self, names: &[usize; NODES]) -> State {
+    fn with_nodes(&self, names: &[usize; NODES]) -> ModelState {
         let bits = |old: u8| {
             let set = (0..NODES).filter(|i| old & (1 << i) != 0);
             set.fold(0, |new, i| new | 1 << names[i])
@@ -345,19 +345,19 @@ impl State {
         let mut state = self.clone();
         for (old, node) in self.nodes.iter().enumerate() {
             let phase = match node.phase {
-                Phase::Joins { learned } => Phase::Joins {
+                ModelPhase::Joins { learned } => ModelPhase::Joins {
                     learned: bits(learned),
                 },
                 phase => phase,
             };
-            state.nodes[names[old]] = Node {
+            state.nodes[names[old]] = ModelNode {
                 phase,
                 ..node.clone()
             };
         }
         for client in &mut state.clients {
             client.forgotten = bits(client.forgotten);
-            if let Attempt::Requesting { numbers, .. } = &mut client.attempt {
+            if let ModelAttempt::Requesting { numbers, .. } = &mut client.attempt {
                 for (node, _) in numbers.iter_mut() {
                     *node = names[usize::from(*node)] as u8;
                 }
@@ -377,22 +377,22 @@ impl State {
 
     /// What describes a node without naming nodes or clients.
     fn node_key(&self, node: usize) -> (u8, bool, Option<u32>, usize, usize) {
-        let Node {
+        let ModelNode {
             counter,
             holder,
             phase,
         } = &self.nodes[node];
         let joins = match phase {
-            Phase::Votes => None,
-            Phase::Quarantine => Some(u32::MAX),
-            Phase::Joins { learned } => Some(learned.count_ones()),
+            ModelPhase::Votes => None,
+            ModelPhase::Quarantine => Some(u32::MAX),
+            ModelPhase::Joins { learned } => Some(learned.count_ones()),
         };
         let sent = self.requests.iter().filter(|r| r.node == node).count();
         let replied = self.replies.iter().filter(|r| r.node == node).count();
         (*counter, holder.is_some(), joins, sent, replied)
     }
 
-    fn with_clients_in_order(&self) -> State {
+    fn with_clients_in_order(&self) -> ModelState {
         let keys: Vec<_> = self
             .clients
             .iter()
@@ -449,7 +449,7 @@ mod tests {
     /// searched.
     #[test]
     fn representatives_ignore_names_and_nothing_else() {
-        let mut state = State::new(3);
+        let mut state = ModelState::new(3);
         state.begin(1, 1);
         let first = state.requests[0].clone();
         state.deliver(&first);

@@ -7,7 +7,7 @@ use std::hash::Hash;
 use stateright::{Model, Representative};
 use windlass_model::reduced::{self, ReducedModel};
 use windlass_model::search::long;
-use windlass_model::{Attempt, QuorumModel, Variant};
+use windlass_model::{ModelAttempt, QuorumModel, Variant};
 
 /// The progress of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,23 +64,23 @@ fn sorted(stages: &[Stage]) -> Vec<Stage> {
     stages
 }
 
-fn full_stages(state: &windlass_model::State) -> Vec<Stage> {
-    let stage = |client: &windlass_model::Client| match client.attempt {
-        Attempt::NotBegun => Stage::NotBegun,
-        Attempt::Requesting { .. } => Stage::Requesting(client.after),
-        Attempt::Held { fence, .. } => Stage::Held(fence),
-        Attempt::Over => Stage::Over,
+fn full_stages(state: &windlass_model::ModelState) -> Vec<Stage> {
+    let stage = |client: &windlass_model::ModelClient| match client.attempt {
+        ModelAttempt::NotBegun => Stage::NotBegun,
+        ModelAttempt::Requesting { .. } => Stage::Requesting(client.after),
+        ModelAttempt::Held { fence, .. } => Stage::Held(fence),
+        ModelAttempt::Over => Stage::Over,
     };
     state.clients.iter().map(stage).collect()
 }
 
-fn reduced_stages(state: &reduced::State) -> Vec<Stage> {
-    let stage = |client: &reduced::Client| match client.attempt {
-        reduced::Attempt::Absent => None,
-        reduced::Attempt::NotBegun => Some(Stage::NotBegun),
-        reduced::Attempt::Requesting { .. } => Some(Stage::Requesting(client.after)),
-        reduced::Attempt::Held { fence } => Some(Stage::Held(fence)),
-        reduced::Attempt::Over => Some(Stage::Over),
+fn reduced_stages(state: &reduced::ReducedState) -> Vec<Stage> {
+    let stage = |client: &reduced::ReducedClient| match client.attempt {
+        reduced::ReducedAttempt::Absent => None,
+        reduced::ReducedAttempt::NotBegun => Some(Stage::NotBegun),
+        reduced::ReducedAttempt::Requesting { .. } => Some(Stage::Requesting(client.after)),
+        reduced::ReducedAttempt::Held { fence } => Some(Stage::Held(fence)),
+        reduced::ReducedAttempt::Over => Some(Stage::Over),
     };
     state.clients.iter().filter_map(stage).collect()
 }

@@ -41,7 +41,7 @@ fn largest(under_way: usize) -> usize {
 }
 
 /// A decision that a script takes, many in one call.
-pub(super) trait Decision: fmt::Debug + Send + Sync + Sized + 'static {
+pub(super) trait BatchedDecision: fmt::Debug + Send + Sync + Sized + 'static {
     /// The name that it is about.
     fn name(&self) -> &Name;
 
@@ -80,14 +80,14 @@ struct Target {
 }
 
 impl Target {
-    fn fence_use(&self, decision: &impl Decision) -> FenceUse {
+    fn fence_use(&self, decision: &impl BatchedDecision) -> FenceUse {
         match self.checks_fences {
             true => decision.fence_use(),
             false => FenceUse::None,
         }
     }
 
-    fn fence_use_of<D: Decision>(&self, jobs: &[Job<D>]) -> FenceUse {
+    fn fence_use_of<D: BatchedDecision>(&self, jobs: &[Job<D>]) -> FenceUse {
         let each = jobs.iter().map(|job| self.fence_use(&job.decision));
         each.max().unwrap_or(FenceUse::None)
     }
@@ -113,7 +113,7 @@ impl<D> Clone for Batcher<D> {
     }
 }
 
-impl<D: Decision> Batcher<D> {
+impl<D: BatchedDecision> Batcher<D> {
     pub(super) fn start(router: Arc<Router>, script: &'static Script) -> Batcher<D> {
         Batcher::start_for(Target {
             router,
@@ -276,7 +276,7 @@ fn shut_down() -> Error {
 }
 
 /// Calls of one slot each, in order.
-fn by_slot<D: Decision>(jobs: Vec<Job<D>>) -> Vec<Vec<Job<D>>> {
+fn by_slot<D: BatchedDecision>(jobs: Vec<Job<D>>) -> Vec<Vec<Job<D>>> {
     let mut calls: HashMap<u16, Vec<Vec<Job<D>>>> = HashMap::new();
     for job in jobs {
         let calls = calls.entry(keys::slot(job.decision.name())).or_default();
@@ -288,7 +288,7 @@ fn by_slot<D: Decision>(jobs: Vec<Job<D>>) -> Vec<Vec<Job<D>>> {
     calls.into_values().flatten().collect()
 }
 
-async fn work<D: Decision>(
+async fn work<D: BatchedDecision>(
     target: Target,
     mut inbox: mpsc::UnboundedReceiver<Job<D>>,
     slots: Arc<Semaphore>,
@@ -378,7 +378,7 @@ async fn prepare(connection: &Arc<Connection>, fence_use: FenceUse) -> Result<()
 }
 
 /// Sends a batch on names of one slot, and answers its callers.
-async fn send<D: Decision>(target: &Target, mut jobs: Vec<Job<D>>) {
+async fn send<D: BatchedDecision>(target: &Target, mut jobs: Vec<Job<D>>) {
     let Target { router, script, .. } = target;
     let mut loads = 0;
     let begun = Instant::now();
@@ -428,7 +428,7 @@ async fn send<D: Decision>(target: &Target, mut jobs: Vec<Job<D>>) {
 }
 
 /// Takes one decision in a cluster, whose router loads scripts that a node does not know.
-async fn decide_alone<D: Decision>(target: &Target, decision: &D) -> Result<Value> {
+async fn decide_alone<D: BatchedDecision>(target: &Target, decision: &D) -> Result<Value> {
     let Target { router, script, .. } = target;
     let (name, fence_use) = (decision.name(), target.fence_use(decision));
     let batch = std::iter::once(decision);

@@ -467,8 +467,7 @@ impl BloomStore for RedisBloomFilters {
             let is_one_slot = self.router.share_slot([&into, &from]);
             let (into, from) = (BloomKeys::of(&into, &plan), BloomKeys::of(&from, &plan));
             if !is_one_slot {
-                return whole_shard::union_across_slots(self, &into, &from, plan.shape.shards)
-                    .await;
+                return whole_shard::union_across_slots(self, &into, &from, &plan.shape).await;
             }
             for shard in 0..plan.shape.shards {
                 let mut command = redis::cmd("EVALSHA");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::batch::{Batcher, Decision};
+use super::batch::{BatchedDecision, Batcher};
 use super::errors::unexpected_reply;
 use super::master_epoch::FenceUse;
 use super::router::Router;
@@ -243,7 +243,7 @@ impl ClaimCommand {
     }
 }
 
-impl Decision for ClaimCommand {
+impl BatchedDecision for ClaimCommand {
     fn name(&self) -> &Name {
         &self.name
     }
@@ -340,13 +340,13 @@ pub(super) enum ClaimReply {
     Number(i64),
     Queued {
         ticket: Fence,
-        held_for: Option<Duration>,
+        recheck_after: Option<Duration>,
     },
     Busy(Holder),
     Refused(Refusal),
     Held(Fence),
     Waiting {
-        held_for: Option<Duration>,
+        recheck_after: Option<Duration>,
         /// Only from a node of a quorum.
         holder: Option<String>,
     },
@@ -371,7 +371,7 @@ impl ClaimReply {
         match (bytes(tag)?, parts) {
             (b"queued", [Value::Int(ticket), Value::Int(left)]) => Some(ClaimReply::Queued {
                 ticket: fence(*ticket),
-                held_for: time_left(*left),
+                recheck_after: time_left(*left),
             }),
             (b"busy", holder) => record::holder(kind, holder)?.map(ClaimReply::Busy),
             (b"other_size", [Value::Int(size)]) => refused(Refusal::OtherSize {
@@ -385,7 +385,7 @@ impl ClaimReply {
             }),
             (b"held", [Value::Int(number)]) => Some(ClaimReply::Held(fence(*number))),
             (b"waiting", [Value::Int(left), holder @ ..]) => Some(ClaimReply::Waiting {
-                held_for: time_left(*left),
+                recheck_after: time_left(*left),
                 holder: holder
                     .first()
                     .and_then(bytes)
@@ -403,7 +403,13 @@ impl ClaimReply {
                 fence: Fence::new(fence as u64),
                 recorded,
             }),
-            ClaimReply::Queued { ticket, held_for } => Ok(Acquired::Queued { ticket, held_for }),
+            ClaimReply::Queued {
+                ticket,
+                recheck_after,
+            } => Ok(Acquired::Queued {
+                ticket,
+                recheck_after,
+            }),
             ClaimReply::Busy(holder) => Ok(Acquired::Busy(holder)),
             ClaimReply::Refused(refusal) => Ok(Acquired::Refused(refusal)),
             other => Err(unexpected_reply(&other)),
@@ -415,7 +421,7 @@ impl ClaimReply {
         match self {
             ClaimReply::Number(1) => Ok(Renewed::Held { fence }),
             ClaimReply::Held(fence) => Ok(Renewed::Held { fence }),
-            ClaimReply::Waiting { held_for, .. } => Ok(Renewed::Waiting { held_for }),
+            ClaimReply::Waiting { recheck_after, .. } => Ok(Renewed::Waiting { recheck_after }),
             ClaimReply::Number(0) => Ok(Renewed::Gone),
             other => Err(unexpected_reply(&other)),
         }

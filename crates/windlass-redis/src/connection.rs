@@ -11,40 +11,39 @@
 //!   first make sure that the counter was raised for this master (`fenced.rs`).
 
 mod fenced;
-mod pending_call;
 mod push;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Value};
 
-use self::pending_call::PendingCall;
 use self::push::PushReceiver;
 use super::connector::{Connector, Handshake};
 use super::errors::CommandError;
 use super::keys;
 use super::master_epoch::{CheckedSlots, MasterEpoch};
 use super::replica_ack::ReplicaAcks;
-use super::sentinel::{FailoverNotices, NamedMaster, Sentinels};
+use super::sentinel::{self, FailoverNotices, NamedMaster, Sentinels};
 use windlass_core::store::GrantListener;
 use windlass_core::store::notification::SubscriberRegistry;
 
 pub(super) struct Connection {
     connector: Arc<Connector>,
     replica_acks: OnceLock<ReplicaAcks>,
-    /// Whether this connection subscribes to channels. In a cluster a message reaches the
-    /// subscribers of every node, so one connection subscribes for all.
-    subscribes: bool,
+    purpose: Purpose,
     call_timeout: Duration,
     /// The channel that grants to this client are published on.
     wake_channel: String,
     grant_listener: Weak<dyn GrantListener>,
     /// Connection attempts so far: the number of the last one.
     attempts: AtomicU64,
+    /// The number of the last connection in use. Messages of earlier ones, which may still arrive,
+    /// do not count: they would come twice, or too late.
+    adopted: AtomicU64,
     current: RwLock<Option<LiveConnection>>,
     /// Held while connecting.
     connecting: tokio::sync::Mutex<()>,
@@ -54,6 +53,19 @@ pub(super) struct Connection {
     /// Calls that were sent and have no reply yet.
     pending_calls: AtomicUsize,
     failover_notices: FailoverNotices,
+}
+
+/// What a connection is used for, besides commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// Nothing. In a cluster a message reaches the subscribers of every node, so one connection
+    /// subscribes for all.
+    CommandsOnly,
+    /// It receives wake-ups and notifications.
+    WakeUps,
+    /// It receives the messages of topics. The server closes a connection whose messages are not
+    /// read as fast as they are published: no lease may depend on it.
+    Topics,
 }
 
 #[derive(Clone)]
@@ -80,14 +92,51 @@ impl Connection {
         id: u64,
         grant_listener: Weak<dyn GrantListener>,
     ) -> Arc<Connection> {
+        let purpose = match connector {
+            Connector::Node(_) => Purpose::CommandsOnly,
+            _ => Purpose::WakeUps,
+        };
+        let wake_channel = keys::wake_channel(id);
+        Connection::with(
+            Arc::new(connector),
+            purpose,
+            call_timeout,
+            wake_channel,
+            grant_listener,
+        )
+    }
+
+    /// Another connection to the same server, or to any node of the same cluster, for topics.
+    pub(super) fn for_topics(&self) -> Arc<Connection> {
+        let connection = Connection::with(
+            Arc::clone(&self.connector),
+            Purpose::Topics,
+            self.call_timeout,
+            self.wake_channel.clone(),
+            self.grant_listener.clone(),
+        );
+        if let Some(sentinels) = connection.sentinels() {
+            sentinel::watch(sentinels, &connection);
+        }
+        connection
+    }
+
+    fn with(
+        connector: Arc<Connector>,
+        purpose: Purpose,
+        call_timeout: Duration,
+        wake_channel: String,
+        grant_listener: Weak<dyn GrantListener>,
+    ) -> Arc<Connection> {
         Arc::new(Connection {
-            subscribes: !matches!(connector, Connector::Node(_)),
-            connector: Arc::new(connector),
+            purpose,
+            connector,
             replica_acks: OnceLock::new(),
             call_timeout,
-            wake_channel: keys::wake_channel(id),
+            wake_channel,
             grant_listener,
             attempts: AtomicU64::new(0),
+            adopted: AtomicU64::new(0),
             current: RwLock::new(None),
             connecting: tokio::sync::Mutex::new(()),
             subscribers: SubscriberRegistry::default(),
@@ -234,7 +283,7 @@ impl Connection {
                 None => return Err(shut_down()),
             },
         };
-        if live.number > 1 && self.subscribes {
+        if live.number > 1 && self.purpose != Purpose::CommandsOnly {
             // Messages published while there was no connection are lost.
             self.report_missed();
         }
@@ -257,10 +306,10 @@ impl Connection {
             });
         self.failover_notices.clear();
         let (mut connection, handshake) = self.connector.connect(&config).await?;
-        if self.subscribes {
+        if self.purpose != Purpose::CommandsOnly {
             let channels = self.subscribers.channels();
-            let own = std::iter::once(&*self.wake_channel);
-            for channel in own.chain(channels.iter().map(|c| &**c)) {
+            let own = (self.purpose == Purpose::WakeUps).then_some(&*self.wake_channel);
+            for channel in own.into_iter().chain(channels.iter().map(|c| &**c)) {
                 let subscribed = connection.subscribe(channel).await;
                 subscribed.map_err(CommandError::NotSent)?;
             }
@@ -280,6 +329,7 @@ impl Connection {
             named_master: handshake.named_master,
         };
         *current = Some(live.clone());
+        self.adopted.store(number, Ordering::Release);
         Ok(Some(live))
     }
 
@@ -313,7 +363,7 @@ impl Connection {
     }
 
     /// The sentinels that name the server, if any do.
-    pub(super) fn sentinels(&self) -> Option<&Sentinels> {
+    pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
         match &*self.connector {
             Connector::Master(sentinels) => Some(sentinels),
             _ => None,
@@ -341,7 +391,9 @@ impl Connection {
     /// Wake-ups and notifications may have been missed: waiters and subscribers read the state
     /// themselves, and so connect.
     fn report_missed(&self) {
-        self.notify_listener(|listener| listener.missed());
+        if self.purpose == Purpose::WakeUps {
+            self.notify_listener(|listener| listener.missed());
+        }
         self.subscribers.missed();
     }
 
@@ -382,4 +434,41 @@ pub(super) fn decode<T: FromRedisValue>(value: Value) -> Result<T, CommandError>
 
 pub(super) fn shut_down() -> CommandError {
     CommandError::NotSent((redis::ErrorKind::Io, "the store is shut down").into())
+}
+
+/// A call that was sent. If the caller gives up after a while, the connection is dropped with the
+/// call: otherwise nothing might notice that the server is gone.
+struct PendingCall<'a> {
+    connection: &'a Connection,
+    number: u64,
+    since: Instant,
+    is_pending: bool,
+}
+
+impl PendingCall<'_> {
+    fn new(connection: &Connection, number: u64) -> PendingCall<'_> {
+        connection.pending_calls.fetch_add(1, Ordering::Relaxed);
+        PendingCall {
+            connection,
+            number,
+            since: Instant::now(),
+            is_pending: true,
+        }
+    }
+
+    /// The call has a reply, or has failed.
+    fn done(mut self) {
+        self.is_pending = false;
+    }
+}
+
+impl Drop for PendingCall<'_> {
+    fn drop(&mut self) {
+        self.connection
+            .pending_calls
+            .fetch_sub(1, Ordering::Relaxed);
+        if self.is_pending && self.since.elapsed() > self.connection.call_timeout / 4 {
+            self.connection.drop_if_current(self.number);
+        }
+    }
 }

@@ -11,6 +11,10 @@ use redis::{ErrorKind as DriverKind, RedisError};
 use super::address::HostPort;
 use windlass_core::error::{Error, ErrorKind};
 
+/// What a user needs for the script that raises a fence counter; in a cluster also `+cluster|info`.
+pub(super) const RAISE_PERMISSIONS: [&str; 6] =
+    ["+eval", "+get", "+set", "+del", "+time", "+incrby"];
+
 /// How a command failed, and whether it was sent.
 #[derive(Clone, Debug)]
 pub(super) enum CommandError {
@@ -57,6 +61,35 @@ impl CommandError {
     /// Whether the server refuses writes for now.
     pub(super) fn is_write_refused(&self) -> bool {
         matches!(self.code(), Some("OOM" | "NOREPLICAS" | "MISCONF"))
+    }
+
+    /// The same error of a raise of the fence counter, naming the permission that is missing.
+    pub(super) fn of_raise(self) -> CommandError {
+        let CommandError::Sent(e) = &self else {
+            return self;
+        };
+        if !refusal(e).is_some_and(|e| e.kind() == ErrorKind::AccessDenied) {
+            return self;
+        }
+        let text = e.to_string();
+        // "… has no permissions to run the 'cluster|info' command"
+        let named = text
+            .split_once("run the '")
+            .map(|(_, rest)| rest.split('\''));
+        let missing = match named.and_then(|mut rest| rest.next()) {
+            Some(command) => format!("+{}", command.to_lowercase()),
+            None if text.contains("the keys") => "access to the keys windlass:*".to_owned(),
+            // Redis 7.0 does not name it.
+            None => format!("one of {}", RAISE_PERMISSIONS.join(" ")),
+        };
+        CommandError::Rejected(Rejection {
+            kind: ErrorKind::AccessDenied,
+            message: format!(
+                "the fence counter cannot be checked, without which fences may repeat after a \
+                 restart: the user lacks {missing}"
+            ),
+            hint: "allow the user this; docs/keys.md lists all permissions",
+        })
     }
 
     /// The same error, naming the master that could not be reached.
@@ -176,7 +209,9 @@ fn no_such_database(e: &RedisError) -> Option<Error> {
 /// The error of a command inside a script.
 fn refusal_in_script(text: &str) -> Option<Error> {
     // Valkey, and Redis since 7, have no code for this one.
-    match text.contains("ACL failure in script") {
+    let is_denied = text.contains("ACL failure in script")
+        || text.contains("The user executing the script can't");
+    match is_denied {
         true => Some(access_denied()),
         false => refusal_by_code(code_in_script(text)?),
     }
@@ -257,8 +292,9 @@ fn wrong_type() -> Error {
 
 fn access_denied() -> Error {
     Error::new(ErrorKind::AccessDenied, "call", "the server refused access").with_hint(
-        "check user and password in the URL (redis://USER:PASSWORD@HOST), and that the user \
-         may use the keys, the channels windlass:wake:* and windlass:news:*, and the commands",
+        "check the password in the URL (redis://:PASSWORD@HOST, with a user \
+         redis://USER:PASSWORD@HOST), and that the user may use the keys, the channels \
+         windlass:wake:* and windlass:news:*, and the commands",
     )
 }
 
@@ -271,6 +307,8 @@ mod tests {
         let replies = [
             "NOPERM this user has no permissions to run the 'incrby' command",
             "ERR ACL failure in script: User ro has no permissions to run the 'incrby' command",
+            "ERR The user executing the script can't run this command or subcommand script: 14d8",
+            "ERR The user executing the script can't access at least one of the keys mentioned",
             "ERR Error running script (call to f_1): @user_script:3: @user_script: 3: -NOPERM this user \
              has no permissions",
         ];

@@ -80,7 +80,7 @@ impl LatchStore for RedisLatches {
         })
     }
 
-    fn look(&self, name: Name) -> Pending<'_, Option<LatchState>> {
+    fn inspect(&self, name: Name) -> Pending<'_, Option<LatchState>> {
         Box::pin(async move {
             let [latch, _] = keys::latch(&name);
             let mut command = redis::cmd("HMGET");

@@ -49,7 +49,7 @@ mod slots;
 mod topic;
 mod topology;
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use redis::Value;
@@ -91,6 +91,8 @@ pub struct Redis {
     replicas: Option<Replicas>,
     claims: RedisClaims,
     limits: Batcher<LimitRequest>,
+    /// Once a topic is used.
+    topics: Arc<OnceLock<RedisTopics>>,
 }
 
 impl Redis {
@@ -113,6 +115,7 @@ impl Redis {
             replicas,
             claims: RedisClaims::new(Arc::clone(&router)),
             limits: Batcher::start(Arc::clone(&router), &script::LIMIT),
+            topics: Arc::default(),
             router,
         }))
     }
@@ -183,7 +186,8 @@ impl Backend for Redis {
     }
 
     fn notifications(&self) -> Arc<dyn NotificationStore> {
-        Arc::new(RedisNotifications::new(self.router()))
+        let connection = Arc::clone(self.router.push_connection());
+        Arc::new(RedisNotifications::new(connection))
     }
 
     fn blooms(&self) -> Arc<dyn BloomStore> {
@@ -203,7 +207,8 @@ impl Backend for Redis {
     }
 
     fn topics(&self) -> Arc<dyn TopicStore> {
-        Arc::new(RedisTopics::new(self.router()))
+        let topics = || RedisTopics::new(self.router());
+        Arc::new(self.topics.get_or_init(topics).clone())
     }
 
     fn diagnose(&self) -> Pending<'_, Vec<Finding>> {

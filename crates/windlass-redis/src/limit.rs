@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
-use super::batch::{Batcher, Decision};
+use super::batch::{BatchedDecision, Batcher};
 use super::errors::unexpected_reply;
 use super::keys;
 use super::master_epoch::FenceUse;
@@ -29,7 +29,7 @@ const MAX_DECISIONS: usize = 1_000;
 /// below 2^54.
 const NEVER: u64 = 1 << 60;
 
-impl Decision for LimitRequest {
+impl BatchedDecision for LimitRequest {
     fn name(&self) -> &Name {
         &self.name
     }

@@ -5,17 +5,27 @@
 //! master that restarts, may lack the last grants, and with them the last values of the fence
 //! counter. Counting on from there would hand out fences a second time.
 //!
-//! **The rule.** A server gets a new replication id (`master_replid`) whenever it starts to be a
-//! master. Before the first fence is taken over a connection, the client runs
-//! `scripts/master_epoch.lua`, which compares that id with the one stored beside the counter. If
-//! they differ, it stores the new id and raises the counter, once, by more grants than can have
-//! been lost ([`MARGIN`]). So fences grow across the failover without relying on a clock.
+//! **The rule.** A fence never exceeds the server's clock in microseconds. A counter starts from the
+//! clock and grows by one for each grant, and no server grants a million times a second. So the
+//! clock is above every fence that was granted before, whatever was lost: the newest grants, earlier
+//! raises, or the counter itself, on this server or on the master before it.
 //!
-//! **Two failovers.** The raise can be lost as well, together with the grants that followed it: two
-//! masters may be promoted one after the other from copies of the same age. Sentinel and Redis
-//! Cluster number their failovers, each higher than the one before (`config-epoch`,
-//! [`MasterEpoch::number`]). The counter is raised once for every number since the one stored
-//! beside it, so the later master starts above everything the earlier one can have granted.
+//! A server gets a new replication id (`master_replid`) whenever it starts to be a master. Before the
+//! first fence is taken over a connection, the client runs `scripts/master_epoch.lua`, which compares
+//! that id with the one stored beside the counter. If they differ, it stores the new id and sets the
+//! counter to the clock. Nothing is ever added on top of the clock: two masters that start from copies
+//! of different age would add different sums.
+//!
+//! **What it relies on.** The clocks of two servers that become master one after the other differ by
+//! less than the time between these moments, which is at least the time that a failover takes. A
+//! counter that is up to [`MAX_WAIT`] ahead of the new master's clock shows that they differ: the
+//! client waits until the clock has caught up.
+//!
+//! **A counter further ahead of the clock** (the clock was set back, or another program wrote the
+//! counter) keeps counting. Then the clock says nothing about lost grants, and the raise is a number of
+//! grants: more than can have been lost ([`MARGIN`]), and for Sentinel and Redis Cluster, which number
+//! their failovers (`config-epoch`, [`MasterEpoch::number`]), as much for every number since the one
+//! stored beside the counter. A counter that vanishes in this state starts lower.
 //!
 //! **What the client remembers.** [`CheckedSlots`] records, for each connection, the slots whose
 //! counter has been checked, so that the script runs once per connection and slot. A reconnect
@@ -24,15 +34,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use redis::Cmd;
 
 use super::script;
 use super::slots::SLOTS;
 
+/// How far a counter may be ahead of the clock so that the client waits for the clock.
+const MAX_WAIT: Duration = Duration::from_secs(4);
+
 /// More grants than a replica can have missed while it was connected: 256 MB of them (the usual
 /// limit of the buffer that a master keeps for a slow replica), at less than a hundred bytes each,
-/// are under 4 million. As microseconds, which a counter starts from, they are 4 seconds.
+/// are under 4 million.
 const MARGIN: u64 = 1 << 22;
 
 /// The raise for each failover number: room for lost grants, and for up to three restarts that were
@@ -55,20 +69,18 @@ pub(super) struct MasterEpoch {
 
 impl MasterEpoch {
     /// The command that raises a fence counter for this epoch, unless that has been done. `mark` is
-    /// the key that stores the epoch of the last raise.
+    /// the key that stores the epoch of the last raise. The reply is 0, or the microseconds after
+    /// which to try again.
     pub(super) fn raise(&self, fences: &str, mark: &str) -> Cmd {
         let mut raise = redis::cmd("EVAL");
         raise.arg(script::MASTER_EPOCH.source()).arg(2);
-        raise
-            .arg(fences)
-            .arg(mark)
-            .arg(&*self.replication_id)
-            .arg(MARGIN);
+        raise.arg(fences).arg(mark).arg(&*self.replication_id);
         match self.number {
             Some(number) => raise.arg(number),
             None => raise.arg(""),
         };
-        raise.arg(STEP).arg(u8::from(self.is_cluster_node));
+        raise.arg(u8::from(self.is_cluster_node));
+        raise.arg(MAX_WAIT.as_micros() as u64).arg(MARGIN).arg(STEP);
         raise
     }
 
@@ -203,7 +215,8 @@ mod tests {
             self.0.command(words).unwrap()
         }
 
-        fn raise(&self, id: u64, number: Option<u64>) {
+        /// Returns the microseconds after which to try again.
+        fn raise(&self, id: u64, number: Option<u64>) -> u64 {
             let epoch = MasterEpoch {
                 replication_id: Arc::from(format!("{id:040x}")),
                 number,
@@ -214,14 +227,30 @@ mod tests {
                 redis::Arg::Simple(word) => std::str::from_utf8(word).unwrap(),
                 _ => unreachable!("all words are plain"),
             });
-            self.command(&words.collect::<Vec<_>>());
+            self.command(&words.collect::<Vec<_>>()).parse().unwrap()
+        }
+
+        /// Grants a free lock.
+        fn grant(&self) -> u64 {
+            let keys = ["4", "f", "lock", "queue", "claim"];
+            let request = ["1", "acquire", "owner", "1000", "", "channel 1 "];
+            let script = ["EVAL", script::LOCK.source()];
+            let fence = self.command(&[&script[..], &keys, &request].concat());
+            self.command(&["DEL", "lock"]);
+            fence.parse().unwrap()
+        }
+
+        fn clock(&self) -> u64 {
+            let time = self.command(&["TIME"]);
+            let mut parts = time.lines().map(|part| part.parse::<u64>().unwrap());
+            parts.next().unwrap() * 1_000_000 + parts.next().unwrap()
         }
 
         /// Starts an epoch from a copy, and returns the copy after the raise.
         fn begin(&self, (counter, mark): &Copy, id: u64, number: Option<u64>) -> Copy {
             self.command(&["SET", "f", counter]);
             self.command(&["SET", "m", mark]);
-            self.raise(id, number);
+            assert_eq!(self.raise(id, number), 0, "the clock need not catch up");
             self.copy()
         }
 
@@ -232,6 +261,69 @@ mod tests {
 
     fn fence(copy: &Copy) -> u64 {
         copy.0.parse().unwrap()
+    }
+
+    /// Masters start from copies of any age, with or without a number, restart, and lose the
+    /// counter, the mark or both.
+    #[test]
+    fn fences_grow_whatever_copy_a_master_starts_from() {
+        let master = Master::start();
+        let (mut highest, mut number) = (0, 1);
+        let mut copies: Vec<Copy> = Vec::new();
+        for epoch in 0..300 {
+            match rand::random_range(0..10) {
+                0 => drop(master.command(&["FLUSHALL"])),
+                1 => drop(master.command(&["DEL", "f"])),
+                2 => drop(master.command(&["DEL", "m"])),
+                3 => {}
+                _ => {
+                    number += rand::random_range(0..3);
+                    let numbered = rand::random_bool(0.8).then_some(number);
+                    match copies.len() {
+                        0 => assert_eq!(master.raise(epoch, numbered), 0),
+                        some => {
+                            let copy = &copies[rand::random_range(0..some)];
+                            master.begin(copy, epoch, numbered);
+                        }
+                    }
+                }
+            }
+            for _ in 0..3 {
+                let fence = master.grant();
+                assert!(fence > highest, "{fence} after {highest} in epoch {epoch}");
+                highest = fence;
+                assert!(fence <= master.clock(), "fences stay behind the clock");
+            }
+            if master.command(&["EXISTS", "m"]) == "1" {
+                copies.push(master.copy());
+            }
+        }
+    }
+
+    /// The clock of the new master is a little slow.
+    #[test]
+    fn a_counter_just_ahead_of_the_clock_is_waited_for() {
+        let master = Master::start();
+        let ahead = (master.clock() + 300_000).to_string();
+        master.command(&["SET", "f", &ahead]);
+        master.command(&["SET", "m", "1 1"]);
+        let mut waits = 0;
+        loop {
+            let wait = master.raise(2, Some(2));
+            if wait == 0 {
+                break;
+            }
+            waits += 1;
+            assert!(wait <= 300_001, "{wait}");
+            assert_eq!(
+                master.copy(),
+                (ahead.clone(), "1 1".to_owned()),
+                "unchanged"
+            );
+            std::thread::sleep(Duration::from_micros(wait));
+        }
+        assert!(waits > 0 && fence(&master.copy()) > ahead.parse().unwrap());
+        assert!(fence(&master.copy()) <= master.clock());
     }
 
     /// A counter far ahead of any clock, so that starting from the clock cannot help.

@@ -1,20 +1,27 @@
-//! Notifications: scripts publish changes with `PUBLISH`, and subscribers receive them on the push
-//! connection.
+//! Notifications: scripts publish changes with `PUBLISH`, and subscribers receive them on a
+//! connection that subscribes.
 
 use std::sync::{Arc, Weak};
 
+use super::connection::Connection;
 use super::keys;
-use super::router::Router;
+use windlass_core::error::Result;
 use windlass_core::store::{Channel, NotificationStore, Pending, Subscriber, SubscriptionHandle};
 
 #[derive(Debug)]
 pub(super) struct RedisNotifications {
-    router: Arc<Router>,
+    connection: Arc<Connection>,
 }
 
 impl RedisNotifications {
-    pub(super) fn new(router: Arc<Router>) -> RedisNotifications {
-        RedisNotifications { router }
+    pub(super) fn new(connection: Arc<Connection>) -> RedisNotifications {
+        RedisNotifications { connection }
+    }
+
+    /// Subscribes again where that was lost.
+    pub(super) async fn refresh(&self, channel: &Channel) -> Result<()> {
+        let channel = keys::notifications(channel);
+        Ok(self.connection.sync_subscription(&channel).await?)
     }
 }
 
@@ -25,18 +32,18 @@ impl NotificationStore for RedisNotifications {
         subscriber: Weak<dyn Subscriber>,
     ) -> Pending<'_, SubscriptionHandle> {
         let channel = keys::notifications(&channel);
-        let (number, _first) = self.router.subscribers().add(&channel, subscriber);
+        let (number, _first) = self.connection.subscribers().add(&channel, subscriber);
         let subscription = SubscriptionHandle::new({
-            let (router, channel) = (Arc::clone(&self.router), channel.clone());
+            let (connection, channel) = (Arc::clone(&self.connection), channel.clone());
             let runtime = tokio::runtime::Handle::current();
             move || {
-                if router.subscribers().remove(&channel, number) {
-                    runtime.spawn(async move { router.sync_subscription(&channel).await });
+                if connection.subscribers().remove(&channel, number) {
+                    runtime.spawn(async move { connection.sync_subscription(&channel).await });
                 }
             }
         });
         Box::pin(async move {
-            self.router.sync_subscription(&channel).await?;
+            self.connection.sync_subscription(&channel).await?;
             Ok(subscription)
         })
     }

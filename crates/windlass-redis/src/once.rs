@@ -50,7 +50,7 @@ impl RedisOnceRecords {
 }
 
 impl OnceStore for RedisOnceRecords {
-    fn look(&self, key: Name) -> Pending<'_, Option<OnceRecord>> {
+    fn get(&self, key: Name) -> Pending<'_, Option<OnceRecord>> {
         Box::pin(async move {
             let mut command = redis::cmd("HMGET");
             command

@@ -26,7 +26,6 @@ use super::master_epoch::FenceUse;
 use super::script::Script;
 use super::{cluster, keys, slots};
 use windlass_core::name::Name;
-use windlass_core::store::notification::SubscriberRegistry;
 
 /// The connections to the servers of the store.
 #[derive(Clone, Debug)]
@@ -43,16 +42,6 @@ impl Router {
         self.push_connection().wake_channel()
     }
 
-    /// The subscribers of all channels but the wake channel.
-    pub(super) fn subscribers(&self) -> &SubscriberRegistry {
-        self.push_connection().subscribers()
-    }
-
-    /// Subscribes to a channel if it has subscribers, and unsubscribes from it if it has none.
-    pub(super) async fn sync_subscription(&self, channel: &str) -> Result<(), CommandError> {
-        self.push_connection().sync_subscription(channel).await
-    }
-
     /// The number of the connection that wake-ups arrive on; another one after each reconnect.
     pub(super) fn connection_number(&self) -> u64 {
         self.push_connection().connection_number()
@@ -63,7 +52,8 @@ impl Router {
         self.push_connection().is_connected()
     }
 
-    fn push_connection(&self) -> &Arc<Connection> {
+    /// The connection that wake-ups and notifications arrive on.
+    pub(super) fn push_connection(&self) -> &Arc<Connection> {
         match self {
             Router::Single(connection) => connection,
             Router::Cluster(cluster) => cluster.push_connection(),

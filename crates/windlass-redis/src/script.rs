@@ -134,8 +134,9 @@ scripts! {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::path::{Path, PathBuf};
-    use std::sync::Arc;
+    use std::sync::{Arc, LazyLock};
     use std::time::Duration;
 
     use windlass_core::name::Name;
@@ -143,8 +144,9 @@ mod tests {
     use windlass_core::store::{Field, FieldRead, FieldWrite, NoListener};
     use windlass_testkit::RedisCluster;
 
-    use super::{ALL, by_digest};
+    use super::*;
     use crate::Redis;
+    use crate::errors::RAISE_PERMISSIONS;
 
     fn lua_files(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -170,6 +172,86 @@ mod tests {
             let found = by_digest(script.digest().as_bytes()).unwrap();
             assert!(std::ptr::eq(found, &***script));
         }
+    }
+
+    /// The commands that a script calls, as ACL rules.
+    fn permissions(source: &str) -> BTreeSet<String> {
+        let calls = source.split("call('").skip(1);
+        let calls = calls.chain(source.split("pcall_redis('").skip(1));
+        let rule = |call: &str| {
+            let command = call.split('\'').next().unwrap().to_lowercase();
+            match call.strip_prefix("CLUSTER', '") {
+                Some(rest) => {
+                    let sub = rest.split('\'').next().unwrap().to_lowercase();
+                    format!("+{command}|{sub}")
+                }
+                None => format!("+{command}"),
+            }
+        };
+        calls.map(rule).collect()
+    }
+
+    #[test]
+    fn the_documented_permissions_cover_the_scripts() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/keys.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let (_, section) = page.split_once("### Permissions\n").unwrap();
+        let rules = |text: &str| -> BTreeSet<String> {
+            let text = text.replace("\\|", "|");
+            let words = text.split([' ', '\n', '`', '\'']);
+            let rules = words.filter(|word| word.starts_with('+'));
+            rules.map(str::to_owned).collect()
+        };
+        let (base, rest) = section.split_once("\nOK\n").unwrap();
+        let base = rules(base);
+        let of_feature = |feature: &str| {
+            let row = rest
+                .lines()
+                .find(|line| line.starts_with(&format!("| {feature} |")));
+            rules(row.unwrap())
+        };
+        for script in ALL {
+            let is =
+                |part: &[&LazyLock<Script>]| part.iter().any(|one| std::ptr::eq(*one, *script));
+            let more = if is(&[
+                &BLOOM_CREATE,
+                &BLOOM_CREATE_SHARD,
+                &BLOOM_MERGE,
+                &BLOOM_GENERATIONS,
+                &BLOOM_UNION,
+                &BLOOM_REMOVE,
+            ]) {
+                of_feature("Bloom filters")
+            } else if is(&[&PERM_DEFINE, &PERM_REMOVE, &PERM_READ, &PERM_WRITE]) {
+                of_feature("permissions")
+            } else if is(&[&COUNTER_ADD, &COUNTER_RESET]) {
+                of_feature("counters")
+            } else if is(&[&MASTER_EPOCH]) {
+                of_feature("clusters")
+            } else {
+                BTreeSet::new()
+            };
+            let needed = permissions(script.source());
+            assert!(!needed.is_empty());
+            let missing: Vec<_> = needed
+                .iter()
+                .filter(|rule| !base.contains(*rule) && !more.contains(*rule))
+                .collect();
+            assert!(
+                missing.is_empty(),
+                "docs/keys.md lacks {missing:?} of {:.80}",
+                script.source()
+            );
+        }
+        let raise = permissions(MASTER_EPOCH.source());
+        let told: BTreeSet<String> = RAISE_PERMISSIONS
+            .iter()
+            .map(|rule| (*rule).to_owned())
+            .collect();
+        let mut expected = raise;
+        expected.remove("+cluster|info");
+        expected.insert("+eval".to_owned());
+        assert_eq!(told, expected);
     }
 
     /// A space whose subjects take more bytes than are fetched whole, so that a read runs a script.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::calls::{NodeCalls, StopFlag};
 use super::claims::ClaimState;
 use super::node_selection::{may_start_on_majority, needs_remaining};
-use super::node_set::NodeSet;
+use super::nodes::NodeSet;
 use super::rejoin::Rejoin;
 use super::release::undo;
 use super::tally::{QuorumDecision, ReplyTally};
@@ -26,15 +26,15 @@ const RETRY_PAUSE: Duration = Duration::from_millis(2);
 const GRACE: Duration = Duration::from_millis(20);
 
 /// One acquire of one client.
-pub(super) struct Acquisition<'a> {
+pub(super) struct QuorumAcquisition<'a> {
     state: &'a ClaimState,
     request: AcquireRequest,
     timeout: Duration,
 }
 
-impl<'a> Acquisition<'a> {
-    pub(super) fn new(state: &'a ClaimState, request: AcquireRequest) -> Acquisition<'a> {
-        Acquisition {
+impl<'a> QuorumAcquisition<'a> {
+    pub(super) fn new(state: &'a ClaimState, request: AcquireRequest) -> QuorumAcquisition<'a> {
+        QuorumAcquisition {
             state,
             timeout: state.nodes.timeout(request.ttl),
             request,
@@ -137,7 +137,7 @@ impl<'a> Acquisition<'a> {
         }
         Acquired::Queued {
             ticket: Fence::new(tally.ticket),
-            held_for: tally.held_for,
+            recheck_after: tally.recheck_after,
         }
     }
 

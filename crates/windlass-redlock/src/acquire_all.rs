@@ -8,7 +8,7 @@ use std::task::Poll;
 use super::calls::{NodeCalls, StopFlag};
 use super::claims::ClaimState;
 use super::errors::NodeFailures;
-use super::node::QuorumNode;
+use super::nodes::QuorumNode;
 use super::release::undo;
 use windlass_core::Fence;
 use windlass_core::error::{Error, ErrorKind, Result};

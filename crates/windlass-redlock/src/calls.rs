@@ -97,6 +97,7 @@ impl<T: Send + 'static> NodeCalls<T> {
         let unanswered = |(node, call): (usize, &Option<_>)| call.is_some().then_some(node);
         self.pending.iter().enumerate().filter_map(unanswered)
     }
+
     /// Ends the operation: calls that were sent may still arrive, within `timeout`; the others are
     /// not sent any more.
     pub(super) fn finish(mut self, nodes: &QuorumNodes, stop: &StopFlag, timeout: Duration) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::acquire::Acquisition;
+use super::acquire::QuorumAcquisition;
 use super::acquire_all::acquire_all;
 use super::fence::FenceNumbers;
 use super::nodes::QuorumNodes;
@@ -57,7 +57,7 @@ impl ClaimStore for QuorumClaims {
     fn acquire(&self, request: AcquireRequest) -> Pending<'_, Acquired> {
         Box::pin(async move {
             self.check(&request)?;
-            Acquisition::new(&self.0, request).run().await
+            QuorumAcquisition::new(&self.0, request).run().await
         })
     }
 

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use super::calls::{NodeCalls, StopFlag};
 use super::errors::NodeFailures;
-use super::node::QuorumNode;
-use super::node_set::NodeSet;
-use super::nodes::QuorumNodes;
+use super::nodes::{NodeSet, QuorumNode, QuorumNodes};
 use super::tally::shorter;
 use windlass_core::Fence;
 use windlass_core::error::Result;
@@ -24,7 +22,7 @@ pub(super) struct Confirmation {
     pub(super) held: Vec<(usize, u64)>,
     /// The owner that holds each node where the claim waits.
     pub(super) holders_ahead: Vec<String>,
-    pub(super) held_for: Option<Duration>,
+    pub(super) recheck_after: Option<Duration>,
     /// The nodes that do not know the claim.
     pub(super) gone: Vec<usize>,
     pub(super) failures: NodeFailures,
@@ -77,9 +75,12 @@ impl Confirmation {
         self.replied.insert(node);
         match reply {
             Ok(Confirmed::Held(number)) => self.held.push((node, number.get())),
-            Ok(Confirmed::Waiting { held_for, holder }) => {
+            Ok(Confirmed::Waiting {
+                recheck_after,
+                holder,
+            }) => {
                 self.holders_ahead.push(holder);
-                self.held_for = shorter(self.held_for, held_for);
+                self.recheck_after = shorter(self.recheck_after, recheck_after);
             }
             Ok(Confirmed::Gone) => self.gone.push(node),
             Err(e) => self.failures.add(node, e),

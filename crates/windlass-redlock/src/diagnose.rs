@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use super::calls::NodeCalls;
 use super::errors::NodeFailures;
-use super::node::QuorumNode;
-use super::nodes::QuorumNodes;
+use super::nodes::{QuorumNode, QuorumNodes};
 use windlass_core::clock_skew::{LocalClock, Reading, Spread};
 use windlass_core::error::Result;
 use windlass_core::store::Severity::{Fine, Problem, Warning};

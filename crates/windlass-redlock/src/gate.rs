@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::node::QuorumNode;
-use super::nodes::QuorumNodes;
+use super::nodes::{QuorumNode, QuorumNodes};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{Admission, GateStore, Pending};

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::node::QuorumNode;
-use super::nodes::QuorumNodes;
+use super::nodes::{QuorumNode, QuorumNodes};
 use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::name::Name;

@@ -20,7 +20,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::node_set::NodeSet;
+use super::nodes::NodeSet;
 use windlass_core::store::{AcquireRequest, Kind};
 
 /// A reply is late after this many times the usual latency.

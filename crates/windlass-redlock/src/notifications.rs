@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use super::node::QuorumNode;
-use super::nodes::QuorumNodes;
+use super::nodes::{QuorumNode, QuorumNodes};
 use windlass_core::store::{Channel, NotificationStore, Pending, Subscriber, SubscriptionHandle};
 
 #[derive(Debug)]

@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::node::QuorumNode;
-use super::nodes::QuorumNodes;
+use super::nodes::{QuorumNode, QuorumNodes};
 use windlass_core::name::Name;
 use windlass_core::store::{Kind, Pending, Released, WakeAddress};
 use windlass_core::{Moment, Owner};

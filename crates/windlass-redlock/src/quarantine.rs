@@ -21,8 +21,7 @@ use std::time::Duration;
 
 use super::calls::NodeCalls;
 use super::errors::MAKE_DURABLE;
-use super::node::QuorumNode;
-use super::nodes::QuorumNodes;
+use super::nodes::{QuorumNode, QuorumNodes};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::rules::quorum::may_vote;
 use windlass_core::store::Pending;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::calls::{NodeCalls, StopFlag};
 use super::claims::ClaimState;
-use super::node::QuorumNode;
+use super::nodes::QuorumNode;
 use windlass_core::store::{
     AcquireRequest, Kind, Occupancy, OnBusy, OnSizeMismatch, Pending, Renewal, Share,
 };

@@ -7,8 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::node::QuorumNode;
-use super::nodes::QuorumNodes;
+use super::nodes::{QuorumNode, QuorumNodes};
 use windlass_core::Moment;
 
 /// Between two attempts for the same node.

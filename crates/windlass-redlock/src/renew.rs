@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::calls::{NodeCalls, StopFlag};
 use super::claims::{ClaimState, check_supported};
 use super::errors::NodeFailures;
-use super::node_set::NodeSet;
+use super::nodes::NodeSet;
 use super::partial_grants::PartialGrant;
 use super::read_repair::{ReadRepair, request_again};
 use super::release::Release;
@@ -208,7 +208,9 @@ fn renew_on(
 fn as_renewed(acquired: Acquired) -> Renewed {
     match acquired {
         Acquired::Granted { fence, .. } => Renewed::Held { fence },
-        _ => Renewed::Waiting { held_for: None },
+        _ => Renewed::Waiting {
+            recheck_after: None,
+        },
     }
 }
 

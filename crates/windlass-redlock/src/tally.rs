@@ -30,7 +30,7 @@ pub(super) struct ReplyTally {
     queued: usize,
     /// The highest ticket.
     pub(super) ticket: u64,
-    pub(super) held_for: Option<Duration>,
+    pub(super) recheck_after: Option<Duration>,
     busy: Vec<Holder>,
     refused: Vec<Refusal>,
     pub(super) failures: NodeFailures,
@@ -46,7 +46,7 @@ impl ReplyTally {
             recorded: true,
             queued: 0,
             ticket: 0,
-            held_for: None,
+            recheck_after: None,
             busy: Vec::new(),
             refused: Vec::new(),
             failures: NodeFailures::default(),
@@ -64,10 +64,13 @@ impl ReplyTally {
                 self.granted.push((node, fence.get()));
                 self.recorded &= recorded;
             }
-            Ok(Acquired::Queued { ticket, held_for }) => {
+            Ok(Acquired::Queued {
+                ticket,
+                recheck_after,
+            }) => {
                 self.queued += 1;
                 self.ticket = self.ticket.max(ticket.get());
-                self.held_for = shorter(self.held_for, held_for);
+                self.recheck_after = shorter(self.recheck_after, recheck_after);
             }
             Ok(Acquired::Busy(holder)) => self.busy.push(holder),
             Ok(Acquired::Refused(refusal)) => self.refused.push(refusal),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::calls::{NodeCalls, StopFlag};
 use super::claims::ClaimState;
 use super::confirm::{Confirmation, confirm};
-use super::node_set::NodeSet;
+use super::nodes::NodeSet;
 use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::rules::quorum::{agreed, next_proposal};
@@ -65,7 +65,7 @@ impl WaiterHeartbeat {
             state.wake_ups.recheck_soon(id);
         }
         Ok(Renewed::Waiting {
-            held_for: confirmation.held_for.or(Some(claim.ttl / 3)),
+            recheck_after: confirmation.recheck_after.or(Some(claim.ttl / 3)),
         })
     }
 

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::node_set::NodeSet;
+use super::nodes::NodeSet;
 use windlass_core::name::Name;
 use windlass_core::store::{AcquireRequest, Kind, Renewal};
 use windlass_core::{Fence, Owner};

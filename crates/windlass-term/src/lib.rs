@@ -1,7 +1,7 @@
 //! The terminal front end that the `windlass` binary, its benchmarks and its demos share.
 //!
 //! - [`GlobalArgs`]: the options that every command has; [`duration`]: argument types
-//! - [`Printer`]: the only code that writes to stdout and stderr
+//! - [`Printer`]: the only code that writes to stdout and stderr; [`printable()`]: text of other clients, escaped
 //! - [`Exit`]: the only code that knows exit codes; [`Failure`]: an error with advice and an exit code
 //! - [`store`]: which store a command uses, and how it is opened
 //! - [`Signals`]: the signals that end or reach a command
@@ -12,6 +12,7 @@ mod args;
 pub mod duration;
 mod exit;
 mod failure;
+mod printable;
 mod printer;
 #[cfg(feature = "redis")]
 pub mod raw_redis;
@@ -21,6 +22,7 @@ pub mod store;
 pub use args::GlobalArgs;
 pub use exit::Exit;
 pub use failure::{Advice, Failure, quoted};
+pub use printable::printable;
 pub use printer::{Printer, Tone, is_trouble, unwritten};
 pub use rustix::process::Signal;
 pub use signals::{Signals, unless_interrupted};

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::args::GlobalArgs;
 use crate::exit::Exit;
 use crate::failure::{Advice, Failure};
+use crate::printable::{printable_json, printable_lines};
 use crate::store;
 
 /// Writes answers and messages, as text or as JSON.
@@ -86,16 +87,28 @@ impl Printer {
 
     fn line(&self, json: &impl Serialize, text: impl Display) -> String {
         if self.json {
-            serde_json::to_string(json)
-                .expect("answers are plain structures with text keys, which always serialise")
+            let json = serde_json::to_string(json)
+                .expect("answers are plain structures with text keys, which always serialise");
+            printable_json(json)
         } else {
-            text.to_string()
+            without_controls(&text.to_string(), self.colour_out)
         }
     }
 
     /// A line of output that has no JSON form: completions, manual pages, tables.
     pub fn out(&self, line: impl Display) {
+        let line = without_controls(&line.to_string(), self.colour_out);
         self.write(format!("{line}\n").as_bytes());
+    }
+
+    /// A message of another client. A program gets it unchanged; on a terminal its control characters are escaped.
+    pub fn payload(&self, json: &impl Serialize, text: &str) {
+        match self.json || io::stdout().is_terminal() {
+            true => self.answer(json, text),
+            false => {
+                self.write(format!("{text}\n").as_bytes());
+            }
+        }
     }
 
     /// Raw output.
@@ -195,7 +208,7 @@ impl Printer {
 
     fn err(&self, line: impl Display) {
         // One write per line, so that output of the command does not split it.
-        let line = format!("{line}\n");
+        let line = without_controls(&line.to_string(), self.colour_err) + "\n";
         let _ = io::stderr().lock().write_all(line.as_bytes());
     }
 }
@@ -208,6 +221,37 @@ pub fn is_trouble(error: &io::Error) -> bool {
 /// The message for an answer that could not be written.
 pub fn unwritten(error: &io::Error) -> String {
     format!("cannot write the answer: {error}")
+}
+
+/// The text with control characters escaped, except for the colours of [`paint`]. Texts of a store inside it are escaped
+/// by [`printable`](crate::printable()), colours included; this is the safety net for those that are not.
+fn without_controls(text: &str, colour: bool) -> String {
+    if !colour {
+        return printable_lines(text).into_owned();
+    }
+    const TONES: [Tone; 5] = [
+        Tone::Good,
+        Tone::Warning,
+        Tone::Bad,
+        Tone::Faint,
+        Tone::Strong,
+    ];
+    let codes = TONES.map(Tone::code).into_iter().chain(["0"]);
+    let codes: Vec<String> = codes.map(|code| format!("\x1b[{code}m")).collect();
+    let (mut safe, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find('\x1b') {
+        let (plain, from_escape) = rest.split_at(at);
+        safe += &printable_lines(plain);
+        let code = codes.iter().find(|code| from_escape.starts_with(*code));
+        let length = code.map_or(1, String::len);
+        let (sequence, after) = from_escape.split_at(length);
+        match code {
+            Some(_) => safe += sequence,
+            None => safe += &printable_lines(sequence),
+        }
+        rest = after;
+    }
+    safe + &printable_lines(rest)
 }
 
 fn paint(colour: bool, tone: Tone, text: &str) -> String {
@@ -238,4 +282,20 @@ fn trace(verbose: u8) {
         // Reporting a failed write to stderr on stderr would panic.
         .log_internal_errors(false)
         .try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_own_colours_reach_the_terminal() {
+        let line = format!("{} \x1b]0;title\x07\x1b[2J", paint(true, Tone::Bad, "bad"));
+        assert_eq!(
+            without_controls(&line, true),
+            "\x1b[1;31mbad\x1b[0m \\u{1b}]0;title\\u{7}\\u{1b}[2J"
+        );
+        let plain = without_controls(&line, false);
+        assert!(!plain.contains('\x1b'), "{plain}");
+    }
 }

@@ -44,12 +44,17 @@ impl Signals {
     /// Handlers rather than "ignore", because `exec` resets handlers: the command starts with the defaults.
     /// Must be called inside a tokio runtime.
     pub fn install() -> io::Result<Signals> {
-        let listeners = FORWARDED
-            .into_iter()
-            .filter(|signal| !ignored_at_start(*signal))
-            .map(|forwarded| {
-                let listener = signal(SignalKind::from_raw(forwarded.as_raw()))?;
-                Ok((forwarded, listener))
+        Signals::install_for(&FORWARDED)
+    }
+
+    /// [Installs](Signals::install) handlers for other signals than those that windlass forwards.
+    pub fn install_for(signals: &[Signal]) -> io::Result<Signals> {
+        let listeners = signals
+            .iter()
+            .filter(|signal| !ignored_at_start(**signal))
+            .map(|name| {
+                let listener = signal(SignalKind::from_raw(name.as_raw()))?;
+                Ok((*name, listener))
             })
             .collect::<io::Result<_>>()?;
         Ok(Signals { listeners })

@@ -15,18 +15,18 @@ use tokio::net::{TcpListener, TcpStream};
 #[derive(Debug)]
 pub struct DelayedDeliveryProxy {
     addr: SocketAddr,
-    state: Arc<State>,
+    state: Arc<DeliveryState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DeliveryState {
     holding: AtomicBool,
     /// Starts to hold when the client sends this text.
     holds_from: Mutex<Option<String>>,
     delivered: AtomicBool,
 }
 
-impl State {
+impl DeliveryState {
     fn hold_if_told(&self, bytes: &[u8]) {
         let mut from = self.holds_from();
         let sent = String::from_utf8_lossy(bytes);
@@ -47,7 +47,7 @@ impl DelayedDeliveryProxy {
     pub async fn start(server: SocketAddr) -> io::Result<DelayedDeliveryProxy> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let addr = listener.local_addr()?;
-        let state = Arc::new(State::default());
+        let state = Arc::new(DeliveryState::default());
         let shared = Arc::clone(&state);
         tokio::spawn(async move {
             let mut slow = Some(shared);
@@ -92,7 +92,11 @@ impl DelayedDeliveryProxy {
     }
 }
 
-async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, slow: Option<Arc<State>>) {
+async fn pass_on(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    slow: Option<Arc<DeliveryState>>,
+) {
     let mut bytes = vec![0; 65536];
     while let Ok(n @ 1..) = from.read(&mut bytes).await {
         let mut late = false;

@@ -83,6 +83,29 @@ impl History {
         self.events.lock().unwrap().clone()
     }
 
+    /// How many events there are so far.
+    pub fn len(&self) -> usize {
+        self.events.lock().unwrap().len()
+    }
+
+    /// Whether there is none yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The client of the last grant after the first `known` events.
+    pub fn last_grant(&self, known: usize) -> Option<String> {
+        let events = self.events.lock().unwrap();
+        let granted = |event: &&Event| {
+            matches!(
+                event.seen,
+                Observation::Granted { .. } | Observation::Running { .. }
+            )
+        };
+        let last = events[known..].iter().rev().find(granted);
+        last.map(|event| event.client.clone())
+    }
+
     /// Adds an event of the test itself.
     pub fn add(&self, event: Event) {
         self.events.lock().unwrap().push(event);

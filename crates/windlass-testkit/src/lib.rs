@@ -12,13 +12,17 @@
 //! * [`mod@conformance`] holds the behaviour that all stores share, written once.
 //! * [`FencedRegister`] is a resource that checks fences, as a database would.
 //! * [`CountingLoad`] runs clients that count in that register, each under a lock.
+//! * [`LockClients`] take turns under a lock, to measure how soon all are served after a fault.
 //! * [`history`] collects what many processes observed, and checks that a lock allows it.
+//! * [`chaos`] runs many processes under random faults, and reports what the history shows.
 //! * [`eventually`] and [`eventually_blocking`] poll for conditions without a signal.
 //!
 //! Every server and process ends when its value is dropped, and also when the test process is
 //! killed. A server that is not installed is an error that says what to install, never a skipped
 //! test.
 
+#[cfg(feature = "conformance")]
+pub mod chaos;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod delayed_delivery;
@@ -31,6 +35,8 @@ mod owned_child;
 pub mod partition;
 mod process;
 mod proxy;
+#[cfg(feature = "conformance")]
+mod recovery;
 mod register;
 mod server;
 
@@ -38,8 +44,10 @@ pub use delayed_delivery::DelayedDeliveryProxy;
 pub use eventually::{eventually, eventually_blocking};
 #[cfg(feature = "conformance")]
 pub use load::CountingLoad;
-pub use process::TestProcess;
+pub use process::{Signal, TestProcess};
 pub use proxy::{Direction, FaultProxy};
+#[cfg(feature = "conformance")]
+pub use recovery::LockClients;
 pub use register::{FencedRegister, RegisterClient, Written};
 pub use server::{
     ClientCertificates, Flavor, RedisCluster, RedisReplicated, RedisServer, RedisServerBuilder,

@@ -1,13 +1,18 @@
 //! Other programs as part of a test.
 
 use std::io::{self, BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, kill_process_group};
+
 use crate::eventually::eventually_blocking;
 use crate::owned_child::OwnedChild;
+
+pub use rustix::process::Signal;
 
 /// A running program whose output can be awaited and which can be killed or frozen.
 ///
@@ -43,6 +48,23 @@ impl TestProcess {
             child: Mutex::new(child),
             stdout,
         })
+    }
+
+    /// The same, in a process group of its own, as a shell starts a job.
+    pub fn spawn_in_group(command: &mut Command) -> io::Result<Self> {
+        Self::spawn(command.process_group(0))
+    }
+
+    /// Sends a signal to the whole process group of a program from [`TestProcess::spawn_in_group`], if the program is
+    /// alive.
+    pub fn signal_group(&self, signal: Signal) -> io::Result<()> {
+        // Held meanwhile, so that the program is not reaped and its id not used again.
+        let mut child = self.child();
+        if child.try_wait()?.is_some() {
+            return Ok(());
+        }
+        let group = Pid::from_raw(self.pid.cast_signed()).expect("a process id is positive");
+        Ok(kill_process_group(group, signal)?)
     }
 
     /// The process id. Meaningful only while the process is alive.

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use connection::Upstream;
 use counters::ProxyCounters;
-use faults::{Change, Command};
+use faults::{Change, ProxiedCommand};
 
 pub use faults::Direction;
 
@@ -56,7 +56,7 @@ pub struct FaultProxy {
     counters: Arc<ProxyCounters>,
     runtime: Handle,
     // An option only so that drop can close the channel before it joins the thread.
-    commands: Option<mpsc::UnboundedSender<Command>>,
+    commands: Option<mpsc::UnboundedSender<ProxiedCommand>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -220,7 +220,7 @@ impl FaultProxy {
         let (done, all_done) = blocking::channel();
         if let Some(commands) = &self.commands {
             // Fails only if the proxy's thread has panicked; its clients then notice.
-            let _ = commands.send(Command { change, done });
+            let _ = commands.send(ProxiedCommand { change, done });
         }
         // Nothing is ever sent: the wait ends when the last copy of the command is dropped.
         let _ = all_done.recv();

@@ -25,11 +25,11 @@ pub enum Written {
 #[derive(Debug)]
 pub struct FencedRegister {
     addr: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<RegisterState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RegisterState {
     value: u64,
     highest: u64,
     accepted: u64,
@@ -42,18 +42,18 @@ struct State {
 impl FencedRegister {
     /// Starts an empty register. It lives as long as the process.
     pub fn start() -> io::Result<FencedRegister> {
-        FencedRegister::start_with(State::default())
+        FencedRegister::start_with(RegisterState::default())
     }
 
     /// Starts a register that ignores fences, to show what a check must find.
     pub fn start_open() -> io::Result<FencedRegister> {
-        FencedRegister::start_with(State {
+        FencedRegister::start_with(RegisterState {
             open: true,
-            ..State::default()
+            ..RegisterState::default()
         })
     }
 
-    fn start_with(state: State) -> io::Result<FencedRegister> {
+    fn start_with(state: RegisterState) -> io::Result<FencedRegister> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let addr = listener.local_addr()?;
         let state = Arc::new(Mutex::new(state));
@@ -89,7 +89,7 @@ impl FencedRegister {
     }
 }
 
-fn serve(stream: TcpStream, state: &Mutex<State>) -> Option<()> {
+fn serve(stream: TcpStream, state: &Mutex<RegisterState>) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut out = stream.try_clone().ok()?;
     for line in BufReader::new(stream).lines() {
@@ -100,7 +100,7 @@ fn serve(stream: TcpStream, state: &Mutex<State>) -> Option<()> {
     Some(())
 }
 
-fn answer(line: &str, state: &mut State) -> String {
+fn answer(line: &str, state: &mut RegisterState) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     match words.as_slice() {
         ["R"] => state.value.to_string(),

@@ -270,8 +270,11 @@ impl<'a> ClaimAcquisition<'a> {
                     .ok_or_else(released_meanwhile)?;
                 self.claims.watches.ensure(kind, name);
                 // A watch reports the removal of any holder, so no time is needed.
-                let held_for = None;
-                Ok(Some(Acquired::Queued { ticket, held_for }))
+                let recheck_after = None;
+                Ok(Some(Acquired::Queued {
+                    ticket,
+                    recheck_after,
+                }))
             }
         }
     }

@@ -115,9 +115,11 @@ impl EnsembleAddress {
                                 "use zookeeper+tls:// instead of zookeeper://",
                             );
                         }
-                        _ => {
+                        option => {
+                            // Its value may be a password.
+                            let name = option.map_or("…", |(name, _)| name);
                             return wrong(
-                                format!("{pair:?} is not an option of this store"),
+                                format!("{name:?} is not an option of this store"),
                                 "options are layout=curator, layout=kazoo and chroot=create, and \
                                  with zookeeper+tls:// tls_ca, tls_cert and tls_key",
                             );

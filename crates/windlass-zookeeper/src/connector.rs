@@ -3,6 +3,7 @@
 use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use zookeeper_client::{Client, Connector, Error as ZkError};
@@ -14,22 +15,35 @@ use super::four_letter::four_letter_word;
 use super::tls;
 use windlass_core::error::{Error, ErrorKind, Result};
 
-/// Opens a session with this connector, within the call timeout.
+/// The client passes over its list of servers again and again while it has no connection, and pauses
+/// twice as long after each pass: in the end, as long as the outage has lasted. In a long list, which
+/// names each server several times, passes take longer, and the pauses within a pass stay short. So an
+/// outage of half a minute is followed by a pause of 2 s, a longer one by a third of its duration.
+const LONG_LIST: usize = 24;
+/// A session that is shorter than this ends before the pauses grow.
+const LONG_SESSION: Duration = Duration::from_secs(10);
+
+/// Opens a session of this timeout with this connector, within the call timeout.
 pub(super) async fn connect(
     address: &EnsembleAddress,
     mut connector: Connector,
+    session_timeout: Duration,
     call_timeout: Duration,
 ) -> Result<Client> {
     let deadline = Instant::now() + call_timeout * 9 / 10;
     // A single server is not probed: it may accept only one more connection.
     let hosts = match address.hosts.as_slice() {
         [_] => address.hosts.clone(),
-        _ => reachable(address, call_timeout / 2).await?,
+        _ => reachable(address, call_timeout / 3).await?,
     };
     if let Some(digest) = &address.digest {
         connector = connector.with_auth("digest", digest.as_bytes());
     }
-    let servers = connect_string(&hosts, address)?;
+    let mut servers = connect_string(&hosts, address)?;
+    if session_timeout >= LONG_SESSION {
+        let repeated = vec![servers.as_str(); LONG_LIST.div_ceil(hosts.len())];
+        servers = repeated.join(",");
+    }
     if let Some(files) = &address.tls {
         connector = with_tls(connector, files)?;
     }
@@ -48,42 +62,70 @@ pub(super) async fn connect(
     }
 }
 
-/// The servers that accept connections. The client tries one server after the other, and would spend
-/// the whole call timeout on one that does not answer.
+/// The servers that answer; if none does in time, those that accept connections. The client tries one
+/// server after the other, and would spend the whole call timeout on one that does not answer.
 async fn reachable(address: &EnsembleAddress, limit: Duration) -> Result<Vec<String>> {
+    let is_plain = address.tls.is_none();
     let probes: Vec<_> = address
         .hosts
         .iter()
         .cloned()
         .map(|host| {
             tokio::spawn(async move {
-                let outcome = tokio::time::timeout(limit, TcpStream::connect(&host)).await;
-                let problem = match outcome {
-                    Ok(Ok(_)) => None,
-                    // It accepted the connection, and closed it at once.
-                    Ok(Err(e)) if matches!(e.kind(), BrokenPipe | ConnectionReset) => None,
-                    Ok(Err(error)) => Some(format!("{host}: {error}")),
-                    Err(_) => Some(format!("{host}: no answer within {limit:?}")),
-                };
-                (host, problem)
+                let probed = probe(&host, is_plain, limit).await;
+                (host, probed)
             })
         })
         .collect();
-    let (mut reached, mut problems) = (Vec::new(), Vec::new());
+    let (mut answering, mut silent, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for probe in probes {
         match probe.await {
-            Ok((host, None)) => reached.push(host),
-            Ok((_, Some(problem))) => problems.push(problem),
+            Ok((host, Probed::Answers)) => answering.push(host),
+            Ok((host, Probed::Silent)) => silent.push(host),
+            Ok((host, Probed::Unreachable(problem))) => problems.push(format!("{host}: {problem}")),
             Err(error) => problems.push(error.to_string()),
         }
     }
-    if reached.is_empty() {
-        return Err(
+    match (answering.is_empty(), silent.is_empty()) {
+        (false, _) => Ok(answering),
+        (true, false) => Ok(silent),
+        (true, true) => Err(
             Error::new(ErrorKind::Unreachable, "connect", problems.join("; "))
                 .with_hint("is ZooKeeper running there?"),
-        );
+        ),
     }
-    Ok(reached)
+}
+
+/// What a server does with a new connection.
+enum Probed {
+    Answers,
+    /// It accepts the connection, and no more: a process that is frozen, or very busy.
+    Silent,
+    Unreachable(String),
+}
+
+/// Connects to a server and, unless it expects TLS, asks for its status. Any reply will do, also that
+/// the command is not allowed.
+async fn probe(host: &str, is_plain: bool, limit: Duration) -> Probed {
+    let deadline = Instant::now() + limit;
+    let mut stream = match timeout_at(deadline, TcpStream::connect(host)).await {
+        Ok(Ok(stream)) => stream,
+        // It accepted the connection, and closed it at once.
+        Ok(Err(e)) if matches!(e.kind(), BrokenPipe | ConnectionReset) => return Probed::Answers,
+        Ok(Err(error)) => return Probed::Unreachable(error.to_string()),
+        Err(_) => return Probed::Unreachable(format!("no answer within {limit:?}")),
+    };
+    if !is_plain {
+        return Probed::Answers;
+    }
+    let exchange = async {
+        stream.write_all(b"srvr").await?;
+        stream.read(&mut [0]).await
+    };
+    match timeout_at(deadline, exchange).await {
+        Ok(_) => Probed::Answers,
+        Err(_) => Probed::Silent,
+    }
 }
 
 /// The servers accept connections, but open no session.

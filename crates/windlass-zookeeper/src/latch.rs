@@ -109,7 +109,7 @@ impl LatchStore for ZooKeeperLatches {
         })
     }
 
-    fn look(&self, name: Name) -> Pending<'_, Option<LatchState>> {
+    fn inspect(&self, name: Name) -> Pending<'_, Option<LatchState>> {
         Box::pin(async move {
             let stored: Option<LatchDocument> = self.documents.read(name.as_str()).await?;
             Ok(stored.map(|stored| stored.state()))

@@ -1,5 +1,8 @@
 //! Releasing a claim: its node is deleted.
 
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
 use zookeeper_client::Error as ZkError;
 
 use super::claim_data::{ClaimData, holder};
@@ -9,7 +12,7 @@ use super::errors::from_client;
 use super::node_name::ProtectionId;
 use super::paths;
 use windlass_core::Owner;
-use windlass_core::error::Result;
+use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{Holder, Kind, Pending, Released, WakeAddress};
 
@@ -47,53 +50,81 @@ impl ClaimRelease {
             Some(wake) => vec![wake.claim],
             None => table.of_owner(self.kind, &self.name, &self.owner),
         };
-        let mut known: Vec<_> = numbers.iter().filter_map(|n| table.remove(*n)).collect();
-        if let [claim] = known.as_slice()
-            && let Some(node) = &claim.node
-            && claim.state != LocalClaimState::Requested
-            && claim.session.is_connected()
-        {
-            let deletion = claim.session.client().delete(&node.path, None);
-            let claim = claim.clone();
-            return Box::pin(async move {
-                match deletion.await {
-                    Ok(()) => Ok(released(&claim)),
-                    // It has another name if the reply to a replacement was lost.
-                    Err(ZkError::NoNode) => Ok(match self.claims.remover.remove(&claim).await? {
-                        true => released(&claim),
-                        false => Released::WasGone,
-                    }),
-                    Err(ZkError::SessionExpired) => Ok(Released::WasGone),
-                    Err(error) => Err(from_client(error)),
-                }
-            });
+        let known: Vec<_> = numbers.iter().filter_map(|n| table.remove(*n)).collect();
+        if known.is_empty() {
+            return Box::pin(self.release_unknown());
         }
-        Box::pin(async move {
-            match known.pop() {
-                Some(claim) => self.release_known(claim, known).await,
-                None => self.release_unknown().await,
+        let deletion = match known.as_slice() {
+            [claim] => start_deletion(claim),
+            _ => None,
+        };
+        // The claims are in no table from here on, and their session may outlive their TTL by far: whether
+        // or not the caller waits for the reply, their nodes are removed until the server confirms it.
+        let (reply, released) = oneshot::channel();
+        let remover = Arc::clone(&self.claims.remover);
+        self.claims.remover.runtime.clone().spawn(async move {
+            let outcome = match deletion {
+                Some(deletion) => self.finish_deletion(&known[0], deletion).await,
+                None => self.release_known(&known).await,
+            };
+            let failed = outcome.is_err();
+            let _ = reply.send(outcome);
+            if failed {
+                for claim in known {
+                    Arc::clone(&remover).remove_until_confirmed(claim).await;
+                }
             }
+        });
+        Box::pin(async move {
+            released.await.unwrap_or_else(|_| {
+                let message = "the program is shutting down";
+                Err(Error::new(ErrorKind::OutcomeUnknown, "release", message))
+            })
         })
     }
 
-    /// Removes the nodes of claims in this client's table. The result is that of `claim`.
-    async fn release_known(self, claim: LocalClaim, others: Vec<LocalClaim>) -> Result<Released> {
-        let mut result = released(&claim);
+    /// Awaits the reply to the deletion of a claim's node.
+    async fn finish_deletion(
+        &self,
+        claim: &LocalClaim,
+        deletion: impl Future<Output = Result<(), ZkError>>,
+    ) -> Result<Released> {
+        match deletion.await {
+            Ok(()) => Ok(released(claim)),
+            // It has another name if the reply to a replacement was lost.
+            Err(ZkError::NoNode) => Ok(match self.claims.remover.remove(claim).await? {
+                true => released(claim),
+                false => Released::WasGone,
+            }),
+            Err(ZkError::SessionExpired) => Ok(Released::WasGone),
+            Err(error) => Err(from_client(error)),
+        }
+    }
+
+    /// Removes the nodes of claims in this client's table. The result is that of the last one.
+    async fn release_known(&self, known: &[LocalClaim]) -> Result<Released> {
+        let mut result = Released::WasGone;
+        for claim in known {
+            let was_held = self.is_held(claim).await?;
+            result = match self.claims.remover.remove(claim).await? {
+                true if was_held => Released::WasHeld,
+                true => released(claim),
+                false => Released::WasGone,
+            };
+        }
+        Ok(result)
+    }
+
+    /// Whether a claim holds already though its caller has not learned of it.
+    async fn is_held(&self, claim: &LocalClaim) -> Result<bool> {
         let is_undecided = claim.state == LocalClaimState::Requested && claim.may_have_node;
-        if is_undecided && !claim.session.has_ended() {
-            // It may hold already, before its caller has learned of it.
-            let queues = &self.claims.queues;
-            let view = queues.read(&claim.session, self.kind, &self.name).await?;
-            let index = view.index_of(claim.id);
-            if index.is_some_and(|index| view.held[index]) {
-                result = Released::WasHeld;
-            }
+        if !is_undecided || claim.session.has_ended() {
+            return Ok(false);
         }
-        let existed = self.claims.remover.remove(&claim).await?;
-        for other in &others {
-            self.claims.remover.remove(other).await?;
-        }
-        Ok(if existed { result } else { Released::WasGone })
+        let queues = &self.claims.queues;
+        let view = queues.read(&claim.session, self.kind, &self.name).await?;
+        let index = view.index_of(claim.id);
+        Ok(index.is_some_and(|index| view.held[index]))
     }
 
     /// Deletes the nodes that another client, or this one in an earlier session, created for this owner.
@@ -129,6 +160,16 @@ impl ClaimRelease {
         }
         Ok(result)
     }
+}
+
+/// Sends the request to delete a claim's node, if the node is known and the session is connected.
+fn start_deletion(
+    claim: &LocalClaim,
+) -> Option<impl Future<Output = Result<(), ZkError>> + Send + use<>> {
+    let node = claim.node.as_ref()?;
+    let is_decided = claim.state != LocalClaimState::Requested;
+    (is_decided && claim.session.is_connected())
+        .then(|| claim.session.client().delete(&node.path, None))
 }
 
 /// The result of releasing a claim in this state.

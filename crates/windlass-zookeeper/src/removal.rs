@@ -8,6 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use super::claim_table::LocalClaim;
 use super::node_name::ProtectionId;
 use super::paths;
@@ -24,11 +26,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Removes nodes of claims.
 pub(super) struct NodeRemover {
     queues: Arc<QueueReader>,
+    /// For removals in the background, which may start outside of a task.
+    pub(super) runtime: Handle,
 }
 
 impl NodeRemover {
+    /// Must be called on a runtime.
     pub(super) fn new(queues: Arc<QueueReader>) -> NodeRemover {
-        NodeRemover { queues }
+        let runtime = Handle::current();
+        NodeRemover { queues, runtime }
     }
 
     /// Removes a claim's node, under whatever name it has. Returns whether it existed.

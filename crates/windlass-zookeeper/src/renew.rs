@@ -148,11 +148,11 @@ impl<'a> Renewals<'a> {
             };
             if !view.held[index] {
                 if view.is_too_heavy(kind, claim.weight) {
-                    table.remove(number);
-                    self.claims.remover.remove(claim).await?;
-                    return Ok(Renewed::Gone);
+                    return self.gone(claim);
                 }
-                return Ok(Renewed::Waiting { held_for: None });
+                return Ok(Renewed::Waiting {
+                    recheck_after: None,
+                });
             }
             let granted = self.claims.grants.grant(claim, &view, index).await?;
             if granted.is_none() {
@@ -217,7 +217,9 @@ impl<'a> Renewals<'a> {
             }
             table.set_waiting(number);
             self.claims.watches.ensure(kind, name);
-            return Ok(Renewed::Waiting { held_for: None });
+            return Ok(Renewed::Waiting {
+                recheck_after: None,
+            });
         }
     }
 }

@@ -29,7 +29,12 @@ const PING_GAP_PERCENT: u32 = 15;
 /// The client connects to another server after this much silence, in percent of the session timeout.
 /// It pings after three eighths of this time and checks its clock each eighth, so the longest gap
 /// between two pings is half of it.
-const CONNECTION_TIMEOUT_PERCENT: u32 = 2 * PING_GAP_PERCENT;
+const LONGEST_SILENCE_PERCENT: u32 = 2 * PING_GAP_PERCENT;
+/// A long session does not tolerate that much: a client whose server is frozen waits for so long before
+/// it tries another one, and may have to wait for several frozen servers.
+const LONG_SESSION_SILENCE_PERCENT: u32 = 10;
+/// A busy server may need this long to answer.
+const SHORTEST_SILENCE: Duration = Duration::from_secs(2);
 /// The longest timeout that the protocol can express.
 const MAX_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 
@@ -41,6 +46,14 @@ pub(super) fn timeout_for_ttl(ttl: Duration) -> Duration {
 /// The longest TTL that a session of this timeout can keep.
 pub(super) fn longest_ttl(timeout: Duration) -> Duration {
     (timeout * (100 - PING_GAP_PERCENT) / 100).saturating_sub(HALF_TICK)
+}
+
+/// How long the client waits for any message of a server before it connects to another one.
+fn longest_silence(timeout: Duration) -> Duration {
+    let long_session = timeout * LONG_SESSION_SILENCE_PERCENT / 100;
+    long_session
+        .max(SHORTEST_SILENCE)
+        .min(timeout * LONGEST_SILENCE_PERCENT / 100)
 }
 
 /// The session timeout to request: the next of a few steps, so that there are only a few sessions.
@@ -75,9 +88,9 @@ impl Session {
     ) -> Result<Session> {
         let connector = Client::connector()
             .with_session_timeout(timeout)
-            .with_connection_timeout(timeout * CONNECTION_TIMEOUT_PERCENT / 100)
+            .with_connection_timeout(longest_silence(timeout))
             .with_fail_eagerly();
-        let client = connector::connect(address, connector, call_timeout).await?;
+        let client = connector::connect(address, connector, timeout, call_timeout).await?;
         let client = client.chroot(address.chroot.clone()).map_err(|_| {
             let message = format!("{:?} is not a path of nodes", address.chroot);
             Error::invalid("connect", message)
@@ -305,6 +318,8 @@ mod tests {
                 "{ttl:?}"
             );
             assert!(longest_ttl(timeout) >= ttl);
+            let ping_gap = longest_silence(timeout) / 2;
+            assert!(ping_gap <= timeout * PING_GAP_PERCENT / 100, "{ttl:?}");
         }
         // The default TTL fits a server's default maximum, which is 40 s.
         assert_eq!(

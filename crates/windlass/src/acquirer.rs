@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::coordinator::Coordinator;
 use crate::lease::{
-    AcquireOutcome, AcquireParams, CancelGuard, ClaimSpec, Lease, Request, WaitPolicy, acquire,
-    await_replicas,
+    AcquireOutcome, AcquireParams, CancelGuard, ClaimSpec, Lease, RequestOptions, WaitPolicy,
+    acquire, await_replicas,
 };
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
@@ -21,7 +21,7 @@ pub(crate) struct Acquirer<'a> {
     pub(crate) kind: Kind,
     pub(crate) name: &'a str,
     pub(crate) share: Share,
-    pub(crate) request: &'a Request,
+    pub(crate) request: &'a RequestOptions,
     pub(crate) heal_missing_ttl: bool,
 }
 
@@ -80,7 +80,7 @@ impl Acquirer<'_> {
 
     /// Takes over the claim that `owner` holds. Returns its lease and weight.
     pub(crate) async fn attach(&self, owner: String) -> Result<(Lease, u32)> {
-        let request = Request {
+        let request = RequestOptions {
             owner: Some(owner),
             ..self.request.clone()
         };
@@ -135,7 +135,7 @@ impl Acquirer<'_> {
 
     /// Releases whatever `owner` has, without a guard.
     pub(crate) async fn release_as(&self, owner: String) -> Result<Released> {
-        let request = Request {
+        let request = RequestOptions {
             owner: Some(owner),
             ..self.request.clone()
         };
@@ -178,7 +178,7 @@ impl Acquirer<'_> {
         Name::new(operation, self.coordinator.namespace(), self.name)
     }
 
-    fn spec(&self, operation: &'static str, request: &Request) -> Result<ClaimSpec> {
+    fn spec(&self, operation: &'static str, request: &RequestOptions) -> Result<ClaimSpec> {
         let name = self.full_name(operation)?;
         request.spec(operation, self.coordinator.claims(), self.kind, name)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
 use crate::lease::{
-    AcquireOutcome, Fence, Lease, Request, WaitPolicy, guard, note_option, request_options,
+    AcquireOutcome, Fence, Lease, RequestOptions, WaitPolicy, guard, note_option, request_options,
 };
 use crate::wait::{Checked, wait_until};
 use windlass_core::error::{Error, ErrorKind, Result};
@@ -41,7 +41,7 @@ pub struct Barrier {
     coordinator: Coordinator,
     name: String,
     parties: u32,
-    request: Request,
+    request: RequestOptions,
 }
 
 /// A place in a round of the barrier.
@@ -113,7 +113,7 @@ impl Barrier {
             coordinator,
             name: name.to_owned(),
             parties,
-            request: Request::new(),
+            request: RequestOptions::new(),
         }
     }
 

@@ -165,7 +165,7 @@ impl Options {
                     Some(name) => MemoryStore::shared(self.clock.clone(), &name),
                     None => MemoryStore::private(self.clock.clone()),
                 };
-                store.introduce(keeper.client(), grant_listener(&keeper));
+                store.register_client(keeper.client(), grant_listener(&keeper));
                 Arc::new(Memory(store))
             }
             #[cfg(feature = "file")]

@@ -10,7 +10,7 @@ use tokio_util::sync::ReusableBoxFuture;
 
 use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
-use crate::lease::{Fence, Lease, Request, WaitPolicy, guard, request_options};
+use crate::lease::{Fence, Lease, RequestOptions, WaitPolicy, guard, request_options};
 use crate::lock::Attempt;
 use crate::wait::{Checked, wait_until};
 use windlass_core::error::Result;
@@ -38,7 +38,7 @@ use windlass_core::store::{Channel, Kind, Released, Share};
 pub struct Election {
     coordinator: Coordinator,
     name: String,
-    request: Request,
+    request: RequestOptions,
 }
 
 /// A leadership, renewed in the background. Dropping it resigns in the background.
@@ -96,7 +96,7 @@ impl Election {
         Election {
             coordinator,
             name: name.to_owned(),
-            request: Request::new(),
+            request: RequestOptions::new(),
         }
     }
 
@@ -176,14 +176,14 @@ impl Election {
         }
     }
 
-    fn request_with(&self, value: &str) -> Request {
-        Request {
+    fn request_with(&self, value: &str) -> RequestOptions {
+        RequestOptions {
             note: Some(value.into()),
             ..self.request.clone()
         }
     }
 
-    fn acquirer<'a>(&'a self, request: &'a Request) -> Acquirer<'a> {
+    fn acquirer<'a>(&'a self, request: &'a RequestOptions) -> Acquirer<'a> {
         Acquirer {
             coordinator: &self.coordinator,
             kind: Kind::Election,

@@ -238,7 +238,7 @@ impl Latch {
     /// Returns the current generation, its initial count and its remaining count. `None` if there is none.
     pub async fn inspect(&self) -> Result<Option<LatchState>> {
         let name = self.spec("inspect")?.name;
-        let reply = self.coordinator.latches().look(name);
+        let reply = self.coordinator.latches().inspect(name);
         self.coordinator.call("inspect", &self.name, reply).await
     }
 

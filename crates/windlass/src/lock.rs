@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
 use crate::lease::{
-    AcquireOutcome, Detached, Lease, Request, WaitPolicy, guard, note_option, request_options,
+    AcquireOutcome, Detached, Lease, RequestOptions, WaitPolicy, guard, note_option,
+    request_options,
 };
 use windlass_core::error::Result;
 use windlass_core::store::{Holder, Kind, Occupancy, Released, Share};
@@ -46,7 +47,7 @@ use windlass_core::store::{Holder, Kind, Occupancy, Released, Share};
 pub struct Lock {
     coordinator: Coordinator,
     name: String,
-    request: Request,
+    request: RequestOptions,
     heal_missing_ttl: bool,
 }
 
@@ -122,7 +123,7 @@ impl Lock {
         Lock {
             coordinator,
             name: name.to_owned(),
-            request: Request::new(),
+            request: RequestOptions::new(),
             heal_missing_ttl: false,
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
 use crate::lease::{
-    AcquireOutcome, AllOutcome, Fence, Lease, LeaseLost, Request, WaitPolicy, acquire_all,
+    AcquireOutcome, AllOutcome, Fence, Lease, LeaseLost, RequestOptions, WaitPolicy, acquire_all,
     await_replicas, note_option, request_options,
 };
 use crate::lock::Attempt;
@@ -48,7 +48,7 @@ use windlass_core::store::{Kind, Released, Share};
 pub struct Locks {
     coordinator: Coordinator,
     names: BTreeSet<String>,
-    request: Request,
+    request: RequestOptions,
 }
 
 /// Several held locks. Dropping the guard releases them all in the background.
@@ -65,7 +65,7 @@ impl Locks {
         Locks {
             coordinator,
             names,
-            request: Request::new(),
+            request: RequestOptions::new(),
         }
     }
 

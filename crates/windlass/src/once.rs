@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
-use crate::lease::{AcquireOutcome, Fence, Request, RetryPolicy, WaitPolicy};
+use crate::lease::{AcquireOutcome, Fence, RequestOptions, RetryPolicy, WaitPolicy};
 use crate::lock::LockGuard;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
@@ -59,7 +59,7 @@ pub struct Once {
     coordinator: Coordinator,
     store: Arc<dyn OnceStore>,
     key: String,
-    request: Request,
+    request: RequestOptions,
     retention: Duration,
     payload: [u8; 32],
     on_failure: OnFailure,
@@ -127,7 +127,7 @@ impl Once {
             store: coordinator.backend().onces(),
             coordinator,
             key: key.to_owned(),
-            request: Request::new(),
+            request: RequestOptions::new(),
             retention: Once::DEFAULT_RETENTION,
             payload: Sha256::digest(b"").into(),
             on_failure: OnFailure::default(),
@@ -236,7 +236,7 @@ impl Once {
         let operation = "begin";
         let name = self.full_name(operation)?;
         // A finished key is the common case of a repeat, and needs no lease.
-        let reply = self.store.look(name.clone());
+        let reply = self.store.get(name.clone());
         if let Some(record) = self.coordinator.call(operation, &self.key, reply).await? {
             if record.payload != self.payload {
                 return Err(self.other_payload());

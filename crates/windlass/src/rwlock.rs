@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
-use crate::lease::{Detached, Lease, Request, WaitPolicy, guard, note_option, request_options};
+use crate::lease::{
+    Detached, Lease, RequestOptions, WaitPolicy, guard, note_option, request_options,
+};
 use crate::lock::Attempt;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::{Holder, Kind, OnSizeMismatch, Order, Released, Share};
@@ -45,7 +47,7 @@ const MAX_READERS: u32 = RwLock::MAX_READERS;
 pub struct RwLock {
     coordinator: Coordinator,
     name: String,
-    request: Request,
+    request: RequestOptions,
 }
 
 /// A read-write lock held for reading.
@@ -156,7 +158,7 @@ impl RwLock {
         RwLock {
             coordinator,
             name: name.to_owned(),
-            request: Request::new(),
+            request: RequestOptions::new(),
         }
     }
 

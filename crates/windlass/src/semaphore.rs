@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::acquirer::Acquirer;
 use crate::coordinator::Coordinator;
-use crate::lease::{Detached, Lease, Request, WaitPolicy, guard, note_option, request_options};
+use crate::lease::{
+    Detached, Lease, RequestOptions, WaitPolicy, guard, note_option, request_options,
+};
 use crate::lock::Attempt;
 use windlass_core::error::{Error, Result};
 use windlass_core::store::{Kind, Occupancy, OnSizeMismatch, Order, Released, Share};
@@ -44,7 +46,7 @@ pub struct Semaphore {
     size: u32,
     on_size_mismatch: OnSizeMismatch,
     order: Order,
-    request: Request,
+    request: RequestOptions,
 }
 
 /// Held permits of a semaphore: one, or several acquired together.
@@ -87,7 +89,7 @@ impl Semaphore {
             size,
             on_size_mismatch: OnSizeMismatch::Refuse,
             order: Order::Fifo,
-            request: Request::new(),
+            request: RequestOptions::new(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use windlass_core::error::{Error, Result};
-use windlass_core::redact::redact;
+use windlass_core::redact::{is_scheme, redact};
 
 /// A store URL, parsed as far as choosing a store needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,13 +24,23 @@ const SCHEMES: &str = "memory:, file:PATH, redis://HOST, rediss://HOST, redis+un
 
 impl StoreUrl {
     pub(crate) fn parse(text: &str) -> Result<StoreUrl> {
-        let Some((scheme, rest)) = text.split_once(':') else {
+        // With an @ and without ://, the part before the colon may be a user or a password.
+        let has_scheme = |scheme: &str| {
+            is_scheme(scheme) && (!text.contains('@') || text[scheme.len()..].starts_with("://"))
+        };
+        let Some((scheme, rest)) = text
+            .split_once(':')
+            .filter(|(scheme, _)| has_scheme(scheme) || matches!(*scheme, "file" | "memory"))
+        else {
             return Err(Error::invalid(
                 "connect",
                 format!("{:?} is not a store URL: it has no scheme", redact(text)),
             )
             .with_hint(format!("known URLs: {SCHEMES}")));
         };
+        if scheme != "file" && scheme != "memory" {
+            refuse_unescaped(text, scheme, rest)?;
+        }
         let with_servers = |example: &str| match rest.starts_with("//") && rest.len() > 2 {
             true => Ok(text.to_owned()),
             false => Err(
@@ -81,6 +91,35 @@ impl StoreUrl {
             .with_hint(format!("known URLs: {SCHEMES}"))),
         }
     }
+}
+
+/// Refuses a URL whose credentials end in another part of it, because of a `/`, `?` or `&` that is not escaped. A store
+/// would repeat that part in an error: as a host with an invalid port, or as an unknown parameter.
+fn refuse_unescaped(text: &str, scheme: &str, rest: &str) -> Result<()> {
+    let rest = rest.strip_prefix("//").unwrap_or(rest);
+    let (front, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let is_socket = scheme == "unix" || scheme == "redis+unix";
+    // The path of a socket, and that of a file in a parameter, may contain an @.
+    let path = front.split_once('/').map_or("", |(_, path)| path);
+    let misplaced = !is_socket && path.contains('@');
+    let (mut unnamed, mut password_ends) = (false, false);
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or(("", pair));
+        let is_file = matches!(
+            name,
+            "tls_ca" | "tls_cert" | "tls_key" | "ca" | "cert" | "key"
+        );
+        unnamed |=
+            name.is_empty() || name.contains(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        password_ends |= !is_socket && !is_file && value.contains('@') && !front.contains('@');
+    }
+    if !misplaced && !unnamed && !password_ends {
+        return Ok(());
+    }
+    let message = format!("the URL {} has parts that belong nowhere", redact(text));
+    Err(Error::invalid("connect", message).with_hint(
+        "in a password, write %2F for /, %3F for ?, %26 for &, %23 for # and %40 for @; parameters are NAME=VALUE",
+    ))
 }
 
 /// Refuses a fragment without repeating it: it may be the end of a password.
@@ -170,5 +209,33 @@ mod tests {
     fn unknown_scheme_prints_no_password() {
         let e = StoreUrl::parse("etcdd://ann:s3cret@h").unwrap_err();
         assert!(!format!("{e} {e:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn unescaped_password_is_refused_and_not_repeated() {
+        for url in [
+            "redis://ann:p/s3cret@h",
+            "redis://ann:p?s3cret@h",
+            "redis://ann:p?x=s3cret@h",
+            "etcd://ann:1/s3cret@h",
+            "zookeeper://ann:p&?s3cret@h/app",
+            "redis+unix:///run/r.sock?pass=p&s3cret",
+            "redis//ann:s3cret@h",
+            "ann:s3cret@h",
+            "s3cret@h:6379",
+        ] {
+            let error = StoreUrl::parse(url).expect_err(url);
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
+            let said = format!("{error:?} {error}");
+            assert!(error.hint().is_some() && !said.contains("s3cret"), "{said}");
+        }
+        for url in [
+            "redis://ann:p%2Fq@h/1?tls_ca=/etc/a.pem",
+            "redis://h?tls_ca=/etc/a@b.pem",
+            "redis+unix:///run/a@b.sock?db=1",
+            "file:/var/lib/a@b?c.db",
+        ] {
+            assert!(StoreUrl::parse(url).is_ok(), "{url}");
+        }
     }
 }

@@ -112,4 +112,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "bloom_filters_decide_as_the_rules_do",
         ],
     },
+    Mutant {
+        breaks: "bloom: a union across slots reports a source that lost its bits (Cluster)",
+        file: "windlass-redis/src/bloom/whole_shard.rs",
+        from: "None if filters.check_missing_shard(from).await? => empty(from, shape),",
+        to: "None if filters.exists(from).await? => empty(from, shape),",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "cluster",
+            "union_across_slots_reports_lost_bits",
+        ],
+    },
 ];

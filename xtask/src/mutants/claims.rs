@@ -128,7 +128,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a lost wake-up is repaired by a timer",
-        file: "windlass/src/lease/schedule.rs",
+        file: "windlass/src/lease/keeper.rs",
         from: "let heartbeat = round_down(state.confirmed + third, batching_grid(third));",
         to: "let heartbeat = round_down(state.confirmed + third * 1000, batching_grid(third));",
         caught_by: &[
@@ -194,7 +194,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a cancelled request leaves nothing behind",
-        file: "windlass/src/lease/cancel_guard.rs",
+        file: "windlass/src/lease/guard.rs",
         from: "if self.armed {",
         to: "if false {",
         caught_by: &[
@@ -462,7 +462,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a grant whose reply was lost is undone, whatever the next reply is",
-        file: "windlass/src/lease/cancel_guard.rs",
+        file: "windlass/src/lease/guard.rs",
         from: "if !self.claim.was_unanswered() {",
         to: "if self.armed {",
         caught_by: &[
@@ -602,6 +602,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "--test",
             "redis",
             "faults::late_release_spares_the_next_claim",
+        ],
+    },
+    Mutant {
+        breaks: "fences too high to be exact are refused",
+        file: "windlass/src/lease/acquire.rs",
+        from: "Some(fence) if fence > Fence::MAX => {",
+        to: "Some(fence) if fence > Fence::MAX && fence.get() == 0 => {",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "redis",
+            "fences_too_high_to_be_exact_are_refused",
         ],
     },
 ];

@@ -387,4 +387,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "release_in_a_large_pool_wakes_few_waiters",
         ],
     },
+    Mutant {
+        breaks: "a lease outlives its claims by a margin (etcd)",
+        file: "windlass-etcd/src/leases.rs",
+        from: "self.lives_until() >= now + ttl + self.margin()",
+        to: "self.lives_until() + self.margin() >= now + ttl",
+        caught_by: &[
+            "-p",
+            "windlass-etcd",
+            "--lib",
+            "leases::tests::renewal_counts_only_in_the_term_it_was_sent_in",
+        ],
+    },
 ];

@@ -6,15 +6,17 @@ mod claims;
 mod copy;
 mod counters;
 mod etcd;
+mod file;
 mod limits;
 mod permissions;
 mod quorum;
 mod replicated;
+mod run;
 mod traces;
 mod zookeeper;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -40,10 +42,12 @@ const AREAS: &[(&str, &[Mutant])] = &[
     ("claims", claims::MUTANTS),
     ("counters", counters::MUTANTS),
     ("etcd", etcd::MUTANTS),
+    ("file", file::MUTANTS),
     ("limits", limits::MUTANTS),
     ("permissions", permissions::MUTANTS),
     ("quorum", quorum::MUTANTS),
     ("replicated", replicated::MUTANTS),
+    ("run", run::MUTANTS),
     ("traces", traces::MUTANTS),
     ("zookeeper", zookeeper::MUTANTS),
 ];
@@ -115,21 +119,26 @@ fn work<'a>(
 ) -> Result<Vec<&'a str>, String> {
     let text = |e: std::io::Error| e.to_string();
     copy_sources(root, tree).map_err(text)?;
+    let job = Job { tree, variables };
     let mut survivors = Vec::new();
-    let mut sound: Option<&[&str]> = None;
+    let mut sound = SoundPrograms::default();
+    let mut checked: Option<&[&str]> = None;
     for mutant in mutants {
+        let (program, filter) = split(mutant.caught_by);
         // A test that fails without a change would catch everything.
-        if sound != Some(mutant.caught_by) {
-            if !tests_pass(tree, mutant.caught_by, variables)? {
+        if checked != Some(mutant.caught_by) {
+            if !job.passes(sound.get(&job, program)?, program, filter)? {
                 let shown = mutant.caught_by.join(" ");
                 return Err(format!("fails without a change: cargo test {shown}"));
             }
-            sound = Some(mutant.caught_by);
+            checked = Some(mutant.caught_by);
         }
         let path = tree.join(CRATES).join(mutant.file);
         let original = fs::read_to_string(&path).map_err(text)?;
         fs::write(&path, mutant.apply(&original)?).map_err(text)?;
-        let passed = tests_pass(tree, mutant.caught_by, variables);
+        let passed = job
+            .build(program)
+            .and_then(|built| job.passes(&built, program, filter));
         fs::write(&path, original).map_err(text)?;
         let caught = !passed?;
         let word = if caught { "caught  " } else { "SURVIVED" };
@@ -141,40 +150,123 @@ fn work<'a>(
     Ok(survivors)
 }
 
-/// Whether the tests pass. A mutant that does not compile, or whose filter matches no test, is an
-/// error.
-fn tests_pass(tree: &Path, args: &[&str], variables: &[(String, String)]) -> Result<bool, String> {
-    let cargo = |more: &[&str]| {
-        Command::new("cargo")
-            .args(["test", "--quiet"])
-            .args(args)
-            .args(more)
-            .current_dir(tree)
-            .env("CARGO_TARGET_DIR", tree.with_extension("target"))
+/// The arguments that select a test program, and those that select tests in it.
+fn split<'a>(caught_by: &'a [&'a str]) -> (&'a [&'a str], &'a [&'a str]) {
+    let selected = caught_by.iter().position(|arg| *arg == "--test");
+    let end = match selected {
+        Some(at) => at + 2,
+        None => {
+            1 + caught_by
+                .iter()
+                .position(|arg| *arg == "--lib")
+                .unwrap_or(1)
+        }
+    };
+    let (program, filter) = caught_by.split_at(end.min(caught_by.len()));
+    (program, filter.strip_prefix(&["--"]).unwrap_or(filter))
+}
+
+/// Test programs without a change, one for each selection of a program: kept aside, so that the
+/// tests of many mutants are tried without building it again.
+#[derive(Default)]
+struct SoundPrograms<'a>(Vec<(&'a [&'a str], PathBuf)>);
+
+impl<'a> SoundPrograms<'a> {
+    fn get(&mut self, job: &Job<'_>, program: &'a [&'a str]) -> Result<&Path, String> {
+        // The tests of the command line run the binary that was built last.
+        let keeps = !program.contains(&"windlass-cli");
+        let known = self
+            .0
+            .iter()
+            .position(|(known, _)| keeps && *known == program);
+        let index = match known {
+            Some(index) => index,
+            None => {
+                let mut built = job.build(program)?;
+                if keeps {
+                    let kept = job.tree.with_extension(format!("sound-{}", self.0.len()));
+                    fs::copy(&built, &kept).map_err(|e| format!("{}: {e}", kept.display()))?;
+                    built = kept;
+                }
+                self.0.push((program, built));
+                self.0.len() - 1
+            }
+        };
+        Ok(&self.0[index].1)
+    }
+}
+
+/// One tree, in which one mutant at a time is built and tested.
+struct Job<'a> {
+    tree: &'a Path,
+    variables: &'a [(String, String)],
+}
+
+impl Job<'_> {
+    /// Builds a test program. A mutant that does not compile is an error.
+    fn build(&self, program: &[&str]) -> Result<PathBuf, String> {
+        let built = Command::new("cargo")
+            .args(["test", "--quiet", "--no-run", "--message-format=json"])
+            .args(program)
+            .current_dir(self.tree)
+            .env("CARGO_TARGET_DIR", self.tree.with_extension("target"))
             // Less work for the linker; no one reads a backtrace of a mutant.
             .env("CARGO_PROFILE_DEV_DEBUG", "0")
-            .envs(variables.iter().map(|(key, value)| (key, value)))
+            .envs(self.variables.iter().map(|(key, value)| (key, value)))
             .output()
-            .map_err(|e| e.to_string())
-    };
-    let shown = args.join(" ");
-    let built = cargo(&["--no-run"])?;
-    if !built.status.success() {
-        let errors = String::from_utf8_lossy(&built.stderr).into_owned();
-        return Err(format!(
-            "a mutant does not compile: cargo test {shown}\n{errors}"
-        ));
+            .map_err(|e| e.to_string())?;
+        let shown = program.join(" ");
+        if !built.status.success() {
+            let errors = String::from_utf8_lossy(&built.stderr).into_owned();
+            return Err(format!(
+                "a mutant does not compile: cargo test {shown}\n{errors}"
+            ));
+        }
+        let messages = String::from_utf8_lossy(&built.stdout).into_owned();
+        let test = messages
+            .lines()
+            .filter(|line| line.contains("\"test\":true}"))
+            .find_map(|line| line.split_once("\"executable\":\"")?.1.split_once('"'));
+        let (executable, _) = test.ok_or(format!("no test program: cargo test {shown}"))?;
+        Ok(PathBuf::from(executable))
     }
-    let run = cargo(&[])?;
-    if String::from_utf8_lossy(&run.stdout).contains(" 0 passed; 0 failed;") {
-        return Err(format!("no test matches: cargo test {shown}"));
+
+    /// Whether the selected tests pass. A filter that matches no test is an error.
+    fn passes(&self, built: &Path, program: &[&str], filter: &[&str]) -> Result<bool, String> {
+        let package = program.iter().skip_while(|arg| **arg != "-p").nth(1);
+        let package = package.ok_or("a mutant names the package of its test with -p")?;
+        let folder = self.tree.join(CRATES).join(package);
+        let run = Command::new(built)
+            .args(filter)
+            .current_dir(&folder)
+            .env("CARGO_MANIFEST_DIR", &folder)
+            .envs(self.variables.iter().map(|(key, value)| (key, value)))
+            .output()
+            .map_err(|e| format!("{}: {e}", built.display()))?;
+        if String::from_utf8_lossy(&run.stdout).contains(" 0 passed; 0 failed;") {
+            let shown = [program, filter].concat().join(" ");
+            return Err(format!("no test matches: cargo test {shown}"));
+        }
+        Ok(run.status.success())
     }
-    Ok(run.status.success())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn program_and_filter_are_split() {
+        let lib: &[&str] = &["-p", "windlass-redis", "--lib", "batch::"];
+        assert_eq!(split(lib), (&lib[..3], &lib[3..]));
+        let test: &[&str] = &["-p", "windlass", "--test", "redis", "--", "--exact", "x"];
+        assert_eq!(split(test), (&test[..4], &test[5..]));
+        for mutant in AREAS.iter().flat_map(|(_, mutants)| mutants.iter()) {
+            let (program, filter) = split(mutant.caught_by);
+            let is_one = program.len() == 3 && program[2] == "--lib" || program.len() == 4;
+            assert!(is_one && !filter.is_empty(), "{:?}", mutant.caught_by);
+        }
+    }
 
     #[test]
     fn all_variants_fit_the_sources() {

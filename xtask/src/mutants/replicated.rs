@@ -39,14 +39,78 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "fences increase after a failover that lost the previous raise",
         file: "windlass-redis/src/scripts/master_epoch.lua",
-        from: "newer > 0 and math.min(newer, 65536) * ARGV[4] or ARGV[2]",
-        to: "ARGV[2]",
+        from: "newer > 0 and math.min(newer, 65536) * ARGV[6] or ARGV[5]",
+        to: "ARGV[5]",
         caught_by: &[
             "-p",
             "windlass",
             "--test",
             "sentinel",
             "fences_increase_after_a_failover_that_lost_the_previous_raise",
+        ],
+    },
+    Mutant {
+        breaks: "a raise of the fence counter stays behind the clock (restarts)",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
+        from: "call('SET', KEYS[1], string.format('%.0f', clock))",
+        to: "call('SET', KEYS[1], string.format('%.0f', math.max(clock, counter + (newer > 0 and newer * ARGV[6] or ARGV[5]))))",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "redis",
+            "fences_increase_when_the_counter_is_lost_after_restarts",
+        ],
+    },
+    Mutant {
+        breaks: "a raise of the fence counter stays behind the clock (sentinels)",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
+        from: "call('SET', KEYS[1], string.format('%.0f', clock))",
+        to: "call('SET', KEYS[1], string.format('%.0f', math.max(clock, counter + (newer > 0 and newer * ARGV[6] or ARGV[5]))))",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "sentinel",
+            "fences_increase_over_masters_that_start_from_old_copies",
+        ],
+    },
+    Mutant {
+        breaks: "a raise of the fence counter stays behind the clock (cluster)",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
+        from: "call('SET', KEYS[1], string.format('%.0f', clock))",
+        to: "call('SET', KEYS[1], string.format('%.0f', math.max(clock, counter + (newer > 0 and newer * ARGV[6] or ARGV[5]))))",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "cluster",
+            "fences_increase_over_a_takeover_with_an_old_copy",
+        ],
+    },
+    Mutant {
+        breaks: "a counter just ahead of the clock waits for it",
+        file: "windlass-redis/src/scripts/master_epoch.lua",
+        from: "if ahead and ahead >= 0 and ahead <= tonumber(ARGV[4]) then",
+        to: "if false then",
+        caught_by: &[
+            "-p",
+            "windlass-redis",
+            "--lib",
+            "a_counter_just_ahead_of_the_clock_is_waited_for",
+        ],
+    },
+    Mutant {
+        breaks: "a denied raise of the fence counter is an error",
+        file: "windlass-redis/src/connection/fenced.rs",
+        from: "decode(reply.map_err(CommandError::of_raise)?)?",
+        to: "decode(reply.unwrap_or(Value::Int(0)))?",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "redis",
+            "denied_raise_is_an_error_that_names_the_permission",
         ],
     },
     Mutant {
@@ -215,7 +279,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a release without a master reaches the next master",
-        file: "windlass/src/lease/cancel_guard.rs",
+        file: "windlass/src/lease/guard.rs",
         from: "if self.armed {",
         to: "if false {",
         caught_by: &[
@@ -241,8 +305,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "the node's epoch is read when its counter is raised (cluster)",
         file: "windlass-redis/src/scripts/master_epoch.lua",
-        from: "if ARGV[5] == '1' then",
-        to: "if ARGV[5] == '2' then",
+        from: "if ARGV[3] == '1' then",
+        to: "if ARGV[3] == '2' then",
         caught_by: &[
             "-p",
             "windlass-redis",
@@ -277,8 +341,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "the counter of a moving slot is raised before a fence is taken (cluster)",
         file: "windlass-redis/src/connection/fenced.rs",
-        from: "match self.send_asking(&epoch.raise(&fences, &mark)).await {",
-        to: "match self.send_asking(&redis::cmd(\"PING\").arg((epoch.is_cluster_node, fences, mark).1).to_owned()).await {",
+        from: "let reply = self.send_asking(&raise).await;",
+        to: "let reply = Ok(Value::Int(i64::from(raise.args_iter().count() == 0)));",
         caught_by: &[
             "-p",
             "windlass-redis",

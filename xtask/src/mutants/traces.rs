@@ -158,4 +158,42 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "restarted_server_is_subscribed_to_again",
         ],
     },
+    Mutant {
+        breaks: "topics: a message that the servers lost is reported (Redis)",
+        file: "windlass-redis/src/topic/receiver.rs",
+        from: "false => missing,",
+        to: "false => missing & 0,",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "cluster",
+            "messages_that_the_cluster_drops_are_reported_as_gaps",
+        ],
+    },
+    Mutant {
+        breaks: "topics: a message that comes twice is dropped (Redis)",
+        file: "windlass-redis/src/topic/receiver.rs",
+        from: "if header.number <= known.last {",
+        to: "if header.number < known.last {",
+        caught_by: &[
+            "-p",
+            "windlass-redis",
+            "--lib",
+            "topic::receiver::tests::missing_numbers_are_gaps",
+        ],
+    },
+    Mutant {
+        breaks: "topics: no lease depends on the connection of a topic (Redis)",
+        file: "windlass-redis/src/topic.rs",
+        from: "let connection = self.router.push_connection().for_topics();",
+        to: "let connection = Arc::clone(self.router.push_connection());",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "redis",
+            "lost_connection_of_a_topic_is_not_that_of_leases",
+        ],
+    },
 ];

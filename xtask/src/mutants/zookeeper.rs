@@ -220,4 +220,30 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "partitioned_leader_grants_nothing_and_reports_loss_in_time",
         ],
     },
+    Mutant {
+        breaks: "a release that failed is repeated until it is confirmed (ZooKeeper)",
+        file: "windlass-zookeeper/src/release.rs",
+        from: "if failed {",
+        to: "if failed && known.is_empty() {",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "zookeeper",
+            "waiter_that_gives_up_during_an_outage_leaves_the_queue",
+        ],
+    },
+    Mutant {
+        breaks: "a client reconnects soon after a long outage (ZooKeeper)",
+        file: "windlass-zookeeper/src/connector.rs",
+        from: "if session_timeout >= LONG_SESSION {",
+        to: "if session_timeout >= LONG_SESSION * 100 {",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "zookeeper",
+            "reconnection_does_not_take_as_long_as_the_outage",
+        ],
+    },
 ];

@@ -4,19 +4,22 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use rustix::io::Errno;
 use tokio::process::{Child, Command as Process};
+use windlass::Moment;
 use windlass_term::Exit;
 
+use super::ChildExit;
 use super::handover;
-use super::protocol::{WardenChannel, WardenOrder, WardenReport, to_shared_clock};
+use super::protocol::{WardenChannel, WardenOrder, WardenReport};
 use super::running::{self, RunningChild};
 use super::tree;
-use super::warden;
+use super::watchdog;
 
 /// The variables that windlass sets for commands. Each kind of command gets only some of them; the others are removed,
 /// because an outer windlass may have set them: a fencing token beside the name of another lock is worse than none.
@@ -29,7 +32,7 @@ const ENV_NAMES: [&str; 6] = [
     "WINDLASS_ONCE",
 ];
 
-/// A command to run under a warden.
+/// A command to run under a watchdog.
 #[derive(Debug)]
 pub(crate) struct ChildCommand {
     /// Looked up in `PATH` unless it contains a slash.
@@ -41,9 +44,9 @@ pub(crate) struct ChildCommand {
     pub(crate) shell: bool,
     /// The stdout of the command, if not that of windlass: for callers that keep a copy.
     pub(crate) stdout: Option<OwnedFd>,
-    /// The first [deadline](RunningChild::set_deadline). The warden must know it before the command starts, because
+    /// The first [deadline](RunningChild::set_deadline). The watchdog must know it before the command starts, because
     /// windlass may be suspended right after that.
-    pub(crate) deadline: Option<Instant>,
+    pub(crate) deadline: Option<Moment>,
 }
 
 /// Why a command did not start.
@@ -62,37 +65,51 @@ pub(crate) enum SpawnError {
 impl ChildCommand {
     /// Starts the command. It shares stdin, stdout, stderr and the process group of windlass.
     ///
-    /// Makes this process a subreaper for the rest of its life: if the warden dies, its command becomes a child of this
+    /// Makes this process a subreaper for the rest of its life: if the watchdog dies, the warden becomes a child of this
     /// process. For the same reason this process should start no other children while the command runs.
     ///
     /// # Cancel safety
     ///
     /// Cancelling kills the command if it has started.
     pub(crate) async fn spawn(self) -> Result<RunningChild, SpawnError> {
+        if cfg!(target_os = "linux") && !tree::shows_descendants() {
+            return Err(SpawnError::Other(io::Error::other(
+                "/proc does not show this process, so the children of the command could not be killed when the lease \
+                 is lost; mount it (mount -t proc proc /proc)",
+            )));
+        }
         tree::adopt_orphans().map_err(SpawnError::Other)?;
         let unrelated = tree::children();
-        let (stream, theirs) = handover::offer(io::stdin()).map_err(SpawnError::Other)?;
+        let (stream, theirs) = UnixStream::pair().map_err(SpawnError::Other)?;
+        handover::send_stdin(&stream, io::stdin()).map_err(SpawnError::Other)?;
         let mut channel = WardenChannel::new(stream).map_err(SpawnError::Other)?;
         if let Some(at) = self.deadline {
-            // Sent before the warden starts: afterwards, this process may be suspended at any moment.
-            let deadline = WardenOrder::Deadline(Some(to_shared_clock(at)));
+            // Sent before the watchdog starts: afterwards, this process may be suspended at any moment.
+            let deadline = WardenOrder::Deadline(Some(at));
             channel.send(&deadline).map_err(SpawnError::Other)?;
         }
-        let mut warden = self.start_warden(theirs).map_err(SpawnError::Other)?;
+        let mut watchdog = self
+            .start_watchdog(theirs.into())
+            .map_err(SpawnError::Other)?;
         match channel.receive().await {
             Ok(Some(WardenReport::Started(pid))) => {
-                Ok(RunningChild::new(channel, warden, pid, unrelated))
+                Ok(RunningChild::new(channel, watchdog, pid, unrelated))
             }
             Ok(Some(WardenReport::Refused(errno))) => {
-                running::reap_warden(&mut warden, Instant::now()).await;
+                running::reap_watchdog(&mut watchdog, Instant::now()).await;
                 Err(exec_error(errno))
             }
+            // The warden died before it could start the command.
+            Ok(Some(WardenReport::Ended(ChildExit::Signal(signal)))) => {
+                running::reap_watchdog(&mut watchdog, Instant::now()).await;
+                Err(SpawnError::Interrupted(signal))
+            }
             Ok(Some(report)) => Err(SpawnError::Other(io::Error::other(format!(
-                "unexpected first message of the warden: {:?}",
+                "unexpected first message of the watchdog: {:?}",
                 report.to_string()
             )))),
             Ok(None) => {
-                let error = spawn_failure(&mut warden).await;
+                let error = spawn_failure(&mut watchdog).await;
                 // It may have died after starting the command and before reporting it.
                 tree::kill(|| tree::descendants(&unrelated));
                 Err(error)
@@ -101,8 +118,8 @@ impl ChildCommand {
         }
     }
 
-    /// Drops its arguments on return: only the warden may hold its end of the channel, or its death would go unnoticed.
-    fn start_warden(self, channel: OwnedFd) -> io::Result<Child> {
+    /// Drops its arguments on return: only the watchdog may hold its end of the channel, or its death would go unnoticed.
+    fn start_watchdog(self, channel: OwnedFd) -> io::Result<Child> {
         let line: Vec<OsString> = std::iter::once(self.program).chain(self.args).collect();
         let line = if self.shell {
             vec!["sh".into(), "-c".into(), line.join(OsStr::new(" "))]
@@ -110,8 +127,8 @@ impl ChildCommand {
             line
         };
         let mut process = Process::new(own_executable()?);
-        process.arg0(warden::ALIAS);
-        process.arg(warden::NAME).args(line);
+        process.arg0(watchdog::ALIAS);
+        process.arg(watchdog::NAME).args(line);
         for name in ENV_NAMES {
             process.env_remove(name);
         }
@@ -130,7 +147,7 @@ impl SpawnError {
         match self {
             SpawnError::NotFound => 127,
             SpawnError::NotExecutable(_) => 126,
-            SpawnError::Interrupted(signal) => super::ChildExit::Signal(*signal).exit_code(),
+            SpawnError::Interrupted(signal) => ChildExit::Signal(*signal).exit_code(),
             SpawnError::Other(_) => 125,
         }
     }
@@ -172,7 +189,7 @@ fn exec_error(errno: i32) -> SpawnError {
 }
 
 /// The executable of this process.
-fn own_executable() -> io::Result<PathBuf> {
+pub(super) fn own_executable() -> io::Result<PathBuf> {
     let path = std::env::current_exe()?;
     // An upgrade may have replaced the file. Linux keeps the old one under this name, though `ps` then shows it.
     let kept = PathBuf::from("/proc/self/exe");
@@ -183,12 +200,12 @@ fn own_executable() -> io::Result<PathBuf> {
     })
 }
 
-/// Why a warden ended before it reported anything.
-async fn spawn_failure(warden: &mut Child) -> SpawnError {
-    match warden.wait().await {
+/// Why a watchdog ended before it reported anything.
+async fn spawn_failure(watchdog: &mut Child) -> SpawnError {
+    match watchdog.wait().await {
         Ok(status) => match status.signal() {
             Some(signal) => SpawnError::Interrupted(signal),
-            None => SpawnError::Other(io::Error::other(format!("the warden ended: {status}"))),
+            None => SpawnError::Other(io::Error::other(format!("the watchdog ended: {status}"))),
         },
         Err(error) => SpawnError::Other(error),
     }

@@ -1,8 +1,8 @@
-//! Passes the channel to the warden, and stdin through the channel to the command.
+//! Passes the channel to the watchdog and the warden, and stdin through the channel to the command.
 //!
-//! Without unsafe code, a new process can use no inherited file descriptor except the three standard ones. So the
-//! warden is started with the channel as its stdin, and the real stdin is sent through the channel (`SCM_RIGHTS`) as
-//! its first message. The command gets that open file itself, not a copy of its contents: a terminal stays a terminal,
+//! Without unsafe code, a new process can use no inherited file descriptor except the three standard ones. So each of
+//! them is started with its channel as its stdin, and the real stdin is sent through the channel (`SCM_RIGHTS`) as the
+//! first message. The command gets that open file itself, not a copy of its contents: a terminal stays a terminal,
 //! a file keeps its position.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -20,9 +20,8 @@ use rustix::net::{
 /// typed the hidden command.
 const GREETING: &[u8] = b"stdin\n";
 
-/// Creates a channel with `stdin` sent into it. Returns the end for windlass, and the end for the warden's stdin.
-pub(super) fn offer(stdin: impl AsFd) -> io::Result<(UnixStream, OwnedFd)> {
-    let (ours, theirs) = UnixStream::pair()?;
+/// Sends `stdin` to the process at the other end of a channel.
+pub(super) fn send_stdin(channel: &UnixStream, stdin: impl AsFd) -> io::Result<()> {
     let fds = [stdin.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -31,15 +30,15 @@ pub(super) fn offer(stdin: impl AsFd) -> io::Result<(UnixStream, OwnedFd)> {
         "the space is sized for one descriptor"
     );
     sendmsg(
-        &ours,
+        channel,
         &[IoSlice::new(GREETING)],
         &mut control,
         SendFlags::empty(),
     )?;
-    Ok((ours, theirs.into()))
+    Ok(())
 }
 
-/// In the warden: the channel, and the stdin that belongs to the command.
+/// In the watchdog and the warden: the channel, and the stdin that belongs to the command.
 ///
 /// Neither is inherited by the command by accident, so that it gets exactly the descriptors that windlass had.
 pub(super) fn accept() -> io::Result<(UnixStream, OwnedFd)> {
@@ -63,6 +62,7 @@ pub(super) fn accept() -> io::Result<(UnixStream, OwnedFd)> {
             fcntl_setfd(&stdin, FdFlags::CLOEXEC)?;
             Ok((channel, stdin))
         }
+        _ if received.bytes == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
         _ => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             "stdin is not a channel to windlass; only `windlass run` starts this command",

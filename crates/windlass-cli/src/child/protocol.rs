@@ -1,22 +1,22 @@
-//! The messages between windlass and the warden.
+//! The messages between windlass, the watchdog and the warden.
 //!
-//! One line of text per message. Both ends are the same binary, so there is no version to negotiate, and `strace` shows
-//! readable messages.
+//! The watchdog passes orders down and reports up, except for the deadline, which it enforces itself. One line of text
+//! per message. Both ends are the same binary, so there is no version to negotiate, and `strace` shows readable messages.
 
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream as StdStream;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
-use rustix::time::{ClockId, clock_gettime};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
+use windlass::Moment;
 
 use super::child_exit::ChildExit;
 
-/// From windlass to the warden. Closing the channel is an order too: kill everything.
+/// From windlass to the watchdog, and from it to the warden. Closing a channel is an order too: kill everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WardenOrder {
     /// Send this signal to the command, unless it went to the whole process group.
@@ -25,14 +25,14 @@ pub(super) enum WardenOrder {
     Tree(Signal),
     /// Send TERM to all descendants, and KILL to those left after this time.
     End(Duration),
-    /// Kill everything when the [shared clock](shared_clock) shows this, unless another deadline replaces it; `None`
-    /// cancels it. An instant, not a duration, which would start only when the warden reads it.
-    Deadline(Option<Duration>),
+    /// Kill everything at this moment of the system clock, unless another deadline replaces it; `None` cancels it. A
+    /// moment, not a duration, which would start only when the watchdog reads it.
+    Deadline(Option<Moment>),
     /// If a forwarded signal ends the command, send TERM to the remaining descendants, and KILL after this time.
     Grace(Duration),
 }
 
-/// From the warden to windlass. `Refused` and `Ended` are final.
+/// From the warden to the watchdog, and from it to windlass. `Refused` and `Ended` are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WardenReport {
     /// The command runs.
@@ -51,7 +51,9 @@ impl fmt::Display for WardenOrder {
             WardenOrder::Forward(signal) => write!(f, "forward {}", signal.as_raw()),
             WardenOrder::Tree(signal) => write!(f, "tree {}", signal.as_raw()),
             WardenOrder::End(within) => write!(f, "end {}", micros(*within)),
-            WardenOrder::Deadline(Some(at)) => write!(f, "deadline {}", micros(*at)),
+            WardenOrder::Deadline(Some(at)) => {
+                write!(f, "deadline {}", micros(at.since(Moment::from_nanos(0))))
+            }
             WardenOrder::Deadline(None) => write!(f, "no-deadline 0"),
             WardenOrder::Grace(within) => write!(f, "grace {}", micros(*within)),
         }
@@ -69,7 +71,9 @@ impl FromStr for WardenOrder {
             "forward" => Ok(WardenOrder::Forward(signal()?)),
             "tree" => Ok(WardenOrder::Tree(signal()?)),
             "end" => Ok(WardenOrder::End(within())),
-            "deadline" => Ok(WardenOrder::Deadline(Some(within()))),
+            "deadline" => Ok(WardenOrder::Deadline(Some(
+                Moment::from_nanos(0) + within(),
+            ))),
             "no-deadline" => Ok(WardenOrder::Deadline(None)),
             "grace" => Ok(WardenOrder::Grace(within())),
             _ => Err(invalid_message(line)),
@@ -107,18 +111,7 @@ impl FromStr for WardenReport {
     }
 }
 
-/// A clock that windlass and its warden share.
-pub(super) fn shared_clock() -> Duration {
-    let now = clock_gettime(ClockId::Monotonic);
-    Duration::try_from(now).expect("the monotonic clock is never negative")
-}
-
-/// Converts an instant to that clock.
-pub(super) fn to_shared_clock(at: Instant) -> Duration {
-    shared_clock().saturating_add(at.saturating_duration_since(Instant::now()))
-}
-
-/// One end of the channel between windlass and the warden.
+/// One end of a channel.
 #[derive(Debug)]
 pub(super) struct WardenChannel {
     stream: UnixStream,
@@ -203,7 +196,7 @@ mod tests {
             WardenOrder::Forward(Signal::INT),
             WardenOrder::Tree(Signal::KILL),
             WardenOrder::End(Duration::from_micros(1_500_001)),
-            WardenOrder::Deadline(Some(Duration::ZERO)),
+            WardenOrder::Deadline(Some(Moment::from_nanos(1_000))),
             WardenOrder::Deadline(None),
             WardenOrder::Grace(Duration::from_secs(5)),
         ] {

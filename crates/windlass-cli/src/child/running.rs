@@ -6,19 +6,20 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tokio::process::Child;
 use tokio::time::{sleep, timeout_at};
+use windlass::Moment;
 
 use super::child_exit::ChildExit;
-use super::protocol::{WardenChannel, WardenOrder, WardenReport, to_shared_clock};
+use super::protocol::{WardenChannel, WardenOrder, WardenReport};
 use super::tree;
 
 /// Pause between checks whether killed processes are gone.
 const RECHECK: Duration = Duration::from_millis(5);
 
-/// How long to wait for a warden to exit after its work is done. It takes a millisecond, unless the warden was stopped,
-/// and then windlass must not wait forever.
-const WARDEN_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait for a watchdog to exit after its work is done. It takes a millisecond, unless the watchdog was
+/// stopped, and then windlass must not wait forever.
+const WATCHDOG_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A command that runs under a warden.
+/// A command that runs under a watchdog.
 ///
 /// Dropping this kills the command and its descendants without waiting for them. If the command has already ended,
 /// processes that it left in the background stay.
@@ -26,7 +27,7 @@ const WARDEN_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 #[must_use = "dropping it kills the command"]
 pub(crate) struct RunningChild {
     channel: WardenChannel,
-    warden: Child,
+    watchdog: Child,
     pid: Pid,
     /// Children that this process had before, which do not belong to the command.
     unrelated: Vec<Pid>,
@@ -37,20 +38,20 @@ pub(crate) struct RunningChild {
 impl RunningChild {
     pub(super) fn new(
         channel: WardenChannel,
-        warden: Child,
+        watchdog: Child,
         pid: Pid,
         unrelated: Vec<Pid>,
     ) -> RunningChild {
         RunningChild {
             channel,
-            warden,
+            watchdog,
             pid,
             unrelated,
             ended: None,
         }
     }
 
-    /// The process id of the command (not of the warden).
+    /// The process id of the command (not of the watchdog or the warden).
     pub(crate) fn pid(&self) -> u32 {
         self.pid.as_raw_pid().unsigned_abs()
     }
@@ -62,7 +63,7 @@ impl RunningChild {
     ///
     /// # Errors
     ///
-    /// `BrokenPipe` if the warden has died; [`wait`](Self::wait) then returns how the command ended.
+    /// `BrokenPipe` if the watchdog has died; [`wait`](Self::wait) then returns how the command ended.
     pub(crate) fn forward(&self, signal: Signal) -> io::Result<()> {
         self.order(WardenOrder::Forward(signal))
     }
@@ -77,7 +78,7 @@ impl RunningChild {
         self.order(WardenOrder::Tree(signal))
     }
 
-    /// Makes the warden kill everything at this instant unless this is called again before; `None` cancels it.
+    /// Makes the watchdog kill everything at this moment of the system clock unless this is called again before; `None` cancels it.
     ///
     /// For the case that windlass itself cannot act in time, because it was suspended or gets no CPU. Extended with each
     /// renewal, the deadline keeps the command from outliving the lease even then.
@@ -85,8 +86,8 @@ impl RunningChild {
     /// # Errors
     ///
     /// As for [`forward`](Self::forward).
-    pub(crate) fn set_deadline(&self, at: Option<Instant>) -> io::Result<()> {
-        self.order(WardenOrder::Deadline(at.map(to_shared_clock)))
+    pub(crate) fn set_deadline(&self, at: Option<Moment>) -> io::Result<()> {
+        self.order(WardenOrder::Deadline(at))
     }
 
     /// From now on, if a [forwarded](Self::forward) INT, TERM, HUP or QUIT ends the command, its remaining descendants
@@ -101,7 +102,7 @@ impl RunningChild {
 
     /// Waits until the command has ended. Processes that it left in the background are not waited for.
     ///
-    /// If the warden was killed, this kills what is left of the command before it returns.
+    /// If the watchdog was killed, this kills what is left of the command before it returns.
     ///
     /// # Cancel safety
     ///
@@ -128,7 +129,7 @@ impl RunningChild {
     ///
     /// `PermissionDenied` if a process is left that windlass may not kill, such as one started with `sudo`.
     pub(crate) async fn end_by(&mut self, term_until: Instant) -> io::Result<ChildExit> {
-        // An error means that the warden has died, which is handled below.
+        // An error means that the watchdog has died, which is handled below.
         let _ = self.order(WardenOrder::End(time_until(term_until)));
         match self.report().await? {
             WaitOutcome::Ended(ended) => Ok(ended),
@@ -138,7 +139,7 @@ impl RunningChild {
 
     async fn report(&mut self) -> io::Result<WaitOutcome> {
         if let Some((ended, at)) = self.ended {
-            reap_warden(&mut self.warden, at).await;
+            reap_watchdog(&mut self.watchdog, at).await;
             return Ok(WaitOutcome::Ended(ended));
         }
         let ended = loop {
@@ -152,11 +153,11 @@ impl RunningChild {
         // Set before the next await, so that the result survives cancellation.
         let now = Instant::now();
         self.ended = Some((ended, now));
-        reap_warden(&mut self.warden, now).await;
+        reap_watchdog(&mut self.watchdog, now).await;
         Ok(WaitOutcome::Ended(ended))
     }
 
-    /// After the warden has died, its children are children of this process: kills and reaps them in its place.
+    /// After the watchdog has died, its children are children of this process: kills and reaps them in its place.
     async fn kill_orphans(&mut self) -> io::Result<ChildExit> {
         let mut exit = None;
         loop {
@@ -190,14 +191,14 @@ impl RunningChild {
 
     fn order(&self, order: WardenOrder) -> io::Result<()> {
         self.channel.send(&order)?;
-        self.wake_warden();
+        self.wake_watchdog();
         Ok(())
     }
 
-    /// Continues a stopped warden (Ctrl-Z stops the whole group), so that it reads its orders.
-    fn wake_warden(&self) {
+    /// Continues a stopped watchdog, so that it reads its orders.
+    fn wake_watchdog(&self) {
         // Its status was not collected yet, so the id cannot belong to another process.
-        if let Some(pid) = self.warden.id().and_then(|id| Pid::from_raw(id as i32)) {
+        if let Some(pid) = self.watchdog.id().and_then(|id| Pid::from_raw(id as i32)) {
             let _ = kill_process(pid, Signal::CONT);
         }
     }
@@ -207,18 +208,18 @@ impl Drop for RunningChild {
     fn drop(&mut self) {
         if self.ended.is_some() {
             // Reaps it, in case it exits only now.
-            let _ = self.warden.try_wait();
+            let _ = self.watchdog.try_wait();
             return;
         }
-        // Closing the channel makes the warden kill everything. It exits with success only when that is done.
-        match self.warden.try_wait() {
+        // Closing the channel makes the watchdog kill everything. It exits with success only when that is done.
+        match self.watchdog.try_wait() {
             Ok(Some(status)) if !status.success() => drop(self.kill_all()),
-            _ => self.wake_warden(),
+            _ => self.wake_watchdog(),
         }
     }
 }
 
-/// Reaps a warden that is about to exit, so that no zombie remains when windlass exits: in containers, the init process
+/// Reaps a watchdog that is about to exit, so that no zombie remains when windlass exits: in containers, the init process
 /// often reaps nothing.
 ///
 /// `since` is when its work was done.
@@ -226,8 +227,8 @@ impl Drop for RunningChild {
 /// # Cancel safety
 ///
 /// Cancelling loses nothing; call it again.
-pub(super) async fn reap_warden(warden: &mut Child, since: Instant) {
-    let _ = timeout_at((since + WARDEN_EXIT_TIMEOUT).into(), warden.wait()).await;
+pub(super) async fn reap_watchdog(watchdog: &mut Child, since: Instant) {
+    let _ = timeout_at((since + WATCHDOG_EXIT_TIMEOUT).into(), watchdog.wait()).await;
 }
 
 /// The result of waiting.

@@ -2,12 +2,17 @@
 //!
 //! On Linux the process tree is read from `/proc`. Processes fork while it is read, so killing repeats until no new
 //! process appears, and callers repeat that until none is left.
+//!
+//! In a PID namespace, `/proc` may still be that of the host (`unshare --pid` without `--mount-proc`), which has other
+//! ids for the same processes. `NSpid` in `/proc/PID/status` translates them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process, wait, waitid,
+};
 
 /// Limit for the walks of one [`kill`], after which the caller reaps: enough to catch up with a program that starts
 /// others, without racing a fork bomb forever.
@@ -36,7 +41,7 @@ impl KillSweep {
 /// Only where they can be found again: waiting for adopted processes that cannot be killed would take forever.
 pub(super) fn adopt_orphans() -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    if proc_is_usable() {
+    if shows_descendants() {
         rustix::process::set_child_subreaper(Some(getpid()))?;
     }
     Ok(())
@@ -59,6 +64,19 @@ pub(super) fn kill(find: impl Fn() -> Vec<Pid>) -> KillSweep {
         }
     }
     swept
+}
+
+/// Reaps dead children, including adopted ones. Returns whether no child is left.
+pub(super) fn reap(mut on_exit: impl FnMut(Pid, WaitStatus)) -> io::Result<bool> {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => on_exit(pid, status),
+            Ok(None) => return Ok(false),
+            Err(Errno::CHILD) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// The present children of this process.
@@ -85,6 +103,20 @@ pub(super) fn children() -> Vec<Pid> {
 /// The order matters for signals: a shell whose child dies first would continue with its next line.
 pub(super) fn descendants(except: &[Pid]) -> Vec<Pid> {
     below(getpid().as_raw_pid(), &processes(), except)
+}
+
+/// Whether a child is in the process group of this process. Not `getpgid`: in a namespace, a group from outside has the
+/// id 0, which is no valid group for `rustix`.
+pub(super) fn shares_group(child: Pid) -> bool {
+    let found = match namespace_level() {
+        Some(0) => process(child.as_raw_pid()),
+        _ => processes()
+            .into_iter()
+            .find(|process| process.pid == child.as_raw_pid()),
+    };
+    let group = |process: Process| process.group;
+    // Without /proc: it was started in this group, and few programs leave it.
+    found.map(group) == process_in("/proc/self", 0).map(group)
 }
 
 fn below(root: i32, processes: &[Process], except: &[Pid]) -> Vec<Pid> {
@@ -115,32 +147,87 @@ fn below(root: i32, processes: &[Process], except: &[Pid]) -> Vec<Pid> {
 struct Process {
     pid: i32,
     parent: i32,
+    /// The process group, in the numbering of `/proc`.
+    group: i32,
     alive: bool,
 }
 
-/// Whether `/proc` exists and belongs to the process namespace of this process. In a new namespace it may still be that
-/// of the host, with other ids.
-fn proc_is_usable() -> bool {
-    let me = getpid().as_raw_pid().to_string();
-    cfg!(target_os = "linux")
-        && std::fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == me.as_str())
+/// Whether the descendants of this process can be found: `/proc` is mounted and shows this process.
+pub(super) fn shows_descendants() -> bool {
+    namespace_level().is_some()
 }
 
-/// All processes in `/proc`; none if it is not usable.
-fn processes() -> Vec<Process> {
-    if !proc_is_usable() {
-        return Vec::new();
+/// The position of the ids of this process namespace in the `NSpid` lines of `/proc`: 0 if `/proc` belongs to this
+/// namespace, more if it belongs to an outer one. `None` if `/proc` does not show this process.
+fn namespace_level() -> Option<usize> {
+    if !cfg!(target_os = "linux") {
+        return None;
     }
-    let Ok(entries) = std::fs::read_dir("/proc") else {
+    let link = std::fs::read_link("/proc/self").ok()?;
+    let ids = namespace_ids(link.to_str()?.parse().ok()?)?;
+    let level = ids.len().checked_sub(1)?;
+    (ids[level] == getpid().as_raw_pid()).then_some(level)
+}
+
+/// The ids of a process, from the namespace of `/proc` down to its own.
+fn namespace_ids(pid: i32) -> Option<Vec<i32>> {
+    // Bytes, because a program name need not be UTF-8. The process may be gone by now.
+    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    parse_namespace_ids(&String::from_utf8_lossy(&status))
+}
+
+/// Reads the `NSpid` line of a `/proc/PID/status`, see proc_pid_status(5).
+fn parse_namespace_ids(status: &str) -> Option<Vec<i32>> {
+    let ids = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?;
+    ids.split_ascii_whitespace()
+        .map(|id| id.parse().ok())
+        .collect()
+}
+
+/// All processes in `/proc`, with the ids that they have in the namespace of this process; none if that is impossible.
+fn processes() -> Vec<Process> {
+    let (Some(level), Ok(entries)) = (namespace_level(), std::fs::read_dir("/proc")) else {
         return Vec::new();
     };
-    entries
+    let listed = entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter_map(|pid: i32| {
-            // Bytes, because a program name need not be UTF-8. The process may be gone by now.
-            let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-            parse_stat(pid, &String::from_utf8_lossy(&stat))
+        .filter_map(process)
+        .collect();
+    if level == 0 {
+        return listed;
+    }
+    let ids = listed
+        .iter()
+        .filter_map(|process| Some((process.pid, *namespace_ids(process.pid)?.get(level)?)))
+        .collect();
+    translate(listed, &ids)
+}
+
+/// A process with the id that it has in `/proc`; `None` if it is gone.
+fn process(pid: i32) -> Option<Process> {
+    process_in(&format!("/proc/{pid}"), pid)
+}
+
+fn process_in(folder: &str, pid: i32) -> Option<Process> {
+    // Bytes, because a program name need not be UTF-8.
+    let stat = std::fs::read(format!("{folder}/stat")).ok()?;
+    parse_stat(pid, &String::from_utf8_lossy(&stat))
+}
+
+/// Replaces ids of the namespace of `/proc` by those of an inner one, and drops processes outside of it.
+fn translate(processes: Vec<Process>, ids: &HashMap<i32, i32>) -> Vec<Process> {
+    processes
+        .into_iter()
+        .filter_map(|process| {
+            Some(Process {
+                pid: *ids.get(&process.pid)?,
+                // As the kernel shows it: the parent of the first process of a namespace has no id in it.
+                parent: ids.get(&process.parent).copied().unwrap_or(0),
+                ..process
+            })
         })
         .collect()
 }
@@ -152,13 +239,15 @@ fn parse_stat(pid: i32, stat: &str) -> Option<Process> {
     let mut fields = after_name.split_ascii_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    // num_threads is field 20; pid, name, state and parent are consumed.
-    let threads: u32 = fields.nth(15)?.parse().ok()?;
+    let group = fields.next()?.parse().ok()?;
+    // num_threads is field 20; those up to the group are consumed.
+    let threads: u32 = fields.nth(14)?.parse().ok()?;
     // A process whose main thread has ended looks like a zombie while its other threads run.
     let dead = matches!(state, "Z" | "X") && threads <= 1;
     Some(Process {
         pid,
         parent,
+        group,
         alive: !dead,
     })
 }
@@ -178,6 +267,7 @@ mod tests {
             Process {
                 pid: 42,
                 parent: 7,
+                group: 100,
                 alive: true
             }
         );
@@ -202,6 +292,7 @@ mod tests {
         let process = |pid, parent| Process {
             pid,
             parent,
+            group: 1,
             alive: true,
         };
         let all = [
@@ -218,6 +309,22 @@ mod tests {
         assert_eq!(pids(below(1, &all, &[])), [3, 4, 5, 6, 9]);
         let four = Pid::from_raw(4).unwrap();
         assert_eq!(pids(below(1, &all, &[four])), [3, 5, 9]);
+    }
+
+    #[test]
+    fn ids_of_an_outer_namespace_are_translated() {
+        let ids = |line: &str| parse_namespace_ids(&format!("Name:\tx\nTgid:\t9\n{line}\n"));
+        assert_eq!(ids("NSpid:\t417\t3\t1"), Some(vec![417, 3, 1]));
+        assert_eq!(ids("NSpgid:\t417"), None);
+        let process = |pid, parent| Process {
+            pid,
+            parent,
+            group: 1,
+            alive: true,
+        };
+        let outer = vec![process(1, 0), process(400, 1), process(401, 400)];
+        let inner = translate(outer, &HashMap::from([(400, 1), (401, 2)]));
+        assert_eq!(inner, [process(1, 0), process(2, 1)]);
     }
 
     #[test]

@@ -1,18 +1,21 @@
-//! The process between windlass and its command.
+//! The parent of the command.
 //!
-//! It waits for its children, the channel and its own signals, and has two rules. When the command ends by itself, the
-//! warden reports that and exits: processes in the background are meant to stay. When all descendants must die, because
-//! of an order or because the channel was closed, it stays until none is left.
+//! It waits for its children, the channel to the watchdog and its own signals, and has two rules. When the command ends
+//! by itself, the warden reports that and exits: processes in the background are meant to stay. When all descendants
+//! must die, because of an order or because the channel was closed, it stays until none is left.
 //!
 //! The warden adopts all orphaned descendants, so "none is left" means that it has no children.
+//!
+//! It is in the process group of windlass and the command, and so it knows which signals the command has received from
+//! the terminal.
 
 use std::ffi::OsString;
-use std::io::{self, Write as _};
+use std::io;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, getpgid, getpgrp, kill_process, wait};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 use windlass_term::Signals;
@@ -20,7 +23,8 @@ use windlass_term::Signals;
 use super::child_exit::ChildExit;
 use super::forwarding::Forwarding;
 use super::handover;
-use super::protocol::{WardenChannel, WardenOrder, WardenReport, shared_clock};
+use super::kill_loop::KillLoop;
+use super::protocol::{WardenChannel, WardenOrder, WardenReport};
 use super::tree;
 
 /// The hidden first argument that makes this binary a warden.
@@ -29,39 +33,18 @@ pub(crate) const NAME: &str = "__warden";
 /// The process name of the warden. Not "windlass", so that it survives `pkill -KILL windlass` and cleans up.
 pub(super) const ALIAS: &str = "lock-warden";
 
-/// First and longest pause between two searches for processes to kill. Deaths are reported at once; the searches are for
-/// processes that were forked unnoticed, and for those that die slowly.
-const RECHECK: Duration = Duration::from_millis(5);
-const MAX_RECHECK: Duration = Duration::from_millis(200);
-
-/// Number of futile searches after which to leave processes that cannot be killed, when windlass is gone too.
-const GIVE_UP_AFTER: u32 = 20;
-
 /// Runs the warden. `args` are the command and its arguments.
 ///
 /// Called before anything else in `main`: until it handles signals, a Ctrl-C would end it.
 pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    // One thread is enough, and starts faster than a pool.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    match runtime.and_then(|runtime| runtime.block_on(run(args))) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // If this cannot be written, the exit code must suffice.
-            let _ = writeln!(
-                io::stderr(),
-                "windlass: the warden of a command failed: {error}"
-            );
-            ExitCode::from(125)
-        }
-    }
+    super::helper_main("warden", run(args))
 }
 
 async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let mut signals = Signals::install()?;
-    // Works on Linux only; a failure does not matter.
-    let _ = std::fs::write("/proc/self/comm", ALIAS);
+    // Ctrl-Z must stop the command, but not this process: it has to act if the watchdog dies.
+    let _stops = Signals::install_for(&[Signal::TSTP, Signal::TTIN, Signal::TTOU])?;
+    super::set_process_name(ALIAS);
     let deaths = signal(SignalKind::child())?;
     tree::adopt_orphans()?;
     let (stream, stdin) = handover::accept()?;
@@ -88,19 +71,17 @@ async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
         command,
         ended: None,
         kill_at: None,
-        deadline: None,
         grace: None,
         stop_signals: Vec::new(),
         forwarding: Forwarding::default(),
-        pause: RECHECK,
-        futile: 0,
+        kill_loop: KillLoop::default(),
     }
     .watch()
     .await
 }
 
 struct Warden {
-    /// `None` once windlass is gone.
+    /// `None` once the watchdog is gone.
     channel: Option<WardenChannel>,
     signals: Signals,
     deaths: Listener,
@@ -108,17 +89,12 @@ struct Warden {
     ended: Option<ChildExit>,
     /// Set when all descendants must die: those left at this instant are killed.
     kill_at: Option<Instant>,
-    /// Set when all descendants must die at this instant unless windlass extends it.
-    deadline: Option<Instant>,
     /// Time between TERM and KILL for the descendants of a command that a forwarded signal ended.
     grace: Option<Duration>,
     /// The signals that asked the command to end.
     stop_signals: Vec<Signal>,
     forwarding: Forwarding,
-    /// Pause until the next search.
-    pause: Duration,
-    /// Number of consecutive searches that found nothing to kill.
-    futile: u32,
+    kill_loop: KillLoop,
 }
 
 impl Warden {
@@ -135,20 +111,16 @@ impl Warden {
                 return Ok(());
             }
             let now = Instant::now();
-            if self.deadline.is_some_and(|at| at <= now) {
-                self.kill_by(now);
-            }
             while let Some(signal) = self.forwarding.due(now) {
                 self.signal_command(signal);
             }
-            let mut next = [self.deadline, self.forwarding.next_due(), self.kill_at];
+            let mut next = [self.forwarding.next_due(), self.kill_at];
             if self.kill_at.is_some_and(|at| at <= now) {
                 self.kill_all();
-                if self.futile >= GIVE_UP_AFTER && self.channel.is_none() {
+                if self.kill_loop.is_futile() && self.channel.is_none() {
                     return Ok(());
                 }
-                next[2] = Some(now + self.pause);
-                self.pause = MAX_RECHECK.min(self.pause * 2);
+                next[1] = Some(self.kill_loop.next_sweep());
             }
             self.wait_for_event(next.into_iter().flatten().min()).await;
         }
@@ -195,9 +167,10 @@ impl Warden {
         }
         match order {
             WardenOrder::Forward(signal)
-                if Forwarding::deduplicates(signal) && self.command_shares_our_group() =>
+                if Forwarding::deduplicates(signal) && tree::shares_group(self.command) =>
             {
-                self.forwarding.requested(signal, now);
+                // Not `now`: finding out the group takes time, and the warden may receive the same signal after it.
+                self.forwarding.requested(signal, Instant::now());
             }
             WardenOrder::Forward(signal) => self.signal_command(signal),
             WardenOrder::Tree(Signal::KILL) => self.kill_by(now),
@@ -209,10 +182,8 @@ impl Warden {
                 }
                 self.kill_by(later(now, within));
             }
-            WardenOrder::Deadline(at) => {
-                let left = |at: Duration| at.saturating_sub(shared_clock());
-                self.deadline = at.map(|at| later(now, left(at)));
-            }
+            // The watchdog enforces it.
+            WardenOrder::Deadline(_) => {}
             WardenOrder::Grace(within) => self.grace = Some(within),
         }
     }
@@ -244,40 +215,25 @@ impl Warden {
 
     /// Never later than already planned.
     fn kill_by(&mut self, at: Instant) {
-        self.kill_at = [Some(at), self.kill_at, self.deadline.take()]
-            .into_iter()
-            .flatten()
-            .min();
+        self.kill_at = Some(self.kill_at.map_or(at, |planned| planned.min(at)));
     }
 
-    /// Reaps dead children, including adopted ones. Returns whether no child is left.
+    /// Reaps dead children. Returns whether no child is left.
     fn reap(&mut self) -> io::Result<bool> {
-        loop {
-            match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) => {
-                    if pid == self.command {
-                        self.ended = ChildExit::from_status(status).or(self.ended);
-                    }
-                }
-                Ok(None) => return Ok(false),
-                Err(Errno::CHILD) => return Ok(true),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+        let (command, ended) = (self.command, &mut self.ended);
+        tree::reap(|pid, status| {
+            if pid == command {
+                *ended = ChildExit::from_status(status).or(*ended);
             }
-        }
+        })
     }
 
     fn kill_all(&mut self) {
-        let swept = tree::kill(|| self.all_descendants());
-        match swept.only_denied() {
-            Some(stuck) => {
-                self.report(&WardenReport::Stuck(stuck));
-                self.futile += 1;
-            }
-            // They have died since the last reaping, or they are hidden.
-            None if swept.found.is_empty() => self.futile += 1,
-            None => self.futile = 0,
+        let mut kill_loop = std::mem::take(&mut self.kill_loop);
+        if let Some(stuck) = kill_loop.sweep(|| self.all_descendants()) {
+            self.report(&WardenReport::Stuck(stuck));
         }
+        self.kill_loop = kill_loop;
     }
 
     fn signal_all(&self, signals: &[Signal]) {
@@ -305,13 +261,9 @@ impl Warden {
         }
     }
 
-    fn command_shares_our_group(&self) -> bool {
-        getpgid(Some(self.command)).is_ok_and(|group| group == getpgrp())
-    }
-
     fn report(&self, report: &WardenReport) {
         if let Some(channel) = &self.channel {
-            // Windlass may be gone.
+            // The watchdog may be gone.
             let _ = channel.send(report);
         }
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use windlass::{Coordinator, Holder, Kind, Occupancy, RwLock};
-use windlass_term::{Printer, Tone};
+use windlass_term::{Printer, Tone, printable};
 
 use crate::humanize;
 
@@ -73,6 +73,10 @@ pub(super) fn print_table<const N: usize>(
     mut rows: Vec<[String; N]>,
     printer: &Printer,
 ) {
+    // Most cells are text of other clients.
+    for cell in rows.iter_mut().flatten() {
+        *cell = printable(cell).into_owned();
+    }
     rows.insert(0, headings.map(str::to_owned));
     let widths: [usize; N] = std::array::from_fn(|column| {
         let width = |row: &[String; N]| row[column].chars().count();

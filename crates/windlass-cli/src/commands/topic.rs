@@ -65,7 +65,7 @@ async fn subscribe(
                     name,
                     message: &message,
                 };
-                printer.answer(&answer, &message);
+                printer.payload(&answer, &message);
                 if printer.is_unwritten() {
                     break;
                 }

@@ -401,9 +401,9 @@ fn redis_lock_without_expiry_can_be_healed() {
         .server()
         .command(&["SET", "old", "crashed"])
         .unwrap();
-    let told = fixture.run(&["lock", "acquire", "old"]);
-    assert!(told.err.contains("--heal"), "{told:?}");
-    assert!(!told.err.contains("--wait"), "{told:?}");
+    let refused = fixture.run(&["lock", "acquire", "old"]);
+    assert!(refused.err.contains("--heal"), "{refused:?}");
+    assert!(!refused.err.contains("--wait"), "{refused:?}");
     let busy = fixture.json(&["lock", "acquire", "old"]);
     assert_eq!(busy.code, 75);
     assert!(busy.object()["remaining_ms"].is_null());
@@ -421,4 +421,69 @@ fn acquired_lock_expires_after_its_ttl(fixture: Fixture) {
     let next = fixture.run(&["lock", "acquire", "t", "--wait", "20s"]);
     assert_eq!(next.code, 0, "{next:?}");
     assert!(started.elapsed() < Duration::from_millis(1_300));
+}
+
+/// Clears the screen, sets the title, forges a line, and does both again with other characters than ESC.
+const EVIL: &str = "\x1b[2J\x1b]0;evil\x07\nl is free\r\u{9b}2J\u{202e}\x7f";
+
+fn assert_harmless(fixture: &Fixture, args: &[&str]) {
+    let is_unsafe = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+    let shown = fixture.run(args);
+    for text in [&shown.out, &shown.err] {
+        assert!(!text.contains(is_unsafe), "{args:?}: {text:?}");
+        assert!(
+            !text.lines().any(|line| line == "l is free"),
+            "{args:?}: {text:?}"
+        );
+    }
+    assert!(
+        format!("{shown:?}").contains("[2J"),
+        "it is shown: {args:?}: {shown:?}"
+    );
+}
+
+#[test]
+fn control_characters_of_a_foreign_note_are_escaped() {
+    let fixture = Fixture::file();
+    for args in [
+        &["lock", "acquire", "l", "--owner", "ann", "--note", "x"][..],
+        &[
+            "sem",
+            "acquire",
+            "s",
+            "--permits",
+            "1",
+            "--owner",
+            "ann",
+            "--note",
+            "x",
+        ],
+        &["rw", "write", "r", "--owner", "ann", "--note", "x"],
+    ] {
+        assert_eq!(fixture.run(args).code, 0, "{args:?}");
+    }
+    // Windlass refuses to write such a note; another program need not.
+    let database = rusqlite::Connection::open(fixture.path("locks.db")).unwrap();
+    for table in ["claims", "shares"] {
+        let sql = format!("UPDATE {table} SET note = ?1");
+        assert!(database.execute(&sql, [EVIL]).unwrap() > 0);
+    }
+    for args in [
+        &["lock", "show", "l"][..],
+        &["lock", "ls"],
+        &["lock", "acquire", "l"],
+        &["run", "l", "--no-wait", "--", "true"],
+        &["run", "l", "-v", "--wait", "1ms", "--", "true"],
+        &["sem", "show", "s", "--permits", "1"],
+        &["sem", "acquire", "s", "--permits", "1"],
+        &["rw", "show", "r"],
+        &["rw", "read", "r"],
+        &["top"],
+        &["--json", "top"],
+        &["--json", "sem", "show", "s", "--permits", "1"],
+        // Last, because it frees the lock.
+        &["lock", "break", "l"],
+    ] {
+        assert_harmless(&fixture, args);
+    }
 }

@@ -7,6 +7,7 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 
+mod acl;
 mod barrier;
 #[cfg(feature = "bench")]
 mod bench;
@@ -29,3 +30,4 @@ mod signals;
 mod top;
 mod topic;
 mod usage;
+mod warden;

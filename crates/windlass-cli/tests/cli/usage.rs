@@ -286,3 +286,108 @@ fn advice_matches_the_error() {
     assert_eq!(done.code, 125, "{done:?}");
     assert!(done.err.contains("WINDLASS_STORE is not UTF-8"), "{done:?}");
 }
+
+/// Wherever a password is in a URL, also a misspelt one, no message repeats any part of it.
+#[test]
+fn passwords_in_urls_are_not_repeated() {
+    // In capitals, so that no other text contains a part of it.
+    let secret = "XQZ";
+    let mut urls: Vec<String> = [
+        "redis//ann:XQZ@h",
+        "redis:ann:XQZ@h",
+        "redis:/ann:XQZ@h",
+        "redis:XQZ@h",
+        "ann:XQZ@h",
+        "ann:XQZ@h:6379",
+        "XQZ@h",
+        "XQZ@h:6379",
+        ":XQZ@h",
+        "//:XQZ@h",
+        "http://ann:XQZ@h",
+        "redis+unix:///nowhere?pass=XQZ",
+        "redis+unix:///nowhere?passwd=XQZ",
+        "redis+unix:///nowhere?XQZ",
+        "redis+sentinel://127.0.0.1:1/main?sentinel_password=XQZ",
+        "redis+sentinel://127.0.0.1:1/main?sentinel_pasword=XQZ",
+        "redis+sentinel://127.0.0.1:1/main?sentinel_username=a&sentinel_password=XQZ&XQZ",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for (scheme, path) in [
+        ("redis", ""),
+        ("rediss", "/0"),
+        ("redis+sentinel", "/main"),
+        ("redis+cluster", ""),
+        ("redlock", ""),
+        ("etcd", ""),
+        ("zookeeper", "/app"),
+        ("unknown", ""),
+    ] {
+        let hosts = match scheme {
+            "redlock" => "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
+            _ => "127.0.0.1:1",
+        };
+        for user in [
+            "XQZ",
+            ":XQZ",
+            "ann:XQZ",
+            "ann:p?XQZ",
+            "ann:p?p=XQZ",
+            "ann:p/XQZ",
+            "ann:p/p:XQZ",
+            "ann:p@XQZ",
+            "ann:p:XQZ",
+            "ann:p XQZ",
+            "ann:p[XQZ",
+            "ann:p%XQZ",
+            "ann:p&XQZ",
+            "ann:p,XQZ",
+            "ann:p#XQZ",
+            "ann:XQZ/?",
+        ] {
+            urls.push(format!("{scheme}://{user}@{hosts}{path}"));
+        }
+        urls.push(format!("{scheme}://{hosts}:XQZ@"));
+        urls.push(format!("{scheme}://{hosts}{path}?password=XQZ"));
+        urls.push(format!("{scheme}://{hosts}{path}?Password=XQZ"));
+    }
+    let threads: Vec<_> = urls
+        .chunks(urls.len().div_ceil(4))
+        .map(<[String]>::to_vec)
+        .map(|urls| {
+            std::thread::spawn(move || {
+                let fixture = Fixture::file();
+                let mut leaks = Vec::new();
+                for url in urls {
+                    let args = [
+                        "-v",
+                        "run",
+                        "x",
+                        "--ttl",
+                        "300ms",
+                        "--no-wait",
+                        "--",
+                        "true",
+                    ];
+                    let mut command = fixture.command(&args);
+                    command.env("WINDLASS_STORE", &url);
+                    let by_env = FinishedProcess::of(&mut command);
+                    let args = ["run", "x", "--ttl", "300ms", "--no-wait", "--store", &url];
+                    let by_option = fixture.run(&[&args[..], &["--", "true"]].concat());
+                    for shown in [by_env, by_option] {
+                        assert_ne!(shown.code, 0, "{url}: {shown:?}");
+                        if format!("{shown:?}").contains(secret) {
+                            leaks.push(format!("{url}: {}", shown.err));
+                        }
+                    }
+                }
+                leaks
+            })
+        })
+        .collect();
+    let leaks: Vec<String> = threads
+        .into_iter()
+        .flat_map(|t| t.join().unwrap())
+        .collect();
+    assert!(leaks.is_empty(), "{}", leaks.join("\n"));
+}

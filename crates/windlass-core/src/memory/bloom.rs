@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::future::ready;
 use std::time::Duration;
 
-use super::MemoryStore;
+use super::{MemoryStore, reply};
 use crate::bloom::{Digest, Plan};
 use crate::name::Name;
 use crate::rules::bloom::{self as rules, Cells, Progress};
@@ -79,7 +78,7 @@ impl MemoryStore {
             filter.remove_expired(now);
             act(filter, now)
         });
-        Box::pin(ready(Ok(answer)))
+        reply(Ok(answer))
     }
 }
 
@@ -92,12 +91,12 @@ impl BloomStore for MemoryStore {
             pages: BitPages::default(),
             oldest: 0,
         });
-        Box::pin(ready(Ok(filter.plan)))
+        reply(Ok(filter.plan))
     }
 
     fn open(&self, name: Name) -> Pending<'_, Option<Plan>> {
         let plan = self.blooms.of(&name).map.get(&name).map(|f| f.plan);
-        Box::pin(ready(Ok(plan)))
+        reply(Ok(plan))
     }
 
     fn insert(&self, name: Name, plan: Plan, items: Vec<Digest>) -> Pending<'_, Option<Vec<bool>>> {
@@ -152,7 +151,7 @@ impl BloomStore for MemoryStore {
             pages.map(Iterator::collect)
         };
         let Some(copy) = copy else {
-            return Box::pin(ready(Ok(None)));
+            return reply(Ok(None));
         };
         self.with_filter(&into, &plan, |filter, _| {
             for (at, words) in copy {
@@ -177,6 +176,6 @@ impl BloomStore for MemoryStore {
         if there {
             shard.map.remove(&name);
         }
-        Box::pin(ready(Ok(there)))
+        reply(Ok(there))
     }
 }

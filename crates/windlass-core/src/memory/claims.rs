@@ -1,9 +1,8 @@
 //! Claims in memory.
 
 use std::convert::Infallible;
-use std::future::ready;
 
-use super::{MemoryStore, Shard};
+use super::{MemoryStore, Shard, reply};
 use crate::error::Result;
 use crate::name::Name;
 use crate::rules::claims::{self as rules, Decided};
@@ -103,18 +102,22 @@ impl MemoryStore {
 }
 
 impl ClaimStore for MemoryStore {
+    fn decides_immediately(&self) -> bool {
+        true
+    }
+
     fn acquire(&self, request: AcquireRequest) -> Pending<'_, Acquired> {
         let outcome = self.decide_claim(request.kind, &request.name, |queue, now| {
             rules::acquire(queue, now, &request)
         });
-        Box::pin(ready(Ok(outcome)))
+        reply(Ok(outcome))
     }
 
     fn acquire_all(&self, requests: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
         let mut wakes = Vec::new();
         let outcome = self.acquire_all_or_none(&requests, &mut wakes);
         self.wake(&wakes);
-        Box::pin(ready(Ok(outcome)))
+        reply(Ok(outcome))
     }
 
     fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>> {
@@ -124,7 +127,7 @@ impl ClaimStore for MemoryStore {
             })
         };
         let outcomes = claims.iter().map(|r| Ok(renew(r))).collect();
-        Box::pin(ready(Ok(outcomes)))
+        reply(Ok(outcomes))
     }
 
     fn release(
@@ -137,7 +140,7 @@ impl ClaimStore for MemoryStore {
         let outcome = self.decide_claim(kind, &name, |queue, now| {
             rules::release(queue, kind, now, &owner, claim)
         });
-        Box::pin(ready(Ok(outcome)))
+        reply(Ok(outcome))
     }
 
     fn shrink(
@@ -151,14 +154,14 @@ impl ClaimStore for MemoryStore {
         let outcome = self.decide_claim(kind, &name, |queue, now| {
             rules::shrink(queue, kind, now, &owner, claim, weight)
         });
-        Box::pin(ready(Ok(outcome)))
+        reply(Ok(outcome))
     }
 
     fn resize(&self, kind: Kind, name: Name, size: u32) -> Pending<'_, Option<u32>> {
         let outcome = self.decide_claim(kind, &name, |queue, now| {
             rules::resize(queue, kind, now, size)
         });
-        Box::pin(ready(Ok(outcome)))
+        reply(Ok(outcome))
     }
 
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy> {
@@ -173,7 +176,7 @@ impl ClaimStore for MemoryStore {
             now,
             most,
         );
-        Box::pin(ready(Ok(seen)))
+        reply(Ok(seen))
     }
 
     fn list(
@@ -204,13 +207,13 @@ impl ClaimStore for MemoryStore {
             }
         }
         found.sort_by(|a, b| (&a.name, a.kind).cmp(&(&b.name, b.kind)));
-        Box::pin(ready(Ok(found)))
+        reply(Ok(found))
     }
 
     fn break_lock(&self, name: Name) -> Pending<'_, Option<Holder>> {
         let outcome = self.decide_claim(Kind::Lock, &name, |queue, now| {
             rules::break_lock(queue, now)
         });
-        Box::pin(ready(Ok(outcome)))
+        reply(Ok(outcome))
     }
 }

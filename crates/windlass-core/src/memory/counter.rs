@@ -1,9 +1,7 @@
 //! Counters in memory.
 
-use std::future::ready;
-
-use super::MemoryStore;
 use super::limit::micros;
+use super::{MemoryStore, reply};
 use crate::error::Result;
 use crate::name::Name;
 use crate::rules::counter::{self as rules, CounterState};
@@ -58,12 +56,12 @@ impl MemoryStore {
 
 impl CounterStore for MemoryStore {
     fn add(&self, request: CounterRequest) -> Pending<'_, Counted> {
-        Box::pin(ready(self.count(&request)))
+        reply(self.count(&request))
     }
 
     fn reset(&self, name: Name) -> Pending<'_, i64> {
         let now = micros(&self.clock);
         let removed = self.counters.of(&name).map.remove(&name);
-        Box::pin(ready(Ok(removed.map_or(0, |state| state.value(now)))))
+        reply(Ok(removed.map_or(0, |state| state.value(now))))
     }
 }

@@ -1,9 +1,8 @@
 //! Gates in memory.
 
-use std::future::ready;
 use std::time::Duration;
 
-use super::MemoryStore;
+use super::{MemoryStore, reply};
 use crate::Fence;
 use crate::name::Name;
 use crate::rules::gate as rules;
@@ -17,6 +16,6 @@ impl GateStore for MemoryStore {
         let (admission, seen) = rules::admit(seen, now, fence, now + remember);
         shard.sweep(|seen| seen.until <= now);
         shard.map.insert(name, seen);
-        Box::pin(ready(Ok(admission)))
+        reply(Ok(admission))
     }
 }

@@ -1,8 +1,6 @@
 //! Latches in memory.
 
-use std::future::ready;
-
-use super::MemoryStore;
+use super::{MemoryStore, reply};
 use crate::name::Name;
 use crate::rules::latch::{self as rules, LatchChange, LatchRecord};
 use crate::store::{Channel, CountedDown, LatchSpec, LatchState, LatchStore, Pending, Reset};
@@ -57,20 +55,20 @@ impl LatchStore for MemoryStore {
     fn reset(&self, terms: LatchSpec, count: u32) -> Pending<'_, Reset> {
         let outcome =
             self.decide_latch(&terms, None, |latch, _| rules::reset(latch, &terms, count));
-        Box::pin(ready(Ok(outcome)))
+        reply(Ok(outcome))
     }
 
     fn count_down(&self, terms: LatchSpec, by: u32, operation: u128) -> Pending<'_, CountedDown> {
         let outcome = self.decide_latch(&terms, Some(operation), |latch, known| {
             rules::count_down(latch, &terms, by, known)
         });
-        Box::pin(ready(Ok(outcome)))
+        reply(Ok(outcome))
     }
 
-    fn look(&self, name: Name) -> Pending<'_, Option<LatchState>> {
+    fn inspect(&self, name: Name) -> Pending<'_, Option<LatchState>> {
         let shard = self.latches.of(&name);
         let now = self.clock.now();
         let latch = shard.map.get(&name).filter(|l| l.until > now);
-        Box::pin(ready(Ok(latch.map(|l| l.state.clone()))))
+        reply(Ok(latch.map(|l| l.state.clone())))
     }
 }

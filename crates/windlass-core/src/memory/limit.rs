@@ -6,11 +6,10 @@
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
-use std::future::ready;
 use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::sync::{Mutex, MutexGuard};
 
-use super::{MemoryStore, SHARDS, guard};
+use super::{MemoryStore, SHARDS, guard, reply};
 use crate::Clock;
 use crate::decision::{Basis, Decision};
 use crate::error::Result;
@@ -248,12 +247,12 @@ impl MemoryStore {
 
 impl LimitStore for MemoryStore {
     fn decide(&self, request: LimitRequest) -> Pending<'static, LimitOutcome> {
-        Box::pin(ready(self.decide_alone(&request)))
+        reply(self.decide_alone(&request))
     }
 
     fn decide_all(&self, requests: Vec<LimitRequest>) -> Pending<'_, Vec<Result<LimitOutcome>>> {
         let each = |request| self.decide_alone(request);
-        Box::pin(ready(Ok(requests.iter().map(each).collect())))
+        reply(Ok(requests.iter().map(each).collect()))
     }
 
     fn check_in_process(
@@ -286,7 +285,7 @@ impl LimitStore for MemoryStore {
         let now = shard.now(&self.clock);
         shard.not_before = now + 1;
         let removed = shard.map.remove(&hashed as &dyn Hashed);
-        Box::pin(ready(Ok(removed.is_some_and(|limit| limit.ends > now))))
+        reply(Ok(removed.is_some_and(|limit| limit.ends > now)))
     }
 
     fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterPage> {
@@ -313,6 +312,6 @@ impl LimitStore for MemoryStore {
         }
         let named = first.into_iter().map(|((name, _), usage)| (name, usage));
         let limiters = named.collect();
-        Box::pin(ready(Ok(LimiterPage { limiters, more })))
+        reply(Ok(LimiterPage { limiters, more }))
     }
 }

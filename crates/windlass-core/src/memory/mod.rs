@@ -22,6 +22,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::error::Result;
 use crate::name::Name;
 use crate::store::notification::SubscriberRegistry;
 use crate::store::{
@@ -47,7 +48,7 @@ pub struct MemoryStore {
     counters: Shards<crate::rules::counter::CounterState>,
     counter_ops: Shards<counter::RecordedOperation>,
     blooms: Shards<bloom::MemoryFilter>,
-    spaces: Shards<permissions::PermissionSpace>,
+    spaces: Shards<permissions::StoredSpace>,
     seen: Shards<seen::SeenWindow>,
     onces: Shards<once::KeptRecord>,
     clients: Mutex<HashMap<u64, Weak<dyn GrantListener>>>,
@@ -94,7 +95,7 @@ impl MemoryStore {
     }
 
     /// Sends the wake-ups of a client to `listener`.
-    pub fn introduce(&self, client: u64, listener: Weak<dyn GrantListener>) {
+    pub fn register_client(&self, client: u64, listener: Weak<dyn GrantListener>) {
         let mut clients = guard(&self.clients);
         clients.retain(|_, c| c.strong_count() > 0);
         clients.insert(client, listener);
@@ -250,6 +251,15 @@ impl<T> Shard<T> {
             self.sweep_at = (self.map.len() * 2).max(64);
         }
     }
+}
+
+/// The reply to a call whose decision is already taken. It uses up some of the task's budget: a
+/// loop of calls that never wait would keep other tasks from running.
+fn reply<'a, T: Send + 'a>(outcome: Result<T>) -> Pending<'a, T> {
+    Box::pin(async {
+        tokio::task::coop::consume_budget().await;
+        outcome
+    })
 }
 
 /// Locks a mutex. After a panic in a decision the maps are still consistent, because each write is

@@ -1,9 +1,8 @@
 //! Notifications in memory: subscribers are called directly.
 
-use std::future::ready;
 use std::sync::{Arc, Weak};
 
-use super::MemoryStore;
+use super::{MemoryStore, reply};
 use crate::store::{Channel, NotificationStore, Pending, Subscriber, SubscriptionHandle};
 
 impl MemoryStore {
@@ -24,7 +23,7 @@ impl NotificationStore for MemoryStore {
         let handle = SubscriptionHandle::new(move || {
             subscribers.remove(&key, number);
         });
-        Box::pin(ready(Ok(handle)))
+        reply(Ok(handle))
     }
 }
 

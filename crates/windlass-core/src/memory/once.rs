@@ -1,9 +1,8 @@
 //! Records of idempotent execution (`once`) in memory.
 
-use std::future::ready;
 use std::time::Duration;
 
-use super::MemoryStore;
+use super::{MemoryStore, reply};
 use crate::name::Name;
 use crate::rules::once as rules;
 use crate::store::{OnceFinish, OnceRecord, OnceStart, OnceStore, Pending};
@@ -38,12 +37,12 @@ impl MemoryStore {
                 None => drop(shard.map.remove(&key)),
             }
         }
-        Box::pin(ready(Ok(answer)))
+        reply(Ok(answer))
     }
 }
 
 impl OnceStore for MemoryStore {
-    fn look(&self, key: Name) -> Pending<'_, Option<OnceRecord>> {
+    fn get(&self, key: Name) -> Pending<'_, Option<OnceRecord>> {
         self.decide_once(key, Duration::ZERO, |known| (known.clone(), known))
     }
 

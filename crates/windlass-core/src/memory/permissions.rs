@@ -1,11 +1,10 @@
 //! Permissions in memory.
 
 use std::collections::BTreeMap;
-use std::future::ready;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::MemoryStore;
+use super::{MemoryStore, reply};
 use crate::name::Name;
 use crate::permissions::Schema;
 use crate::rules::permissions as rules;
@@ -17,7 +16,7 @@ use crate::store::{
 const PAGE: usize = 1_000;
 
 /// One space. It is removed with all its subjects at once, so there are no leftovers to sweep.
-pub(super) struct PermissionSpace {
+pub(super) struct StoredSpace {
     schema: Schema,
     subjects: BTreeMap<String, Vec<u8>>,
 }
@@ -34,7 +33,7 @@ impl MemoryStore {
         let known = shard.map.get_mut(space);
         let open = known.filter(|space| rules::is_open(Some(&space.schema), id));
         let answer = open.map(|space| act(&mut space.subjects));
-        Box::pin(ready(Ok(answer)))
+        reply(Ok(answer))
     }
 }
 
@@ -42,7 +41,7 @@ impl PermissionStore for MemoryStore {
     fn schema(&self, space: Name) -> Pending<'_, Option<Schema>> {
         let shard = self.spaces.of(&space);
         let schema = shard.map.get(&space).map(|space| space.schema.clone());
-        Box::pin(ready(Ok(schema)))
+        reply(Ok(schema))
     }
 
     fn define(&self, space: Name, before: Option<Schema>, schema: Schema) -> Pending<'_, bool> {
@@ -54,13 +53,11 @@ impl PermissionStore for MemoryStore {
             Some(space) if may => space.schema = schema,
             None if may => {
                 let subjects = BTreeMap::new();
-                shard
-                    .map
-                    .insert(space, PermissionSpace { schema, subjects });
+                shard.map.insert(space, StoredSpace { schema, subjects });
             }
             _ => {}
         }
-        Box::pin(ready(Ok(may)))
+        reply(Ok(may))
     }
 
     fn write(
@@ -141,11 +138,11 @@ impl PermissionStore for MemoryStore {
         if there {
             shard.map.remove(&space);
         }
-        Box::pin(ready(Ok(there)))
+        reply(Ok(there))
     }
 
     fn leftovers(&self, _space: Name) -> Pending<'_, Vec<String>> {
-        Box::pin(ready(Ok(Vec::new())))
+        reply(Ok(Vec::new()))
     }
 
     fn sweep(
@@ -154,6 +151,6 @@ impl PermissionStore for MemoryStore {
         _id: String,
         _cursor: ScanCursor,
     ) -> Pending<'_, Option<ScanCursor>> {
-        Box::pin(ready(Ok(None)))
+        reply(Ok(None))
     }
 }

@@ -1,10 +1,9 @@
 //! Deduplication windows (`seen`) in memory.
 
 use std::collections::HashMap;
-use std::future::ready;
 use std::time::Duration;
 
-use super::MemoryStore;
+use super::{MemoryStore, reply};
 use crate::name::Name;
 use crate::rules::seen as rules;
 use crate::seen::Member;
@@ -40,7 +39,7 @@ impl SeenStore for MemoryStore {
             kept.items.retain(alive);
             kept.sweep_at = (kept.items.len() * 2).max(64);
         }
-        Box::pin(ready(Ok(answers)))
+        reply(Ok(answers))
     }
 
     fn contains(&self, name: Name, items: Vec<Member>) -> Pending<'_, Vec<bool>> {
@@ -51,13 +50,13 @@ impl SeenStore for MemoryStore {
             rules::is_known(until, now)
         };
         let answers = items.iter().map(known).collect();
-        Box::pin(ready(Ok(answers)))
+        reply(Ok(answers))
     }
 
     fn forget(&self, name: Name, item: Member) -> Pending<'_, bool> {
         let (mut shard, now) = (self.seen.of(&name), self.window_now());
         let kept = shard.map.get_mut(&name);
         let until = kept.and_then(|w| w.items.remove(&item));
-        Box::pin(ready(Ok(rules::is_known(until, now))))
+        reply(Ok(rules::is_known(until, now)))
     }
 }

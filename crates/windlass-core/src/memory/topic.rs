@@ -1,9 +1,8 @@
 //! Topics in memory: subscribers are called directly.
 
-use std::future::ready;
 use std::sync::Weak;
 
-use super::MemoryStore;
+use super::{MemoryStore, reply};
 use crate::name::Name;
 use crate::store::topic::channel;
 use crate::store::{NotificationStore, Pending, Subscriber, SubscriptionHandle, TopicStore};
@@ -11,7 +10,7 @@ use crate::store::{NotificationStore, Pending, Subscriber, SubscriptionHandle, T
 impl TopicStore for MemoryStore {
     fn publish(&self, name: Name, message: Vec<u8>) -> Pending<'_, ()> {
         self.notify(&channel(name), &message);
-        Box::pin(ready(Ok(())))
+        reply(Ok(()))
     }
 
     fn subscribe(
@@ -23,6 +22,6 @@ impl TopicStore for MemoryStore {
     }
 
     fn refresh(&self, _name: Name) -> Pending<'_, ()> {
-        Box::pin(ready(Ok(())))
+        reply(Ok(()))
     }
 }

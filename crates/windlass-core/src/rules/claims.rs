@@ -79,8 +79,11 @@ pub fn acquire<Q: WaitQueue>(
                 None => tx.queue.next_fence()?,
             };
             tx.queue.set_waiter(record(request, ticket, now))?;
-            let held_for = tx.recheck_after(&request.owner, request.share.weight)?;
-            tx.end(Acquired::Queued { ticket, held_for })
+            let recheck_after = tx.recheck_after(&request.owner, request.share.weight)?;
+            tx.end(Acquired::Queued {
+                ticket,
+                recheck_after,
+            })
         }
     }
 }
@@ -133,7 +136,7 @@ pub fn renew<Q: WaitQueue>(
                 let weight = waiter.weight;
                 tx.queue.set_waiter(kept(waiter))?;
                 Renewed::Waiting {
-                    held_for: tx.recheck_after(&renewal.owner, weight)?,
+                    recheck_after: tx.recheck_after(&renewal.owner, weight)?,
                 }
             }
             _ => Renewed::Gone,

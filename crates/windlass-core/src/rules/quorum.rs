@@ -69,7 +69,7 @@ pub fn acquire<Q: WaitQueue>(
 
 /// A node's answer to [`confirm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Confirmed {
+pub enum ConfirmOutcome {
     /// Held, with a number taken just now.
     Held(Fence),
     /// In the queue.
@@ -84,7 +84,7 @@ pub fn confirm<Q: WaitQueue>(
     queue: &mut Q,
     now: Moment,
     claim: &Renewal,
-) -> Result<Decided<Confirmed>, Q::Error> {
+) -> Result<Decided<ConfirmOutcome>, Q::Error> {
     let renewed = claims::renew(queue, now, claim)?;
     let outcome = match renewed.outcome {
         Renewed::Held { .. } => {
@@ -98,10 +98,10 @@ pub fn confirm<Q: WaitQueue>(
                 let overtook = fence;
                 queue.set_pool(Pool { overtook, ..pool })?;
             }
-            Confirmed::Held(fence)
+            ConfirmOutcome::Held(fence)
         }
-        Renewed::Waiting { .. } => Confirmed::Waiting,
-        Renewed::Gone => Confirmed::Gone,
+        Renewed::Waiting { .. } => ConfirmOutcome::Waiting,
+        Renewed::Gone => ConfirmOutcome::Gone,
     };
     Ok(Decided {
         outcome,

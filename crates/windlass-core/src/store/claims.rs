@@ -173,6 +173,12 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
         Box::pin(async move { Err(error) })
     }
 
+    /// Whether a decision is taken, and cannot fail, as soon as its method is called: what it
+    /// returns need not be awaited.
+    fn decides_immediately(&self) -> bool {
+        false
+    }
+
     /// A reply is overdue: the next request should not wait for the same connection.
     fn reply_is_overdue(&self) {}
 
@@ -321,7 +327,7 @@ pub enum Acquired {
         ticket: Fence,
         /// When the waiter should check by itself: when the first of the current holders' claims
         /// expires, or sooner if a holder may leave without a wake-up. `None` if never.
-        held_for: Option<Duration>,
+        recheck_after: Option<Duration>,
     },
     /// Not granted and not enqueued. Names the holder whose claim expires first.
     Busy(Holder),
@@ -435,7 +441,7 @@ pub enum Renewed {
     Waiting {
         /// When the waiter should check by itself: when the first of the current holders' claims
         /// expires, or sooner if a holder may leave without a wake-up. `None` if never.
-        held_for: Option<Duration>,
+        recheck_after: Option<Duration>,
     },
     /// Neither held nor waiting: expired, broken or released.
     Gone,
@@ -552,7 +558,7 @@ pub trait GrantListener: Send + Sync {
     fn missed(&self);
 
     /// Something may have ended the claim, held or waiting: renew it at once.
-    fn doubtful(&self, _claim: u64) {}
+    fn recheck(&self, _claim: u64) {}
 }
 
 /// A listener that ignores everything: for a store whose claims nobody waits for.

@@ -20,7 +20,7 @@ pub trait LatchStore: Send + Sync + fmt::Debug {
     fn count_down(&self, terms: LatchSpec, by: u32, operation: u128) -> Pending<'_, CountedDown>;
 
     /// Reads the state. `None` if there is no such latch.
-    fn look(&self, name: Name) -> Pending<'_, Option<LatchState>>;
+    fn inspect(&self, name: Name) -> Pending<'_, Option<LatchState>>;
 }
 
 /// A generation of a latch, and its retention.

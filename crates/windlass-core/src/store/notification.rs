@@ -28,6 +28,11 @@ pub trait Subscriber: Send + Sync {
 
     /// Some notifications may have been missed.
     fn missed(&self);
+
+    /// This many messages of a topic were lost.
+    fn lost(&self, _count: u64) {
+        self.missed();
+    }
 }
 
 /// Delivers notifications.

@@ -11,7 +11,7 @@ use crate::name::Name;
 /// executes.
 pub trait OnceStore: Send + Sync + fmt::Debug {
     /// Reads the record of a key.
-    fn look(&self, key: Name) -> Pending<'_, Option<OnceRecord>>;
+    fn get(&self, key: Name) -> Pending<'_, Option<OnceRecord>>;
 
     /// Starts an execution by the holder of the key's claim with this fence.
     fn start(

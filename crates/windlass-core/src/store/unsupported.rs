@@ -90,7 +90,7 @@ impl LatchStore for UnsupportedStore {
         self.no_latches()
     }
 
-    fn look(&self, _: Name) -> Pending<'_, Option<LatchState>> {
+    fn inspect(&self, _: Name) -> Pending<'_, Option<LatchState>> {
         self.no_latches()
     }
 }
@@ -215,7 +215,7 @@ impl SeenStore for UnsupportedStore {
 }
 
 impl OnceStore for UnsupportedStore {
-    fn look(&self, _: Name) -> Pending<'_, Option<OnceRecord>> {
+    fn get(&self, _: Name) -> Pending<'_, Option<OnceRecord>> {
         self.error("`once`")
     }
 

@@ -20,7 +20,7 @@ pub(super) struct Ledger {
     purchases: u32,
     /// The faults to inject, in the order of purchases.
     faults: VecDeque<Fault>,
-    /// The process that was told to crash.
+    /// The process that is to crash.
     crashing: Option<u32>,
 }
 

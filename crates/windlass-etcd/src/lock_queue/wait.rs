@@ -55,7 +55,7 @@ impl From<QueuePosition> for Acquired {
             QueuePosition::Waiting(ticket) => Acquired::Queued {
                 ticket,
                 // The watch reports the end of the predecessor's lease.
-                held_for: None,
+                recheck_after: None,
             },
         }
     }
@@ -65,7 +65,9 @@ impl From<QueuePosition> for Renewed {
     fn from(position: QueuePosition) -> Renewed {
         match position {
             QueuePosition::Held(fence) => Renewed::Held { fence },
-            QueuePosition::Waiting(_) => Renewed::Waiting { held_for: None },
+            QueuePosition::Waiting(_) => Renewed::Waiting {
+                recheck_after: None,
+            },
         }
     }
 }

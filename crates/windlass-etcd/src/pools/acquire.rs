@@ -124,7 +124,7 @@ impl Pools {
             };
             let queued = Acquired::Queued {
                 ticket: Fence::new(revision as u64),
-                held_for: None,
+                recheck_after: None,
             };
             if self.watcher.is_watching_for_older(keys, waiter) {
                 return Ok(queued);
@@ -298,7 +298,7 @@ impl Pools {
                 self.watcher.watch(keys, waiter, pool);
                 Ok(Acquired::Queued {
                     ticket,
-                    held_for: None,
+                    recheck_after: None,
                 })
             }
             // A retry finds out why.

@@ -79,7 +79,9 @@ impl Pools {
             PoolPosition::Held(fence) => Renewed::Held { fence },
             PoolPosition::Waiting { waiter, .. } => {
                 self.watcher.watch(keys, waiter, pool);
-                Renewed::Waiting { held_for: None }
+                Renewed::Waiting {
+                    recheck_after: None,
+                }
             }
             PoolPosition::Gone => Renewed::Gone,
         })

@@ -2,15 +2,15 @@
 
 use stateright::Representative;
 
-use super::state::{Attempt, Client, Node, RequestState, State};
+use super::state::{ReducedAttempt, ReducedClient, ReducedNode, ReducedState, RequestState};
 use crate::{NODES, ORDERS};
 
-impl State {
+impl ReducedState {
     /// Drops state that no later step reads.
     pub(super) fn drop_unread(&mut self, rounds: usize) {
         let counters = self.nodes.map(|node| match node {
-            Node::Votes { counter } | Node::Joins { counter, .. } => counter,
-            Node::Quarantine => 0,
+            ReducedNode::Votes { counter } | ReducedNode::Joins { counter, .. } => counter,
+            ReducedNode::Quarantine => 0,
         });
         for client in &mut self.clients {
             client.drop_unread(rounds, counters);
@@ -18,10 +18,10 @@ impl State {
     }
 }
 
-impl Client {
+impl ReducedClient {
     fn drop_unread(&mut self, rounds: usize, counters: [u8; NODES]) {
         let round = match self.attempt {
-            Attempt::Requesting { round } => Some(round),
+            ReducedAttempt::Requesting { round } => Some(round),
             _ => {
                 self.after = 0;
                 self.forgotten = 0;
@@ -53,7 +53,7 @@ impl Client {
         }
     }
 
-    fn with_nodes(&self, names: &[usize; NODES]) -> Client {
+    fn with_nodes(&self, names: &[usize; NODES]) -> ReducedClient {
         let mut client = *self;
         client.forgotten = bits(self.forgotten, names);
         client.holds = bits(self.holds, names);
@@ -74,19 +74,19 @@ fn bits(old: u8, names: &[usize; NODES]) -> u8 {
 /// Clients are interchangeable, and so are nodes. All orders of the nodes are tried; clients are
 /// sorted, since no other part of the state refers to them. The least of the results is the same
 /// for all permutations.
-impl Representative for State {
-    fn representative(&self) -> State {
+impl Representative for ReducedState {
+    fn representative(&self) -> ReducedState {
         let renamed = ORDERS.iter().map(|names| self.with_nodes(names));
         renamed.min().expect("there are orders")
     }
 }
 
-impl State {
-    fn with_nodes(&self, names: &[usize; NODES]) -> State {
+impl ReducedState {
+    fn with_nodes(&self, names: &[usize; NODES]) -> ReducedState {
         let mut state = self.clone();
         for (old, node) in self.nodes.iter().enumerate() {
             state.nodes[names[old]] = match *node {
-                Node::Joins { counter, learned } => Node::Joins {
+                ReducedNode::Joins { counter, learned } => ReducedNode::Joins {
                     counter,
                     learned: bits(learned, names),
                 },
@@ -118,20 +118,21 @@ mod tests {
             rounds: 2,
             losses: 1,
         };
-        let after = |state: &State| {
+        let after = |state: &ReducedState| {
             let mut actions = Vec::new();
             model.actions(state, &mut actions);
             let next = actions
                 .into_iter()
                 .filter_map(|action| model.next_state(state, action));
-            let next: BTreeSet<State> = next.map(|next| next.representative()).collect();
+            let next: BTreeSet<ReducedState> = next.map(|next| next.representative()).collect();
             next
         };
         // Random walks from a fixed seed.
         let (mut chance, mut raised, mut forgot) = (1u64, 0, 0);
         let mut state = model.init_states().remove(0);
         for step in 0..2000 {
-            let raises = |client: &Client| client.attempt == Attempt::Requesting { round: 1 };
+            let raises =
+                |client: &ReducedClient| client.attempt == ReducedAttempt::Requesting { round: 1 };
             raised += u32::from(state.clients.iter().any(raises));
             forgot += u32::from(state.losses > 0);
             let form = state.representative();
@@ -156,9 +157,9 @@ mod tests {
             let mut other = state.clone();
             other.clients[step % 3].after += 1;
             assert_ne!(other.representative(), form);
-            if let Node::Votes { counter } = state.nodes[step % NODES] {
+            if let ReducedNode::Votes { counter } = state.nodes[step % NODES] {
                 let mut other = state.clone();
-                other.nodes[step % NODES] = Node::Votes {
+                other.nodes[step % NODES] = ReducedNode::Votes {
                     counter: counter + 10,
                 };
                 assert_ne!(other.representative(), form);

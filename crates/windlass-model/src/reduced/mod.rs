@@ -26,7 +26,7 @@
 //!   if any of them is.
 //! - **A restart with memory is not a step.** Messages to and from the node are lost, which is as
 //!   if they were late. A node has not answered what it did not write to its disk.
-//! - **State that no step reads is dropped**: a claim of a client that requests no more numbers, a
+//! - **ReducedState that no step reads is dropped**: a claim of a client that requests no more numbers, a
 //!   number of an earlier round, a proposal that is not above the node's counter, and what was
 //!   complete when an acquisition began that is complete as well.
 //!
@@ -41,7 +41,9 @@ use stateright::{Model, Property};
 use windlass_core::rules::quorum::{agreed, majority, next_proposal};
 
 use crate::{NODES, Variant};
-pub use state::{Attempt, CLIENTS, Client, Node, ROUNDS, RequestState, State};
+pub use state::{
+    CLIENTS, ROUNDS, ReducedAttempt, ReducedClient, ReducedNode, ReducedState, RequestState,
+};
 
 /// The reduced model, with its bounds. Any number of claims may expire.
 #[derive(Clone, Debug)]
@@ -58,7 +60,7 @@ pub struct ReducedModel {
 
 /// An event.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub enum ReducedAction {
     /// A client starts, and sends requests to all nodes.
     Begin(usize),
     /// A node grants this client's request of this round, and issues a number.
@@ -79,7 +81,13 @@ pub enum Action {
 
 impl ReducedModel {
     /// What a client can do with any subset of its replies.
-    fn acts(&self, i: usize, client: &Client, round: usize, actions: &mut Vec<Action>) {
+    fn acts(
+        &self,
+        i: usize,
+        client: &ReducedClient,
+        round: usize,
+        actions: &mut Vec<ReducedAction>,
+    ) {
         let enough = majority(NODES);
         for part in 0u8..1 << NODES {
             let mut numbers = Vec::with_capacity(NODES);
@@ -99,9 +107,9 @@ impl ReducedModel {
                 _ => agreed(&numbers, enough),
             };
             let action = match fence {
-                Some(fence) => Action::Complete(i, fence as u8),
+                Some(fence) => ReducedAction::Complete(i, fence as u8),
                 None if round + 1 < self.rounds => {
-                    Action::Raise(i, next_proposal(&numbers, 0) as u8)
+                    ReducedAction::Raise(i, next_proposal(&numbers, 0) as u8)
                 }
                 None => continue,
             };
@@ -113,74 +121,81 @@ impl ReducedModel {
 }
 
 impl Model for ReducedModel {
-    type State = State;
-    type Action = Action;
+    type State = ReducedState;
+    type Action = ReducedAction;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![State::new(self.clients)]
+    fn init_states(&self) -> Vec<ReducedState> {
+        vec![ReducedState::new(self.clients)]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+    fn actions(&self, state: &ReducedState, actions: &mut Vec<ReducedAction>) {
         for (i, client) in state.clients.iter().enumerate() {
             match client.attempt {
-                Attempt::NotBegun => actions.push(Action::Begin(i)),
-                Attempt::Requesting { round } => self.acts(i, client, round, actions),
-                Attempt::Absent | Attempt::Held { .. } | Attempt::Over => {}
+                ReducedAttempt::NotBegun => actions.push(ReducedAction::Begin(i)),
+                ReducedAttempt::Requesting { round } => self.acts(i, client, round, actions),
+                ReducedAttempt::Absent | ReducedAttempt::Held { .. } | ReducedAttempt::Over => {}
             }
             for round in 0..self.rounds {
                 let granted = (0..NODES).filter(|node| state.would_grant(i, round, *node));
-                actions.extend(granted.map(|node| Action::Grant(i, round, node)));
+                actions.extend(granted.map(|node| ReducedAction::Grant(i, round, node)));
             }
         }
         for (n, node) in state.nodes.iter().enumerate() {
             match node {
-                Node::Votes { .. } if state.losses < self.losses => actions.push(Action::Lose(n)),
-                Node::Votes { .. } => {}
-                Node::Quarantine => actions.push(Action::Quarantined(n)),
-                Node::Joins { learned, .. } => {
+                ReducedNode::Votes { .. } if state.losses < self.losses => {
+                    actions.push(ReducedAction::Lose(n))
+                }
+                ReducedNode::Votes { .. } => {}
+                ReducedNode::Quarantine => actions.push(ReducedAction::Quarantined(n)),
+                ReducedNode::Joins { learned, .. } => {
                     let others = (0..NODES).filter(|o| *o != n && learned & (1 << o) == 0);
-                    let voting = others.filter(|o| matches!(state.nodes[*o], Node::Votes { .. }));
-                    actions.extend(voting.map(|o| Action::Learn(n, o)));
+                    let voting =
+                        others.filter(|o| matches!(state.nodes[*o], ReducedNode::Votes { .. }));
+                    actions.extend(voting.map(|o| ReducedAction::Learn(n, o)));
                     if learned.count_ones() as usize >= majority(NODES)
                         || self.variant == Variant::WithoutCounters
                     {
-                        actions.push(Action::Join(n));
+                        actions.push(ReducedAction::Join(n));
                     }
                 }
             }
         }
     }
 
-    fn next_state(&self, before: &State, action: Action) -> Option<State> {
+    fn next_state(&self, before: &ReducedState, action: ReducedAction) -> Option<ReducedState> {
         let mut state = before.clone();
         match action {
-            Action::Begin(i) => state.begin(i),
-            Action::Grant(i, round, node) => state.grant(i, round, node),
-            Action::Raise(i, proposal) => state.raise(i, proposal),
-            Action::Complete(i, fence) => state.complete(i, fence),
-            Action::Lose(n) => {
+            ReducedAction::Begin(i) => state.begin(i),
+            ReducedAction::Grant(i, round, node) => state.grant(i, round, node),
+            ReducedAction::Raise(i, proposal) => state.raise(i, proposal),
+            ReducedAction::Complete(i, fence) => state.complete(i, fence),
+            ReducedAction::Lose(n) => {
                 state.lose(n);
                 if self.variant == Variant::WithoutQuarantine {
-                    state.nodes[n] = Node::Joins {
+                    state.nodes[n] = ReducedNode::Joins {
                         counter: 0,
                         learned: 0,
                     };
                 }
             }
-            Action::Quarantined(n) => {
+            ReducedAction::Quarantined(n) => {
                 state.quarantined(n, self.variant == Variant::ValidFromReply);
             }
-            Action::Learn(n, other) => state.learn(n, other),
-            Action::Join(n) => state.join(n),
+            ReducedAction::Learn(n, other) => state.learn(n, other),
+            ReducedAction::Join(n) => state.join(n),
         }
         state.drop_unread(self.rounds);
         Some(state)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        fn all_hold(state: &State) -> bool {
-            let held =
-                |client: &Client| matches!(client.attempt, Attempt::Held { .. } | Attempt::Absent);
+        fn all_hold(state: &ReducedState) -> bool {
+            let held = |client: &ReducedClient| {
+                matches!(
+                    client.attempt,
+                    ReducedAttempt::Held { .. } | ReducedAttempt::Absent
+                )
+            };
             state.clients.iter().all(held)
         }
         vec![
@@ -190,7 +205,7 @@ impl Model for ReducedModel {
             // Without these, the properties might hold because nothing ever happens.
             Property::<Self>::sometimes("all hold", |_, state| all_hold(state)),
             Property::<Self>::sometimes("all hold after a node forgot", |model, state| {
-                let votes = |node: &Node| matches!(node, Node::Votes { .. });
+                let votes = |node: &ReducedNode| matches!(node, ReducedNode::Votes { .. });
                 let forgot = state.losses > 0 && state.nodes.iter().all(votes);
                 all_hold(state) && (forgot || model.losses == 0)
             }),

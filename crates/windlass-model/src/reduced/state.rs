@@ -15,11 +15,11 @@ pub const ROUNDS: usize = 3;
 
 /// The state of all nodes and clients, and of their messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct State {
+pub struct ReducedState {
     /// The nodes.
-    pub nodes: [Node; NODES],
+    pub nodes: [ReducedNode; NODES],
     /// The clients, with their requests and replies.
-    pub clients: [Client; CLIENTS],
+    pub clients: [ReducedClient; CLIENTS],
     /// Two acquisitions have the same fence.
     pub shared: bool,
     /// An acquisition that began after another was complete has no higher fence.
@@ -32,7 +32,7 @@ pub struct State {
 
 /// One node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Node {
+pub enum ReducedNode {
     /// It votes.
     Votes {
         /// The highest number that it has issued.
@@ -51,9 +51,9 @@ pub enum Node {
 
 /// One client, with one acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Client {
+pub struct ReducedClient {
     /// Its acquisition.
-    pub attempt: Attempt,
+    pub attempt: ReducedAttempt,
     /// The highest fence of all acquisitions that were complete when it began; 0 if there were
     /// none, or if it has not begun.
     pub after: u8,
@@ -68,7 +68,7 @@ pub struct Client {
 
 /// An acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Attempt {
+pub enum ReducedAttempt {
     /// There is no such client.
     Absent,
     /// Not begun.
@@ -98,21 +98,21 @@ pub enum RequestState {
     Granted(u8),
 }
 
-impl State {
-    pub(super) fn new(clients: usize) -> State {
+impl ReducedState {
+    pub(super) fn new(clients: usize) -> ReducedState {
         assert!(clients <= CLIENTS, "{CLIENTS} clients at most");
-        let client = |i| Client {
+        let client = |i| ReducedClient {
             attempt: match i < clients {
-                true => Attempt::NotBegun,
-                false => Attempt::Absent,
+                true => ReducedAttempt::NotBegun,
+                false => ReducedAttempt::Absent,
             },
             after: 0,
             forgotten: 0,
             holds: 0,
             requests: [[RequestState::Gone; NODES]; ROUNDS],
         };
-        State {
-            nodes: [Node::Votes { counter: 0 }; NODES],
+        ReducedState {
+            nodes: [ReducedNode::Votes { counter: 0 }; NODES],
             clients: std::array::from_fn(client),
             shared: false,
             went_back: false,
@@ -123,8 +123,8 @@ impl State {
 
     /// The fences of acquisitions that are complete.
     pub fn fences(&self) -> impl Iterator<Item = u8> {
-        let fence = |client: &Client| match client.attempt {
-            Attempt::Held { fence } => Some(fence),
+        let fence = |client: &ReducedClient| match client.attempt {
+            ReducedAttempt::Held { fence } => Some(fence),
             _ => None,
         };
         self.clients.iter().filter_map(fence)
@@ -137,7 +137,7 @@ impl State {
 
     fn request(&mut self, i: usize, round: usize, proposal: u8) {
         let client = &mut self.clients[i];
-        client.attempt = Attempt::Requesting { round };
+        client.attempt = ReducedAttempt::Requesting { round };
         client.requests[round] = [RequestState::Sent(proposal); NODES];
     }
 
@@ -148,11 +148,11 @@ impl State {
         // Only the holder gets another number.
         let may = round == 0 || client.holds & (1 << node) != 0;
         let is_sent = matches!(client.requests[round][node], RequestState::Sent(_));
-        may && is_sent && matches!(self.nodes[node], Node::Votes { .. })
+        may && is_sent && matches!(self.nodes[node], ReducedNode::Votes { .. })
     }
 
     pub(super) fn grant(&mut self, i: usize, round: usize, node: usize) {
-        let Node::Votes { counter } = &mut self.nodes[node] else {
+        let ReducedNode::Votes { counter } = &mut self.nodes[node] else {
             return;
         };
         let RequestState::Sent(proposal) = self.clients[i].requests[round][node] else {
@@ -166,15 +166,16 @@ impl State {
         }
         let client = &mut self.clients[i];
         client.holds |= 1 << node;
-        client.requests[round][node] = match client.attempt == (Attempt::Requesting { round }) {
-            true => RequestState::Granted(number),
-            // A client in a later round ignores the reply.
-            false => RequestState::Gone,
-        };
+        client.requests[round][node] =
+            match client.attempt == (ReducedAttempt::Requesting { round }) {
+                true => RequestState::Granted(number),
+                // A client in a later round ignores the reply.
+                false => RequestState::Gone,
+            };
     }
 
     pub(super) fn raise(&mut self, i: usize, proposal: u8) {
-        if let Attempt::Requesting { round } = self.clients[i].attempt {
+        if let ReducedAttempt::Requesting { round } = self.clients[i].attempt {
             self.drop_replies(i);
             self.request(i, round + 1, proposal);
         }
@@ -188,10 +189,10 @@ impl State {
             self.went_back |= fence <= after;
             self.stale_write |= admits_in_turn([fence, after]);
         }
-        self.end(i, Attempt::Held { fence });
+        self.end(i, ReducedAttempt::Held { fence });
     }
 
-    fn end(&mut self, i: usize, attempt: Attempt) {
+    fn end(&mut self, i: usize, attempt: ReducedAttempt) {
         self.clients[i].attempt = attempt;
         self.drop_replies(i);
     }
@@ -206,10 +207,10 @@ impl State {
 
     pub(super) fn lose(&mut self, n: usize) {
         self.losses += 1;
-        self.nodes[n] = Node::Quarantine;
+        self.nodes[n] = ReducedNode::Quarantine;
         for client in &mut self.clients {
             client.holds &= !(1 << n);
-            if let Attempt::Requesting { .. } = client.attempt {
+            if let ReducedAttempt::Requesting { .. } = client.attempt {
                 client.forgotten |= 1 << n;
             }
             // Requests are lost with the connections.
@@ -224,35 +225,35 @@ impl State {
     /// The longest TTL has passed since the node restarted: acquisitions that began before are
     /// over, unless `they_go_on` because clients measure validity from later on.
     pub(super) fn quarantined(&mut self, n: usize, they_go_on: bool) {
-        self.nodes[n] = Node::Joins {
+        self.nodes[n] = ReducedNode::Joins {
             counter: 0,
             learned: 0,
         };
         for i in 0..CLIENTS {
             let client = &self.clients[i];
-            let requesting = matches!(client.attempt, Attempt::Requesting { .. });
+            let requesting = matches!(client.attempt, ReducedAttempt::Requesting { .. });
             if requesting && client.forgotten & (1 << n) != 0 && !they_go_on {
-                self.end(i, Attempt::Over);
+                self.end(i, ReducedAttempt::Over);
             }
         }
     }
 
     pub(super) fn learn(&mut self, n: usize, other: usize) {
-        let Node::Votes {
+        let ReducedNode::Votes {
             counter: other_counter,
         } = self.nodes[other]
         else {
             return;
         };
-        if let Node::Joins { counter, learned } = &mut self.nodes[n] {
+        if let ReducedNode::Joins { counter, learned } = &mut self.nodes[n] {
             *counter = other_counter.max(*counter);
             *learned |= 1 << other;
         }
     }
 
     pub(super) fn join(&mut self, n: usize) {
-        if let Node::Joins { counter, .. } = self.nodes[n] {
-            self.nodes[n] = Node::Votes { counter };
+        if let ReducedNode::Joins { counter, .. } = self.nodes[n] {
+            self.nodes[n] = ReducedNode::Votes { counter };
         }
     }
 }

@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 struct Append(Name, &'static str);
 
-impl Decision for Append {
+impl BatchedDecision for Append {
     fn name(&self) -> &Name {
         &self.0
     }

@@ -37,12 +37,11 @@ pub(super) async fn apply(
     items: &[(usize, Digest)],
 ) -> Result<Option<Vec<bool>>> {
     let key = keys.shard(0, shard);
-    let length = (HEADER + shape.bits.div_ceil(8)) as usize;
+    let length = shard_bytes(shape);
     let reply = match op {
         BitOp::Contains => filters.router.query(redis::cmd("GET").arg(&key)).await?,
         BitOp::Insert => {
-            let mut wanted = vec![0; length];
-            wanted[..HEADER as usize].copy_from_slice(&keys.header());
+            let mut wanted = empty(keys, shape);
             for (_, item) in items {
                 item.offsets(shape).for_each(|bit| set(&mut wanted, bit));
             }
@@ -79,25 +78,42 @@ pub(super) async fn union_across_slots(
     filters: &RedisBloomFilters,
     into: &BloomKeys,
     from: &BloomKeys,
-    shards: u64,
+    shape: &Shape,
 ) -> Result<Option<()>> {
-    for shard in 0..shards {
+    for shard in 0..shape.shards {
         let fetch = from.shard(0, shard);
         let bits: Option<Vec<u8>> = filters.router.query(redis::cmd("GET").arg(fetch)).await?;
         // Either may have been removed meanwhile, or created again with another plan.
         if !filters.exists(from).await? || !filters.exists(into).await? {
             return Ok(None);
         }
-        let Some(bits) = bits.filter(|bits| bits.starts_with(&from.header())) else {
-            continue;
+        let bits = match bits.filter(|bits| bits.starts_with(&from.header())) {
+            Some(bits) => bits,
+            // It is not created yet, and so without bits.
+            None if filters.check_missing_shard(from).await? => empty(from, shape),
+            None => return Ok(None),
         };
-        let key = into.shard(0, shard);
-        let reply = merge(filters, into, &key, bits).await?;
-        if reply == Value::Nil {
+        let merged = match merge(filters, into, &into.shard(0, shard), bits).await? {
+            Value::BulkString(_) => true,
+            Value::Int(reply) => filter_exists(reply)?,
+            other => return Err(unexpected_reply(&other)),
+        };
+        if !merged {
             return Ok(None);
         }
     }
     Ok(Some(()))
+}
+
+/// A shard without bits.
+fn empty(keys: &BloomKeys, shape: &Shape) -> Vec<u8> {
+    let mut bytes = vec![0; shard_bytes(shape)];
+    bytes[..HEADER as usize].copy_from_slice(&keys.header());
+    bytes
+}
+
+fn shard_bytes(shape: &Shape) -> usize {
+    (HEADER + shape.bits.div_ceil(8)) as usize
 }
 
 /// Sets bits of a shard, and returns the shard as it was.

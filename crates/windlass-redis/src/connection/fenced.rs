@@ -2,13 +2,14 @@
 //! (see `master_epoch.rs`).
 
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 
-use super::{Connection, LiveConnection};
+use super::{Connection, LiveConnection, decode};
 use crate::connector;
 use crate::errors::{CommandError, Rejection};
-use crate::master_epoch::FenceUse;
+use crate::master_epoch::{FenceUse, MasterEpoch};
 use windlass_core::error::ErrorKind;
 
 impl Connection {
@@ -69,18 +70,37 @@ impl Connection {
             }));
         }
         let generation = live.checked_slots.generation();
-        if let Some(epoch) = &live.epoch {
-            let raise = epoch.raise(fences, mark);
-            match self.send_over(live.clone(), &raise).await {
-                Ok(_) => {}
-                // The operator has not permitted the script's commands; claims still work, without
-                // this protection.
-                Err(e) if e.code() == Some("NOPERM") => {}
-                Err(e) => return Err(e),
+        let raise = known(&live.epoch)?.raise(fences, mark);
+        let begun = Instant::now();
+        loop {
+            let reply = self.send_over(live.clone(), &raise).await;
+            match self.wait_for_clock(reply, begun)? {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => break,
             }
         }
         live.checked_slots.insert(slot, generation);
         Ok(())
+    }
+
+    /// The time after which to send a raise again that began at `begun` and got this reply: until
+    /// then the server's clock is behind the counter. `None` if fences are high enough.
+    fn wait_for_clock(
+        &self,
+        reply: Result<Value, CommandError>,
+        begun: Instant,
+    ) -> Result<Option<Duration>, CommandError> {
+        let wait = Duration::from_micros(decode(reply.map_err(CommandError::of_raise)?)?);
+        if begun.elapsed() + wait > self.call_timeout {
+            return Err(CommandError::Rejected(Rejection {
+                kind: ErrorKind::Unreachable,
+                message: format!(
+                    "the server's clock is {wait:?} behind the fences of the master before it"
+                ),
+                hint: "try again in a moment; windlass doctor compares the clocks",
+            }));
+        }
+        Ok(Some(wait).filter(|wait| !wait.is_zero()))
     }
 
     /// Sends a command that takes fences from the counter of a slot that this node is importing,
@@ -93,12 +113,15 @@ impl Connection {
         command: &Cmd,
         fence_use: FenceUse,
     ) -> Result<Value, CommandError> {
-        if let Some(epoch) = self.live().await?.epoch {
-            let epoch = epoch.importing_from(source);
-            match self.send_asking(&epoch.raise(&fences, &mark)).await {
-                Ok(_) => {}
-                Err(e) if e.code() == Some("NOPERM") => {}
-                Err(e) if fence_use == FenceUse::Possible && e.is_write_refused() => {}
+        let epoch = known(&self.live().await?.epoch)?.importing_from(source);
+        let raise = epoch.raise(&fences, &mark);
+        let begun = Instant::now();
+        loop {
+            let reply = self.send_asking(&raise).await;
+            match self.wait_for_clock(reply, begun) {
+                Ok(Some(wait)) => tokio::time::sleep(wait).await,
+                Ok(None) => break,
+                Err(e) if fence_use == FenceUse::Possible && e.is_write_refused() => break,
                 Err(e) => return Err(e),
             }
         }
@@ -136,4 +159,17 @@ impl Connection {
         };
         current.as_ref().is_some_and(ready)
     }
+}
+
+/// Without the epoch, a restart or a failover that lost grants goes unnoticed.
+fn known(epoch: &Option<MasterEpoch>) -> Result<&MasterEpoch, CommandError> {
+    epoch.as_ref().ok_or_else(|| {
+        CommandError::Rejected(Rejection {
+            kind: ErrorKind::AccessDenied,
+            message: "the server does not show its replication id, without which fences may \
+                      repeat after a restart: the user lacks +info"
+                .to_owned(),
+            hint: "allow the user INFO (+info); docs/keys.md lists all permissions",
+        })
+    })
 }

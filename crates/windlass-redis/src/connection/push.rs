@@ -3,15 +3,16 @@
 //! The script that grants a claim to a waiter publishes `CLAIM FENCE` on the wake channel of the
 //! waiter's client, and scripts that change something with subscribers publish on its notification
 //! channel. Both are plain pub/sub: a message that is published while there is no connection is
-//! lost. So after every disconnection the listeners are told that they may have missed something,
+//! lost. So after every disconnection the listeners learn that they may have missed something,
 //! and check for themselves.
 
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 
 use redis::aio::{AsyncPushSender, SendError};
 use redis::{PushInfo, PushKind, Value};
 
-use super::Connection;
+use super::{Connection, Purpose};
 use windlass_core::Fence;
 
 /// Handles the push messages of one connection. The driver calls it as it reads, so that a wake-up
@@ -27,6 +28,7 @@ impl AsyncPushSender for PushReceiver {
             return Ok(());
         };
         match info.kind {
+            PushKind::Message if self.number < connection.adopted.load(Ordering::Acquire) => {}
             PushKind::Message => {
                 let [Value::BulkString(channel), payload, ..] = info.data.as_slice() else {
                     return Ok(());
@@ -43,7 +45,7 @@ impl AsyncPushSender for PushReceiver {
             }
             PushKind::Disconnection => {
                 connection.drop_if_current(self.number);
-                if connection.subscribes {
+                if connection.purpose != Purpose::CommandsOnly {
                     connection.report_missed();
                 }
             }

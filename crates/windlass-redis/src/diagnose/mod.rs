@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::connection::Connection;
+use crate::keys;
 use crate::router::Router;
+use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::store::Severity::{Fine, Problem, Warning};
 use windlass_core::store::{Finding, Severity};
@@ -19,7 +21,24 @@ type ServerInfo<'a> = HashMap<&'a str, &'a str>;
 pub(super) async fn diagnose(router: &Router) -> Result<Vec<Finding>> {
     let connection = match router {
         Router::Single(connection) => connection,
-        Router::Cluster(cluster) => return replicated::cluster(cluster).await,
+        Router::Cluster(cluster) => {
+            let mut findings = replicated::cluster(cluster).await?;
+            let ranges = cluster.layout().ranges;
+            let counters = cluster
+                .masters()
+                .into_iter()
+                .zip(0..)
+                .map(|((_, node), which)| {
+                    let owned = ranges.iter().filter(|(_, owner)| *owner == which);
+                    let slots = owned.flat_map(|(slots, _)| slots.clone());
+                    (
+                        node,
+                        slots.map(|slot| keys::fences(slot)[0].clone()).collect(),
+                    )
+                });
+            findings.extend(fences(counters.collect()).await);
+            return Ok(findings);
+        }
     };
     let text: String = connection.query(&redis::cmd("INFO")).await?;
     let info = parse(&text);
@@ -31,7 +50,57 @@ pub(super) async fn diagnose(router: &Router) -> Result<Vec<Finding>> {
         findings.extend(replicated::min_replicas(&[connection]).await);
     }
     findings.push(clock(connection).await?);
+    let counter = vec![keys::FENCE.to_owned()];
+    findings.extend(fences(vec![(Arc::clone(connection), counter)]).await);
     Ok(findings)
+}
+
+/// How high the fence counters of these servers are. `None` if there are none yet, or none can be
+/// read.
+async fn fences(servers: Vec<(Arc<Connection>, Vec<String>)>) -> Option<Finding> {
+    let (mut highest, mut ahead) = (None, 0);
+    for (server, counters) in servers {
+        let mut commands = redis::Pipeline::new();
+        commands.cmd("TIME");
+        for counter in counters {
+            commands.cmd("GET").arg(counter);
+        }
+        let Ok(replies) = server.send_all(&commands).await else {
+            continue;
+        };
+        let mut replies = replies.into_iter().map(|reply| reply.ok());
+        let time = replies.next().flatten().map(redis::from_redis_value);
+        let Some(Ok(time)) = time else {
+            continue;
+        };
+        let clock = micros(time).unsigned_abs();
+        for counter in replies.flatten() {
+            if let Ok(Some(counter)) = redis::from_redis_value::<Option<u64>>(counter) {
+                highest = highest.max(Some(counter));
+                ahead = ahead.max(counter.saturating_sub(clock) / 1_000_000);
+            }
+        }
+    }
+    let highest = highest?;
+    let (severity, message) = if highest >= Fence::MAX.get() {
+        let message = format!(
+            "the counter is {highest}, and no fence above {} is granted: every lock is refused. \
+             Check the server's clock, and delete the counter ({})",
+            Fence::MAX,
+            keys::FENCE
+        );
+        (Problem, message)
+    } else if ahead > 0 {
+        let message = format!(
+            "the counter {highest} is {ahead} s ahead of the server's clock: fences grow, but if \
+             the counter is lost before the clock has caught up, they go back"
+        );
+        (Warning, message)
+    } else {
+        let message = format!("the last is {highest}, behind the server's clock: fences grow");
+        (Fine, message)
+    };
+    Some(Finding::new(severity, "last fence", message))
 }
 
 fn parse(text: &str) -> ServerInfo<'_> {

@@ -288,7 +288,8 @@ async fn skew(options: &ServerOptions, nodes: &[HostPort]) -> Finding {
             "clock skew",
             format!(
                 "of {count} nodes, {ahead} is at least {certain} ms ahead of {behind}: a failover makes leases, \
-                 limiters and windows longer or shorter by that; fences are not affected"
+                 limiters and windows longer or shorter by that, and fences go back if two masters follow each other \
+                 within that time"
             ),
         ),
         false => Finding::new(

@@ -16,19 +16,19 @@ use windlass_core::rules::bloom::{self as rules, Cells, Progress};
 use windlass_core::store::BloomStore;
 
 #[derive(Clone, Debug)]
-enum Op {
+enum BloomOp {
     Insert(Vec<u8>),
     Contains(Vec<u8>),
     /// Time passes, for rotating filters.
     Wait,
 }
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+fn ops() -> impl Strategy<Value = Vec<BloomOp>> {
     let items = || prop::collection::vec(0..40u8, 1..12);
     let op = prop_oneof![
-        4 => items().prop_map(Op::Insert),
-        2 => items().prop_map(Op::Contains),
-        1 => Just(Op::Wait),
+        4 => items().prop_map(BloomOp::Insert),
+        2 => items().prop_map(BloomOp::Contains),
+        1 => Just(BloomOp::Wait),
     ];
     prop::collection::vec(op, 1..15)
 }
@@ -46,14 +46,14 @@ fn plans() -> impl Strategy<Value = Plan> {
 }
 
 #[derive(Default)]
-struct Model {
+struct BloomModel {
     bits: HashSet<(u64, u64)>,
     progress: Progress,
 }
 
-struct Bits<'a>(&'a mut HashSet<(u64, u64)>);
+struct BitSet<'a>(&'a mut HashSet<(u64, u64)>);
 
-impl Cells for Bits<'_> {
+impl Cells for BitSet<'_> {
     type Error = Infallible;
 
     fn get(&mut self, generation: u64, position: u64) -> Result<bool, Infallible> {
@@ -66,20 +66,20 @@ impl Cells for Bits<'_> {
     }
 }
 
-impl Model {
-    fn apply(&mut self, plan: &Plan, now: Duration, op: &Op) -> Vec<bool> {
-        let (bits, progress) = (&mut Bits(&mut self.bits), &mut self.progress);
+impl BloomModel {
+    fn apply(&mut self, plan: &Plan, now: Duration, op: &BloomOp) -> Vec<bool> {
+        let (bits, progress) = (&mut BitSet(&mut self.bits), &mut self.progress);
         let digests = |items: &[u8]| items.iter().map(|n| Digest::of(&[*n])).collect::<Vec<_>>();
         match op {
-            Op::Wait => Vec::new(),
-            Op::Insert(items) => digests(items)
+            BloomOp::Wait => Vec::new(),
+            BloomOp::Insert(items) => digests(items)
                 .into_iter()
                 .map(|item| {
                     let Ok(new) = rules::insert(bits, plan, progress, now, item);
                     new
                 })
                 .collect(),
-            Op::Contains(items) => digests(items)
+            BloomOp::Contains(items) => digests(items)
                 .into_iter()
                 .map(|item| {
                     let Ok(known) = rules::contains(bits, plan, *progress, now, item);
@@ -116,21 +116,21 @@ impl RealFilters {
     }
 }
 
-async fn check(real: &RealFilters, name: Name, plan: Plan, ops: Vec<Op>) -> TestCaseResult {
+async fn check(real: &RealFilters, name: Name, plan: Plan, ops: Vec<BloomOp>) -> TestCaseResult {
     real.blooms.create(name.clone(), plan).await.unwrap();
-    let mut model = Model::default();
+    let mut model = BloomModel::default();
     for op in &ops {
         let digests = |items: &[u8]| items.iter().map(|n| Digest::of(&[*n])).collect();
         let now = real.within_a_slice(&plan).await;
         let answer = match op {
-            Op::Wait => {
+            BloomOp::Wait => {
                 if let Some(period) = plan.period() {
                     tokio::time::sleep(period).await;
                 }
                 continue;
             }
-            Op::Insert(items) => real.blooms.insert(name.clone(), plan, digests(items)).await,
-            Op::Contains(items) => {
+            BloomOp::Insert(items) => real.blooms.insert(name.clone(), plan, digests(items)).await,
+            BloomOp::Contains(items) => {
                 real.blooms
                     .contains(name.clone(), plan, digests(items))
                     .await

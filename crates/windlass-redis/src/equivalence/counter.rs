@@ -18,7 +18,7 @@ use windlass_core::store::counter::{Counted, CounterRequest, Operation};
 const WINDOW: u64 = 60 * 60 * 1_000_000;
 
 #[derive(Clone, Debug)]
-enum Op {
+enum CounterOp {
     /// With an id and a number if the operation is idempotent.
     Add(Addition, Option<(u8, u64)>),
     /// This many slots of the window pass.
@@ -37,7 +37,7 @@ fn number() -> impl Strategy<Value = i64> {
     ]
 }
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+fn ops() -> impl Strategy<Value = Vec<CounterOp>> {
     let window = prop::sample::select(vec![None, None, None, Some(WINDOW), Some(2 * WINDOW)]);
     let bound = || prop::option::of(number());
     let once = prop::option::of((0u8..2, 0u64..5));
@@ -50,12 +50,12 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
                 expire: None,
                 window,
             };
-            Op::Add(addition, once)
+            CounterOp::Add(addition, once)
         });
     let op = prop_oneof![
         12 => add,
-        2 => (1u64..40).prop_map(Op::Pass),
-        1 => Just(Op::Reset),
+        2 => (1u64..40).prop_map(CounterOp::Pass),
+        1 => Just(CounterOp::Reset),
     ];
     prop::collection::vec(op, 1..40)
 }
@@ -75,14 +75,14 @@ const SET_BACK: &str = "
     redis.call('PEXPIRE', KEYS[1], ttl)
     return ttl";
 
-async fn check(redis: &RedisFixture, name: Name, ops: Vec<Op>) -> TestCaseResult {
+async fn check(redis: &RedisFixture, name: Name, ops: Vec<CounterOp>) -> TestCaseResult {
     let (counters, server) = (redis.backend.counters(), &redis.server);
     let mut model: Option<CounterState> = None;
     let mut known: HashMap<u8, Done> = HashMap::new();
     for op in ops {
         let now = redis.micros();
         match op {
-            Op::Pass(slots) => {
+            CounterOp::Pass(slots) => {
                 if let Some(CounterState::Windowed { slots: kept, .. }) = &mut model {
                     kept.iter_mut().for_each(|slot| slot.0 -= slots);
                     let (key, by) = (keys::counter(&name), slots.to_string());
@@ -90,11 +90,11 @@ async fn check(redis: &RedisFixture, name: Name, ops: Vec<Op>) -> TestCaseResult
                     prop_assert_ne!(ttl, "-1", "no expiry");
                 }
             }
-            Op::Reset => {
+            CounterOp::Reset => {
                 let value = counters.reset(name.clone()).await.unwrap();
                 prop_assert_eq!(value, model.take().map_or(0, |tally| tally.value(now)));
             }
-            Op::Add(addition, once) => {
+            CounterOp::Add(addition, once) => {
                 let operation = once.map(|(id, number)| Operation {
                     id: format!("id-{id}").into(),
                     number,

@@ -14,7 +14,7 @@ use windlass_core::name::Name;
 use windlass_core::store::{LatchSpec, LatchStore};
 
 #[derive(Clone, Debug)]
-enum Op {
+enum LatchOp {
     Reset {
         generation: u8,
         count: u32,
@@ -27,16 +27,16 @@ enum Op {
     },
 }
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+fn ops() -> impl Strategy<Value = Vec<LatchOp>> {
     // More generations than are kept.
     let op = prop_oneof![
-        (0..24u8, 1..4u32).prop_map(|(generation, count)| Op::Reset { generation, count }),
-        (0..24u8, 1..4u32, 0..6u128).prop_map(|(generation, by, operation)| Op::CountDown {
+        (0..24u8, 1..4u32).prop_map(|(generation, count)| LatchOp::Reset { generation, count }),
+        (0..24u8, 1..4u32, 0..6u128).prop_map(|(generation, by, operation)| LatchOp::CountDown {
             generation,
             by,
             operation
         }),
-        (0..3u8, 1..2u32, 0..6u128).prop_map(|(generation, by, operation)| Op::CountDown {
+        (0..3u8, 1..2u32, 0..6u128).prop_map(|(generation, by, operation)| LatchOp::CountDown {
             generation,
             by,
             operation
@@ -45,7 +45,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..60)
 }
 
-async fn check(store: &dyn LatchStore, name: Name, ops: Vec<Op>) -> TestCaseResult {
+async fn check(store: &dyn LatchStore, name: Name, ops: Vec<LatchOp>) -> TestCaseResult {
     let model = MemoryStore::private(Clock::manual());
     let spec = |generation: u8| LatchSpec {
         name: name.clone(),
@@ -54,12 +54,12 @@ async fn check(store: &dyn LatchStore, name: Name, ops: Vec<Op>) -> TestCaseResu
     };
     for op in &ops {
         match *op {
-            Op::Reset { generation, count } => {
+            LatchOp::Reset { generation, count } => {
                 let expected = model.reset(spec(generation), count).await.unwrap();
                 let answer = store.reset(spec(generation), count).await.unwrap();
                 prop_assert_eq!(expected, answer, "{:?}", op);
             }
-            Op::CountDown {
+            LatchOp::CountDown {
                 generation,
                 by,
                 operation,
@@ -70,8 +70,8 @@ async fn check(store: &dyn LatchStore, name: Name, ops: Vec<Op>) -> TestCaseResu
                 prop_assert_eq!(expected.unwrap(), answer.unwrap(), "{:?}", op);
             }
         }
-        let expected = LatchStore::look(&*model, name.clone()).await.unwrap();
-        let seen = store.look(name.clone()).await.unwrap();
+        let expected = LatchStore::inspect(&*model, name.clone()).await.unwrap();
+        let seen = store.inspect(name.clone()).await.unwrap();
         prop_assert_eq!(expected, seen, "after {:?}", op);
     }
     Ok(())

@@ -18,7 +18,7 @@ use windlass_core::store::{Field, FieldRead, FieldWrite, PermissionStore, ScanCu
 type Handle = usize;
 
 #[derive(Clone, Debug)]
-enum Op {
+enum PermissionOp {
     Write(Handle, Vec<(u8, Field, u64)>),
     Read(Handle, Vec<(u8, Vec<Field>)>),
     Clear(Handle, u8),
@@ -36,7 +36,7 @@ fn field() -> impl Strategy<Value = Field> {
     (0..200u64, 1..=32u32).prop_map(|(offset, width)| Field { offset, width })
 }
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+fn ops() -> impl Strategy<Value = Vec<PermissionOp>> {
     // Mostly the newest.
     let handle = || prop_oneof![4 => Just(0usize), 1 => 0..3usize];
     let seen = || prop::option::weighted(0.3, 0..3usize);
@@ -44,26 +44,26 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     // Covers both ways of reading: naming a few fields of long strings, and fetching whole strings.
     let read = (0..3u8, prop::collection::vec(field(), 1..80));
     let op = prop_oneof![
-        8 => (handle(), prop::collection::vec(write, 1..9)).prop_map(|(h, w)| Op::Write(h, w)),
-        4 => (handle(), prop::collection::vec(read, 1..4)).prop_map(|(h, r)| Op::Read(h, r)),
-        2 => (handle(), 0..3u8).prop_map(|(h, s)| Op::Clear(h, s)),
-        2 => (seen(), seen()).prop_map(|(id, before)| Op::Define(id, before)),
-        1 => handle().prop_map(Op::Remove),
-        1 => handle().prop_map(Op::Scan),
-        1 => (handle(), any::<bool>()).prop_map(|(h, all)| Op::Sweep(h, all)),
+        8 => (handle(), prop::collection::vec(write, 1..9)).prop_map(|(h, w)| PermissionOp::Write(h, w)),
+        4 => (handle(), prop::collection::vec(read, 1..4)).prop_map(|(h, r)| PermissionOp::Read(h, r)),
+        2 => (handle(), 0..3u8).prop_map(|(h, s)| PermissionOp::Clear(h, s)),
+        2 => (seen(), seen()).prop_map(|(id, before)| PermissionOp::Define(id, before)),
+        1 => handle().prop_map(PermissionOp::Remove),
+        1 => handle().prop_map(PermissionOp::Scan),
+        1 => (handle(), any::<bool>()).prop_map(|(h, all)| PermissionOp::Sweep(h, all)),
     ];
     prop::collection::vec(op, 1..30)
 }
 
 #[derive(Default)]
-struct Model {
+struct PermissionModel {
     stored: Option<Schema>,
     /// By schema id, then by subject.
     bits: HashMap<String, HashMap<String, Vec<u8>>>,
     removed: Vec<String>,
 }
 
-impl Model {
+impl PermissionModel {
     fn open(&mut self, schema: &Schema) -> Option<&mut HashMap<String, Vec<u8>>> {
         let open = rules::is_open(self.stored.as_ref(), &schema.id);
         open.then(|| self.bits.entry(schema.id.clone()).or_default())
@@ -98,7 +98,7 @@ impl Model {
 struct Case {
     store: Arc<dyn PermissionStore>,
     space: Name,
-    model: Model,
+    model: PermissionModel,
     /// All schemas that were defined, oldest first.
     known: Vec<Arc<Schema>>,
     /// Whether the strings of subjects are long.
@@ -145,10 +145,10 @@ impl Case {
         Ok(())
     }
 
-    async fn apply(&mut self, op: Op) -> TestCaseResult {
+    async fn apply(&mut self, op: PermissionOp) -> TestCaseResult {
         let (store, space) = (Arc::clone(&self.store), self.space.clone());
         match op {
-            Op::Write(handle, writes) => {
+            PermissionOp::Write(handle, writes) => {
                 let schema = self.handle(handle);
                 let change = |(subject, field, value): (u8, Field, u64)| FieldWrite {
                     subject: subject.to_string(),
@@ -160,7 +160,7 @@ impl Case {
                 let found = store.write(space, schema.id.clone(), changes).await;
                 prop_assert_eq!(found.unwrap(), expected);
             }
-            Op::Read(handle, reads) => {
+            PermissionOp::Read(handle, reads) => {
                 let schema = self.handle(handle);
                 let read = |(subject, fields): (u8, Vec<Field>)| FieldRead {
                     subject: subject.to_string(),
@@ -171,15 +171,15 @@ impl Case {
                 let found = store.read(space, schema, wanted).await;
                 prop_assert_eq!(found.unwrap(), expected);
             }
-            Op::Clear(handle, subject) => {
+            PermissionOp::Clear(handle, subject) => {
                 let (schema, subject) = (self.handle(handle), subject.to_string());
                 let subjects = self.model.open(&schema);
                 let expected = subjects.map(|known| vec![known.remove(&subject).is_some()]);
                 let found = store.clear(space, schema.id.clone(), vec![subject]).await;
                 prop_assert_eq!(found.unwrap(), expected);
             }
-            Op::Define(id, before) => self.define(id, before).await?,
-            Op::Remove(handle) => {
+            PermissionOp::Define(id, before) => self.define(id, before).await?,
+            PermissionOp::Remove(handle) => {
                 let schema = self.handle(handle);
                 let expected = rules::is_open(self.model.stored.as_ref(), &schema.id);
                 if expected {
@@ -189,7 +189,7 @@ impl Case {
                 let found = store.remove(space.clone(), schema.id.clone()).await;
                 prop_assert_eq!(found.unwrap(), expected);
             }
-            Op::Scan(handle) => {
+            PermissionOp::Scan(handle) => {
                 let schema = self.handle(handle);
                 let subjects = self.model.open(&schema);
                 let expected = subjects.map(|known| known.keys().cloned().collect::<Vec<_>>());
@@ -212,7 +212,7 @@ impl Case {
                 };
                 prop_assert_eq!(sorted(found), sorted(expected));
             }
-            Op::Sweep(handle, all) => {
+            PermissionOp::Sweep(handle, all) => {
                 let schema = self.handle(handle);
                 let mut cursor = Some(ScanCursor::default());
                 while let Some(from) = cursor.take() {
@@ -234,11 +234,16 @@ impl Case {
     }
 }
 
-async fn check(redis: &RedisFixture, space: Name, long: bool, ops: Vec<Op>) -> TestCaseResult {
+async fn check(
+    redis: &RedisFixture,
+    space: Name,
+    long: bool,
+    ops: Vec<PermissionOp>,
+) -> TestCaseResult {
     let mut case = Case {
         store: redis.backend.permissions(),
         space: space.clone(),
-        model: Model::default(),
+        model: PermissionModel::default(),
         known: Vec::new(),
         long,
     };

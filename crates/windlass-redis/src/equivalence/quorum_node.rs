@@ -22,7 +22,7 @@ const TTL: Duration = Duration::from_secs(600);
 const START: u64 = 1000;
 
 #[derive(Clone, Copy, Debug)]
-enum Op {
+enum NodeOp {
     Acquire {
         owner: u64,
         proposal: u64,
@@ -44,44 +44,44 @@ enum Op {
     },
 }
 
-impl Op {
+impl NodeOp {
     fn owner(self) -> u64 {
-        let (Op::Acquire { owner, .. }
-        | Op::Confirm { owner, .. }
-        | Op::Requeue { owner, .. }
-        | Op::Release { owner }) = self;
+        let (NodeOp::Acquire { owner, .. }
+        | NodeOp::Confirm { owner, .. }
+        | NodeOp::Requeue { owner, .. }
+        | NodeOp::Release { owner }) = self;
         owner
     }
 
     fn proposal(self) -> Fence {
         match self {
-            Op::Acquire { proposal, .. }
-            | Op::Confirm { proposal, .. }
-            | Op::Requeue { proposal, .. } => Fence::new(START + proposal),
-            Op::Release { .. } => Fence::new(0),
+            NodeOp::Acquire { proposal, .. }
+            | NodeOp::Confirm { proposal, .. }
+            | NodeOp::Requeue { proposal, .. } => Fence::new(START + proposal),
+            NodeOp::Release { .. } => Fence::new(0),
         }
     }
 }
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+fn ops() -> impl Strategy<Value = Vec<NodeOp>> {
     let (owner, proposal) = (0..4u64, 0..60u64);
     let weight = prop::sample::select(vec![1u32, 1000]);
     let op = prop_oneof![
         4 => (owner.clone(), proposal.clone(), any::<bool>(), weight).prop_map(
-            |(owner, proposal, enqueue, weight)| Op::Acquire { owner, proposal, enqueue, weight }
+            |(owner, proposal, enqueue, weight)| NodeOp::Acquire { owner, proposal, enqueue, weight }
         ),
         3 => (owner.clone(), proposal.clone())
-            .prop_map(|(owner, proposal)| Op::Confirm { owner, proposal }),
+            .prop_map(|(owner, proposal)| NodeOp::Confirm { owner, proposal }),
         2 => (owner.clone(), proposal, any::<bool>()).prop_map(
-            |(owner, proposal, right_number)| Op::Requeue { owner, proposal, right_number }
+            |(owner, proposal, right_number)| NodeOp::Requeue { owner, proposal, right_number }
         ),
-        2 => owner.prop_map(|owner| Op::Release { owner }),
+        2 => owner.prop_map(|owner| NodeOp::Release { owner }),
     ];
     prop::collection::vec(op, 1..40)
 }
 
 #[derive(Debug, PartialEq)]
-enum Outcome {
+enum NodeOutcome {
     Granted(u64),
     Queued(u64),
     /// Which of several holders is named depends on a fraction of a millisecond.
@@ -128,18 +128,18 @@ fn renewal(kind: Kind, name: &Name, n: u64) -> Renewal {
     Renewal::of(&request(kind, name, n, false, 1), Fence::new(0))
 }
 
-fn acquired(outcome: Acquired) -> Outcome {
+fn acquired(outcome: Acquired) -> NodeOutcome {
     match outcome {
-        Acquired::Granted { fence, .. } => Outcome::Granted(fence.get()),
-        Acquired::Queued { ticket, .. } => Outcome::Queued(ticket.get()),
-        Acquired::Busy(_) => Outcome::Busy,
-        Acquired::Refused(_) => Outcome::Refused,
+        Acquired::Granted { fence, .. } => NodeOutcome::Granted(fence.get()),
+        Acquired::Queued { ticket, .. } => NodeOutcome::Queued(ticket.get()),
+        Acquired::Busy(_) => NodeOutcome::Busy,
+        Acquired::Refused(_) => NodeOutcome::Refused,
     }
 }
 
 /// The rules, on a queue in memory.
 #[derive(Default)]
-struct Model {
+struct NodeModel {
     queue: MemoryQueue,
     counter: u64,
     /// The number that each owner took last.
@@ -148,13 +148,13 @@ struct Model {
     has_waited: [bool; 4],
 }
 
-impl Model {
-    fn apply(&mut self, kind: Kind, name: &Name, op: Op) -> Outcome {
+impl NodeModel {
+    fn apply(&mut self, kind: Kind, name: &Name, op: NodeOp) -> NodeOutcome {
         let now = Clock::system().now();
         let mut counter = self.counter;
         let proposal = match op {
             // A request for a share of a pool comes without a proposal.
-            Op::Acquire { .. } if kind != Kind::Lock => 0,
+            NodeOp::Acquire { .. } if kind != Kind::Lock => 0,
             _ => op.proposal().get(),
         };
         let (n, number) = (op.owner(), self.number(op));
@@ -162,7 +162,7 @@ impl Model {
         let mut next_fence = || Fence::new(quorum::next_number(&mut counter, proposal));
         let mut queue = self.queue.with(&mut next_fence);
         let outcome = match op {
-            Op::Acquire {
+            NodeOp::Acquire {
                 enqueue, weight, ..
             } => {
                 let request = request(kind, name, n, enqueue, weight);
@@ -170,31 +170,31 @@ impl Model {
                 let Ok(decided) = quorum::acquire(&mut queue, now, &request, granted_from_queue);
                 acquired(decided.outcome)
             }
-            Op::Confirm { .. } => {
+            NodeOp::Confirm { .. } => {
                 let Ok(decided) = quorum::confirm(&mut queue, now, &renewal(kind, name, n));
                 match decided.outcome {
-                    quorum::Confirmed::Held(number) => {
+                    quorum::ConfirmOutcome::Held(number) => {
                         self.taken[index] = number.get();
-                        Outcome::Held(number.get())
+                        NodeOutcome::Held(number.get())
                     }
-                    quorum::Confirmed::Waiting => Outcome::Waiting,
-                    quorum::Confirmed::Gone => Outcome::Gone,
+                    quorum::ConfirmOutcome::Waiting => NodeOutcome::Waiting,
+                    quorum::ConfirmOutcome::Gone => NodeOutcome::Gone,
                 }
             }
-            Op::Requeue { .. } => {
+            NodeOp::Requeue { .. } => {
                 let claim = renewal(kind, name, n);
                 let Ok(decided) = quorum::requeue(&mut queue, now, &claim, number);
-                Outcome::Requeued(decided.outcome)
+                NodeOutcome::Requeued(decided.outcome)
             }
-            Op::Release { .. } => {
+            NodeOp::Release { .. } => {
                 let Ok(decided) = claims::release(&mut queue, kind, now, &owner(n), None);
-                Outcome::Released(decided.outcome)
+                NodeOutcome::Released(decided.outcome)
             }
         };
         self.counter = counter;
         match outcome {
-            Outcome::Queued(_) | Outcome::Requeued(true) => self.has_waited[index] = true,
-            Outcome::Granted(_) | Outcome::Held(_) | Outcome::Released(_) => {
+            NodeOutcome::Queued(_) | NodeOutcome::Requeued(true) => self.has_waited[index] = true,
+            NodeOutcome::Granted(_) | NodeOutcome::Held(_) | NodeOutcome::Released(_) => {
                 self.has_waited[index] = false;
             }
             _ => {}
@@ -203,10 +203,10 @@ impl Model {
     }
 
     /// The number that a requeue names.
-    fn number(&self, op: Op) -> Fence {
+    fn number(&self, op: NodeOp) -> Fence {
         let taken = self.taken[op.owner() as usize];
         match op {
-            Op::Requeue {
+            NodeOp::Requeue {
                 right_number: true, ..
             } => Fence::new(taken),
             // None that the node gives, nor 1, which is the placeholder in a waiter's record.
@@ -215,30 +215,36 @@ impl Model {
     }
 }
 
-async fn apply(node: &RedisNodeClient, kind: Kind, name: &Name, op: Op, number: Fence) -> Outcome {
+async fn apply(
+    node: &RedisNodeClient,
+    kind: Kind,
+    name: &Name,
+    op: NodeOp,
+    number: Fence,
+) -> NodeOutcome {
     let (n, proposal) = (op.owner(), op.proposal());
     match op {
-        Op::Acquire {
+        NodeOp::Acquire {
             enqueue, weight, ..
         } => {
             let request = request(kind, name, n, enqueue, weight);
             acquired(node.acquire(&request, proposal).await.unwrap())
         }
-        Op::Confirm { .. } => {
+        NodeOp::Confirm { .. } => {
             let confirmed = node.confirm(&renewal(kind, name, n), proposal).await;
             match confirmed.unwrap() {
-                Confirmed::Held(number) => Outcome::Held(number.get()),
-                Confirmed::Waiting { .. } => Outcome::Waiting,
-                Confirmed::Gone => Outcome::Gone,
+                Confirmed::Held(number) => NodeOutcome::Held(number.get()),
+                Confirmed::Waiting { .. } => NodeOutcome::Waiting,
+                Confirmed::Gone => NodeOutcome::Gone,
             }
         }
-        Op::Requeue { .. } => {
+        NodeOp::Requeue { .. } => {
             let requeued = node.requeue(&renewal(kind, name, n), number, proposal);
-            Outcome::Requeued(requeued.await.unwrap())
+            NodeOutcome::Requeued(requeued.await.unwrap())
         }
-        Op::Release { .. } => {
+        NodeOp::Release { .. } => {
             let released = node.release(kind, name.clone(), owner(n), None).await;
-            Outcome::Released(released.unwrap())
+            NodeOutcome::Released(released.unwrap())
         }
     }
 }
@@ -260,7 +266,7 @@ proptest! {
         runtime.block_on(async {
             let timeout = Duration::from_secs(5);
             let node = RedisNodeClient::new(&SERVER.url(), timeout, 7, NoListener::weak()).unwrap();
-            let mut model = Model { counter: START, ..Model::default() };
+            let mut model = NodeModel { counter: START, ..NodeModel::default() };
             for (step, op) in ops.iter().enumerate() {
                 let number = model.number(*op);
                 let expected = model.apply(kind, &name, *op);

@@ -55,6 +55,7 @@ impl RedisNodeClient {
                 replicas: None,
                 claims: RedisClaims::new(Arc::clone(&router)),
                 limits: Batcher::start(Arc::clone(&router), &script::LIMIT),
+                topics: Arc::default(),
                 router,
             },
         })
@@ -193,8 +194,11 @@ impl NodeClient for RedisNodeClient {
         Box::pin(async move {
             match reply.await? {
                 ClaimReply::Held(number) => Ok(Confirmed::Held(number)),
-                ClaimReply::Waiting { held_for, holder } => Ok(Confirmed::Waiting {
-                    held_for,
+                ClaimReply::Waiting {
+                    recheck_after,
+                    holder,
+                } => Ok(Confirmed::Waiting {
+                    recheck_after,
                     holder: holder.unwrap_or_default(),
                 }),
                 ClaimReply::Number(0) => Ok(Confirmed::Gone),

@@ -98,7 +98,7 @@ pub enum Confirmed {
     Held(Fence),
     /// In the queue of this node, behind this holder.
     Waiting {
-        held_for: Option<Duration>,
+        recheck_after: Option<Duration>,
         holder: String,
     },
     /// Neither.

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::RedlockAddress;
-use crate::node::QuorumNode;
-use crate::nodes::QuorumNodes;
+use crate::nodes::{QuorumNode, QuorumNodes};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::{

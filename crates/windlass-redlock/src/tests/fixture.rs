@@ -7,8 +7,7 @@ use std::time::Duration;
 use windlass_testkit::{FaultProxy, Flavor, RedisServer, RedlockNodes, eventually};
 
 use crate::claims::ClaimState;
-use crate::node::QuorumNode;
-use crate::node_set::NodeSet;
+use crate::nodes::{NodeSet, QuorumNode};
 use crate::{Quorum, RedlockAddress};
 use windlass_core::name::Name;
 use windlass_core::store::{

@@ -4,7 +4,7 @@
 use windlass_testkit::eventually;
 
 use super::fixture::{Claimant, SOON, TestQuorum};
-use crate::node_set::NodeSet;
+use crate::nodes::NodeSet;
 use crate::waiters::Waiters;
 use windlass_core::name::Name;
 use windlass_core::store::{AcquireRequest, Kind, OnBusy, Released, Renewal, Renewed, WakeAddress};

@@ -60,7 +60,7 @@ pub async fn same_owner_reacquires(store: &TestStore) {
     let (a, b) = (store.connect().await, store.connect().await);
     let first = a.lock("job").owner("job-7").acquire().await.unwrap();
     let again = b.lock("job").owner("job-7").acquire().await.unwrap();
-    assert_eq!(first.fence(), again.fence(), "renewed, not granted anew");
+    assert_eq!(first.fence(), again.fence(), "renewed, not granted again");
     assert!(
         b.lock("job")
             .owner("job-8")
@@ -323,7 +323,7 @@ pub async fn detached_lock_can_be_attached(store: &TestStore) {
         b.lock("deploy").try_acquire().await.unwrap().is_busy(),
         "held on"
     );
-    let e = b.lock("deploy").attach("somebody").await.unwrap_err();
+    let e = b.lock("deploy").attach("nobody").await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Lost);
     let guard = b
         .lock("deploy")

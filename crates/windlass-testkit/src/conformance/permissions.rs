@@ -370,11 +370,11 @@ pub async fn interrupted_removal_denies(store: &TestStore) {
         } else if stale.check(subject, resource, level).await.is_ok() {
             b.permissions("repos").remove().await.unwrap();
         }
-        let anew = repos(&b).await;
-        assert!(anew.who_has("repo1", "read").await.unwrap().is_empty());
-        assert_eq!(anew.stats().await.unwrap().subjects, 0);
+        let recreated = repos(&b).await;
+        assert!(recreated.who_has("repo1", "read").await.unwrap().is_empty());
+        assert_eq!(recreated.stats().await.unwrap().subjects, 0);
         assert!(stale.check(subject, resource, level).await.is_err());
-        anew.remove().await.unwrap();
+        recreated.remove().await.unwrap();
         if removed.is_some() {
             assert!(interrupted > 0 || polls == 1);
             return;
@@ -385,7 +385,10 @@ pub async fn interrupted_removal_denies(store: &TestStore) {
 
 /// All grants to one subject in one call are atomic; too many are rejected.
 pub async fn grants_to_one_subject_are_atomic(store: &TestStore) {
-    let (a, b) = (store.connect().await, store.connect().await);
+    let (a, b) = (
+        store.connect_with_long_timeout().await,
+        store.connect_with_long_timeout().await,
+    );
     let resources: Vec<String> = (0..20_000).map(|n| format!("r{n}")).collect();
     let space = a.permissions("wide").levels(["no", "read", "write"]);
     let space = space.resources(&resources).define().await.unwrap();

@@ -157,7 +157,7 @@ pub async fn reset_forgets_prefetched_tokens(store: &TestStore) {
         ("fixed", Quota::per_hour(1_600).fixed_window()),
         ("sliding", Quota::per_hour(1_600).sliding_window()),
     ] {
-        let limiter = w.limiter(&format!("lent-{name}"), quota);
+        let limiter = w.limiter(&format!("leased-{name}"), quota);
         let leased = limiter.leased();
         // Enough demand for a prefetch of which most is left.
         for _ in 0..20 {
@@ -167,7 +167,7 @@ pub async fn reset_forgets_prefetched_tokens(store: &TestStore) {
         assert!(name != "all" || out > 0, "{name}: nothing is out");
         assert!(limiter.reset("a").await.unwrap());
         // Other clients prefetch too, so that the new state contains prefetched tokens.
-        let other = w.limiter(&format!("lent-{name}"), quota).leased();
+        let other = w.limiter(&format!("leased-{name}"), quota).leased();
         assert!(other.check_n("a", 100).await.unwrap().is_allowed());
         let before = limiter.peek("a").await.unwrap().remaining();
         assert_eq!(leased.give_back().await.unwrap(), 0, "{name}");

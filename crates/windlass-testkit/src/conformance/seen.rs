@@ -27,7 +27,7 @@ pub async fn item_is_new_once_per_window(store: &TestStore) {
     assert!(long.contains("x").await.unwrap());
     assert!(
         !long.contains("y").await.unwrap(),
-        "asking remembers nothing"
+        "a query remembers nothing"
     );
     assert!(long.first("y").await.unwrap());
     assert!(long.forget("x").await.unwrap());

@@ -11,7 +11,7 @@ use windlass::{Coordinator, ErrorKind, Options, Order, Released};
 pub use self::capacity::{
     different_capacity_is_rejected, growing_wakes_waiters, shrinking_revokes_no_permit,
 };
-use super::{SOON, TestStore};
+use super::{CASE_TIMEOUT, SOON, TestStore};
 use crate::eventually;
 
 /// Waits until the semaphore `jobs` has `count` waiters.
@@ -413,7 +413,7 @@ pub async fn many_concurrent_waiters_are_served(store: &TestStore) {
     let crowd = store.concurrency(5000);
     // One decision admits all of them, and may take seconds on a busy machine.
     let w = store
-        .connect_with(Options::new().call_timeout(6 * SOON))
+        .connect_with(Options::new().call_timeout(CASE_TIMEOUT))
         .await;
     let all = w.semaphore("jobs", 1).acquire().await.unwrap();
     let tasks: Vec<_> = (0..crowd)
@@ -422,7 +422,7 @@ pub async fn many_concurrent_waiters_are_served(store: &TestStore) {
             tokio::spawn(async move { jobs.acquire().await.unwrap() })
         })
         .collect();
-    let lined_up = eventually(4 * SOON, || async {
+    let lined_up = eventually(CASE_TIMEOUT, || async {
         let seen = w.semaphore("jobs", 1).inspect_up_to(0).await.unwrap();
         seen.waiters == u64::from(crowd)
     });
@@ -431,7 +431,12 @@ pub async fn many_concurrent_waiters_are_served(store: &TestStore) {
     assert_eq!(larger, Some(1));
     let mut permits = Vec::new();
     for task in tasks {
-        permits.push(tokio::time::timeout(4 * SOON, task).await.unwrap().unwrap());
+        permits.push(
+            tokio::time::timeout(CASE_TIMEOUT, task)
+                .await
+                .unwrap()
+                .unwrap(),
+        );
     }
     let seen = w
         .semaphore("jobs", crowd + 1)
@@ -442,7 +447,7 @@ pub async fn many_concurrent_waiters_are_served(store: &TestStore) {
     let fences: std::collections::BTreeSet<_> = permits.iter().map(|p| p.fence()).collect();
     assert_eq!(fences.len(), permits.len());
     drop((permits, all));
-    let free = eventually(4 * SOON, || async {
+    let free = eventually(CASE_TIMEOUT, || async {
         let seen = w
             .semaphore("jobs", crowd + 1)
             .inspect_up_to(0)

@@ -34,6 +34,8 @@ pub struct LockAttempt {
     pub asked: u64,
     /// When the client learned of the grant, and the fence.
     pub granted: Option<(u64, u64)>,
+    /// The grant came some time before the client learned of it.
+    pub learned_late: bool,
     /// When the client last saw that it held the lock.
     pub held: Option<u64>,
     /// When the client learned of a loss.
@@ -173,6 +175,7 @@ fn attempts(events: &[&Event]) -> Vec<LockAttempt> {
         let number = match event.seen {
             Observation::Asked { attempt }
             | Observation::Granted { attempt, .. }
+            | Observation::Running { attempt, .. }
             | Observation::NotGranted { attempt, .. }
             | Observation::Held { attempt }
             | Observation::Lost { attempt }
@@ -190,6 +193,10 @@ fn attempts(events: &[&Event]) -> Vec<LockAttempt> {
             });
         match event.seen {
             Observation::Granted { fence, .. } => attempt.granted = Some((event.at, fence)),
+            Observation::Running { fence, .. } => {
+                attempt.granted = Some((event.at, fence));
+                attempt.learned_late = true;
+            }
             Observation::Held { .. } => attempt.held = attempt.held.max(Some(event.at)),
             Observation::Lost { .. } => attempt.lost = attempt.lost.or(Some(event.at)),
             Observation::ReleaseAsked { .. } => attempt.release_asked = Some(event.at),
@@ -256,7 +263,10 @@ fn fence_went_back(attempts: &[LockAttempt]) -> Vec<Breach> {
     };
     // Held before the other was granted; granted before the other was requested.
     let held = with(
-        |a| a.granted.map(|(at, _)| at),
+        |a| match a.learned_late {
+            true => Some(a.asked),
+            false => a.granted.map(|(at, _)| at),
+        },
         |a| a.certainly_held().map(|h| h.end),
     );
     let asked = with(|a| Some(a.asked), |a| a.granted.map(|(at, _)| at));

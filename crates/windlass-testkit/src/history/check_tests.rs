@@ -127,6 +127,23 @@ fn duplicate_fence_is_found() {
     );
 }
 
+/// A command learns of its grant only when it starts: others may have been granted since. But one
+/// that was requested later than another was held has a higher fence.
+#[test]
+fn fence_of_a_command_counts_from_its_request() {
+    let run = |asked: u64| {
+        let attempt = asked;
+        HistoryBuilder::default()
+            .hold("a", 10, 20, 30, 9)
+            .see(asked, "run", Observation::Asked { attempt })
+            .see(40, "run", Observation::Running { attempt, fence: 8 })
+            .see(50, "run", Observation::Held { attempt })
+            .breaches()
+    };
+    assert_eq!(run(15), []);
+    assert!(matches!(run(35)[..], [Breach::FenceWentBack(..)]));
+}
+
 #[test]
 fn decreasing_fence_is_found() {
     let history = HistoryBuilder::default()

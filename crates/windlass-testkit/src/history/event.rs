@@ -45,6 +45,13 @@ pub enum Observation {
         /// The fence of the grant.
         fence: u64,
     },
+    /// A command under the lock runs: another process was granted the lock for it, some time before.
+    Running {
+        /// The number of the attempt.
+        attempt: u64,
+        /// The fence of the grant.
+        fence: u64,
+    },
     /// The request failed or timed out.
     NotGranted {
         /// The number of the attempt.

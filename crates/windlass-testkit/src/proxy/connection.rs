@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::byte_queue::{ByteQueue, WriteOutcome, is_temporary};
 use super::counters::ProxyCounters;
-use super::faults::{Change, Command, DirectionFaults, PerDirection};
+use super::faults::{Change, DirectionFaults, PerDirection, ProxiedCommand};
 
 /// The address of the server, and for how long a refused connection is retried.
 #[derive(Debug, Clone, Copy)]
@@ -35,14 +35,14 @@ impl Upstream {
 
 pub(super) struct ProxiedConnection {
     queues: PerDirection<ByteQueue>,
-    commands: mpsc::UnboundedReceiver<Command>,
+    commands: mpsc::UnboundedReceiver<ProxiedCommand>,
     counters: Arc<ProxyCounters>,
     held: PerDirection<usize>,
     /// Whether the server's side was closed behind the client's back.
     forgotten: bool,
     /// The last applied command. Dropping it signals the caller that the command is done; a command
     /// that ends the connection must not be dropped before the sockets are closed.
-    command: Option<Command>,
+    command: Option<ProxiedCommand>,
 }
 
 /// What to do next with a connection.
@@ -56,7 +56,7 @@ enum NextStep {
 
 /// What a connection was waiting for.
 enum ReadyEvent {
-    Command(Option<Command>),
+    Command(Option<ProxiedCommand>),
     FromClient,
     FromServer,
     ToServer,
@@ -65,7 +65,7 @@ enum ReadyEvent {
 
 impl ProxiedConnection {
     pub(super) fn new(
-        commands: mpsc::UnboundedReceiver<Command>,
+        commands: mpsc::UnboundedReceiver<ProxiedCommand>,
         faults: PerDirection<DirectionFaults>,
         counters: Arc<ProxyCounters>,
     ) -> Self {
@@ -164,7 +164,7 @@ impl ProxiedConnection {
         }
     }
 
-    fn apply(&mut self, command: Option<Command>) -> NextStep {
+    fn apply(&mut self, command: Option<ProxiedCommand>) -> NextStep {
         let Some(command) = command else {
             return NextStep::Close;
         };

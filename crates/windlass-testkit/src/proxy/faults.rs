@@ -87,7 +87,7 @@ impl Change {
 
 /// A change on its way to the listener and all connections; each drops its copy when applied.
 #[derive(Debug, Clone)]
-pub(super) struct Command {
+pub(super) struct ProxiedCommand {
     pub(super) change: Change,
     /// Dropping the last copy signals the caller that the change is applied.
     #[expect(dead_code, reason = "dropping it is the message")]

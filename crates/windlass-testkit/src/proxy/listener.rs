@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::connection::{ProxiedConnection, Upstream};
 use super::counters::ProxyCounters;
-use super::faults::{Change, Command, DirectionFaults, PerDirection};
+use super::faults::{Change, DirectionFaults, PerDirection, ProxiedCommand};
 
 /// Serves until the sender of `commands` is dropped.
 ///
@@ -18,7 +18,7 @@ pub(super) async fn serve(
     listener: TcpListener,
     backlog: StdListener,
     upstream: Upstream,
-    mut commands: mpsc::UnboundedReceiver<Command>,
+    mut commands: mpsc::UnboundedReceiver<ProxiedCommand>,
     counters: Arc<ProxyCounters>,
 ) {
     let mut clients = ClientConnections {
@@ -51,7 +51,7 @@ struct ClientConnections {
     counters: Arc<ProxyCounters>,
     faults: PerDirection<DirectionFaults>,
     refuse: bool,
-    commands: Vec<mpsc::UnboundedSender<Command>>,
+    commands: Vec<mpsc::UnboundedSender<ProxiedCommand>>,
     tasks: JoinSet<()>,
 }
 
@@ -83,7 +83,7 @@ impl ClientConnections {
         self.commands.push(sender);
     }
 
-    fn apply(&mut self, command: Command) {
+    fn apply(&mut self, command: ProxiedCommand) {
         command.change.switch(&mut self.faults);
         match command.change {
             Change::Refuse(refuse) => self.refuse = refuse,

@@ -168,6 +168,18 @@ impl RedisCluster {
         found.ok_or_else(|| io::Error::other(format!("nobody has slot {slot}")))
     }
 
+    /// A replica of the master of a key's slot.
+    pub fn replica_of(&self, key: &str) -> io::Result<&RedisServer> {
+        let master = self.master_of(key)?.port().to_string();
+        let follows = |node: &&RedisServer| {
+            let role = node.command(&["ROLE"]).unwrap_or_default();
+            role.starts_with("slave") && role.lines().nth(2) == Some(&master)
+        };
+        let mut alive = self.nodes.iter().filter(|node| node.pid().is_some());
+        let found = alive.find(follows);
+        found.ok_or_else(|| io::Error::other(format!("the master on port {master} has no replica")))
+    }
+
     /// Waits until a node other than the one on port `old` has the slot of `key`. Returns how long
     /// that took.
     pub fn await_promotion(&self, key: &str, old: u16, limit: Duration) -> io::Result<Duration> {

@@ -29,7 +29,7 @@ const LOG_LINES_SHOWN: usize = 12;
 pub struct EtcdCluster {
     program: PathBuf,
     etcdctl: PathBuf,
-    members: Vec<Member>,
+    members: Vec<EtcdMember>,
     /// The connections between members, if they can be cut off.
     network: Option<PeerNetwork>,
     tls: Option<TlsFiles>,
@@ -38,14 +38,14 @@ pub struct EtcdCluster {
 }
 
 #[derive(Debug)]
-struct Member {
+struct EtcdMember {
     name: String,
     client: ReservedPort,
     peer: ReservedPort,
     process: Mutex<Option<OwnedChild>>,
 }
 
-impl Member {
+impl EtcdMember {
     /// The address for the other members.
     fn peer_addr(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.peer.number()))
@@ -84,17 +84,18 @@ impl EtcdCluster {
         };
         let members = (0..options.members)
             .map(|number| {
-                Ok(Member {
+                Ok(EtcdMember {
                     name: format!("m{number}"),
                     client: ReservedPort::free()?,
                     peer: ReservedPort::free()?,
                     process: Mutex::new(None),
                 })
             })
-            .collect::<io::Result<Vec<Member>>>()?;
+            .collect::<io::Result<Vec<EtcdMember>>>()?;
         let network = match options.partitionable {
             true => {
-                let listening: Vec<SocketAddr> = members.iter().map(Member::peer_addr).collect();
+                let listening: Vec<SocketAddr> =
+                    members.iter().map(EtcdMember::peer_addr).collect();
                 Some(PeerNetwork::start(&listening)?)
             }
             false => None,
@@ -387,7 +388,7 @@ impl EtcdCluster {
 
     /// The status of each member, for a test that gets no reply.
     pub fn status_report(&self) -> String {
-        let of = |member: &Member| {
+        let of = |member: &EtcdMember| {
             let name = &member.name;
             let status = match self.process(member).as_mut() {
                 None => return format!("{name} was killed by the test"),
@@ -405,7 +406,7 @@ impl EtcdCluster {
         all.join("; ")
     }
 
-    fn failure(&self, member: &Member, what: &str) -> io::Error {
+    fn failure(&self, member: &EtcdMember, what: &str) -> io::Error {
         let log = fs::read_to_string(self.log_file(member)).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let tail = lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n");
@@ -430,14 +431,14 @@ impl EtcdCluster {
         }
     }
 
-    fn process<'a>(&self, member: &'a Member) -> MutexGuard<'a, Option<OwnedChild>> {
+    fn process<'a>(&self, member: &'a EtcdMember) -> MutexGuard<'a, Option<OwnedChild>> {
         member
             .process
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn log_file(&self, member: &Member) -> PathBuf {
+    fn log_file(&self, member: &EtcdMember) -> PathBuf {
         self.folder.path().join(format!("{}.log", member.name))
     }
 }

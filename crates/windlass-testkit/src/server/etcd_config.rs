@@ -71,6 +71,13 @@ impl EtcdClusterBuilder {
         self
     }
 
+    /// An election timeout of 2 s, for tests in which no election may happen by chance: each new leader extends every lease by
+    /// its TTL, so an election because the machine is busy delays those who wait for the end of a lease.
+    pub fn calm(self) -> Self {
+        self.flag("--heartbeat-interval=100")
+            .flag("--election-timeout=2000")
+    }
+
     /// Sets the version; Debian's by default.
     pub fn version(mut self, version: EtcdVersion) -> Self {
         self.version = version;

@@ -123,15 +123,24 @@ impl PeerListener {
                 let Ok((caller, from)) = listener.accept().await else {
                     continue;
                 };
-                let known = member_of(from, addr, &lock(&members));
-                let link = links
-                    .iter()
-                    .find(|link| Some(link.from) == known && link.to == to);
-                match link {
-                    Some(link) => drop(tokio::spawn(pass(caller, link.proxy.addr()))),
-                    // The process is gone or unknown: reset the connection.
-                    None => drop(caller.set_zero_linger()),
-                }
+                let (links, members) = (Arc::clone(&links), Arc::clone(&members));
+                tokio::spawn(async move {
+                    // Not on this thread, which carries the members' heartbeats: reading the tables of a
+                    // busy system takes a while.
+                    let known = tokio::task::spawn_blocking(move || {
+                        let members = lock(&members).clone();
+                        member_of(from, addr, &members)
+                    });
+                    let known = known.await.ok().flatten();
+                    let link = links
+                        .iter()
+                        .find(|link| Some(link.from) == known && link.to == to);
+                    match link {
+                        Some(link) => pass(caller, link.proxy.addr()).await,
+                        // The process is gone or unknown: reset the connection.
+                        None => drop(caller.set_zero_linger()),
+                    }
+                });
             }
         };
         let thread = thread::Builder::new()

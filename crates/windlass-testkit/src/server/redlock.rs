@@ -50,11 +50,18 @@ impl RedlockNodes {
         Ok(RedlockNodes { nodes })
     }
 
-    /// The URL of all servers, with parameters such as `max_ttl=2s&node_timeout=100ms`.
+    /// The URL of all servers, with parameters such as `max_ttl=2s&node_timeout=100ms`. Without a
+    /// `node_timeout` it is long, so that no node counts as silent because the machine is busy.
     pub fn url(&self, parameters: &str) -> String {
         let hosts: Vec<String> = self.nodes.iter().map(|n| n.addr().to_string()).collect();
-        let mark = if parameters.is_empty() { "" } else { "?" };
-        format!("redlock://{}{mark}{parameters}", hosts.join(","))
+        let timeout = match parameters.contains("node_timeout") {
+            true => "",
+            false => "node_timeout=5s",
+        };
+        let parameters = [parameters, timeout];
+        let parameters = parameters.into_iter().filter(|p| !p.is_empty());
+        let parameters: Vec<&str> = parameters.collect();
+        format!("redlock://{}?{}", hosts.join(","), parameters.join("&"))
     }
 
     /// One server.

@@ -33,48 +33,48 @@ impl RespClient {
         }
         self.stream.get_mut().write_all(request.as_bytes())?;
         match self.reply()? {
-            Reply::Text(text) => Ok(text),
-            Reply::Error(text) => Err(io::Error::other(text)),
+            RespReply::Text(text) => Ok(text),
+            RespReply::Error(text) => Err(io::Error::other(text)),
         }
     }
 
-    fn reply(&mut self) -> io::Result<Reply> {
+    fn reply(&mut self) -> io::Result<RespReply> {
         let head = self.line()?;
         let (kind, rest) = head.split_at_checked(1).ok_or_else(|| nonsense(&head))?;
         match kind {
-            "+" | ":" => Ok(Reply::Text(rest.to_owned())),
-            "-" => Ok(Reply::Error(rest.to_owned())),
+            "+" | ":" => Ok(RespReply::Text(rest.to_owned())),
+            "-" => Ok(RespReply::Error(rest.to_owned())),
             "$" => self.bulk(length(rest)?),
             "*" => self.array(length(rest)?),
             _ => Err(nonsense(&head)),
         }
     }
 
-    fn bulk(&mut self, length: Option<usize>) -> io::Result<Reply> {
+    fn bulk(&mut self, length: Option<usize>) -> io::Result<RespReply> {
         let Some(length) = length else {
-            return Ok(Reply::nil());
+            return Ok(RespReply::nil());
         };
         let mut bytes = vec![0; length + "\r\n".len()];
         self.stream.read_exact(&mut bytes)?;
-        Ok(Reply::Text(
+        Ok(RespReply::Text(
             String::from_utf8_lossy(&bytes[..length]).into_owned(),
         ))
     }
 
-    fn array(&mut self, length: Option<usize>) -> io::Result<Reply> {
+    fn array(&mut self, length: Option<usize>) -> io::Result<RespReply> {
         let Some(length) = length else {
-            return Ok(Reply::nil());
+            return Ok(RespReply::nil());
         };
         let elements = (0..length)
             .map(|_| {
                 self.reply().map(|reply| match reply {
-                    Reply::Text(text) => text,
+                    RespReply::Text(text) => text,
                     // One failed command of a transaction does not make the whole reply an error.
-                    Reply::Error(text) => format!("(error) {text}"),
+                    RespReply::Error(text) => format!("(error) {text}"),
                 })
             })
             .collect::<io::Result<Vec<_>>>()?;
-        Ok(Reply::Text(elements.join("\n")))
+        Ok(RespReply::Text(elements.join("\n")))
     }
 
     fn line(&mut self) -> io::Result<String> {
@@ -90,14 +90,14 @@ impl RespClient {
     }
 }
 
-enum Reply {
+enum RespReply {
     Text(String),
     Error(String),
 }
 
-impl Reply {
+impl RespReply {
     fn nil() -> Self {
-        Reply::Text("(nil)".to_owned())
+        RespReply::Text("(nil)".to_owned())
     }
 }
 

@@ -230,9 +230,17 @@ impl ZooKeeperServers {
 
     /// Restarts a killed server on the same ports and data.
     pub fn restart(&self, index: usize) -> io::Result<()> {
-        self.kill(index)?;
-        self.spawn(index)?;
-        self.wait_until_ready(index)
+        self.restart_all(&[index])
+    }
+
+    /// Restarts killed servers, and waits for all of them: a majority is needed before any is ready.
+    pub fn restart_all(&self, indexes: &[usize]) -> io::Result<()> {
+        for index in indexes {
+            self.kill(*index)?;
+            self.spawn(*index)?;
+        }
+        let mut indexes = indexes.iter();
+        indexes.try_for_each(|index| self.wait_until_ready(*index))
     }
 
     fn spawn(&self, index: usize) -> io::Result<()> {

@@ -10,15 +10,8 @@ use windlass_testkit::ZooKeeperServers;
 
 use crate::ZooKeeper;
 use windlass_core::name::Name;
-use windlass_core::store::{AcquireRequest, GrantListener, Kind, OnBusy, Share, WakeAddress};
-use windlass_core::{DEFAULT_TTL, Fence, Owner};
-
-struct NoListener;
-
-impl GrantListener for NoListener {
-    fn granted(&self, _claim: u64, _fence: Option<Fence>) {}
-    fn missed(&self) {}
-}
+use windlass_core::store::{AcquireRequest, Kind, NoListener, OnBusy, Share, WakeAddress};
+use windlass_core::{DEFAULT_TTL, Owner};
 
 fn server() -> ZooKeeperServers {
     ZooKeeperServers::single().expect("a server to test on")

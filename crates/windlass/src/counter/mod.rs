@@ -11,7 +11,7 @@ use crate::coordinator::Coordinator;
 use windlass_core::error::{Error, Result};
 use windlass_core::name::Name;
 use windlass_core::rules::counter::Addition;
-use windlass_core::rules::limit::LONGEST_MICROS;
+use windlass_core::rules::limit::MAX_PERIOD_MICROS;
 use windlass_core::store::counter::{Counted, CounterRequest, Operation};
 
 /// A distributed counter, with optional bounds, expiry or time window.
@@ -207,7 +207,7 @@ impl Counter {
     fn micros(&self, what: &str, time: Duration) -> Result<u64> {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         // Redis expires keys by the millisecond.
-        if (1_000..LONGEST_MICROS).contains(&micros) {
+        if (1_000..MAX_PERIOD_MICROS).contains(&micros) {
             return Ok(micros);
         }
         let message = format!("{what} {time:?} cannot be kept");

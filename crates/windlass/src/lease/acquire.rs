@@ -10,7 +10,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CancelGuard, Claim, Keeper, Lease, Moment, Phase, Request};
+use super::{CancelGuard, Claim, ClaimPhase, Keeper, Lease, Moment, RequestOptions};
+use windlass_core::Fence;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{
@@ -50,7 +51,7 @@ pub(crate) struct AcquireParams<'a> {
     pub(crate) kind: Kind,
     pub(crate) name: Name,
     pub(crate) share: Share,
-    pub(crate) request: &'a Request,
+    pub(crate) request: &'a RequestOptions,
     pub(crate) heal_missing_ttl: bool,
 }
 
@@ -95,7 +96,7 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
         let error = match keeper.call("acquire", request.name.as_str(), reply).await {
             Ok(Acquired::Granted { fence, recorded }) => {
                 if keeper.hold(&claim, sent, fence, recorded) {
-                    return Ok(AcquireOutcome::Held(Lease::new(cancel_guard)));
+                    return lease_of(cancel_guard).map(AcquireOutcome::Held);
                 }
                 maybe_sent = true;
                 granted_too_late()
@@ -108,12 +109,16 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
                 cancel_guard.defuse_unless_unanswered();
                 return Err(refused(&request, refusal));
             }
-            Ok(Acquired::Queued { ticket, held_for }) => {
+            Ok(Acquired::Queued {
+                ticket,
+                recheck_after,
+            }) => {
                 tries = 0;
                 maybe_sent = true;
-                keeper.enqueue(&claim, sent, ticket, held_for);
+                keeper.enqueue(&claim, sent, ticket, recheck_after);
+                check_fence(&claim)?;
                 match wait_for_grant(keeper, &claim, wait).await? {
-                    Waited::Granted => return Ok(AcquireOutcome::Held(Lease::new(cancel_guard))),
+                    Waited::Granted => return lease_of(cancel_guard).map(AcquireOutcome::Held),
                     Waited::Dequeued => continue,
                     // Boxed, so that a waiter's future does not reserve space for it.
                     Waited::Elapsed => return Box::pin(give_up(cancel_guard)).await,
@@ -141,6 +146,31 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
                 return Err(error);
             }
         }
+    }
+}
+
+/// The lease of a granted claim. A claim whose fence is too high is released when the guard is
+/// dropped.
+pub(super) fn lease_of(cancel_guard: CancelGuard) -> Result<Lease> {
+    check_fence(cancel_guard.claim())?;
+    Ok(Lease::new(cancel_guard))
+}
+
+/// Refuses a fence that another grant may have too.
+fn check_fence(claim: &Claim) -> Result<()> {
+    match claim.state().fence {
+        Some(fence) if fence > Fence::MAX => {
+            let message = format!(
+                "the store issues fence {fence}, above the highest that is exact everywhere ({})",
+                Fence::MAX
+            );
+            let error = Error::new(ErrorKind::Store, "acquire", message);
+            Err(error.with_name(claim.spec.name.as_str()).with_hint(
+                "the clock of the store is far ahead, or another program has changed its fence \
+                 counter: windlass doctor shows both",
+            ))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -175,8 +205,8 @@ enum Waited {
 async fn wait_for_grant(keeper: &Keeper, claim: &Arc<Claim>, wait: WaitPolicy) -> Result<Waited> {
     let clock = keeper.clock();
     let grant = claim.wait_for(|state| match state.phase {
-        Phase::Held if clock.now() < claim.held_until() => Some(Waited::Granted),
-        Phase::Dequeued | Phase::Lost | Phase::Ended => Some(Waited::Dequeued),
+        ClaimPhase::Held if clock.now() < claim.held_until() => Some(Waited::Granted),
+        ClaimPhase::Dequeued | ClaimPhase::Lost | ClaimPhase::Ended => Some(Waited::Dequeued),
         _ => None,
     });
     match clock.until(wait.end(), grant).await {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::acquire::{acquire_request, granted_too_late};
-use super::{CancelGuard, Keeper, Lease, Request};
+use super::acquire::{acquire_request, granted_too_late, lease_of};
+use super::{CancelGuard, Keeper, Lease, RequestOptions};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::{AcquiredAll, ClaimStore, Holder, Kind, OnBusy, Share};
@@ -22,7 +22,7 @@ pub(crate) async fn acquire_all(
     keeper: &Arc<Keeper>,
     store: &Arc<dyn ClaimStore>,
     names: Vec<Name>,
-    request: &Request,
+    request: &RequestOptions,
     display_names: &str,
 ) -> Result<AllOutcome> {
     keeper.check_alive()?;
@@ -48,9 +48,10 @@ pub(crate) async fn acquire_all(
                 held &= keeper.hold(cancel_guard.claim(), sent, fence, request.record_now());
             }
             match held {
-                true => Ok(AllOutcome::Held(
-                    cancel_guards.into_iter().map(Lease::new).collect(),
-                )),
+                true => {
+                    let leases = cancel_guards.into_iter().map(lease_of);
+                    Ok(AllOutcome::Held(leases.collect::<Result<_>>()?))
+                }
                 false => Err(granted_too_late().with_name(display_names)),
             }
         }

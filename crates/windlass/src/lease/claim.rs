@@ -23,7 +23,7 @@ use windlass_core::store::{ClaimStore, Kind, Renewal, SameOwner, WakeAddress};
 
 /// The state of a claim, as far as this process knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ClaimPhase {
     /// The request is sent or about to be sent; no reply yet.
     Requested,
     /// In the wait queue.
@@ -68,15 +68,15 @@ pub(crate) struct Claim {
     /// Nanoseconds of the [`Moment`] at which the hold ends unless renewed; 0 when not held.
     /// Outside the mutex, so that `is_held` costs one load and one clock reading.
     held_until: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<LeaseState>,
     /// A request got no reply and may still reach the store.
     unanswered: AtomicBool,
     changed: Notify,
     lost: OnceLock<CancellationToken>,
 }
 
-pub(crate) struct State {
-    pub(crate) phase: Phase,
+pub(crate) struct LeaseState {
+    pub(crate) phase: ClaimPhase,
     /// While queued, the ticket: the fence that the grant will have.
     pub(crate) fence: Option<Fence>,
     /// When the last request that the store confirmed was sent. Validity counts from here.
@@ -102,8 +102,8 @@ impl Claim {
             wake,
             drift,
             held_until: AtomicU64::new(0),
-            state: Mutex::new(State {
-                phase: Phase::Requested,
+            state: Mutex::new(LeaseState {
+                phase: ClaimPhase::Requested,
                 fence: None,
                 confirmed: Moment::from_nanos(0),
                 granted: Moment::from_nanos(0),
@@ -119,7 +119,7 @@ impl Claim {
         })
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, LeaseState> {
         self.state
             .lock()
             .expect("no code that holds this lock can panic")
@@ -146,20 +146,20 @@ impl Claim {
 
     /// Whether a request for the claim may still reach the store.
     pub(crate) fn may_still_arrive(&self) -> bool {
-        self.was_unanswered() || self.state().phase == Phase::Requested
+        self.was_unanswered() || self.state().phase == ClaimPhase::Requested
     }
 
     /// A request is about to be sent (again): what was known before is void.
     pub(crate) fn mark_requested(&self) {
         let mut state = self.state();
-        if state.phase != Phase::Ended {
-            state.phase = Phase::Requested;
+        if state.phase != ClaimPhase::Ended {
+            state.phase = ClaimPhase::Requested;
             self.held_until.store(0, Ordering::Release);
         }
     }
 
     /// Whether a grant received now would leave any time to hold.
-    pub(crate) fn is_valid_if_granted(&self, state: &State, now: Moment) -> bool {
+    pub(crate) fn is_valid_if_granted(&self, state: &LeaseState, now: Moment) -> bool {
         now < self.drift.valid_until(state.confirmed, self.spec.ttl)
     }
 
@@ -167,32 +167,32 @@ impl Claim {
     pub(crate) fn resume(&self, fence: Fence, granted: Moment) {
         let mut state = self.state();
         state.fence = Some(fence);
-        state.phase = Phase::Held;
+        state.phase = ClaimPhase::Held;
         state.granted = granted;
     }
 
     /// The store confirms, for a request sent at `sent`, that the claim is queued.
-    pub(crate) fn mark_queued(&self, state: &mut State, sent: Moment) {
+    pub(crate) fn mark_queued(&self, state: &mut LeaseState, sent: Moment) {
         state.confirmed = state.confirmed.max(sent);
-        if matches!(state.phase, Phase::Requested | Phase::Dequeued) {
-            state.phase = Phase::Queued;
+        if matches!(state.phase, ClaimPhase::Requested | ClaimPhase::Dequeued) {
+            state.phase = ClaimPhase::Queued;
         }
     }
 
     /// The store confirms, for a request sent at `sent`, that the claim is held.
-    pub(crate) fn mark_held(&self, state: &mut State, sent: Moment, now: Moment) {
-        if matches!(state.phase, Phase::Lost | Phase::Ended) {
+    pub(crate) fn mark_held(&self, state: &mut LeaseState, sent: Moment, now: Moment) {
+        if matches!(state.phase, ClaimPhase::Lost | ClaimPhase::Ended) {
             return;
         }
         // Expired by the clock before the reply came: loss is final. (An end of zero is a claim that
         // is being taken over.)
         let end = self.held_until();
-        if state.phase == Phase::Held && end.as_nanos() != 0 && now >= end {
+        if state.phase == ClaimPhase::Held && end.as_nanos() != 0 && now >= end {
             return self.mark_lost(state);
         }
         state.confirmed = state.confirmed.max(sent);
-        if state.phase != Phase::Held {
-            state.phase = Phase::Held;
+        if state.phase != ClaimPhase::Held {
+            state.phase = ClaimPhase::Held;
             state.granted = now;
         }
         let mut until = self.drift.valid_until(state.confirmed, self.spec.ttl);
@@ -204,23 +204,23 @@ impl Claim {
     }
 
     /// A wake-up says that the claim was granted: validity counts from the last confirmed heartbeat.
-    pub(crate) fn mark_granted(&self, state: &mut State, now: Moment) {
+    pub(crate) fn mark_granted(&self, state: &mut LeaseState, now: Moment) {
         let confirmed = state.confirmed;
         self.mark_held(state, confirmed, now);
     }
 
     /// The ticket is gone from the queue.
-    pub(crate) fn mark_dequeued(&self, state: &mut State) {
-        if state.phase == Phase::Queued {
-            state.phase = Phase::Dequeued;
+    pub(crate) fn mark_dequeued(&self, state: &mut LeaseState) {
+        if state.phase == ClaimPhase::Queued {
+            state.phase = ClaimPhase::Dequeued;
             self.changed.notify_waiters();
         }
     }
 
     /// The claim is not held any more, or cannot be relied upon any more.
-    pub(crate) fn mark_lost(&self, state: &mut State) {
-        if state.phase == Phase::Held {
-            state.phase = Phase::Lost;
+    pub(crate) fn mark_lost(&self, state: &mut LeaseState) {
+        if state.phase == ClaimPhase::Held {
+            state.phase = ClaimPhase::Lost;
             self.end_hold();
         }
     }
@@ -234,8 +234,8 @@ impl Claim {
     }
 
     /// This process gives the claim up.
-    pub(crate) fn mark_ended(&self, state: &mut State) {
-        state.phase = Phase::Ended;
+    pub(crate) fn mark_ended(&self, state: &mut LeaseState) {
+        state.phase = ClaimPhase::Ended;
         self.end_hold();
     }
 
@@ -251,14 +251,17 @@ impl Claim {
     pub(crate) fn lost_token(&self) -> CancellationToken {
         let token = self.lost.get_or_init(CancellationToken::new).clone();
         // Checked after the token is stored: either `end_hold` sees the token, or this sees the end.
-        if matches!(self.state().phase, Phase::Lost | Phase::Ended) {
+        if matches!(self.state().phase, ClaimPhase::Lost | ClaimPhase::Ended) {
             token.cancel();
         }
         token
     }
 
     /// Waits until `decide` returns a value; it runs again at each change. Cancel safe.
-    pub(crate) async fn wait_for<T>(&self, mut decide: impl FnMut(&mut State) -> Option<T>) -> T {
+    pub(crate) async fn wait_for<T>(
+        &self,
+        mut decide: impl FnMut(&mut LeaseState) -> Option<T>,
+    ) -> T {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -271,10 +274,10 @@ impl Claim {
     }
 
     /// The request that keeps the claim alive; `None` before the store has assigned a fence or ticket.
-    pub(crate) fn renewal(&self, state: &State, now: Moment) -> Option<Renewal> {
+    pub(crate) fn renewal(&self, state: &LeaseState, now: Moment) -> Option<Renewal> {
         let mut ttl = self.spec.ttl;
         let mut age = Duration::ZERO;
-        if state.phase == Phase::Held {
+        if state.phase == ClaimPhase::Held {
             age = now.since(state.granted);
             if let Some(cap) = self.spec.hold_cap {
                 // The store must keep the claim until the cap, and not much longer.
@@ -355,10 +358,10 @@ mod tests {
         assert!(end > at(11) && !lost.is_cancelled());
         // Sent in time, answered late: a caller may have seen that the lock is not held.
         claim.mark_held(&mut claim.state(), at(14), at(16));
-        assert_eq!(claim.state().phase, Phase::Lost);
+        assert_eq!(claim.state().phase, ClaimPhase::Lost);
         assert!(claim.held_until() < end && lost.is_cancelled());
         claim.mark_held(&mut claim.state(), at(17), at(17));
-        assert_eq!(claim.state().phase, Phase::Lost, "loss is final");
+        assert_eq!(claim.state().phase, ClaimPhase::Lost, "loss is final");
     }
 
     #[test]
@@ -366,7 +369,7 @@ mod tests {
         let claim = claim();
         claim.resume(Fence::new(7), at(1));
         claim.mark_held(&mut claim.state(), at(100), at(101));
-        assert_eq!(claim.state().phase, Phase::Held);
+        assert_eq!(claim.state().phase, ClaimPhase::Held);
         assert!(claim.held_until() > at(109));
     }
 }

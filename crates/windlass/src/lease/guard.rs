@@ -1,4 +1,8 @@
-//! [`Lease`]: what every guard, permit and leadership can do.
+//! [`Lease`]: what every guard, permit and leadership can do; [`CancelGuard`]: what releases it.
+//!
+//! **Cancellation.** The [`CancelGuard`] of a claim exists from before the first request until the lease ends. Dropping
+//! it at any point, in any state, starts a release in the background with a deadline of its own. The store releases by
+//! owner, so it does not matter whether the claim was granted, queued, or not received yet.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,9 +10,57 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{CancelGuard, Claim, Fence, Keeper, Owner};
+use super::{Claim, Fence, Keeper, Owner};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::{Released, Renewed};
+
+/// Releases its claim in the background when dropped, unless defused.
+#[derive(Debug)]
+pub(crate) struct CancelGuard {
+    keeper: Arc<Keeper>,
+    claim: Arc<Claim>,
+    armed: bool,
+}
+
+impl CancelGuard {
+    pub(crate) fn arm(keeper: Arc<Keeper>, claim: Arc<Claim>) -> CancelGuard {
+        CancelGuard {
+            keeper,
+            claim,
+            armed: true,
+        }
+    }
+
+    /// Nothing is left to release.
+    pub(crate) fn defuse(&mut self) {
+        self.armed = false;
+    }
+
+    /// The store replied that nothing was granted. The guard stays armed if an earlier request got no reply:
+    /// that one may still be granted.
+    pub(crate) fn defuse_unless_unanswered(&mut self) {
+        if !self.claim.was_unanswered() {
+            self.defuse();
+            self.keeper.forget(&self.claim);
+        }
+    }
+
+    pub(crate) fn claim(&self) -> &Arc<Claim> {
+        &self.claim
+    }
+
+    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
+        &self.keeper
+    }
+}
+
+impl Drop for CancelGuard {
+    fn drop(&mut self) {
+        if self.armed {
+            self.keeper.release_in_background(&self.claim);
+        }
+    }
+}
 
 /// A held claim that is renewed in the background: the common part of every guard, permit and leadership.
 ///

@@ -7,15 +7,13 @@
 //! | [`claim`] | the state machine of one claim: requested, queued, held, lost |
 //! | [`keeper`] | one per coordinator: knows every claim and when to renew it |
 //! | [`renewal_loop`] | renews what is due, applies the replies, receives wake-ups |
-//! | [`schedule`] | when a claim is due |
-//! | [`cancel_guard`], [`release`] | undoing a claim whose caller was cancelled; releasing |
+//! | [`release`] | releasing: once, or in the background until the store confirms |
 //! | [`replica_ack`] | a grant that counts only when replicas have it |
-//! | [`guard`](mod@guard) | [`Lease`], and what every guard can do |
+//! | [`guard`](mod@guard) | [`Lease`]: what every guard can do; its release if the caller is cancelled |
 //! | [`request`], [`retry`] | the caller's options |
 
 mod acquire;
 mod acquire_all;
-mod cancel_guard;
 mod claim;
 mod guard;
 mod keeper;
@@ -24,16 +22,14 @@ mod renewal_loop;
 mod replica_ack;
 mod request;
 mod retry;
-mod schedule;
 
 pub(crate) use acquire::{AcquireOutcome, AcquireParams, WaitPolicy, acquire};
 pub(crate) use acquire_all::{AllOutcome, acquire_all};
-pub(crate) use cancel_guard::CancelGuard;
-pub(crate) use claim::{Claim, ClaimSpec, Phase};
-pub(crate) use guard::guard;
+pub(crate) use claim::{Claim, ClaimPhase, ClaimSpec};
+pub(crate) use guard::{CancelGuard, guard};
 pub use guard::{Detached, Lease, LeaseLost};
 pub(crate) use keeper::Keeper;
 pub(crate) use replica_ack::await_replicas;
-pub(crate) use request::{Request, note_option, request_options};
+pub(crate) use request::{RequestOptions, note_option, request_options};
 pub use retry::RetryPolicy;
 pub(crate) use windlass_core::{Clock, Drift, Fence, Moment, Owner, new_client_id};

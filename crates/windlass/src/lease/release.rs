@@ -1,16 +1,95 @@
 //! Releasing claims: once and awaited, or in the background until the store confirms.
 //!
-//! A background release starts in one of two ways. Memory decides at once, and etcd and ZooKeeper start without being
-//! awaited; there it has begun when this returns. On the other stores it begins when its task runs, so a
-//! request that the program makes next may come first. That is safe: under an owner that the caller chose, only this
+//! A background release starts in one of three ways. Memory decides at once, and there is nothing to wait for: a task for
+//! each dropped guard would fill the memory of a program that drops many without awaiting anything. etcd and ZooKeeper
+//! start without being awaited; there it has begun when this returns. On the other stores it begins when its task
+//! runs, so a request that the program makes next may come first. That is safe: under an owner that the caller chose, only this
 //! very claim is released. A program that ends before the release leaves the claim to its TTL.
+//!
+//! A store that is slow or gone must not fill the memory with releases: a few thousand run at a time, and the others
+//! wait their turn as what they are, a claim and a time. What exceeds that is left to its TTL.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Claim, Keeper};
+use super::{Claim, Keeper, Moment};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::{Pending, Released};
+
+/// Releases that run at a time, each in a task.
+const MAX_RUNNING: usize = 2_000;
+/// Releases that wait for one of these to end.
+const MAX_WAITING: usize = 50_000;
+/// Releases that are repeated later.
+const MAX_DELAYED: usize = 10_000;
+
+/// The background releases of a keeper.
+#[derive(Default)]
+pub(super) struct ReleaseQueue {
+    entries: Mutex<Entries>,
+}
+
+#[derive(Default)]
+struct Entries {
+    running: usize,
+    waiting: VecDeque<PendingRelease>,
+    /// In the order in which they are due.
+    delayed: VecDeque<(Moment, PendingRelease)>,
+    /// A task waits for the first of `delayed`.
+    has_timer: bool,
+}
+
+/// A claim to release, until a deadline.
+struct PendingRelease {
+    claim: Arc<Claim>,
+    deadline: Moment,
+    /// The request that is being undone may still be on its way.
+    may_still_arrive: bool,
+}
+
+impl ReleaseQueue {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        // No code that holds this lock can panic.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the release may run now. If not, it waits, and is returned to a task that ends.
+    fn admit(&self, release: PendingRelease) -> Option<PendingRelease> {
+        let mut entries = self.entries();
+        if entries.running < MAX_RUNNING {
+            entries.running += 1;
+            return Some(release);
+        }
+        if entries.waiting.len() < MAX_WAITING {
+            entries.waiting.push_back(release);
+        } else {
+            let name = &release.claim.spec.name;
+            tracing::warn!(%name, "too many releases are pending; the claim will expire");
+        }
+        None
+    }
+
+    /// A delayed release that is due.
+    fn take_due(&self, now: Moment) -> Option<PendingRelease> {
+        let mut entries = self.entries();
+        let (due, _) = entries.delayed.front()?;
+        match *due <= now {
+            true => entries.delayed.pop_front().map(|(_, release)| release),
+            false => None,
+        }
+    }
+
+    /// The next release for a task whose last one has ended. Without one, the task ends.
+    fn next(&self) -> Option<PendingRelease> {
+        let mut entries = self.entries();
+        let next = entries.waiting.pop_front();
+        if next.is_none() {
+            entries.running -= 1;
+        }
+        next
+    }
+}
 
 impl Keeper {
     /// Releases a claim once.
@@ -22,36 +101,110 @@ impl Keeper {
     /// Releases a claim in the background, in whatever state it is, until the store confirms or the claim must
     /// have expired.
     pub(crate) fn release_in_background(self: &Arc<Keeper>, claim: &Arc<Claim>) {
-        let mut may_still_arrive = claim.may_still_arrive();
+        let may_still_arrive = claim.may_still_arrive();
         self.forget(claim);
-        let (keeper, claim) = (Arc::clone(self), Arc::clone(claim));
-        let mut reply = send_release(&claim);
+        if claim.spec.store.decides_immediately() {
+            drop(send_release(claim));
+            return;
+        }
+        self.start_release(PendingRelease {
+            claim: Arc::clone(claim),
+            deadline: self.clock.now() + claim.spec.ttl + self.call_timeout,
+            may_still_arrive,
+        });
+    }
+
+    fn start_release(self: &Arc<Keeper>, release: PendingRelease) {
+        let Some(mut release) = self.releases.admit(release) else {
+            return;
+        };
+        let keeper = Arc::clone(self);
+        let mut reply = send_release(&release.claim);
         self.runtime.spawn(async move {
-            let deadline = keeper.clock.now() + claim.spec.ttl + keeper.call_timeout;
-            let mut pause = Duration::from_millis(50);
             loop {
-                let name = claim.spec.name.as_str();
-                match keeper.call("release", name, reply).await {
-                    // The request that is being undone may still be on its way, on an abandoned
-                    // connection: release once more later.
-                    Ok(Released::WasGone) if may_still_arrive => {
-                        may_still_arrive = false;
-                        keeper.clock.sleep(keeper.call_timeout).await;
-                    }
-                    Ok(_) => return,
-                    Err(e) if is_final(&e) => {
-                        tracing::warn!(error = %e, "could not release; the claim will expire");
-                        return;
-                    }
-                    Err(_) => keeper.clock.sleep(pause).await,
+                if let Some(again) = keeper.finish_release(release, reply).await {
+                    keeper.delay_release(again);
                 }
-                if keeper.clock.now() >= deadline {
+                let Some(next) = keeper.releases.next() else {
                     return;
-                }
-                pause = (pause * 2).min(Duration::from_secs(1));
-                reply = send_release(&claim);
+                };
+                reply = send_release(&next.claim);
+                release = next;
             }
         });
+    }
+
+    /// Repeats a release until it is confirmed. Returns it if it must be repeated later nevertheless.
+    async fn finish_release(
+        &self,
+        release: PendingRelease,
+        mut reply: Pending<'static, Released>,
+    ) -> Option<PendingRelease> {
+        let mut pause = Duration::from_millis(50);
+        loop {
+            let name = release.claim.spec.name.as_str();
+            match self.call("release", name, reply).await {
+                // The request that is being undone may still be on its way, on an abandoned
+                // connection: release once more later.
+                Ok(Released::WasGone) if release.may_still_arrive => {
+                    return Some(PendingRelease {
+                        may_still_arrive: false,
+                        ..release
+                    });
+                }
+                Ok(_) => return None,
+                Err(e) if is_final(&e) => {
+                    tracing::warn!(error = %e, "could not release; the claim will expire");
+                    return None;
+                }
+                Err(_) => self.clock.sleep(pause).await,
+            }
+            if self.clock.now() >= release.deadline {
+                return None;
+            }
+            pause = (pause * 2).min(Duration::from_secs(1));
+            reply = send_release(&release.claim);
+        }
+    }
+
+    /// Releases once more when the call timeout has passed, or sooner if too many wait for that.
+    fn delay_release(self: &Arc<Keeper>, release: PendingRelease) {
+        let (first, has_timer) = {
+            let mut entries = self.releases.entries();
+            let due = self.clock.now() + self.call_timeout;
+            entries.delayed.push_back((due, release));
+            let first = match entries.delayed.len() > MAX_DELAYED {
+                true => entries.delayed.pop_front(),
+                false => None,
+            };
+            (first, std::mem::replace(&mut entries.has_timer, true))
+        };
+        if let Some((_, first)) = first {
+            self.start_release(first);
+        }
+        if !has_timer {
+            let keeper = Arc::clone(self);
+            self.runtime.spawn(keeper.start_delayed_releases());
+        }
+    }
+
+    async fn start_delayed_releases(self: Arc<Keeper>) {
+        loop {
+            let next = {
+                let mut entries = self.releases.entries();
+                let next = entries.delayed.front().map(|(due, _)| *due);
+                entries.has_timer = next.is_some();
+                next
+            };
+            let Some(next) = next else {
+                return;
+            };
+            self.clock.sleep_until(next).await;
+            let now = self.clock.now();
+            while let Some(release) = self.releases.take_due(now) {
+                self.start_release(release);
+            }
+        }
     }
 }
 

@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::keeper::Keeper;
-use super::schedule::{next_heartbeat, next_renewal, retry_pause};
-use super::{Claim, Clock, Fence, Moment, Phase};
+use super::keeper::{Keeper, next_heartbeat, next_renewal, retry_pause};
+use super::{Claim, ClaimPhase, Clock, Fence, Moment};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::store::{GrantListener, Renewal, Renewed, SameOwner};
 
@@ -55,23 +54,23 @@ impl Keeper {
             let mut state = claim.state();
             state.next_check = None;
             match state.phase {
-                Phase::Held if now >= claim.held_until() => {
+                ClaimPhase::Held if now >= claim.held_until() => {
                     claim.mark_lost(&mut state);
                     continue;
                 }
-                Phase::Held | Phase::Queued => {}
+                ClaimPhase::Held | ClaimPhase::Queued => {}
                 _ => continue,
             }
             if state.in_flight {
                 state.check_again = true;
-            } else if (state.phase == Phase::Queued || claim.spec.renews)
+            } else if (state.phase == ClaimPhase::Queued || claim.spec.renews)
                 && let Some(renewal) = claim.renewal(&state, now)
             {
                 state.in_flight = true;
                 due.push((Arc::clone(&claim), renewal));
             }
             // While the call is on its way, the claim may expire.
-            if state.phase == Phase::Held {
+            if state.phase == ClaimPhase::Held {
                 let end = claim.held_until();
                 self.schedule(&mut table, &claim, &mut state, end);
             }
@@ -126,7 +125,7 @@ impl Keeper {
     /// The time limit of a renewal: short enough to leave time for another try.
     fn renewal_limit(&self, claims: &[Arc<Claim>], now: Moment) -> Duration {
         let left = |claim: &Arc<Claim>| match claim.state().phase {
-            Phase::Held => claim.held_until().since(now),
+            ClaimPhase::Held => claim.held_until().since(now),
             _ => claim.spec.ttl,
         };
         let shortest = claims.iter().map(left).min().unwrap_or(self.call_timeout);
@@ -142,16 +141,16 @@ impl Keeper {
             Ok(Renewed::Held { fence }) => {
                 state.fence = Some(fence);
                 // Only a renewal that was sent while held carried the age of the hold.
-                state.recorded = state.phase == Phase::Held && sent >= state.granted;
+                state.recorded = state.phase == ClaimPhase::Held && sent >= state.granted;
                 claim.mark_held(&mut state, sent, now);
                 next_renewal(claim, &state)
             }
-            Ok(Renewed::Waiting { held_for }) => {
+            Ok(Renewed::Waiting { recheck_after }) => {
                 claim.mark_queued(&mut state, sent);
                 match state.phase {
                     // Granted since, by a wake-up that overtook this reply.
-                    Phase::Held => next_renewal(claim, &state),
-                    _ => next_heartbeat(claim, &state, now, held_for),
+                    ClaimPhase::Held => next_renewal(claim, &state),
+                    _ => next_heartbeat(claim, &state, now, recheck_after),
                 }
             }
             Ok(Renewed::Gone) => {
@@ -160,15 +159,15 @@ impl Keeper {
                 return;
             }
             Err(_) => match state.phase {
-                Phase::Held => (now + retry_pause(claim.spec.ttl)).min(claim.held_until()),
-                Phase::Queued if now > state.confirmed + claim.spec.ttl => {
+                ClaimPhase::Held => (now + retry_pause(claim.spec.ttl)).min(claim.held_until()),
+                ClaimPhase::Queued if now > state.confirmed + claim.spec.ttl => {
                     claim.mark_dequeued(&mut state);
                     return;
                 }
                 _ => now + retry_pause(claim.spec.ttl),
             },
         };
-        if matches!(state.phase, Phase::Held | Phase::Queued) {
+        if matches!(state.phase, ClaimPhase::Held | ClaimPhase::Queued) {
             let next = match std::mem::take(&mut state.check_again) {
                 true => now,
                 false => next,
@@ -233,7 +232,7 @@ impl GrantListener for Keeper {
         let now = self.clock.now();
         let next = match (state.phase, fence) {
             // If the last heartbeat is overdue, the store may have granted a shorter validity than assumed here.
-            (Phase::Queued, Some(_))
+            (ClaimPhase::Queued, Some(_))
                 if state.fence == fence
                     && claim.is_valid_if_granted(&state, now)
                     && now < state.confirmed + claim.spec.ttl / 2 =>
@@ -241,9 +240,9 @@ impl GrantListener for Keeper {
                 claim.mark_granted(&mut state, now);
                 next_renewal(&claim, &state)
             }
-            (Phase::Queued, _) => now,
+            (ClaimPhase::Queued, _) => now,
             // The wake-up overtook the reply that carries the ticket.
-            (Phase::Requested | Phase::Dequeued, _) => {
+            (ClaimPhase::Requested | ClaimPhase::Dequeued, _) => {
                 state.woken_early = true;
                 return;
             }
@@ -258,19 +257,19 @@ impl GrantListener for Keeper {
         let claims: Vec<_> = table.claims.values().cloned().collect();
         for claim in claims {
             let mut state = claim.state();
-            if state.phase == Phase::Queued {
+            if state.phase == ClaimPhase::Queued {
                 self.schedule(&mut table, &claim, &mut state, now);
             }
         }
     }
 
-    fn doubtful(&self, claim: u64) {
+    fn recheck(&self, claim: u64) {
         let mut table = self.table();
         let Some(claim) = table.claims.get(&claim).cloned() else {
             return;
         };
         let mut state = claim.state();
-        if matches!(state.phase, Phase::Held | Phase::Queued) {
+        if matches!(state.phase, ClaimPhase::Held | ClaimPhase::Queued) {
             let now = self.clock.now();
             self.schedule(&mut table, &claim, &mut state, now);
         }

@@ -10,7 +10,7 @@ use windlass_core::store::{ClaimStore, Kind, Replicas};
 
 /// How to acquire a claim, and how to keep it.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub(crate) struct RequestOptions {
     pub(crate) ttl: Duration,
     pub(crate) wait: Option<Duration>,
     pub(crate) owner: Option<String>,
@@ -22,9 +22,9 @@ pub(crate) struct Request {
     pub(crate) replicas: Option<Box<Replicas>>,
 }
 
-impl Request {
-    pub(crate) fn new() -> Request {
-        Request {
+impl RequestOptions {
+    pub(crate) fn new() -> RequestOptions {
+        RequestOptions {
             ttl: Lease::DEFAULT_TTL,
             wait: None,
             owner: None,

@@ -6,10 +6,10 @@ use super::limiter::Limiter;
 use super::reservation::{Reservation, Reserve, reserve};
 use windlass_core::decision::Decision;
 use windlass_core::error::Result;
-use windlass_core::rules::limit::{LONGEST_MICROS, Rule};
+use windlass_core::rules::limit::{MAX_PERIOD_MICROS, Rule};
 
 /// Longer than any wait.
-const FOR_EVER: Duration = Duration::from_micros(LONGEST_MICROS);
+const FOR_EVER: Duration = Duration::from_micros(MAX_PERIOD_MICROS);
 
 impl Limiter {
     /// Takes `units` units for `key`, and waits until they may be used, however long that is. More than the limit are

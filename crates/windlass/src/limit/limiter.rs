@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::coop::consume_budget;
+
 use super::quota::Quotas;
 use super::store_call::{OnStoreError, StoreCaller, StoreReply};
 use crate::coordinator::Coordinator;
@@ -11,7 +13,7 @@ use crate::lease::Clock;
 use windlass_core::decision::{Basis, Decision};
 use windlass_core::error::{Error, Result};
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{LimitOp, MOST_UNITS, Rule};
+use windlass_core::rules::limit::{LimitOp, MAX_UNITS, Rule};
 use windlass_core::store::limit::{KeyName, LimitRequest, escaped};
 
 /// A distributed rate limiter.
@@ -129,6 +131,8 @@ impl Limiter {
     ///
     /// If the future is dropped, the unit may or may not have been taken.
     pub async fn check(&self, key: &str) -> Result<Decision> {
+        // A loop of decisions in this process would keep other tasks from running.
+        consume_budget().await;
         match self.check_in_process(key, 1) {
             Some(decision) => decision,
             None => self.check_in_store(key, 1).await,
@@ -142,6 +146,7 @@ impl Limiter {
     ///
     /// If the future is dropped, the units may or may not have been taken.
     pub async fn check_n(&self, key: &str, units: u64) -> Result<Decision> {
+        consume_budget().await;
         match self.check_in_process(key, units) {
             Some(decision) => decision,
             None => self.check_in_store(key, units).await,
@@ -221,7 +226,7 @@ impl Limiter {
         let (Some(limiter), Ok(rules)) = (self.full_name.as_deref(), self.rules.as_ref()) else {
             return None;
         };
-        if units > MOST_UNITS {
+        if units > MAX_UNITS {
             return None;
         }
         let store = self.caller.store();
@@ -298,10 +303,10 @@ impl Limiter {
 }
 
 pub(super) fn check_units(units: u64) -> Result<u64> {
-    if units <= MOST_UNITS {
+    if units <= MAX_UNITS {
         return Ok(units);
     }
-    let message = format!("{units} units are more than the limit of {MOST_UNITS}");
+    let message = format!("{units} units are more than the limit of {MAX_UNITS}");
     Err(Error::invalid("check", message).with_hint("count in larger units"))
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::error::{Error, Result};
-use windlass_core::rules::limit::{InvalidRule, MOST_UNITS, Rule};
+use windlass_core::rules::limit::{InvalidRule, MAX_UNITS, Rule};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -62,7 +62,7 @@ impl fmt::Display for Algorithm {
 
 impl Quota {
     /// The largest number of units in a quota, or in one call.
-    pub const MAX_UNITS: u64 = MOST_UNITS;
+    pub const MAX_UNITS: u64 = MAX_UNITS;
 
     /// `amount` units per `period`. The [burst](Quota::burst) is `amount` by default. The period of a window is a whole
     /// number of microseconds; that of a token bucket is exact to the nanosecond.
@@ -171,7 +171,7 @@ impl Quota {
                 "choose a shorter period or a smaller burst",
             ),
             InvalidRule::TooMany => refused(
-                format!("more than {MOST_UNITS} units cannot be counted"),
+                format!("more than {MAX_UNITS} units cannot be counted"),
                 "count in larger units",
             ),
         })

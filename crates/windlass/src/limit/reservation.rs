@@ -8,7 +8,7 @@ use crate::lease::Moment;
 use windlass_core::decision::{Basis, Decision};
 use windlass_core::error::{Error, Result};
 use windlass_core::name::Name;
-use windlass_core::rules::limit::{LONGEST_MICROS, LimitOp, Rule, RuleState, RuleStates};
+use windlass_core::rules::limit::{LimitOp, MAX_PERIOD_MICROS, Rule, RuleState, RuleStates};
 
 /// The outcome of [`Limiter::reserve`].
 ///
@@ -81,7 +81,7 @@ pub(super) async fn reserve(
     }
     let name = limiter.name_of(operation, key)?;
     let max_wait = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
-    let op = LimitOp::Reserve(units, max_wait.min(LONGEST_MICROS));
+    let op = LimitOp::Reserve(units, max_wait.min(MAX_PERIOD_MICROS));
     let reply = limiter.decide_named(operation, name.clone(), op).await?;
     let decision = reply.decision(rules, units);
     if !decision.is_allowed() {

@@ -147,6 +147,12 @@ impl Subscriber for Inbox {
         self.push_gap();
         self.connection_doubtful.notify_one();
     }
+
+    fn lost(&self, count: u64) {
+        let mut queue = self.queue();
+        queue.push_gap(Some(count));
+        wake(queue);
+    }
 }
 
 impl fmt::Debug for Inbox {

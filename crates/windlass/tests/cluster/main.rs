@@ -1,4 +1,5 @@
 //! Tests on a Redis Cluster.
 
+mod bloom;
 mod conformance;
 mod faults;

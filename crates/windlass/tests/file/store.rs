@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use windlass::{ErrorKind, connect};
+use windlass::{ErrorKind, Fence, Severity, connect};
 use windlass_testkit::conformance::{SOON, wait_for_waiters};
 use windlass_testkit::eventually;
 
@@ -109,6 +109,12 @@ async fn fences_survive_a_power_failure() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("windlass.db");
     let files = ["windlass.db", "windlass.db-wal"];
+    drop(connect(&url(&path)).await.unwrap());
+    // Ahead of the clock, which may be wrong after the failure.
+    let ahead = "UPDATE fences SET last = last + 3600000000, ceiling = last + 3660000000";
+    let database = Connection::open(&path).unwrap();
+    database.execute(ahead, []).unwrap();
+    drop(database);
     let w = connect(&url(&path)).await.unwrap();
     let synced: Vec<_> = files
         .iter()
@@ -135,6 +141,27 @@ async fn fences_survive_a_power_failure() {
         "{:?} after {last:?}",
         guard.fence()
     );
+}
+
+#[tokio::test]
+async fn fences_too_high_to_be_exact_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let w = connect(&url(&path)).await.unwrap();
+    let set = "UPDATE fences SET last = ?1, ceiling = ?1 + 1000000";
+    let database = Connection::open(&path).unwrap();
+    database
+        .execute(set, [Fence::MAX.get() as i64 - 1])
+        .unwrap();
+    drop(database);
+    let guard = w.lock("stock").acquire().await.unwrap();
+    assert_eq!(guard.fence(), Fence::MAX);
+    let e = w.lock("other").acquire().await.unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Store, "{e}");
+    assert!(e.to_string().contains("above the highest"), "{e}");
+    let found = w.diagnose().await.unwrap();
+    let found = found.iter().find(|finding| finding.topic == "last fence");
+    assert_eq!(found.unwrap().severity, Severity::Problem);
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 //! Tests on `memory:`, which need no server.
 
 mod conformance;
+mod cooperation;
 mod counter_buffer;

@@ -253,8 +253,8 @@ async fn filter_that_lost_its_bits_is_reported() {
         }
     }
     assert!(filter.remove().await.unwrap());
-    let anew = w.bloom("f").capacity(1_000).create().await.unwrap();
-    assert!(anew.insert("x").await.unwrap(), "and empty");
+    let created = w.bloom("f").capacity(1_000).create().await.unwrap();
+    assert!(created.insert("x").await.unwrap(), "and empty");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

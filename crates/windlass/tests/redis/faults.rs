@@ -53,13 +53,13 @@ async fn cancelled_acquire_is_not_resent_after_its_release() {
         // The acquire and the release that follows it meet an empty script cache.
         server.command(&["SCRIPT", "FLUSH"]).unwrap();
         let name = format!("stock-{round}");
-        let asking = tokio::spawn({
+        let acquiring = tokio::spawn({
             let (w, name) = (w.clone(), name.clone());
             async move { w.lock(&name).acquire().await.map(std::mem::forget) }
         });
         tokio::task::yield_now().await;
-        asking.abort();
-        if asking.await.is_ok_and(|done| done.is_ok()) {
+        acquiring.abort();
+        if acquiring.await.is_ok_and(|done| done.is_ok()) {
             w.lock(&name).break_lock().await.unwrap(); // it completed first
         }
         wait_until_free(&w, &name).await;

@@ -117,8 +117,8 @@ async fn server_that_lost_its_data_starts_fresh() {
         assert!(limiter.check_all(&keys).await.iter().all(Result::is_ok));
         server.restart().unwrap();
         // No panic and no hang; a call may fail because the connection broke.
-        let anew = eventually(SOON, || async { limiter.peek("a").await.is_ok() });
-        assert!(anew.await);
+        let usable = eventually(SOON, || async { limiter.peek("a").await.is_ok() });
+        assert!(usable.await);
     }
 }
 

@@ -9,6 +9,7 @@ mod conformance_valkey;
 mod counter_faults;
 mod diagnose;
 mod faults;
+mod fences;
 mod flow_faults;
 mod hosts;
 mod leased_faults;

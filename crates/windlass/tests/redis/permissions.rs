@@ -166,8 +166,8 @@ async fn interrupted_removal_resumes_and_leaves_nothing() {
         let refused = stale.set("17", "r1", "own").await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::NotFound);
         if resume_by_defining {
-            let anew = space(&near, 3).await;
-            assert!(!anew.check("17", "r1", "read").await.unwrap());
+            let recreated = space(&near, 3).await;
+            assert!(!recreated.check("17", "r1", "read").await.unwrap());
             assert_eq!(keys(&server).len(), 2, "{:?}", keys(&server));
             assert!(near.permissions("s").remove().await.unwrap());
         } else {

@@ -207,3 +207,40 @@ async fn retry_after_a_lost_reply_does_not_overtake_the_queue() {
     let again = again.await.unwrap();
     assert!(again.fence() > fence, "in the order of grants");
 }
+
+/// Each cancelled wait is undone in the background, which must not fill the memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelled_waits_are_undone_by_a_bounded_number_of_tasks() {
+    const WAITS: usize = 4_000;
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let holder = w.lock("stock").acquire().await.unwrap();
+    let tasks = || {
+        let runtime = tokio::runtime::Handle::current();
+        runtime.metrics().num_alive_tasks()
+    };
+    let before = tasks();
+    // No release ends while the server does not answer.
+    let paused = server.command(&["CLIENT", "PAUSE", "1500"]);
+    paused.unwrap();
+    for _ in 0..4 {
+        let wait = || {
+            let w = w.clone();
+            tokio::spawn(async move { w.lock("stock").acquire().await.map(drop) })
+        };
+        let waiting: Vec<_> = (0..WAITS).map(|_| wait()).collect();
+        tokio::time::sleep(10 * MS).await;
+        waiting.iter().for_each(tokio::task::JoinHandle::abort);
+        for wait in waiting {
+            let _ = wait.await;
+        }
+    }
+    let running = tasks();
+    assert!(running < WAITS, "{running} tasks for 4 times {WAITS} waits");
+    // All of them are undone, and nothing of them is left.
+    wait_for_waiters(&w, "stock", 0).await;
+    assert!(holder.release().await.unwrap().was_held());
+    wait_until_free(&w, "stock").await;
+    let ended = eventually(3 * SOON, async || tasks() <= before);
+    assert!(ended.await, "{} tasks, {before} before", tasks());
+}

@@ -146,3 +146,47 @@ async fn topics_survive_a_full_or_demoted_server_and_flushed_scripts() {
         assert_eq!(next(&mut subscription).await, Event::Message(n));
     }
 }
+
+/// The server closes a connection whose messages are not read in time. Leases must not depend on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_connection_of_a_topic_is_not_that_of_leases() {
+    let server = RedisServer::start().unwrap();
+    let (far, near) = (connect(&server).await, connect(&server).await);
+    let mut subscription = far.topic::<u32>("t").subscribe().await.unwrap();
+    let lock = far.lock("stock").ttl(Duration::from_secs(1));
+    let guard = lock.acquire().await.unwrap();
+    // Both clients have a connection for wake-ups; one has another one for the topic.
+    let subscribed = || -> Vec<String> {
+        let clients = server.command(&["CLIENT", "LIST"]).unwrap();
+        let lines = clients.lines().filter(|line| line.contains(" sub=1 "));
+        let id = |line: &str| Some(line.split_once("id=")?.1.split_once(' ')?.0.to_owned());
+        lines.filter_map(id).collect()
+    };
+    let before = subscribed();
+    assert_eq!(before.len(), 3, "{before:?}");
+    let topic = before.iter().max_by_key(|id| id.parse::<u64>().unwrap());
+    let leases: Vec<_> = before.iter().filter(|id| Some(*id) != topic).collect();
+    server
+        .command(&["CLIENT", "KILL", "ID", topic.unwrap()])
+        .unwrap();
+    assert_eq!(next(&mut subscription).await, Event::Gap { missed: None });
+    receives_again(&near, &mut subscription).await;
+    let after = subscribed();
+    assert!(leases.iter().all(|id| after.contains(id)), "{after:?}");
+    assert!(guard.is_held());
+}
+
+/// Messages of earlier versions, and of other programs, have no number.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn message_without_a_number_is_received() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let mut subscription = w.topic::<u32>("t").subscribe().await.unwrap();
+    for n in 1..=3 {
+        let channel = "windlass:news:windlass:topic:{t}";
+        server
+            .command(&["PUBLISH", channel, &n.to_string()])
+            .unwrap();
+        assert_eq!(next(&mut subscription).await, Event::Message(n));
+    }
+}

@@ -134,7 +134,8 @@ async fn server_under_two_names_has_one_vote() {
     let nodes = RedlockNodes::durable(2, Flavor::Valkey).unwrap();
     let (one, other) = (nodes.node(0), nodes.node(1));
     let again = FaultProxy::start(one.addr()).unwrap();
-    let url = format!("redlock://{},{},{}", one.addr(), again.addr(), other.addr());
+    let (first, second, third) = (one.addr(), again.addr(), other.addr());
+    let url = format!("redlock://{first},{second},{third}?node_timeout=5s");
     let e = windlass::connect(&url).await.unwrap_err();
     assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
     assert!(e.to_string().contains("the same server"), "{e}");

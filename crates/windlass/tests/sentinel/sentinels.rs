@@ -334,7 +334,7 @@ async fn master_replaced_while_connecting_is_not_used() {
     assert!(locks_at(&w, &old).await);
     proxy.hold(Direction::ToServer);
     proxy.reset_all();
-    let asking = tokio::spawn(async move { w.lock("where").acquire().await.unwrap() });
+    let acquiring = tokio::spawn(async move { w.lock("where").acquire().await.unwrap() });
     let dialled = eventually(SOON, || async { proxy.held(Direction::ToServer) > 0 });
     assert!(dialled.await);
     for sentinel in &sentinels {
@@ -342,7 +342,7 @@ async fn master_replaced_while_connecting_is_not_used() {
     }
     wait_for_next_queries(&sentinels).await;
     proxy.release_held();
-    let guard = asking.await.unwrap();
+    let guard = acquiring.await.unwrap();
     let owner = new.command(&["GET", "where"]).unwrap();
     assert_eq!(owner, guard.owner().as_str());
     assert_eq!(old.command(&["EXISTS", "where"]).unwrap(), "0");

@@ -4,4 +4,5 @@ mod access;
 mod conformance;
 mod faults;
 mod limits;
+mod recovery;
 mod tls;

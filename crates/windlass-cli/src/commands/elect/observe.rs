@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::sleep;
 use windlass::{Leader, Released};
-use windlass_term::{Exit, Failure, GlobalArgs, Printer, quoted, store};
+use windlass_term::{Exit, Failure, GlobalArgs, Printer, printable, quoted, store};
 
 use crate::humanize;
 
@@ -37,7 +37,9 @@ fn describe(name: &str, leader: Option<&Leader>) -> String {
     match leader {
         Some(leader) => format!(
             "the leader of {name} is {}: owner {}, fence {}",
-            leader.value, leader.owner, leader.fence
+            printable(&leader.value),
+            printable(&leader.owner),
+            leader.fence
         ),
         None => format!("{name} has no leader"),
     }

@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
-use windlass::{Coordinator, Lease, Released};
+use windlass::{Clock, Coordinator, Lease, Released};
 use windlass_term::{Advice, Exit, Failure, Printer, Signals, quoted};
 
 use self::deadlines::Deadlines;
@@ -66,7 +66,8 @@ impl SupervisedCommand<'_> {
         let deadlines = Deadlines::new(self.args.ttl, self.args.kill_after);
         let mut command = self.command(lease);
         if self.on_lost == OnLost::Kill {
-            command.deadline = Some(Instant::now() + deadlines.until_kill(lease.remaining()));
+            command.deadline =
+                Some(Clock::system().now() + deadlines.until_kill(lease.remaining()));
         }
         let running = match command.spawn().await {
             Ok(running) => running,

@@ -2,11 +2,11 @@
 
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use windlass::{Begun, Coordinator, Finished, Once, OnceGuard};
+use windlass::{Begun, Clock, Coordinator, Finished, Once, OnceGuard};
 use windlass_term::{
     Advice, Exit, Failure, GlobalArgs, Printer, Signals, store, unless_interrupted,
 };
@@ -108,7 +108,7 @@ async fn run(
             .collect(),
         shell: args.shell,
         stdout: Some(writer.into()),
-        deadline: Some(Instant::now() + deadlines.until_kill(guard.lease().remaining())),
+        deadline: Some(Clock::system().now() + deadlines.until_kill(guard.lease().remaining())),
     };
     let running = match command.spawn().await {
         Ok(running) => running,

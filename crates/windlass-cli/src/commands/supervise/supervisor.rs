@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
-use windlass::Lease;
+use windlass::{Clock, Lease, Moment};
 use windlass_term::{Exit, Printer, Signal, Signals};
 
 use super::deadlines::{Deadlines, LeaseStage};
@@ -87,8 +87,8 @@ struct SupervisorState {
     lost: bool,
     /// A process cannot be killed for lack of permission, and this was reported.
     stuck: bool,
-    /// The deadline that the warden knows.
-    deadline: Option<Instant>,
+    /// The deadline that the watchdog knows.
+    deadline: Option<Moment>,
     stop_signal: Option<Signal>,
 }
 
@@ -100,7 +100,7 @@ impl Supervisor<'_, '_> {
             .max_time
             .and_then(|time| Instant::now().checked_add(time));
         let lost = self.lease.lost_token();
-        // Errors of orders to the warden are ignored here and below: they mean that it has died, and then `wait` does its
+        // Errors of orders to the watchdog are ignored here and below: they mean that it has died, and then `wait` does its
         // work and returns the result.
         let _ = self.running.set_grace(self.kill_after);
         loop {
@@ -146,6 +146,8 @@ impl Supervisor<'_, '_> {
         if state.lost {
             return;
         }
+        // Read before the remaining time: if this process is suspended in between, the deadline is early, not late.
+        let (now, instant) = (Clock::system().now(), Instant::now());
         let left = self.lease.remaining();
         let stage = self.deadlines.stage(left);
         if stage >= LeaseStage::Failing && !state.failing {
@@ -166,7 +168,7 @@ impl Supervisor<'_, '_> {
         if self.on_lost == OnLost::Warn {
             return;
         }
-        let kill_at = Instant::now() + self.deadlines.until_kill(left);
+        let until_kill = self.deadlines.until_kill(left);
         if stage == LeaseStage::Expiring {
             if state.stop_reason != Some(StopReason::Lost) {
                 state.stop_reason = Some(StopReason::Lost);
@@ -176,17 +178,17 @@ impl Supervisor<'_, '_> {
                     self.name, self.noun
                 ));
             }
-            end_by(state, kill_at);
+            end_by(state, instant + until_kill);
         } else {
-            self.set_deadline(state, kill_at);
+            self.set_deadline(state, now + until_kill);
         }
     }
 
-    /// Extends the deadline of the warden, in case this process is suspended or too slow.
-    fn set_deadline(&self, state: &mut SupervisorState, at: Instant) {
+    /// Extends the deadline of the watchdog, in case this process is suspended or too slow.
+    fn set_deadline(&self, state: &mut SupervisorState, at: Moment) {
         let changed = state
             .deadline
-            .is_none_or(|known| at.saturating_duration_since(known) > Duration::from_millis(2));
+            .is_none_or(|known| at.since(known) > Duration::from_millis(2));
         if changed {
             let _ = self.running.set_deadline(Some(at));
             state.deadline = Some(at);
@@ -235,10 +237,10 @@ impl Supervisor<'_, '_> {
 
     fn outcome(&mut self, ended: ChildExit, state: &SupervisorState) -> SupervisedOutcome {
         let mut stop_reason = state.stop_reason;
-        // Killed by the warden, while this process did not run.
-        let by_warden = state.deadline.is_some_and(|at| at <= Instant::now())
+        // Killed by the watchdog, while this process did not run.
+        let by_watchdog = state.deadline.is_some_and(|at| at <= Clock::system().now())
             && ended == ChildExit::Signal(Signal::KILL.as_raw());
-        if (by_warden || !self.lease.is_held()) && stop_reason != Some(StopReason::Lost) {
+        if (by_watchdog || !self.lease.is_held()) && stop_reason != Some(StopReason::Lost) {
             stop_reason = Some(StopReason::Lost);
             self.status.record(&StatusEvent::Lost);
             self.printer.error(format_args!(

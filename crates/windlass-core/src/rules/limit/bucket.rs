@@ -2,7 +2,7 @@
 //! is the time at which the bucket will be full again.
 
 use super::rule::{Bucket, Rule};
-use super::{LONGEST_MICROS, RuleState, Span, step_back};
+use super::{MAX_PERIOD_MICROS, RuleState, Span, step_back};
 
 /// The largest number up to which Lua is exact.
 const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -30,7 +30,7 @@ pub(super) fn advance(rule: &Rule, state: RuleState, now: u64) -> Option<RuleSta
         }),
         (Rule::Bucket(b), RuleState::Bucket { .. } | RuleState::Allowance { .. }) => {
             let time = (used(state, now) * b.period as f64 / b.amount as f64).ceil();
-            let time = time.min(LONGEST_MICROS as f64) as u64;
+            let time = time.min(MAX_PERIOD_MICROS as f64) as u64;
             let mut changed = RuleState::bucket(b, Span::whole(now + time));
             if let (RuleState::Bucket { leased, .. }, RuleState::Bucket { leased: old, .. }) =
                 (&mut changed, state)

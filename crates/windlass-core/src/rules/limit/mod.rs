@@ -34,9 +34,9 @@ pub use state::{RuleState, RuleStates};
 
 /// The longest period, in microseconds: 100 years. The current time plus two of these stays below
 /// 2^53, up to which Lua is exact.
-pub const LONGEST_MICROS: u64 = 100 * 365 * 24 * 3600 * 1_000_000;
+pub const MAX_PERIOD_MICROS: u64 = 100 * 365 * 24 * 3600 * 1_000_000;
 /// The largest number of units in a quota or in one call.
-pub const MOST_UNITS: u64 = 1_000_000_000_000;
+pub const MAX_UNITS: u64 = 1_000_000_000_000;
 
 /// An operation on a limiter. Times are in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]

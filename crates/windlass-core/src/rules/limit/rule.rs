@@ -1,6 +1,6 @@
 //! Quotas.
 
-use super::{LONGEST_MICROS, LimitStatus, MOST_UNITS, RuleState, Span, bucket, window};
+use super::{LimitStatus, MAX_PERIOD_MICROS, MAX_UNITS, RuleState, Span, bucket, window};
 
 /// A valid quota, in whole numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,9 +49,9 @@ pub struct Bucket {
 pub enum InvalidRule {
     /// The period is shorter than a microsecond.
     PeriodTooShort,
-    /// The period, or the time to refill a burst, is longer than [`LONGEST_MICROS`].
+    /// The period, or the time to refill a burst, is longer than [`MAX_PERIOD_MICROS`].
     TooLong,
-    /// More than [`MOST_UNITS`].
+    /// More than [`MAX_UNITS`].
     TooMany,
 }
 
@@ -74,7 +74,7 @@ impl Rule {
             },
         };
         bucket.full = bucket.time_for(burst);
-        if bucket.full.us >= LONGEST_MICROS {
+        if bucket.full.us >= MAX_PERIOD_MICROS {
             return Err(InvalidRule::TooLong);
         }
         Ok(Rule::Bucket(bucket))
@@ -180,9 +180,9 @@ impl Rule {
 fn fits(units: u64, period: u64) -> Result<(), InvalidRule> {
     if period == 0 {
         Err(InvalidRule::PeriodTooShort)
-    } else if period >= LONGEST_MICROS {
+    } else if period >= MAX_PERIOD_MICROS {
         Err(InvalidRule::TooLong)
-    } else if units > MOST_UNITS {
+    } else if units > MAX_UNITS {
         Err(InvalidRule::TooMany)
     } else {
         Ok(())

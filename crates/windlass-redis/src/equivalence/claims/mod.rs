@@ -13,8 +13,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use windlass_testkit::{RedisCluster, RedisServer};
 
-use self::model::{Model, Outcome};
-use self::operations::{Op, cases};
+use self::model::{ClaimModel, ClaimOutcome};
+use self::operations::{ClaimOp, cases};
 use self::server::{Received, Server};
 use windlass_core::name::Name;
 use windlass_core::rules::claims as rules;
@@ -40,19 +40,20 @@ impl FencePairs {
         Ok(())
     }
 
-    fn same(&mut self, kind: Kind, model: &Outcome, real: &Outcome) -> TestCaseResult {
+    fn same(&mut self, kind: Kind, model: &ClaimOutcome, real: &ClaimOutcome) -> TestCaseResult {
         match (model, real) {
-            (Outcome::Granted(m), Outcome::Granted(r))
-            | (Outcome::Queued(m), Outcome::Queued(r))
-            | (Outcome::Held(m), Outcome::Held(r)) => self.pair(*m, *r),
-            (Outcome::Busy(a, Some(m)), Outcome::Busy(b, Some(r))) if a == b => self.pair(*m, *r),
-            // Of several holders whose claims end at the same moment, either may be named.
-            (Outcome::Busy(..), Outcome::Busy(..)) if kind != Kind::Lock => Ok(()),
-            (Outcome::Broken(Some((a, Some(m)))), Outcome::Broken(Some((b, Some(r)))))
-                if a == b =>
-            {
+            (ClaimOutcome::Granted(m), ClaimOutcome::Granted(r))
+            | (ClaimOutcome::Queued(m), ClaimOutcome::Queued(r))
+            | (ClaimOutcome::Held(m), ClaimOutcome::Held(r)) => self.pair(*m, *r),
+            (ClaimOutcome::Busy(a, Some(m)), ClaimOutcome::Busy(b, Some(r))) if a == b => {
                 self.pair(*m, *r)
             }
+            // Of several holders whose claims end at the same moment, either may be named.
+            (ClaimOutcome::Busy(..), ClaimOutcome::Busy(..)) if kind != Kind::Lock => Ok(()),
+            (
+                ClaimOutcome::Broken(Some((a, Some(m)))),
+                ClaimOutcome::Broken(Some((b, Some(r)))),
+            ) if a == b => self.pair(*m, *r),
             _ => {
                 prop_assert_eq!(model, real);
                 Ok(())
@@ -61,8 +62,8 @@ impl FencePairs {
     }
 }
 
-async fn check(server: &Server, kind: Kind, name: Name, ops: Vec<Op>) -> TestCaseResult {
-    let mut model = Model {
+async fn check(server: &Server, kind: Kind, name: Name, ops: Vec<ClaimOp>) -> TestCaseResult {
+    let mut model = ClaimModel {
         queue: MemoryQueue::default(),
         fence: 0,
         now: Clock::manual().now(),
@@ -80,8 +81,10 @@ async fn check(server: &Server, kind: Kind, name: Name, ops: Vec<Op>) -> TestCas
         let expected = model.apply(kind, &name, op);
         let effect = server.apply(kind, &name, op, &tickets, &expected).await;
         fences.same(kind, &expected.outcome, &effect.outcome)?;
-        if let (Op::Acquire { owner, .. }, Outcome::Granted(f) | Outcome::Queued(f)) =
-            (op, &effect.outcome)
+        if let (
+            ClaimOp::Acquire { owner, .. },
+            ClaimOutcome::Granted(f) | ClaimOutcome::Queued(f),
+        ) = (op, &effect.outcome)
         {
             tickets.insert(*owner, *f);
         }
@@ -89,7 +92,7 @@ async fn check(server: &Server, kind: Kind, name: Name, ops: Vec<Op>) -> TestCas
         for ((claim, fence), (real_claim, real_fence)) in expected.wakes.iter().zip(&effect.wakes) {
             prop_assert_eq!(claim, real_claim);
             if fence.get() == 0 || real_fence.get() == 0 {
-                prop_assert_eq!(fence, real_fence, "told to recheck");
+                prop_assert_eq!(fence, real_fence, "asked to recheck");
             } else {
                 fences.pair(*fence, *real_fence)?;
             }
@@ -108,12 +111,12 @@ async fn check(server: &Server, kind: Kind, name: Name, ops: Vec<Op>) -> TestCas
 }
 
 async fn same_state(
-    model: &mut Model,
+    model: &mut ClaimModel,
     server: &Server,
     kind: Kind,
     name: &Name,
     fences: &mut FencePairs,
-    op: &Op,
+    op: &ClaimOp,
 ) -> TestCaseResult {
     let mut no_fence = || unreachable!();
     let mut queue = model.queue.with(&mut no_fence);
@@ -198,7 +201,7 @@ proptest! {
 #[test]
 fn granted_waiter_holds_until_its_own_claim_ends() {
     for kind in [Kind::Lock, Kind::Semaphore, Kind::ReadWrite, Kind::Election] {
-        let acquire = |owner| Op::Acquire {
+        let acquire = |owner| ClaimOp::Acquire {
             owner,
             claim: 0,
             enqueue: true,
@@ -206,11 +209,11 @@ fn granted_waiter_holds_until_its_own_claim_ends() {
             ttl: 300,
             share: Share::ONLY,
         };
-        let release = Op::Release {
+        let release = ClaimOp::Release {
             owner: 0,
             claim: None,
         };
-        let ops = vec![acquire(0), acquire(1), Op::Age { owner: 1 }, release];
+        let ops = vec![acquire(0), acquire(1), ClaimOp::Age { owner: 1 }, release];
         server().check(kind, ops.clone()).unwrap();
         cluster_node().check(kind, ops).unwrap();
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::operations::{AGED, Op, owner_of, renewal, request, wake};
+use super::operations::{AGED, ClaimOp, owner_of, renewal, request, wake};
 use windlass_core::name::Name;
 use windlass_core::rules::claims as rules;
 use windlass_core::rules::wait_queue::MemoryQueue;
@@ -11,7 +11,7 @@ use windlass_core::{Fence, Moment};
 
 /// What must be equal on both sides. Fences are compared by their order.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Outcome {
+pub(super) enum ClaimOutcome {
     Granted(Fence),
     Queued(Fence),
     Busy(String, Option<Fence>),
@@ -28,7 +28,7 @@ pub(super) enum Outcome {
 
 /// What one operation did.
 pub(super) struct Effect {
-    pub(super) outcome: Outcome,
+    pub(super) outcome: ClaimOutcome,
     /// The claims that were notified, with their fences.
     pub(super) wakes: Vec<(u64, Fence)>,
     /// Whether observers were notified.
@@ -38,14 +38,14 @@ pub(super) struct Effect {
 }
 
 /// The rules, on a queue in memory.
-pub(super) struct Model {
+pub(super) struct ClaimModel {
     pub(super) queue: MemoryQueue,
     pub(super) fence: u64,
     pub(super) now: Moment,
 }
 
-impl Model {
-    pub(super) fn apply(&mut self, kind: Kind, name: &Name, op: &Op) -> Effect {
+impl ClaimModel {
+    pub(super) fn apply(&mut self, kind: Kind, name: &Name, op: &ClaimOp) -> Effect {
         let mut fence = self.fence;
         let mut next_fence = || {
             fence += 1;
@@ -60,29 +60,29 @@ impl Model {
             left,
         };
         let effect = match op {
-            Op::Acquire { .. } => {
+            ClaimOp::Acquire { .. } => {
                 let Ok(decided) = rules::acquire(&mut queue, now, &request(kind, name, op));
                 let (outcome, left) = acquired(decided.outcome);
                 effect(outcome, left, decided.wakes, decided.notification)
             }
-            Op::Renew { .. } => {
+            ClaimOp::Renew { .. } => {
                 let Ok(decided) = rules::renew(&mut queue, now, &renewal(kind, name, op, None));
                 let (outcome, left) = renewed(decided.outcome);
                 effect(outcome, left, decided.wakes, decided.notification)
             }
-            Op::Release { owner, claim } => {
+            ClaimOp::Release { owner, claim } => {
                 let claim = claim.map(|claim| wake(*owner, claim));
                 let owner = owner_of(*owner);
                 let Ok(decided) = rules::release(&mut queue, kind, now, &owner, claim);
-                let outcome = Outcome::Released(decided.outcome);
+                let outcome = ClaimOutcome::Released(decided.outcome);
                 effect(outcome, None, decided.wakes, decided.notification)
             }
-            Op::Break => {
+            ClaimOp::Break => {
                 let Ok(decided) = rules::break_lock(&mut queue, now);
                 let outcome = broken(decided.outcome);
                 effect(outcome, None, decided.wakes, decided.notification)
             }
-            Op::Shrink {
+            ClaimOp::Shrink {
                 owner,
                 claim,
                 weight,
@@ -90,21 +90,21 @@ impl Model {
                 let claim = wake(*owner, *claim);
                 let owner = owner_of(*owner);
                 let Ok(decided) = rules::shrink(&mut queue, kind, now, &owner, claim, *weight);
-                let outcome = Outcome::Shrunk(decided.outcome);
+                let outcome = ClaimOutcome::Shrunk(decided.outcome);
                 effect(outcome, None, decided.wakes, decided.notification)
             }
-            Op::Resize { size } => {
+            ClaimOp::Resize { size } => {
                 let Ok(decided) = rules::resize(&mut queue, kind, now, *size);
-                let outcome = Outcome::Resized(decided.outcome);
+                let outcome = ClaimOutcome::Resized(decided.outcome);
                 effect(outcome, None, decided.wakes, decided.notification)
             }
-            Op::Expire { owner } => {
+            ClaimOp::Expire { owner } => {
                 self.queue.expire(&owner_of(*owner));
-                effect(Outcome::Nothing, None, Vec::new(), false)
+                effect(ClaimOutcome::Nothing, None, Vec::new(), false)
             }
-            Op::Age { owner } => {
+            ClaimOp::Age { owner } => {
                 self.queue.end_by(&owner_of(*owner), now + AGED);
-                effect(Outcome::Nothing, None, Vec::new(), false)
+                effect(ClaimOutcome::Nothing, None, Vec::new(), false)
             }
         };
         self.fence = fence;
@@ -112,23 +112,29 @@ impl Model {
     }
 }
 
-pub(super) fn acquired(outcome: Acquired) -> (Outcome, Option<Duration>) {
+pub(super) fn acquired(outcome: Acquired) -> (ClaimOutcome, Option<Duration>) {
     match outcome {
-        Acquired::Granted { fence, .. } => (Outcome::Granted(fence), None),
-        Acquired::Queued { ticket, held_for } => (Outcome::Queued(ticket), held_for),
-        Acquired::Busy(holder) => (Outcome::Busy(holder.owner, holder.fence), holder.remaining),
-        Acquired::Refused(refusal) => (Outcome::Refused(refusal), None),
+        Acquired::Granted { fence, .. } => (ClaimOutcome::Granted(fence), None),
+        Acquired::Queued {
+            ticket,
+            recheck_after,
+        } => (ClaimOutcome::Queued(ticket), recheck_after),
+        Acquired::Busy(holder) => (
+            ClaimOutcome::Busy(holder.owner, holder.fence),
+            holder.remaining,
+        ),
+        Acquired::Refused(refusal) => (ClaimOutcome::Refused(refusal), None),
     }
 }
 
-pub(super) fn renewed(outcome: Renewed) -> (Outcome, Option<Duration>) {
+pub(super) fn renewed(outcome: Renewed) -> (ClaimOutcome, Option<Duration>) {
     match outcome {
-        Renewed::Held { fence } => (Outcome::Held(fence), None),
-        Renewed::Waiting { held_for } => (Outcome::Waiting, held_for),
-        Renewed::Gone => (Outcome::Gone, None),
+        Renewed::Held { fence } => (ClaimOutcome::Held(fence), None),
+        Renewed::Waiting { recheck_after } => (ClaimOutcome::Waiting, recheck_after),
+        Renewed::Gone => (ClaimOutcome::Gone, None),
     }
 }
 
-pub(super) fn broken(holder: Option<Holder>) -> Outcome {
-    Outcome::Broken(holder.map(|h| (h.owner, h.fence)))
+pub(super) fn broken(holder: Option<Holder>) -> ClaimOutcome {
+    ClaimOutcome::Broken(holder.map(|h| (h.owner, h.fence)))
 }

@@ -13,7 +13,7 @@ use windlass_core::{Fence, Owner};
 pub(super) const OWNERS: u64 = 5;
 
 #[derive(Clone, Debug)]
-pub(super) enum Op {
+pub(super) enum ClaimOp {
     Acquire {
         owner: u64,
         claim: u64,
@@ -90,46 +90,50 @@ pub(super) fn shares(kind: Kind, usual: u32) -> BoxedStrategy<Share> {
     }
 }
 
-pub(super) fn ops(kind: Kind, usual: u32) -> impl Strategy<Value = Vec<Op>> {
+pub(super) fn ops(kind: Kind, usual: u32) -> impl Strategy<Value = Vec<ClaimOp>> {
     let owner = 0..OWNERS;
     // Two claims may come as one owner.
     let claim = 0..2u64;
     let ttl = prop::sample::select(vec![60u64, 300, 3000]);
     let same_owner = prop::sample::select(vec![SameOwner::Respect, SameOwner::Replace]);
-    let shrink =
-        (owner.clone(), claim.clone(), 1..3u32).prop_map(|(owner, claim, weight)| Op::Shrink {
+    let shrink = (owner.clone(), claim.clone(), 1..3u32).prop_map(|(owner, claim, weight)| {
+        ClaimOp::Shrink {
             owner,
             claim,
             weight,
-        });
+        }
+    });
     let seldom = match kind {
-        Kind::Lock => Just(Op::Break).boxed(),
+        Kind::Lock => Just(ClaimOp::Break).boxed(),
         Kind::ReadWrite => shrink.boxed(),
         Kind::Semaphore => {
-            prop_oneof![shrink, (2..5u32).prop_map(|size| Op::Resize { size })].boxed()
+            prop_oneof![shrink, (2..5u32).prop_map(|size| ClaimOp::Resize { size })].boxed()
         }
-        _ => owner.clone().prop_map(|owner| Op::Expire { owner }).boxed(),
+        _ => owner
+            .clone()
+            .prop_map(|owner| ClaimOp::Expire { owner })
+            .boxed(),
     };
     let bools = (any::<bool>(), any::<bool>());
     let op = prop_oneof![
         6 => (owner.clone(), claim.clone(), bools, ttl.clone(), shares(kind, usual)).prop_map(
             |(owner, claim, (enqueue, record_now), ttl, share)| {
-                Op::Acquire { owner, claim, enqueue, record_now, ttl, share }
+                ClaimOp::Acquire { owner, claim, enqueue, record_now, ttl, share }
             }
         ),
         3 => (owner.clone(), claim.clone(), ttl, same_owner).prop_map(
-            |(owner, claim, ttl, same_owner)| Op::Renew { owner, claim, ttl, same_owner }
+            |(owner, claim, ttl, same_owner)| ClaimOp::Renew { owner, claim, ttl, same_owner }
         ),
         4 => (owner.clone(), prop::option::of(claim))
-            .prop_map(|(owner, claim)| Op::Release { owner, claim }),
+            .prop_map(|(owner, claim)| ClaimOp::Release { owner, claim }),
         1 => seldom,
-        3 => owner.clone().prop_map(|owner| Op::Expire { owner }),
-        2 => owner.prop_map(|owner| Op::Age { owner }),
+        3 => owner.clone().prop_map(|owner| ClaimOp::Expire { owner }),
+        2 => owner.prop_map(|owner| ClaimOp::Age { owner }),
     ];
     prop::collection::vec(op, 1..50)
 }
 
-pub(super) fn cases() -> impl Strategy<Value = (Kind, Vec<Op>)> {
+pub(super) fn cases() -> impl Strategy<Value = (Kind, Vec<ClaimOp>)> {
     prop::sample::select(Kind::ALL.to_vec())
         // A semaphore of one is often full, with a queue.
         .prop_flat_map(|kind| (Just(kind), prop::sample::select(vec![1, 3])))
@@ -149,8 +153,8 @@ pub(super) fn wake(owner: u64, claim: u64) -> WakeAddress {
     }
 }
 
-pub(super) fn request(kind: Kind, name: &Name, op: &Op) -> AcquireRequest {
-    let Op::Acquire {
+pub(super) fn request(kind: Kind, name: &Name, op: &ClaimOp) -> AcquireRequest {
+    let ClaimOp::Acquire {
         owner,
         claim,
         enqueue,
@@ -172,8 +176,8 @@ pub(super) fn request(kind: Kind, name: &Name, op: &Op) -> AcquireRequest {
     request
 }
 
-pub(super) fn renewal(kind: Kind, name: &Name, op: &Op, fence: Option<Fence>) -> Renewal {
-    let Op::Renew {
+pub(super) fn renewal(kind: Kind, name: &Name, op: &ClaimOp, fence: Option<Fence>) -> Renewal {
+    let ClaimOp::Renew {
         owner,
         claim,
         ttl,

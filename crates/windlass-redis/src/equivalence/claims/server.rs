@@ -8,8 +8,8 @@ use proptest::test_runner::TestCaseResult;
 use windlass_testkit::RedisServer;
 
 use super::super::fixture::RedisFixture;
-use super::model::{Effect, Outcome, acquired, broken, renewed};
-use super::operations::{AGED, Op, owner_of, renewal, request, wake};
+use super::model::{ClaimOutcome, Effect, acquired, broken, renewed};
+use super::operations::{AGED, ClaimOp, owner_of, renewal, request, wake};
 use crate::keys;
 use windlass_core::name::Name;
 use windlass_core::store::{
@@ -63,7 +63,7 @@ impl Server {
         }
     }
 
-    pub(super) fn check(&'static self, kind: Kind, ops: Vec<Op>) -> TestCaseResult {
+    pub(super) fn check(&'static self, kind: Kind, ops: Vec<ClaimOp>) -> TestCaseResult {
         self.fixture.case(|_, name| async move {
             let _turn = self.turn.lock().await;
             super::check(self, kind, name, ops).await
@@ -74,12 +74,12 @@ impl Server {
         &self,
         kind: Kind,
         name: &Name,
-        op: &Op,
+        op: &ClaimOp,
         tickets: &BTreeMap<u64, Fence>,
         expected: &Effect,
     ) -> Effect {
         let (outcome, left) = match op {
-            Op::Acquire { .. } => {
+            ClaimOp::Acquire { .. } => {
                 let request = request(kind, name, op);
                 let outcome = self.claims.acquire(request.clone()).await.unwrap();
                 if let Acquired::Granted { fence, recorded } = outcome {
@@ -87,22 +87,22 @@ impl Server {
                 }
                 acquired(outcome)
             }
-            Op::Renew { owner, .. } => {
+            ClaimOp::Renew { owner, .. } => {
                 let batch = vec![renewal(kind, name, op, tickets.get(owner).copied())];
                 let answer = self.claims.renew(batch).await.unwrap().remove(0);
                 renewed(answer.unwrap())
             }
-            Op::Release { owner, claim } => {
+            ClaimOp::Release { owner, claim } => {
                 let claim = claim.map(|claim| wake(*owner, claim));
                 let owner = owner_of(*owner);
                 let answer = self.claims.release(kind, name.clone(), owner, claim);
-                (Outcome::Released(answer.await.unwrap()), None)
+                (ClaimOutcome::Released(answer.await.unwrap()), None)
             }
-            Op::Break => {
+            ClaimOp::Break => {
                 let answer = self.claims.break_lock(name.clone());
                 (broken(answer.await.unwrap()), None)
             }
-            Op::Shrink {
+            ClaimOp::Shrink {
                 owner,
                 claim,
                 weight,
@@ -110,19 +110,19 @@ impl Server {
                 let (claim, owner) = (wake(*owner, *claim), owner_of(*owner));
                 let name = name.clone();
                 let answer = self.claims.shrink(kind, name, owner, claim, *weight);
-                (Outcome::Shrunk(answer.await.unwrap()), None)
+                (ClaimOutcome::Shrunk(answer.await.unwrap()), None)
             }
-            Op::Resize { size } => {
+            ClaimOp::Resize { size } => {
                 let answer = self.claims.resize(kind, name.clone(), *size);
-                (Outcome::Resized(answer.await.unwrap()), None)
+                (ClaimOutcome::Resized(answer.await.unwrap()), None)
             }
-            Op::Expire { owner } => {
+            ClaimOp::Expire { owner } => {
                 self.expire(kind, name, &owner_of(*owner));
-                (Outcome::Nothing, None)
+                (ClaimOutcome::Nothing, None)
             }
-            Op::Age { owner } => {
+            ClaimOp::Age { owner } => {
                 self.age(kind, name, &owner_of(*owner));
-                (Outcome::Nothing, None)
+                (ClaimOutcome::Nothing, None)
             }
         };
         // In a cluster, notifications arrive over another connection than the reply.

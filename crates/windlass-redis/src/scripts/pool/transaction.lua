@@ -4,7 +4,7 @@
 local confirm, requeue
 
 -- No decision does more than this many of anything, as the server does nothing else meanwhile. A
--- waiter left over is told to recheck, and its request goes on from there.
+-- waiter left over gets the order to recheck, and its request goes on from there.
 local AT_ONCE = 1000
 
 -- Removes the records of holders whose set is gone.
@@ -205,7 +205,7 @@ local function expire_and_grant(tx)
     local record = record_of(tx, head)
     local claim = record and parse(record)
     if claim and claim.weight > tx.size then
-      -- It would wait for ever, and all behind it. Told to recheck, it gets the reason.
+      -- It would wait for ever, and all behind it. When it rechecks, it gets the reason.
       dequeue(tx, head)
       erase(tx, head)
       wake(claim)

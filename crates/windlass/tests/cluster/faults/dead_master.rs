@@ -1,4 +1,4 @@
-//! Dead masters are told apart from living ones, and nothing is left behind.
+//! Dead masters are distinguished from living ones, and nothing is left behind.
 
 use std::time::Duration;
 

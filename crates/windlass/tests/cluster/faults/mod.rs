@@ -5,6 +5,7 @@
 mod dead_master;
 mod promotion;
 mod slots;
+mod topics;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use windlass::{Quota, Ran, RetryPolicy};
+use windlass::{Coordinator, Quota, Ran, RetryPolicy};
 use windlass_testkit::conformance::{SOON, wait_for_waiters};
 use windlass_testkit::{
     CountingLoad, FencedRegister, RedisCluster, eventually, eventually_blocking,
@@ -95,7 +95,7 @@ async fn killed_master_is_replaced_under_load() {
     assert!(hourly.check("ann").await.unwrap().is_allowed());
     assert!(
         !hourly.check("ann").await.unwrap().is_allowed(),
-        "not filled anew"
+        "not filled again"
     );
 }
 
@@ -175,6 +175,80 @@ async fn fences_increase_after_a_failover_that_lost_grants() {
     assert_eq!(mark.split(' ').nth(1), epoch.map(str::trim));
 }
 
+/// A replica that was cut off takes over by command, from a master whose epoch has changed several
+/// times since.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fences_increase_over_a_takeover_with_an_old_copy() {
+    let cluster = Arc::new(RedisCluster::start().unwrap());
+    let acquire = async |w: &Coordinator| {
+        let retry = RetryPolicy::tries(20);
+        let guard = w.lock("stock").retry(retry).acquire().await.unwrap();
+        let fence = guard.fence().get();
+        assert!(guard.release().await.unwrap().was_held());
+        fence
+    };
+    let w = connect(&cluster).await;
+    let mut highest = acquire(&w).await;
+    let master = cluster.master_of("stock").unwrap();
+    let counters = master.command(&["KEYS", "windlass:fence:*"]).unwrap();
+    let counter = counters.lines().next().unwrap();
+    // The copy of a counter that was last raised an hour ago.
+    let copy = (highest - 3_600_000_000).to_string();
+    master.command(&["SET", counter, &copy]).unwrap();
+    let synced = w.lock("stock").replicas(1, 5000 * MS).acquire().await;
+    assert!(synced.unwrap().release().await.unwrap().was_held());
+    let id = master.command(&["CLUSTER", "MYID"]).unwrap();
+    let is_its_replica = |node: &&windlass_testkit::RedisServer| {
+        let nodes = node.command(&["CLUSTER", "NODES"]).unwrap();
+        nodes
+            .lines()
+            .any(|l| l.contains("myself,slave") && l.contains(&id))
+    };
+    let replica = cluster.nodes().iter().find(is_its_replica).unwrap();
+    for [setting, value] in [["masteruser", "nobody"], ["masterauth", "wrong"]] {
+        let words = ["CONFIG", "SET", setting, value];
+        replica.command(&words).unwrap();
+    }
+    let cut = ["CLIENT", "KILL", "TYPE", "replica"];
+    master.command(&cut).unwrap();
+    let is_cut = eventually_blocking(SOON, || {
+        let info = master.command(&["INFO", "replication"]).unwrap();
+        info.contains("connected_slaves:0")
+    });
+    assert!(is_cut);
+    for _ in 0..3 {
+        let epoch = || {
+            let info = master.command(&["CLUSTER", "INFO"]).unwrap();
+            let mut lines = info.lines();
+            let own = lines.find_map(|line| line.strip_prefix("cluster_my_epoch:"));
+            own.unwrap().trim().parse::<u64>().unwrap()
+        };
+        let before = epoch();
+        // A node takes a new epoch only if another one has a higher epoch than its own.
+        let bumped = eventually_blocking(SOON, || {
+            for node in cluster.nodes() {
+                let _ = node.command(&["CLUSTER", "BUMPEPOCH"]);
+            }
+            epoch() > before
+        });
+        assert!(bumped);
+        let w = connect(&cluster).await;
+        let next = acquire(&w).await;
+        assert!(next > highest, "{next} after {highest}");
+        highest = next;
+    }
+    master.kill().unwrap();
+    let taken = eventually_blocking(PROMOTION, || {
+        let _ = replica.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
+        cluster
+            .master_of("stock")
+            .is_ok_and(|new| new.port() == replica.port())
+    });
+    assert!(taken, "the replica takes over");
+    let next = acquire(&w).await;
+    assert!(next > highest, "{next} after {highest}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wake_ups_resume_when_the_subscribed_node_dies() {
     let cluster = Arc::new(RedisCluster::start().unwrap());
@@ -189,7 +263,7 @@ async fn wake_ups_resume_when_the_subscribed_node_dies() {
         .nodes()
         .iter()
         .find(listens)
-        .expect("somebody listens somewhere");
+        .expect("a client listens somewhere");
     // A name on another master, whose state is not in doubt.
     let mut names = (0..100).map(|i| format!("job{i}"));
     let name = names

@@ -5,6 +5,7 @@ mod leases;
 mod members;
 mod partition;
 mod pools;
+mod recovery;
 mod server_errors;
 mod waiting;
 

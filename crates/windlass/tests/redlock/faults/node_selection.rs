@@ -26,7 +26,7 @@ async fn two_first_nodes_may_die_after_the_grant() {
     tokio::time::sleep(3000 * MS).await; // the first grant has expired by now
     assert!(held.is_held());
     let busy = other.lock("held").try_acquire().await.unwrap();
-    assert!(busy.acquired().is_none(), "somebody else got it");
+    assert!(busy.acquired().is_none(), "another client got it");
     assert!(held.release().await.unwrap().was_held());
     wait_until_free(&other, "held").await;
 }

@@ -149,3 +149,42 @@ async fn fences_increase_after_a_failover_that_lost_the_previous_raise() {
         highest = highest_of(&w, 300).await;
     }
 }
+
+/// Giving the counter its old value stands for a master that was promoted with an old copy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fences_increase_over_masters_that_start_from_old_copies() {
+    let patience = Duration::from_secs(12);
+    let redis = RedisReplicated::start_with(Flavor::Redis, &[], patience);
+    let redis = Arc::new(redis.unwrap());
+    let w = connect(&redis).await;
+    let mut highest = highest_of(&w, 1).await;
+    // The copy of a counter that was last raised an hour ago.
+    let master = redis.master().unwrap();
+    let counter = (highest - 3_600_000_000).to_string();
+    let mark = master.command(&["GET", "windlass:reign"]).unwrap();
+    master
+        .command(&["SET", "windlass:fence", &counter])
+        .unwrap();
+    drop(w);
+    // Masters follow each other within seconds; the last one starts from that copy.
+    for round in 0..3 {
+        let replaced = blocking(&redis, move |redis| replace_master(redis, round));
+        replaced.await.unwrap();
+        let master = redis.master().unwrap();
+        if round == 2 {
+            let copy = ["MSET", "windlass:fence", &counter, "windlass:reign", &mark];
+            master.command(&copy).unwrap();
+        }
+        let w = connect(&redis).await;
+        for _ in 0..20 {
+            let fence = highest_of(&w, 1).await;
+            assert!(fence > highest, "{fence} after {highest} in round {round}");
+            highest = fence;
+        }
+    }
+    // And its counter is lost.
+    let w = connect(&redis).await;
+    redis.master().unwrap().command(&["FLUSHALL"]).unwrap();
+    let fence = highest_of(&w, 1).await;
+    assert!(fence > highest, "{fence} after {highest}");
+}

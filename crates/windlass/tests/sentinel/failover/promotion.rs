@@ -99,7 +99,7 @@ async fn killed_master_is_replaced_under_load() {
     assert!(hourly.check("ann").await.unwrap().is_allowed());
     assert!(
         !hourly.check("ann").await.unwrap().is_allowed(),
-        "not filled anew"
+        "not filled again"
     );
 }
 

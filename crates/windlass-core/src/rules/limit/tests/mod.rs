@@ -259,15 +259,15 @@ fn a_cost_of_zero_is_always_allowed() {
 #[test]
 fn rules_out_of_range_are_rejected() {
     assert_eq!(Rule::bucket(1, 0, 1), Err(InvalidRule::PeriodTooShort));
-    assert_eq!(Rule::fixed(1, LONGEST_MICROS), Err(InvalidRule::TooLong));
+    assert_eq!(Rule::fixed(1, MAX_PERIOD_MICROS), Err(InvalidRule::TooLong));
     assert_eq!(
-        Rule::bucket(1, LONGEST_MICROS / 2, 3),
+        Rule::bucket(1, MAX_PERIOD_MICROS / 2, 3),
         Err(InvalidRule::TooLong)
     );
-    assert_eq!(Rule::sliding(MOST_UNITS + 1, 1), Err(InvalidRule::TooMany));
-    let largest = [Rule::bucket(MOST_UNITS - 1, 86_400 * SECOND, MOST_UNITS).unwrap()];
+    assert_eq!(Rule::sliding(MAX_UNITS + 1, 1), Err(InvalidRule::TooMany));
+    let largest = [Rule::bucket(MAX_UNITS - 1, 86_400 * SECOND, MAX_UNITS).unwrap()];
     let mut states = RuleStates::default();
-    assert!(take(&largest, &mut states, START, MOST_UNITS));
+    assert!(take(&largest, &mut states, START, MAX_UNITS));
     assert!(!take(&largest, &mut states, START, 1));
 }
 

@@ -3,18 +3,18 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use windlass_testkit::EtcdCluster;
+use crate::EtcdCluster;
 
 use super::{Fault, StoreUnderTest};
 
 /// Three members that can be cut off from each other.
-pub(crate) struct ThreeEtcdMembers {
+pub(super) struct ThreeEtcdMembers {
     cluster: EtcdCluster,
     victim: Cell<usize>,
 }
 
 impl ThreeEtcdMembers {
-    pub(crate) fn new() -> ThreeEtcdMembers {
+    pub(super) fn new() -> ThreeEtcdMembers {
         let cluster = EtcdCluster::builder().members(3).partitionable().start();
         ThreeEtcdMembers {
             cluster: cluster.expect("members to test on"),
@@ -37,6 +37,10 @@ impl StoreUnderTest for ThreeEtcdMembers {
         Duration::from_secs(2) // etcd leases have whole seconds
     }
 
+    fn expiry_limit(&self) -> Duration {
+        Duration::from_secs(10) // a new leader extends each lease by its TTL
+    }
+
     fn faults(&self) -> Vec<Fault<'_>> {
         let (cluster, lasts) = (&self.cluster, self.ttl());
         vec![
@@ -57,6 +61,16 @@ impl StoreUnderTest for ThreeEtcdMembers {
                 lasts,
                 || cluster.cut_off(self.pick()),
                 || cluster.rejoin(self.victim.get()),
+            ),
+            Fault::new(
+                ("freeze for long", "a majority"),
+                2 * lasts,
+                || [0, 1].into_iter().for_each(|at| cluster.pause(at).unwrap()),
+                || {
+                    [0, 1]
+                        .into_iter()
+                        .for_each(|at| cluster.resume(at).unwrap())
+                },
             ),
         ]
     }

@@ -1,15 +1,23 @@
 //! Five Redlock nodes, with faults of a minority, and once of a majority.
 
-use windlass_testkit::{Flavor, RedlockNodes};
+use crate::{Flavor, RedlockNodes};
 
 use super::{Fault, StoreUnderTest};
 
-/// Five servers that persist every write before its reply.
-pub(crate) struct FiveRedlockNodes(RedlockNodes);
+/// Five servers.
+pub(super) struct FiveRedlockNodes(RedlockNodes);
 
 impl FiveRedlockNodes {
-    pub(crate) fn new() -> FiveRedlockNodes {
-        FiveRedlockNodes(RedlockNodes::durable(5, Flavor::Redis).expect("servers to test on"))
+    /// They persist every write before its reply.
+    pub(super) fn durable() -> FiveRedlockNodes {
+        let nodes = RedlockNodes::durable(5, Flavor::Redis);
+        FiveRedlockNodes(nodes.expect("servers to test on"))
+    }
+
+    /// They keep their data in memory alone, so a node that restarts has no vote for a while.
+    pub(super) fn forgetful() -> FiveRedlockNodes {
+        let nodes = RedlockNodes::without_persistence(5, Flavor::Redis);
+        FiveRedlockNodes(nodes.expect("servers to test on"))
     }
 }
 

@@ -3,18 +3,18 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use windlass_testkit::ZooKeeperServers;
+use crate::ZooKeeperServers;
 
 use super::{Fault, StoreUnderTest};
 
 /// Three servers that can be cut off from each other.
-pub(crate) struct ThreeZooKeeperServers {
+pub(super) struct ThreeZooKeeperServers {
     servers: ZooKeeperServers,
     victim: Cell<usize>,
 }
 
 impl ThreeZooKeeperServers {
-    pub(crate) fn new() -> ThreeZooKeeperServers {
+    pub(super) fn new() -> ThreeZooKeeperServers {
         ThreeZooKeeperServers {
             servers: ZooKeeperServers::partitionable(&[]).expect("servers to test on"),
             victim: Cell::new(0),
@@ -28,6 +28,11 @@ impl ThreeZooKeeperServers {
         }
         self.victim.get()
     }
+
+    /// The session timeout for the TTL.
+    fn session(&self) -> Duration {
+        Duration::from_secs(3)
+    }
 }
 
 impl StoreUnderTest for ThreeZooKeeperServers {
@@ -37,6 +42,10 @@ impl StoreUnderTest for ThreeZooKeeperServers {
 
     fn ttl(&self) -> Duration {
         Duration::from_millis(1500)
+    }
+
+    fn expiry_limit(&self) -> Duration {
+        Duration::from_secs(20) // the session outlives the claim, and starts over with a new leader
     }
 
     fn faults(&self) -> Vec<Fault<'_>> {
@@ -59,6 +68,16 @@ impl StoreUnderTest for ThreeZooKeeperServers {
                 lasts,
                 || servers.cut_off(self.pick()),
                 || servers.rejoin(self.victim.get()),
+            ),
+            Fault::new(
+                ("freeze for long", "a majority"),
+                2 * self.session(),
+                || [0, 1].into_iter().for_each(|at| servers.pause(at).unwrap()),
+                || {
+                    [0, 1]
+                        .into_iter()
+                        .for_each(|at| servers.resume(at).unwrap())
+                },
             ),
         ]
     }

@@ -1,27 +1,33 @@
 //! A client, and what it records.
 //!
-//! A worker process is this test program, started again with `WINDLASS_TEST_ROLE` set.
+//! A worker process is the program itself, started again with `WINDLASS_TEST_ROLE` set.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::history::{Event, HistoryRecorder, Observation, boot_nanos};
+use crate::{RegisterClient, Written};
 use windlass::{Coordinator, Error, LockGuard, connect};
-use windlass_testkit::history::{Event, HistoryRecorder, Observation, boot_nanos};
-use windlass_testkit::{RegisterClient, Written};
 
 const TASKS: usize = 3;
-pub(crate) const LOCK: &str = "stock";
+/// The lock that all clients take.
+pub const LOCK: &str = "stock";
+/// The role of a command under `windlass run`.
+pub(super) const SECTION: &str = "section";
+/// The variable that tells it when `windlass run` was started.
+pub(super) const ASKED: &str = "WINDLASS_TEST_ASKED";
 
 /// How a client behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClientBehaviour {
+pub enum ClientBehaviour {
+    /// Stops working when its lease has ended.
     Correct,
     /// Continues to work after its lease has ended.
     IgnoreLoss,
 }
 
 impl ClientBehaviour {
-    pub(crate) fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             ClientBehaviour::Correct => "correct",
             ClientBehaviour::IgnoreLoss => "ignore-loss",
@@ -29,10 +35,14 @@ impl ClientBehaviour {
     }
 }
 
-pub(crate) fn run_if_worker() {
+/// Works for ever if this process is a worker; else returns at once.
+pub fn run_if_worker() {
     let Ok(role) = std::env::var("WINDLASS_TEST_ROLE") else {
         return;
     };
+    if role == SECTION {
+        return critical_section();
+    }
     let behaviour = [ClientBehaviour::Correct, ClientBehaviour::IgnoreLoss];
     let behaviour = behaviour
         .into_iter()
@@ -54,7 +64,7 @@ pub(crate) fn run_if_worker() {
         println!("ready");
         let tasks: Vec<_> = (0..TASKS)
             .map(|task| {
-                let client = Client {
+                let client = RecordingClient {
                     w: w.clone(),
                     name: format!("{}/{task}", std::process::id()),
                     behaviour,
@@ -72,7 +82,36 @@ pub(crate) fn run_if_worker() {
     });
 }
 
-struct Client {
+/// The command under `windlass run`: records that it runs, for a while. It does not know whether the
+/// lock is held; to be killed in time is not its job.
+fn critical_section() {
+    let variable = |name: &str| std::env::var(name).unwrap();
+    let fence: u64 = variable("WINDLASS_FENCE").parse().unwrap();
+    let history: SocketAddr = variable("WINDLASS_TEST_HISTORY").parse().unwrap();
+    let mut recorder = HistoryRecorder::connect(history).unwrap();
+    let client = format!("{}/run", std::process::id());
+    let mut record = |at: u64, seen: Observation| {
+        let (client, what) = (client.clone(), LOCK.to_owned());
+        let event = Event {
+            at,
+            client,
+            what,
+            seen,
+        };
+        recorder.record(&event).unwrap();
+    };
+    let attempt = 1;
+    let asked: u64 = variable(ASKED).parse().unwrap();
+    record(asked, Observation::Asked { attempt });
+    record(boot_nanos(), Observation::Running { attempt, fence });
+    for _ in 0..rand::random_range(5..100) {
+        record(boot_nanos(), Observation::Held { attempt });
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    record(boot_nanos(), Observation::Held { attempt });
+}
+
+struct RecordingClient {
     w: Coordinator,
     name: String,
     behaviour: ClientBehaviour,
@@ -82,7 +121,7 @@ struct Client {
     register: RegisterClient,
 }
 
-impl Client {
+impl RecordingClient {
     async fn work(mut self) {
         loop {
             self.attempt += 1;

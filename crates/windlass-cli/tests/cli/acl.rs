@@ -1,0 +1,176 @@
+//! The permissions that `docs/keys.md` lists are enough for every command, on Redis.
+
+use std::path::Path;
+
+use crate::fixture::{Fixture, LONG};
+use windlass_testkit::eventually_blocking;
+
+/// The words of the documented `ACL SETUSER`, and those of each feature.
+struct Documented {
+    base: Vec<String>,
+    features: Vec<(String, Vec<String>)>,
+}
+
+fn documented() -> Documented {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/keys.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, section) = page.split_once("### Permissions\n").unwrap();
+    let (_, block) = section.split_once("ACL SETUSER billing on").unwrap();
+    let (block, rest) = block.split_once("\nOK\n").unwrap();
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split([' ', '\n', '`', '\'', ',']);
+        let words = words.filter(|word| word.starts_with(['+', '~', '&']));
+        words.map(|word| word.replace("\\|", "|")).collect()
+    };
+    let (_, table) = rest.split_once("| feature | ACL |\n|---|---|\n").unwrap();
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    let feature = |row: &str| {
+        let (name, acl) = row[2..].split_once(" | ").unwrap();
+        (name.to_owned(), words(acl.trim_matches(['`', '|', ' '])))
+    };
+    Documented {
+        base: words(block),
+        features: rows.map(feature).collect(),
+    }
+}
+
+/// A store whose user has these permissions.
+fn fixture(permissions: &[String]) -> Fixture {
+    let mut fixture = Fixture::redis();
+    let server = fixture.server();
+    let mut user = vec!["ACL", "SETUSER", "billing", "on", ">secret"];
+    user.extend(permissions.iter().map(String::as_str));
+    server.command(&user).unwrap();
+    fixture.store = format!("redis://billing:secret@{}", server.addr());
+    fixture
+}
+
+/// Each command with the exit code that it has if nothing is denied.
+fn check(fixture: &Fixture, commands: &[(&str, i32)]) {
+    for (command, code) in commands {
+        let words: Vec<&str> = command.split(' ').collect();
+        let done = fixture.run(&words);
+        assert_eq!(done.code, *code, "{command}: {done:?}");
+    }
+    let log = fixture.server().command(&["ACL", "LOG"]).unwrap();
+    assert_eq!(log.trim(), "", "nothing was denied");
+}
+
+const BASE: &[(&str, i32)] = &[
+    ("lock acquire invoice/a --owner ann --note n", 0),
+    ("lock renew invoice/a --owner ann", 0),
+    ("lock show invoice/a", 0),
+    ("lock acquire invoice/a --owner bob --wait 50ms", 75),
+    ("lock ls", 0),
+    ("top", 0),
+    ("lock break invoice/a", 0),
+    ("lock acquire invoice/a --owner ann", 0),
+    ("lock release invoice/a --owner ann", 0),
+    ("run invoice/b -- true", 0),
+    ("run --shared invoice/b -- true", 0),
+    ("run --permits 2 invoice/b -- true", 0),
+    (
+        "sem acquire invoice/s --permits 3 --weight 2 --owner ann",
+        0,
+    ),
+    ("sem renew invoice/s --permits 3 --owner ann", 0),
+    (
+        "sem acquire invoice/s --permits 3 --weight 2 --owner bob --wait 50ms",
+        75,
+    ),
+    ("sem show invoice/s", 0),
+    ("lock ls", 0),
+    ("top", 0),
+    ("sem release invoice/s --owner ann", 0),
+    ("rw read invoice/r --owner ann", 0),
+    ("rw write invoice/r --owner bob --wait 50ms", 75),
+    ("elect invoice/e -- true", 0),
+    ("elect invoice/e --show", 75),
+    ("barrier invoice/m --parties 1", 0),
+    ("latch reset invoice/l 1", 0),
+    ("latch count-down invoice/l", 0),
+    ("latch wait invoice/l", 0),
+    ("gate admit invoice/a 7", 0),
+    ("limit take invoice/x --rate 10/s", 0),
+    (
+        "limit take invoice/y --rate 10/s --algorithm sliding-window",
+        0,
+    ),
+    ("limit peek invoice/x --rate 10/s", 0),
+    ("top", 0),
+    ("limit reset invoice/x", 0),
+    ("seen invoice/d item", 0),
+    ("once invoice/o -- true", 0),
+    ("once invoice/o -- true", 0),
+    ("topic publish invoice/t hello", 0),
+];
+
+const FEATURES: &[(&str, &[(&str, i32)])] = &[
+    ("`windlass doctor`", &[("doctor", 0)]),
+    (
+        "Bloom filters",
+        &[
+            ("bloom create invoice/f --capacity 1000", 0),
+            ("bloom create invoice/g --capacity 1000", 0),
+            ("bloom create invoice/grows --capacity 100 --growing", 0),
+            ("bloom create invoice/turns --capacity 100 --rotate 1h", 0),
+            ("bloom add invoice/f a b c", 0),
+            ("bloom add invoice/grows a", 0),
+            ("bloom add invoice/turns a", 0),
+            ("bloom check invoice/f a z", 75),
+            ("bloom check invoice/turns a", 0),
+            ("bloom info invoice/f", 0),
+            ("bloom info invoice/grows", 0),
+            ("bloom union invoice/f invoice/g", 0),
+            ("bloom rm invoice/f", 0),
+        ],
+    ),
+    (
+        "permissions",
+        &[
+            (
+                "perm define invoice/p --levels no,read,write --resources a,b",
+                0,
+            ),
+            ("perm set invoice/p ann a read", 0),
+            ("perm get invoice/p ann a", 0),
+            ("perm check invoice/p ann a write", 75),
+            ("perm list invoice/p ann", 0),
+            ("perm who invoice/p a read", 0),
+            ("perm clear invoice/p ann", 0),
+            ("perm stats invoice/p", 0),
+            ("perm rm invoice/p", 0),
+        ],
+    ),
+    (
+        "counters",
+        &[
+            ("counter add invoice/c 2", 0),
+            ("counter add invoice/c 2 --once id", 0),
+            ("counter get invoice/c", 0),
+            ("counter add invoice/w --window 1h", 0),
+            ("counter get invoice/w --window 1h", 0),
+            ("counter reset invoice/c", 0),
+        ],
+    ),
+];
+
+#[test]
+fn documented_permissions_are_enough() {
+    let Documented { base, features } = documented();
+    assert!(base.len() > 30 && features.len() == 6, "{features:?}");
+    let user = fixture(&base);
+    check(&user, BASE);
+    let subscriber = user.start(&["topic", "subscribe", "invoice/t", "--count", "1"]);
+    let heard = eventually_blocking(LONG, || {
+        check(&user, &[("topic publish invoice/t hello", 0)]);
+        !subscriber.is_alive()
+    });
+    assert!(heard, "a message arrives");
+    check(&user, &[]);
+    for (name, commands) in FEATURES {
+        let (_, more) = features.iter().find(|(found, _)| found == name).unwrap();
+        let permissions = [base.as_slice(), more].concat();
+        check(&fixture(&permissions), commands);
+    }
+}

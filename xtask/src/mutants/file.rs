@@ -1,0 +1,136 @@
+//! Mutants of the file store: its names, its files, its clock.
+
+use super::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        breaks: "fences grow over an older copy of the file",
+        file: "windlass-file/src/transaction.rs",
+        from: "let next = clock_fence().max(last + 1);",
+        to: "let next = last + 1;",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "file",
+            "outside_changes::restored_older_copy_has_higher_fences",
+        ],
+    },
+    Mutant {
+        breaks: "fences grow if the clock was set back",
+        file: "windlass-file/src/transaction.rs",
+        from: "let next = clock_fence().max(last + 1);",
+        to: "let next = match self.last_fence.get() {\n            Some(last) => last + 1,\n            None => clock_fence(),\n        };",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "file",
+            "outside_changes::fences_ahead_of_the_clock_continue",
+        ],
+    },
+    Mutant {
+        breaks: "a removed log is noticed",
+        file: "windlass-file/src/file_identity.rs",
+        from: "            && side_files(&self.real).map(|file| file_id(&file)) == self.side_files\n",
+        to: "",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "file",
+            "outside_changes::removed_log_is_noticed",
+        ],
+    },
+    Mutant {
+        breaks: "no client joins another one's removed index",
+        file: "windlass-file/src/file_identity.rs",
+        from: "    while has_removed_side_files(&real) {",
+        to: "    while false && has_removed_side_files(&real) {",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "file",
+            "outside_changes::removed_side_files_are_noticed_by_all_clients_of_a_process",
+        ],
+    },
+    Mutant {
+        breaks: "an emptied file is noticed",
+        file: "windlass-file/src/file_identity.rs",
+        from: "let shrunk = found.len() < self.length;",
+        to: "let shrunk = false;",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "file",
+            "outside_changes::emptied_file_ends_claims",
+        ],
+    },
+    Mutant {
+        breaks: "a damaged log grants nothing",
+        file: "windlass-file/src/log_check.rs",
+        from: "index.applied < index.frames && valid_frames(&log, &index) < index.frames",
+        to: "index.applied < index.frames && valid_frames(&log, &index) == 0",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "file",
+            "outside_changes::damaged_log_is_refused",
+        ],
+    },
+    Mutant {
+        breaks: "a damaged file stays refused",
+        file: "windlass-file/src/connection.rs",
+        from: "tx.pragma_update(None, \"user_version\", DAMAGED)?;\n        tx.commit()?;",
+        to: "drop(tx);",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "file",
+            "outside_changes::damaged_log_is_refused",
+        ],
+    },
+    Mutant {
+        breaks: "a file with two names is refused",
+        file: "windlass-file/src/address.rs",
+        from: "found.nlink() > 1",
+        to: "found.nlink() > 9",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "file",
+            "names::hard_link_is_refused",
+        ],
+    },
+    Mutant {
+        breaks: "a file that is mounted alone is refused",
+        file: "windlass-file/src/address.rs",
+        from: "found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)",
+        to: "found.stx_attributes.contains(StatxAttributes::VERITY)",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "file",
+            "names::mounted_file_is_refused_and_mounted_folder_works",
+        ],
+    },
+    Mutant {
+        breaks: "processes in different time namespaces agree on the time",
+        file: "windlass-file/src/boot_clock.rs",
+        from: "self.ahead.saturating_neg()",
+        to: "0",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "file",
+            "names::time_namespaces_share_one_clock",
+        ],
+    },
+];
