@@ -57,8 +57,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "once: a different payload is rejected",
         file: "windlass-core/src/rules/once.rs",
-        from: "Some(known) if known.payload != payload => (OnceStart::OtherPayload, Some(known)),",
-        to: "Some(known) if known.payload > payload && known.payload < payload => (OnceStart::OtherPayload, Some(known)),",
+        from: "Some(_) if known.payload != payload => (OnceStart::OtherPayload, Some(known)),",
+        to: "Some(_) if known.payload > payload && known.payload < payload => (OnceStart::OtherPayload, Some(known)),",
         caught_by: &[
             "-p",
             "windlass-core",
