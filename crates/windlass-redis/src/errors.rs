@@ -86,7 +86,7 @@ impl CommandError {
             kind: ErrorKind::AccessDenied,
             message: format!(
                 "the fence counter cannot be checked, without which fences may repeat after a \
-                 restart: the user lacks {missing}"
+                 restart: the user has no permission for {missing}"
             ),
             hint: "allow the user this; docs/keys.md lists all permissions",
         })

@@ -617,4 +617,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "fences_too_high_to_be_exact_are_refused",
         ],
     },
+    Mutant {
+        breaks: "the number of a claim, which its wake-up names, cannot be guessed",
+        file: "windlass/src/lease/keeper.rs",
+        from: "claim: rand::random::<u64>() >> 2,",
+        to: "claim: rand::random::<u64>() >> 58,",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "redis",
+            "wake_up_without_the_number_of_the_claim_is_not_believed",
+        ],
+    },
 ];

@@ -123,8 +123,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "leased units are charged as if used at the end of the lease",
         file: "windlass-core/src/rules/limit/lease.rs",
-        from: "let start = tat.max(Span::whole(now + life.min(b.lease_time())));",
-        to: "let start = tat.max(Span::whole(now));",
+        from: "let start = tat.max(Span::whole(now + life.min(b.lease_time())));\n    let tat",
+        to: "let start = tat.max(Span::whole(now + 0 * life));\n    let tat",
         caught_by: &[
             "-p",
             "windlass-core",
@@ -334,6 +334,37 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "redis",
             "many_keys_wait_once_for_a_dead_store",
         ],
+    },
+    Mutant {
+        breaks: "the first call after a store is back is decided by it",
+        file: "windlass/src/limit/store_call.rs",
+        from: "                if probe {\n",
+        to: "                if probe && self.call_timeout.is_some() {\n",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--lib",
+            "first_call_after_recovery_is_decided_by_the_store",
+        ],
+    },
+    Mutant {
+        breaks: "a clock that steps back does not block a limiter (rules: memory and file)",
+        file: "windlass-core/src/rules/limit/matching.rs",
+        from: "            lowered |= usable != state;\n",
+        to: "            let _ = (usable, &mut lowered);\n            let usable = state;\n",
+        caught_by: &[
+            "-p",
+            "windlass-core",
+            "--lib",
+            "an_hour_back_does_not_block_for_an_hour",
+        ],
+    },
+    Mutant {
+        breaks: "a clock that steps back does not block a limiter (Redis)",
+        file: "windlass-redis/src/scripts/limit/fast_path.lua",
+        from: "        elseif tat > full then",
+        to: "        elseif false then",
+        caught_by: &["-p", "windlass-redis", "--lib", "the_limit_script"],
     },
     Mutant {
         breaks: "a dead store is not called for every request",

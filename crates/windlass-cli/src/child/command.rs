@@ -60,6 +60,8 @@ pub(crate) enum SpawnError {
     NotExecutable(String),
     /// This signal arrived before the command was running, for example Ctrl-C in the first milliseconds.
     Interrupted(i32),
+    /// The deadline had passed before the command could start.
+    Late,
     /// Something else failed before the program could be tried.
     Other(io::Error),
 }
@@ -85,11 +87,9 @@ impl ChildCommand {
         let (stream, theirs) = UnixStream::pair().map_err(SpawnError::Other)?;
         handover::send_stdin(&stream, io::stdin()).map_err(SpawnError::Other)?;
         let mut channel = WardenChannel::new(stream).map_err(SpawnError::Other)?;
-        if let Some(at) = self.deadline {
-            // Sent before the watchdog starts: afterwards, this process may be suspended at any moment.
-            let deadline = WardenOrder::Deadline(Some(at));
-            channel.send(&deadline).map_err(SpawnError::Other)?;
-        }
+        // Sent before the watchdog starts: afterwards, this process may be suspended at any moment.
+        let deadline = WardenOrder::Deadline(self.deadline);
+        channel.send(&deadline).map_err(SpawnError::Other)?;
         let mut watchdog = self
             .start_watchdog(theirs.into())
             .map_err(SpawnError::Other)?;
@@ -100,6 +100,10 @@ impl ChildCommand {
             Ok(Some(WardenReport::Refused(errno))) => {
                 running::reap_watchdog(&mut watchdog, Instant::now()).await;
                 Err(exec_error(errno))
+            }
+            Ok(Some(WardenReport::Late)) => {
+                running::reap_watchdog(&mut watchdog, Instant::now()).await;
+                Err(SpawnError::Late)
             }
             // The warden died before it could start the command.
             Ok(Some(WardenReport::Ended(ChildExit::Signal(signal)))) => {
@@ -150,6 +154,7 @@ impl SpawnError {
             SpawnError::NotFound => 127,
             SpawnError::NotExecutable(_) => 126,
             SpawnError::Interrupted(signal) => ChildExit::Signal(*signal).exit_code(),
+            SpawnError::Late => Exit::LOST.code(),
             SpawnError::Other(_) => 125,
         }
     }
@@ -169,6 +174,7 @@ impl fmt::Display for SpawnError {
             SpawnError::Interrupted(signal) => {
                 write!(f, "signal {signal} arrived before the command was running")
             }
+            SpawnError::Late => f.write_str("the lease ended before the command could start"),
             SpawnError::Other(error) => write!(f, "cannot start the command: {error}"),
         }
     }

@@ -32,13 +32,15 @@ pub(super) enum WardenOrder {
     Grace(Duration),
 }
 
-/// From the warden to the watchdog, and from it to windlass. `Refused` and `Ended` are final.
+/// From the warden to the watchdog, and from it to windlass. `Refused`, `Late` and `Ended` are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WardenReport {
     /// The command runs.
     Started(Pid),
     /// The command could not be started, with the error number of the system.
     Refused(i32),
+    /// The deadline had passed before the command could start, and it was not started.
+    Late,
     /// Only this process is left, and the warden may not kill it.
     Stuck(Pid),
     /// The command ended; if all descendants were to be killed, none is left.
@@ -86,6 +88,7 @@ impl fmt::Display for WardenReport {
         match self {
             WardenReport::Started(pid) => write!(f, "started {}", pid.as_raw_pid()),
             WardenReport::Refused(errno) => write!(f, "refused {errno}"),
+            WardenReport::Late => write!(f, "late 0"),
             WardenReport::Stuck(pid) => write!(f, "stuck {}", pid.as_raw_pid()),
             WardenReport::Ended(ChildExit::Code(code)) => write!(f, "code {code}"),
             WardenReport::Ended(ChildExit::Signal(signal)) => write!(f, "killed-by {signal}"),
@@ -103,6 +106,7 @@ impl FromStr for WardenReport {
         match word {
             "started" => Ok(WardenReport::Started(pid()?)),
             "refused" => Ok(WardenReport::Refused(number)),
+            "late" => Ok(WardenReport::Late),
             "stuck" => Ok(WardenReport::Stuck(pid()?)),
             "code" => Ok(WardenReport::Ended(ChildExit::Code(number))),
             "killed-by" => Ok(WardenReport::Ended(ChildExit::Signal(number))),
@@ -205,6 +209,7 @@ mod tests {
         for report in [
             WardenReport::Started(pid),
             WardenReport::Refused(2),
+            WardenReport::Late,
             WardenReport::Stuck(pid),
             WardenReport::Ended(ChildExit::Code(3)),
             WardenReport::Ended(ChildExit::Signal(15)),

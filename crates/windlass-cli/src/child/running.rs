@@ -146,7 +146,7 @@ impl RunningChild {
             match self.channel.receive().await? {
                 Some(WardenReport::Ended(ended)) => break ended,
                 Some(WardenReport::Stuck(pid)) => return Ok(WaitOutcome::Stuck(pid)),
-                Some(WardenReport::Started(_) | WardenReport::Refused(_)) => {}
+                Some(WardenReport::Started(_) | WardenReport::Refused(_) | WardenReport::Late) => {}
                 None => break self.kill_orphans().await?,
             }
         };

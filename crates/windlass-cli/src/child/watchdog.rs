@@ -21,6 +21,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitStatus, kill_process, setsid};
 use tokio::signal::unix::{Signal as Listener, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
+use windlass::Clock;
 use windlass_term::Signals;
 
 use super::child_exit::ChildExit;
@@ -61,14 +62,25 @@ async fn run(args: impl Iterator<Item = OsString>) -> io::Result<()> {
     // The warden has inherited the group of windlass; from now on this process is out of its reach. The command starts
     // only when the warden has received its stdin, so it never runs without this protection.
     setsid()?;
+    let mut above = WardenChannel::new(above)?;
+    let deadline = DeadlineTimer::new()?;
+    // A signal to the group may have stopped this process before it had left the group, past the end of the lease.
+    match above.receive().await? {
+        Some(WardenOrder::Deadline(at)) if at.is_none_or(|at| Clock::system().now() < at) => {
+            deadline.set(at)?;
+        }
+        // The warden ends without a command when its channel closes.
+        Some(WardenOrder::Deadline(_)) => return above.send(&WardenReport::Late),
+        _ => return Ok(()),
+    }
     handover::send_stdin(&below, &stdin)?;
     // A process that writes to the command must notice when the command stops reading.
     drop(stdin);
     Watchdog {
-        above: Some(WardenChannel::new(above)?),
+        above: Some(above),
         below: Some(WardenChannel::new(below)?),
         deaths,
-        deadline: DeadlineTimer::new()?,
+        deadline,
         warden,
         warden_exit: None,
         last_report: None,

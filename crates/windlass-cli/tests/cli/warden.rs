@@ -7,9 +7,9 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use windlass_testkit::{TestProcess, eventually_blocking};
 
 use crate::fixture::pty::Pty;
@@ -346,4 +346,45 @@ fn command_is_not_run_if_its_descendants_could_not_be_found() {
     assert_eq!(wait_for(&shell, "code"), "125");
     assert!(log(&fixture).is_empty());
     assert!(fixture.stderr().contains("/proc"), "{}", fixture.stderr());
+}
+
+/// The group may be stopped before the command has started, and go on when the lease has ended.
+#[test]
+fn command_does_not_start_after_the_lease() {
+    for _ in 0..50 {
+        let fixture = Fixture::file();
+        let run = fixture.start(&["run", "j", "--ttl", "1s", "--", "touch", "started"]);
+        let watchdog = eventually_find(|| child_with_argument(run.pid(), "__watchdog"));
+        kill_process(watchdog, Signal::STOP).unwrap();
+        std::thread::sleep(Duration::from_millis(1300)); // beyond the deadline
+        if fixture.path("started").exists() {
+            continue; // The signal came too late.
+        }
+        kill_process(watchdog, Signal::CONT).unwrap();
+        assert_eq!(code(&run), 79);
+        assert!(!fixture.path("started").exists(), "it ran after the lease");
+        return;
+    }
+    panic!("the watchdog was never stopped in time");
+}
+
+/// The child of a process that has this argument.
+fn child_with_argument(parent: u32, argument: &str) -> Option<Pid> {
+    let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    children.ok()?.split_whitespace().find_map(|child| {
+        let words = std::fs::read(format!("/proc/{child}/cmdline")).ok()?;
+        let mut words = words.split(|byte| *byte == 0);
+        words.find(|word| *word == argument.as_bytes())?;
+        Pid::from_raw(child.parse().ok()?)
+    })
+}
+
+fn eventually_find<T>(mut find: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + LONG;
+    loop {
+        if let Some(found) = find() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not found");
+    }
 }

@@ -306,7 +306,8 @@ pub enum OnBusy {
 pub struct WakeAddress {
     /// The client: one connection of a coordinator.
     pub client: u64,
-    /// The number of the claim within the client.
+    /// The claim within the client: a random number, which only the client and those that may read
+    /// the stored claim know.
     pub claim: u64,
 }
 

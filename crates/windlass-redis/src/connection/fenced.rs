@@ -167,7 +167,7 @@ fn known(epoch: &Option<MasterEpoch>) -> Result<&MasterEpoch, CommandError> {
         CommandError::Rejected(Rejection {
             kind: ErrorKind::AccessDenied,
             message: "the server does not show its replication id, without which fences may \
-                      repeat after a restart: the user lacks +info"
+                      repeat after a restart: the user has no permission for +info"
                 .to_owned(),
             hint: "allow the user INFO (+info); docs/keys.md lists all permissions",
         })

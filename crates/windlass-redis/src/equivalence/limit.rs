@@ -26,6 +26,8 @@ enum Op {
     Pass(u64),
     /// The reported retry time passes, or a microsecond less.
     PassUntilAllowed(u64, bool),
+    /// The clock steps back: by a share of the time that the limiter takes to recover, in thousandths.
+    StepBack(u64),
     /// The state is deleted; earlier loans and reservations are still out.
     Reset,
 }
@@ -77,6 +79,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         6 => (prop::sample::select(vec![0usize, 0, 0, 0, 1, 2]), request).prop_map(|(i, a)| Op::Request(i, a)),
         2 => (0u64..1_200).prop_map(Op::Pass),
         1 => (0u64..130, any::<bool>()).prop_map(|(c, at)| Op::PassUntilAllowed(c, at)),
+        1 => (0u64..5_000).prop_map(Op::StepBack),
         1 => Just(Op::Reset),
     ];
     prop::collection::vec(op, 1..30)
@@ -106,6 +109,13 @@ impl RealLimiters {
     /// Moves the stored state back in time, and returns it.
     fn set_back(&self, name: &Name, by: u64) -> RuleStates {
         let states = self.stored(name).moved(by, 0);
+        self.keep(name, &states);
+        states
+    }
+
+    /// Moves the stored state ahead in time, and returns it.
+    fn set_ahead(&self, name: &Name, by: u64) -> RuleStates {
+        let states = self.stored(name).moved(0, by);
         self.keep(name, &states);
         states
     }
@@ -186,6 +196,14 @@ async fn check(
                         .for_each(|loan| loan.1 = loan.1.saturating_sub(by));
                     reserved.iter_mut().for_each(|r| r.1 = r.1.moved(by, 0));
                 }
+                continue;
+            }
+            Op::StepBack(share) => {
+                // Not beyond what Lua can count exactly, however often.
+                let by = (span(&lists[0]) / 1_000 * share).min(30 * 86_400 * SECOND);
+                model = real.set_ahead(&name, by);
+                loans.iter_mut().for_each(|loan| loan.1 += by);
+                reserved.iter_mut().for_each(|r| r.1 = r.1.moved(0, by));
                 continue;
             }
             Op::Reset => {

@@ -100,7 +100,8 @@ impl Bloom {
     }
 
     /// Lets the filter grow: a full generation is followed by one of twice its capacity. The error rate stays below the
-    /// configured one. It costs one or two bits more per item, and a lookup in each generation.
+    /// configured one. It costs a lookup in each generation, and bits: 1.44 more per item in the first generation, and
+    /// 1.44 more again in each later one. At 1 % and 100 times the capacity, that is 23.3 bits per item instead of 9.6.
     ///
     /// There are at most 16 generations, which is 65,535 times the capacity. After that, the error rate grows.
     pub fn growing(mut self) -> Bloom {

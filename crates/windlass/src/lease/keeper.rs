@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
@@ -34,7 +33,6 @@ pub(crate) struct Keeper {
     /// Set once the store is connected, which may prescribe it.
     drift: OnceLock<Drift>,
     pub(super) runtime: Handle,
-    next_claim: AtomicU64,
     table: Mutex<Table>,
     pub(super) releases: ReleaseQueue,
     /// Ends the loop's sleep early.
@@ -59,7 +57,6 @@ impl Keeper {
             client: new_client_id(),
             drift: OnceLock::new(),
             runtime: runtime.clone(),
-            next_claim: AtomicU64::new(1),
             table: Mutex::new(Table {
                 claims: HashMap::new(),
                 schedule: BTreeSet::new(),
@@ -99,7 +96,9 @@ impl Keeper {
     pub(crate) fn new_claim(&self, spec: ClaimSpec) -> Arc<Claim> {
         let wake = WakeAddress {
             client: self.client,
-            claim: self.next_claim.fetch_add(1, Ordering::Relaxed),
+            // Random, because a wake-up that names it is believed: a client that may publish on the
+            // wake channel must not be able to guess it. 62 bits fit every store's integers.
+            claim: rand::random::<u64>() >> 2,
         };
         let drift = self.drift.get().copied().unwrap_or_default();
         Claim::new(spec, wake, drift)

@@ -18,14 +18,14 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Quota::per_second(20).burst(40);           // 20 per second, up to 40 at once after a pause
 /// Quota::every(Duration::from_secs(5));      // one every five seconds
 /// Quota::per_minute(100).fixed_window();     // 100, then none until the window ends
-/// Quota::per_hour(5_000).sliding_window();   // about 5,000 in any hour
+/// Quota::per_hour(5_000).sliding_window();   // 5,000 in an hour, estimated
 /// ```
 ///
 /// | algorithm | what it allows |
 /// |---|---|
 /// | token bucket (GCRA), the default | a steady rate, and a burst after a pause. Never more than the burst plus the refill since. |
 /// | fixed window | all of it at once; a new window begins with the first call after the previous one ended. Up to twice as much where two windows meet. |
-/// | sliding window | consecutive windows; the previous one counts in proportion to its overlap with the last period. |
+/// | sliding window | consecutive windows; the previous one counts in proportion to its overlap with the last period, as if its calls were evenly spread. After a burst at the end of a window, up to nearly twice as much within one period. |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "a quota does nothing by itself; give it to a limiter"]
 pub struct Quota {
@@ -45,7 +45,8 @@ pub enum Algorithm {
     TokenBucket,
     /// A limit per window; a window begins with a call.
     FixedWindow,
-    /// A limit in a window that ends now, estimated from the current and the previous window.
+    /// A limit in a window that ends now, estimated from the current and the previous window: exact if calls are evenly
+    /// spread, up to twice the limit within one period if they come in bursts.
     SlidingWindow,
 }
 
@@ -63,7 +64,8 @@ impl Quota {
     /// The largest number of units in a quota, or in one call.
     pub const MAX_UNITS: u64 = MAX_UNITS;
 
-    /// `amount` units per `period`. The [burst](Quota::burst) is `amount` by default.
+    /// `amount` units per `period`. The [burst](Quota::burst) is `amount` by default. The period of a window is a whole
+    /// number of microseconds; that of a token bucket is exact to the nanosecond.
     ///
     /// An amount of 0 allows the burst once, and nothing after it.
     pub const fn new(amount: u64, period: Duration) -> Quota {
@@ -130,12 +132,27 @@ impl Quota {
         };
         let period = u64::try_from(self.period.as_micros()).unwrap_or(u64::MAX);
         let burst = self.burst.unwrap_or(self.amount);
+        let whole = self.period.subsec_nanos().is_multiple_of(1_000) || period == 0;
         let rule = match (self.algorithm, self.burst) {
-            (Algorithm::TokenBucket, _) => Rule::bucket(self.amount, period, burst),
+            (Algorithm::TokenBucket, _) if whole => Rule::bucket(self.amount, period, burst),
+            (Algorithm::TokenBucket, _) => {
+                // A thousand times the units in as many microseconds as the period has nanoseconds.
+                let nanos = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
+                Rule::bucket(self.amount.saturating_mul(1_000), nanos, burst)
+            }
             (algorithm, Some(_)) => {
                 return Err(refused(
                     format!("a {algorithm} has no burst"),
                     "remove the burst, or use a token bucket",
+                ));
+            }
+            (algorithm, None) if !whole => {
+                return Err(refused(
+                    format!(
+                        "a {algorithm} of {:?} is not a whole number of microseconds",
+                        self.period
+                    ),
+                    "choose a period of whole microseconds, or use a token bucket",
                 ));
             }
             (Algorithm::FixedWindow, None) => Rule::fixed(self.amount, period),
@@ -208,6 +225,27 @@ impl FromIterator<Quota> for Quotas {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// No part of a period is dropped.
+    #[test]
+    fn a_period_is_exact_to_the_nanosecond() {
+        let rule = |quota: Quota| Quotas::from(quota).rules().map(|rules| rules[0]);
+        let odd = Duration::from_nanos(1_999);
+        assert_eq!(
+            rule(Quota::every(odd)).unwrap(),
+            Rule::bucket(1_000, 1_999, 1).unwrap()
+        );
+        let third = Quota::every(Duration::from_nanos(333_333_500)).burst(2);
+        let expected = Rule::bucket(2, 666_667, 2).unwrap();
+        assert_eq!(rule(third).unwrap(), expected);
+        for window in [
+            Quota::every(odd).fixed_window(),
+            Quota::every(odd).sliding_window(),
+        ] {
+            let error = rule(window).unwrap_err();
+            assert!(error.to_string().contains("whole number"), "{error}");
+        }
+    }
 
     #[test]
     fn invalid_quota_is_an_error_with_a_hint() {

@@ -2,9 +2,9 @@
 //!
 //! Without a fallback, an error is returned to the caller. With one ([`OnStoreError`]), the first failure opens the
 //! circuit breaker, which all limiters of a coordinator share. While it is open, calls are decided by
-//! the fallback at once, and one probe at a time checks in the background whether the store answers again.
+//! the fallback at once, and one task in the background checks whether the store answers again.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::breaker::{Advice, Breaker};
@@ -60,6 +60,17 @@ impl LimiterRuntime {
     fn local(&self) -> &Arc<MemoryStore> {
         self.local
             .get_or_init(|| MemoryStore::private(self.clock.clone()))
+    }
+}
+
+/// The task that probes the store; also when it ends with its runtime.
+struct ProbeTask(Weak<LimiterRuntime>);
+
+impl Drop for ProbeTask {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.upgrade() {
+            runtime.breaker.not_probed();
+        }
     }
 }
 
@@ -124,7 +135,7 @@ impl StoreCaller {
         operation: &'static str,
         request: LimitRequest,
     ) -> Result<StoreReply> {
-        if let Some(retry_after) = self.breaker_is_open(&request) {
+        if let Some(retry_after) = self.breaker_is_open() {
             return self.fall_back(&request, retry_after);
         }
         let reply = self.call(operation, request.clone()).await;
@@ -165,7 +176,7 @@ impl StoreCaller {
         let Some(first) = requests.first() else {
             return Vec::new();
         };
-        if let Some(retry_after) = self.breaker_is_open(first) {
+        if let Some(retry_after) = self.breaker_is_open() {
             let each = |request: &LimitRequest| self.fall_back(request, retry_after);
             return requests.iter().map(each).collect();
         }
@@ -198,17 +209,13 @@ impl StoreCaller {
         self.within_timeout("reset", name.as_str(), reply).await
     }
 
-    /// For how long the store is skipped, if the breaker is open. Starts a probe if one is due.
-    fn breaker_is_open(&self, request: &LimitRequest) -> Option<Duration> {
+    /// For how long the store is skipped, if the breaker is open.
+    pub(super) fn breaker_is_open(&self) -> Option<Duration> {
         self.fallback?;
         let runtime = self.coordinator.limits();
         match runtime.breaker.advice(|| runtime.clock.now()) {
             Advice::Call => None,
             Advice::Skip(retry_after) => Some(retry_after),
-            Advice::Probe(retry_after) => {
-                self.probe(request.clone());
-                Some(retry_after)
-            }
         }
     }
 
@@ -226,7 +233,10 @@ impl StoreCaller {
             }
             Err(error) if self.fallback.is_some() && is_store_failure(&error) => {
                 tracing::warn!(%error, "the store failed; the limiter's fallback decides");
-                let retry_after = runtime.breaker.failed(runtime.clock.now());
+                let (retry_after, probe) = runtime.breaker.failed(runtime.clock.now());
+                if probe {
+                    self.probe(request, retry_after);
+                }
                 self.fall_back(request, retry_after)
             }
             Err(error) => Err(error),
@@ -258,30 +268,44 @@ impl StoreCaller {
         })
     }
 
-    /// Checks in the background whether the store answers again.
-    fn probe(&self, request: LimitRequest) {
-        let caller = self.clone();
-        let probe = async move {
-            let peek = LimitRequest {
-                want: LimitOp::Peek,
-                ..request
-            };
-            let reply = caller.call("peek", peek).await;
-            let runtime = caller.coordinator.limits();
-            match reply {
-                Err(error) if is_store_failure(&error) => {
-                    runtime.breaker.failed(runtime.clock.now());
-                }
-                _ => {
-                    tracing::info!("the limiters' store answers again");
-                    runtime.breaker.succeeded();
-                }
-            }
+    /// Checks in the background whether the store answers again, until it does or the coordinator is dropped.
+    fn probe(&self, request: &LimitRequest, pause: Duration) {
+        let runtime = self.coordinator.limits();
+        let Ok(spawner) = tokio::runtime::Handle::try_current() else {
+            runtime.breaker.not_probed();
+            return;
         };
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(probe)),
-            Err(_) => drop(self.coordinator.limits().breaker.failed(self.clock().now())),
-        }
+        let request = LimitRequest {
+            want: LimitOp::Peek,
+            ..request.clone()
+        };
+        let limit = self.call_timeout.unwrap_or(Limiter::DEFAULT_TIMEOUT);
+        let task = ProbeTask(Arc::downgrade(runtime));
+        let clock = runtime.clock.clone();
+        spawner.spawn(async move {
+            let mut pause = pause;
+            loop {
+                clock.sleep(pause).await;
+                let Some(runtime) = task.0.upgrade() else {
+                    return;
+                };
+                // A call that was in flight may have succeeded.
+                if !runtime.breaker.is_open() {
+                    return;
+                }
+                let reply = runtime.store.decide(request.clone());
+                match clock.within(limit, reply).await {
+                    None => {}
+                    Some(Err(error)) if is_store_failure(&error) => {}
+                    Some(_) => {
+                        tracing::info!("the limiters' store answers again");
+                        runtime.breaker.succeeded();
+                        return;
+                    }
+                }
+                pause = runtime.breaker.probe_failed(clock.now());
+            }
+        });
     }
 
     async fn call(&self, operation: &'static str, request: LimitRequest) -> Result<LimitOutcome> {
@@ -312,5 +336,90 @@ impl StoreCaller {
             },
         };
         result.map_err(|e| self.coordinator.describe(e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use super::*;
+    use crate::{Options, Quota};
+    use windlass_core::store::Pending;
+    use windlass_core::store::limit::{LimiterPage, LimiterQuery};
+
+    /// A store in memory that can fail.
+    #[derive(Debug)]
+    struct FailingLimits {
+        store: Arc<MemoryStore>,
+        down: AtomicBool,
+        calls: AtomicU64,
+    }
+
+    impl LimitStore for FailingLimits {
+        fn decide(&self, request: LimitRequest) -> Pending<'static, LimitOutcome> {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            match self.down.load(Ordering::Relaxed) {
+                true => Box::pin(async {
+                    Err(Error::new(ErrorKind::Unreachable, "check", "it is down"))
+                }),
+                false => LimitStore::decide(&*self.store, request),
+            }
+        }
+
+        fn decide_all(
+            &self,
+            requests: Vec<LimitRequest>,
+        ) -> Pending<'_, Vec<Result<LimitOutcome>>> {
+            self.store.decide_all(requests)
+        }
+
+        fn reset(&self, name: Name) -> Pending<'_, bool> {
+            self.store.reset(name)
+        }
+
+        fn list(&self, search: LimiterQuery) -> Pending<'_, LimiterPage> {
+            self.store.list(search)
+        }
+    }
+
+    async fn settle() {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Nobody calls while the store is down and comes back: the first call after that is decided by the store.
+    #[tokio::test]
+    async fn first_call_after_recovery_is_decided_by_the_store() {
+        let clock = Clock::manual();
+        let store = Arc::new(FailingLimits {
+            store: MemoryStore::private(clock.clone()),
+            down: AtomicBool::new(true),
+            calls: AtomicU64::new(0),
+        });
+        let options = Options::new().clock(clock.clone());
+        let w = options.connect("memory:").await.unwrap();
+        let w = w.with_limits(Arc::clone(&store) as _);
+        let limiter = w.limiter("api", Quota::per_hour(10));
+        let limiter = limiter.on_store_error(OnStoreError::Deny);
+        assert_eq!(limiter.check("a").await.unwrap().basis(), Basis::Assumed);
+        // A minute of downtime: probes, at most one per second.
+        for _ in 0..600 {
+            clock.advance(Duration::from_millis(100));
+            settle().await;
+        }
+        let calls = store.calls.load(Ordering::Relaxed);
+        assert!((50..=70).contains(&calls), "{calls}");
+        assert_eq!(limiter.check("a").await.unwrap().basis(), Basis::Assumed);
+        store.down.store(false, Ordering::Relaxed);
+        clock.advance(Duration::from_secs(1));
+        settle().await;
+        assert_eq!(limiter.check("a").await.unwrap().basis(), Basis::Store);
+        // No more probes.
+        let calls = store.calls.load(Ordering::Relaxed);
+        clock.advance(Duration::from_secs(10));
+        settle().await;
+        assert_eq!(store.calls.load(Ordering::Relaxed), calls);
     }
 }

@@ -54,7 +54,7 @@ async fn duplicate_late_or_false_wake_ups_are_harmless() {
         async move { w.lock("stock").acquire().await.unwrap() }
     });
     wait_for_waiters(&w, "stock", 1).await;
-    // False: for every claim this client may have, with its ticket, and with others.
+    // False: with the claim's number, and another ticket.
     let channel = server
         .command(&["PUBSUB", "CHANNELS", "windlass:wake:*"])
         .unwrap();
@@ -67,13 +67,15 @@ async fn duplicate_late_or_false_wake_ups_are_harmless() {
             "WITHSCORES",
         ])
         .unwrap();
-    let place = place.lines().nth(1).unwrap().to_owned();
-    for claim in 0..10 {
-        for fence in ["1", "x", ""] {
-            server
-                .command(&["PUBLISH", channel.trim(), &format!("{claim} {fence}")])
-                .unwrap();
-        }
+    let mut place = place.lines().map(str::to_owned);
+    let (owner, place) = (place.next().unwrap(), place.next().unwrap());
+    let record = format!("windlass:lock:claim:{{stock}} {owner}");
+    let record = server.command(&["GET", &record]).unwrap();
+    let claim = record.split(' ').nth(4).unwrap();
+    for fence in ["1", "x", ""] {
+        server
+            .command(&["PUBLISH", channel.trim(), &format!("{claim} {fence}")])
+            .unwrap();
     }
     server
         .command(&["PUBLISH", channel.trim(), "nonsense"])
@@ -84,7 +86,7 @@ async fn duplicate_late_or_false_wake_ups_are_harmless() {
     let guard = waiting.await.unwrap();
     assert_eq!(guard.fence().to_string(), place);
     // Duplicate and late.
-    for claim in 0..10 {
+    for _ in 0..10 {
         server
             .command(&["PUBLISH", channel.trim(), &format!("{claim} {place}")])
             .unwrap();
@@ -92,6 +94,51 @@ async fn duplicate_late_or_false_wake_ups_are_harmless() {
     guard.renew().await.unwrap();
     assert!(guard.release().await.unwrap().was_held());
     wait_until_free(&w, "stock").await;
+}
+
+/// A user that may publish on the wake channels, but not read the claim record, knows the channel
+/// and can guess the ticket.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wake_up_without_the_number_of_the_claim_is_not_believed() {
+    let server = RedisServer::start().unwrap();
+    let w = connect(&server).await;
+    let names = ["stock", "other"];
+    let holders = [
+        w.lock(names[0]).acquire().await.unwrap(),
+        w.lock(names[1]).acquire().await.unwrap(),
+    ];
+    let waiting = names.map(|name| {
+        let w = w.clone();
+        tokio::spawn(async move { w.lock(name).acquire().await.unwrap() })
+    });
+    for name in names {
+        wait_for_waiters(&w, name, 1).await;
+    }
+    let channel = ["PUBSUB", "CHANNELS", "windlass:wake:*"];
+    let channel = server.command(&channel).unwrap();
+    let queue = [
+        "ZRANGE",
+        "windlass:lock:line:{stock}",
+        "0",
+        "0",
+        "WITHSCORES",
+    ];
+    let queue = server.command(&queue).unwrap();
+    let ticket = queue.lines().nth(1).unwrap();
+    for claim in 0..100 {
+        let forged = format!("{claim} {ticket}");
+        server
+            .command(&["PUBLISH", channel.trim(), &forged])
+            .unwrap();
+    }
+    // The genuine wake-up arrives behind them, on the same connection.
+    let [holder, other] = holders;
+    assert!(other.release().await.unwrap().was_held());
+    let [waiting, other] = waiting;
+    assert!(other.await.unwrap().release().await.unwrap().was_held());
+    assert!(!waiting.is_finished(), "the lock is held");
+    assert!(holder.release().await.unwrap().was_held());
+    assert!(waiting.await.unwrap().release().await.unwrap().was_held());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -184,6 +184,9 @@ fn not_started(command: &[OsString], shell: bool, error: &SpawnError) -> Failure
         SpawnError::NotFound => Advice::Hint("check the spelling and PATH".into()),
         SpawnError::NotExecutable(_) => not_executable(&program),
         SpawnError::Interrupted(_) => Advice::Hint("the command did not run".into()),
+        SpawnError::Late => Advice::Hint(
+            "the command did not run: windlass was suspended, or the machine is too busy for this --ttl".into(),
+        ),
         SpawnError::Other(_) => {
             Advice::Hint("run the command again with -v for more details".into())
         }

@@ -2,7 +2,7 @@
 //! is the time at which the bucket will be full again.
 
 use super::rule::{Bucket, Rule};
-use super::{MAX_PERIOD_MICROS, RuleState, Span};
+use super::{MAX_PERIOD_MICROS, RuleState, Span, step_back};
 
 /// The largest number up to which Lua is exact.
 const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -81,17 +81,17 @@ pub(super) fn charge(
         (
             Rule::Bucket(b),
             RuleState::Bucket {
-                limit,
                 amount,
                 period,
                 tat,
                 leased,
+                ..
             },
         ) => {
             let tat = tat.plus(b.time_for(cost), b.amount);
             let latest = b.full.plus(Span::whole(now + wait), b.amount);
             (cost <= b.burst && tat <= latest).then_some(RuleState::Bucket {
-                limit,
+                limit: b.burst,
                 amount,
                 period,
                 tat,
@@ -113,19 +113,23 @@ pub(super) fn take_in_place(
     state: &mut RuleState,
     now: u64,
     cost: u64,
+    mark: u64,
 ) -> Option<bool> {
     let RuleState::Bucket {
         limit,
         amount,
         period,
         tat,
-        ..
+        leased,
     } = state
     else {
         return None;
     };
-    if (*amount, *period) != (b.amount, b.period) || cost == 0 {
+    if (*amount, *period) != (b.amount, b.period) || cost == 0 || leased.since > now {
         return None;
+    }
+    if mark == 0 {
+        *tat = step_back::lowered(b, *limit, *tat, now);
     }
     *tat = (*tat).max(Span::whole(now));
     let next = tat.plus(b.time_for(cost), b.amount);

@@ -1,6 +1,6 @@
 //! The usage of a limiter, for inspection without its quotas.
 
-use super::{Rule, RuleState, RuleStates};
+use super::{Rule, RuleState, RuleStates, step_back};
 
 /// The usage of one quota, from its stored state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +23,11 @@ pub struct QuotaUsage {
 /// The usage of all quotas that are not whole.
 pub fn usage(states: &RuleStates, now: u64) -> Vec<QuotaUsage> {
     let live = states.iter().filter(|state| state.ends(now) > now);
-    live.filter_map(|state| quota_usage(state, now)).collect()
+    live.filter_map(|state| quota_usage(state, now, step_back::mark(states, now)))
+        .collect()
 }
 
-fn quota_usage(state: RuleState, now: u64) -> Option<QuotaUsage> {
+fn quota_usage(state: RuleState, now: u64, mark: u64) -> Option<QuotaUsage> {
     let limit = state.limit();
     let units = limit.unwrap_or(0);
     let (rule, amount, period) = match state {
@@ -41,6 +42,7 @@ fn quota_usage(state: RuleState, now: u64) -> Option<QuotaUsage> {
         }
     };
     // The reset time does not depend on the limit, which may be unknown.
+    let state = step_back::lower(&rule, state, now, mark);
     let status = rule.status(rule.advance(state, now), now, 0);
     Some(QuotaUsage {
         algorithm: rule.algorithm(),

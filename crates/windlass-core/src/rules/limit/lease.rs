@@ -132,6 +132,10 @@ pub(super) fn return_units(
     cost: u64,
     (leased_at, life): (u64, u64),
 ) -> Option<RuleState> {
+    // The clock has stepped back: whether they have expired is not known.
+    if leased_at > now {
+        return None;
+    }
     match (rule, state) {
         (
             Rule::Bucket(b),

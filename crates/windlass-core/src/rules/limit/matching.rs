@@ -15,10 +15,10 @@
 //! The remaining states belong to rules that only other clients have, and are kept. Since a changed
 //! rule takes over a state, there are never many more states than one client has rules.
 
-use super::{Mismatch, Rule, RuleState, RuleStates};
+use super::{Mismatch, Rule, RuleState, RuleStates, step_back};
 
 /// The states as of now: those of these rules in their order, then those of other clients' rules.
-/// Also returns whether any was converted.
+/// Also returns whether any was converted, or lowered because the clock has stepped back.
 pub(super) fn advance(
     rules: &[Rule],
     stored: &RuleStates,
@@ -26,13 +26,23 @@ pub(super) fn advance(
 ) -> Result<(RuleStates, bool), Mismatch> {
     // The common case: all states are in the order of the rules, or there are none yet.
     let in_order = |(i, rule): (usize, &Rule)| stored.get(i).is_some_and(|s| rule.is_of(&s));
+    let mark = step_back::mark(stored, now);
+    let mut lowered = mark != stored.mark();
+    let mut advance = |rule: &Rule, state: Option<RuleState>| match state {
+        Some(state) => {
+            let usable = step_back::lower(rule, state, now, mark);
+            lowered |= usable != state;
+            let state = rule.advance(usable, now);
+            step_back::with_true_limit(rule, state, now, mark)
+        }
+        None => rule.fresh(now),
+    };
     if stored.is_empty() || rules.iter().enumerate().all(in_order) {
-        let own = rules.iter().enumerate().map(|(i, rule)| {
-            let state = stored.get(i);
-            state.map_or_else(|| rule.fresh(now), |state| rule.advance(state, now))
-        });
+        let own = rules.iter().enumerate();
+        let own: Vec<RuleState> = own.map(|(i, rule)| advance(rule, stored.get(i))).collect();
         let others = stored.iter().skip(rules.len());
-        return Ok((stored.replaced(own.chain(others)), false));
+        let states = own.into_iter().chain(others).collect::<RuleStates>();
+        return Ok((states.with_mark(mark), lowered));
     }
     let mut free: Vec<Option<RuleState>> = stored.iter().map(Some).collect();
     let mut found: Vec<Option<RuleState>> = vec![None; rules.len()];
@@ -71,8 +81,8 @@ pub(super) fn advance(
             });
         }
     }
-    let own = rules.iter().zip(found).map(|(rule, found)| {
-        found.map_or_else(|| rule.fresh(now), |state| rule.advance(state, now))
-    });
-    Ok((stored.replaced(own.chain(others)), converted))
+    let own = rules.iter().zip(found);
+    let own: Vec<RuleState> = own.map(|(rule, found)| advance(rule, found)).collect();
+    let states = own.into_iter().chain(others).collect::<RuleStates>();
+    Ok((states.with_mark(mark), converted || lowered))
 }

@@ -12,6 +12,7 @@
 //! | `bucket.rs`, `window.rs` | the algorithms |
 //! | `lease.rs` | units charged in advance and used later without the store ([`LimitOp::Lease`]) |
 //! | `matching.rs` | which stored state belongs to which rule, when quotas have changed |
+//! | `step_back.rs` | states written by a clock that was ahead |
 //! | `inspect.rs` | usage without knowing the quota |
 
 mod bucket;
@@ -21,6 +22,7 @@ mod matching;
 mod rule;
 mod span;
 mod state;
+mod step_back;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -121,7 +123,7 @@ pub fn decide(
         _ => 0,
     };
     // A changed quota is stored even if the call is denied: otherwise units would refill at the old
-    // rate until a call is allowed.
+    // rate until a call is allowed. So is a time that was lowered, or it would be lowered for ever.
     let converted = converted && !costs.is_empty();
     for &cost in costs {
         if cost == 0 {
@@ -170,8 +172,12 @@ pub fn take_in_place(
     let [rule @ Rule::Bucket(b)] = rules else {
         return None;
     };
+    let mark = states.mark();
+    if mark > now {
+        return None;
+    }
     let state = states.lone()?;
-    let taken = bucket::take_in_place(b, state, now, cost)?;
+    let taken = bucket::take_in_place(b, state, now, cost, mark)?;
     Some((taken, rule.status(*state, now, cost)))
 }
 

@@ -336,7 +336,12 @@ impl RuleStates {
         }
     }
 
-    /// These states, with the same mark.
+    /// These states, with another mark.
+    pub(super) fn with_mark(self, mark: u64) -> RuleStates {
+        RuleStates { mark, ..self }
+    }
+
+    /// Other states, with the same mark.
     pub(super) fn replaced(&self, states: impl IntoIterator<Item = RuleState>) -> RuleStates {
         RuleStates {
             mark: self.mark,

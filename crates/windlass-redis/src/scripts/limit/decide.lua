@@ -84,6 +84,9 @@ end
 -- The state after lent units are returned unused, or nothing if they cannot be returned.
 local function give_back(rule, state, cost, part, lent_at, life)
   local kind = rule.kind
+  if lent_at > now then
+    return
+  end
   if kind == 't' then
     local since, before, lent = state[6], state[7], state[8]
     if not since or now >= lent_at + min(life, rule.lend) then
@@ -160,10 +163,13 @@ local function decide(key, plan)
     error(stored)
   else
     states, mark = parse(stored)
-    states, converted = match_up(rules, states)
+    local ahead = mark > now
+    mark = ahead and 0 or mark
+    states, converted = match_up(rules, states, mark)
     if not states then
       return denied .. stored
     end
+    converted = converted or ahead
   end
 
   local verb, costs = plan.verb, plan.at + 7 * q

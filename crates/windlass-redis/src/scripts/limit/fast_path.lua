@@ -59,13 +59,13 @@ for _ = 1, ARGV[1] do
     arg = arg + 2
   end
   local cost, cost_part = ARGV[at + 7], ARGV[at + 8]
-  local plan, amount, period, front, last, last_part, parts, reserves
+  local plan, amount, period, front, last, last_part, parts, reserves, full
   if verb == 'T' and q == '1' and k == '1' and ARGV[at] == 't' and (cost ~= '0' or cost_part ~= '0') then
     amount, period = ARGV[at + 1], ARGV[at + 2]
     front, parts = 't' .. ARGV[at + 6] .. ' ' .. amount .. ' ' .. period .. ' ', tonumber(amount)
     last, last_part = now + ARGV[at - 4] + ARGV[at + 3], tonumber(ARGV[at + 4])
     cost, cost_part = tonumber(cost), tonumber(cost_part)
-    reserves = ARGV[at - 4] ~= '0'
+    reserves, full = ARGV[at - 4] ~= '0', now + ARGV[at + 3] + 1
   end
   for i = 1, count do
     local n = listed and tonumber(ARGV[arg + i - 1]) or i
@@ -82,6 +82,15 @@ for _ = 1, ARGV[1] do
         tat, part = tonumber(tat), tonumber(part)
         if tat < now then
           tat, part = now, 0
+        elseif tat > full then
+          -- Reserved, or written by a clock that was ahead.
+          tat = nil
+        end
+        if rest ~= '' then
+          local since, mark = match(rest, '^ (%d+)'), match(rest, 'm (%d+)')
+          if (since and tonumber(since) > now) or (mark and tonumber(mark) > now) then
+            tat = nil
+          end
         end
       else
         tat = nil

@@ -42,11 +42,19 @@ local function parse(text)
   return states, mark
 end
 
--- The states of these quotas get their limits; those of other quotas keep theirs.
+-- The states of these quotas get their limits, unless a bucket took over the usage of a larger one;
+-- those of other quotas keep theirs.
 local function render(states, mark, rules)
   local texts = {}
   for i, state in ipairs(states) do
-    local limit = rules[i] and rules[i].limit or state.limit
+    local rule = rules[i]
+    local limit = rule and rule.limit or state.limit
+    if rule and rule.kind == 't' and mark == 0 then
+      local ahead = state[4] - now
+      if ahead > rule.full or (ahead == rule.full and state[5] > rule.full_part) then
+        limit = ''
+      end
+    end
     local words, last = {state[1] .. limit}, #state
     if state[1] == 'f' and state[5] == state[2] + state[3] then
       last = 4
@@ -95,6 +103,38 @@ local function used(state)
     return ((state[4] - now) + state[5] / state[2]) * state[2] / state[3]
   end
   return 0
+end
+
+-- The state with no time that is too far ahead, because the clock has stepped back (windlass-core,
+-- rules/limit/step_back); and whether it was lowered.
+local function lower(rule, state, mark)
+  if rule.kind ~= state[1] then
+    return state, false
+  elseif rule.kind == 't' then
+    local since, before, lent = state[6], state[7], state[8]
+    local lends = since and since > now
+    local tat, part, ahead = state[4], state[5], state[4] - now
+    local over = state.limit == rule.limit and rule.limit ~= '0' and (mark == 0 or lends)
+      and (ahead > rule.full or (ahead == rule.full and part > rule.full_part))
+    if state[2] ~= rule.amount or state[3] ~= rule.period or not (lends or over) then
+      return state, false
+    end
+    if over then
+      tat, part = now + rule.full, rule.full_part
+    end
+    if lends then
+      since, before, lent = now, before + lent, 0
+    end
+    return {'t', state[2], state[3], tat, part, since, before, lent, limit = state.limit}, true
+  elseif (rule.kind == 'f' or rule.kind == 's') and state[3] > now then
+    local lowered = {unpack(state)}
+    lowered.limit, lowered[3] = state.limit, now
+    if rule.kind == 'f' then
+      lowered[5] = min(state[5], now + state[2])
+    end
+    return lowered, true
+  end
+  return state, false
 end
 
 -- A state of the quota's algorithm, brought up to now and to this quota.
@@ -154,7 +194,7 @@ local ALGORITHM = {t = 't', z = 't', f = 'f', s = 's'}
 -- Matches states with quotas (windlass-core, rules/limit/matching). Returns the states of the
 -- quotas as of now, then those of other quotas; and whether any was converted. Returns nothing if a
 -- quota has another algorithm.
-local function match_up(rules, stored)
+local function match_up(rules, stored, mark)
   local found, taken, converted = {}, {}, false
   for i, rule in ipairs(rules) do
     local which
@@ -195,7 +235,12 @@ local function match_up(rules, stored)
     if not found[i] and live then
       return
     end
-    states[i] = found[i] and bring_up(rule, found[i]) or fresh(rule)
+    if found[i] then
+      local state, lowered = lower(rule, found[i], mark)
+      states[i], converted = bring_up(rule, state), converted or lowered
+    else
+      states[i] = fresh(rule)
+    end
   end
   for _, state in ipairs(others) do
     states[#states + 1] = state

@@ -19,6 +19,8 @@ pub(super) struct Forecast {
     /// When its request was sent. Another request reaches the store as long after that one as it was sent after it,
     /// if both travel equally long.
     sent: Moment,
+    /// When the last request was sent that is under way.
+    last: Moment,
 }
 
 impl Forecast {
@@ -27,6 +29,7 @@ impl Forecast {
             states: outcome.states.clone(),
             store_time: outcome.now,
             sent,
+            last: sent,
         }
     }
 
@@ -43,6 +46,7 @@ impl Forecast {
     pub(super) fn apply(&mut self, rules: &[Rule], sent: Moment, op: &LimitOp) -> u64 {
         match decide(rules, &self.states, self.store_time(sent), op) {
             Ok(outcome) => {
+                self.last = self.last.max(sent);
                 self.states = outcome.states;
                 outcome.granted.unwrap_or(0)
             }
@@ -64,11 +68,17 @@ impl Forecast {
         rules.iter().enumerate().map(each).min().unwrap_or(0)
     }
 
-    /// How long after `sent` a request for this many units must be sent to be granted; `None` if it never will be.
-    pub(super) fn wait(&self, rules: &[Rule], sent: Moment, units: u64) -> Option<Duration> {
-        let now = self.store_time(sent);
+    /// How long after the reply's request one for this many units must be sent to be granted; `None` if it never will
+    /// be.
+    pub(super) fn wait(&self, rules: &[Rule], units: u64) -> Option<Duration> {
+        let now = self.store_time(self.last);
         let states = advance(rules, &self.states, now).ok()?;
         let wait = status(rules, &states, now, units).retry_after?;
-        Some(Duration::from_micros(wait))
+        let before = match wait {
+            // It could have been sent before the last one; that is not worth knowing.
+            0 => Duration::ZERO,
+            _ => self.last.since(self.sent),
+        };
+        Some(before + Duration::from_micros(wait))
     }
 }

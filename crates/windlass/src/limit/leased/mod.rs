@@ -198,7 +198,9 @@ impl LeasedLimiter {
     ) -> Result<Decision> {
         check_units(units)?;
         let limiter = &self.inner.limiter;
-        if units == 0 || units > lowest_limit(limiter.rules()?) {
+        let direct = units == 0 || units > lowest_limit(limiter.rules()?);
+        // While the store is skipped, the fallback decides at once.
+        if direct || limiter.caller.breaker_is_open().is_some() {
             self.inner.store_calls.fetch_add(1, Ordering::Relaxed);
             return limiter.check_n(key, units).await;
         }

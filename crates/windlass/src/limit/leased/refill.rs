@@ -277,7 +277,7 @@ impl Refills {
         let Some(forecast) = self.forecast(now) else {
             return now;
         };
-        let wait = forecast.wait(rules, forecast.sent(), units);
+        let wait = forecast.wait(rules, units);
         let wait = wait.unwrap_or(COVER).min(LONGEST_PAUSE);
         let longer = match self.backoff > 1.0 {
             // Competitors that began at the same time do not stay together.
