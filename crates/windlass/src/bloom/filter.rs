@@ -247,7 +247,7 @@ mod tests {
         let filter = filter.create().await.unwrap();
         let seen = store.seen("s");
         let task = tokio::spawn(async move {
-            let users = vec![("ann".to_owned(), 1), ("bob".to_owned(), 2)];
+            let users = [("ann".to_owned(), 1), ("bob".to_owned(), 2)];
             let names = || users.iter().map(|(name, _)| name.as_bytes());
             let new = filter.insert_all(names()).await.unwrap();
             let known = filter.contains_all(names()).await.unwrap();
