@@ -50,6 +50,9 @@ async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let (stream, stdin) = handover::accept()?;
     let channel = WardenChannel::new(stream)?;
     let program = args.next().unwrap_or_default();
+    // A Ctrl-C from before the command existed did not reach it, so it must not suppress forwarding. Not after the start:
+    // by then the command may have received it.
+    signals.take_pending().await;
     // The builder is dropped at once, and with it this copy of stdin: a process that writes to the command must notice
     // when the command stops reading.
     let started = Command::new(program).args(args).stdin(stdin).spawn();
@@ -62,8 +65,6 @@ async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     };
     // If windlass is gone already, reading the channel will show it.
     let _ = channel.send(&WardenReport::Started(command));
-    // A Ctrl-C from before the command existed did not reach it, so it must not suppress forwarding.
-    signals.take_pending().await;
     Warden {
         channel: Some(channel),
         signals,
