@@ -49,7 +49,7 @@ pub enum LimitOp {
     Reserve(u64, u64),
     /// Leases units: charges them now, for a client that uses them a little later without the
     /// store: amounts, of which the first that fits is taken, and for how long. A bucket leases for
-    /// [a limited time](rule::Bucket::lease_time). Leased for no time, units are taken.
+    /// a limited time. Leased for no time, units are taken.
     Lease(Vec<u64>, u64),
     /// Returns unused leased units: units, when and for how long they were leased, and the
     /// [mark](RuleStates::mark) of the state that leased them.
