@@ -39,7 +39,10 @@
 //!    store in the hints of [`store::unsupported`].
 //! 5. Add its server to `windlass-testkit` (and to `xtask/src/servers.rs`, which installs it), and a
 //!    constructor of `TestStore`. Run the conformance suite on it: one line,
-//!    `windlass_testkit::conformance!(…)`, in a folder of `crates/windlass/tests`.
+//!    `windlass_testkit::conformance!(…)`, in a folder of `crates/windlass/tests`
+//!    (`conformance_without_flow_and_data!` for a store without limiters and the like,
+//!    `majority_conformance!` for a quorum). Add its faults to `windlass-testkit/src/chaos/stores/`,
+//!    and mutants for its promises to `xtask/src/mutants/`.
 //! 6. Describe it in `docs/choose-a-backend.md` and `docs/keys.md`.
 //!
 //! # How to add a limiter algorithm
@@ -49,7 +52,8 @@
 //! 1. Add a variant to [`Rule`](rules::limit::Rule) (the quota) and to
 //!    [`RuleState`](rules::limit::RuleState) (what is stored, with a new letter in its text
 //!    format). The compiler points to most `match`es that need an arm. It does not point to
-//!    `Rule::is_of`, nor to `limit/survey.rs` and `limit/reservation.rs` of `windlass`. The states are
+//!    `Rule::is_of`, to the wildcards in `step_back.rs` (a clock that is set back), `lease.rs` and
+//!    `state.rs`, nor to `limit/survey.rs` and `limit/reservation.rs` of `windlass`. The states are
 //!    `Copy` and have a fixed number of fields: an algorithm that stores a list needs a state of its
 //!    own kind.
 //! 2. Write the algorithm in a file of its own beside `bucket.rs` and `window.rs`: the state as of
@@ -58,8 +62,8 @@
 //! 3. Add the variant to the `rule()` strategy of the property tests in `rules/limit/tests`. They
 //!    check that the quota is never exceeded, and that `retry_after` and `remaining` are exact, for
 //!    every algorithm.
-//! 4. `memory:` and `file:` work now. Implement the same in the limiter script of `windlass-redis`,
-//!    and extend its equivalence test.
+//! 4. `memory:` and `file:` work now. Implement the same in the limiter script of `windlass-redis`
+//!    (`lower` in `states.lua` too), and extend its equivalence test.
 //! 5. Add it to `windlass::Algorithm` and to the command line (`limit` and `top`), and a case to the
 //!    conformance suite: the function, and its name in the list in `conformance/mod.rs`.
 

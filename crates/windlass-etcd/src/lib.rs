@@ -50,7 +50,6 @@ use self::notifications::EtcdNotifications;
 use self::watches::Watches;
 use windlass_core::error::{Error, Result};
 use windlass_core::redact::redact;
-use windlass_core::store::unsupported::UnsupportedStore;
 use windlass_core::store::{
     Backend, Capabilities, ClaimStore, Finding, GateStore, GrantListener, LatchStore,
     NotificationStore, Pending,
@@ -147,40 +146,10 @@ impl Backend for Etcd {
         Arc::clone(&self.notifications) as Arc<dyn NotificationStore>
     }
 
-    fn counters(&self) -> Arc<dyn windlass_core::store::counter::CounterStore> {
-        Arc::new(UNSUPPORTED)
-    }
-
-    fn limits(&self) -> Arc<dyn windlass_core::store::limit::LimitStore> {
-        Arc::new(UNSUPPORTED)
-    }
-
-    fn blooms(&self) -> Arc<dyn windlass_core::store::BloomStore> {
-        Arc::new(UNSUPPORTED)
-    }
-
-    fn permissions(&self) -> Arc<dyn windlass_core::store::PermissionStore> {
-        Arc::new(UNSUPPORTED)
-    }
-
-    fn seen(&self) -> Arc<dyn windlass_core::store::SeenStore> {
-        Arc::new(UNSUPPORTED)
-    }
-
-    fn onces(&self) -> Arc<dyn windlass_core::store::OnceStore> {
-        Arc::new(UNSUPPORTED)
-    }
-
-    fn topics(&self) -> Arc<dyn windlass_core::store::TopicStore> {
-        Arc::new(UNSUPPORTED)
-    }
-
     fn diagnose(&self) -> Pending<'_, Vec<Finding>> {
         Box::pin(async move { diagnose::diagnose(&self.connection, &self.keys.readable()).await })
     }
 }
-
-const UNSUPPORTED: UnsupportedStore = UnsupportedStore("etcd");
 
 const CAPABILITIES: Capabilities = Capabilities::new(
     "etcd",

@@ -261,7 +261,8 @@ impl<D: BatchedDecision> Batcher<D> {
     }
 
     /// A slot for a caller that is alone: nothing collected, nothing on its way, and a connection
-    /// that takes the command at once.
+    /// that takes the command at once. The first grant of a connection is never that: its fence
+    /// counter is checked first (`prepare`).
     fn try_alone(&self, decision: &D) -> Option<SemaphorePermit<'_>> {
         let fence_use = self.target.fence_use(decision);
         let idle = self.load.unsent.load(Ordering::Acquire) == 0

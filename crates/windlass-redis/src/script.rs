@@ -64,11 +64,7 @@ scripts! {
         "lock/hand_over.lua",
         "lock/fast_path.lua",
         "fence.lua",
-        "lock/record.lua",
-        "lock/acquire.lua",
-        "lock/renew.lua",
-        "lock/release.lua",
-        "lock/break.lua",
+        "lock/decisions.lua",
         "lock/dispatch.lua",
     ];
     LOCK_ALL = ["lock/prelude.lua", "lock/hand_over.lua", "lock/acquire_all.lua"];
@@ -91,11 +87,7 @@ scripts! {
         "lock/hand_over.lua",
         "lock/fast_path.lua",
         "fence.lua",
-        "lock/record.lua",
-        "lock/acquire.lua",
-        "lock/renew.lua",
-        "lock/release.lua",
-        "lock/break.lua",
+        "lock/decisions.lua",
         "quorum_node/lock.lua",
         "lock/dispatch.lua",
     ];

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::calls::{NodeCalls, StopFlag};
 use super::claims::ClaimState;
-use super::node_selection::{may_start_on_majority, needs_remaining};
+use super::node_selection::may_start_on_majority;
 use super::nodes::NodeSet;
 use super::rejoin::Rejoin;
 use super::release::undo;
@@ -315,5 +315,23 @@ impl<'a> AcquireRound<'a> {
         });
         let clock = &self.state.nodes.clock;
         clock.within(GRACE.min(self.timeout), replies).await;
+    }
+}
+
+/// Whether the remaining nodes must be called, given that the called ones have not decided.
+fn needs_remaining(called: usize, answered: usize, failed: usize) -> bool {
+    failed > 0 || answered >= called
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remaining_nodes_are_called_after_a_failure_or_when_all_have_answered() {
+        assert!(!needs_remaining(3, 0, 0));
+        assert!(!needs_remaining(3, 2, 0));
+        assert!(needs_remaining(3, 1, 1));
+        assert!(needs_remaining(3, 3, 0));
     }
 }

@@ -79,11 +79,6 @@ pub(super) fn may_start_on_majority(request: &AcquireRequest) -> bool {
     request.kind == Kind::Lock && !request.record_now && !request.again && !request.heal_missing_ttl
 }
 
-/// Whether the remaining nodes must be called, given that the called ones have not decided.
-pub(super) fn needs_remaining(called: usize, answered: usize, failed: usize) -> bool {
-    failed > 0 || answered >= called
-}
-
 /// Moving average of the time that a majority takes to decide, in nanoseconds.
 #[derive(Debug)]
 pub(super) struct LatencyTracker(AtomicU64);
@@ -143,14 +138,6 @@ mod tests {
             assert_eq!(selection.first(true, |n| n == node), all);
         }
         assert_eq!(selection.first(false, |_| false), all);
-    }
-
-    #[test]
-    fn remaining_nodes_are_called_after_a_failure_or_when_all_have_answered() {
-        assert!(!needs_remaining(3, 0, 0));
-        assert!(!needs_remaining(3, 2, 0));
-        assert!(needs_remaining(3, 1, 1));
-        assert!(needs_remaining(3, 3, 0));
     }
 
     #[test]

@@ -201,7 +201,7 @@ impl QuorumNode {
         let Some(connection) = self.verified_connection() else {
             return self.verify_and_call(nodes, stop, request);
         };
-        // Sent now and not when first polled, so that requests leave in the order of calls.
+        // The caller polls it before it makes another call, so requests leave in the order of calls.
         let reply = request(&*self.client);
         let node = Arc::clone(self);
         // The latency matters only while the node is suspect.

@@ -77,7 +77,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "fences increase in the order of grants",
-        file: "windlass-redis/src/scripts/lock/acquire.lua",
+        file: "windlass-redis/src/scripts/lock/decisions.lua",
         from: "      ticket = take_fence(proposal)\n",
         to: "      ticket = 1e15 - take_fence(proposal) + 1e15\n",
         caught_by: &[
@@ -89,7 +89,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a release by another library is noticed (Redis)",
-        file: "windlass-redis/src/scripts/lock/record.lua",
+        file: "windlass-redis/src/scripts/lock/decisions.lua",
         from: "if left < 0 or left > pause then",
         to: "if false then",
         caught_by: &[
@@ -244,7 +244,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "every key expires",
-        file: "windlass-redis/src/scripts/lock/record.lua",
+        file: "windlass-redis/src/scripts/lock/decisions.lua",
         from: "    call('PEXPIRE', queue, ttl)\n",
         to: "",
         caught_by: &["-p", "windlass", "--test", "redis", "every_key_expires"],

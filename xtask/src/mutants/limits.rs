@@ -110,7 +110,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "a year of calls does not drift",
-        file: "windlass-core/src/rules/limit/span.rs",
+        file: "windlass-core/src/rules/limit/rule.rs",
         from: "                part: whole % self.amount,\n            },\n            None",
         to: "                part: 0,\n            },\n            None",
         caught_by: &[

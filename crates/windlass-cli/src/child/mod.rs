@@ -10,6 +10,9 @@
 //! in between, both this binary again. The [`watchdog`] enforces the deadline, out of reach of the terminal and of
 //! signals to the group. The [`warden`] starts the command and forwards signals to it.
 //!
+//! Orders go down the chain (`RunningChild` → watchdog → warden), reports go up (warden → `Watchdog::relay` →
+//! `RunningChild::report`).
+//!
 //! Windlass, the warden and the command share one process group: job control, Ctrl-C, Ctrl-Z and reading from the
 //! terminal work as if the shell had started the command.
 //!

@@ -26,6 +26,8 @@ pub(super) async fn run(
         Some(owner) => owner.clone(),
         None => Owner::random().as_str().to_owned(),
     };
+    // Always named, so that an interrupted wait can be released by owner before this process ends. A
+    // named owner's grant is recorded at once, which the scripts' fast paths leave to the others.
     let request = request(&args, &store, &owner);
     let on_wait = async |holder: Option<Holder>| {
         let held_by = holder.as_ref().map(|holder| holder.owner.as_str());

@@ -13,7 +13,7 @@ use crate::rules::limit::{LimitOp, Mismatch, QuotaUsage, Rule, RuleStates};
 pub trait LimitStore: Send + Sync + fmt::Debug {
     /// Decides by all rules of the limiter together: all are charged, or none.
     ///
-    /// The request is sent when this is called, not when the future is first polled.
+    /// The request is sent when the future is first polled, at the latest.
     fn decide(&self, request: LimitRequest) -> Pending<'static, LimitOutcome>;
 
     /// Many independent decisions in as few round trips as possible. Returns one outcome for each,

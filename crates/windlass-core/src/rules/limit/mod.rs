@@ -28,7 +28,7 @@ mod tests;
 mod window;
 
 pub use inspect::{QuotaUsage, usage};
-pub use rule::{InvalidRule, Rule};
+pub use rule::{InvalidRule, LimitStatus, Rule, status};
 pub use span::Span;
 pub use state::{RuleState, RuleStates};
 
@@ -223,43 +223,4 @@ pub fn advance(rules: &[Rule], stored: &RuleStates, now: u64) -> Result<RuleStat
 #[inline]
 pub fn ends(states: &RuleStates, now: u64) -> u64 {
     states.iter().map(|s| s.ends(now)).max().unwrap_or(now)
-}
-
-/// The status of a limiter, for a call of some cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitStatus {
-    /// The most units that one call can take.
-    pub limit: u64,
-    /// The units available now.
-    pub remaining: u64,
-    /// Microseconds until the cost is available; `None` for never.
-    pub retry_after: Option<u64>,
-    /// Microseconds until the quota is whole again; `None` for never.
-    pub reset_after: Option<u64>,
-}
-
-/// The status by all rules together. `states` are as of now.
-pub fn status(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> LimitStatus {
-    let each = |(i, rule): (usize, &Rule)| {
-        let state = states.get(i).unwrap_or_else(|| rule.fresh(now));
-        rule.status(state, now, cost)
-    };
-    let mut all = rules.iter().enumerate().map(each);
-    let Some(first) = all.next() else {
-        return LimitStatus {
-            limit: 0,
-            remaining: 0,
-            retry_after: None,
-            reset_after: Some(0),
-        };
-    };
-    all.fold(first, |a, b| {
-        let tightest = if b.remaining < a.remaining { b } else { a };
-        LimitStatus {
-            limit: tightest.limit,
-            remaining: tightest.remaining,
-            retry_after: a.retry_after.zip(b.retry_after).map(|(a, b)| a.max(b)),
-            reset_after: a.reset_after.zip(b.reset_after).map(|(a, b)| a.max(b)),
-        }
-    })
 }

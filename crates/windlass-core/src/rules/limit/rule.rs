@@ -1,6 +1,6 @@
 //! Quotas.
 
-use super::{LimitStatus, MAX_PERIOD_MICROS, MAX_UNITS, RuleState, Span, bucket, window};
+use super::{MAX_PERIOD_MICROS, MAX_UNITS, RuleState, RuleStates, Span, bucket, window};
 
 /// A valid quota, in whole numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -191,4 +191,84 @@ fn fits(units: u64, period: u64) -> Result<(), InvalidRule> {
 
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl Bucket {
+    /// How long this many units take to refill.
+    #[inline(always)]
+    pub fn time_for(&self, units: u64) -> Span {
+        if units == 1 {
+            return self.unit;
+        }
+        match units.checked_mul(self.period) {
+            Some(whole) => Span {
+                us: whole / self.amount,
+                part: whole % self.amount,
+            },
+            None => {
+                let (whole, amount) = (
+                    u128::from(units) * u128::from(self.period),
+                    u128::from(self.amount),
+                );
+                Span {
+                    // Longer than any burst takes, so that the call is denied.
+                    us: u64::try_from(whole / amount).unwrap_or(u64::MAX / 4),
+                    part: (whole % amount) as u64,
+                }
+            }
+        }
+    }
+
+    /// How many whole units refill within a time.
+    #[inline(always)]
+    pub fn units_in(&self, time: Span) -> u64 {
+        if let Some(parts) = time
+            .us
+            .checked_mul(self.amount)
+            .and_then(|us| us.checked_add(time.part))
+        {
+            return parts / self.period;
+        }
+        let parts = u128::from(time.us) * u128::from(self.amount) + u128::from(time.part);
+        u64::try_from(parts / u128::from(self.period)).unwrap_or(u64::MAX)
+    }
+}
+
+/// The status of a limiter, for a call of some cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitStatus {
+    /// The most units that one call can take.
+    pub limit: u64,
+    /// The units available now.
+    pub remaining: u64,
+    /// Microseconds until the cost is available; `None` for never.
+    pub retry_after: Option<u64>,
+    /// Microseconds until the quota is whole again; `None` for never.
+    pub reset_after: Option<u64>,
+}
+
+/// The status by all rules together. `states` are as of now.
+pub fn status(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> LimitStatus {
+    let each = |(i, rule): (usize, &Rule)| {
+        let state = states.get(i).unwrap_or_else(|| rule.fresh(now));
+        rule.status(state, now, cost)
+    };
+    let mut all = rules.iter().enumerate().map(each);
+    let Some(first) = all.next() else {
+        return LimitStatus {
+            limit: 0,
+            remaining: 0,
+            retry_after: None,
+            reset_after: Some(0),
+        };
+    };
+    all.fold(first, |a, b| {
+        let tightest = if b.remaining < a.remaining { b } else { a };
+        LimitStatus {
+            limit: tightest.limit,
+            remaining: tightest.remaining,
+            retry_after: a.retry_after.zip(b.retry_after).map(|(a, b)| a.max(b)),
+            reset_after: a.reset_after.zip(b.reset_after).map(|(a, b)| a.max(b)),
+        }
+    })
 }

@@ -1,7 +1,5 @@
 //! Times with an exact fraction of a microsecond.
 
-use super::rule::Bucket;
-
 /// Microseconds and a fraction of one, whose denominator is the `amount` of the bucket it belongs
 /// to.
 ///
@@ -60,46 +58,5 @@ impl Span {
                 part: self.part + amount - other.part,
             },
         }
-    }
-}
-
-impl Bucket {
-    /// How long this many units take to refill.
-    #[inline(always)]
-    pub fn time_for(&self, units: u64) -> Span {
-        if units == 1 {
-            return self.unit;
-        }
-        match units.checked_mul(self.period) {
-            Some(whole) => Span {
-                us: whole / self.amount,
-                part: whole % self.amount,
-            },
-            None => {
-                let (whole, amount) = (
-                    u128::from(units) * u128::from(self.period),
-                    u128::from(self.amount),
-                );
-                Span {
-                    // Longer than any burst takes, so that the call is denied.
-                    us: u64::try_from(whole / amount).unwrap_or(u64::MAX / 4),
-                    part: (whole % amount) as u64,
-                }
-            }
-        }
-    }
-
-    /// How many whole units refill within a time.
-    #[inline(always)]
-    pub fn units_in(&self, time: Span) -> u64 {
-        if let Some(parts) = time
-            .us
-            .checked_mul(self.amount)
-            .and_then(|us| us.checked_add(time.part))
-        {
-            return parts / self.period;
-        }
-        let parts = u128::from(time.us) * u128::from(self.amount) + u128::from(time.part);
-        u64::try_from(parts / u128::from(self.period)).unwrap_or(u64::MAX)
     }
 }
