@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustix::process::{Flock, FlockType, fcntl_getlk};
@@ -25,15 +26,30 @@ const FRAME_HEADER: usize = 24;
 /// Whether frames that the index counts are missing in the log. Only for a database that no
 /// connection of this process uses: to close the index drops their locks.
 pub(super) fn has_lost_frames(real: &Path) -> bool {
-    let [log, index] = side_files(real);
-    let Some(index) = read_unused_index(&index) else {
-        return false;
-    };
-    index.applied < index.frames && valid_frames(&log, &index) < index.frames
+    lost_frames(real, || ())
 }
 
-/// The header of the index.
+/// `log_was_read` runs between the two readings of the index.
+fn lost_frames(real: &Path, log_was_read: impl FnOnce()) -> bool {
+    let [log, path] = side_files(real);
+    let Some(index) = read_unused_index(&path) else {
+        return false;
+    };
+    if index.applied >= index.frames || valid_frames(&log, &index) >= index.frames {
+        return false;
+    }
+    log_was_read();
+    // Another process may have opened the database meanwhile, and started a new log or removed it. It
+    // changes or removes the index first, so then the index is not the same any more.
+    read_unused_index(&path).as_ref() == Some(&index)
+}
+
+/// The index, as far as it says what the log must have.
+#[derive(PartialEq)]
 struct Index {
+    /// Which file it is: a removed one may be replaced.
+    inode: u64,
+    header: [u8; INDEX_HEADER],
     frames: u32,
     applied: u32,
     salt: [u8; 8],
@@ -51,7 +67,10 @@ fn read_unused_index(path: &Path) -> Option<Index> {
     file.read_exact(&mut header).ok()?;
     let number = |at: usize| u32::from_ne_bytes(*header[at..].first_chunk().unwrap_or(&[0; 4]));
     let checksum = checksum((0, 0), &header[..40], cfg!(target_endian = "big"));
+    let inode = file.metadata().ok()?.ino();
     (checksum == (number(40), number(44))).then_some(Index {
+        inode,
+        header,
         frames: number(16),
         applied: number(96),
         salt: *header[32..].first_chunk()?,
@@ -108,4 +127,85 @@ fn checksum(sum: (u32, u32), bytes: &[u8], big_endian: bool) -> (u32, u32) {
         second = second.wrapping_add(b).wrapping_add(first);
     }
     (first, second)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use rusqlite::Connection;
+
+    use super::*;
+
+    fn write(path: &Path) -> Connection {
+        let database = Connection::open(path).unwrap();
+        database
+            .execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS t (x); INSERT INTO t VALUES (1);")
+            .unwrap();
+        database
+    }
+
+    /// A database with the log and the index of a process that was killed.
+    fn left_by_a_killed_process(folder: &Path) -> PathBuf {
+        let used = folder.join("used.db");
+        let database = write(&used);
+        let left = folder.join("left.db");
+        for suffix in ["", "-wal", "-shm"] {
+            let copy = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
+            fs::copy(copy(&used), copy(&left)).unwrap();
+        }
+        drop(database);
+        left
+    }
+
+    #[test]
+    fn cut_log_has_lost_frames() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = left_by_a_killed_process(folder.path());
+        assert!(!has_lost_frames(&path));
+        let [log, _] = side_files(&path);
+        let length = fs::metadata(&log).unwrap().len();
+        let log = fs::OpenOptions::new().write(true).open(log).unwrap();
+        log.set_len(length - 100).unwrap();
+        assert!(has_lost_frames(&path));
+    }
+
+    /// A process that opens and closes the database meanwhile removes the log; that is no damage.
+    #[test]
+    fn log_that_another_process_removes_meanwhile_is_not_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = left_by_a_killed_process(folder.path());
+        let [log, _] = side_files(&path);
+        let all = fs::read(&log).unwrap();
+        // As this process finds it if the other one has removed it.
+        fs::remove_file(&log).unwrap();
+        let other_process = || {
+            fs::write(&log, &all).unwrap();
+            drop(write(&path));
+            assert!(!log.exists());
+        };
+        assert!(!lost_frames(&path, other_process));
+    }
+
+    /// The same with a process that still uses the new log.
+    #[test]
+    fn log_that_another_process_restarts_meanwhile_is_not_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = left_by_a_killed_process(folder.path());
+        let [log, _] = side_files(&path);
+        let all = fs::read(&log).unwrap();
+        fs::remove_file(&log).unwrap();
+        let mut other = None;
+        let lost = lost_frames(&path, || {
+            fs::write(&log, &all).unwrap();
+            let database = write(&path);
+            database
+                .query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()))
+                .unwrap();
+            database.execute("INSERT INTO t VALUES (2)", []).unwrap();
+            other = Some(database);
+        });
+        assert!(!lost);
+    }
 }

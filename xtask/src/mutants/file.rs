@@ -133,4 +133,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "names::time_namespaces_share_one_clock",
         ],
     },
+    Mutant {
+        breaks: "a log that another process removes while it is checked is not damage",
+        file: "windlass-file/src/log_check.rs",
+        from: "read_unused_index(&path).as_ref() == Some(&index)",
+        to: "read_unused_index(&path).is_none_or(|_| true)",
+        caught_by: &[
+            "-p",
+            "windlass-file",
+            "--lib",
+            "removes_meanwhile_is_not_lost",
+        ],
+    },
 ];
