@@ -71,8 +71,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a damaged log grants nothing",
         file: "windlass-file/src/log_check.rs",
-        from: "index.applied < index.frames && valid_frames(&log, &index) < index.frames",
-        to: "index.applied < index.frames && valid_frames(&log, &index) == 0",
+        from: "if index.applied >= index.frames || valid_frames(&log, &index) >= index.frames {",
+        to: "if index.applied <= index.frames {",
         caught_by: &[
             "-p",
             "windlass",
