@@ -170,6 +170,7 @@ impl Rule {
         };
         LimitStatus {
             limit: self.limit(),
+            quota: 0,
             remaining,
             retry_after: if cost == 0 { Some(0) } else { retry_after },
             reset_after,
@@ -239,6 +240,8 @@ impl Bucket {
 pub struct LimitStatus {
     /// The most units that one call can take.
     pub limit: u64,
+    /// The position of the rule that `limit` and `remaining` are of.
+    pub quota: u16,
     /// The units available now.
     pub remaining: u64,
     /// Microseconds until the cost is available; `None` for never.
@@ -251,12 +254,16 @@ pub struct LimitStatus {
 pub fn status(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> LimitStatus {
     let each = |(i, rule): (usize, &Rule)| {
         let state = states.get(i).unwrap_or_else(|| rule.fresh(now));
-        rule.status(state, now, cost)
+        LimitStatus {
+            quota: u16::try_from(i).unwrap_or(u16::MAX),
+            ..rule.status(state, now, cost)
+        }
     };
     let mut all = rules.iter().enumerate().map(each);
     let Some(first) = all.next() else {
         return LimitStatus {
             limit: 0,
+            quota: 0,
             remaining: 0,
             retry_after: None,
             reset_after: Some(0),
@@ -266,6 +273,7 @@ pub fn status(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> Limit
         let tightest = if b.remaining < a.remaining { b } else { a };
         LimitStatus {
             limit: tightest.limit,
+            quota: tightest.quota,
             remaining: tightest.remaining,
             retry_after: a.retry_after.zip(b.retry_after).map(|(a, b)| a.max(b)),
             reset_after: a.reset_after.zip(b.reset_after).map(|(a, b)| a.max(b)),
