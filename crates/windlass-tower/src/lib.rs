@@ -44,6 +44,8 @@
 mod body;
 mod client_ip;
 mod concurrency;
+#[cfg(doctest)]
+mod documentation;
 mod held_lease;
 mod idempotency;
 mod key;
