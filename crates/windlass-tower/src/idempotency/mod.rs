@@ -1,6 +1,7 @@
 //! [`IdempotencyLayer`]: each request runs once per `Idempotency-Key`.
 
 mod buffer;
+mod grpc_status;
 mod key_header;
 mod record;
 
@@ -63,7 +64,7 @@ static REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// # What is stored
 ///
 /// By default every response but those with status 408, 425, 429 and 5xx, after which the request runs again
-/// ([`store_if`](IdempotencyLayer::store_if)). Of the headers, those that describe the content
+/// ([`store_if`](IdempotencyLayer::store_if)). A gRPC status counts as the HTTP status that it corresponds to. Of the headers, those that describe the content
 /// ([`replay_headers`](IdempotencyLayer::replay_headers)); no cookies.
 ///
 /// # Bodies
@@ -331,6 +332,12 @@ impl Config {
         kept
     }
 
+    /// Whether a response is stored that may be one of gRPC.
+    fn is_stored(&self, headers: &HeaderMap, body: &Whole) -> bool {
+        let status = grpc_status::as_http(headers, body.trailers.as_ref());
+        status.is_none_or(|status| (self.store_if)(status))
+    }
+
     /// Whether the body may have no end that is worth waiting for.
     fn is_stream(headers: &HeaderMap) -> bool {
         let content = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
@@ -354,6 +361,11 @@ impl Config {
             false => buffer(body, self.max_response_bytes).await,
         };
         let (stored, body) = match buffered {
+            Buffered::Whole(whole) if !self.is_stored(&parts.headers, &whole) => {
+                running.outcome = OnFailure::Retry;
+                running.end().await;
+                return Response::from_parts(parts, Body::from(whole));
+            }
             Buffered::Whole(whole) => (Some(whole.clone()), Body::from(whole)),
             Buffered::TooLarge(body) if self.on_large_response == OnLargeResponse::RunAgain => {
                 running.outcome = OnFailure::Retry;

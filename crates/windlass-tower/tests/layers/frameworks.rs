@@ -175,9 +175,14 @@ impl UnaryService<()> for Ping {
     type Response = ();
     type Future = Ready<Result<tonic::Response<()>, Status>>;
 
-    fn call(&mut self, _: tonic::Request<()>) -> Self::Future {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        ready(Ok(tonic::Response::new(())))
+    fn call(&mut self, request: tonic::Request<()>) -> Self::Future {
+        let calls = self.0.fetch_add(1, Ordering::Relaxed) + 1;
+        ready(
+            match request.metadata().contains_key("fail") && calls == 3 {
+                true => Err(Status::unavailable("try again")),
+                false => Ok(tonic::Response::new(())),
+            },
+        )
     }
 }
 
@@ -209,9 +214,11 @@ async fn ping(channel: &Channel, key: Option<&'static str>) -> Result<tonic::Res
     client.ready().await.unwrap();
     let mut request = tonic::Request::new(());
     if let Some(key) = key {
-        request
-            .metadata_mut()
-            .insert("idempotency-key", key.parse().unwrap());
+        let metadata = request.metadata_mut();
+        metadata.insert("idempotency-key", key.parse().unwrap());
+        if key == "fails" {
+            metadata.insert("fail", "once".parse().unwrap());
+        }
     }
     let path = http::uri::PathAndQuery::from_static("/test.Ping/Ping");
     let codec = tonic_prost::ProstCodec::<(), ()>::default();
@@ -228,7 +235,7 @@ async fn tonic_server_answers_with_statuses() {
     };
     let router = Server::builder()
         .layer(
-            LimitLayer::new(&store.w, "limit", Quota::per_hour(4)).key(ClientIp::new().peer(peer)),
+            LimitLayer::new(&store.w, "limit", Quota::per_hour(6)).key(ClientIp::new().peer(peer)),
         )
         .layer(IdempotencyLayer::new(&store.w, "once", Everyone))
         .layer(LockLayer::new(&store.w, "lock", Everyone))
@@ -254,6 +261,11 @@ async fn tonic_server_answers_with_statuses() {
     let again = ping(&channel, Some("key")).await.unwrap();
     assert_eq!(again.metadata().get("idempotent-replayed").unwrap(), "true");
     assert_eq!(calls.load(Ordering::Relaxed), 2);
+    // A failure that passes is not stored, though its HTTP status is 200.
+    let failed = ping(&channel, Some("fails")).await.unwrap_err();
+    assert_eq!(failed.code(), Code::Unavailable);
+    ping(&channel, Some("fails")).await.unwrap();
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
     // A lock that another client holds.
     let guard = store.another().await.lock("lock").acquire().await.unwrap();
     let busy = ping(&channel, None).await.unwrap_err();

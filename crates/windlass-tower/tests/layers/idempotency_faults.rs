@@ -218,3 +218,32 @@ async fn response_is_stored_though_the_client_is_gone() {
     );
     assert_eq!(count.load(Ordering::Relaxed), 1);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn full_store_starts_nothing_and_stores_what_was_started() {
+    let store = Store::redis().await;
+    let server = Arc::new(store.server.unwrap());
+    let fill = move |limit: &'static str| {
+        let set = ["CONFIG", "SET", "maxmemory", limit];
+        server.command(&set).unwrap();
+    };
+    let fill_inside = fill.clone();
+    let (app, count) = once_interrupted(move || std::future::ready(fill_inside("1")));
+    let app = app.layer(layer(&store.w));
+    let first = ask(&app, payment("key", "a")).await;
+    assert_eq!(
+        (first.status, &first.body[..]),
+        (StatusCode::OK, &b"done"[..])
+    );
+    let repeat = ask(&app, payment("key", "a")).await;
+    assert_eq!(
+        repeat.header("idempotent-replayed"),
+        Some("true"),
+        "{repeat:?}"
+    );
+    let refused = ask(&app, payment("another", "a")).await;
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(count.load(Ordering::Relaxed), 1);
+    fill("0");
+    assert_eq!(ask(&app, payment("another", "a")).await.body, "done");
+}

@@ -133,3 +133,32 @@ async fn store_restarted_between_request_and_response_does_not_fail_the_request(
     });
     assert!(charged.await);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn full_store_refuses_or_decides_locally() {
+    let server = RedisServer::start().unwrap();
+    let w = windlass::connect(&server.url()).await.unwrap();
+    let limit = LimitLayer::new(&w, "api", Quota::per_hour(2));
+    let closed = app(limit.clone());
+    let local = app(limit.on_store_error(OnStoreError::Local));
+    let fill = |limit| {
+        server
+            .command(&["CONFIG", "SET", "maxmemory", limit])
+            .unwrap()
+    };
+    fill("1");
+    let reply = ask(&closed, get("/")).await;
+    assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);
+    for n in 0..3 {
+        assert_eq!(
+            ask(&local, get("/")).await.status == StatusCode::OK,
+            n < 2,
+            "{n}"
+        );
+    }
+    fill("0");
+    let back = eventually(SOON, || async {
+        ask(&closed, get("/")).await.status == StatusCode::OK
+    });
+    assert!(back.await);
+}
