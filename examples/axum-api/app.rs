@@ -6,26 +6,22 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::routing::{get, post, put};
 use axum::{Extension, Json, Router};
-use windlass::{Coordinator, OnStoreError, Quota};
+use windlass::{Coordinator, Quota};
 use windlass_tower::{
     ClientIp, ConcurrencyLayer, Header, IdempotencyLayer, IdempotentRequest, LimitLayer, LockLayer,
     Policy, RequestLock,
 };
 
-/// The routes, and what protects them. `client` says who sends a request.
-pub(crate) fn router(w: &Coordinator, client: ClientIp, per_minute: u64) -> Router {
-    // 429 for a client that sends too many requests, over all instances.
-    let limit = LimitLayer::new(
-        w,
-        "api",
-        [
-            Policy::new("minute", Quota::per_minute(per_minute).fixed_window()),
-            Policy::new("day", Quota::per_day(per_minute * 100)),
-        ],
-    )
-    .key(client)
-    .on_store_error(OnStoreError::Local);
+/// The limit of each client, over all instances. `client` says who sends a request.
+pub(crate) fn limit(w: &Coordinator, client: ClientIp, per_minute: u64) -> LimitLayer {
+    let minute = Quota::per_minute(per_minute).fixed_window();
+    let day = Quota::per_day(per_minute * 100);
+    let policies = [Policy::new("minute", minute), Policy::new("day", day)];
+    LimitLayer::new(w, "api", policies).key(client)
+}
 
+/// The routes, and what protects them.
+pub(crate) fn router(w: &Coordinator, limit: LimitLayer) -> Router {
     // A payment that is sent again, because the answer was lost, is not made again.
     let idempotency = IdempotencyLayer::new(w, "payments", Header::named("x-account")).required();
 

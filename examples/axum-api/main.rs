@@ -5,6 +5,7 @@ mod app;
 use std::error::Error;
 use std::net::SocketAddr;
 
+use windlass::OnStoreError;
 use windlass_tower::ClientIp;
 
 #[tokio::main]
@@ -15,7 +16,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let w = windlass::connect(&store).await?;
     // Only a proxy on this machine may say who the client is.
     let client = ClientIp::new().trust(["127.0.0.0/8".parse()?, "::1/128".parse()?]);
-    let app = app::router(&w, client, 10);
+    // If the store cannot be reached, each instance limits on its own.
+    let limit = app::limit(&w, client, 10).on_store_error(OnStoreError::Local);
+    let app = app::router(&w, limit);
     let listener = tokio::net::TcpListener::bind(&address).await?;
     println!("http://{} on {store}", listener.local_addr()?);
     let app = app.into_make_service_with_connect_info::<SocketAddr>();

@@ -7,6 +7,7 @@ use http::{Request, StatusCode};
 use windlass_testkit::{TestProcess, eventually};
 use windlass_tower::ClientIp;
 
+use crate::axum_api;
 use crate::fixture::{SOON, Store, client_at, send};
 
 const STORE: &str = "WINDLASS_TOWER_TEST_STORE";
@@ -20,7 +21,7 @@ async fn instance() {
     };
     let w = windlass::connect(&store).await.unwrap();
     let client = ClientIp::new().trust(["127.0.0.1/32".parse().unwrap()]);
-    let app = crate::axum_api::router(&w, client, PER_MINUTE);
+    let app = axum_api::router(&w, axum_api::limit(&w, client, PER_MINUTE));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("\nlistening on {}", listener.local_addr().unwrap());
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
