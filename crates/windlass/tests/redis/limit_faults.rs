@@ -185,6 +185,7 @@ async fn foreign_values_are_left_alone() {
                 vec![quota, Quota::per_day(50)],
                 vec![quota.fixed_window()],
                 vec![quota.sliding_window()],
+                vec![quota.sliding_log()],
                 vec![Quota::per_second(0).burst(5)],
             ] {
                 let limiter = w.limiter("odd", quotas.clone());
@@ -278,6 +279,7 @@ async fn every_limiter_key_expires() {
         ("bucket", vec![second], 100),
         ("fixed", vec![second.fixed_window()], 1_000),
         ("sliding", vec![second.sliding_window()], 2_000),
+        ("log", vec![second.sliding_log()], 1_000),
         ("several", vec![second, Quota::per_minute(6)], 10_000),
         ("short", vec![Quota::new(1, MS / 100)], 0),
         (
