@@ -374,7 +374,7 @@ macro_rules! flow_and_data_conformance {
                 requests_that_cannot_be_prefetched_go_to_the_store;
             bloom: inserted_items_are_found, exactly_one_concurrent_insert_is_new,
                 items_and_batches_of_any_size_work, error_rate_and_estimates_match_parameters,
-                different_parameters_are_rejected, invalid_input_is_rejected,
+                different_parameters_are_rejected, keyed_filter_refuses_other_keys, invalid_input_is_rejected,
                 growing_filter_exceeds_its_capacity, rotating_filter_forgets_after_two_windows,
                 union_contains_items_of_both, larger_than_512_mib;
             permissions: classic_piers_and_fiers_example, higher_level_includes_lower_levels, flags_are_granted_and_revoked_separately, many_subjects_and_resources_in_one_call,
