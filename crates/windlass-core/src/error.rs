@@ -15,10 +15,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Programs match on [`kind`](Error::kind); people read the whole error and its
 /// [`hint`](Error::hint). Passwords in URLs are never printed.
 pub struct Error {
-    inner: Box<Inner>,
+    inner: Box<ErrorInner>,
 }
 
-struct Inner {
+struct ErrorInner {
     kind: ErrorKind,
     operation: &'static str,
     name: Option<String>,
@@ -62,7 +62,7 @@ impl Error {
     /// An error of this kind. `operation` is an infinitive: it is printed after "cannot".
     pub fn new(kind: ErrorKind, operation: &'static str, message: impl Into<String>) -> Error {
         Error {
-            inner: Box::new(Inner {
+            inner: Box::new(ErrorInner {
                 kind,
                 operation,
                 name: None,
@@ -89,7 +89,7 @@ impl Error {
             None => e.message.clone(),
         };
         Error {
-            inner: Box::new(Inner {
+            inner: Box::new(ErrorInner {
                 kind: e.kind,
                 operation: e.operation,
                 name: e.name.clone(),

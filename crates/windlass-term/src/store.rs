@@ -40,9 +40,9 @@ async fn connect(global: &GlobalArgs, call_timeout: Duration) -> Result<Coordina
 /// The URL of the store in use.
 pub fn url(global: &GlobalArgs) -> Result<String, Failure> {
     match source(global)? {
-        Source::Url(url) => Ok(url.to_owned()),
-        Source::File(path) => read_url(path),
-        Source::Default => default_url(),
+        StoreSource::Url(url) => Ok(url.to_owned()),
+        StoreSource::File(path) => read_url(path),
+        StoreSource::Default => default_url(),
     }
 }
 
@@ -52,7 +52,7 @@ pub fn is_given(global: &GlobalArgs) -> bool {
 }
 
 /// Where the URL of the store comes from.
-enum Source<'a> {
+enum StoreSource<'a> {
     Url(&'a str),
     File(&'a Path),
     Default,
@@ -60,7 +60,7 @@ enum Source<'a> {
 
 /// An empty URL or path is an error: most often it is a secret that is missing, and the default store, a local file,
 /// would keep nobody out.
-fn source(global: &GlobalArgs) -> Result<Source<'_>, Failure> {
+fn source(global: &GlobalArgs) -> Result<StoreSource<'_>, Failure> {
     let (url, path) = (
         global.store.as_deref(),
         global.store_file.as_deref().map(Path::new),
@@ -86,11 +86,11 @@ fn source(global: &GlobalArgs) -> Result<Source<'_>, Failure> {
         )),
         (_, Some(path)) if url.is_none() || url_is_variable => match path.as_os_str().is_empty() {
             true => Err(empty("--store-file or WINDLASS_STORE_FILE")),
-            false => Ok(Source::File(path)),
+            false => Ok(StoreSource::File(path)),
         },
         (Some(url), _) if url.trim().is_empty() => Err(empty("--store or WINDLASS_STORE")),
-        (Some(url), _) => Ok(Source::Url(url)),
-        (None, _) => Ok(Source::Default),
+        (Some(url), _) => Ok(StoreSource::Url(url)),
+        (None, _) => Ok(StoreSource::Default),
     }
 }
 
@@ -125,7 +125,7 @@ fn read_url(path: &Path) -> Result<String, Failure> {
 /// path is passed on.
 pub fn command_env(global: &GlobalArgs) -> Result<Vec<(&'static str, String)>, Failure> {
     let path = match source(global)? {
-        Source::File(path) => std::path::absolute(path).ok(),
+        StoreSource::File(path) => std::path::absolute(path).ok(),
         _ => None,
     };
     let mut env = vec![match path.as_deref().and_then(Path::to_str) {
@@ -155,7 +155,7 @@ fn with_absolute_path(url: String) -> String {
 /// The `windlass doctor` command line for the store in use. A URL that may hold a password is not repeated.
 pub fn doctor(global: &GlobalArgs) -> String {
     let inherited = std::env::var("WINDLASS_STORE").ok();
-    if let Ok(Source::File(path)) = source(global) {
+    if let Ok(StoreSource::File(path)) = source(global) {
         return format!(
             "windlass doctor --store-file {}",
             quoted(&path.to_string_lossy())
