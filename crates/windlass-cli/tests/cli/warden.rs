@@ -260,6 +260,7 @@ fn ctrl_c_reaches_the_command_once() {
         typed += 1;
         eventually_blocking(Duration::from_secs(4), || got() > 0);
     }
+    // Longer than a second one could be on its way.
     std::thread::sleep(Duration::from_millis(400));
     signal(pid.parse().unwrap(), Signal::TERM);
     pty.wait_for("code 7");
