@@ -153,7 +153,7 @@ fn report(name: &str, holder: Option<&Holder>, printer: &Printer, text: impl FnO
                 .and_then(|holder| holder.remaining)
                 .map(humanize::millis),
         };
-        printer.answer(&busy, "");
+        printer.answer("busy", &busy, "");
     } else {
         printer.note(text());
     }

@@ -74,7 +74,7 @@ pub(super) async fn barrier(
             "all {} parties have arrived at {name}: round {round}",
             args.parties
         );
-        printer.answer(&answer, text);
+        printer.answer("met", &answer, text);
         return Ok(Exit::SUCCESS);
     }
     let mut more_env = store::command_env(global)?;
@@ -202,7 +202,7 @@ async fn report_timeout(args: &BarrierArgs, barrier: &Barrier, printer: &Printer
             parties,
             present,
         };
-        printer.answer(&answer, "");
+        printer.answer("timed-out", &answer, "");
         return Exit::NO;
     }
     let waited = args.wait.map(humanize::duration).unwrap_or_default();

@@ -53,6 +53,7 @@ pub(in crate::commands) async fn acquire(
                 Err(error) => return Err(error.into()),
             };
             printer.answer(
+                "acquired",
                 &HeldAnswer::new(name, &kept),
                 format_args!(
                     "{} for {}: owner {}, fence {}",
@@ -96,6 +97,8 @@ pub(in crate::commands) async fn acquire(
 fn too_short(name: &str, args: &ManualArgs) -> Failure {
     let ttl = humanize::duration(args.ttl);
     Failure {
+        kind: ErrorKind::Lost.as_str(),
+        name: Some(name.to_owned()),
         message: format!(
             "{name} was acquired for {ttl}, but expired before the store had confirmed it"
         ),
@@ -116,11 +119,15 @@ async fn undo(
     printer: &Printer,
 ) {
     if args.owner.is_some() {
-        printer.error(format_args!(
-            "{name} is still held by {owner}, until its TTL or until it is released"
-        ));
+        printer.error(
+            "outcome-unknown",
+            format_args!("{name} is still held by {owner}, until its TTL or until it is released"),
+        );
     } else if let Err(error) = request.release_as(owner).await {
-        printer.error(format_args!("{error}; {name} may stay held until its TTL"));
+        printer.error(
+            "outcome-unknown",
+            format_args!("{error}; {name} may stay held until its TTL"),
+        );
     }
 }
 

@@ -232,7 +232,7 @@ fn repeat(args: &OnceArgs, finished: Finished, printer: &Printer) -> Result<Exit
     match output {
         Some(output) => printer.out_bytes(output),
         // An error, not a warning: a script must not mistake this for empty output.
-        None => printer.error(format_args!(
+        None => printer.error("internal", format_args!(
             "{} has already run, but its output cannot be repeated: it was too long, or did not end with the command",
             args.key
         )),
@@ -288,7 +288,7 @@ async fn show(key: &str, global: &GlobalArgs, printer: &Printer) -> Result<Exit,
             )
         }
     };
-    printer.answer(&answer, text);
+    printer.answer(answer.state, &answer, text);
     Ok(match answer.state {
         "finished" => Exit::SUCCESS,
         _ => Exit::NO,
@@ -304,11 +304,14 @@ struct OnceForgetAnswer<'a> {
 async fn forget(key: &str, global: &GlobalArgs, printer: &Printer) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let forgotten = store.once(key).forget().await?;
-    let text = match forgotten {
-        true => format!("{key} is forgotten; the next call runs its command again"),
-        false => format!("{key} has not run"),
+    let (outcome, text) = match forgotten {
+        true => (
+            "forgotten",
+            format!("{key} is forgotten; the next call runs its command again"),
+        ),
+        false => ("unknown", format!("{key} has not run")),
     };
-    printer.answer(&OnceForgetAnswer { key, forgotten }, text);
+    printer.answer(outcome, &OnceForgetAnswer { key, forgotten }, text);
     Ok(match forgotten {
         true => Exit::SUCCESS,
         false => Exit::NO,
