@@ -72,6 +72,11 @@ impl Printer {
         self.json
     }
 
+    /// Whether only errors are wanted.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Whether progress messages are wanted: a terminal is there or `-v` was given, and `-q` was not.
     pub fn is_watched(&self) -> bool {
         !self.quiet && (self.verbose || io::stderr().is_terminal())

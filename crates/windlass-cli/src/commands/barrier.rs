@@ -11,6 +11,7 @@ use windlass_term::{
 
 use super::acquisition::{RELEASE_TIMEOUT, RETRY_WHILE_WAITING};
 use super::supervise::{StatusEvent, StatusFile, SupervisedCommand};
+use super::wait_report::{Blocker, WaitReport};
 use super::warn_about_memory;
 use crate::args::BarrierArgs;
 use crate::humanize;
@@ -48,13 +49,20 @@ pub(super) async fn barrier(
         barrier = barrier.note(note);
     }
     status.record(&StatusEvent::Waiting { held_by: None });
-    if printer.is_watched() && args.parties > 1 {
-        printer.note(format_args!(
-            "waiting for {} parties at {name}",
-            args.parties
-        ));
+    let goal = format!("for {} parties at {name}", args.parties);
+    let report = WaitReport::new(goal, printer);
+    let arrivals = async || {
+        let seen = barrier.inspect_up_to(0).await?;
+        Ok(Blocker {
+            detail: Some(format!("{} of {} have arrived", seen.used, args.parties)),
+            waiters: None,
+        })
+    };
+    if args.parties > 1 {
+        report.announce(&arrivals).await;
     }
-    let party = match enter(&barrier, &owner, args.wait, &mut signals).await? {
+    let entering = enter(&barrier, &owner, args.wait, &mut signals);
+    let party = match report.during(&arrivals, entering).await? {
         EntryOutcome::Entered(party) => *party,
         EntryOutcome::Interrupted(signal) => return Ok(Exit::by_signal(signal)),
         EntryOutcome::TimedOut => return Ok(report_timeout(args, &barrier, printer).await),

@@ -4,6 +4,7 @@ use serde::Serialize;
 use windlass::{Latch, LatchState, Opening};
 use windlass_term::{Exit, Failure, GlobalArgs, Printer, quoted, store};
 
+use super::wait_report::{Blocker, WaitReport};
 use crate::args::{GenerationArgs, LatchCommand};
 use crate::humanize;
 
@@ -31,10 +32,22 @@ pub(super) async fn latch(
         }
         LatchCommand::Wait(args) => {
             let latch = named(&args.name, &args.generation);
-            let opening = match args.wait {
-                Some(wait) => latch.wait_within(wait).await?,
-                None => latch.wait().await?,
+            let opening = async {
+                match args.wait {
+                    Some(wait) => latch.wait_within(wait).await,
+                    None => latch.wait().await,
+                }
             };
+            let remaining = async || {
+                let seen = latch.inspect().await?;
+                let detail = |seen: LatchState| format!("{} remaining", seen.remaining);
+                Ok(Blocker {
+                    detail: seen.map(detail),
+                    waiters: None,
+                })
+            };
+            let report = WaitReport::new(format!("for {}", args.name), printer);
+            let opening = report.during(&remaining, opening).await?;
             let waited = args.wait.map(humanize::duration).unwrap_or_default();
             Ok(print_opening(
                 &args.name,

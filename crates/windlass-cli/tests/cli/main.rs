@@ -31,4 +31,5 @@ mod signals;
 mod top;
 mod topic;
 mod usage;
+mod waiting;
 mod warden;

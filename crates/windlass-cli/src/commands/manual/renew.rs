@@ -90,7 +90,7 @@ async fn not_held(
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let name = target.name;
-    let holder = request.first_holder().await?;
+    let (holder, _) = request.holder_and_waiters().await?;
     if printer.is_json() {
         acquisition::report_busy(request, name, holder.as_ref(), printer);
         return Ok(Exit::NO);

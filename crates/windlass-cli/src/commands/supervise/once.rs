@@ -19,6 +19,7 @@ use super::supervisor::Supervisor;
 use crate::args::{OnLost, OnceArgs, OnceCommand, OnceCommandArgs};
 use crate::child::{ChildCommand, ChildExit};
 use crate::commands::acquisition;
+use crate::commands::wait_report::{Blocker, WaitReport};
 use crate::commands::warn_about_memory;
 
 /// Limit for reading the rest of stdout after the command has ended: a background process may keep it open forever.
@@ -58,7 +59,17 @@ async fn run_once(args: OnceArgs, global: &GlobalArgs, printer: &Printer) -> Res
     let beginning = async {
         match args.no_wait {
             true => once.try_begin().await,
-            false => once.begin().await,
+            false => {
+                let report = WaitReport::new(format!("for {}", args.key), printer);
+                let running = async || {
+                    let running = matches!(once.inspect().await?, OnceState::Started);
+                    Ok(Blocker {
+                        detail: running.then(|| "it runs elsewhere".to_owned()),
+                        waiters: None,
+                    })
+                };
+                report.during(&running, once.begin()).await
+            }
         }
     };
     let begun = match unless_interrupted(&mut signals, beginning).await {
