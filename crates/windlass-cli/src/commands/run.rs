@@ -6,6 +6,7 @@ use windlass_term::{Exit, Failure, GlobalArgs, Printer, Signals, store, unless_i
 use super::acquisition::{self, Acquisition, WaitLimit};
 use super::request::ClaimRequest;
 use super::supervise::{StatusEvent, StatusFile, SupervisedCommand};
+use super::wait_report::WaitReport;
 use super::warn_about_memory;
 use crate::args::RunArgs;
 
@@ -29,16 +30,14 @@ pub(super) async fn run(
     // Always named, so that an interrupted wait can be released by owner before this process ends. A
     // named owner's grant is recorded at once, which the scripts' fast paths leave to the others.
     let request = request(&args, &store, &owner);
-    let on_wait = async |holder: Option<Holder>| {
-        let held_by = holder.as_ref().map(|holder| holder.owner.as_str());
+    let on_wait = |holder: Option<&Holder>| {
+        let held_by = holder.map(|holder| holder.owner.as_str());
         status.record(&StatusEvent::Waiting { held_by });
-        if printer.is_watched() {
-            acquisition::note_waiting(&request, &args.name, holder.as_ref(), printer).await;
-        }
     };
     let limit = wait_limit(&args);
-    let acquired = acquisition::acquire(&request, &owner, limit, &mut signals, on_wait).await?;
-    let held = match acquired {
+    let report = WaitReport::new(format!("for {}", args.name), printer);
+    let acquired = acquisition::acquire(&request, &owner, limit, &mut signals, &report, on_wait);
+    let held = match acquired.await? {
         Acquisition::Held(held) => held,
         Acquisition::Interrupted(signal) => return Ok(Exit::by_signal(signal)),
         Acquisition::Busy(holder) => {
