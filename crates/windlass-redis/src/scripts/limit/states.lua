@@ -5,8 +5,8 @@ local LONGEST, EXACT = 3153600000000000, 9007199254740992
 local YEAR = 31536000000000
 
 -- A state is a table: the letter, then the numbers, and the field "limit". A fixed window always
--- has its end. A sliding log has period, units, first time, last time, and its entries as text, which
--- may be long: only those that have ended, and the last, are read.
+-- has its end. A sliding log has period, units, first and last time, and its entries as text, which
+-- may be long: only the entries that have ended, and the last one, are read.
 
 local function digits(number)
   return format('%.0f', number)
