@@ -4,6 +4,32 @@ use super::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        breaks: "every key of a tenant is below its prefix, the fence counter included",
+        file: "windlass-redis/src/keys.rs",
+        from: "fence: format!(\"{prefix}{OWN}fence\"),",
+        to: "fence: format!(\"{OWN}fence\"),",
+        caught_by: &[
+            "-p",
+            "windlass-cli",
+            "--test",
+            "cli",
+            "tenant_keeps_to_its_prefix_on_one_server",
+        ],
+    },
+    Mutant {
+        breaks: "every channel of a tenant is below its prefix",
+        file: "windlass-redis/src/scripts/notify.lua",
+        from: "string.gsub(key, 'windlass:', 'windlass:news:windlass:', 1)",
+        to: "'windlass:news:' .. key",
+        caught_by: &[
+            "-p",
+            "windlass-cli",
+            "--test",
+            "cli",
+            "tenant_keeps_to_its_prefix_on_one_server",
+        ],
+    },
+    Mutant {
         breaks: "a release checks the owner (Redis)",
         file: "windlass-redis/src/scripts/lock/fast_path.lua",
         from: "pcall_redis('GET', lock) == owner then",
@@ -398,7 +424,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "observers are notified (Redis)",
         file: "windlass-redis/src/scripts/pool/transaction.lua",
-        from: "    redis.pcall('PUBLISH', 'windlass:news:' .. tx.pool, '')\n",
+        from: "    notify(tx.pool)\n",
         to: "",
         caught_by: &[
             "-p",

@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::RedisClaims;
 use crate::errors::unexpected_reply;
-use crate::{keys, record, script};
+use crate::{record, script};
 use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
@@ -22,15 +22,16 @@ impl RedisClaims {
             Kind::Lock => &script::LOCK_INSPECT,
             _ => &script::POOL_INSPECT,
         };
+        let keys = self.router.keys();
         let mut command = redis::cmd("EVALSHA");
         command.arg(script.digest());
         match kind {
             Kind::Lock => {
-                command.arg(2).arg(name.as_str()).arg(keys::queue(name));
-                command.arg(keys::claim_prefix(name));
+                command.arg(2).arg(keys.lock(name)).arg(keys.queue(name));
+                command.arg(keys.claim_prefix(name));
             }
             _ => {
-                command.arg(3).arg(&keys::pool(kind, name));
+                command.arg(3).arg(&keys.pool(kind, name));
                 command.arg(i64::try_from(most).unwrap_or(i64::MAX));
                 command.arg(kind.word());
             }
