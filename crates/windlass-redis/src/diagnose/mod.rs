@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::connection::Connection;
 use crate::keys::Keys;
 use crate::router::Router;
-use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::store::Severity::{Fine, Problem, Warning};
 use windlass_core::store::{Finding, Severity};
@@ -84,15 +83,14 @@ async fn fences(keys: &Keys, servers: Vec<(Arc<Connection>, Vec<String>)>) -> Op
         }
     }
     let highest = highest?;
-    let (severity, message) = if highest >= Fence::MAX.get() {
-        let message = format!(
-            "the counter is {highest}, and no fence above {} is granted: every lock is refused. \
-             Check the server's clock, and delete the counter ({})",
-            Fence::MAX,
-            keys.fence()
-        );
-        (Problem, message)
-    } else if ahead > 0 {
+    let advice = format!(
+        "Check the server's clock, and delete the counter ({})",
+        keys.fence()
+    );
+    if let Some(exhausted) = Finding::of_exhausted_fences(highest, &advice) {
+        return Some(exhausted);
+    }
+    let (severity, message) = if ahead > 0 {
         let message = format!(
             "the counter {highest} is {ahead} s ahead of the server's clock: fences grow, but if \
              the counter is lost before the clock has caught up, they go back"
