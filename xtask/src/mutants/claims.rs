@@ -422,6 +422,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        breaks: "expired waiters are not shown",
+        file: "windlass-core/src/rules/wait_queue.rs",
+        from: "waiting.filter(|r| r.expires > now).count()",
+        to: "waiting.filter(|r| r.expires > now || true).count()",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "memory",
+            "expired_waiter_is_not_shown",
+        ],
+    },
+    Mutant {
         breaks: "observers are notified (Redis)",
         file: "windlass-redis/src/scripts/pool/transaction.lua",
         from: "    notify(tx.pool)\n",

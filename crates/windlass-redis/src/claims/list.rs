@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::RedisClaims;
+use super::inspect::MAX_CHECKED_WAITERS;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::{Kind, Occupancy, matches};
@@ -45,7 +46,9 @@ impl RedisClaims {
             let Ok(name) = Name::new("list locks", None, &name) else {
                 continue;
             };
-            let state = self.inspect_one(kind, &name, most).await?;
+            let state = self
+                .inspect_one(kind, &name, most, MAX_CHECKED_WAITERS)
+                .await?;
             if state.used > 0 || state.waiters > 0 {
                 states.push(state);
             }

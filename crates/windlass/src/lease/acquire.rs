@@ -237,9 +237,9 @@ async fn give_up(mut cancel_guard: CancelGuard) -> Result<AcquireOutcome> {
     }
     cancel_guard.defuse_unless_unanswered();
     let spec = &claim.spec;
-    let reply = spec.store.inspect(spec.kind, spec.name.clone(), 1);
-    let occupancy = keeper.clock().within(GIVE_UP_LIMIT, reply).await;
-    let holder = occupancy.and_then(|occupancy| occupancy.ok()?.holders.pop());
+    let reply = spec.store.holders(spec.kind, spec.name.clone(), 1);
+    let holders = keeper.clock().within(GIVE_UP_LIMIT, reply).await;
+    let holder = holders.and_then(|holders| holders.ok()?.pop());
     Ok(AcquireOutcome::Busy(holder))
 }
 
