@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use windlass_term::{ErrorAnswer, Exit, is_trouble, unwritten};
 
 const SHORT_HELP: &str = "\
@@ -20,7 +20,9 @@ pub(super) fn print_examples() {
 }
 
 /// Prints the error of clap, and a tip if there is one.
-pub(super) fn report(error: &clap::Error) -> Exit {
+pub(super) fn report(mut error: clap::Error) -> Exit {
+    drop_dangerous_tip(&mut error);
+    let error = &error;
     let is_help = matches!(
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
@@ -62,6 +64,14 @@ pub(super) fn report(error: &clap::Error) -> Exit {
         write_line(&format!("  tip: {tip}"));
     }
     Exit::FAILED
+}
+
+/// Removes clap's tip to write an unknown option after `--`, where windlass would run it as the command.
+fn drop_dangerous_tip(error: &mut clap::Error) {
+    if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
+        tips.retain(|tip| !tip.to_string().contains("as a value"));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
 }
 
 /// Whether `--json` was given to windlass itself: what was parsed is lost with the error.

@@ -15,6 +15,7 @@ pub(super) async fn run(
     global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
+    let args = args.with_flock_options();
     let mut signals = Signals::listen()?;
     let mut status = StatusFile::open(args.job.status_file.as_deref(), printer)?;
     let opening = store::open_for(global, args.job.ttl);
@@ -42,10 +43,10 @@ pub(super) async fn run(
         Acquisition::Interrupted(signal) => return Ok(Exit::by_signal(signal)),
         Acquisition::Busy(holder) => {
             acquisition::report_busy(&request, &args.name, holder.as_ref(), printer);
-            return Ok(if args.skip_ok {
-                Exit::SUCCESS
-            } else {
-                Exit::NO
+            return Ok(match args.conflict_exit_code {
+                Some(code) => Exit::of_command(code),
+                None if args.skip_ok => Exit::SUCCESS,
+                None => Exit::NO,
             });
         }
     };

@@ -16,6 +16,7 @@ mod counter;
 #[cfg(all(feature = "bench", feature = "demo"))]
 mod docs;
 mod elect;
+mod flock;
 mod json;
 mod latch;
 mod lease_loss;
