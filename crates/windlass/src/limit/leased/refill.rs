@@ -176,7 +176,9 @@ fn refilled(rules: &[Rule], time: Duration) -> u64 {
     let each = |rule: &Rule| match rule {
         Rule::Bucket(b) => b.units_in(Span::whole(micros)).min(b.burst),
         Rule::Allowance { burst } => burst / 16,
-        Rule::Fixed { limit, period } | Rule::Sliding { limit, period } => {
+        Rule::Fixed { limit, period }
+        | Rule::Sliding { limit, period }
+        | Rule::Log { limit, period } => {
             let part = u128::from(micros.min(*period));
             (u128::from(*limit) * part / u128::from(*period)) as u64
         }
