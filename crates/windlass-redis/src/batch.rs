@@ -58,7 +58,7 @@ pub(super) trait BatchedDecision: fmt::Debug + Send + Sync + Sized + 'static {
     ) -> Cmd;
 }
 
-struct Job<D> {
+struct BatchJob<D> {
     decision: D,
     answer: oneshot::Sender<Result<Value>>,
 }
@@ -67,7 +67,7 @@ struct Job<D> {
 #[derive(Debug)]
 pub(super) struct Batcher<D> {
     target: Target,
-    jobs: mpsc::UnboundedSender<Job<D>>,
+    jobs: mpsc::UnboundedSender<BatchJob<D>>,
     slots: Arc<Semaphore>,
     load: Arc<Load>,
 }
@@ -88,7 +88,7 @@ impl Target {
         }
     }
 
-    fn fence_use_of<D: BatchedDecision>(&self, jobs: &[Job<D>]) -> FenceUse {
+    fn fence_use_of<D: BatchedDecision>(&self, jobs: &[BatchJob<D>]) -> FenceUse {
         let each = jobs.iter().map(|job| self.fence_use(&job.decision));
         each.max().unwrap_or(FenceUse::None)
     }
@@ -169,7 +169,7 @@ impl<D: BatchedDecision> Batcher<D> {
             let Some(slot) = batcher.try_alone(&decision) else {
                 return batcher.collect(decision).await;
             };
-            let job = Job { decision, answer };
+            let job = BatchJob { decision, answer };
             // Boxed, so that futures of collected decisions stay small. Unconstrained: a spent
             // budget must not stop the first poll short of the wire.
             let call = Box::pin(send(&batcher.target, vec![job]));
@@ -185,7 +185,7 @@ impl<D: BatchedDecision> Batcher<D> {
         let (answer, reply) = oneshot::channel();
         self.load.unsent.fetch_add(1, Ordering::AcqRel);
         self.load.unanswered.fetch_add(1, Ordering::Relaxed);
-        let sent = self.jobs.send(Job { decision, answer });
+        let sent = self.jobs.send(BatchJob { decision, answer });
         async move {
             let over = || redis::RedisError::from((redis::ErrorKind::Io, "shut down"));
             sent.map_err(|_| Error::from(CommandError::NotSent(over())))?;
@@ -249,7 +249,7 @@ impl<D: BatchedDecision> Batcher<D> {
             .flatten()
             .map(|decision| {
                 let (answer, reply) = oneshot::channel();
-                (Job { decision, answer }, reply)
+                (BatchJob { decision, answer }, reply)
             })
             .unzip();
         let calls = by_slot(self.target.router.keys(), jobs).into_iter();
@@ -279,8 +279,8 @@ fn shut_down() -> Error {
 }
 
 /// Calls of one slot each, in order.
-fn by_slot<D: BatchedDecision>(keys: &Keys, jobs: Vec<Job<D>>) -> Vec<Vec<Job<D>>> {
-    let mut calls: HashMap<u16, Vec<Vec<Job<D>>>> = HashMap::new();
+fn by_slot<D: BatchedDecision>(keys: &Keys, jobs: Vec<BatchJob<D>>) -> Vec<Vec<BatchJob<D>>> {
+    let mut calls: HashMap<u16, Vec<Vec<BatchJob<D>>>> = HashMap::new();
     for job in jobs {
         let calls = calls.entry(keys.slot(job.decision.name())).or_default();
         match calls.last_mut() {
@@ -293,7 +293,7 @@ fn by_slot<D: BatchedDecision>(keys: &Keys, jobs: Vec<Job<D>>) -> Vec<Vec<Job<D>
 
 async fn work<D: BatchedDecision>(
     target: Target,
-    mut inbox: mpsc::UnboundedReceiver<Job<D>>,
+    mut inbox: mpsc::UnboundedReceiver<BatchJob<D>>,
     slots: Arc<Semaphore>,
     load: Arc<Load>,
 ) {
@@ -382,7 +382,7 @@ async fn prepare(connection: &Arc<Connection>, fence_use: FenceUse) -> Result<()
 }
 
 /// Sends a batch on names of one slot, and answers its callers.
-async fn send<D: BatchedDecision>(target: &Target, mut jobs: Vec<Job<D>>) {
+async fn send<D: BatchedDecision>(target: &Target, mut jobs: Vec<BatchJob<D>>) {
     let Target { router, script, .. } = target;
     let mut loads = 0;
     let begun = Instant::now();
@@ -487,7 +487,10 @@ fn failure(reply: &Value) -> Option<&Value> {
 
 /// Answers the callers whose decision was taken, and returns the others: their slot migrates, and
 /// nothing was done.
-fn deliver_decided<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, CommandError>) -> Vec<Job<D>> {
+fn deliver_decided<D>(
+    jobs: Vec<BatchJob<D>>,
+    replies: Result<Vec<Value>, CommandError>,
+) -> Vec<BatchJob<D>> {
     let Ok(replies) = replies else {
         deliver(jobs, replies);
         return Vec::new();
@@ -501,7 +504,7 @@ fn deliver_decided<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, CommandErro
     again.into_iter().map(|(job, _)| job).collect()
 }
 
-fn deliver<D>(jobs: Vec<Job<D>>, replies: Result<Vec<Value>, CommandError>) {
+fn deliver<D>(jobs: Vec<BatchJob<D>>, replies: Result<Vec<Value>, CommandError>) {
     let mut replies = replies.map(Vec::into_iter);
     for job in jobs {
         // A caller that has given up has sent a release that undoes this.

@@ -244,7 +244,7 @@ impl Options {
         };
         keeper.set_drift(drift.or_else(|| backend.drift()).unwrap_or_default());
         Ok(Coordinator {
-            inner: Arc::new(Inner {
+            inner: Arc::new(CoordinatorInner {
                 claims: backend.claims(),
                 gates: backend.gates(),
                 latches: backend.latches(),
@@ -271,10 +271,10 @@ impl Default for Options {
 /// A coordinator may be dropped before its guards: they keep what they need alive.
 #[derive(Clone)]
 pub struct Coordinator {
-    inner: Arc<Inner>,
+    inner: Arc<CoordinatorInner>,
 }
 
-struct Inner {
+struct CoordinatorInner {
     backend: Arc<dyn Backend>,
     claims: Arc<dyn ClaimStore>,
     gates: Arc<dyn GateStore>,

@@ -264,7 +264,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         breaks: "callers of a leased limiter that wait for the store share calls",
         file: "windlass/src/limit/leased/refill.rs",
         from: "let mut waiters = std::mem::take(&mut self.waiters);",
-        to: "let mut waiters: Vec<Waiter> = self.waiters.pop().into_iter().collect();",
+        to: "let mut waiters: Vec<WaitingCheck> = self.waiters.pop().into_iter().collect();",
         caught_by: &[
             "-p",
             "windlass",
@@ -369,8 +369,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a dead store is not called for every request",
         file: "windlass/src/limit/breaker.rs",
-        from: "        if !self.open.load(Ordering::Relaxed) {\n            return Advice::Call;",
-        to: "        if true {\n            return Advice::Call;",
+        from: "        if !self.open.load(Ordering::Relaxed) {\n            return BreakerDecision::Call;",
+        to: "        if true {\n            return BreakerDecision::Call;",
         caught_by: &[
             "-p",
             "windlass",

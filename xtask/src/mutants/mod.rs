@@ -119,7 +119,7 @@ fn work<'a>(
 ) -> Result<Vec<&'a str>, String> {
     let text = |e: std::io::Error| e.to_string();
     copy_sources(root, tree).map_err(text)?;
-    let job = Job { tree, variables };
+    let job = MutantJob { tree, variables };
     let mut survivors = Vec::new();
     let mut sound = SoundPrograms::default();
     let mut checked: Option<&[&str]> = None;
@@ -174,7 +174,7 @@ fn split<'a>(caught_by: &'a [&'a str]) -> (&'a [&'a str], &'a [&'a str]) {
 struct SoundPrograms<'a>(Vec<(&'a [&'a str], PathBuf)>);
 
 impl<'a> SoundPrograms<'a> {
-    fn get(&mut self, job: &Job<'_>, program: &'a [&'a str]) -> Result<&Path, String> {
+    fn get(&mut self, job: &MutantJob<'_>, program: &'a [&'a str]) -> Result<&Path, String> {
         // The tests of the command line run the binary that was built last.
         let keeps = !program.contains(&"windlass-cli");
         let known = self
@@ -199,12 +199,12 @@ impl<'a> SoundPrograms<'a> {
 }
 
 /// One tree, in which one mutant at a time is built and tested.
-struct Job<'a> {
+struct MutantJob<'a> {
     tree: &'a Path,
     variables: &'a [(String, String)],
 }
 
-impl Job<'_> {
+impl MutantJob<'_> {
     /// Builds a test program. A mutant that does not compile is an error.
     fn build(&self, program: &[&str]) -> Result<PathBuf, String> {
         let built = Command::new("cargo")

@@ -22,18 +22,18 @@ use windlass_core::{Fence, Owner};
 pub(super) struct Server {
     pub(super) fixture: RedisFixture,
     pub(super) claims: Arc<dyn ClaimStore>,
-    pub(super) received: Arc<Received>,
+    pub(super) received: Arc<ServerReply>,
     /// One case at a time: the notifications that arrive are its own.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-pub(super) struct Received {
+pub(super) struct ServerReply {
     wakes: Mutex<Vec<(u64, Fence)>>,
     notifications: Mutex<u64>,
 }
 
-impl GrantListener for Received {
+impl GrantListener for ServerReply {
     fn granted(&self, claim: u64, fence: Option<Fence>) {
         self.wakes.lock().unwrap().push((claim, fence.unwrap()));
     }
@@ -41,7 +41,7 @@ impl GrantListener for Received {
     fn missed(&self) {}
 }
 
-impl Subscriber for Received {
+impl Subscriber for ServerReply {
     fn notify(&self, _: &[u8]) {
         *self.notifications.lock().unwrap() += 1;
     }
@@ -51,9 +51,9 @@ impl Subscriber for Received {
 
 impl Server {
     pub(super) fn start(start: impl FnOnce() -> std::io::Result<(RedisServer, String)>) -> Server {
-        let received = Arc::new(Received::default());
+        let received = Arc::new(ServerReply::default());
         let (server, url) = start().unwrap();
-        let listener: Weak<Received> = Arc::downgrade(&received);
+        let listener: Weak<ServerReply> = Arc::downgrade(&received);
         let fixture = RedisFixture::with(server, &url, listener);
         Server {
             claims: fixture.backend.claims(),

@@ -65,7 +65,7 @@ const PRUNE_FROM: usize = 1024;
 #[derive(Clone)]
 #[must_use = "a limiter does nothing until it is checked"]
 pub struct LeasedLimiter {
-    inner: Arc<Inner>,
+    inner: Arc<LeasedLimiterInner>,
 }
 
 /// One key of a [`LeasedLimiter`], without the map look-up.
@@ -76,7 +76,7 @@ pub struct LeasedKey {
     cache: Arc<TokenCache>,
 }
 
-struct Inner {
+struct LeasedLimiterInner {
     limiter: Limiter,
     caches: RwLock<HashMap<Box<str>, Arc<TokenCache>>>,
     /// Leases whose unused tokens can still be returned, by when to return them.
@@ -90,7 +90,7 @@ impl Limiter {
     /// The same limiter, deciding in this process from tokens that it prefetches from the store.
     pub fn leased(&self) -> LeasedLimiter {
         LeasedLimiter {
-            inner: Arc::new(Inner {
+            inner: Arc::new(LeasedLimiterInner {
                 limiter: self.clone(),
                 caches: RwLock::default(),
                 unused: Mutex::default(),
@@ -280,13 +280,13 @@ fn lowest_limit(rules: &[Rule]) -> u64 {
     rules.iter().map(Rule::limit).min().unwrap_or(0)
 }
 
-impl Inner {
+impl LeasedLimiterInner {
     fn unused(&self) -> MutexGuard<'_, BTreeMap<(Moment, u64), UnusedTokens>> {
         self.unused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Inner {
+impl Drop for LeasedLimiterInner {
     fn drop(&mut self) {
         let return_loop = self
             .return_loop
