@@ -152,7 +152,9 @@ fn work<'a>(
 
 /// The arguments that select a test program, and those that select tests in it.
 fn split<'a>(caught_by: &'a [&'a str]) -> (&'a [&'a str], &'a [&'a str]) {
-    let selected = caught_by.iter().position(|arg| *arg == "--test");
+    let selected = caught_by
+        .iter()
+        .position(|arg| ["--test", "--bin"].contains(arg));
     let end = match selected {
         Some(at) => at + 2,
         None => {
@@ -261,6 +263,8 @@ mod tests {
         assert_eq!(split(lib), (&lib[..3], &lib[3..]));
         let test: &[&str] = &["-p", "windlass", "--test", "redis", "--", "--exact", "x"];
         assert_eq!(split(test), (&test[..4], &test[5..]));
+        let bin: &[&str] = &["-p", "windlass-cli", "--bin", "windlass", "x"];
+        assert_eq!(split(bin), (&bin[..4], &bin[4..]));
         for mutant in AREAS.iter().flat_map(|(_, mutants)| mutants.iter()) {
             let (program, filter) = split(mutant.caught_by);
             let is_one = program.len() == 3 && program[2] == "--lib" || program.len() == 4;

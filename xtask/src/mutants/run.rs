@@ -6,6 +6,19 @@ const WARDEN: &[&str] = &["-p", "windlass-cli", "--test", "cli", "warden::"];
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        breaks: "a Ctrl-C from before the fork reaches the command",
+        file: "windlass-cli/src/child/warden.rs",
+        from: "let started = spawn();\n    signals.take_pending().await;",
+        to: "signals.take_pending().await;\n    let started = spawn();",
+        caught_by: &[
+            "-p",
+            "windlass-cli",
+            "--bin",
+            "windlass",
+            "signal_from_before_the_fork_does_not_suppress_forwarding",
+        ],
+    },
+    Mutant {
         breaks: "run: signals to the process group do not reach the watchdog",
         file: "windlass-cli/src/child/watchdog.rs",
         from: "    setsid()?;\n",

@@ -50,13 +50,10 @@ async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let (stream, stdin) = handover::accept()?;
     let channel = WardenChannel::new(stream)?;
     let program = args.next().unwrap_or_default();
-    // A Ctrl-C from before the command existed did not reach it, so it must not suppress forwarding. Not after the start:
-    // by then the command may have received it.
-    signals.take_pending().await;
     // The builder is dropped at once, and with it this copy of stdin: a process that writes to the command must notice
     // when the command stops reading.
-    let started = Command::new(program).args(args).stdin(stdin).spawn();
-    let command = match started {
+    let spawn = || Command::new(program).args(args).stdin(stdin).spawn();
+    let command = match start(&mut signals, spawn).await {
         Ok(child) => Pid::from_child(&child),
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
@@ -79,6 +76,17 @@ async fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     }
     .watch()
     .await
+}
+
+/// Starts the command, and forgets the signals that have arrived by then.
+///
+/// A Ctrl-C from before the command existed did not reach it, so it must not suppress forwarding. The system does not
+/// tell whether a signal came just before or just after the fork; a command that was started a moment ago is better
+/// signalled twice than never.
+async fn start<T>(signals: &mut Signals, spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let started = spawn();
+    signals.take_pending().await;
+    started
 }
 
 struct Warden {
@@ -287,4 +295,37 @@ impl Warden {
 fn later(now: Instant, within: Duration) -> Instant {
     const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
     now + within.min(YEAR)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::getpid;
+
+    use super::*;
+
+    /// The last moment before the fork: the warden gets the signal, the command does not.
+    #[tokio::test]
+    async fn signal_from_before_the_fork_does_not_suppress_forwarding() {
+        let mut signals = Signals::install_for(&[Signal::QUIT]).unwrap();
+        // Any thread of the tests may receive the signal. Once one of them has noticed it, all have.
+        let spawn = || {
+            let received = std::thread::spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()?;
+                runtime.block_on(async {
+                    let mut signals = Signals::install_for(&[Signal::QUIT])?;
+                    kill_process(getpid(), Signal::QUIT)?;
+                    Ok(signals.next().await)
+                })
+            });
+            received.join().unwrap()
+        };
+        let received: io::Result<Signal> = start(&mut signals, spawn).await;
+        assert_eq!(received.unwrap(), Signal::QUIT);
+        assert_eq!(signals.take_pending().await, []);
+        // Later ones have reached the command.
+        kill_process(getpid(), Signal::QUIT).unwrap();
+        assert_eq!(signals.next().await, Signal::QUIT);
+    }
 }

@@ -87,7 +87,7 @@ async fn create(
     let filter = configured(args, store)?.create().await?;
     let info = match describe(&args.name, &filter).await {
         Ok(info) => info,
-        // It is created. Counting billions of bits takes longer than a call may, and is not needed here.
+        // It is created, and how full it is matters less.
         Err(failure) => {
             printer.warn(format_args!(
                 "its bits cannot be counted: {}",
