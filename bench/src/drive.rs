@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::Result;
 use crate::contender::Contender;
-use crate::report::Workload;
+use crate::report::PeerWorkload;
 
 /// Time for a task to finish its last cycle. A library that waits by polling may sleep past the end
 /// of a round.
@@ -19,11 +19,11 @@ const OVERTIME: Duration = Duration::from_secs(30);
 pub(crate) struct Names(Vec<String>);
 
 impl Names {
-    pub(crate) fn new(workload: Workload, tasks: u32) -> Names {
+    pub(crate) fn new(workload: PeerWorkload, tasks: u32) -> Names {
         let prefix = format!("windlass-peers:{:08x}", rand::random::<u32>());
         let name = |task| match workload {
-            Workload::Apart => format!("{prefix}:{task}"),
-            Workload::Together => prefix.clone(),
+            PeerWorkload::Apart => format!("{prefix}:{task}"),
+            PeerWorkload::Together => prefix.clone(),
         };
         Names((0..tasks).map(name).collect())
     }
@@ -31,7 +31,7 @@ impl Names {
 
 /// What all tasks did in one round.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct PeerRun {
     pub(crate) per_second: f64,
     /// How often per second the lock went to another task. A library may let the task that has just
     /// released acquire again immediately, ahead of all waiters: fast, but no hand-off.
@@ -46,7 +46,7 @@ pub(crate) async fn round<C: Contender>(
     contender: &C,
     names: &Names,
     length: Duration,
-) -> Result<Seen> {
+) -> Result<PeerRun> {
     let start = Instant::now();
     let end = start + length;
     let mut tasks = JoinSet::new();
@@ -80,7 +80,7 @@ pub(crate) async fn round<C: Contender>(
     let (counts, taken_over) = tokio::time::timeout(length + OVERTIME, all)
         .await
         .map_err(|_| format!("{} did not end in time", C::NAME))??;
-    Ok(Seen {
+    Ok(PeerRun {
         per_second: counts.iter().sum::<u64>() as f64 / length.as_secs_f64(),
         handed_on: taken_over as f64 / length.as_secs_f64(),
         fewest: counts.iter().copied().min().unwrap_or_default(),

@@ -20,13 +20,13 @@ use windlass_testkit::RedisServer;
 
 use self::contender::{Bare, Contender, Rslock, Windlass};
 use self::drive::{Names, round};
-use self::report::{Row, Workload};
+use self::report::{PeerRow, PeerWorkload};
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 /// Compares Windlass with other lock libraries on one Redis server
 #[derive(Debug, Parser)]
-struct Args {
+struct PeersArgs {
     /// A Redis server to measure on, by its URL [default: one is started]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -58,7 +58,7 @@ struct Args {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let args = Args::parse();
+    let args = PeersArgs::parse();
     // Ends with this value.
     let mut started = None;
     let url = match &args.store {
@@ -70,27 +70,27 @@ async fn main() -> Result<()> {
     }
 
     for &tasks in &args.tasks {
-        let rows = compare(&args, &url, Workload::Apart, tasks).await?;
+        let rows = compare(&args, &url, PeerWorkload::Apart, tasks).await?;
         report::show(&rows, args.json);
     }
-    let rows = compare(&args, &url, Workload::Together, args.rivals).await?;
+    let rows = compare(&args, &url, PeerWorkload::Together, args.rivals).await?;
     report::show(&rows, args.json);
     Ok(())
 }
 
 /// Measures all contenders in turns.
-async fn compare(args: &Args, url: &str, workload: Workload, tasks: u32) -> Result<Vec<Row>> {
+async fn compare(args: &PeersArgs, url: &str, workload: PeerWorkload, tasks: u32) -> Result<Vec<PeerRow>> {
     let ours = Windlass::connect(url).await?;
     let rslock = Rslock::connect(url);
     let bare = Bare::connect(url).await?;
     let names = Names::new(workload, tasks);
     let mut rows = vec![
-        Row::new(workload, tasks, Windlass::NAME),
-        Row::new(workload, tasks, Rslock::NAME),
+        PeerRow::new(workload, tasks, Windlass::NAME),
+        PeerRow::new(workload, tasks, Rslock::NAME),
     ];
-    if workload == Workload::Apart {
+    if workload == PeerWorkload::Apart {
         // Bare commands do not wait, so they cannot take turns on one name.
-        rows.push(Row::new(workload, tasks, Bare::NAME));
+        rows.push(PeerRow::new(workload, tasks, Bare::NAME));
     }
     let length = Duration::from_secs(args.seconds);
     let warm_up = length / 5;

@@ -3,12 +3,12 @@
 use serde::Serialize;
 
 use crate::contender::{Contender as _, Windlass};
-use crate::drive::Seen;
+use crate::drive::PeerRun;
 
 /// What the tasks do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Workload {
+pub(crate) enum PeerWorkload {
     /// Each task has its own name: the cost of an uncontended lock.
     Apart,
     /// All tasks share one name: the speed of the hand-over.
@@ -17,8 +17,8 @@ pub(crate) enum Workload {
 
 /// The rounds of one contender on one workload.
 #[derive(Debug)]
-pub(crate) struct Row {
-    workload: Workload,
+pub(crate) struct PeerRow {
+    workload: PeerWorkload,
     tasks: u32,
     pub(crate) contender: &'static str,
     rates: Vec<f64>,
@@ -29,7 +29,7 @@ pub(crate) struct Row {
 
 #[derive(Serialize)]
 struct Answer<'a> {
-    workload: Workload,
+    workload: PeerWorkload,
     tasks: u32,
     contender: &'a str,
     ops_per_s: f64,
@@ -41,9 +41,9 @@ struct Answer<'a> {
     most: u64,
 }
 
-impl Row {
-    pub(crate) fn new(workload: Workload, tasks: u32, contender: &'static str) -> Row {
-        Row {
+impl PeerRow {
+    pub(crate) fn new(workload: PeerWorkload, tasks: u32, contender: &'static str) -> PeerRow {
+        PeerRow {
             workload,
             tasks,
             contender,
@@ -54,7 +54,7 @@ impl Row {
         }
     }
 
-    pub(crate) fn add(&mut self, seen: &Seen) {
+    pub(crate) fn add(&mut self, seen: &PeerRun) {
         self.rates.push(seen.per_second);
         self.handed_on.push(seen.handed_on);
         self.fewest = self.fewest.min(seen.fewest);
@@ -64,8 +64,8 @@ impl Row {
     /// The rates by which contenders are compared.
     fn compared(&self) -> &[f64] {
         match self.workload {
-            Workload::Apart => &self.rates,
-            Workload::Together => &self.handed_on,
+            PeerWorkload::Apart => &self.rates,
+            PeerWorkload::Together => &self.handed_on,
         }
     }
 
@@ -78,7 +78,7 @@ impl Row {
             tasks: self.tasks,
             contender: self.contender,
             ops_per_s: rounded(median(self.rates.iter().copied())),
-            handed_on_per_s: (self.workload == Workload::Together).then_some(handed_on),
+            handed_on_per_s: (self.workload == PeerWorkload::Together).then_some(handed_on),
             windlass_ratio: (self.contender != Windlass::NAME).then(|| rounded(median(ratios))),
             fewest: self.fewest,
             most: self.most,
@@ -87,17 +87,17 @@ impl Row {
 }
 
 /// Prints rows that belong together.
-pub(crate) fn show(rows: &[Row], json: bool) {
+pub(crate) fn show(rows: &[PeerRow], json: bool) {
     let Some(first) = rows.first() else { return };
     let ours: &[f64] = rows
         .iter()
         .find(|row| row.contender == Windlass::NAME)
-        .map_or(&[], Row::compared);
+        .map_or(&[], PeerRow::compared);
     if !json {
         let tasks = first.tasks;
         let what = match first.workload {
-            Workload::Apart => "each with a name of its own",
-            Workload::Together => "all with the same name",
+            PeerWorkload::Apart => "each with a name of its own",
+            PeerWorkload::Together => "all with the same name",
         };
         println!("\n{tasks} tasks, {what}");
         println!(

@@ -9,7 +9,7 @@ use windlass_testkit::TestProcess;
 
 use crate::neighbours::{Neighbour, PROCESSES};
 use crate::ours::By;
-use crate::section::Counter;
+use crate::section::SharedCounter;
 
 /// Longer than any run takes, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -78,7 +78,7 @@ impl Contest {
     fn attempt(&self) -> Result<Outcome, String> {
         let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
         let file = folder.path().join("counter");
-        Counter::create(&file).map_err(|e| e.to_string())?;
+        SharedCounter::create(&file).map_err(|e| e.to_string())?;
         let store = self.neighbour.store.start();
         let store = store.map_err(|e| e.to_string())?;
         let theirs = self.side(PROCESSES, &|| {
@@ -96,7 +96,7 @@ impl Contest {
             let mut stdin = process.take_stdin().ok_or("a program without stdin")?;
             stdin.write_all(b"go\n").map_err(|e| e.to_string())?;
         }
-        let counter = Counter::open(&file).map_err(|e| e.to_string())?;
+        let counter = SharedCounter::open(&file).map_err(|e| e.to_string())?;
         let turns = self.wait(&all, &counter, since)?;
         let (counted, _) = counter.read().map_err(|e| e.to_string())?;
         Ok(Outcome {
@@ -128,7 +128,12 @@ impl Contest {
     }
 
     /// Waits for all processes. Returns how often the lock changed sides.
-    fn wait(&self, all: &[&TestProcess], counter: &Counter, since: Instant) -> Result<u64, String> {
+    fn wait(
+        &self,
+        all: &[&TestProcess],
+        counter: &SharedCounter,
+        since: Instant,
+    ) -> Result<u64, String> {
         let mut turns = 0;
         let mut news = since + NEWS_EVERY;
         for process in all {

@@ -23,12 +23,12 @@ use clap::{Parser, Subcommand};
 
 use contest::{Contest, Outcome};
 use neighbours::{NEIGHBOURS, Neighbour};
-use report::Row;
+use report::NeighbourRow;
 
 /// Checks that Windlass and other libraries' locks exclude each other
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask interop")]
-struct Args {
+struct InteropArgs {
     /// Only these libraries (may be repeated)
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -53,7 +53,7 @@ enum Role {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = InteropArgs::parse();
     if let Some(Role::Ours(work)) = args.role {
         return ended(ours::run(&work));
     }
@@ -76,7 +76,7 @@ fn ended(result: Result<(), String>) -> ExitCode {
     }
 }
 
-fn all(args: &Args) -> Result<(), String> {
+fn all(args: &InteropArgs) -> Result<(), String> {
     let chosen = choose(&args.only)?;
     let mut contests: Vec<Contest> = chosen.iter().map(|n| Contest::of(n, args.broken)).collect();
     if !args.broken && args.only.is_empty() {
@@ -86,7 +86,7 @@ fn all(args: &Args) -> Result<(), String> {
     // First, so that nothing is measured while something is being compiled.
     let ready = kit::install_all(contests.iter().map(|contest| contest.neighbour.kit));
     let queue = Mutex::new(contests.into_iter());
-    let rows: Mutex<Vec<Row>> = Mutex::default();
+    let rows: Mutex<Vec<NeighbourRow>> = Mutex::default();
     thread::scope(|scope| {
         for _ in 0..args.jobs.max(1) {
             scope.spawn(|| {
@@ -95,18 +95,20 @@ fn all(args: &Args) -> Result<(), String> {
                         Some(Err(why)) => Outcome::failed(why.clone()),
                         _ => contest.run(),
                     };
-                    rows.lock().unwrap().push(Row::of(&contest, outcome));
+                    rows.lock()
+                        .unwrap()
+                        .push(NeighbourRow::of(&contest, outcome));
                 }
             });
         }
     });
     let mut rows = rows.into_inner().unwrap();
-    rows.sort_by_key(Row::place);
+    rows.sort_by_key(NeighbourRow::place);
     report::print(&rows);
     let bad: Vec<&str> = rows
         .iter()
         .filter(|r| !r.is_fine())
-        .map(Row::name)
+        .map(NeighbourRow::name)
         .collect();
     match bad.is_empty() {
         true => Ok(()),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use windlass::{Coordinator, Lease, Released};
 
-use crate::section::{Counter, THINK};
+use crate::section::{SharedCounter, THINK};
 
 /// Longer than any wait, unless something is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,7 +44,7 @@ impl Work {
     #[tokio::main(flavor = "current_thread")]
     async fn all_sections(&self) -> Result<(), Box<dyn Error>> {
         let w = windlass::connect(&self.url).await?;
-        let counter = Counter::open(&self.file)?;
+        let counter = SharedCounter::open(&self.file)?;
         println!("ready {}", env!("CARGO_PKG_VERSION"));
         io::stdin().read_line(&mut String::new())?;
         let mut turns = 0;
@@ -66,7 +66,7 @@ impl Work {
     async fn section(
         &self,
         w: &Coordinator,
-        counter: &Counter,
+        counter: &SharedCounter,
         turns: &mut u64,
     ) -> Result<u64, Box<dyn Error>> {
         let (fence, released) = match self.by {
@@ -89,7 +89,11 @@ impl Work {
 }
 
 /// One section; returns the fence of its grant.
-async fn count(lease: &Lease, counter: &Counter, turns: &mut u64) -> Result<u64, Box<dyn Error>> {
+async fn count(
+    lease: &Lease,
+    counter: &SharedCounter,
+    turns: &mut u64,
+) -> Result<u64, Box<dyn Error>> {
     let (number, side) = counter.read()?;
     *turns += u64::from(side == b't');
     tokio::time::sleep(THINK).await;

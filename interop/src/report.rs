@@ -5,14 +5,14 @@ use crate::neighbours::{NEIGHBOURS, PROCESSES};
 
 /// A run and its outcome.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct NeighbourRow {
     contest: Contest,
     outcome: Outcome,
 }
 
-impl Row {
-    pub(crate) fn of(contest: &Contest, outcome: Outcome) -> Row {
-        Row {
+impl NeighbourRow {
+    pub(crate) fn of(contest: &Contest, outcome: Outcome) -> NeighbourRow {
+        NeighbourRow {
             contest: Contest { ..*contest },
             outcome,
         }
@@ -53,7 +53,7 @@ impl Row {
 }
 
 /// Prints the table.
-pub(crate) fn print(rows: &[Row]) {
+pub(crate) fn print(rows: &[NeighbourRow]) {
     println!(
         "{:<16} {:<14} {:>7} {:>6} {:>6} {:>5} {:>8}",
         "neighbour", "version", "theirs", "ours", "turns", "lost", "seconds"

@@ -17,18 +17,18 @@ pub(crate) const THINK: Duration = Duration::from_micros(500);
 
 /// The counter file.
 #[derive(Debug)]
-pub(crate) struct Counter(File);
+pub(crate) struct SharedCounter(File);
 
-impl Counter {
+impl SharedCounter {
     /// Creates a counter file, at zero.
     pub(crate) fn create(path: &Path) -> io::Result<()> {
         std::fs::write(path, format!("{:0DIGITS$}-", 0))
     }
 
     /// Opens an existing counter file.
-    pub(crate) fn open(path: &Path) -> io::Result<Counter> {
+    pub(crate) fn open(path: &Path) -> io::Result<SharedCounter> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        Ok(Counter(file))
+        Ok(SharedCounter(file))
     }
 
     /// The number, and the side that wrote it.

@@ -55,10 +55,10 @@ impl Sub<Duration> for Moment {
 
 /// A clock to read and to sleep on. Cheap to clone.
 #[derive(Clone)]
-pub struct Clock(Source);
+pub struct Clock(TimeSource);
 
 #[derive(Clone)]
-enum Source {
+enum TimeSource {
     Boot,
     Manual(Arc<Manual>),
 }
@@ -75,12 +75,12 @@ const MAX_SLEEP: Duration = Duration::from_secs(1);
 impl Clock {
     /// The machine's clock.
     pub fn system() -> Clock {
-        Clock(Source::Boot)
+        Clock(TimeSource::Boot)
     }
 
     /// A clock that moves only when [`advance`](Clock::advance) is called, for tests.
     pub fn manual() -> Clock {
-        Clock(Source::Manual(Arc::new(Manual {
+        Clock(TimeSource::Manual(Arc::new(Manual {
             // Not zero, so that subtracting a little stays meaningful.
             nanos: AtomicU64::new(1_000_000_000_000),
             moved: Notify::new(),
@@ -91,14 +91,14 @@ impl Clock {
     #[inline]
     pub fn now(&self) -> Moment {
         match &self.0 {
-            Source::Boot => Moment(boot_nanos()),
-            Source::Manual(m) => Moment(m.nanos.load(Ordering::SeqCst)),
+            TimeSource::Boot => Moment(boot_nanos()),
+            TimeSource::Manual(m) => Moment(m.nanos.load(Ordering::SeqCst)),
         }
     }
 
     /// Advances a manual clock, and wakes its sleepers; does nothing to the system clock.
     pub fn advance(&self, by: Duration) {
-        if let Source::Manual(m) = &self.0 {
+        if let TimeSource::Manual(m) = &self.0 {
             m.nanos.fetch_add(by.as_nanos() as u64, Ordering::SeqCst);
             m.moved.notify_waiters();
         }
@@ -111,14 +111,14 @@ impl Clock {
         }
         loop {
             match &self.0 {
-                Source::Boot => {
+                TimeSource::Boot => {
                     let left = moment.since(self.now());
                     if left.is_zero() {
                         return;
                     }
                     tokio::time::sleep(left.min(MAX_SLEEP)).await;
                 }
-                Source::Manual(m) => {
+                TimeSource::Manual(m) => {
                     let moved = m.moved.notified();
                     tokio::pin!(moved);
                     // Subscribe before reading the clock, or an advance in between is missed.
@@ -160,8 +160,8 @@ impl Clock {
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Source::Boot => "Clock(system)",
-            Source::Manual(_) => "Clock(manual)",
+            TimeSource::Boot => "Clock(system)",
+            TimeSource::Manual(_) => "Clock(manual)",
         })
     }
 }

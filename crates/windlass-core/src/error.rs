@@ -15,10 +15,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Programs match on [`kind`](Error::kind); people read the whole error and its
 /// [`hint`](Error::hint). Passwords in URLs are never printed.
 pub struct Error {
-    inner: Box<Inner>,
+    inner: Box<ErrorInner>,
 }
 
-struct Inner {
+struct ErrorInner {
     kind: ErrorKind,
     operation: &'static str,
     name: Option<String>,
@@ -58,11 +58,30 @@ pub enum ErrorKind {
     Store,
 }
 
+impl ErrorKind {
+    /// The kind as a word: `invalid-input`, `unreachable`, …
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ErrorKind::InvalidInput => "invalid-input",
+            ErrorKind::Unsupported => "unsupported",
+            ErrorKind::Unreachable => "unreachable",
+            ErrorKind::AccessDenied => "access-denied",
+            ErrorKind::OutcomeUnknown => "outcome-unknown",
+            ErrorKind::WrongType => "wrong-type",
+            ErrorKind::Mismatch => "mismatch",
+            ErrorKind::WaitElapsed => "wait-elapsed",
+            ErrorKind::Lost => "lost",
+            ErrorKind::NotFound => "not-found",
+            ErrorKind::Store => "store",
+        }
+    }
+}
+
 impl Error {
     /// An error of this kind. `operation` is an infinitive: it is printed after "cannot".
     pub fn new(kind: ErrorKind, operation: &'static str, message: impl Into<String>) -> Error {
         Error {
-            inner: Box::new(Inner {
+            inner: Box::new(ErrorInner {
                 kind,
                 operation,
                 name: None,
@@ -89,7 +108,7 @@ impl Error {
             None => e.message.clone(),
         };
         Error {
-            inner: Box::new(Inner {
+            inner: Box::new(ErrorInner {
                 kind: e.kind,
                 operation: e.operation,
                 name: e.name.clone(),

@@ -259,20 +259,20 @@ pub(crate) enum FaultKind {
 
 /// A fault, and the purchase (counted over all shops) at which it is injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct PlannedFault {
     pub(crate) kind: FaultKind,
     pub(crate) purchase: u32,
     pub(crate) lasts: Duration,
 }
 
-impl FromStr for Fault {
+impl FromStr for PlannedFault {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Fault, String> {
+    fn from_str(text: &str) -> Result<PlannedFault, String> {
         let wrong = || format!("{text:?} is not a fault; write slow@4=800ms");
         let (kind, rest) = text.split_once('@').ok_or_else(wrong)?;
         let (purchase, lasts) = rest.split_once('=').ok_or_else(wrong)?;
-        Ok(Fault {
+        Ok(PlannedFault {
             kind: FaultKind::from_str(kind, false).map_err(|_| wrong())?,
             purchase: purchase.parse().map_err(|_| wrong())?,
             lasts: duration::parse(lasts)?,
@@ -280,7 +280,7 @@ impl FromStr for Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for PlannedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = value_name(&self.kind);
         write!(f, "{kind}@{}={}ms", self.purchase, self.lasts.as_millis())
@@ -318,11 +318,11 @@ mod tests {
 
     #[test]
     fn faults_parse_what_they_display() {
-        let fault: Fault = "freeze@4=800ms".parse().unwrap();
+        let fault: PlannedFault = "freeze@4=800ms".parse().unwrap();
         assert_eq!(fault.kind, FaultKind::Freeze);
         assert_eq!(fault.to_string(), "freeze@4=800ms");
         for bad in ["", "slow", "slow@4", "slow@x=1s", "fast@4=1s", "slow@4=800"] {
-            assert!(bad.parse::<Fault>().is_err(), "{bad:?}");
+            assert!(bad.parse::<PlannedFault>().is_err(), "{bad:?}");
         }
     }
 }

@@ -10,20 +10,22 @@
 mod whole_shard;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
 use super::errors::unexpected_reply;
+use super::keys::Keys;
 use super::router::Router;
-use super::{keys, script};
+use super::{bytes, script};
 use windlass_core::bloom::{BloomKind, Digest, Plan, Shape};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::join::join_all;
 use windlass_core::name::Name;
 use windlass_core::rules::bloom as rules;
 use windlass_core::rules::bloom::Progress;
-use windlass_core::store::{BloomStore, Filled, Pending};
+use windlass_core::store::{BloomStore, Pending};
 
 /// Bits in one command: enough to make the cost of the command itself negligible, few enough that
 /// its arguments stay in the processor's cache. Measured with `windlass bench bloom`.
@@ -46,14 +48,14 @@ struct BloomKeys {
 }
 
 impl BloomKeys {
-    fn of(name: &Name, plan: &Plan) -> BloomKeys {
+    fn of(keys: &Keys, name: &Name, plan: &Plan) -> BloomKeys {
         let fingerprint = plan.fingerprint();
         BloomKeys {
-            plan: keys::bloom(name),
+            plan: keys.bloom(name),
             text: plan.to_string(),
-            made: keys::bloom_made(name),
-            bits: keys::bloom_bits(name, fingerprint),
-            grown: keys::bloom_grown(name, fingerprint),
+            made: keys.bloom_made(name),
+            bits: keys.bloom_bits(name, fingerprint),
+            grown: keys.bloom_grown(name, fingerprint),
             fingerprint,
         }
     }
@@ -149,7 +151,7 @@ impl RedisBloomFilters {
         plan: &Plan,
         items: &[Digest],
     ) -> Result<Option<Vec<bool>>> {
-        let (keys, shape) = (BloomKeys::of(name, plan), plan.shape);
+        let (keys, shape) = (BloomKeys::of(self.router.keys(), name, plan), plan.shape);
         let mut by_shard: BTreeMap<u64, Vec<(usize, Digest)>> = BTreeMap::new();
         for (index, item) in items.iter().enumerate() {
             let shard = by_shard.entry(item.shard(&shape)).or_default();
@@ -259,7 +261,7 @@ impl RedisBloomFilters {
         plan: &Plan,
         items: &[Digest],
     ) -> Result<Option<Vec<bool>>> {
-        let keys = BloomKeys::of(name, plan);
+        let keys = BloomKeys::of(self.router.keys(), name, plan);
         // One layout serves all generations of a rotating filter. A growing filter replies with its
         // newest generation.
         let mut layouts = 1;
@@ -313,7 +315,7 @@ impl RedisBloomFilters {
         name: &Name,
         keys: &BloomKeys,
         plan: &Plan,
-    ) -> Result<std::ops::RangeInclusive<u64>> {
+    ) -> Result<RangeInclusive<u64>> {
         let mut progress = Progress::default();
         if plan.kind == BloomKind::Growing {
             let grown: Option<String> = self
@@ -378,7 +380,7 @@ fn generations_command(
 impl BloomStore for RedisBloomFilters {
     fn create(&self, name: Name, plan: Plan) -> Pending<'_, Plan> {
         Box::pin(async move {
-            let keys = BloomKeys::of(&name, &plan);
+            let keys = BloomKeys::of(self.router.keys(), &name, &plan);
             let mut command = redis::cmd("EVALSHA");
             command
                 .arg(script::BLOOM_CREATE.digest())
@@ -400,7 +402,7 @@ impl BloomStore for RedisBloomFilters {
 
     fn prepare(&self, name: Name, plan: Plan, shard: u64) -> Pending<'_, Option<()>> {
         Box::pin(async move {
-            let keys = BloomKeys::of(&name, &plan);
+            let keys = BloomKeys::of(self.router.keys(), &name, &plan);
             let is_last = shard + 1 == plan.shape.shards;
             let exists = self
                 .create_shard(&keys, &plan.shape, shard, is_last)
@@ -411,7 +413,7 @@ impl BloomStore for RedisBloomFilters {
 
     fn open(&self, name: Name) -> Pending<'_, Option<Plan>> {
         Box::pin(async move {
-            let key = keys::bloom(&name);
+            let key = self.router.keys().bloom(&name);
             let stored: Option<String> = self.router.query(redis::cmd("GET").arg(key)).await?;
             stored.as_deref().map(parse).transpose()
         })
@@ -430,42 +432,55 @@ impl BloomStore for RedisBloomFilters {
         Box::pin(async move { self.apply(BitOp::Contains, &name, &plan, &items).await })
     }
 
-    fn survey(&self, name: Name, plan: Plan) -> Pending<'_, Option<Vec<Filled>>> {
+    fn generations(&self, name: Name, plan: Plan) -> Pending<'_, Option<RangeInclusive<u64>>> {
         Box::pin(async move {
-            let keys = BloomKeys::of(&name, &plan);
+            let keys = BloomKeys::of(self.router.keys(), &name, &plan);
             if !self.exists(&keys).await? {
                 return Ok(None);
             }
-            let mut filled = Vec::new();
-            for generation in self.live_generations(&name, &keys, &plan).await? {
-                let shape = plan.shape(generation);
-                let mut set = 0;
-                // One command for each shard of at most 16 MiB, so that the server can serve others
-                // in between.
-                for shard in 0..shape.shards {
-                    let key = keys.shard(generation, shard);
-                    if plan.kind == BloomKind::Fixed {
-                        let mut header = redis::cmd("GETRANGE");
-                        header.arg(&key).arg(0).arg(HEADER - 1);
-                        let header: Vec<u8> = self.router.query(&header).await?;
-                        if header != keys.header() && !self.check_missing_shard(&keys).await? {
-                            return Ok(None);
-                        }
-                    }
-                    let mut count = redis::cmd("BITCOUNT");
-                    count.arg(key).arg(HEADER).arg(-1);
-                    set += self.router.query::<u64>(&count).await?;
-                }
-                filled.push(Filled { shape, set });
+            Ok(Some(self.live_generations(&name, &keys, &plan).await?))
+        })
+    }
+
+    /// One command for each shard of at most 16 MiB, so that the server can serve others in between.
+    fn count_bits(
+        &self,
+        name: Name,
+        plan: Plan,
+        generation: u64,
+        shard: u64,
+    ) -> Pending<'_, Option<u64>> {
+        Box::pin(async move {
+            let keys = BloomKeys::of(self.router.keys(), &name, &plan);
+            let key = keys.shard(generation, shard);
+            let [mut get_plan, mut header, mut count] =
+                ["GET", "GETRANGE", "BITCOUNT"].map(redis::cmd);
+            get_plan.arg(&keys.plan);
+            header.arg(&key).arg(0).arg(HEADER - 1);
+            count.arg(&key).arg(HEADER).arg(-1);
+            let replies = self.router.query_all(vec![get_plan, header, count]).await?;
+            let [stored, header, Value::Int(set)] = replies.as_slice() else {
+                return Err(unexpected_reply(&replies));
+            };
+            if bytes(stored) != Some(keys.text.as_bytes()) {
+                return Ok(None);
             }
-            Ok(Some(filled))
+            // A generation of another kind of filter has no shard until it is needed.
+            if plan.kind == BloomKind::Fixed
+                && bytes(header) != Some(&keys.header()[..])
+                && !self.check_missing_shard(&keys).await?
+            {
+                return Ok(None);
+            }
+            Ok(Some(*set as u64))
         })
     }
 
     fn union(&self, into: Name, from: Name, plan: Plan) -> Pending<'_, Option<()>> {
         Box::pin(async move {
             let is_one_slot = self.router.share_slot([&into, &from]);
-            let (into, from) = (BloomKeys::of(&into, &plan), BloomKeys::of(&from, &plan));
+            let keys = |name: &Name| BloomKeys::of(self.router.keys(), name, &plan);
+            let (into, from) = (keys(&into), keys(&from));
             if !is_one_slot {
                 return whole_shard::union_across_slots(self, &into, &from, &plan.shape).await;
             }
@@ -492,7 +507,7 @@ impl BloomStore for RedisBloomFilters {
 
     fn remove(&self, name: Name, plan: Plan) -> Pending<'_, bool> {
         Box::pin(async move {
-            let keys = BloomKeys::of(&name, &plan);
+            let keys = BloomKeys::of(self.router.keys(), &name, &plan);
             let (period, slices) = match (plan.period(), plan.kind) {
                 (Some(period), BloomKind::Rotating { slices, .. }) => (period.as_millis(), slices),
                 _ => (0, 0),

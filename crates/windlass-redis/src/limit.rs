@@ -11,7 +11,7 @@ use redis::{Cmd, Value};
 
 use super::batch::{BatchedDecision, Batcher};
 use super::errors::unexpected_reply;
-use super::keys;
+use super::keys::Keys;
 use super::master_epoch::FenceUse;
 use super::router::Router;
 use super::script::Script;
@@ -41,13 +41,14 @@ impl BatchedDecision for LimitRequest {
     fn command<'a>(
         script: &Script,
         requests: impl ExactSizeIterator<Item = &'a LimitRequest> + Clone,
+        keys: &Keys,
         _fence_counter: &str,
     ) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script.digest()).arg(requests.len());
         let mut plans: Vec<(&LimitRequest, Vec<usize>)> = Vec::new();
         for (i, request) in requests.enumerate() {
-            command.arg(keys::limit(&request.name));
+            command.arg(keys.limit(&request.name));
             let alike = |(plan, _): &&mut (&LimitRequest, _)| {
                 plan.want == request.want && plan.rules == request.rules
             };
@@ -96,6 +97,7 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usiz
             Rule::Allowance { burst } => ("z", 0, 0, Span::whole(*burst), 0),
             Rule::Fixed { limit, period } => ("f", 0, *period, Span::whole(*limit), 0),
             Rule::Sliding { limit, period } => ("s", 0, *period, Span::whole(*limit), 0),
+            Rule::Log { limit, period } => ("l", 0, *period, Span::whole(*limit), 0),
         };
         command.arg(kind).arg(amount).arg(period);
         command
@@ -124,7 +126,7 @@ fn write_plan(command: &mut Cmd, rules: &[Rule], want: &LimitOp, decisions: usiz
             let then = match (rule, after.get(i)) {
                 (
                     Rule::Bucket(b),
-                    Some(RuleState::Bucket {
+                    Some(&RuleState::Bucket {
                         amount,
                         period,
                         tat,
@@ -221,7 +223,7 @@ impl LimitStore for RedisLimiters {
     fn reset(&self, name: Name) -> Pending<'_, bool> {
         Box::pin(async move {
             let mut command = redis::cmd("DEL");
-            command.arg(keys::limit(&name));
+            command.arg(self.router.keys().limit(&name));
             let deleted: u64 = self.router.query(&command).await?;
             Ok(deleted > 0)
         })

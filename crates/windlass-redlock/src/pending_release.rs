@@ -16,7 +16,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// A claim that may still be on a node and has to be released there.
 #[derive(Clone)]
-pub(super) struct PendingRelease {
+pub(super) struct NodeRelease {
     pub(super) kind: Kind,
     pub(super) name: Name,
     pub(super) owner: Owner,
@@ -25,7 +25,7 @@ pub(super) struct PendingRelease {
     pub(super) expires: Moment,
 }
 
-impl PendingRelease {
+impl NodeRelease {
     pub(super) fn send(&self, node: &QuorumNode) -> Pending<'static, Released> {
         let (name, owner) = (self.name.clone(), self.owner.clone());
         node.client.release(self.kind, name, owner, self.claim)
@@ -57,7 +57,7 @@ impl PendingRelease {
 struct RepeatOnDrop {
     node: Arc<QuorumNode>,
     nodes: Arc<QuorumNodes>,
-    release: Option<PendingRelease>,
+    release: Option<NodeRelease>,
 }
 
 impl RepeatOnDrop {
@@ -76,11 +76,11 @@ impl Drop for RepeatOnDrop {
 
 /// The releases that one node has not acknowledged, oldest first.
 #[derive(Default)]
-pub(super) struct PendingReleases(Mutex<VecDeque<PendingRelease>>);
+pub(super) struct PendingReleases(Mutex<VecDeque<NodeRelease>>);
 
 impl PendingReleases {
     /// Releases a claim in the background, as soon as the node replies again.
-    pub(super) fn add(node: &Arc<QuorumNode>, nodes: &QuorumNodes, release: PendingRelease) {
+    pub(super) fn add(node: &Arc<QuorumNode>, nodes: &QuorumNodes, release: NodeRelease) {
         let first = {
             let mut queue = node.pending_releases.queue();
             if queue.len() >= MAX_PENDING {
@@ -111,7 +111,7 @@ impl PendingReleases {
         Some(queue.front()?.send(node))
     }
 
-    fn queue(&self) -> MutexGuard<'_, VecDeque<PendingRelease>> {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<NodeRelease>> {
         // Each change is a single insertion or removal, so a panic leaves the queue consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -9,7 +9,7 @@ use super::claims::ClaimState;
 use super::errors::NodeFailures;
 use super::nodes::{NodeSet, QuorumNode, QuorumNodes};
 use super::partial_grants::PartialGrant;
-use super::pending_release::PendingRelease;
+use super::pending_release::NodeRelease;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::{AcquireRequest, Kind, Pending, Released, WakeAddress};
@@ -83,8 +83,8 @@ impl Release {
         })
     }
 
-    fn on_node(&self, expires: Moment) -> PendingRelease {
-        PendingRelease {
+    fn on_node(&self, expires: Moment) -> NodeRelease {
+        NodeRelease {
             kind: self.kind,
             name: self.name.clone(),
             owner: self.owner.clone(),
@@ -140,7 +140,7 @@ pub(super) fn undo(
     request: &AcquireRequest,
     timeout: Duration,
 ) {
-    let release = PendingRelease {
+    let release = NodeRelease {
         kind: request.kind,
         name: request.name.clone(),
         owner: request.owner.clone(),

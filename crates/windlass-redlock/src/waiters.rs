@@ -23,7 +23,7 @@ pub(super) struct Waiters(Mutex<WaiterTable>);
 
 #[derive(Default)]
 struct WaiterTable {
-    by_claim: HashMap<u64, Waiter>,
+    by_claim: HashMap<u64, QuorumWaiter>,
     by_key: HashMap<ClaimKey, u64>,
     /// Recent releases, newest last, with the claim if only that one was released.
     released: VecDeque<(ClaimKey, Option<u64>)>,
@@ -31,7 +31,7 @@ struct WaiterTable {
     generation: u64,
 }
 
-struct Waiter {
+struct QuorumWaiter {
     /// The request, for a node that does not know it.
     request: AcquireRequest,
     /// The nodes that were sent the request.
@@ -55,7 +55,7 @@ impl Waiters {
         let key = (request.kind, request.name.clone(), request.owner.clone());
         table.by_key.insert(key, claim);
         table.generation += 1;
-        let waiter = Waiter {
+        let waiter = QuorumWaiter {
             request,
             sent_to,
             held_on: NodeSet::default(),
@@ -207,7 +207,7 @@ impl Waiters {
 impl WaiterTable {
     /// Whether it was waiting: not if a heartbeat found that it holds.
     fn remove(&mut self, claim: u64) -> bool {
-        let Some(Waiter {
+        let Some(QuorumWaiter {
             request, fences, ..
         }) = self.by_claim.remove(&claim)
         else {

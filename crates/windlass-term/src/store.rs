@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use windlass::{Coordinator, Options};
+use windlass_core::redact::redact;
 
 use crate::args::GlobalArgs;
 use crate::failure::{Advice, Failure, quoted};
@@ -40,9 +41,21 @@ async fn connect(global: &GlobalArgs, call_timeout: Duration) -> Result<Coordina
 /// The URL of the store in use.
 pub fn url(global: &GlobalArgs) -> Result<String, Failure> {
     match source(global)? {
-        Source::Url(url) => Ok(url.to_owned()),
-        Source::File(path) => read_url(path),
-        Source::Default => default_url(),
+        StoreSource::Url(url) => Ok(url.to_owned()),
+        StoreSource::File(path) => read_url(path),
+        StoreSource::Default => default_url(),
+    }
+}
+
+/// The URL of the store in use, without secrets; `None` if it cannot be told.
+pub(crate) fn shown_url(global: &GlobalArgs) -> Option<String> {
+    match source(global).ok()? {
+        StoreSource::Url(url) => Some(redact(url)),
+        StoreSource::File(path) => Some(redact(&read_url(path).ok()?)),
+        StoreSource::Default => {
+            let file = default_folder()?.join("windlass.db");
+            Some(format!("file:{}", file.display()))
+        }
     }
 }
 
@@ -52,7 +65,7 @@ pub fn is_given(global: &GlobalArgs) -> bool {
 }
 
 /// Where the URL of the store comes from.
-enum Source<'a> {
+enum StoreSource<'a> {
     Url(&'a str),
     File(&'a Path),
     Default,
@@ -60,7 +73,7 @@ enum Source<'a> {
 
 /// An empty URL or path is an error: most often it is a secret that is missing, and the default store, a local file,
 /// would keep nobody out.
-fn source(global: &GlobalArgs) -> Result<Source<'_>, Failure> {
+fn source(global: &GlobalArgs) -> Result<StoreSource<'_>, Failure> {
     let (url, path) = (
         global.store.as_deref(),
         global.store_file.as_deref().map(Path::new),
@@ -86,11 +99,11 @@ fn source(global: &GlobalArgs) -> Result<Source<'_>, Failure> {
         )),
         (_, Some(path)) if url.is_none() || url_is_variable => match path.as_os_str().is_empty() {
             true => Err(empty("--store-file or WINDLASS_STORE_FILE")),
-            false => Ok(Source::File(path)),
+            false => Ok(StoreSource::File(path)),
         },
         (Some(url), _) if url.trim().is_empty() => Err(empty("--store or WINDLASS_STORE")),
-        (Some(url), _) => Ok(Source::Url(url)),
-        (None, _) => Ok(Source::Default),
+        (Some(url), _) => Ok(StoreSource::Url(url)),
+        (None, _) => Ok(StoreSource::Default),
     }
 }
 
@@ -125,7 +138,7 @@ fn read_url(path: &Path) -> Result<String, Failure> {
 /// path is passed on.
 pub fn command_env(global: &GlobalArgs) -> Result<Vec<(&'static str, String)>, Failure> {
     let path = match source(global)? {
-        Source::File(path) => std::path::absolute(path).ok(),
+        StoreSource::File(path) => std::path::absolute(path).ok(),
         _ => None,
     };
     let mut env = vec![match path.as_deref().and_then(Path::to_str) {
@@ -155,7 +168,7 @@ fn with_absolute_path(url: String) -> String {
 /// The `windlass doctor` command line for the store in use. A URL that may hold a password is not repeated.
 pub fn doctor(global: &GlobalArgs) -> String {
     let inherited = std::env::var("WINDLASS_STORE").ok();
-    if let Ok(Source::File(path)) = source(global) {
+    if let Ok(StoreSource::File(path)) = source(global) {
         return format!(
             "windlass doctor --store-file {}",
             quoted(&path.to_string_lossy())
@@ -176,11 +189,7 @@ fn given(text: &Option<String>) -> Option<&str> {
 
 /// A file in the user's state directory, so that everything works on one machine without a server.
 fn default_url() -> Result<String, Failure> {
-    let folder = state_folder(
-        std::env::var_os("XDG_STATE_HOME").map(PathBuf::from),
-        std::env::home_dir(),
-    )
-    .ok_or_else(|| {
+    let folder = default_folder().ok_or_else(|| {
         Failure::usage(
             "no store was given, and there is no home directory for the default one",
             Advice::Try("windlass --store file:/var/tmp/windlass.db …".into()),
@@ -206,6 +215,13 @@ fn default_url() -> Result<String, Failure> {
             Advice::Hint("give a store with --store, --store-file or their variables".into()),
         )),
     }
+}
+
+fn default_folder() -> Option<PathBuf> {
+    state_folder(
+        std::env::var_os("XDG_STATE_HOME").map(PathBuf::from),
+        std::env::home_dir(),
+    )
 }
 
 /// See the XDG base directory specification: relative paths are ignored.

@@ -17,23 +17,23 @@ const RATE: u64 = 1_000;
 const BURST: u64 = 100;
 
 #[derive(Clone)]
-enum Kind {
+enum ComparedLimiter {
     Plain(Limiter),
     Leased(LeasedLimiter),
 }
 
-impl Kind {
+impl ComparedLimiter {
     async fn check(&self) -> bool {
         let decision = match self {
-            Kind::Plain(limiter) => limiter.check("all").await,
-            Kind::Leased(limiter) => limiter.check("all").await,
+            ComparedLimiter::Plain(limiter) => limiter.check("all").await,
+            ComparedLimiter::Leased(limiter) => limiter.check("all").await,
         };
         decision.is_ok_and(|decision| decision.is_allowed())
     }
 }
 
 /// Units admitted, and the longest time of a call.
-async fn run(limiters: &[Kind], tasks: usize, length: Duration) -> (u64, Duration) {
+async fn run(limiters: &[ComparedLimiter], tasks: usize, length: Duration) -> (u64, Duration) {
     let begun = Instant::now();
     let all: Vec<_> = (0..tasks)
         .map(|i| {
@@ -89,11 +89,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 // Connects and loads the script.
                 let _ = limiter.check("other").await?;
                 let kind = match leased {
-                    true => Kind::Leased(limiter.leased()),
-                    false => Kind::Plain(limiter),
+                    true => ComparedLimiter::Leased(limiter.leased()),
+                    false => ComparedLimiter::Plain(limiter),
                 };
                 figures.push(run(std::slice::from_ref(&kind), tasks, length).await);
-                if let Kind::Leased(limiter) = kind {
+                if let ComparedLimiter::Leased(limiter) = kind {
                     calls = limiter.store_calls();
                 }
             }
@@ -115,7 +115,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             let quota = Quota::per_second(RATE).burst(BURST);
             fleet.push(w.limiter(&format!("fleet-{millis}"), quota).leased());
         }
-        let kinds: Vec<Kind> = fleet.iter().cloned().map(Kind::Leased).collect();
+        let kinds: Vec<ComparedLimiter> =
+            fleet.iter().cloned().map(ComparedLimiter::Leased).collect();
         let (admitted, worst) = run(&kinds, 256, length).await;
         let calls: u64 = fleet.iter().map(LeasedLimiter::store_calls).sum();
         println!(

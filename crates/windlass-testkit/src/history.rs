@@ -1,6 +1,6 @@
 //! Histories: what many processes observed, and when.
 //!
-//! Each client records [`Event`]s. [`check`] decides whether a correct lock allows all of them
+//! Each client records [`HistoryEvent`]s. [`check`] decides whether a correct lock allows all of them
 //! together; [`max_concurrent_weight`] does the same for semaphores and read-write locks.
 //!
 //! A killed holder cannot report when it stopped holding, and a frozen holder does not know. So a
@@ -21,7 +21,7 @@ mod event;
 mod verdict;
 
 pub use check::{AdmittedWrite, Breach, LockAttempt, Recovery, Verdict, check};
-pub use event::{Event, Observation, load, save};
+pub use event::{HistoryEvent, Observation, load, save};
 
 /// A time in which a claim was certainly held.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub fn boot_nanos() -> u64 {
 #[derive(Debug)]
 pub struct History {
     addr: SocketAddr,
-    events: Arc<Mutex<Vec<Event>>>,
+    events: Arc<Mutex<Vec<HistoryEvent>>>,
 }
 
 impl History {
@@ -79,7 +79,7 @@ impl History {
     }
 
     /// All events so far.
-    pub fn events(&self) -> Vec<Event> {
+    pub fn events(&self) -> Vec<HistoryEvent> {
         self.events.lock().unwrap().clone()
     }
 
@@ -96,7 +96,7 @@ impl History {
     /// The client of the last grant after the first `known` events.
     pub fn last_grant(&self, known: usize) -> Option<String> {
         let events = self.events.lock().unwrap();
-        let granted = |event: &&Event| {
+        let granted = |event: &&HistoryEvent| {
             matches!(
                 event.seen,
                 Observation::Granted { .. } | Observation::Running { .. }
@@ -107,7 +107,7 @@ impl History {
     }
 
     /// Adds an event of the test itself.
-    pub fn add(&self, event: Event) {
+    pub fn add(&self, event: HistoryEvent) {
         self.events.lock().unwrap().push(event);
     }
 
@@ -149,7 +149,7 @@ impl HistoryRecorder {
 
     /// Records one interval.
     pub fn record_interval(&mut self, held: &HeldInterval) -> io::Result<()> {
-        self.record(&Event {
+        self.record(&HistoryEvent {
             at: held.end,
             client: String::new(),
             what: held.what.clone(),
@@ -162,7 +162,7 @@ impl HistoryRecorder {
     }
 
     /// Records one event, in one write: a kill leaves a whole line or a truncated one.
-    pub fn record(&mut self, event: &Event) -> io::Result<()> {
+    pub fn record(&mut self, event: &HistoryEvent) -> io::Result<()> {
         let mut line = serde_json::to_vec(event)?;
         line.push(b'\n');
         self.0.write_all(&line)

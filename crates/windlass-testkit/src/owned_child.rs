@@ -7,11 +7,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-/// A child process that is killed on drop, and by a [`Watchdog`] if the parent is killed.
+/// A child process that is killed on drop, and by a [`ParentDeathShell`] if the parent is killed.
 #[derive(Debug)]
 pub(crate) struct OwnedChild {
     child: Child,
-    watchdog: Option<Watchdog>,
+    watchdog: Option<ParentDeathShell>,
 }
 
 impl OwnedChild {
@@ -26,7 +26,7 @@ impl OwnedChild {
             watchdog: None,
         };
         // On failure `owned` is dropped, which ends the child.
-        owned.watchdog = Some(Watchdog::over(owned.child.id(), folder)?);
+        owned.watchdog = Some(ParentDeathShell::over(owned.child.id(), folder)?);
         Ok(owned)
     }
 
@@ -90,7 +90,7 @@ impl Drop for OwnedChild {
     }
 }
 
-/// The script of a [`Watchdog`]; its arguments are a pid and, optionally, a folder.
+/// The script of a [`ParentDeathShell`]; its arguments are a pid and, optionally, a folder.
 const WATCH: &str = r#"read -r _; kill -KILL "$1"; [ -z "$2" ] || rm -rf -- "$2""#;
 
 /// A shell that reads from a pipe and kills a process when the pipe closes.
@@ -99,11 +99,11 @@ const WATCH: &str = r#"read -r _; kill -KILL "$1"; [ -z "$2" ] || rm -rf -- "$2"
 /// destructor runs. `PR_SET_PDEATHSIG` would need unsafe code between fork and exec, and is tied to
 /// a thread rather than to the process.
 #[derive(Debug)]
-struct Watchdog {
+struct ParentDeathShell {
     shell: Child,
 }
 
-impl Watchdog {
+impl ParentDeathShell {
     fn over(pid: u32, folder: Option<&Path>) -> io::Result<Self> {
         let shell = Command::new("sh")
             .args(["-c", WATCH, "watchdog"])
@@ -119,7 +119,7 @@ impl Watchdog {
     }
 }
 
-impl Drop for Watchdog {
+impl Drop for ParentDeathShell {
     fn drop(&mut self) {
         // `wait` closes the pipe, so the shell has to be dead before that.
         if self.shell.kill().is_ok() {

@@ -244,7 +244,7 @@ impl Options {
         };
         keeper.set_drift(drift.or_else(|| backend.drift()).unwrap_or_default());
         Ok(Coordinator {
-            inner: Arc::new(Inner {
+            inner: Arc::new(CoordinatorInner {
                 claims: backend.claims(),
                 gates: backend.gates(),
                 latches: backend.latches(),
@@ -271,10 +271,10 @@ impl Default for Options {
 /// A coordinator may be dropped before its guards: they keep what they need alive.
 #[derive(Clone)]
 pub struct Coordinator {
-    inner: Arc<Inner>,
+    inner: Arc<CoordinatorInner>,
 }
 
-struct Inner {
+struct CoordinatorInner {
     backend: Arc<dyn Backend>,
     claims: Arc<dyn ClaimStore>,
     gates: Arc<dyn GateStore>,
@@ -488,6 +488,16 @@ impl Coordinator {
 
 #[cfg(test)]
 impl Coordinator {
+    /// The same connection with another store of claims.
+    pub(crate) fn with_claims(
+        mut self,
+        store: impl FnOnce(Arc<dyn ClaimStore>) -> Arc<dyn ClaimStore>,
+    ) -> Coordinator {
+        let inner = Arc::get_mut(&mut self.inner).expect("it is not shared yet");
+        inner.claims = store(Arc::clone(&inner.claims));
+        self
+    }
+
     /// The same connection with another store of limiters.
     pub(crate) fn with_limits(
         mut self,

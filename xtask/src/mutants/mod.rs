@@ -121,7 +121,7 @@ fn work<'a>(
 ) -> Result<Vec<&'a str>, String> {
     let text = |e: std::io::Error| e.to_string();
     copy_sources(root, tree).map_err(text)?;
-    let job = Job { tree, variables };
+    let job = MutantJob { tree, variables };
     let mut survivors = Vec::new();
     let mut sound = SoundPrograms::default();
     let mut checked: Option<&[&str]> = None;
@@ -154,7 +154,9 @@ fn work<'a>(
 
 /// The arguments that select a test program, and those that select tests in it.
 fn split<'a>(caught_by: &'a [&'a str]) -> (&'a [&'a str], &'a [&'a str]) {
-    let selected = caught_by.iter().position(|arg| *arg == "--test");
+    let selected = caught_by
+        .iter()
+        .position(|arg| ["--test", "--bin"].contains(arg));
     let end = match selected {
         Some(at) => at + 2,
         None => {
@@ -174,7 +176,7 @@ fn split<'a>(caught_by: &'a [&'a str]) -> (&'a [&'a str], &'a [&'a str]) {
 struct SoundPrograms<'a>(Vec<(&'a [&'a str], PathBuf)>);
 
 impl<'a> SoundPrograms<'a> {
-    fn get(&mut self, job: &Job<'_>, program: &'a [&'a str]) -> Result<&Path, String> {
+    fn get(&mut self, job: &MutantJob<'_>, program: &'a [&'a str]) -> Result<&Path, String> {
         // The tests of the command line run the binary that was built last.
         let keeps = !program.contains(&"windlass-cli");
         let known = self
@@ -199,12 +201,12 @@ impl<'a> SoundPrograms<'a> {
 }
 
 /// One tree, in which one mutant at a time is built and tested.
-struct Job<'a> {
+struct MutantJob<'a> {
     tree: &'a Path,
     variables: &'a [(String, String)],
 }
 
-impl Job<'_> {
+impl MutantJob<'_> {
     /// Builds a test program. A mutant that does not compile is an error.
     fn build(&self, program: &[&str]) -> Result<PathBuf, String> {
         let built = Command::new("cargo")
@@ -263,6 +265,8 @@ mod tests {
         assert_eq!(split(lib), (&lib[..3], &lib[3..]));
         let test: &[&str] = &["-p", "windlass", "--test", "redis", "--", "--exact", "x"];
         assert_eq!(split(test), (&test[..4], &test[5..]));
+        let bin: &[&str] = &["-p", "windlass-cli", "--bin", "windlass", "x"];
+        assert_eq!(split(bin), (&bin[..4], &bin[4..]));
         for mutant in AREAS.iter().flat_map(|(_, mutants)| mutants.iter()) {
             let (program, filter) = split(mutant.caught_by);
             let is_one = program.len() == 3 && program[2] == "--lib" || program.len() == 4;

@@ -29,7 +29,8 @@ use windlass_term::{Exit, GlobalArgs};
 
 pub(crate) use barrier::BarrierArgs;
 pub(crate) use bloom::{
-    BloomCommand, BloomCreateArgs, BloomItemsArgs, BloomNameArgs, BloomUnionArgs,
+    BloomCommand, BloomCreateArgs, BloomInfoArgs, BloomItemsArgs, BloomKeyArgs, BloomNameArgs,
+    BloomUnionArgs,
 };
 pub(crate) use counter::{CounterAddArgs, CounterCommand, CounterGetArgs, CounterResetArgs};
 pub(crate) use elect::ElectArgs;
@@ -156,7 +157,7 @@ pub(crate) fn parse() -> Result<Cli, Exit> {
     let parsed = grammar().try_get_matches();
     parsed
         .and_then(|matches| Cli::from_arg_matches(&matches))
-        .map_err(|error| usage_error::report(&error))
+        .map_err(usage_error::report)
 }
 
 /// A number of permits, parties or counts.

@@ -6,6 +6,7 @@ use windlass_term::{Exit, Failure, GlobalArgs, Printer, Signals, store, unless_i
 use super::acquisition::{self, Acquisition, WaitLimit};
 use super::request::ClaimRequest;
 use super::supervise::{StatusEvent, StatusFile, SupervisedCommand};
+use super::wait_report::WaitReport;
 use super::warn_about_memory;
 use crate::args::RunArgs;
 
@@ -14,6 +15,7 @@ pub(super) async fn run(
     global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
+    let args = args.with_flock_options();
     let mut signals = Signals::listen()?;
     let mut status = StatusFile::open(args.job.status_file.as_deref(), printer)?;
     let opening = store::open_for(global, args.job.ttl);
@@ -29,24 +31,22 @@ pub(super) async fn run(
     // Always named, so that an interrupted wait can be released by owner before this process ends. A
     // named owner's grant is recorded at once, which the scripts' fast paths leave to the others.
     let request = request(&args, &store, &owner);
-    let on_wait = async |holder: Option<Holder>| {
-        let held_by = holder.as_ref().map(|holder| holder.owner.as_str());
+    let on_wait = |holder: Option<&Holder>| {
+        let held_by = holder.map(|holder| holder.owner.as_str());
         status.record(&StatusEvent::Waiting { held_by });
-        if printer.is_watched() {
-            acquisition::note_waiting(&request, &args.name, holder.as_ref(), printer).await;
-        }
     };
     let limit = wait_limit(&args);
-    let acquired = acquisition::acquire(&request, &owner, limit, &mut signals, on_wait).await?;
-    let held = match acquired {
+    let report = WaitReport::new(format!("for {}", args.name), printer);
+    let acquired = acquisition::acquire(&request, &owner, limit, &mut signals, &report, on_wait);
+    let held = match acquired.await? {
         Acquisition::Held(held) => held,
         Acquisition::Interrupted(signal) => return Ok(Exit::by_signal(signal)),
         Acquisition::Busy(holder) => {
             acquisition::report_busy(&request, &args.name, holder.as_ref(), printer);
-            return Ok(if args.skip_ok {
-                Exit::SUCCESS
-            } else {
-                Exit::NO
+            return Ok(match args.conflict_exit_code {
+                Some(code) => Exit::of_command(code),
+                None if args.skip_ok => Exit::SUCCESS,
+                None => Exit::NO,
             });
         }
     };

@@ -77,11 +77,11 @@ type Registered = (u64, Weak<dyn Subscriber>);
 /// The subscribers of one client, by channel.
 #[derive(Default)]
 pub struct SubscriberRegistry {
-    entries: Mutex<Entries>,
+    entries: Mutex<RegistryEntries>,
 }
 
 #[derive(Default)]
-struct Entries {
+struct RegistryEntries {
     next: u64,
     by_channel: HashMap<Arc<str>, Vec<Registered>>,
 }
@@ -147,7 +147,7 @@ impl SubscriberRegistry {
             .for_each(|subscriber| subscriber.missed());
     }
 
-    fn entries(&self) -> MutexGuard<'_, Entries> {
+    fn entries(&self) -> MutexGuard<'_, RegistryEntries> {
         // Each change is a single insertion or removal: a panic leaves nothing half done.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::args::{Fault, FaultKind, value_name};
+use crate::args::{FaultKind, PlannedFault, value_name};
 
 /// The fault of one purchase, if any.
 #[derive(Debug)]
-pub(super) struct PurchaseFault(Option<Fault>);
+pub(super) struct PurchaseFault(Option<PlannedFault>);
 
 impl PurchaseFault {
     /// Called right after the guard was acquired. Does not return if the fault is a crash.
-    pub(super) fn begin(fault: Option<Fault>) -> PurchaseFault {
+    pub(super) fn begin(fault: Option<PlannedFault>) -> PurchaseFault {
         let fault = PurchaseFault(fault);
         if fault.duration_if_due(FaultKind::Crash).is_some() {
             // As the out-of-memory killer or a power failure would.

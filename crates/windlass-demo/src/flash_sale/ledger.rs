@@ -6,7 +6,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
 
-use crate::args::{Fault, FaultKind};
+use crate::args::{FaultKind, PlannedFault};
 
 /// The stock and its sales.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Ledger {
     shipped: HashSet<String>,
     purchases: u32,
     /// The faults to inject, in the order of purchases.
-    faults: VecDeque<Fault>,
+    faults: VecDeque<PlannedFault>,
     /// The process that is to crash.
     crashing: Option<u32>,
 }
@@ -36,7 +36,7 @@ pub(super) enum WarehouseReply {
 }
 
 impl Ledger {
-    pub(super) fn new(stock: u32, faults: Vec<Fault>) -> Ledger {
+    pub(super) fn new(stock: u32, faults: Vec<PlannedFault>) -> Ledger {
         Ledger {
             stock: i64::from(stock),
             left: i64::from(stock),
@@ -100,7 +100,7 @@ impl Ledger {
     /// A shop begins a purchase: returns the fault to inject, if any.
     ///
     /// A process that is about to crash gets no more faults, because it would not execute them.
-    pub(super) fn begin_purchase(&mut self, process: u32) -> Option<Fault> {
+    pub(super) fn begin_purchase(&mut self, process: u32) -> Option<PlannedFault> {
         self.purchases += 1;
         let due = self.faults.front()?.purchase <= self.purchases && self.crashing != Some(process);
         let fault = due.then(|| self.faults.pop_front()).flatten()?;

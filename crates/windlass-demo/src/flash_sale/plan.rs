@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::seller::POLL;
 use super::{FAULT_LASTS, FAULTLESS_TTL, TTL};
-use crate::args::{Fault, FaultKind, Guard, value_name};
+use crate::args::{FaultKind, Guard, PlannedFault, value_name};
 
 /// Which faults are injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +66,11 @@ impl SalePlan {
     }
 
     /// The faults of this sale, one after the other, and early, before the stock is sold.
-    pub(super) fn schedule(&self, stock: u32) -> Vec<Fault> {
+    pub(super) fn schedule(&self, stock: u32) -> Vec<PlannedFault> {
         let step = (stock / 16).clamp(1, 3);
         let purchases = (1..).map(|number| number * step);
         let kinds = self.kinds().iter().copied();
-        let fault = |(kind, purchase)| Fault {
+        let fault = |(kind, purchase)| PlannedFault {
             kind,
             purchase,
             lasts: match kind {

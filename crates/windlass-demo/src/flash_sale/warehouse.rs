@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::ledger::{Ledger, WarehouseReply};
-use crate::args::Fault;
+use crate::args::PlannedFault;
 
 /// A running warehouse; dropping it stops it.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Warehouse {
     pub(super) async fn open(
         listen: SocketAddr,
         stock: u32,
-        faults: Vec<Fault>,
+        faults: Vec<PlannedFault>,
     ) -> io::Result<Warehouse> {
         let listener = TcpListener::bind(listen).await?;
         let addr = listener.local_addr()?;

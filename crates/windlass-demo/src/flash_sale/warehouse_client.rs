@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
 use super::ledger::WarehouseReply;
-use crate::args::Fault;
+use crate::args::PlannedFault;
 
 /// A pool of connections to the warehouse.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl WarehouseClient {
     }
 
     /// Begins a purchase: returns the fault to inject, if any.
-    pub(super) async fn begin_purchase(&self) -> io::Result<Option<Fault>> {
+    pub(super) async fn begin_purchase(&self) -> io::Result<Option<PlannedFault>> {
         match self
             .request(format!("begin {}\n", std::process::id()))
             .await?

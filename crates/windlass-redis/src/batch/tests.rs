@@ -27,6 +27,7 @@ impl BatchedDecision for Append {
     fn command<'a>(
         _: &Script,
         batch: impl ExactSizeIterator<Item = &'a Append> + Clone,
+        _: &Keys,
         _: &str,
     ) -> Cmd {
         let append = "local lengths = {} \
@@ -60,7 +61,7 @@ async fn cancelled_decision_is_not_sent_again_and_the_others_are() {
         let (answer, reply) = oneshot::channel();
         let name = Name::new("test", None, "stock").unwrap();
         let decision = Append(name, word);
-        (Job { decision, answer }, reply)
+        (BatchJob { decision, answer }, reply)
     };
     let ((one, cancelled), (other, waiting)) = (job("one"), job("other"));
     let sent = tokio::spawn(async move { send(&target, vec![one, other]).await });

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::stores::StoreUnderTest;
-use crate::history::{Breach, Event, Observation, Verdict};
+use crate::history::{Breach, HistoryEvent, Observation, Verdict};
 
 /// The figures of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,10 +34,10 @@ impl ChaosReport {
         name: &str,
         store: &dyn StoreUnderTest,
         verdict: &Verdict,
-        events: &[Event],
+        events: &[HistoryEvent],
         leaks: u64,
     ) -> ChaosReport {
-        let is_fault = |event: &&Event| matches!(event.seen, Observation::Fault { .. });
+        let is_fault = |event: &&HistoryEvent| matches!(event.seen, Observation::Fault { .. });
         let mut report = ChaosReport {
             store: name.to_owned(),
             grants: verdict.grants(),
@@ -89,8 +89,8 @@ impl fmt::Display for ChaosReport {
 }
 
 /// The longest time between two moments at which a client held the lock.
-fn longest_gap(events: &[Event]) -> Duration {
-    let is_held = |event: &&Event| {
+fn longest_gap(events: &[HistoryEvent]) -> Duration {
+    let is_held = |event: &&HistoryEvent| {
         matches!(
             event.seen,
             Observation::Granted { .. } | Observation::Running { .. } | Observation::Held { .. }
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn longest_gap_is_between_neighbours_in_time() {
-        let held = |at| Event {
+        let held = |at| HistoryEvent {
             at,
             client: "a".to_owned(),
             what: "stock".to_owned(),

@@ -10,7 +10,9 @@ use super::commands::{LockedCommand, LockedCommands};
 use super::report::ChaosReport;
 use super::stores::{Fault, StoreUnderTest};
 use super::worker::{ClientBehaviour, LOCK};
-use crate::history::{Breach, Event, History, Observation, Verdict, boot_nanos, check, save};
+use crate::history::{
+    Breach, History, HistoryEvent, Observation, Verdict, boot_nanos, check, save,
+};
 use crate::{FencedRegister, Signal, TestProcess, eventually_blocking};
 
 /// The TTL, unless a store needs a longer one.
@@ -259,7 +261,7 @@ impl<'a> FaultScenario<'a> {
 
     fn record(&self, kind: &str, victim: &str, phase: ScenarioPhase) {
         let kind = kind.to_owned();
-        self.history.add(Event {
+        self.history.add(HistoryEvent {
             at: boot_nanos(),
             client: "the test".to_owned(),
             what: victim.to_owned(),

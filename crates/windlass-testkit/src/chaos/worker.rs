@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::history::{Event, HistoryRecorder, Observation, boot_nanos};
+use crate::history::{HistoryEvent, HistoryRecorder, Observation, boot_nanos};
 use crate::{RegisterClient, Written};
 use windlass::{Coordinator, Error, LockGuard, connect};
 
@@ -92,7 +92,7 @@ fn critical_section() {
     let client = format!("{}/run", std::process::id());
     let mut record = |at: u64, seen: Observation| {
         let (client, what) = (client.clone(), LOCK.to_owned());
-        let event = Event {
+        let event = HistoryEvent {
             at,
             client,
             what,
@@ -219,7 +219,7 @@ impl RecordingClient {
     }
 
     fn record(&mut self, at: u64, seen: Observation) {
-        let event = Event {
+        let event = HistoryEvent {
             at,
             client: self.name.clone(),
             what: LOCK.to_owned(),

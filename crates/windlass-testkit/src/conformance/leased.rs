@@ -223,6 +223,27 @@ pub async fn prefetched_tokens_end_with_their_window(store: &TestStore) {
     }
 }
 
+/// A sliding log is exact, so the store decides every call.
+pub async fn sliding_log_is_not_prefetched(store: &TestStore) {
+    let (a, b) = (store.connect().await, store.connect().await);
+    let quota = Quota::per_hour(50).sliding_log();
+    let (a, b) = (
+        a.limiter("log", quota).leased(),
+        b.limiter("log", quota).leased(),
+    );
+    let mut allowed = 0;
+    for _ in 0..40 {
+        for limiter in [&a, &b] {
+            let decision = limiter.check("x").await.unwrap();
+            allowed += u64::from(decision.is_allowed());
+            let stored = decision.basis() == Basis::Store;
+            assert!(stored || !decision.is_allowed(), "{decision:?}");
+        }
+    }
+    assert_eq!(allowed, 50);
+    assert_eq!(a.give_back().await.unwrap(), 0);
+}
+
 /// The store decides what cannot be prefetched; what can never be allowed is reported as such.
 pub async fn requests_that_cannot_be_prefetched_go_to_the_store(store: &TestStore) {
     let w = store.connect().await;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinSet;
 use windlass::{Basis, ErrorKind, OnStoreError, Options, Quota, Reserve};
 
 use super::{SOON, TestStore};
@@ -99,6 +100,63 @@ pub async fn sliding_window(store: &TestStore) {
     assert!(!limiter.check_n("a", 5).await.unwrap().is_allowed());
 }
 
+/// Never more than the limit in any interval, and units return one period after each call.
+pub async fn sliding_log(store: &TestStore) {
+    let w = store.connect().await;
+    let period = ms(2_000);
+    let limiter = w.limiter("log", Quota::new(10, period).sliding_log());
+    assert!(limiter.check_n("a", 4).await.unwrap().is_allowed());
+    tokio::time::sleep(ms(500)).await;
+    let second = Instant::now();
+    assert!(limiter.check_n("a", 6).await.unwrap().is_allowed());
+    for cost in [4, 1] {
+        let denied = limiter.check_n("a", cost).await.unwrap();
+        assert!(!denied.is_allowed() && denied.remaining() == 0);
+        let wait = denied.retry_after().unwrap();
+        assert!(wait <= ms(1_500), "the first call has ended: {wait:?}");
+        let reset = denied.reset_after().unwrap();
+        assert!(reset > wait && reset <= period, "{reset:?}");
+        if cost == 1 {
+            tokio::time::sleep(wait).await;
+        }
+    }
+    let again = limiter.check_n("a", 4).await.unwrap();
+    assert!(again.is_allowed(), "as announced: {again:?}");
+    let more = limiter.check("a").await.unwrap();
+    // A slow machine may be past the end of the second call.
+    assert!(!more.is_allowed() || second.elapsed() >= period, "{more:?}");
+
+    // Calls of several clients at once are counted one by one.
+    let (a, b) = (store.connect().await, store.connect().await);
+    let quota = Quota::per_hour(25).sliding_log();
+    let mut calls = JoinSet::new();
+    for i in 0..60 {
+        let limiter = [&a, &b][i % 2].limiter("log", quota);
+        calls.spawn(async move { limiter.check("many").await.unwrap().is_allowed() });
+    }
+    let allowed = calls.join_all().await.into_iter().filter(|yes| *yes);
+    assert_eq!(allowed.count(), 25);
+
+    // With another quota in the same decision: all are charged, or none.
+    let both = w.limiter("both", [quota, Quota::per_hour(30)]);
+    assert!(both.check_n("a", 20).await.unwrap().is_allowed());
+    assert!(!both.check_n("a", 6).await.unwrap().is_allowed());
+    assert!(both.check_n("a", 5).await.unwrap().is_allowed());
+    // Longer and larger: what was used stays used.
+    let day = w.limiter("log", Quota::per_day(26).sliding_log());
+    assert!(day.check("many").await.unwrap().is_allowed());
+    assert!(!day.check("many").await.unwrap().is_allowed());
+
+    // What cannot be done is an error that says what to use.
+    let error = limiter.reserve("a", 1, HOUR).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("sliding-log"), "{error}");
+    let large = Quota::per_hour(Quota::MAX_LOG_UNITS + 1).sliding_log();
+    let error = w.limiter("log", large).check("a").await.unwrap_err();
+    assert!(error.to_string().contains("at most 10000"), "{error}");
+    assert!(error.hint().unwrap().contains("sliding window"));
+}
+
 /// A denied call is not charged, nor is an inspection.
 pub async fn denied_requests_are_not_charged(store: &TestStore) {
     let w = store.connect().await;
@@ -106,6 +164,7 @@ pub async fn denied_requests_are_not_charged(store: &TestStore) {
         Quota::per_hour(10),
         Quota::per_hour(10).fixed_window(),
         Quota::per_hour(10).sliding_window(),
+        Quota::per_hour(10).sliding_log(),
         Quota::per_hour(0).burst(10),
     ]
     .into_iter()
@@ -311,7 +370,12 @@ pub async fn usage_survives_a_changed_quota(store: &TestStore) {
 pub async fn mixed_algorithms_are_rejected(store: &TestStore) {
     let w = store.connect().await;
     let quota = Quota::per_hour(5);
-    let all = [quota, quota.fixed_window(), quota.sliding_window()];
+    let all = [
+        quota,
+        quota.fixed_window(),
+        quota.sliding_window(),
+        quota.sliding_log(),
+    ];
     for one in all {
         for other in all.into_iter().filter(|other| *other != one) {
             let limiter = w.limiter("mixed", one);
@@ -344,6 +408,7 @@ pub async fn invalid_limiter_input_is_rejected(store: &TestStore) {
         Quota::per_second(u64::MAX),
         Quota::per_second(1).burst(u64::MAX),
         Quota::per_second(1).burst(2).sliding_window(),
+        Quota::per_second(1).burst(2).sliding_log(),
     ] {
         let limiter = w.limiter("bad", quota);
         let error = limiter.check("a").await.unwrap_err();

@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::event::{Event, Observation};
+use super::event::{HistoryEvent, Observation};
 use super::{HeldInterval, in_order};
 
 /// A request that is later by this much is clearly behind in the queue: longer than a reply takes.
@@ -126,8 +126,8 @@ pub struct Verdict {
 }
 
 /// Checks all locks of a history. Faults count for all of them.
-pub fn check(events: &[Event]) -> Vec<Verdict> {
-    let is_fault = |e: &&Event| {
+pub fn check(events: &[HistoryEvent]) -> Vec<Verdict> {
+    let is_fault = |e: &&HistoryEvent| {
         matches!(
             e.seen,
             Observation::Fault { .. } | Observation::Healed { .. }
@@ -139,15 +139,15 @@ pub fn check(events: &[Event]) -> Vec<Verdict> {
         .map(|e| e.what.as_str())
         .collect();
     let look = |what: &str| {
-        let of_it = |e: &&Event| is_fault(e) || e.what == what;
-        let mut events: Vec<&Event> = events.iter().filter(of_it).collect();
+        let of_it = |e: &&HistoryEvent| is_fault(e) || e.what == what;
+        let mut events: Vec<&HistoryEvent> = events.iter().filter(of_it).collect();
         events.sort_by_key(|e| e.at);
         check_one(what, &events)
     };
     names.into_iter().map(look).collect()
 }
 
-fn check_one(what: &str, events: &[&Event]) -> Verdict {
+fn check_one(what: &str, events: &[&HistoryEvent]) -> Verdict {
     let attempts = attempts(events);
     let mut breaches = two_holders(&attempts);
     breaches.extend(same_fence(&attempts));
@@ -169,7 +169,7 @@ fn check_one(what: &str, events: &[&Event]) -> Verdict {
     }
 }
 
-fn attempts(events: &[&Event]) -> Vec<LockAttempt> {
+fn attempts(events: &[&HistoryEvent]) -> Vec<LockAttempt> {
     let mut all: BTreeMap<(&str, u64), LockAttempt> = BTreeMap::new();
     for event in events {
         let number = match event.seen {
@@ -290,7 +290,7 @@ fn held_after_loss(attempts: &[LockAttempt]) -> Vec<Breach> {
 }
 
 /// The admitted writes, and how many were rejected.
-fn writes(events: &[&Event]) -> (Vec<AdmittedWrite>, usize) {
+fn writes(events: &[&HistoryEvent]) -> (Vec<AdmittedWrite>, usize) {
     let mut admitted_ones = Vec::new();
     let mut refused = 0;
     for event in events {
@@ -348,7 +348,7 @@ fn overtaken(attempts: &[LockAttempt]) -> usize {
     count
 }
 
-fn recoveries(events: &[&Event], attempts: &[LockAttempt]) -> Vec<Recovery> {
+fn recoveries(events: &[&HistoryEvent], attempts: &[LockAttempt]) -> Vec<Recovery> {
     let mut grants: Vec<u64> = attempts.iter().filter_map(|a| Some(a.granted?.0)).collect();
     grants.sort_unstable();
     let mut signs = grants.clone();

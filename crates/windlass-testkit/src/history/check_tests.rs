@@ -1,17 +1,17 @@
 //! For each rule, a history that satisfies it and one that violates it.
 
 use super::check::{Breach, Verdict};
-use super::{Event, Observation, check, load, save};
+use super::{HistoryEvent, Observation, check, load, save};
 
 /// Builds a history; times are in milliseconds.
 #[derive(Default)]
-struct HistoryBuilder(Vec<Event>);
+struct HistoryBuilder(Vec<HistoryEvent>);
 
 const MS: u64 = 1_000_000;
 
 impl HistoryBuilder {
     fn see(mut self, at: u64, client: &str, seen: Observation) -> HistoryBuilder {
-        self.0.push(Event {
+        self.0.push(HistoryEvent {
             at: at * MS,
             client: client.to_owned(),
             what: "stock".to_owned(),

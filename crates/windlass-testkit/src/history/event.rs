@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 /// One observation of one client.
 ///
 /// ```
-/// use windlass_testkit::history::{Event, Observation};
+/// use windlass_testkit::history::{HistoryEvent, Observation};
 ///
 /// let line = r#"{"at":17,"client":"41/0","what":"stock","event":"granted","attempt":3,"fence":9}"#;
-/// let event: Event = serde_json::from_str(line).unwrap();
+/// let event: HistoryEvent = serde_json::from_str(line).unwrap();
 /// assert_eq!(event.seen, Observation::Granted { attempt: 3, fence: 9 });
 /// assert_eq!(serde_json::to_string(&event).unwrap(), line);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
+pub struct HistoryEvent {
     /// When: nanoseconds of [`boot_nanos`](super::boot_nanos). Read before a request is sent, or
     /// after a reply has arrived.
     pub at: u64,
@@ -114,7 +114,7 @@ pub enum Observation {
 }
 
 /// Writes a history to a file, one event per line.
-pub fn save(path: &Path, events: &[Event]) -> io::Result<()> {
+pub fn save(path: &Path, events: &[HistoryEvent]) -> io::Result<()> {
     let lines: Result<Vec<String>, _> = events.iter().map(serde_json::to_string).collect();
     std::fs::write(path, lines?.join("\n") + "\n")
 }
@@ -124,7 +124,7 @@ pub fn save(path: &Path, events: &[Event]) -> io::Result<()> {
 /// # Errors
 ///
 /// A line that is not an event is named by its number.
-pub fn load(path: &Path) -> io::Result<Vec<Event>> {
+pub fn load(path: &Path) -> io::Result<Vec<HistoryEvent>> {
     let text = std::fs::read_to_string(path)?;
     let numbered = text
         .lines()

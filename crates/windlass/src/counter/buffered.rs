@@ -50,10 +50,10 @@ use windlass_core::error::{Error, ErrorKind, Result};
 #[derive(Clone)]
 #[must_use = "a counter does nothing until one of its methods is called"]
 pub struct BufferedCounter {
-    inner: Arc<Inner>,
+    inner: Arc<BufferedCounterInner>,
 }
 
-struct Inner {
+struct BufferedCounterInner {
     counter: Counter,
     /// Identifies this buffer in the store.
     id: Arc<str>,
@@ -107,7 +107,7 @@ impl Counter {
         let mut counter = self.clone();
         counter.retention = counter.retention.max(Counter::DEFAULT_RETENTION);
         let clock = self.coordinator.keeper().clock().clone();
-        let inner = Arc::new_cyclic(|weak: &Weak<Inner>| Inner {
+        let inner = Arc::new_cyclic(|weak: &Weak<BufferedCounterInner>| BufferedCounterInner {
             counter,
             id: format!("buffer-{:032x}", rand::random::<u128>()).into(),
             interval,
@@ -196,7 +196,7 @@ impl BufferedCounter {
     }
 }
 
-impl Inner {
+impl BufferedCounterInner {
     fn pending(&self) -> MutexGuard<'_, PendingSum> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -254,7 +254,7 @@ impl PendingSum {
     }
 }
 
-async fn flush_loop(inner: Weak<Inner>, clock: Clock, interval: Duration) {
+async fn flush_loop(inner: Weak<BufferedCounterInner>, clock: Clock, interval: Duration) {
     loop {
         clock.sleep(interval).await;
         let Some(inner) = inner.upgrade() else {
@@ -266,7 +266,7 @@ async fn flush_loop(inner: Weak<Inner>, clock: Clock, interval: Duration) {
     }
 }
 
-impl Drop for Inner {
+impl Drop for BufferedCounterInner {
     fn drop(&mut self) {
         self.flusher.abort();
         let rest = Rest {

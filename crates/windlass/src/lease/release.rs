@@ -27,21 +27,21 @@ const MAX_DELAYED: usize = 10_000;
 /// The background releases of a keeper.
 #[derive(Default)]
 pub(super) struct ReleaseQueue {
-    entries: Mutex<Entries>,
+    entries: Mutex<QueuedReleases>,
 }
 
 #[derive(Default)]
-struct Entries {
+struct QueuedReleases {
     running: usize,
-    waiting: VecDeque<PendingRelease>,
+    waiting: VecDeque<QueuedRelease>,
     /// In the order in which they are due.
-    delayed: VecDeque<(Moment, PendingRelease)>,
+    delayed: VecDeque<(Moment, QueuedRelease)>,
     /// A task waits for the first of `delayed`.
     has_timer: bool,
 }
 
 /// A claim to release, until a deadline.
-struct PendingRelease {
+struct QueuedRelease {
     claim: Arc<Claim>,
     deadline: Moment,
     /// The request that is being undone may still be on its way.
@@ -49,13 +49,13 @@ struct PendingRelease {
 }
 
 impl ReleaseQueue {
-    fn entries(&self) -> MutexGuard<'_, Entries> {
+    fn entries(&self) -> MutexGuard<'_, QueuedReleases> {
         // No code that holds this lock can panic.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the release may run now. If not, it waits, and is returned to a task that ends.
-    fn admit(&self, release: PendingRelease) -> Option<PendingRelease> {
+    fn admit(&self, release: QueuedRelease) -> Option<QueuedRelease> {
         let mut entries = self.entries();
         if entries.running < MAX_RUNNING {
             entries.running += 1;
@@ -71,7 +71,7 @@ impl ReleaseQueue {
     }
 
     /// A delayed release that is due.
-    fn take_due(&self, now: Moment) -> Option<PendingRelease> {
+    fn take_due(&self, now: Moment) -> Option<QueuedRelease> {
         let mut entries = self.entries();
         let (due, _) = entries.delayed.front()?;
         match *due <= now {
@@ -81,7 +81,7 @@ impl ReleaseQueue {
     }
 
     /// The next release for a task whose last one has ended. Without one, the task ends.
-    fn next(&self) -> Option<PendingRelease> {
+    fn next(&self) -> Option<QueuedRelease> {
         let mut entries = self.entries();
         let next = entries.waiting.pop_front();
         if next.is_none() {
@@ -107,14 +107,14 @@ impl Keeper {
             drop(send_release(claim));
             return;
         }
-        self.start_release(PendingRelease {
+        self.start_release(QueuedRelease {
             claim: Arc::clone(claim),
             deadline: self.clock.now() + claim.spec.ttl + self.call_timeout,
             may_still_arrive,
         });
     }
 
-    fn start_release(self: &Arc<Keeper>, release: PendingRelease) {
+    fn start_release(self: &Arc<Keeper>, release: QueuedRelease) {
         let Some(mut release) = self.releases.admit(release) else {
             return;
         };
@@ -137,9 +137,9 @@ impl Keeper {
     /// Repeats a release until it is confirmed. Returns it if it must be repeated later nevertheless.
     async fn finish_release(
         &self,
-        release: PendingRelease,
+        release: QueuedRelease,
         mut reply: Pending<'static, Released>,
-    ) -> Option<PendingRelease> {
+    ) -> Option<QueuedRelease> {
         let mut pause = Duration::from_millis(50);
         loop {
             let name = release.claim.spec.name.as_str();
@@ -147,7 +147,7 @@ impl Keeper {
                 // The request that is being undone may still be on its way, on an abandoned
                 // connection: release once more later.
                 Ok(Released::WasGone) if release.may_still_arrive => {
-                    return Some(PendingRelease {
+                    return Some(QueuedRelease {
                         may_still_arrive: false,
                         ..release
                     });
@@ -168,7 +168,7 @@ impl Keeper {
     }
 
     /// Releases once more when the call timeout has passed, or sooner if too many wait for that.
-    fn delay_release(self: &Arc<Keeper>, release: PendingRelease) {
+    fn delay_release(self: &Arc<Keeper>, release: QueuedRelease) {
         let (first, has_timer) = {
             let mut entries = self.releases.entries();
             let due = self.clock.now() + self.call_timeout;

@@ -31,7 +31,7 @@ struct BreakerState {
 
 /// What to do with a call.
 #[derive(Debug, PartialEq)]
-pub(super) enum Advice {
+pub(super) enum BreakerDecision {
     /// Call the store.
     Call,
     /// Skip the store, for at least this long.
@@ -50,16 +50,16 @@ impl Breaker {
         }
     }
 
-    pub(super) fn advice(&self, now: impl FnOnce() -> Moment) -> Advice {
+    pub(super) fn advice(&self, now: impl FnOnce() -> Moment) -> BreakerDecision {
         if !self.open.load(Ordering::Relaxed) {
-            return Advice::Call;
+            return BreakerDecision::Call;
         }
         let state = self.state();
         match state.next_probe.since(now()) {
-            left if !left.is_zero() => Advice::Skip(left),
-            _ if state.probed => Advice::Skip(state.pause),
+            left if !left.is_zero() => BreakerDecision::Skip(left),
+            _ if state.probed => BreakerDecision::Skip(state.pause),
             // The task ended with its runtime.
-            _ => Advice::Call,
+            _ => BreakerDecision::Call,
         }
     }
 
@@ -122,29 +122,38 @@ mod tests {
         let start = Moment::from_nanos(1_000_000_000);
         let at = |ms| start + Duration::from_millis(ms);
         let pause = Duration::from_millis;
-        assert_eq!(breaker.advice(|| unreachable!()), Advice::Call);
+        assert_eq!(breaker.advice(|| unreachable!()), BreakerDecision::Call);
         assert_eq!(breaker.failed(start), (pause(100), true));
         assert_eq!(
             breaker.failed(start),
             (pause(100), false),
             "in flight together"
         );
-        assert_eq!(breaker.advice(|| at(60)), Advice::Skip(pause(40)));
-        assert!(matches!(breaker.advice(|| at(100)), Advice::Skip(_)));
+        assert_eq!(breaker.advice(|| at(60)), BreakerDecision::Skip(pause(40)));
+        assert!(matches!(
+            breaker.advice(|| at(100)),
+            BreakerDecision::Skip(_)
+        ));
         assert_eq!(breaker.probe_failed(at(110)), pause(200));
-        assert!(matches!(breaker.advice(|| at(310)), Advice::Skip(_)));
+        assert!(matches!(
+            breaker.advice(|| at(310)),
+            BreakerDecision::Skip(_)
+        ));
         assert_eq!(breaker.probe_failed(at(310)), pause(400));
         assert_eq!(breaker.probe_failed(at(710)), pause(800));
         assert_eq!(breaker.probe_failed(at(1_510)), LONGEST);
         breaker.succeeded();
-        assert_eq!(breaker.advice(|| at(1_600)), Advice::Call);
+        assert_eq!(breaker.advice(|| at(1_600)), BreakerDecision::Call);
         assert!(!breaker.is_open());
         breaker.not_probed();
         assert_eq!(breaker.failed(at(1_700)), (pause(100), true));
         // Its task is gone, with its runtime: a caller tries.
         breaker.not_probed();
-        assert!(matches!(breaker.advice(|| at(1_750)), Advice::Skip(_)));
-        assert_eq!(breaker.advice(|| at(1_800)), Advice::Call);
+        assert!(matches!(
+            breaker.advice(|| at(1_750)),
+            BreakerDecision::Skip(_)
+        ));
+        assert_eq!(breaker.advice(|| at(1_800)), BreakerDecision::Call);
         assert_eq!(breaker.failed(at(1_800)), (pause(200), true));
     }
 }

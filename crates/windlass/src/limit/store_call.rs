@@ -7,7 +7,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use super::breaker::{Advice, Breaker};
+use super::breaker::{Breaker, BreakerDecision};
 use super::limiter::Limiter;
 use crate::coordinator::Coordinator;
 use crate::lease::Clock;
@@ -214,8 +214,8 @@ impl StoreCaller {
         self.fallback?;
         let runtime = self.coordinator.limits();
         match runtime.breaker.advice(|| runtime.clock.now()) {
-            Advice::Call => None,
-            Advice::Skip(retry_after) => Some(retry_after),
+            BreakerDecision::Call => None,
+            BreakerDecision::Skip(retry_after) => Some(retry_after),
         }
     }
 

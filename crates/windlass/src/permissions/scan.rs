@@ -14,7 +14,7 @@ pub struct PermissionScan {
     space: PermissionSpace,
     cursor: Option<ScanCursor>,
     scanned: u64,
-    total: u64,
+    progress: f64,
 }
 
 /// One page of the subjects that have a level.
@@ -44,7 +44,7 @@ impl PermissionScan {
             space,
             cursor: Some(ScanCursor::default()),
             scanned: 0,
-            total: 0,
+            progress: 0.0,
         }
     }
 
@@ -63,17 +63,16 @@ impl PermissionScan {
         let page = space.call_existing("scan the space", reply).await?;
         self.cursor = page.next;
         self.scanned += page.scanned;
-        self.total = page.total;
+        self.progress = match self.cursor {
+            None => 1.0,
+            Some(_) => progress_after(self.progress, self.scanned, page.total),
+        };
         Ok(Some(page.subjects))
     }
 
     /// The estimated fraction that has been scanned, from 0 to 1.
     pub fn progress(&self) -> f64 {
-        match self.cursor {
-            None => 1.0,
-            Some(_) if self.total == 0 => 0.0,
-            Some(_) => (self.scanned as f64 / self.total as f64).min(0.99),
-        }
+        self.progress
     }
 
     /// Of the next page, the subjects that have at least this level on the resource, or all of these flags. `None` at
@@ -122,6 +121,15 @@ impl PermissionScan {
     }
 }
 
+/// The fraction that is reported before the end of a scan. It never goes back, although the store
+/// may grow faster than it is scanned.
+fn progress_after(before: f64, scanned: u64, total: u64) -> f64 {
+    match total {
+        0 => before,
+        _ => before.max((scanned as f64 / total as f64).min(0.99)),
+    }
+}
+
 impl PermissionSpace {
     /// All subjects that have at least this level on the resource, or all of these flags. Scans all subjects: for large
     /// spaces use [`scan`](PermissionSpace::scan), which reports its progress.
@@ -151,5 +159,22 @@ impl PermissionSpace {
             stats.bytes += sizes.iter().sum::<u64>();
         }
         Ok(stats)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::progress_after;
+
+    #[test]
+    fn progress_never_goes_back() {
+        let pages = [(100, 1_000), (200, 4_000), (1_000, 4_000), (5_000, 4_000)];
+        let mut reported = Vec::new();
+        for (scanned, total) in pages {
+            let before = reported.last().copied().unwrap_or(0.0);
+            reported.push(progress_after(before, scanned, total));
+        }
+        assert_eq!(reported, [0.1, 0.1, 0.25, 0.99]);
+        assert_eq!(progress_after(0.5, 7, 0), 0.5, "an empty store");
     }
 }

@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 /// The reply of a sentinel.
 #[derive(Clone, Copy, Debug)]
-struct SentinelReply {
+struct ScriptedReply {
     /// The port among the fields of the service.
     field: u16,
     /// The port of the address query.
@@ -28,9 +28,9 @@ struct SentinelReply {
     epoch: u64,
 }
 
-impl SentinelReply {
-    fn consistent(server: &RedisServer, epoch: u64) -> SentinelReply {
-        SentinelReply {
+impl ScriptedReply {
+    fn consistent(server: &RedisServer, epoch: u64) -> ScriptedReply {
+        ScriptedReply {
             field: server.port(),
             address: server.port(),
             epoch,
@@ -45,9 +45,9 @@ struct FakeSentinel {
 }
 
 struct SentinelState {
-    reply: SentinelReply,
+    reply: ScriptedReply,
     /// The reply from the next query but one.
-    then: Option<SentinelReply>,
+    then: Option<ScriptedReply>,
     /// How often the master was queried.
     queries: u64,
     /// New connections get no reply.
@@ -55,7 +55,7 @@ struct SentinelState {
 }
 
 impl FakeSentinel {
-    async fn start(reply: SentinelReply) -> FakeSentinel {
+    async fn start(reply: ScriptedReply) -> FakeSentinel {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let state = SentinelState {
@@ -83,12 +83,12 @@ impl FakeSentinel {
         self.state.lock().unwrap().accepts_no_more = true;
     }
 
-    fn now(&self, reply: SentinelReply) {
+    fn now(&self, reply: ScriptedReply) {
         self.state.lock().unwrap().reply = reply;
     }
 
     /// Changes the reply after one more query.
-    fn then(&self, reply: SentinelReply) {
+    fn then(&self, reply: ScriptedReply) {
         self.state.lock().unwrap().then = Some(reply);
     }
 
@@ -237,7 +237,7 @@ async fn wait_for_next_queries(sentinels: &[FakeSentinel]) {
     assert!(queried.await);
 }
 
-async fn three(reply: SentinelReply) -> Vec<FakeSentinel> {
+async fn three(reply: ScriptedReply) -> Vec<FakeSentinel> {
     let mut sentinels = Vec::new();
     for _ in 0..3 {
         sentinels.push(FakeSentinel::start(reply).await);
@@ -270,10 +270,10 @@ async fn one_informed_sentinel_is_enough_to_leave_an_old_master() {
     let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
     // Whichever sentinel knows of it, and without a notification.
     for informed in 0..3 {
-        let sentinels = three(SentinelReply::consistent(&old, 1)).await;
+        let sentinels = three(ScriptedReply::consistent(&old, 1)).await;
         let w = connect(&sentinels).await;
         assert!(locks_at(&w, &old).await);
-        sentinels[informed].now(SentinelReply::consistent(&new, 2));
+        sentinels[informed].now(ScriptedReply::consistent(&new, 2));
         assert!(
             eventually(SOON, || locks_at(&w, &new)).await,
             "number {informed} knows"
@@ -283,7 +283,7 @@ async fn one_informed_sentinel_is_enough_to_leave_an_old_master() {
             tokio::time::sleep(100 * MS).await;
         }
         // A sentinel that is behind changes nothing.
-        sentinels[informed].now(SentinelReply::consistent(&new, 3));
+        sentinels[informed].now(ScriptedReply::consistent(&new, 3));
         let another = connect(&sentinels).await;
         assert!(eventually(SOON, || locks_at(&another, &new)).await);
     }
@@ -294,7 +294,7 @@ async fn failover_leader_is_asked_for_the_new_address() {
     let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
     // As a sentinel replies while it reconfigures the other replicas: the new epoch, and the old
     // address among the fields.
-    let leading = SentinelReply {
+    let leading = ScriptedReply {
         field: old.port(),
         address: new.port(),
         epoch: 2,
@@ -307,9 +307,9 @@ async fn failover_leader_is_asked_for_the_new_address() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failover_between_two_queries_leads_to_the_new_master() {
     let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
-    let sentinels = three(SentinelReply::consistent(&old, 1)).await;
+    let sentinels = three(ScriptedReply::consistent(&old, 1)).await;
     for sentinel in &sentinels {
-        sentinel.then(SentinelReply::consistent(&new, 2));
+        sentinel.then(ScriptedReply::consistent(&new, 2));
     }
     let w = connect(&sentinels).await;
     for _ in 0..10 {
@@ -323,7 +323,7 @@ async fn failover_between_two_queries_leads_to_the_new_master() {
 async fn master_replaced_while_connecting_is_not_used() {
     let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
     let proxy = FaultProxy::start(old.addr()).unwrap();
-    let sentinels = three(SentinelReply {
+    let sentinels = three(ScriptedReply {
         field: proxy.port(),
         address: proxy.port(),
         epoch: 1,
@@ -338,7 +338,7 @@ async fn master_replaced_while_connecting_is_not_used() {
     let dialled = eventually(SOON, || async { proxy.held(Direction::ToServer) > 0 });
     assert!(dialled.await);
     for sentinel in &sentinels {
-        sentinel.now(SentinelReply::consistent(&new, 2));
+        sentinel.now(ScriptedReply::consistent(&new, 2));
     }
     wait_for_next_queries(&sentinels).await;
     proxy.release_held();
@@ -352,7 +352,7 @@ async fn master_replaced_while_connecting_is_not_used() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_replaced_after_its_greeting_is_not_used() {
     let (old, new) = (FakeMaster::start().await, RedisServer::start().unwrap());
-    let sentinels = three(SentinelReply {
+    let sentinels = three(ScriptedReply {
         field: old.addr.port(),
         address: old.addr.port(),
         epoch: 1,
@@ -366,7 +366,7 @@ async fn master_replaced_after_its_greeting_is_not_used() {
     let greeted = || async { old.waiting.load(Ordering::SeqCst) > 0 };
     assert!(eventually(SOON, greeted).await);
     for sentinel in &sentinels {
-        sentinel.now(SentinelReply::consistent(&new, 2));
+        sentinel.now(ScriptedReply::consistent(&new, 2));
     }
     wait_for_next_queries(&sentinels).await;
     old.may_subscribe.add_permits(1);
@@ -380,13 +380,13 @@ async fn master_replaced_after_its_greeting_is_not_used() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn notice_of_a_slow_sentinel_counts() {
     let (old, new) = (RedisServer::start().unwrap(), RedisServer::start().unwrap());
-    let sentinels = three(SentinelReply::consistent(&old, 1)).await;
+    let sentinels = three(ScriptedReply::consistent(&old, 1)).await;
     let patient = Options::new().call_timeout(SOON);
     let w = patient.connect(&url(&sentinels)).await.unwrap();
     assert!(locks_at(&w, &old).await);
     wait_for_next_queries(&sentinels).await; // subscribed
     sentinels[1].accept_no_more();
-    sentinels[1].now(SentinelReply::consistent(&new, 2));
+    sentinels[1].now(ScriptedReply::consistent(&new, 2));
     assert!(eventually(SOON, || locks_at(&w, &new)).await);
     for _ in 0..10 {
         assert!(locks_at(&w, &new).await, "nobody goes back");
@@ -397,12 +397,12 @@ async fn notice_of_a_slow_sentinel_counts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repromoted_master_is_reconnected() {
     let server = RedisServer::start().unwrap();
-    let sentinels = three(SentinelReply::consistent(&server, 1)).await;
+    let sentinels = three(ScriptedReply::consistent(&server, 1)).await;
     let w = connect(&sentinels).await;
     assert!(locks_at(&w, &server).await);
     // Another server was the master in between, and a suspended client has not noticed.
     for sentinel in &sentinels {
-        sentinel.now(SentinelReply::consistent(&server, 3));
+        sentinel.now(ScriptedReply::consistent(&server, 3));
     }
     let raised = eventually(SOON, || async {
         let there = locks_at(&w, &server).await;
@@ -419,14 +419,14 @@ async fn wait_for_replicas_asks_the_master_of_the_lock() {
         server.append_only(true).start().unwrap()
     };
     let (old, new) = (start(), start());
-    let sentinels = three(SentinelReply::consistent(&old, 1)).await;
+    let sentinels = three(ScriptedReply::consistent(&old, 1)).await;
     let on_disk = "?replicas=0&replicas_on_disk=yes&replicas_timeout=5s";
     let w = windlass::connect(&(url(&sentinels) + on_disk)).await;
     let w = w.unwrap();
     assert!(locks_at(&w, &old).await);
     // The old master answers as before, and does not know of locks on the new one.
     for sentinel in &sentinels {
-        sentinel.now(SentinelReply::consistent(&new, 2));
+        sentinel.now(ScriptedReply::consistent(&new, 2));
     }
     assert!(eventually(SOON, || locks_at(&w, &new)).await);
 }

@@ -38,7 +38,7 @@ impl GrantListener for Notified {
 }
 
 /// A semaphore, one client, and writes by others.
-struct Fixture {
+struct PoolFixture {
     connection: Arc<EtcdConnection>,
     keys: EtcdKeys,
     client: EtcdClaims,
@@ -47,8 +47,8 @@ struct Fixture {
     _cluster: EtcdCluster,
 }
 
-impl Fixture {
-    async fn of_size(size: u32) -> Fixture {
+impl PoolFixture {
+    async fn of_size(size: u32) -> PoolFixture {
         let cluster = EtcdCluster::start().unwrap();
         let address = EtcdAddress::parse(&cluster.url()).unwrap();
         let connection = Arc::new(EtcdConnection::new(&address, SOON).unwrap());
@@ -59,7 +59,7 @@ impl Fixture {
         let clock = Clock::system();
         let leases = Leases::new(Arc::clone(&connection), clock.clone(), Handle::current());
         let watches = Watches::start(Arc::clone(&connection));
-        Fixture {
+        PoolFixture {
             client: EtcdClaims::new(
                 Arc::clone(&connection),
                 Arc::new(leases),
@@ -162,7 +162,7 @@ async fn late_snapshot_is_caught_up_with() {
     const HOLDER: u64 = 1;
     const WAITER: u64 = 2;
     const BARGING: u64 = 3;
-    let fixture = Fixture::of_size(2).await;
+    let fixture = PoolFixture::of_size(2).await;
     fixture.put(HOLDER, 2, false).await;
     fixture.put_tracked(WAITER, 1).await;
     let old = fixture.snapshot().await;
@@ -183,7 +183,7 @@ async fn recreated_key_is_another_waiter() {
     const HOLDER: u64 = 1;
     const NEXT: u64 = 2;
     const RECREATED: u64 = 3;
-    let fixture = Fixture::of_size(1).await;
+    let fixture = PoolFixture::of_size(1).await;
     fixture.put(HOLDER, 1, false).await;
     fixture.put_tracked(NEXT, 1).await;
     fixture.put_tracked(RECREATED, 1).await;
@@ -205,7 +205,7 @@ async fn recreated_key_is_another_waiter() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_claim_in_a_long_queue_watches_the_last_ahead() {
     const QUEUE: u64 = 100;
-    let fixture = Fixture::of_size(2).await;
+    let fixture = PoolFixture::of_size(2).await;
     let keys = fixture.keys(QUEUE);
     fixture.resize(2).await;
     for claim in 0..QUEUE {
@@ -227,7 +227,7 @@ async fn new_claim_in_a_long_queue_watches_the_last_ahead() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn change_between_put_and_watch_is_noticed() {
     const QUEUE: u64 = 63;
-    let fixture = Fixture::of_size(63).await;
+    let fixture = PoolFixture::of_size(63).await;
     fixture.resize(63).await;
     for claim in 0..QUEUE {
         fixture.put(claim, 1, false).await;

@@ -15,7 +15,7 @@ use windlass_testkit::{RedisCluster, RedisServer};
 
 use self::model::{ClaimModel, ClaimOutcome};
 use self::operations::{ClaimOp, cases};
-use self::server::{Received, Server};
+use self::server::{Server, ServerReply};
 use windlass_core::name::Name;
 use windlass_core::rules::claims as rules;
 use windlass_core::rules::wait_queue::MemoryQueue;
@@ -72,7 +72,7 @@ async fn check(server: &Server, kind: Kind, name: Name, ops: Vec<ClaimOp>) -> Te
         kind: kind.word(),
         name: name.clone(),
     };
-    let subscriber: Weak<Received> = Arc::downgrade(&server.received);
+    let subscriber: Weak<ServerReply> = Arc::downgrade(&server.received);
     let notifications = server.fixture.backend.notifications();
     let subscription = notifications.listen(channel, subscriber).await.unwrap();
     let mut fences = FencePairs::default();

@@ -1,7 +1,7 @@
 //! A file that other programs remove, restore and damage while it is in use.
 //!
 //! A second holder is possible until the first is notified, after a third of its TTL. Fences must
-//! grow all the same, over every copy.
+//! still grow, over every copy.
 
 use std::fs;
 use std::path::PathBuf;

@@ -43,6 +43,8 @@ const PRUNE_FROM: usize = 1024;
 /// - A token bucket leases for a quarter of the time in which it fills. If that is less than 10 ms, or less than about
 ///   two round trips, nothing is prefetched, and every caller waits for the store. So for a store that is a round trip of
 ///   100 ms away, choose a burst of at least one second's rate.
+/// - A sliding log is exact, so none of its units can be used later than the store decided: nothing is prefetched, and
+///   every caller waits for the store. Callers that wait at the same time share a call.
 /// - A denial is this process's own view: another process may still have tokens. It asks the store again after at
 ///   most a second.
 /// - When a quota changes, tokens that are already leased were charged under the old one.
@@ -65,7 +67,7 @@ const PRUNE_FROM: usize = 1024;
 #[derive(Clone)]
 #[must_use = "a limiter does nothing until it is checked"]
 pub struct LeasedLimiter {
-    inner: Arc<Inner>,
+    inner: Arc<LeasedLimiterInner>,
 }
 
 /// One key of a [`LeasedLimiter`], without the map look-up.
@@ -76,7 +78,7 @@ pub struct LeasedKey {
     cache: Arc<TokenCache>,
 }
 
-struct Inner {
+struct LeasedLimiterInner {
     limiter: Limiter,
     caches: RwLock<HashMap<Box<str>, Arc<TokenCache>>>,
     /// Leases whose unused tokens can still be returned, by when to return them.
@@ -90,7 +92,7 @@ impl Limiter {
     /// The same limiter, deciding in this process from tokens that it prefetches from the store.
     pub fn leased(&self) -> LeasedLimiter {
         LeasedLimiter {
-            inner: Arc::new(Inner {
+            inner: Arc::new(LeasedLimiterInner {
                 limiter: self.clone(),
                 caches: RwLock::default(),
                 unused: Mutex::default(),
@@ -300,13 +302,13 @@ fn lowest(rules: &[Rule]) -> (u16, u64) {
     all.min_by_key(|&(_, limit)| limit).unwrap_or((0, 0))
 }
 
-impl Inner {
+impl LeasedLimiterInner {
     fn unused(&self) -> MutexGuard<'_, BTreeMap<(Moment, u64), UnusedTokens>> {
         self.unused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Inner {
+impl Drop for LeasedLimiterInner {
     fn drop(&mut self) {
         let return_loop = self
             .return_loop

@@ -70,7 +70,7 @@ const SHORTEST_DEMAND: Duration = Duration::from_millis(1);
 #[derive(Debug, Default)]
 pub(super) struct Refills {
     /// Callers whose request is not sent yet.
-    waiters: Vec<Waiter>,
+    waiters: Vec<WaitingCheck>,
     /// Whether a task is about to send it.
     scheduled: bool,
     /// Requests under way, in the order in which they were sent.
@@ -89,7 +89,7 @@ pub(super) struct Refills {
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct WaitingCheck {
     units: u64,
     reply: oneshot::Sender<Result<Decision>>,
 }
@@ -176,7 +176,9 @@ fn refilled(rules: &[Rule], time: Duration) -> u64 {
     let each = |rule: &Rule| match rule {
         Rule::Bucket(b) => b.units_in(Span::whole(micros)).min(b.burst),
         Rule::Allowance { burst } => burst / 16,
-        Rule::Fixed { limit, period } | Rule::Sliding { limit, period } => {
+        Rule::Fixed { limit, period }
+        | Rule::Sliding { limit, period }
+        | Rule::Log { limit, period } => {
             let part = u128::from(micros.min(*period));
             (u128::from(*limit) * part / u128::from(*period)) as u64
         }
@@ -203,7 +205,7 @@ pub(super) async fn take_or_wait(
         }
         refills.demand.waiting(true, now);
         let (reply, receiver) = oneshot::channel();
-        refills.waiters.push(Waiter { units, reply });
+        refills.waiters.push(WaitingCheck { units, reply });
         refills.schedule(leased, cache);
         receiver
     };
@@ -350,7 +352,7 @@ impl Refills {
         cache: &TokenCache,
         rules: &[Rule],
         now: Moment,
-    ) -> Option<(LimitOp, u64, Vec<Waiter>)> {
+    ) -> Option<(LimitOp, u64, Vec<WaitingCheck>)> {
         self.demand.measure(cache.take_demand(), now);
         let mut waiters = std::mem::take(&mut self.waiters);
         // The smallest first: then most callers are served.
@@ -456,7 +458,7 @@ impl Refills {
 
 /// The amounts that the store may grant, the largest first: at most `total`, and probably `free`. An amount that does
 /// not serve all waiters serves the first of them exactly.
-fn amounts(waiters: &[Waiter], total: u64, free: u64) -> Vec<u64> {
+fn amounts(waiters: &[WaitingCheck], total: u64, free: u64) -> Vec<u64> {
     let sums: Vec<u64> = waiters
         .iter()
         .scan(0, |sum, waiter| {
@@ -582,7 +584,7 @@ struct GrantedUnits<'a> {
 }
 
 impl GrantedUnits<'_> {
-    fn distribute(&self, refills: &mut Refills, waiters: Vec<Waiter>) {
+    fn distribute(&self, refills: &mut Refills, waiters: Vec<WaitingCheck>) {
         let after = |micros: u64| self.received + Duration::from_micros(micros);
         let (rules, outcome, cache) = (self.rules, self.outcome, self.cache);
         let one = status(rules, &outcome.states, outcome.now, 1);

@@ -98,19 +98,19 @@ impl LimitStore for SlowLimits {
 }
 
 #[derive(Clone)]
-enum Kind {
+enum LimiterMode {
     Plain(Limiter),
     Leased(LeasedLimiter),
 }
 
 /// What callers saw: when units were admitted, and the longest wait for an answer.
 #[derive(Debug, Default)]
-struct Seen {
+struct Observed {
     admitted: Vec<Moment>,
     worst: Duration,
 }
 
-impl Seen {
+impl Observed {
     /// Panics if more was admitted than the bucket allows within any time. A unit counts when its caller was told,
     /// up to half a round trip after the store decided.
     fn check(&self, late: Duration) {
@@ -129,8 +129,13 @@ impl Seen {
 }
 
 /// Tasks that check in a loop, with a pause of a millisecond after each denial.
-async fn run(store: &SlowLimits, limiters: &[Kind], tasks: usize, length: Duration) -> Seen {
-    let seen: Arc<Mutex<Seen>> = Arc::default();
+async fn run(
+    store: &SlowLimits,
+    limiters: &[LimiterMode],
+    tasks: usize,
+    length: Duration,
+) -> Observed {
+    let seen: Arc<Mutex<Observed>> = Arc::default();
     let running: Vec<_> = (0..tasks)
         .map(|i| {
             let (limiter, seen) = (limiters[i % limiters.len()].clone(), Arc::clone(&seen));
@@ -139,8 +144,8 @@ async fn run(store: &SlowLimits, limiters: &[Kind], tasks: usize, length: Durati
                 loop {
                     let asked = clock.now();
                     let decision = match &limiter {
-                        Kind::Plain(limiter) => limiter.check("all").await,
-                        Kind::Leased(limiter) => limiter.check("all").await,
+                        LimiterMode::Plain(limiter) => limiter.check("all").await,
+                        LimiterMode::Leased(limiter) => limiter.check("all").await,
                     };
                     let allowed = decision.unwrap().is_allowed();
                     let now = clock.now();
@@ -170,12 +175,12 @@ fn quota() -> Quota {
     Quota::per_second(RATE).burst(BURST)
 }
 
-async fn both(round_trip: Duration, tasks: usize, length: Duration) -> (Seen, Seen, u64) {
+async fn both(round_trip: Duration, tasks: usize, length: Duration) -> (Observed, Observed, u64) {
     let store = SlowLimits::new(round_trip);
-    let plain = Kind::Plain(store.limiter(quota()).await);
+    let plain = LimiterMode::Plain(store.limiter(quota()).await);
     let plain = run(&store, &[plain], tasks, length).await;
     let store = SlowLimits::new(round_trip);
-    let leased = Kind::Leased(store.limiter(quota()).await.leased());
+    let leased = LimiterMode::Leased(store.limiter(quota()).await.leased());
     let leased = run(&store, &[leased], tasks, length).await;
     (plain, leased, store.calls())
 }
@@ -210,7 +215,7 @@ async fn a_slow_store_makes_it_no_worse_than_a_plain_limiter() {
 }
 
 /// Callers admitted in the second half of the run, per second of it.
-fn settled(seen: &Seen, end: Moment, length: Duration) -> f64 {
+fn settled(seen: &Observed, end: Moment, length: Duration) -> f64 {
     let half = end - length / 2;
     let late = seen.admitted.iter().filter(|at| **at >= half).count();
     late as f64 / (length / 2).as_secs_f64()
@@ -233,7 +238,13 @@ async fn nine_tenths_of_the_quota_are_used() {
         let length = (round_trip * 16).max(ms(800));
         let store = SlowLimits::new(round_trip);
         let limiter = store.limiter(Quota::per_second(RATE).burst(burst)).await;
-        let seen = run(&store, &[Kind::Leased(limiter.leased())], tasks, length).await;
+        let seen = run(
+            &store,
+            &[LimiterMode::Leased(limiter.leased())],
+            tasks,
+            length,
+        )
+        .await;
         let rate = settled(&seen, store.clock.now(), length);
         println!(
             "{round_trip:?} {burst} {tasks}: {rate}/s, {} calls",
@@ -255,7 +266,7 @@ async fn nine_tenths_of_the_quota_are_used() {
 #[tokio::test]
 async fn a_store_that_becomes_slow_keeps_serving() {
     let store = SlowLimits::new(ms(2));
-    let limiter = Kind::Leased(store.limiter(quota()).await.leased());
+    let limiter = LimiterMode::Leased(store.limiter(quota()).await.leased());
     let warm = run(&store, std::slice::from_ref(&limiter), 200, ms(500)).await;
     assert!(warm.admitted.len() >= 540, "{}", warm.admitted.len());
     *store.round_trip.lock().unwrap() = ms(100);
@@ -272,7 +283,7 @@ async fn saturated_clients_make_few_calls() {
         let store = SlowLimits::new(round_trip);
         let mut fleet = Vec::new();
         for _ in 0..64 {
-            fleet.push(Kind::Leased(store.limiter(quota()).await.leased()));
+            fleet.push(LimiterMode::Leased(store.limiter(quota()).await.leased()));
         }
         let length = ms(3_000);
         run(&store, &fleet, 128, length / 2).await;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 
 use super::token_cache::TokenCache;
-use super::{Inner, LeasedLimiter};
+use super::{LeasedLimiter, LeasedLimiterInner};
 use crate::lease::{Clock, Moment};
 use crate::limit::Limiter;
 use crate::limit::store_call::StoreReply;
@@ -55,7 +55,11 @@ pub(super) fn schedule_return(
     }
 }
 
-async fn return_loop(inner: Weak<Inner>, clock: Clock, lease_added: Arc<tokio::sync::Notify>) {
+async fn return_loop(
+    inner: Weak<LeasedLimiterInner>,
+    clock: Clock,
+    lease_added: Arc<tokio::sync::Notify>,
+) {
     loop {
         let first = match inner.upgrade() {
             None => return,
