@@ -8,6 +8,7 @@ mod counters;
 mod etcd;
 mod file;
 mod limits;
+mod middleware;
 mod permissions;
 mod quorum;
 mod replicated;
@@ -44,6 +45,7 @@ const AREAS: &[(&str, &[Mutant])] = &[
     ("etcd", etcd::MUTANTS),
     ("file", file::MUTANTS),
     ("limits", limits::MUTANTS),
+    ("middleware", middleware::MUTANTS),
     ("permissions", permissions::MUTANTS),
     ("quorum", quorum::MUTANTS),
     ("replicated", replicated::MUTANTS),

@@ -154,6 +154,12 @@ impl Limiter {
         }
     }
 
+    /// Takes `units` units for `key` without waiting, if the store is in this process; `None` if the store has to be
+    /// asked.
+    pub fn check_now(&self, key: &str, units: u64) -> Option<Result<Decision>> {
+        self.check_in_process(key, units)
+    }
+
     /// Returns the state of `key`, and takes nothing.
     ///
     /// [`retry_after`](Decision::retry_after) is how long to wait for one unit.

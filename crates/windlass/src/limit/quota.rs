@@ -143,6 +143,39 @@ impl Quota {
         self
     }
 
+    /// The most units that one call can take: the burst, or the limit of a window.
+    pub const fn limit(&self) -> u64 {
+        match self.burst {
+            Some(units) => units,
+            None => self.amount,
+        }
+    }
+
+    /// The time in which [`limit`](Quota::limit) units are refilled: the length of a window, or the time in which an
+    /// empty bucket fills. `None` for a bucket that is not refilled.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use windlass::Quota;
+    /// let quota = Quota::per_second(20).burst(40);
+    /// assert_eq!(quota.refill_time(), Some(Duration::from_secs(2)));
+    /// ```
+    pub fn refill_time(&self) -> Option<Duration> {
+        let nanos = self.period.as_nanos();
+        match (self.algorithm, self.amount) {
+            (Algorithm::TokenBucket, 0) => None,
+            (Algorithm::TokenBucket, amount) => {
+                let nanos = nanos.saturating_mul(self.limit().into()) / u128::from(amount);
+                Some(Duration::from_nanos(
+                    u64::try_from(nanos).unwrap_or(u64::MAX),
+                ))
+            }
+            (Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog, _) => {
+                Some(self.period)
+            }
+        }
+    }
+
     /// The rule that stores apply.
     fn rule(&self) -> Result<Rule> {
         let refused = |message: String, hint: &'static str| {

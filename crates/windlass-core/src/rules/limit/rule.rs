@@ -200,6 +200,7 @@ impl Rule {
         };
         LimitStatus {
             limit: self.limit(),
+            quota: 0,
             remaining,
             retry_after: if cost == 0 { Some(0) } else { retry_after },
             reset_after,
@@ -269,6 +270,8 @@ impl Bucket {
 pub struct LimitStatus {
     /// The most units that one call can take.
     pub limit: u64,
+    /// The position of the rule that `limit` and `remaining` are of.
+    pub quota: u16,
     /// The units available now.
     pub remaining: u64,
     /// Microseconds until the cost is available; `None` for never.
@@ -279,14 +282,18 @@ pub struct LimitStatus {
 
 /// The status by all rules together. `states` are as of now.
 pub fn status(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> LimitStatus {
-    let each = |(i, rule): (usize, &Rule)| match states.get(i) {
-        Some(state) => rule.status(state, now, cost),
-        None => rule.status(&rule.fresh(now), now, cost),
+    let each = |(i, rule): (usize, &Rule)| LimitStatus {
+        quota: u16::try_from(i).unwrap_or(u16::MAX),
+        ..match states.get(i) {
+            Some(state) => rule.status(state, now, cost),
+            None => rule.status(&rule.fresh(now), now, cost),
+        }
     };
     let mut all = rules.iter().enumerate().map(each);
     let Some(first) = all.next() else {
         return LimitStatus {
             limit: 0,
+            quota: 0,
             remaining: 0,
             retry_after: None,
             reset_after: Some(0),
@@ -296,6 +303,7 @@ pub fn status(rules: &[Rule], states: &RuleStates, now: u64, cost: u64) -> Limit
         let tightest = if b.remaining < a.remaining { b } else { a };
         LimitStatus {
             limit: tightest.limit,
+            quota: tightest.quota,
             remaining: tightest.remaining,
             retry_after: a.retry_after.zip(b.retry_after).map(|(a, b)| a.max(b)),
             reset_after: a.reset_after.zip(b.reset_after).map(|(a, b)| a.max(b)),

@@ -129,6 +129,12 @@ impl LeasedLimiter {
         self.take(&cache, key, units).await
     }
 
+    /// Takes `units` units from the prefetched tokens, without waiting and without a store call. `None` if only the
+    /// store can decide.
+    pub fn check_now(&self, key: &str, units: u64) -> Option<Decision> {
+        self.take_now(&self.known_cache(key)?, units)
+    }
+
     /// A handle to one key, for hot paths.
     pub fn key(&self, key: &str) -> Result<LeasedKey> {
         Ok(LeasedKey {
@@ -193,6 +199,30 @@ impl LeasedLimiter {
         }
     }
 
+    fn take_now(&self, cache: &Arc<TokenCache>, units: u64) -> Option<Decision> {
+        let now = self.inner.limiter.clock().now();
+        let taken = match cache.take(units, now) {
+            CacheTake::Taken(left) => CacheTake::Taken(left),
+            _ => {
+                let rules = self.inner.limiter.rules().ok()?;
+                if units == 0 || units > lowest_limit(rules) {
+                    return None;
+                }
+                cache.refills().take(cache, rules, units, now)
+            }
+        };
+        match taken {
+            CacheTake::Taken(left) => {
+                if cache.refill_is_due(left, now) {
+                    refill::prefetch(self, cache);
+                }
+                Some(self.decision(cache, now, true, left, None))
+            }
+            CacheTake::Denied(until) => Some(self.decision(cache, now, false, 0, Some(until))),
+            CacheTake::Miss => None,
+        }
+    }
+
     #[cold]
     async fn take_from_store(
         &self,
@@ -221,8 +251,10 @@ impl LeasedLimiter {
     ) -> Decision {
         let micros = |until: Moment| until.since(now).as_nanos().div_ceil(1_000) as u64;
         let rules = self.inner.limiter.rules();
+        let lowest = rules.map_or((0, 0), |rules| lowest(rules));
         let status = LimitStatus {
-            limit: rules.map_or(0, |rules| lowest_limit(rules)),
+            limit: lowest.1,
+            quota: lowest.0,
             remaining: left,
             retry_after: Some(denied_until.map_or(0, |until| micros(until.max(cache.retry_at())))),
             reset_after: Some(micros(cache.reset_at())),
@@ -253,25 +285,7 @@ impl LeasedKey {
     /// Takes one unit from the prefetched tokens, without waiting and without a store call. `None` if only the store can
     /// decide.
     pub fn check_now(&self) -> Option<Decision> {
-        let (limiter, cache) = (&self.limiter, &self.cache);
-        let now = limiter.inner.limiter.clock().now();
-        let taken = match cache.take(1, now) {
-            CacheTake::Taken(left) => CacheTake::Taken(left),
-            _ => {
-                let rules = limiter.inner.limiter.rules().ok()?;
-                cache.refills().take(cache, rules, 1, now)
-            }
-        };
-        match taken {
-            CacheTake::Taken(left) => {
-                if cache.refill_is_due(left, now) {
-                    refill::prefetch(limiter, cache);
-                }
-                Some(limiter.decision(cache, now, true, left, None))
-            }
-            CacheTake::Denied(until) => Some(limiter.decision(cache, now, false, 0, Some(until))),
-            CacheTake::Miss => None,
-        }
+        self.limiter.take_now(&self.cache, 1)
     }
 
     fn key(&self) -> &str {
@@ -281,7 +295,13 @@ impl LeasedKey {
 
 /// The most that one call can ever take.
 fn lowest_limit(rules: &[Rule]) -> u64 {
-    rules.iter().map(Rule::limit).min().unwrap_or(0)
+    lowest(rules).1
+}
+
+/// The rule with the lowest limit: its position and limit.
+fn lowest(rules: &[Rule]) -> (u16, u64) {
+    let all = (0_u16..).zip(rules.iter().map(Rule::limit));
+    all.min_by_key(|&(_, limit)| limit).unwrap_or((0, 0))
 }
 
 impl LeasedLimiterInner {
