@@ -102,7 +102,7 @@ pub use rwlock::{ReadGuard, RwGuard, RwLock, RwState, WriteGuard};
 pub use seen::Seen;
 pub use semaphore::{Permit, Semaphore};
 pub use topic::{Event, Overflow, Subscription, Topic};
-pub use windlass_core::bloom::{BloomKind, Plan as BloomPlan, Shape as BloomShape};
+pub use windlass_core::bloom::{BloomKey, BloomKind, Plan as BloomPlan, Shape as BloomShape};
 pub use windlass_core::decision::{Basis, Decision};
 pub use windlass_core::permissions::{
     Level as PermissionLevel, Scale as PermissionScale, Schema as PermissionSchema,

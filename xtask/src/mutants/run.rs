@@ -8,14 +8,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a Ctrl-C from before the fork reaches the command",
         file: "windlass-cli/src/child/warden.rs",
-        from: "let started = spawn();\n    signals.take_pending().await;",
-        to: "signals.take_pending().await;\n    let started = spawn();",
+        from: "    Ok((started, signals.take_pending().await))",
+        to: "    Ok((started, Vec::new()))",
         caught_by: &[
             "-p",
             "windlass-cli",
             "--bin",
             "windlass",
-            "signal_from_before_the_fork_does_not_suppress_forwarding",
+            "signals_during_the_start_are_returned",
         ],
     },
     Mutant {

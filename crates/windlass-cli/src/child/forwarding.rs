@@ -5,8 +5,7 @@
 //! same group and is never signalled on its own: a signal that it receives has reached the command too.
 //!
 //! Only INT and QUIT are deduplicated like this, because many programs take a second Ctrl-C as "exit without cleaning
-//! up". The exception is a signal that arrives while the command is being started: it may be delivered twice, because
-//! it must not be lost. Other signals are always forwarded: a second TERM does little harm, a missing one does.
+//! up". Other signals are always forwarded: a second TERM does little harm, a missing one does.
 
 use std::time::Duration;
 

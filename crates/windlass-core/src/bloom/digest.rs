@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::xxh3_128;
 
-/// The hash of an item: XXH3 with 128 bits and seed 0 over its bytes.
+/// The hash of an item: XXH3 with 128 bits and seed 0 over its bytes, unless the filter has a
+/// [key](super::BloomKey).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Digest {
     low: u64,
@@ -20,7 +21,10 @@ const SHARD_PROBE: u64 = 255;
 impl Digest {
     /// The digest of an item.
     pub fn of(item: &[u8]) -> Digest {
-        let hash = xxh3_128(item);
+        Digest::from_hash(xxh3_128(item))
+    }
+
+    pub(super) fn from_hash(hash: u128) -> Digest {
         Digest {
             low: hash as u64,
             high: (hash >> 64) as u64,

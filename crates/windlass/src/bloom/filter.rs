@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::coordinator::Coordinator;
-use windlass_core::bloom::{BloomKind, Digest, Plan, Shape};
+use windlass_core::bloom::{BloomKey, BloomKind, Digest, Plan, Shape};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{BloomStore, Pending};
@@ -27,6 +27,7 @@ pub struct BloomFilter {
     shown: String,
     name: Name,
     plan: Plan,
+    key: Option<BloomKey>,
 }
 
 /// The size and fill level of a Bloom filter.
@@ -53,6 +54,7 @@ impl BloomFilter {
         shown: &str,
         name: Name,
         plan: Plan,
+        key: Option<BloomKey>,
     ) -> BloomFilter {
         BloomFilter {
             coordinator,
@@ -60,6 +62,7 @@ impl BloomFilter {
             shown: shown.to_owned(),
             name,
             plan,
+            key,
         }
     }
 
@@ -164,7 +167,7 @@ impl BloomFilter {
             return refuse(
                 ErrorKind::Mismatch,
                 "the filters were created with different parameters",
-                "only filters with the same capacity and error rate can be merged",
+                "only filters with the same capacity, error rate and key can be merged",
             );
         }
         if self.plan.kind != BloomKind::Fixed {
@@ -197,7 +200,10 @@ impl BloomFilter {
         I: IntoIterator,
         I::Item: AsRef<[u8]>,
     {
-        let digest = |item: I::Item| Digest::of(item.as_ref());
+        let digest = |item: I::Item| match &self.key {
+            Some(key) => key.digest(item.as_ref()),
+            None => Digest::of(item.as_ref()),
+        };
         let digests: Vec<Digest> = items.into_iter().map(digest).collect();
         Box::pin(async move {
             let mut results = Vec::with_capacity(digests.len());

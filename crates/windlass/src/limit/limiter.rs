@@ -42,7 +42,8 @@ use windlass_core::store::limit::{KeyName, LimitRequest, escaped};
 /// - A window with another limit has as many units in use as before. A fixed window of another length keeps its start
 ///   and ends a new length later; if that is already over, it ends a new length from now, but not later than
 ///   before. A sliding window of another length also keeps its start; if it would be over already, all of it
-///   counts as used within the last new length and fades from now on.
+///   counts as used within the last new length and fades from now on. A sliding log of another length keeps the
+///   times of its calls; those that a shorter length leaves out are forgotten.
 /// - When one of several quotas changes, it continues the one of its algorithm at the same position, or else the first
 ///   one that is not in use any more.
 /// - Another *algorithm* is an error ([`WrongType`](crate::ErrorKind::WrongType)) until the old state has expired or

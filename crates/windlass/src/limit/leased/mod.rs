@@ -1,6 +1,8 @@
 //! [`LeasedLimiter`]: decisions without a round trip, from tokens that the store has leased to this process.
 
+mod demand;
 mod forecast;
+mod grant;
 mod refill;
 #[cfg(test)]
 mod slow_store_tests;
@@ -43,6 +45,8 @@ const PRUNE_FROM: usize = 1024;
 /// - A token bucket leases for a quarter of the time in which it fills. If that is less than 10 ms, or less than about
 ///   two round trips, nothing is prefetched, and every caller waits for the store. So for a store that is a round trip of
 ///   100 ms away, choose a burst of at least one second's rate.
+/// - A sliding log is exact, so none of its units can be used later than the store decided: nothing is prefetched, and
+///   every caller waits for the store. Callers that wait at the same time share a call.
 /// - A denial is this process's own view: another process may still have tokens. It asks the store again after at
 ///   most a second.
 /// - When a quota changes, tokens that are already leased were charged under the old one.
