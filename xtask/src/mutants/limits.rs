@@ -191,7 +191,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         breaks: "leased units are not used after the lease",
-        file: "windlass/src/limit/leased/refill.rs",
+        file: "windlass/src/limit/leased/grant.rs",
         from: "Duration::from_micros(micros - micros / 100)",
         to: "Duration::from_micros(micros * 20)",
         caught_by: &[

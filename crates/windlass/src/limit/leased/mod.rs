@@ -1,6 +1,8 @@
 //! [`LeasedLimiter`]: decisions without a round trip, from tokens that the store has leased to this process.
 
+mod demand;
 mod forecast;
+mod grant;
 mod refill;
 #[cfg(test)]
 mod slow_store_tests;
