@@ -266,8 +266,10 @@ pub(crate) enum Protocol {
 impl Protocol {
     pub(crate) fn of(headers: &HeaderMap) -> Protocol {
         let content = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-        match content {
-            Some(content) if content.starts_with(b"application/grpc") => Protocol::Grpc,
+        let rest = content.and_then(|content| content.strip_prefix(b"application/grpc"));
+        match rest {
+            // Not gRPC-Web, whose clients read HTTP statuses.
+            Some([] | [b'+' | b';' | b' ', ..]) => Protocol::Grpc,
             _ => Protocol::Http,
         }
     }

@@ -225,8 +225,8 @@ pub async fn several_quotas_are_decided_together(store: &TestStore) {
     let first = limiter.check_n("a", 5).await.unwrap();
     assert!(first.is_allowed());
     assert_eq!(
-        (first.limit(), first.remaining()),
-        (5, 0),
+        (first.limit(), first.remaining(), first.quota_index()),
+        (5, 0, 0),
         "the tighter one"
     );
     // The first quota denies: the second must not be charged.
@@ -236,6 +236,7 @@ pub async fn several_quotas_are_decided_together(store: &TestStore) {
     let wider = limiter.with_quota([fast.burst(100), slow]);
     let denied = wider.check_n("a", 4).await.unwrap();
     assert!(!denied.is_allowed(), "5 of 8 are used");
+    assert_eq!(denied.quota_index(), 1);
     assert!(wider.check_n("a", 3).await.unwrap().is_allowed());
     assert!(!wider.check_n("a", 1).await.unwrap().is_allowed());
     // A client that uses only the first quota leaves the second unchanged.

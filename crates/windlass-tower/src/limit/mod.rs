@@ -315,8 +315,12 @@ impl Config {
             };
             Rejection::new(RejectionKind::Limited, detail)
         };
-        let violated = plan.policies.get(decision.quota_index());
-        rejection.violated_policies = violated.iter().map(|policy| policy.name().into()).collect();
+        // A leased limiter does not know which of several it was.
+        if decision.basis() != Basis::Leased || plan.policies.iter().count() == 1 {
+            let violated = plan.policies.get(decision.quota_index());
+            let names = violated.iter().map(|policy| policy.name().to_owned());
+            rejection.violated_policies = names.collect();
+        }
         rejection.retry_after = decision.retry_after();
         rejection.decision = Some(*decision);
         let protocol = Protocol::of(&parts.headers);
@@ -373,27 +377,12 @@ impl<B: Send + 'static> Stage<B> for LimitLayer {
     fn enter(&self, request: Request<B>) -> MaybeReady<Entered<B, LimitHeld>> {
         let config = &self.config;
         let (parts, body) = request.into_parts();
-        let key = config.key.of(&parts);
-        if let (MaybeReady::Ready(Some(_)), None) = (&key, &config.policies_fn) {
-            let MaybeReady::Ready(Some(key)) = key else {
-                unreachable!("checked above");
-            };
-            let key = match config.key.resolve(key) {
-                Ok(Some(key)) => key,
-                Ok(None) => return MaybeReady::ready(exempt(parts, body)),
-                Err(rejection) => return MaybeReady::ready(config.refuse(&parts, &rejection)),
-            };
-            let plan = Arc::clone(&config.plan);
-            let cost = config.cost(&parts);
-            if let Some(decision) = plan.check_now(&key, cost) {
-                return MaybeReady::ready(config.conclude((parts, body), plan, key, decision));
+        let key = match config.key.of(&parts) {
+            MaybeReady::Ready(Some(key)) if config.policies_fn.is_none() => {
+                return self.enter_at_once(parts, body, key);
             }
-            let config = Arc::clone(config);
-            return MaybeReady::later(async move {
-                let decision = plan.check(&key, cost).await;
-                config.conclude((parts, body), plan, key, decision)
-            });
-        }
+            key => key,
+        };
         let policies = config.policies_fn.as_ref().map(|policies| policies(&parts));
         let config = Arc::clone(config);
         MaybeReady::later(async move {
@@ -443,6 +432,33 @@ impl<B: Send + 'static> Stage<B> for LimitLayer {
             response = response.map(|body| body.at_end(Box::new(charge)));
         }
         MaybeReady::ready(response)
+    }
+}
+
+impl LimitLayer {
+    /// Decides without a future, where that is possible.
+    fn enter_at_once<B: Send + 'static>(
+        &self,
+        parts: Parts,
+        body: B,
+        key: Option<String>,
+    ) -> MaybeReady<Entered<B, LimitHeld>> {
+        let config = &self.config;
+        let key = match config.key.resolve(key) {
+            Ok(Some(key)) => key,
+            Ok(None) => return MaybeReady::ready(exempt(parts, body)),
+            Err(rejection) => return MaybeReady::ready(config.refuse(&parts, &rejection)),
+        };
+        let plan = Arc::clone(&config.plan);
+        let cost = config.cost(&parts);
+        if let Some(decision) = plan.check_now(&key, cost) {
+            return MaybeReady::ready(config.conclude((parts, body), plan, key, decision));
+        }
+        let config = Arc::clone(config);
+        MaybeReady::later(async move {
+            let decision = plan.check(&key, cost).await;
+            config.conclude((parts, body), plan, key, decision)
+        })
     }
 }
 

@@ -235,7 +235,10 @@ async fn full_store_starts_nothing_and_stores_what_was_started() {
         server.command(&set).unwrap();
     };
     let fill_inside = fill.clone();
-    let (app, count) = once_interrupted(move || std::future::ready(fill_inside("1")));
+    let (app, count) = once_interrupted(move || {
+        fill_inside("1");
+        std::future::ready(())
+    });
     let app = app.layer(layer(&store.w));
     let first = ask(&app, payment("key", "a")).await;
     assert_eq!(
