@@ -166,7 +166,7 @@ impl<B: Send + 'static> Stage<B> for ConcurrencyLayer {
         let key = config.key.of(&parts);
         let request = Request::from_parts(parts, body);
         MaybeReady::later(async move {
-            let protocol = Protocol::of(request.headers());
+            let protocol = Protocol::of(request.method(), request.headers());
             match config.acquire(key.await).await {
                 Ok(permit) => {
                     let held = LeaseHeld {

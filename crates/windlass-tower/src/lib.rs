@@ -22,8 +22,8 @@
 //! # Refusals
 //!
 //! A refused request gets a body of type `application/problem+json` (RFC 9457); each layer takes another one with
-//! `reject_with`. A gRPC request (`content-type: application/grpc`) gets a gRPC status in a response without a body
-//! instead, which tonic and other clients read as a `Status`.
+//! `reject_with`. A gRPC request (POST with `content-type: application/grpc`) gets a gRPC status in a response without a
+//! body instead, which tonic and other clients read as a `Status`. No refusal is cached (`cache-control: no-store`).
 //!
 //! # Behaviour in a tower stack
 //!

@@ -219,7 +219,7 @@ impl<B: Send + 'static> Stage<B> for LockLayer {
         let key = config.key.of(&parts);
         request = Request::from_parts(parts, body);
         MaybeReady::later(async move {
-            let protocol = Protocol::of(request.headers());
+            let protocol = Protocol::of(request.method(), request.headers());
             let guard = match config.acquire(key.await).await {
                 Ok(guard) => guard,
                 Err(rejection) => {

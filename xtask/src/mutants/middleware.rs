@@ -179,6 +179,32 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        breaks: "the refusal of an inner layer is not stored as the response",
+        file: "windlass-tower/src/idempotency/mod.rs",
+        from: "if refused.is_some() || !(self.store_if)(parts.status) {",
+        to: "if !(self.store_if)(parts.status) {",
+        caught_by: &[
+            "-p",
+            "windlass-tower",
+            "--test",
+            "layers",
+            "stacked::refusals_of_inner_layers_are_not_stored",
+        ],
+    },
+    Mutant {
+        breaks: "only a gRPC request is refused with HTTP status 200",
+        file: "windlass-tower/src/rejection.rs",
+        from: " if method == Method::POST => Protocol::Grpc,",
+        to: " if method != Method::PUT => Protocol::Grpc,",
+        caught_by: &[
+            "-p",
+            "windlass-tower",
+            "--test",
+            "layers",
+            "stacked::only_grpc_requests_get_a_grpc_status",
+        ],
+    },
+    Mutant {
         breaks: "a lock is held until the response body ends",
         file: "windlass-tower/src/held_lease.rs",
         from: "if until == HoldUntil::BodyEnd && !response.body().is_end_stream() {",

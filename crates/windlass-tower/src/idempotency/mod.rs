@@ -30,7 +30,7 @@ use crate::body::{Body, Whole};
 use crate::key::{RequestKey, digest};
 use crate::maybe_ready::MaybeReady;
 use crate::protected::{Entered, Protected, Stage, sealed};
-use crate::rejection::{Protocol, Rejection, RejectionKind, Respond};
+use crate::rejection::{Protocol, Refused, Rejection, RejectionKind, Respond};
 
 /// How long a response waits until it is stored. After that, storing it continues in the background.
 const STORE_WAIT: Duration = Duration::from_secs(5);
@@ -64,8 +64,9 @@ static REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// # What is stored
 ///
 /// By default every response but those with status 408, 425, 429 and 5xx, after which the request runs again
-/// ([`store_if`](IdempotencyLayer::store_if)). A gRPC status counts as the HTTP status that it corresponds to. Of the headers, those that describe the content
-/// ([`replay_headers`](IdempotencyLayer::replay_headers)); no cookies.
+/// ([`store_if`](IdempotencyLayer::store_if)). A gRPC status counts as the HTTP status that it corresponds to. The
+/// refusal of a layer of this crate that is further inside, such as a busy lock, is never stored. Of the headers and
+/// trailers, those that describe the content ([`replay_headers`](IdempotencyLayer::replay_headers)); no cookies.
 ///
 /// # Bodies
 ///
@@ -351,8 +352,12 @@ impl Config {
         R::Error: Into<BoxError>,
     {
         let (parts, body) = response.into_parts();
-        if !(self.store_if)(parts.status) {
-            running.outcome = OnFailure::Retry;
+        let refused = parts.extensions.get().map(|Refused(kind)| *kind);
+        if refused.is_some() || !(self.store_if)(parts.status) {
+            // A lost lease interrupts a handler that has begun; any other refusal comes before the handler.
+            if refused != Some(RejectionKind::LeaseLost) {
+                running.outcome = OnFailure::Retry;
+            }
             running.end().await;
             return Response::from_parts(parts, Body::inner(body));
         }
@@ -511,7 +516,7 @@ where
     fn enter(&self, request: Request<B>) -> MaybeReady<Entered<Body<B>, IdempotencyHeld>> {
         let config = Arc::clone(&self.config);
         let (mut parts, body) = request.into_parts();
-        let protocol = Protocol::of(&parts.headers);
+        let protocol = Protocol::of(&parts.method, &parts.headers);
         let refused = {
             let config = Arc::clone(&config);
             move |rejection: Rejection| {

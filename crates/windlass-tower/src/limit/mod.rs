@@ -261,7 +261,7 @@ impl Config {
     }
 
     fn refuse<B>(&self, parts: &Parts, rejection: &Rejection) -> Entered<B, LimitHeld> {
-        let protocol = Protocol::of(&parts.headers);
+        let protocol = Protocol::of(&parts.method, &parts.headers);
         Entered::Answer(rejection.response(self.respond.as_ref(), protocol))
     }
 
@@ -323,7 +323,7 @@ impl Config {
         }
         rejection.retry_after = decision.retry_after();
         rejection.decision = Some(*decision);
-        let protocol = Protocol::of(&parts.headers);
+        let protocol = Protocol::of(&parts.method, &parts.headers);
         let mut response = rejection.response(self.respond.as_ref(), protocol);
         self.add_headers(response.headers_mut(), plan, decision);
         Entered::Answer(response)
