@@ -39,7 +39,7 @@
 //!
 //! | feature | enables |
 //! |---|---|
-//! | `axum` | the key `MatchedPath`, and the peer address of axum's `ConnectInfo` for [`ClientIp`] |
+//! | `axum` | the key `MatchedPath`, the peer address of axum's `ConnectInfo` for [`ClientIp`], and paths with the prefix that `Router::nest` removes |
 
 mod body;
 mod client_ip;

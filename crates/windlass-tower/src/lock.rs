@@ -23,14 +23,20 @@ use crate::rejection::{Protocol, Rejection, RejectionKind, Respond};
 ///
 /// ```
 /// use std::time::Duration;
-/// use windlass_tower::{LockLayer, Path};
+/// use windlass_tower::{LockLayer, key_fn};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
 /// # let w = windlass::connect("memory:").await?;
-/// let one_at_a_time = LockLayer::new(&w, "orders", Path).wait(Duration::from_secs(2));
+/// // The number, not the text: `/orders/7` and `/orders/07` are the same order.
+/// let order = key_fn(|parts| {
+///     let id: u64 = parts.uri.path().strip_prefix("/orders/")?.parse().ok()?;
+///     Some(id.to_string())
+/// });
+/// let one_at_a_time = LockLayer::new(&w, "orders", order).wait(Duration::from_secs(2));
 /// # Ok(()) }
 /// ```
 ///
+/// The key must be the same for every request that reaches the same resource, so [`Path`](crate::Path) is rarely right.
 /// The handler gets the request extension [`RequestLock`], with the fencing token to send along with every write.
 ///
 /// A request that finds the lock busy gets 409 at once, or after [`wait`](LockLayer::wait). The lock is held until the
@@ -111,7 +117,7 @@ impl RequestLock {
 }
 
 impl LockLayer {
-    /// Locks `NAME/KEY`.
+    /// Locks `NAME/KEY`; `%` and `/` in the name become `%25` and `%2F`.
     pub fn new(w: &Coordinator, name: &str, key: impl RequestKey) -> LockLayer {
         LockLayer {
             config: Arc::new(Config {

@@ -27,7 +27,7 @@ use self::key_header::KeyHeader;
 use self::record::Record;
 use crate::BoxError;
 use crate::body::{Body, Whole};
-use crate::key::{RequestKey, digest};
+use crate::key::{RequestKey, digest, name_in_store, original_uri};
 use crate::maybe_ready::MaybeReady;
 use crate::protected::{Entered, Protected, Stage, sealed};
 use crate::rejection::{Protocol, Refused, Rejection, RejectionKind, Respond};
@@ -292,15 +292,13 @@ impl Config {
             return self.refuse(RejectionKind::MissingKey, detail);
         };
         let key = digest(&[principal.as_bytes(), key.as_bytes()]);
-        let target = parts
-            .uri
-            .path_and_query()
-            .map_or("", |target| target.as_str());
+        let target = original_uri(parts).path_and_query();
+        let target = target.map_or("", |target| target.as_str());
         let request = [parts.method.as_str(), target].map(str::as_bytes);
         let fingerprint = digest(&[request[0], request[1], &Sha256::digest(body)]);
         let once = self
             .coordinator
-            .once(&format!("{}/{key}", self.name))
+            .once(&name_in_store(&self.name, &key))
             .payload(fingerprint)
             .ttl(self.ttl)
             .retention(self.retention);

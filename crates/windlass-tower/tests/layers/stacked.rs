@@ -7,8 +7,11 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use windlass::Quota;
 use windlass_testkit::eventually;
-use windlass_tower::{ConcurrencyLayer, LimitLayer, LockLayer, Rejection, key_fn};
+use windlass_tower::{
+    ConcurrencyLayer, Everyone, IdempotencyLayer, LimitLayer, LockLayer, Path, Rejection, key_fn,
+};
 
+use crate::axum_api;
 use crate::fixture::{SOON, Store, ask, get};
 use crate::idempotency::{layer, payment};
 
@@ -89,5 +92,104 @@ async fn only_grpc_requests_get_a_grpc_status() {
         let reply = ask(&app, request("POST", content)).await;
         assert_eq!(reply.status, StatusCode::OK, "{content}");
         assert_eq!(reply.header("grpc-status"), Some("8"), "{content}");
+    }
+}
+
+/// `/7`, `/07` and `/%37` reach the handler with the same id.
+#[tokio::test]
+async fn path_key_is_the_decoded_text_and_the_example_locks_the_document() {
+    let store = Store::memory().await;
+    let held = store.w.lock("doc//a b/7").acquire().await.unwrap();
+    let lock = LockLayer::new(&store.w, "doc", Path);
+    let app = Router::new()
+        .route("/{*any}", get_route(|| async {}))
+        .layer(lock);
+    for path in ["/a%20b/7", "/a%20b/%37", "/%61%20b%2f7"] {
+        assert_eq!(
+            ask(&app, get(path)).await.status,
+            StatusCode::CONFLICT,
+            "{path}"
+        );
+    }
+    drop(held);
+
+    let client = windlass_tower::ClientIp::new();
+    let app = axum_api::router(&store.w, axum_api::limit(&store.w, client, 1_000));
+    let write = |path: &str| Request::put(path).body(Body::from("text")).unwrap();
+    assert_eq!(
+        ask(&app, write("/documents/7")).await.status,
+        StatusCode::OK
+    );
+    for path in [
+        "/documents/07",
+        "/documents/%37",
+        "/documents/+7",
+        "/documents/seven",
+    ] {
+        let reply = ask(&app, write(path)).await;
+        assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{path}");
+        assert_eq!(reply.code(), "missing-key", "{path}");
+    }
+}
+
+/// axum's `nest` cuts the prefix off: two tenants must not share a limit or an idempotency key for that.
+#[tokio::test]
+async fn nested_routers_keep_their_prefix() {
+    let store = Store::memory().await;
+    let limit = LimitLayer::new(&store.w, "api", Quota::per_hour(1)).key(Path);
+    let once = IdempotencyLayer::new(&store.w, "payments", Everyone);
+    let tenant = |name: &'static str| {
+        Router::new()
+            .route("/limited", get_route(move || async move { name }))
+            .layer(limit.clone())
+            .route(
+                "/pay",
+                post(move || async move { name }).layer(once.clone()),
+            )
+    };
+    let app = Router::new()
+        .nest("/ann", tenant("ann"))
+        .nest("/bob", tenant("bob"));
+    for name in ["ann", "bob"] {
+        let reply = ask(&app, get(&format!("/{name}/limited"))).await;
+        assert_eq!(reply.body, name);
+    }
+    let pay = |name: &str| {
+        let mut request = payment("key", "a");
+        *request.uri_mut() = format!("/{name}/pay").parse().unwrap();
+        request
+    };
+    assert_eq!(ask(&app, pay("ann")).await.body, "ann");
+    let other = ask(&app, pay("bob")).await;
+    assert_eq!(other.status, StatusCode::UNPROCESSABLE_ENTITY, "{other:?}");
+}
+
+/// The names of different layers and keys differ, whatever they contain.
+#[tokio::test]
+async fn keys_of_different_layers_and_requests_never_collide() {
+    let store = Store::memory().await;
+    let key = |key: &'static str| key_fn(move |_| Some(key.to_owned()));
+    let outer = LockLayer::new(&store.w, "a", key("b/c"));
+    let inner = LockLayer::new(&store.w, "a/b", key("c"));
+    let app = Router::new().route("/", get_route(|| async { "both" }));
+    let app = app.layer(inner).layer(outer);
+    assert_eq!(ask(&app, get("/")).await.body, "both");
+
+    // A request without a key, and one whose key is any text.
+    let of_query = key_fn(|parts| parts.uri.query().map(|query| query.replace('+', " ")));
+    let limit = LimitLayer::new(&store.w, "api", Quota::per_hour(1)).key(of_query);
+    let app = Router::new()
+        .route("/", get_route(|| async {}))
+        .layer(limit);
+    let long = "x".repeat(1_000);
+    // The digest of the long key.
+    let digest = "3668070a92f96267ac3d294efae4f46d7f01fb10284ca78fe04decdd253c5d34";
+    for path in [
+        "/",
+        "/?(no+key)",
+        &format!("/?{long}"),
+        &format!("/?{digest}"),
+    ] {
+        assert_eq!(ask(&app, get(path)).await.status, StatusCode::OK, "{path}");
     }
 }
