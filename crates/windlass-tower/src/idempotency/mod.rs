@@ -40,11 +40,16 @@ static REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// repeats (draft-ietf-httpapi-idempotency-key-header-07).
 ///
 /// ```
-/// use windlass_tower::{Header, IdempotencyLayer};
+/// use windlass_tower::{IdempotencyLayer, key_fn};
+///
+/// /// Set by the authentication.
+/// #[derive(Clone)]
+/// struct Account(String);
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
 /// # let w = windlass::connect("memory:").await?;
-/// let once = IdempotencyLayer::new(&w, "payments", Header::named("authorization")).required();
+/// let account = key_fn(|parts| Some(parts.extensions.get::<Account>()?.0.clone()));
+/// let once = IdempotencyLayer::new(&w, "payments", account).required();
 /// # Ok(()) }
 /// ```
 ///
@@ -58,7 +63,8 @@ static REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// | key doubled, empty, longer than 255 bytes, or not printable ASCII | 400 |
 ///
 /// The key is a string of a structured field, `"8e03978e"`; without quotes it is the same key. It is scoped to a
-/// **principal**: one client cannot read the responses of another. What is stored are digests of key, principal and
+/// **principal**: one client cannot read the responses of another. Use the id of the account: a token that is refreshed
+/// between two attempts makes another principal of it, and the request runs twice. What is stored are digests of key, principal and
 /// request, and the response.
 ///
 /// # What is stored

@@ -1,14 +1,15 @@
 //! Layers inside one another, and inside routers.
 
-use axum::Router;
 use axum::body::Body;
 use axum::routing::{get as get_route, post};
+use axum::{Extension, Router};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use windlass::Quota;
+use windlass::{Decision, Quota};
 use windlass_testkit::eventually;
 use windlass_tower::{
-    ConcurrencyLayer, Everyone, IdempotencyLayer, LimitLayer, LockLayer, Path, Rejection, key_fn,
+    Charge, ConcurrencyLayer, Everyone, IdempotencyLayer, LimitLayer, LockLayer, OnMissingKey,
+    Path, Rejection, key_fn,
 };
 
 use crate::axum_api;
@@ -164,6 +165,42 @@ async fn nested_routers_keep_their_prefix() {
     assert_eq!(other.status, StatusCode::UNPROCESSABLE_ENTITY, "{other:?}");
 }
 
+/// A limit that is tried out changes nothing for the limits that are enforced.
+#[tokio::test]
+async fn shadow_mode_leaves_enforced_limits_alone() {
+    let store = Store::memory().await;
+    let enforced = Quota::per_hour(10);
+    let shadow = LimitLayer::new(&store.w, "shadow", Quota::per_hour(100)).shadow();
+    let rows = |Extension(decision): Extension<Decision>| async move {
+        (Extension(Charge(4)), decision.remaining().to_string())
+    };
+    let app = Router::new()
+        .route("/", get_route(rows))
+        .layer(shadow)
+        .layer(LimitLayer::new(&store.w, "enforced", enforced));
+    // The handler sees the decision of the enforced limit.
+    assert_eq!(ask(&app, get("/")).await.body, "9");
+    // Both are charged: 1 before, 4 after.
+    for (name, left) in [("enforced", 5), ("shadow", 95)] {
+        let quota = Quota::per_hour(if name == "shadow" { 100 } else { 10 });
+        let limiter = store.w.limiter(name, quota);
+        let charged = eventually(SOON, || async {
+            limiter.peek("").await.unwrap().remaining() == left
+        });
+        assert!(charged.await, "{name}: {:?}", limiter.peek("").await);
+    }
+
+    let keyless = LimitLayer::new(&store.w, "keyless", Quota::per_hour(1))
+        .key(key_fn(|_| None))
+        .on_missing_key(OnMissingKey::Reject)
+        .shadow();
+    let app = Router::new()
+        .route("/", get_route(|| async {}))
+        .layer(keyless.clone());
+    assert_eq!(ask(&app, get("/")).await.status, StatusCode::OK);
+    assert_eq!(keyless.shadow_denied(), 1);
+}
+
 /// The names of different layers and keys differ, whatever they contain.
 #[tokio::test]
 async fn keys_of_different_layers_and_requests_never_collide() {
@@ -191,5 +228,24 @@ async fn keys_of_different_layers_and_requests_never_collide() {
         &format!("/?{digest}"),
     ] {
         assert_eq!(ask(&app, get(path)).await.status, StatusCode::OK, "{path}");
+    }
+}
+
+/// No wait helps: the request is too large, and the store is well.
+#[tokio::test]
+async fn cost_beyond_any_limit_is_a_429_without_retry_after() {
+    for store in Store::each().await {
+        for cost in [11, Quota::MAX_UNITS + 1, u64::MAX] {
+            let limit = LimitLayer::new(&store.w, "api", Quota::per_hour(10)).cost(move |_| cost);
+            for limit in [limit.clone(), limit.leased()] {
+                let app = Router::new()
+                    .route("/", get_route(|| async {}))
+                    .layer(limit);
+                let reply = ask(&app, get("/")).await;
+                assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS, "{cost}");
+                assert_eq!(reply.header("retry-after"), None, "{cost}");
+                assert_eq!(reply.code(), "rate-limited");
+            }
+        }
     }
 }
