@@ -155,14 +155,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         breaks: "a response is stored although the client is gone",
         file: "windlass-tower/src/idempotency/mod.rs",
-        from: "        match tokio::time::timeout(STORE_WAIT, storing).await {",
-        to: "        struct Abort(tokio::task::AbortHandle);\n        impl Drop for Abort {\n            fn drop(&mut self) {\n                self.0.abort();\n            }\n        }\n        let _abort = Abort(storing.abort_handle());\n        match tokio::time::timeout(STORE_WAIT, storing).await {",
+        from: "            match tokio::spawn(finishing).await {",
+        to: "        struct Abort(tokio::task::AbortHandle);\n        impl Drop for Abort {\n            fn drop(&mut self) {\n                self.0.abort();\n            }\n        }\n        let finishing = tokio::spawn(finishing);\n        let _abort = Abort(finishing.abort_handle());\n        match finishing.await {",
         caught_by: &[
             "-p",
             "windlass-tower",
             "--test",
             "layers",
-            "idempotency_faults::response_is_stored_though_the_client_is_gone",
+            "idempotency_faults::response_whose_body_comes_later_is_stored",
         ],
     },
     Mutant {

@@ -6,7 +6,8 @@ mod key_header;
 mod record;
 
 use std::fmt;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -19,7 +20,9 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use sha2::{Digest as _, Sha256};
+use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
+use tracing::Instrument as _;
 use windlass::{Begun, Coordinator, ErrorKind, Fence, Finished, Lease, OnFailure, Once, OnceGuard};
 
 use self::buffer::{Buffered, buffer};
@@ -34,6 +37,8 @@ use crate::rejection::{Protocol, Refused, Rejection, RejectionKind, Respond};
 
 /// How long a response waits until it is stored. After that, storing it continues in the background.
 const STORE_WAIT: Duration = Duration::from_secs(5);
+/// How long the body of a response is awaited after the client is gone. After that, the request counts as interrupted.
+const READ_WAIT: Duration = Duration::from_secs(60);
 static REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// Runs a request once per `Idempotency-Key`, over all instances that share the store, and replays its response to
@@ -85,7 +90,8 @@ static REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 ///
 /// A handler that panics, or is dropped because of a timeout or a disconnect, leaves the key free by default: a repeat
 /// runs the request again ([`on_interruption`](IdempotencyLayer::on_interruption)). As soon as the handler has
-/// returned its response, the response is stored even if the client is gone. If the lease of the key is lost, the
+/// returned its response, the response is stored even if the client is gone; its body is read for up to a minute more.
+/// If the lease of the key is lost, the
 /// handler is dropped and the request gets 503. If the instance dies, a repeat runs the request again after the TTL.
 ///
 /// If the response cannot be stored, the client gets it nevertheless, and the error is logged.
@@ -247,9 +253,15 @@ impl IdempotencyLayer {
         self.with(|config| config.store_if = Arc::new(is_final))
     }
 
-    /// Also stores and replays these response headers.
+    /// Also stores and replays these response headers and trailers.
     pub fn replay_headers(self, names: impl IntoIterator<Item = HeaderName>) -> IdempotencyLayer {
-        self.with(|config| config.replay_headers.extend(names))
+        self.with(|config| {
+            for name in names {
+                if !config.replay_headers.contains(&name) {
+                    config.replay_headers.push(name);
+                }
+            }
+        })
     }
 
     /// Makes the response to a refused request.
@@ -289,14 +301,10 @@ impl Config {
     async fn start(
         &self,
         parts: &Parts,
-        principal: Option<String>,
+        principal: &str,
         key: &str,
         body: &Bytes,
     ) -> Result<Start, Rejection> {
-        let Some(principal) = principal else {
-            let detail = "the request does not say who sends it";
-            return self.refuse(RejectionKind::MissingKey, detail);
-        };
         let key = digest(&[principal.as_bytes(), key.as_bytes()]);
         let target = original_uri(parts).path_and_query();
         let target = target.map_or("", |target| target.as_str());
@@ -337,6 +345,17 @@ impl Config {
         kept
     }
 
+    /// The trailers that are stored: the same names, and all of gRPC's.
+    fn kept_trailers(&self, trailers: &HeaderMap) -> HeaderMap {
+        let mut kept = HeaderMap::new();
+        for (name, value) in trailers {
+            if name.as_str().starts_with("grpc-") || self.replay_headers.contains(name) {
+                kept.append(name, value.clone());
+            }
+        }
+        kept
+    }
+
     /// Whether a response is stored that may be one of gRPC.
     fn is_stored(&self, headers: &HeaderMap, body: &Whole) -> bool {
         let status = grpc_status::as_http(headers, body.trailers.as_ref());
@@ -349,8 +368,14 @@ impl Config {
         content.is_some_and(|content| content.starts_with(b"text/event-stream"))
     }
 
-    /// Reads the response, stores it, and returns the response that counts.
-    async fn finish<R>(&self, mut running: Running, response: Response<R>) -> Response<Body<R>>
+    /// Reads the response, stores it, and returns the response that counts. `gone` is cancelled when nobody waits for
+    /// it any more.
+    async fn finish<R>(
+        &self,
+        mut running: Running,
+        response: Response<R>,
+        gone: CancellationToken,
+    ) -> Response<Body<R>>
     where
         R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
@@ -366,8 +391,12 @@ impl Config {
             return Response::from_parts(parts, Body::inner(body));
         }
         let buffered = match Config::is_stream(&parts.headers) {
-            true => Buffered::TooLarge(Body::inner(body)),
-            false => buffer(body, self.max_response_bytes).await,
+            true => Some(Buffered::TooLarge(Body::inner(body))),
+            false => unless(waited_in_vain(gone), buffer(body, self.max_response_bytes)).await,
+        };
+        let Some(buffered) = buffered else {
+            running.end().await;
+            return Response::from_parts(parts, Body::from(Whole::default()));
         };
         let (stored, body) = match buffered {
             Buffered::Whole(whole) if !self.is_stored(&parts.headers, &whole) => {
@@ -375,7 +404,14 @@ impl Config {
                 running.end().await;
                 return Response::from_parts(parts, Body::from(whole));
             }
-            Buffered::Whole(whole) => (Some(whole.clone()), Body::from(whole)),
+            Buffered::Whole(whole) => {
+                let trailers = whole.trailers.as_ref();
+                let stored = Whole {
+                    data: whole.data.clone(),
+                    trailers: trailers.map(|trailers| self.kept_trailers(trailers)),
+                };
+                (Some(stored), Body::from(whole))
+            }
             Buffered::TooLarge(body) if self.on_large_response == OnLargeResponse::RunAgain => {
                 running.outcome = OnFailure::Retry;
                 running.end().await;
@@ -393,7 +429,7 @@ impl Config {
             body: stored,
         };
         let guard = running.take();
-        // On its own, so that a client that is gone does not prevent it.
+        // On its own, so that it continues after the wait.
         let storing = tokio::spawn(async move {
             let record = record.encode();
             let finished = guard.finish(&record).await?;
@@ -417,6 +453,24 @@ impl Config {
         }
         Response::from_parts(parts, body)
     }
+}
+
+/// Ends when the client has been gone for a while, and the body of its response is still not there.
+async fn waited_in_vain(gone: CancellationToken) {
+    gone.cancelled().await;
+    tokio::time::sleep(READ_WAIT).await;
+}
+
+/// The value of the future, unless `end` comes first.
+async fn unless<T>(end: impl Future<Output = ()>, future: impl Future<Output = T>) -> Option<T> {
+    let (mut end, mut future) = (pin!(end), pin!(future));
+    poll_fn(|cx| {
+        if let Poll::Ready(value) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(value));
+        }
+        end.as_mut().poll(cx).map(|()| None)
+    })
+    .await
 }
 
 /// The stored response, marked as a repeat.
@@ -547,6 +601,10 @@ where
         };
         let principal = config.principal.key(&parts);
         MaybeReady::later(async move {
+            let Some(principal) = principal.await else {
+                let detail = "the request does not say who sends it";
+                return refused(Rejection::new(RejectionKind::MissingKey, detail));
+            };
             let body = match buffer(body, config.max_request_bytes).await {
                 Buffered::Whole(body) => body,
                 Buffered::TooLarge(_) => {
@@ -558,9 +616,7 @@ where
                     return refused(Rejection::new(RejectionKind::RequestUnreadable, detail));
                 }
             };
-            let start = config
-                .start(&parts, principal.await, &key, &body.data)
-                .await;
+            let start = config.start(&parts, &principal, &key, &body.data).await;
             let guard = match start {
                 Ok(Start::Run(guard)) => guard,
                 Ok(Start::Answer(response)) => return Entered::Answer(response),
@@ -596,7 +652,21 @@ where
             return MaybeReady::ready(response.map(Body::inner));
         };
         let config = Arc::clone(&self.config);
-        MaybeReady::later(async move { config.finish(running, response).await })
+        MaybeReady::later(async move {
+            let gone = CancellationToken::new();
+            let _waiting = gone.clone().drop_guard();
+            // On its own: the handler has returned, so a client that is gone does not prevent that its response is read
+            // and stored.
+            let finishing = async move { config.finish(running, response, gone).await };
+            let finishing = finishing.in_current_span();
+            match tokio::spawn(finishing).await {
+                Ok(response) => response,
+                // The body panicked, as it would have in this task.
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // The runtime shuts down, and this task with it.
+                Err(_) => std::future::pending().await,
+            }
+        })
     }
 }
 

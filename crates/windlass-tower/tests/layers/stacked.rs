@@ -1,5 +1,8 @@
 //! Layers inside one another, and inside routers.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use axum::body::Body;
 use axum::routing::{get as get_route, post};
 use axum::{Extension, Router};
@@ -248,4 +251,22 @@ async fn cost_beyond_any_limit_is_a_429_without_retry_after() {
             }
         }
     }
+}
+
+/// A request that has no principal is refused before its body is read.
+#[tokio::test]
+async fn body_of_a_request_without_a_principal_is_not_read() {
+    let store = Store::memory().await;
+    let read = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&read);
+    let body = std::iter::from_fn(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        (count.load(Ordering::Relaxed) < 100).then_some("x")
+    });
+    let mut request = payment("key", Body::new(crate::fixture::frames(body)));
+    request.headers_mut().remove("x-account");
+    let app = Router::new().route("/pay", post(|| async { "paid" }));
+    let reply = ask(&app.layer(layer(&store.w)), request).await;
+    assert_eq!(reply.code(), "missing-key");
+    assert_eq!(read.load(Ordering::Relaxed), 0);
 }
