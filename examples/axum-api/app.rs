@@ -28,10 +28,15 @@ pub(crate) fn router(w: &Coordinator, limit: LimitLayer) -> Router {
     let idempotency = IdempotencyLayer::new(w, "payments", Header::named("x-account")).required();
 
     // One writer for each document. A second one waits for up to two seconds, then gets 409.
-    let lock = LockLayer::new(w, "documents", key_fn(document)).wait(Duration::from_secs(2));
+    // A client that does not read its response holds the lock for ten seconds, not for ever.
+    let lock = LockLayer::new(w, "documents", key_fn(document))
+        .wait(Duration::from_secs(2))
+        .max_hold(Duration::from_secs(10));
 
     // At most two reports at once, over all instances; 503 beyond.
-    let concurrency = ConcurrencyLayer::new(w, "reports", 2).retry_after(Duration::from_secs(5));
+    let concurrency = ConcurrencyLayer::new(w, "reports", 2)
+        .retry_after(Duration::from_secs(5))
+        .max_hold(Duration::from_secs(60));
 
     Router::new()
         .route("/", get(|| async { "hello\n" }))

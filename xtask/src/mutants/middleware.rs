@@ -283,6 +283,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        breaks: "a client that does not read its response holds a lock no longer than configured",
+        file: "windlass-tower/src/lock.rs",
+        from: "lock = lock.max_hold(hold);",
+        to: "let _ = hold;",
+        caught_by: &[
+            "-p",
+            "windlass-tower",
+            "--test",
+            "layers",
+            "lock::lock_is_held_for_at_most_max_hold",
+        ],
+    },
+    Mutant {
         breaks: "a lock is held until the response body ends",
         file: "windlass-tower/src/held_lease.rs",
         from: "if until == HoldUntil::BodyEnd && !response.body().is_end_stream() {",
