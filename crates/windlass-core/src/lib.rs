@@ -70,6 +70,7 @@
 pub mod bloom;
 mod clock;
 pub mod clock_skew;
+pub mod connections;
 pub mod decision;
 pub mod error;
 mod fence;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{CancelGuard, Claim, ClaimPhase, Keeper, Lease, Moment, RequestOptions};
+use crate::telemetry::Acquisition;
 use windlass_core::Fence;
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
@@ -53,6 +54,7 @@ pub(crate) struct AcquireParams<'a> {
     pub(crate) share: Share,
     pub(crate) request: &'a RequestOptions,
     pub(crate) heal_missing_ttl: bool,
+    pub(crate) acquisition: &'a Acquisition,
 }
 
 pub(crate) enum AcquireOutcome {
@@ -117,7 +119,10 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
                 maybe_sent = true;
                 keeper.enqueue(&claim, sent, ticket, recheck_after);
                 check_fence(&claim)?;
-                match wait_for_grant(keeper, &claim, wait).await? {
+                let waiting = params.acquisition.waiting();
+                let waited = wait_for_grant(keeper, &claim, wait).await?;
+                drop(waiting);
+                match waited {
                     Waited::Granted => return lease_of(cancel_guard).map(AcquireOutcome::Held),
                     Waited::Dequeued => continue,
                     // Boxed, so that a waiter's future does not reserve space for it.
@@ -238,7 +243,7 @@ async fn give_up(mut cancel_guard: CancelGuard) -> Result<AcquireOutcome> {
     cancel_guard.defuse_unless_unanswered();
     let spec = &claim.spec;
     let reply = spec.store.inspect(spec.kind, spec.name.clone(), 1);
-    let occupancy = keeper.clock().within(GIVE_UP_LIMIT, reply).await;
+    let occupancy = keeper.measured("inspect", GIVE_UP_LIMIT, reply).await;
     let holder = occupancy.and_then(|occupancy| occupancy.ok()?.holders.pop());
     Ok(AcquireOutcome::Busy(holder))
 }
