@@ -174,10 +174,11 @@ fn lint() -> Result<(), String> {
     for (command, args) in steps {
         cargo(command, args, &strict)?;
     }
-    // Each store alone, and none.
+    // Each feature alone, and none. Tests have metrics, so this is also the check without them.
     for features in [
         "",
         "file",
+        "metrics",
         "redis",
         "redlock",
         "etcd",

@@ -104,7 +104,13 @@ impl Keeper {
                 let store = Arc::clone(&claims[0].spec.store);
                 let sent = keeper.clock.now();
                 let limit = keeper.renewal_limit(&claims, sent);
-                let replies = keeper.measured("renew", limit, store.renew(renewals)).await;
+                let call = keeper.telemetry().store_call("renew", &keeper.clock);
+                let replies = keeper.clock.within(limit, store.renew(renewals)).await;
+                match &replies {
+                    Some(Ok(replies)) if replies.iter().all(Result::is_err) => call.failed(),
+                    Some(reply) => call.answered(reply),
+                    None => call.timed_out(),
+                }
                 let mut replies = match replies {
                     Some(Ok(replies)) => replies,
                     Some(Err(e)) => {

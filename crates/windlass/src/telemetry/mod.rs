@@ -344,10 +344,14 @@ pub(crate) struct StoreCall<'a>(CallMetrics<'a>);
 impl StoreCall<'_> {
     /// The store replied, with an error or without.
     pub(crate) fn answered<T>(mut self, reply: &Result<T>) {
-        self.0.outcome(match reply {
-            Ok(_) => "ok",
-            Err(_) => "error",
-        });
+        match reply {
+            Ok(_) => self.0.outcome("ok"),
+            Err(_) => self.failed(),
+        }
+    }
+
+    pub(crate) fn failed(mut self) {
+        self.0.outcome("error");
     }
 
     /// No reply within the call timeout.
