@@ -8,6 +8,7 @@ mod counters;
 mod etcd;
 mod file;
 mod limits;
+mod metrics;
 mod permissions;
 mod quorum;
 mod replicated;
@@ -44,6 +45,7 @@ const AREAS: &[(&str, &[Mutant])] = &[
     ("etcd", etcd::MUTANTS),
     ("file", file::MUTANTS),
     ("limits", limits::MUTANTS),
+    ("metrics", metrics::MUTANTS),
     ("permissions", permissions::MUTANTS),
     ("quorum", quorum::MUTANTS),
     ("replicated", replicated::MUTANTS),

@@ -1,9 +1,12 @@
 //! `windlass run`: runs a command under a lock, permits, or one side of a read-write lock.
 
+use std::time::Instant;
+
 use windlass::{Coordinator, Holder, Owner};
 use windlass_term::{Exit, Failure, GlobalArgs, Printer, Signals, store, unless_interrupted};
 
 use super::acquisition::{self, Acquisition, WaitLimit};
+use super::metrics_file::{MetricsFile, RunOutcome, RunReport};
 use super::request::ClaimRequest;
 use super::supervise::{StatusEvent, StatusFile, SupervisedCommand};
 use super::warn_about_memory;
@@ -14,12 +17,32 @@ pub(super) async fn run(
     global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
+    let path = args.metrics_file.as_deref();
+    let file = path.map(|path| MetricsFile::prepare(path, &args.name));
+    let file = file.transpose()?;
+    let mut report = RunReport::default();
+    let result = run_reporting(args, global, printer, &mut report).await;
+    if let Some(file) = file {
+        file.write(&report, &result, printer);
+    }
+    result
+}
+
+async fn run_reporting(
+    args: RunArgs,
+    global: &GlobalArgs,
+    printer: &Printer,
+    report: &mut RunReport,
+) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     let mut status = StatusFile::open(args.job.status_file.as_deref(), printer)?;
     let opening = store::open_for(global, args.job.ttl);
     let store = match unless_interrupted(&mut signals, opening).await {
         Ok(store) => store?,
-        Err(exit) => return Ok(exit),
+        Err(exit) => {
+            report.outcome = Some(RunOutcome::Interrupted);
+            return Ok(exit);
+        }
     };
     warn_about_memory(&store, printer);
     let owner = match &args.owner {
@@ -37,11 +60,18 @@ pub(super) async fn run(
         }
     };
     let limit = wait_limit(&args);
-    let acquired = acquisition::acquire(&request, &owner, limit, &mut signals, on_wait).await?;
+    let began = Instant::now();
+    let acquired = acquisition::acquire(&request, &owner, limit, &mut signals, on_wait).await;
+    report.wait = began.elapsed();
+    let acquired = acquired?;
     let held = match acquired {
         Acquisition::Held(held) => held,
-        Acquisition::Interrupted(signal) => return Ok(Exit::by_signal(signal)),
+        Acquisition::Interrupted(signal) => {
+            report.outcome = Some(RunOutcome::Interrupted);
+            return Ok(Exit::by_signal(signal));
+        }
         Acquisition::Busy(holder) => {
+            report.outcome = Some(RunOutcome::Busy);
             acquisition::report_busy(&request, &args.name, holder.as_ref(), printer);
             return Ok(if args.skip_ok {
                 Exit::SUCCESS
@@ -65,7 +95,10 @@ pub(super) async fn run(
     let outcome = job.run(&held, &mut signals, &mut status).await;
     let left = held.remaining();
     let outcome = job.release(left, held.release(), outcome, &mut status);
-    Ok(outcome.await?.exit())
+    let outcome = outcome.await?;
+    report.ran = outcome.ran;
+    report.outcome = Some(RunOutcome::of_command(outcome));
+    Ok(outcome.exit())
 }
 
 fn request(args: &RunArgs, store: &Coordinator, owner: &str) -> ClaimRequest {
