@@ -191,5 +191,15 @@ fn lint() -> Result<(), String> {
     // The command line without `bench` and `demo`.
     let alone = ["-p", "windlass-cli", "--no-default-features"];
     cargo("check", &alone, &[])?;
-    Ok(())
+    // An example with dependencies of its own, which the documentation shows.
+    let manifest = "examples/opentelemetry/Cargo.toml";
+    let target = servers::target().display().to_string();
+    let example = [
+        "--locked",
+        "--manifest-path",
+        manifest,
+        "--target-dir",
+        &target,
+    ];
+    cargo("check", &example, &[])
 }
