@@ -53,10 +53,14 @@ fn main() -> ExitCode {
     }
 }
 
+/// Tests wait more than they compute, so more of them run at once than there are cores.
+fn test_threads(count: u32) -> (String, String) {
+    ("RUST_TEST_THREADS".to_owned(), count.to_string())
+}
+
 /// Tests that need no server, for after each change.
 fn quick() -> Result<(), String> {
-    // These tests wait more than they compute, so more of them run at once than there are cores.
-    let threads = [("RUST_TEST_THREADS".to_owned(), "8".to_owned())];
+    let threads = [test_threads(8)];
     cargo(
         "test",
         &["-p", "windlass-core", "-p", "windlass-file"],
@@ -90,6 +94,7 @@ fn test() -> Result<(), String> {
 fn test_on(mut variables: Vec<(String, String)>) -> Result<(), String> {
     let times = times::begin()?;
     variables.extend(times.iter().cloned());
+    variables.push(test_threads(4));
     // One program after the other: the suites measure time and start their own servers.
     let tested = cargo("test", &["--workspace", "--no-fail-fast"], &variables);
     let in_time = times::end(&times);

@@ -45,6 +45,8 @@ fn tls(query: &str) -> Result<TlsOptions, Error> {
 
 fn failure(error: Error) -> Failure {
     Failure {
+        kind: "unreachable",
+        name: None,
         message: format!("the plain ZooKeeper client failed: {error}"),
         advice: Advice::Try("windlass doctor".into()),
         exit: Exit::UNREACHABLE,

@@ -67,10 +67,10 @@ pub async fn bench(args: &BenchArgs, url: &str, printer: &Printer) -> Result<Exi
             Ok(exit)
         }
         (Err(exit), Err(failure)) => {
-            printer.error(format_args!(
-                "interrupted, and the cleanup failed: {}",
-                failure.message
-            ));
+            printer.error(
+                "invalid-run",
+                format_args!("interrupted, and the cleanup failed: {}", failure.message),
+            );
             Ok(exit)
         }
         (Ok(Err(failure)), _) => Err(failure),
@@ -110,6 +110,8 @@ fn unique_prefix() -> String {
 /// The run is invalid: its figures would mean nothing.
 fn invalid_run(message: impl Into<String>) -> Failure {
     Failure {
+        kind: "invalid-run",
+        name: None,
         message: message.into(),
         advice: Advice::Hint("try a machine that is less busy, or fewer tasks".into()),
         exit: Exit::FAILED,

@@ -30,7 +30,7 @@ impl<'a> ReportTable<'a> {
     /// Prints one row, or `json` in its place.
     pub(crate) fn row(&self, json: &impl serde::Serialize, cells: &[String]) {
         self.printer
-            .answer(json, self.line(cells.iter().map(String::as_str)));
+            .record(json, self.line(cells.iter().map(String::as_str)));
     }
 
     fn line<'c>(&self, cells: impl Iterator<Item = &'c str>) -> String {

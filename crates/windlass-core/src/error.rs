@@ -58,6 +58,25 @@ pub enum ErrorKind {
     Store,
 }
 
+impl ErrorKind {
+    /// The kind as a word: `invalid-input`, `unreachable`, …
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ErrorKind::InvalidInput => "invalid-input",
+            ErrorKind::Unsupported => "unsupported",
+            ErrorKind::Unreachable => "unreachable",
+            ErrorKind::AccessDenied => "access-denied",
+            ErrorKind::OutcomeUnknown => "outcome-unknown",
+            ErrorKind::WrongType => "wrong-type",
+            ErrorKind::Mismatch => "mismatch",
+            ErrorKind::WaitElapsed => "wait-elapsed",
+            ErrorKind::Lost => "lost",
+            ErrorKind::NotFound => "not-found",
+            ErrorKind::Store => "store",
+        }
+    }
+}
+
 impl Error {
     /// An error of this kind. `operation` is an infinitive: it is printed after "cannot".
     pub fn new(kind: ErrorKind, operation: &'static str, message: impl Into<String>) -> Error {

@@ -1,7 +1,7 @@
 //! Hides the passwords of store URLs.
 
 /// The query parameters whose values are shown: no other one is known not to be a password.
-const SHOWN_PARAMETERS: [&str; 20] = [
+const SHOWN_PARAMETERS: [&str; 21] = [
     "ca",
     "cert",
     "chroot",
@@ -12,6 +12,7 @@ const SHOWN_PARAMETERS: [&str; 20] = [
     "max_ttl",
     "name",
     "node_timeout",
+    "prefix",
     "replicas",
     "replicas_on_disk",
     "replicas_timeout",

@@ -51,6 +51,8 @@ pub async fn demo(args: DemoArgs, global: &GlobalArgs, printer: &Printer) -> Res
 /// The run is invalid: its figures would mean nothing.
 fn invalid_run(message: impl Into<String>) -> Failure {
     Failure {
+        kind: "invalid-run",
+        name: None,
         message: message.into(),
         advice: Advice::Hint("try a machine that is less busy, or smaller numbers".into()),
         exit: Exit::FAILED,

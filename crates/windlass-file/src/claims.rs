@@ -128,6 +128,13 @@ impl ClaimStore for File {
         )
     }
 
+    fn holders(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Vec<Holder>> {
+        Box::pin(self.worker.decide(move |tx| {
+            let mut queue = SqlQueue::new(tx, kind, &name);
+            rules::holders(&mut queue, tx.now, most)
+        }))
+    }
+
     fn list(
         &self,
         kinds: &'static [Kind],

@@ -1,10 +1,9 @@
 //! `windlass doctor` on a file.
 
 use super::File;
-use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::store::Finding;
-use windlass_core::store::Severity::{Fine, Problem, Warning};
+use windlass_core::store::Severity::{Fine, Warning};
 
 pub(super) async fn diagnose(file: &File) -> Result<Vec<Finding>> {
     let (version, journal, claims, last): (String, String, i64, i64) = file
@@ -32,14 +31,8 @@ pub(super) async fn diagnose(file: &File) -> Result<Vec<Finding>> {
             format!("{bytes} bytes, {claims} claims, last fence {last}"),
         ),
     ];
-    if last.unsigned_abs() >= Fence::MAX.get() {
-        let message = format!(
-            "the last one is {last}, and none above {} is granted: every lock is refused. Stop all \
-             programs, and start with a new file",
-            Fence::MAX
-        );
-        findings.push(Finding::new(Problem, "last fence", message));
-    }
+    let advice = "Stop all programs, and start with a new file";
+    findings.extend(Finding::of_exhausted_fences(last.unsigned_abs(), advice));
     findings.push(if journal == "wal" {
         Finding::new(
             Fine,

@@ -296,10 +296,17 @@ impl WaitQueue for SqlQueue<'_> {
         self.remove(waiter)
     }
 
-    fn waiter_count(&mut self) -> rusqlite::Result<u64> {
-        let sql = on_claims!(self, "SELECT count(*) FROM", "WHERE name = ?1 AND NOT held");
+    fn waiter_count(&mut self, now: Moment) -> rusqlite::Result<u64> {
+        let sql = on_claims!(
+            self,
+            "SELECT count(*) FROM",
+            "WHERE name = ?1 AND NOT held AND expires > ?2"
+        );
         let mut query = self.tx.database.prepare_cached(sql)?;
-        query.query_row([&self.key], |row| row.get::<_, i64>(0).map(|n| n as u64))
+        let count = query.query_row(params![self.key, now.as_nanos() as i64], |row| {
+            row.get::<_, i64>(0)
+        });
+        Ok(count? as u64)
     }
 
     fn next_fence(&mut self) -> rusqlite::Result<Fence> {

@@ -16,11 +16,26 @@ use redis::{
 };
 
 pub(super) use self::multi_host::MultiHostUrl;
+use super::keys::Keys;
 use windlass_core::error::{Error, Result};
 use windlass_core::store::Replicas;
 
 /// The query parameters that Windlass reads itself; the driver never sees them.
-const OWN_PARAMETERS: [&str; 4] = ["tls_ca", "replicas", "replicas_timeout", "replicas_on_disk"];
+const OWN_PARAMETERS: [&str; 5] = [
+    "tls_ca",
+    "prefix",
+    "replicas",
+    "replicas_timeout",
+    "replicas_on_disk",
+];
+
+/// What a URL says about the store, besides its servers.
+#[derive(Debug)]
+pub(super) struct StoreOptions {
+    pub(super) keys: Keys,
+    /// The replicas that a grant waits for.
+    pub(super) replicas: Option<Replicas>,
+}
 
 /// A host and its port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -111,19 +126,22 @@ fn read_ca(path: &str) -> Result<Vec<u8>> {
     })
 }
 
-/// The server of a `redis://`, `rediss://` or `redis+unix://` URL, and the replicas a grant waits
-/// for.
-pub(super) fn single_server(url: &str) -> Result<(redis::Client, Option<Replicas>)> {
+/// The server of a `redis://`, `rediss://` or `redis+unix://` URL.
+pub(super) fn single_server(url: &str) -> Result<(redis::Client, StoreOptions)> {
     let malformed = |e: redis::RedisError| {
         Error::invalid("connect", format!("the URL is malformed: {e}")).with_hint(
             "redis://USER:PASSWORD@HOST:PORT/DB, rediss://… for TLS, redis+unix:///SOCKET?db=DB",
         )
     };
     let (url, ca) = take_parameter(url, "tls_ca");
+    let (url, prefix) = take_parameter(&url, "prefix");
     let (url, count) = take_parameter(&url, "replicas");
     let (url, timeout) = take_parameter(&url, "replicas_timeout");
     let (url, on_disk) = take_parameter(&url, "replicas_on_disk");
-    let replicas = replicas::from_parameters(count, timeout, on_disk)?;
+    let options = StoreOptions {
+        keys: Keys::with_prefix(prefix.as_deref())?,
+        replicas: replicas::from_parameters(count, timeout, on_disk)?,
+    };
     check_remaining_parameters(&url)?;
     let tls = url.starts_with("rediss:");
     if ca.is_some() && !tls {
@@ -142,7 +160,7 @@ pub(super) fn single_server(url: &str) -> Result<(redis::Client, Option<Replicas
         false => redis::Client::open(info),
         true => tls_client(info, ca.as_deref().map(read_ca).transpose()?),
     };
-    Ok((client.map_err(malformed)?, replicas))
+    Ok((client.map_err(malformed)?, options))
 }
 
 /// Rejects the parameters that are left after Windlass took its own.
@@ -164,7 +182,9 @@ fn check_remaining_parameters(url: &str) -> Result<()> {
             };
             return Err(Error::invalid("connect", message).with_hint(match key {
                 "db" => "the database is part of the path: redis://HOST/3",
-                _ => "known parameters: tls_ca, replicas, replicas_timeout, replicas_on_disk",
+                _ => {
+                    "known parameters: tls_ca, prefix, replicas, replicas_timeout, replicas_on_disk"
+                }
             }));
         }
         seen.push(key);
@@ -207,6 +227,8 @@ mod tests {
             "redis://h?db=3",
             "redis://h/3?foo",
             "redis://h?replicas=1&replicas=2",
+            "redis://h?prefix=a&prefix=b",
+            "redis://h?prefix=a:b",
             "redis://h?tls_ca=/etc/ca.pem",
             "redis+unix:///run/redis.sock?databse=3",
             "redis+unix:///run/redis.sock?db=3&db=4",
@@ -222,7 +244,7 @@ mod tests {
         for url in [
             "redis://h",
             "redis://h/3?",
-            "redis://u:p@h:1/3?replicas=1&replicas_timeout=1s",
+            "redis://u:p@h:1/3?replicas=1&replicas_timeout=1s&prefix=acme",
             "redis+unix:///run/redis.sock?db=3&user=u&pass=p",
         ] {
             single_server(url).map(drop).expect(url);

@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 
 use super::connection::{self, Connection, MAX_SCRIPT_LOADS};
 use super::errors::{CommandError, decision_code, decision_error, is_not_master, unexpected_reply};
-use super::keys;
+use super::keys::Keys;
 use super::master_epoch::FenceUse;
 use super::router::Router;
 use super::script::Script;
@@ -48,11 +48,12 @@ pub(super) trait BatchedDecision: fmt::Debug + Send + Sync + Sized + 'static {
     /// Whether it may take a fence.
     fn fence_use(&self) -> FenceUse;
 
-    /// The call that takes these decisions, with fences from that counter. It is answered with a
+    /// The call that takes these decisions, with fences from that counter of the client's keys. It is answered with a
     /// list of replies, one for each.
     fn command<'a>(
         script: &Script,
         batch: impl ExactSizeIterator<Item = &'a Self> + Clone,
+        keys: &Keys,
         fence_counter: &str,
     ) -> Cmd;
 }
@@ -199,7 +200,8 @@ impl<D: BatchedDecision> Batcher<D> {
         if let Router::Cluster(_) = &**router {
             return self.decide_many_by_slot(batches).await;
         }
-        let command = |batch: &Vec<D>| D::command(script, batch.iter(), keys::FENCE);
+        let keys = router.keys();
+        let command = |batch: &Vec<D>| D::command(script, batch.iter(), keys, keys.fence());
         let commands: Vec<Cmd> = batches.iter().map(command).collect();
         let send = async |commands: &[&Cmd]| {
             let calls = commands
@@ -250,7 +252,7 @@ impl<D: BatchedDecision> Batcher<D> {
                 (BatchJob { decision, answer }, reply)
             })
             .unzip();
-        let calls = by_slot(jobs).into_iter();
+        let calls = by_slot(self.target.router.keys(), jobs).into_iter();
         let calls = calls.map(|jobs| Box::pin(send(&self.target, jobs)));
         join_all(calls.collect()).await;
         let answer = |mut reply: oneshot::Receiver<_>| match reply.try_recv() {
@@ -277,10 +279,10 @@ fn shut_down() -> Error {
 }
 
 /// Calls of one slot each, in order.
-fn by_slot<D: BatchedDecision>(jobs: Vec<BatchJob<D>>) -> Vec<Vec<BatchJob<D>>> {
+fn by_slot<D: BatchedDecision>(keys: &Keys, jobs: Vec<BatchJob<D>>) -> Vec<Vec<BatchJob<D>>> {
     let mut calls: HashMap<u16, Vec<Vec<BatchJob<D>>>> = HashMap::new();
     for job in jobs {
-        let calls = calls.entry(keys::slot(job.decision.name())).or_default();
+        let calls = calls.entry(keys.slot(job.decision.name())).or_default();
         match calls.last_mut() {
             Some(call) if call.len() < LARGEST => call.push(job),
             _ => calls.push(vec![job]),
@@ -308,7 +310,7 @@ async fn work<D: BatchedDecision>(
                     jobs.push(job);
                 }
                 let count = jobs.len();
-                for jobs in by_slot(jobs) {
+                for jobs in by_slot(target.router.keys(), jobs) {
                     let target = target.clone();
                     let call = async move { send(&target, jobs).await };
                     begin(Box::pin(tokio::task::unconstrained(call))).await;
@@ -369,10 +371,11 @@ async fn begin(mut call: Pin<Box<impl Future<Output = ()> + Send + 'static>>) {
 async fn prepare(connection: &Arc<Connection>, fence_use: FenceUse) -> Result<(), CommandError> {
     connection.connect().await?;
     if fence_use > FenceUse::None && !connection.is_ready(0, fence_use) {
+        let keys = connection.keys();
         // A server that refuses this refuses the decisions as well, and their callers get that
         // error.
         let _ = connection
-            .ensure_fences_raised(0, keys::FENCE, keys::MASTER_EPOCH)
+            .ensure_fences_raised(0, keys.fence(), keys.master_epoch())
             .await;
     }
     Ok(())
@@ -393,7 +396,7 @@ async fn send<D: BatchedDecision>(target: &Target, mut jobs: Vec<BatchJob<D>>) {
         let name = first.decision.name().clone();
         let fence_use = target.fence_use_of(&jobs);
         let batch = jobs.iter().map(|job| &job.decision);
-        let command = D::command(script, batch, &router.fence_counter(&name));
+        let command = D::command(script, batch, router.keys(), &router.fence_counter(&name));
         let all_wait = || jobs.iter().all(|job| !job.answer.is_closed());
         let replies = router
             .send_decision(&name, &command, fence_use, &all_wait)
@@ -433,7 +436,7 @@ async fn decide_alone<D: BatchedDecision>(target: &Target, decision: &D) -> Resu
     let Target { router, script, .. } = target;
     let (name, fence_use) = (decision.name(), target.fence_use(decision));
     let batch = std::iter::once(decision);
-    let command = D::command(script, batch, &router.fence_counter(name));
+    let command = D::command(script, batch, router.keys(), &router.fence_counter(name));
     let begun = Instant::now();
     let replies = loop {
         let replies = router

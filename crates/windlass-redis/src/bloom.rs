@@ -15,8 +15,9 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 
 use super::errors::unexpected_reply;
+use super::keys::Keys;
 use super::router::Router;
-use super::{keys, script};
+use super::script;
 use windlass_core::bloom::{BloomKind, Digest, Plan, Shape};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::join::join_all;
@@ -46,14 +47,14 @@ struct BloomKeys {
 }
 
 impl BloomKeys {
-    fn of(name: &Name, plan: &Plan) -> BloomKeys {
+    fn of(keys: &Keys, name: &Name, plan: &Plan) -> BloomKeys {
         let fingerprint = plan.fingerprint();
         BloomKeys {
-            plan: keys::bloom(name),
+            plan: keys.bloom(name),
             text: plan.to_string(),
-            made: keys::bloom_made(name),
-            bits: keys::bloom_bits(name, fingerprint),
-            grown: keys::bloom_grown(name, fingerprint),
+            made: keys.bloom_made(name),
+            bits: keys.bloom_bits(name, fingerprint),
+            grown: keys.bloom_grown(name, fingerprint),
             fingerprint,
         }
     }
@@ -149,7 +150,7 @@ impl RedisBloomFilters {
         plan: &Plan,
         items: &[Digest],
     ) -> Result<Option<Vec<bool>>> {
-        let (keys, shape) = (BloomKeys::of(name, plan), plan.shape);
+        let (keys, shape) = (BloomKeys::of(self.router.keys(), name, plan), plan.shape);
         let mut by_shard: BTreeMap<u64, Vec<(usize, Digest)>> = BTreeMap::new();
         for (index, item) in items.iter().enumerate() {
             let shard = by_shard.entry(item.shard(&shape)).or_default();
@@ -259,7 +260,7 @@ impl RedisBloomFilters {
         plan: &Plan,
         items: &[Digest],
     ) -> Result<Option<Vec<bool>>> {
-        let keys = BloomKeys::of(name, plan);
+        let keys = BloomKeys::of(self.router.keys(), name, plan);
         // One layout serves all generations of a rotating filter. A growing filter replies with its
         // newest generation.
         let mut layouts = 1;
@@ -378,7 +379,7 @@ fn generations_command(
 impl BloomStore for RedisBloomFilters {
     fn create(&self, name: Name, plan: Plan) -> Pending<'_, Plan> {
         Box::pin(async move {
-            let keys = BloomKeys::of(&name, &plan);
+            let keys = BloomKeys::of(self.router.keys(), &name, &plan);
             let mut command = redis::cmd("EVALSHA");
             command
                 .arg(script::BLOOM_CREATE.digest())
@@ -400,7 +401,7 @@ impl BloomStore for RedisBloomFilters {
 
     fn prepare(&self, name: Name, plan: Plan, shard: u64) -> Pending<'_, Option<()>> {
         Box::pin(async move {
-            let keys = BloomKeys::of(&name, &plan);
+            let keys = BloomKeys::of(self.router.keys(), &name, &plan);
             let is_last = shard + 1 == plan.shape.shards;
             let exists = self
                 .create_shard(&keys, &plan.shape, shard, is_last)
@@ -411,7 +412,7 @@ impl BloomStore for RedisBloomFilters {
 
     fn open(&self, name: Name) -> Pending<'_, Option<Plan>> {
         Box::pin(async move {
-            let key = keys::bloom(&name);
+            let key = self.router.keys().bloom(&name);
             let stored: Option<String> = self.router.query(redis::cmd("GET").arg(key)).await?;
             stored.as_deref().map(parse).transpose()
         })
@@ -432,7 +433,7 @@ impl BloomStore for RedisBloomFilters {
 
     fn survey(&self, name: Name, plan: Plan) -> Pending<'_, Option<Vec<Filled>>> {
         Box::pin(async move {
-            let keys = BloomKeys::of(&name, &plan);
+            let keys = BloomKeys::of(self.router.keys(), &name, &plan);
             if !self.exists(&keys).await? {
                 return Ok(None);
             }
@@ -465,7 +466,8 @@ impl BloomStore for RedisBloomFilters {
     fn union(&self, into: Name, from: Name, plan: Plan) -> Pending<'_, Option<()>> {
         Box::pin(async move {
             let is_one_slot = self.router.share_slot([&into, &from]);
-            let (into, from) = (BloomKeys::of(&into, &plan), BloomKeys::of(&from, &plan));
+            let keys = |name: &Name| BloomKeys::of(self.router.keys(), name, &plan);
+            let (into, from) = (keys(&into), keys(&from));
             if !is_one_slot {
                 return whole_shard::union_across_slots(self, &into, &from, &plan.shape).await;
             }
@@ -492,7 +494,7 @@ impl BloomStore for RedisBloomFilters {
 
     fn remove(&self, name: Name, plan: Plan) -> Pending<'_, bool> {
         Box::pin(async move {
-            let keys = BloomKeys::of(&name, &plan);
+            let keys = BloomKeys::of(self.router.keys(), &name, &plan);
             let (period, slices) = match (plan.period(), plan.kind) {
                 (Some(period), BloomKind::Rotating { slices, .. }) => (period.as_millis(), slices),
                 _ => (0, 0),

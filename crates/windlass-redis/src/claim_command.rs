@@ -11,10 +11,11 @@ use redis::{Cmd, Value};
 
 use super::batch::{BatchedDecision, Batcher};
 use super::errors::unexpected_reply;
+use super::keys::Keys;
 use super::master_epoch::FenceUse;
 use super::router::Router;
 use super::script::{self, Script};
-use super::{bytes, keys, millis, record, time_left};
+use super::{bytes, millis, record, time_left};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::{
@@ -184,15 +185,17 @@ impl ClaimCommand {
         ClaimCommand::new(Kind::Lock, name, None, Verb::Break)
     }
 
-    fn write_keys(&self, command: &mut Cmd) {
+    fn write_keys(&self, keys: &Keys, command: &mut Cmd) {
         if self.kind != Kind::Lock {
-            command.arg(&keys::pool(self.kind, &self.name));
+            command.arg(&keys.pool(self.kind, &self.name));
             return;
         }
-        command.arg(self.name.as_str()).arg(keys::queue(&self.name));
+        command
+            .arg(keys.lock(&self.name))
+            .arg(keys.queue(&self.name));
         command.arg(match &self.owner {
-            Some(owner) => keys::claim(&self.name, owner),
-            None => keys::claim_prefix(&self.name),
+            Some(owner) => keys.claim(&self.name, owner),
+            None => keys.claim_prefix(&self.name),
         });
     }
 
@@ -260,13 +263,14 @@ impl BatchedDecision for ClaimCommand {
     fn command<'a>(
         script: &Script,
         batch: impl ExactSizeIterator<Item = &'a ClaimCommand> + Clone,
+        keys: &Keys,
         fence_counter: &str,
     ) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script.digest());
         command.arg(1 + 3 * batch.len()).arg(fence_counter);
         for claim in batch.clone() {
-            claim.write_keys(&mut command);
+            claim.write_keys(keys, &mut command);
         }
         let fences = batch
             .clone()
@@ -468,7 +472,8 @@ mod tests {
     use super::*;
 
     fn run(server: &RedisServer, batch: &[ClaimCommand]) {
-        let command = ClaimCommand::command(&script::QUORUM_NODE_LOCK, batch.iter(), keys::FENCE);
+        let (script, keys) = (&script::QUORUM_NODE_LOCK, Keys::default());
+        let command = ClaimCommand::command(script, batch.iter(), &keys, keys.fence());
         let words = command.args_iter().map(|word| match word {
             redis::Arg::Simple(word) => String::from_utf8(word.to_vec()).unwrap(),
             _ => unreachable!("all words are plain"),
@@ -497,7 +502,7 @@ mod tests {
         assert_eq!(server.command(&["GET", "stock"]).unwrap(), owner.as_str());
         run(&server, &[acquire(), release]);
         assert_eq!(server.command(&["EXISTS", "stock"]).unwrap(), "0");
-        let queue = keys::queue(&name);
+        let queue = Keys::default().queue(&name);
         assert_eq!(server.command(&["EXISTS", &queue]).unwrap(), "0");
     }
 }

@@ -6,6 +6,7 @@ pub(super) mod list;
 
 use std::sync::Arc;
 
+use self::inspect::MAX_CHECKED_WAITERS;
 use super::claim_command::{ClaimBatchers, ClaimCommand};
 use super::master_epoch::FenceUse;
 use super::router::Router;
@@ -111,7 +112,14 @@ impl ClaimStore for RedisClaims {
     }
 
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy> {
-        Box::pin(async move { self.inspect_one(kind, &name, most).await })
+        Box::pin(async move {
+            self.inspect_one(kind, &name, most, MAX_CHECKED_WAITERS)
+                .await
+        })
+    }
+
+    fn holders(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Vec<Holder>> {
+        Box::pin(async move { Ok(self.inspect_one(kind, &name, most, 0).await?.holders) })
     }
 
     fn list(

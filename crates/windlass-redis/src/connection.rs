@@ -24,7 +24,7 @@ use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Value};
 use self::push::PushReceiver;
 use super::connector::{Connector, Handshake};
 use super::errors::CommandError;
-use super::keys;
+use super::keys::Keys;
 use super::master_epoch::{CheckedSlots, MasterEpoch};
 use super::replica_ack::ReplicaAcks;
 use super::sentinel::{self, FailoverNotices, NamedMaster, Sentinels};
@@ -34,6 +34,7 @@ use windlass_core::store::notification::SubscriberRegistry;
 
 pub(super) struct Connection {
     connector: Arc<Connector>,
+    keys: Keys,
     replica_acks: OnceLock<ReplicaAcks>,
     purpose: Purpose,
     call_timeout: Duration,
@@ -89,6 +90,7 @@ pub(super) const MAX_SCRIPT_LOADS: usize = 4;
 impl Connection {
     pub(super) fn new(
         connector: Connector,
+        keys: Keys,
         call_timeout: Duration,
         id: u64,
         grant_listener: Weak<dyn GrantListener>,
@@ -97,9 +99,10 @@ impl Connection {
             Connector::Node(_) => Purpose::CommandsOnly,
             _ => Purpose::WakeUps,
         };
-        let wake_channel = keys::wake_channel(id);
+        let wake_channel = keys.wake_channel(id);
         Connection::with(
             Arc::new(connector),
+            keys,
             purpose,
             call_timeout,
             wake_channel,
@@ -111,6 +114,7 @@ impl Connection {
     pub(super) fn for_topics(&self) -> Arc<Connection> {
         let connection = Connection::with(
             Arc::clone(&self.connector),
+            self.keys.clone(),
             Purpose::Topics,
             self.call_timeout,
             self.wake_channel.clone(),
@@ -124,6 +128,7 @@ impl Connection {
 
     fn with(
         connector: Arc<Connector>,
+        keys: Keys,
         purpose: Purpose,
         call_timeout: Duration,
         wake_channel: String,
@@ -132,6 +137,7 @@ impl Connection {
         Arc::new(Connection {
             purpose,
             connector,
+            keys,
             replica_acks: OnceLock::new(),
             call_timeout,
             wake_channel,
@@ -145,6 +151,11 @@ impl Connection {
             pending_calls: AtomicUsize::new(0),
             failover_notices: FailoverNotices::default(),
         })
+    }
+
+    /// The names of the keys and channels of this client.
+    pub(super) fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     pub(super) fn wake_channel(&self) -> &str {

@@ -6,7 +6,7 @@ use redis::Value;
 
 use super::errors::unexpected_reply;
 use super::router::Router;
-use super::{keys, script};
+use super::script;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::rules::counter::width;
@@ -61,15 +61,15 @@ impl CounterStore for RedisCounters {
         Box::pin(async move {
             let addition = &request.addition;
             let once = match &request.operation {
-                Some(operation) => keys::counter_op(&request.name, &operation.id),
-                None => keys::counter(&request.name),
+                Some(operation) => self.router.keys().counter_op(&request.name, &operation.id),
+                None => self.router.keys().counter(&request.name),
             };
             let remember = request.operation.as_ref().map(|o| millis(o.remember));
             let mut command = redis::cmd("EVALSHA");
             command
                 .arg(script::COUNTER_ADD.digest())
                 .arg(2)
-                .arg(keys::counter(&request.name))
+                .arg(self.router.keys().counter(&request.name))
                 .arg(once)
                 .arg(addition.amount)
                 .arg(addition.min)
@@ -94,7 +94,7 @@ impl CounterStore for RedisCounters {
             command
                 .arg(script::COUNTER_RESET.digest())
                 .arg(1)
-                .arg(keys::counter(&name));
+                .arg(self.router.keys().counter(&name));
             Ok(self.router.run(&script::COUNTER_RESET, &command).await?)
         })
     }

@@ -78,7 +78,9 @@ impl CommandError {
             .map(|(_, rest)| rest.split('\''));
         let missing = match named.and_then(|mut rest| rest.next()) {
             Some(command) => format!("+{}", command.to_lowercase()),
-            None if text.contains("the keys") => "access to the keys windlass:*".to_owned(),
+            None if text.contains("the keys") => {
+                "access to the keys windlass:* (with ?prefix=P, to P:*)".to_owned()
+            }
             // Redis 7.0 does not name it.
             None => format!("one of {}", RAISE_PERMISSIONS.join(" ")),
         };
@@ -294,7 +296,8 @@ fn access_denied() -> Error {
     Error::new(ErrorKind::AccessDenied, "call", "the server refused access").with_hint(
         "check the password in the URL (redis://:PASSWORD@HOST, with a user \
          redis://USER:PASSWORD@HOST), and that the user may use the keys, the channels \
-         windlass:wake:* and windlass:news:*, and the commands",
+         windlass:wake:* and windlass:news:* (with ?prefix=P, the keys and channels P:*), and the \
+         commands",
     )
 }
 

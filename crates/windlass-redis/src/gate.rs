@@ -7,7 +7,7 @@ use redis::Value;
 
 use super::errors::unexpected_reply;
 use super::router::Router;
-use super::{bytes, keys, script};
+use super::{bytes, script};
 use windlass_core::Fence;
 use windlass_core::name::Name;
 use windlass_core::store::{Admission, GateStore, Pending};
@@ -26,7 +26,7 @@ impl GateStore for RedisGates {
         Box::pin(async move {
             let mut command = redis::cmd("EVALSHA");
             command.arg(script::GATE_ADMIT.digest());
-            command.arg(1).arg(keys::gate(&name));
+            command.arg(1).arg(self.0.keys().gate(&name));
             command.arg(fence.get());
             command.arg(retention.as_millis().max(1).to_string());
             let reply: Value = self.0.run(&script::GATE_ADMIT, &command).await?;

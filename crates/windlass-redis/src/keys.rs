@@ -30,116 +30,286 @@
 //! | `windlass:reign`, in a cluster `windlass:reign:{N}` | string | the master epoch that the counter was last raised for |
 //! | `windlass:quorum:joined` | string | on a node of a quorum: the run of the server that may take part |
 //!
+//! With `?prefix=P` in the URL, every key and every channel begins with `P:`, and the rest is as if
+//! `P:` belonged to the name: a lock's key is `P:NAME`, its queue `P:windlass:lock:line:{P:NAME}`.
+//! So one ACL pattern, `P:*`, covers a client. No key or channel is named anywhere else.
+//!
 //! `{TAG}` is the hash tag that puts a key into the slot of the bare name. It is the name itself,
 //! unless the name contains braces; then it is the name's own hash tag, or a number of the same
 //! slot, and the name follows: `{TAG}:NAME`.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use super::slots::{self, SLOTS};
 use windlass_core::Owner;
+use windlass_core::error::{Error, Result};
 use windlass_core::name::Name;
 use windlass_core::store::{Channel, Kind};
 
-pub(super) const FENCE: &str = "windlass:fence";
-/// The run of the server that knows the counters of the other nodes of its quorum.
-pub(super) const JOINED: &str = "windlass:quorum:joined";
-/// The master epoch that the fence counter was last raised for.
-pub(super) const MASTER_EPOCH: &str = "windlass:reign";
-const QUEUE: &str = "windlass:lock:line:";
-const CLAIM: &str = "windlass:lock:claim:";
-const GATE: &str = "windlass:gate:";
-const LATCH: &str = "windlass:latch:";
-const LIMIT: &str = "windlass:limit:";
-const COUNTER: &str = "windlass:counter:";
-const COUNTER_OP: &str = "windlass:counter:op:";
-const COUNTED: &str = "windlass:latch:counted:";
+/// What every key and channel begins with, after the prefix. Only a lock's key does not.
+const OWN: &str = "windlass:";
+const QUEUE: &str = "lock:line:";
+const CLAIM: &str = "lock:claim:";
+const LIMIT: &str = "limit:";
 
-/// The `SCAN` pattern that matches all claims.
-pub(super) const ALL: &str = "windlass:*";
-
-pub(super) fn queue(name: &Name) -> String {
-    tagged(QUEUE, name)
+/// The names of all keys and channels of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Keys {
+    /// Empty, or the prefix of the URL and a colon.
+    prefix: String,
+    fence: String,
+    master_epoch: String,
 }
 
-/// The key of a claim record is this prefix, then the owner.
-pub(super) fn claim_prefix(name: &Name) -> String {
-    let mut key = tagged(CLAIM, name);
-    key.push(' ');
-    key
+impl Default for Keys {
+    fn default() -> Keys {
+        Keys::below(String::new())
+    }
 }
 
-pub(super) fn claim(name: &Name, owner: &Owner) -> String {
-    let mut key = claim_prefix(name);
-    key.push_str(owner.as_str());
-    key
-}
+impl Keys {
+    const MAX_PREFIX: usize = 64;
 
-pub(super) fn gate(name: &Name) -> String {
-    tagged(GATE, name)
-}
+    fn below(prefix: String) -> Keys {
+        Keys {
+            fence: format!("{prefix}{OWN}fence"),
+            master_epoch: format!("{prefix}{OWN}reign"),
+            prefix,
+        }
+    }
 
-pub(super) fn limit(name: &Name) -> String {
-    tagged(LIMIT, name)
-}
+    /// With the value of the parameter `prefix`.
+    ///
+    /// It has no colon, so that no pattern `P:*` covers another prefix; no braces, which would be a
+    /// hash tag; nothing that has a meaning in a pattern. `windlass` in it would make the names of
+    /// one client's locks the keys of another client, and the channels in scripts ambiguous.
+    pub(super) fn with_prefix(prefix: Option<&str>) -> Result<Keys> {
+        let Some(prefix) = prefix else {
+            return Ok(Keys::default());
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if prefix.is_empty()
+            || prefix.len() > Keys::MAX_PREFIX
+            || !prefix.chars().all(plain)
+            || prefix.contains("windlass")
+        {
+            let message = format!("{prefix:?} is not a prefix of keys");
+            return Err(Error::invalid("connect", message).with_hint(
+                "a prefix has 1 to 64 letters, digits, '-', '_' and '.', and does not contain \
+                 \"windlass\": ?prefix=acme",
+            ));
+        }
+        Ok(Keys::below(format!("{prefix}:")))
+    }
 
-pub(super) fn counter(name: &Name) -> String {
-    tagged(COUNTER, name)
-}
+    /// The counter that fences are taken from; in a cluster see [`Keys::fences`].
+    pub(super) fn fence(&self) -> &str {
+        &self.fence
+    }
 
-/// The result of an operation on a counter.
-pub(super) fn counter_op(name: &Name, id: &str) -> String {
-    let mut key = tagged_by_length(COUNTER_OP, name);
-    key.push(' ');
-    key.push_str(id);
-    key
-}
+    /// The master epoch that the fence counter was last raised for.
+    pub(super) fn master_epoch(&self) -> &str {
+        &self.master_epoch
+    }
 
-/// A Bloom filter's plan.
-pub(super) fn bloom(name: &Name) -> String {
-    tagged("windlass:bloom:", name)
-}
+    /// The run of the server that knows the counters of the other nodes of its quorum.
+    pub(super) fn joined(&self) -> String {
+        format!("{}{OWN}quorum:joined", self.prefix)
+    }
 
-/// The plan that a Bloom filter was created with, and whether all its shards were created.
-pub(super) fn bloom_made(name: &Name) -> String {
-    tagged("windlass:bloom:made:", name)
-}
+    /// The `SCAN` pattern that matches all claims.
+    pub(super) fn all_claims(&self) -> String {
+        pattern(&format!("{}{OWN}", self.prefix))
+    }
 
-/// The key of a shard is this prefix, then the generation, a colon and the shard. It contains the
-/// fingerprint of the plan: a client that still uses another plan writes other keys.
-pub(super) fn bloom_bits(name: &Name, plan: u64) -> String {
-    format!("{} {plan:016x}:", tagged("windlass:bloom:bits:", name))
-}
+    /// A lock's own key.
+    pub(super) fn lock<'a>(&self, name: &'a Name) -> Cow<'a, str> {
+        match self.prefix.is_empty() {
+            true => Cow::Borrowed(name.as_str()),
+            false => Cow::Owned(format!("{}{name}", self.prefix)),
+        }
+    }
 
-/// The progress of a growing filter.
-pub(super) fn bloom_grown(name: &Name, plan: u64) -> String {
-    format!("{} {plan:016x}", tagged("windlass:bloom:grown:", name))
-}
+    pub(super) fn queue(&self, name: &Name) -> String {
+        self.tagged(QUEUE, name)
+    }
 
-/// The schema of a permission space: its head, its names, and the ids of removed schemas.
-pub(super) fn permission_schema(space: &Name) -> [String; 3] {
-    ["", "names:", "removed:"].map(|part| tagged(&format!("windlass:perm:{part}"), space))
-}
+    /// The key of a claim record is this prefix, then the owner.
+    pub(super) fn claim_prefix(&self, name: &Name) -> String {
+        let mut key = self.tagged(CLAIM, name);
+        key.push(' ');
+        key
+    }
 
-/// The key of a subject's bits is this prefix, then the subject. Short, because there are millions.
-/// The id consists of letters, so it is not mistaken for the length of a name.
-pub(super) fn permissions(space: &Name, id: &str) -> String {
-    tagged_by_length("windlass:perm:", space) + id
-}
+    pub(super) fn claim(&self, name: &Name, owner: &Owner) -> String {
+        let mut key = self.claim_prefix(name);
+        key.push_str(owner.as_str());
+        key
+    }
 
-/// The key of an item that was seen is this prefix, then the item.
-pub(super) fn seen(name: &Name) -> String {
-    tagged_by_length("windlass:seen:", name)
-}
+    pub(super) fn gate(&self, name: &Name) -> String {
+        self.tagged("gate:", name)
+    }
 
-/// Written after a grant that replicas acknowledge.
-pub(super) fn wait(name: &Name) -> String {
-    tagged("windlass:wait:", name)
-}
+    pub(super) fn limit(&self, name: &Name) -> String {
+        self.tagged(LIMIT, name)
+    }
 
-/// The record of an idempotent execution.
-pub(super) fn once(key: &Name) -> String {
-    tagged("windlass:once:record:", key)
+    pub(super) fn counter(&self, name: &Name) -> String {
+        self.tagged("counter:", name)
+    }
+
+    /// The result of an operation on a counter.
+    pub(super) fn counter_op(&self, name: &Name, id: &str) -> String {
+        let mut key = self.tagged_by_length("counter:op:", name);
+        key.push(' ');
+        key.push_str(id);
+        key
+    }
+
+    /// A Bloom filter's plan.
+    pub(super) fn bloom(&self, name: &Name) -> String {
+        self.tagged("bloom:", name)
+    }
+
+    /// The plan that a Bloom filter was created with, and whether all its shards were created.
+    pub(super) fn bloom_made(&self, name: &Name) -> String {
+        self.tagged("bloom:made:", name)
+    }
+
+    /// The key of a shard is this prefix, then the generation, a colon and the shard. It contains
+    /// the fingerprint of the plan: a client that still uses another plan writes other keys.
+    pub(super) fn bloom_bits(&self, name: &Name, plan: u64) -> String {
+        format!("{} {plan:016x}:", self.tagged("bloom:bits:", name))
+    }
+
+    /// The progress of a growing filter.
+    pub(super) fn bloom_grown(&self, name: &Name, plan: u64) -> String {
+        format!("{} {plan:016x}", self.tagged("bloom:grown:", name))
+    }
+
+    /// The schema of a permission space: its head, its names, and the ids of removed schemas.
+    pub(super) fn permission_schema(&self, space: &Name) -> [String; 3] {
+        ["perm:", "perm:names:", "perm:removed:"].map(|part| self.tagged(part, space))
+    }
+
+    /// The key of a subject's bits is this prefix, then the subject. Short, because there are
+    /// millions. The id consists of letters, so it is not mistaken for the length of a name.
+    pub(super) fn permissions(&self, space: &Name, id: &str) -> String {
+        self.tagged_by_length("perm:", space) + id
+    }
+
+    /// The key of an item that was seen is this prefix, then the item.
+    pub(super) fn seen(&self, name: &Name) -> String {
+        self.tagged_by_length("seen:", name)
+    }
+
+    /// Written after a grant that replicas acknowledge.
+    pub(super) fn wait(&self, name: &Name) -> String {
+        self.tagged("wait:", name)
+    }
+
+    /// The record of an idempotent execution.
+    pub(super) fn once(&self, key: &Name) -> String {
+        self.tagged("once:record:", key)
+    }
+
+    /// The channel that grants to a client are published on.
+    pub(super) fn wake_channel(&self, client: u64) -> String {
+        format!("{}{OWN}wake:{client:016x}", self.prefix)
+    }
+
+    /// The keys of a pool (any claim that is not a lock): its state, its holders, its wait queue.
+    pub(super) fn pool(&self, kind: Kind, name: &Name) -> [String; 3] {
+        ["room", "held", "line"].map(|part| self.tagged(&format!("{kind}:{part}:"), name))
+    }
+
+    /// The keys of a latch: its state, and the operations counted.
+    pub(super) fn latch(&self, name: &Name) -> [String; 2] {
+        ["latch:", "latch:counted:"].map(|part| self.tagged(part, name))
+    }
+
+    /// The `SCAN` pattern that matches all limiters.
+    pub(super) fn all_limits(&self) -> String {
+        pattern(&format!("{}{OWN}{LIMIT}", self.prefix))
+    }
+
+    /// The name of the limiter that the key belongs to.
+    pub(super) fn limiter_of_key<'a>(&self, key: &'a str) -> Option<&'a str> {
+        self.untagged(self.own_part(key)?.strip_prefix(LIMIT)?)
+    }
+
+    /// The pub/sub channel of notifications. Scripts build it from the key, in `notify.lua`.
+    pub(super) fn notifications(&self, channel: &Channel) -> String {
+        let name = &channel.name;
+        let claimed = Kind::ALL.into_iter().find(|k| k.word() == channel.kind);
+        let part = match claimed {
+            Some(kind) => format!("news:{OWN}{kind}:room:"),
+            None => format!("news:{OWN}{}:", channel.kind),
+        };
+        self.tagged(&part, name)
+    }
+
+    /// The claim that a key belongs to, if it is a lock's claim record or the state of a pool.
+    pub(super) fn claim_of_key<'a>(&self, key: &'a str) -> Option<(Kind, &'a str)> {
+        let own = self.own_part(key)?;
+        if let Some(rest) = own.strip_prefix(CLAIM) {
+            // An owner has no spaces; a name may.
+            let (rest, _owner) = rest.rsplit_once(' ')?;
+            return Some((Kind::Lock, self.untagged(rest)?));
+        }
+        let (word, rest) = own.split_once(':')?;
+        let kind = Kind::ALL.into_iter().find(|kind| kind.word() == word)?;
+        Some((kind, self.untagged(rest.strip_prefix("room:")?)?))
+    }
+
+    /// The keys of one slot of a cluster: its fence counter, and the master epoch it was last
+    /// raised for.
+    pub(super) fn fences(&self, slot: u16) -> [String; 2] {
+        let number = NUMBERS[usize::from(slot)];
+        [&self.fence, &self.master_epoch].map(|key| format!("{key}:{{{number}}}"))
+    }
+
+    /// The slot of all keys of that name.
+    pub(super) fn slot(&self, name: &Name) -> u16 {
+        slots::of_key(self.lock(name).as_bytes())
+    }
+
+    /// The part of a key after the prefix and `windlass:`.
+    fn own_part<'a>(&self, key: &'a str) -> Option<&'a str> {
+        key.strip_prefix(&self.prefix)?.strip_prefix(OWN)
+    }
+
+    /// The name in `{TAG}` or `{TAG}:NAME`.
+    fn untagged<'a>(&self, text: &'a str) -> Option<&'a str> {
+        let (tag, after) = text.strip_prefix('{')?.split_once('}')?;
+        let name = after.strip_prefix(':').unwrap_or(tag);
+        name.strip_prefix(&self.prefix)
+    }
+
+    fn tagged(&self, part: &str, name: &Name) -> String {
+        let (prefix, name) = (&self.prefix, self.lock(name));
+        match tag(&name) {
+            HashTag::Whole => format!("{prefix}{OWN}{part}{{{name}}}"),
+            HashTag::Part(tag) => format!("{prefix}{OWN}{part}{{{tag}}}:{name}"),
+            HashTag::SameSlot(number) => format!("{prefix}{OWN}{part}{{{number}}}:{name}"),
+        }
+    }
+
+    /// As `tagged`, for keys that continue with arbitrary text: a name that follows its tag comes
+    /// with its length, which marks where it ends.
+    fn tagged_by_length(&self, part: &str, name: &Name) -> String {
+        let (prefix, name) = (&self.prefix, self.lock(name));
+        let length = name.len();
+        match tag(&name) {
+            HashTag::Whole => format!("{prefix}{OWN}{part}{{{name}}}"),
+            HashTag::Part(tag) => format!("{prefix}{OWN}{part}{{{tag}}}{length}:{name}"),
+            HashTag::SameSlot(number) => {
+                format!("{prefix}{OWN}{part}{{{number}}}{length}:{name}")
+            }
+        }
+    }
 }
 
 /// The `SCAN` pattern that matches all keys with this prefix.
@@ -152,81 +322,6 @@ pub(super) fn pattern(prefix: &str) -> String {
         pattern.push(letter);
     }
     pattern + "*"
-}
-
-/// The channel that grants to a client are published on.
-pub(super) fn wake_channel(client: u64) -> String {
-    format!("windlass:wake:{client:016x}")
-}
-
-/// The keys of a pool (any claim that is not a lock): its state, its holders, its wait queue.
-pub(super) fn pool(kind: Kind, name: &Name) -> [String; 3] {
-    ["room", "held", "line"].map(|part| tagged(&format!("windlass:{kind}:{part}:"), name))
-}
-
-/// The keys of a latch: its state, and the operations counted.
-pub(super) fn latch(name: &Name) -> [String; 2] {
-    [LATCH, COUNTED].map(|prefix| tagged(prefix, name))
-}
-
-/// The `SCAN` pattern that matches all limiters.
-pub(super) fn all_limits() -> String {
-    pattern(LIMIT)
-}
-
-/// The name of the limiter that the key belongs to.
-pub(super) fn limiter_of_key(key: &str) -> Option<&str> {
-    untagged(key.strip_prefix(LIMIT)?)
-}
-
-/// The pub/sub channel of notifications.
-pub(super) fn notifications(channel: &Channel) -> String {
-    let name = &channel.name;
-    let claimed = Kind::ALL.into_iter().find(|k| k.word() == channel.kind);
-    let key = match claimed {
-        Some(kind) => tagged(&format!("windlass:{kind}:room:"), name),
-        None => tagged(&format!("windlass:{}:", channel.kind), name),
-    };
-    format!("windlass:news:{key}")
-}
-
-/// The claim that a key belongs to, if it is a lock's claim record or the state of a pool.
-pub(super) fn claim_of_key(key: &str) -> Option<(Kind, &str)> {
-    if let Some(rest) = key.strip_prefix(CLAIM) {
-        // An owner has no spaces; a name may.
-        let (rest, _owner) = rest.rsplit_once(' ')?;
-        return Some((Kind::Lock, untagged(rest)?));
-    }
-    let (word, rest) = key.strip_prefix("windlass:")?.split_once(':')?;
-    let kind = Kind::ALL.into_iter().find(|kind| kind.word() == word)?;
-    Some((kind, untagged(rest.strip_prefix("room:")?)?))
-}
-
-/// The name in `{TAG}` or `{TAG}:NAME`.
-fn untagged(text: &str) -> Option<&str> {
-    let (tag, after) = text.strip_prefix('{')?.split_once('}')?;
-    Some(after.strip_prefix(':').unwrap_or(tag))
-}
-
-fn tagged(prefix: &str, name: &Name) -> String {
-    let name = name.as_str();
-    match tag(name) {
-        HashTag::Whole => format!("{prefix}{{{name}}}"),
-        HashTag::Part(tag) => format!("{prefix}{{{tag}}}:{name}"),
-        HashTag::SameSlot(number) => format!("{prefix}{{{number}}}:{name}"),
-    }
-}
-
-/// As `tagged`, for keys that continue with arbitrary text: a name that follows its tag comes with
-/// its length, which marks where it ends.
-fn tagged_by_length(prefix: &str, name: &Name) -> String {
-    let name = name.as_str();
-    let length = name.len();
-    match tag(name) {
-        HashTag::Whole => format!("{prefix}{{{name}}}"),
-        HashTag::Part(tag) => format!("{prefix}{{{tag}}}{length}:{name}"),
-        HashTag::SameSlot(number) => format!("{prefix}{{{number}}}{length}:{name}"),
-    }
 }
 
 static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(number_for_each_slot);
@@ -269,18 +364,6 @@ fn number_for_each_slot() -> Vec<u32> {
     numbers.into_iter().flatten().collect()
 }
 
-/// The keys of one slot of a cluster: its fence counter, and the master epoch it was last raised
-/// for.
-pub(super) fn fences(slot: u16) -> [String; 2] {
-    let number = NUMBERS[usize::from(slot)];
-    [FENCE, MASTER_EPOCH].map(|key| format!("{key}:{{{number}}}"))
-}
-
-/// The slot of all keys of that name.
-pub(super) fn slot(name: &Name) -> u16 {
-    slots::of_key(name.as_str().as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,34 +390,49 @@ mod tests {
         "foo{}{bar}",
     ];
 
+    fn clients() -> impl Iterator<Item = Keys> {
+        [None, Some("acme")]
+            .into_iter()
+            .map(|prefix| Keys::with_prefix(prefix).unwrap())
+    }
+
     #[test]
-    fn every_key_has_the_slot_of_the_bare_name() {
-        for text in NAMES {
-            let n = name(text);
-            let owner = Owner::random();
-            let pools = Kind::ALL.into_iter().flat_map(|kind| pool(kind, &n));
-            let keys = [
-                queue(&n),
-                claim(&n, &owner),
-                gate(&n),
-                limit(&n),
-                counter(&n),
-                counter_op(&n, "{x}"),
-            ];
-            let data = [
-                bloom(&n),
-                bloom_bits(&n, 7),
-                bloom_made(&n),
-                bloom_grown(&n, 7),
-                permissions(&n, "aBcD"),
-                seen(&n) + " item",
-                once(&n),
-                wait(&n),
-            ];
-            let keys = keys.into_iter().chain(latch(&n)).chain(pools);
-            let keys = keys.chain(permission_schema(&n));
-            for key in keys.chain(data) {
-                assert_eq!(slot(&key), slot(text), "{key} for {text}");
+    fn every_key_has_the_prefix_and_the_slot_of_the_lock() {
+        for k in clients() {
+            for text in NAMES {
+                let n = name(text);
+                let owner = Owner::random();
+                let pools = Kind::ALL.into_iter().flat_map(|kind| k.pool(kind, &n));
+                let keys = [
+                    k.queue(&n),
+                    k.claim(&n, &owner),
+                    k.gate(&n),
+                    k.limit(&n),
+                    k.counter(&n),
+                    k.counter_op(&n, "{x}"),
+                    k.bloom(&n),
+                    k.bloom_bits(&n, 7),
+                    k.bloom_made(&n),
+                    k.bloom_grown(&n, 7),
+                    k.permissions(&n, "aBcD"),
+                    k.seen(&n) + " item",
+                    k.once(&n),
+                    k.wait(&n),
+                ];
+                let keys = keys.into_iter().chain(k.latch(&n)).chain(pools);
+                for key in keys.chain(k.permission_schema(&n)) {
+                    assert_eq!(slot(&key), slot(&k.lock(&n)), "{key} for {text}");
+                    assert_eq!(slot(&key), k.slot(&n), "{key} for {text}");
+                    assert!(key.starts_with(&k.prefix), "{key}");
+                }
+                let channel = k.notifications(&Channel {
+                    kind: "topic",
+                    name: n.clone(),
+                });
+                let others = [k.fence(), k.master_epoch(), &k.joined(), &k.wake_channel(7)];
+                for other in others.into_iter().chain([channel.as_str(), &k.lock(&n)]) {
+                    assert!(other.starts_with(&k.prefix), "{other}");
+                }
             }
         }
     }
@@ -343,29 +441,87 @@ mod tests {
     fn names_are_parsed_from_keys_and_keys_differ() {
         let owner = Owner::new("host:1:{x}:}").unwrap();
         let mut seen = std::collections::HashSet::new();
-        for text in NAMES {
-            let key = claim(&name(text), &owner);
-            assert_eq!(claim_of_key(&key), Some((Kind::Lock, text)));
-            for kind in &Kind::ALL[1..] {
-                let [state, holders, queue_key] = pool(*kind, &name(text));
-                assert_eq!(claim_of_key(&state), Some((*kind, text)));
-                assert_eq!(
-                    (claim_of_key(&holders), claim_of_key(&queue_key)),
-                    (None, None)
-                );
+        for k in clients() {
+            for text in NAMES {
+                let key = k.claim(&name(text), &owner);
+                assert_eq!(k.claim_of_key(&key), Some((Kind::Lock, text)));
+                for kind in &Kind::ALL[1..] {
+                    let [state, holders, queue_key] = k.pool(*kind, &name(text));
+                    assert_eq!(k.claim_of_key(&state), Some((*kind, text)));
+                    assert_eq!(
+                        (k.claim_of_key(&holders), k.claim_of_key(&queue_key)),
+                        (None, None)
+                    );
+                }
+                assert_eq!(k.limiter_of_key(&k.limit(&name(text))), Some(text));
+                assert!(seen.insert(k.queue(&name(text))));
             }
-            assert_eq!(limiter_of_key(&limit(&name(text))), Some(text));
-            assert!(seen.insert(queue(&name(text))));
+        }
+        let [plain, prefixed] = [None, Some("acme")].map(|p| Keys::with_prefix(p).unwrap());
+        assert_eq!(
+            plain.claim_of_key(&prefixed.claim(&name("a"), &owner)),
+            None
+        );
+        assert_eq!(
+            prefixed.claim_of_key(&plain.claim(&name("a"), &owner)),
+            None
+        );
+        assert_eq!(prefixed.limiter_of_key(&plain.limit(&name("a"))), None);
+    }
+
+    /// Keys of clients without a prefix are the same as ever.
+    #[test]
+    fn keys_without_a_prefix_do_not_change() {
+        let (keys, n) = (Keys::default(), name("a"));
+        assert_eq!(keys.lock(&n), "a");
+        assert_eq!(keys.queue(&n), "windlass:lock:line:{a}");
+        assert_eq!(keys.fence(), "windlass:fence");
+        assert_eq!(keys.master_epoch(), "windlass:reign");
+        assert_eq!(keys.joined(), "windlass:quorum:joined");
+        assert_eq!(keys.wake_channel(1), "windlass:wake:0000000000000001");
+        let latch = Channel {
+            kind: "latch",
+            name: n,
+        };
+        assert_eq!(
+            keys.notifications(&latch),
+            "windlass:news:windlass:latch:{a}"
+        );
+        let keys = Keys::with_prefix(Some("acme")).unwrap();
+        let expected = "acme:windlass:news:windlass:latch:{acme:a}";
+        assert_eq!(keys.notifications(&latch), expected);
+    }
+
+    #[test]
+    fn prefixes_that_another_client_could_reach_are_rejected() {
+        let long = "x".repeat(Keys::MAX_PREFIX + 1);
+        for wrong in [
+            "",
+            "a:b",
+            "a*",
+            "{a}",
+            "a b",
+            "windlass",
+            "my-windlass",
+            "ä",
+            &long,
+        ] {
+            assert!(Keys::with_prefix(Some(wrong)).is_err(), "{wrong}");
+        }
+        for right in ["acme", "Acme-2_x.y", &long[1..]] {
+            assert!(Keys::with_prefix(Some(right)).is_ok(), "{right}");
         }
     }
 
     #[test]
     fn each_slot_has_its_own_fence_counter() {
-        for number in [0, 1, 4711, SLOTS - 1] {
-            for key in fences(number) {
-                assert_eq!(slot(&key), number, "{key}");
+        for k in clients() {
+            for number in [0, 1, 4711, SLOTS - 1] {
+                for key in k.fences(number) {
+                    assert_eq!(slot(&key), number, "{key}");
+                }
             }
         }
-        assert_eq!(super::slot(&name("x{user}y")), slot("user"));
+        assert_eq!(Keys::default().slot(&name("x{user}y")), slot("user"));
     }
 }

@@ -6,7 +6,7 @@ use redis::Value;
 
 use super::errors::unexpected_reply;
 use super::router::Router;
-use super::{bytes, keys, millis, script};
+use super::{bytes, millis, script};
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::latch::read_past;
@@ -29,7 +29,7 @@ impl RedisLatches {
     ) -> Result<T> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::LATCH.digest());
-        command.arg(2).arg(&keys::latch(&latch.name));
+        command.arg(2).arg(&self.0.keys().latch(&latch.name));
         command.arg(millis(latch.keep)).arg(&*latch.generation);
         command.arg(arguments);
         let reply: Vec<Value> = self.0.run(&script::LATCH, &command).await?;
@@ -82,7 +82,7 @@ impl LatchStore for RedisLatches {
 
     fn inspect(&self, name: Name) -> Pending<'_, Option<LatchState>> {
         Box::pin(async move {
-            let [latch, _] = keys::latch(&name);
+            let [latch, _] = self.0.keys().latch(&name);
             let mut command = redis::cmd("HMGET");
             let fields = ["generation", "count", "remaining", "past"];
             command.arg(latch).arg(&fields);

@@ -54,6 +54,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use self::address::StoreOptions;
 use self::batch::Batcher;
 use self::bloom::RedisBloomFilters;
 use self::claims::RedisClaims;
@@ -132,17 +133,18 @@ impl Redis {
             return Ok((Router::Cluster(cluster), CLUSTER, replicas));
         }
         if scheme.ends_with("+sentinel") {
-            let (sentinels, replicas) = Sentinels::parse(url, call_timeout)?;
+            let (sentinels, StoreOptions { keys, replicas }) = Sentinels::parse(url, call_timeout)?;
             let connector = Connector::Master(Arc::clone(&sentinels));
-            let connection = Connection::new(connector, call_timeout, id, listener);
+            let connection = Connection::new(connector, keys, call_timeout, id, listener);
             // Before the first connect: the master may be replaced while the connection is being
             // made.
             sentinel::watch(&sentinels, &connection);
             connection.connect().await?;
             return Ok((Router::Single(connection), SENTINEL, replicas));
         }
-        let (client, replicas) = address::single_server(url)?;
-        let connection = Connection::new(Connector::Server(client), call_timeout, id, listener);
+        let (client, StoreOptions { keys, replicas }) = address::single_server(url)?;
+        let connector = Connector::Server(client);
+        let connection = Connection::new(connector, keys, call_timeout, id, listener);
         connection.connect().await?;
         Ok((Router::Single(connection), CAPABILITIES, replicas))
     }

@@ -11,7 +11,7 @@ use redis::{Cmd, Value};
 
 use super::batch::{BatchedDecision, Batcher};
 use super::errors::unexpected_reply;
-use super::keys;
+use super::keys::Keys;
 use super::master_epoch::FenceUse;
 use super::router::Router;
 use super::script::Script;
@@ -41,13 +41,14 @@ impl BatchedDecision for LimitRequest {
     fn command<'a>(
         script: &Script,
         requests: impl ExactSizeIterator<Item = &'a LimitRequest> + Clone,
+        keys: &Keys,
         _fence_counter: &str,
     ) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script.digest()).arg(requests.len());
         let mut plans: Vec<(&LimitRequest, Vec<usize>)> = Vec::new();
         for (i, request) in requests.enumerate() {
-            command.arg(keys::limit(&request.name));
+            command.arg(keys.limit(&request.name));
             let alike = |(plan, _): &&mut (&LimitRequest, _)| {
                 plan.want == request.want && plan.rules == request.rules
             };
@@ -221,7 +222,7 @@ impl LimitStore for RedisLimiters {
     fn reset(&self, name: Name) -> Pending<'_, bool> {
         Box::pin(async move {
             let mut command = redis::cmd("DEL");
-            command.arg(keys::limit(&name));
+            command.arg(self.router.keys().limit(&name));
             let deleted: u64 = self.router.query(&command).await?;
             Ok(deleted > 0)
         })

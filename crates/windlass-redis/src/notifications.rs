@@ -4,7 +4,6 @@
 use std::sync::{Arc, Weak};
 
 use super::connection::Connection;
-use super::keys;
 use windlass_core::error::Result;
 use windlass_core::store::{Channel, NotificationStore, Pending, Subscriber, SubscriptionHandle};
 
@@ -20,7 +19,7 @@ impl RedisNotifications {
 
     /// Subscribes again where that was lost.
     pub(super) async fn refresh(&self, channel: &Channel) -> Result<()> {
-        let channel = keys::notifications(channel);
+        let channel = self.connection.keys().notifications(channel);
         Ok(self.connection.sync_subscription(&channel).await?)
     }
 }
@@ -31,7 +30,7 @@ impl NotificationStore for RedisNotifications {
         channel: Channel,
         subscriber: Weak<dyn Subscriber>,
     ) -> Pending<'_, SubscriptionHandle> {
-        let channel = keys::notifications(&channel);
+        let channel = self.connection.keys().notifications(&channel);
         let (number, _first) = self.connection.subscribers().add(&channel, subscriber);
         let subscription = SubscriptionHandle::new({
             let (connection, channel) = (Arc::clone(&self.connection), channel.clone());

@@ -6,18 +6,19 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::errors::unexpected_reply;
+use super::keys::Keys;
 use super::router::Router;
-use super::{keys, script};
+use super::script;
 use windlass_core::Fence;
 use windlass_core::name::Name;
 use windlass_core::store::{OnceFinish, OnceRecord, OnceStart, OnceStore, Pending};
 
-fn command(key: &Name, verb: &str, fence: Option<Fence>) -> Cmd {
+fn command(keys: &Keys, key: &Name, verb: &str, fence: Option<Fence>) -> Cmd {
     let mut command = redis::cmd("EVALSHA");
     command
         .arg(script::ONCE.digest())
         .arg(1)
-        .arg(keys::once(key))
+        .arg(keys.once(key))
         .arg(verb)
         .arg(fence.map(|fence| fence.to_string()).unwrap_or_default());
     command
@@ -54,7 +55,7 @@ impl OnceStore for RedisOnceRecords {
         Box::pin(async move {
             let mut command = redis::cmd("HMGET");
             command
-                .arg(keys::once(&key))
+                .arg(self.router.keys().once(&key))
                 .arg(&["fence", "payload", "result"]);
             let found: (Option<String>, Option<Vec<u8>>, Option<Vec<u8>>) =
                 self.router.query(&command).await?;
@@ -78,7 +79,7 @@ impl OnceStore for RedisOnceRecords {
         keep: Duration,
     ) -> Pending<'_, OnceStart> {
         Box::pin(async move {
-            let mut command = command(&key, "start", Some(fence));
+            let mut command = command(self.router.keys(), &key, "start", Some(fence));
             command.arg(&payload).arg(millis(keep));
             let mut reply: Value = self.router.run(&script::ONCE, &command).await?;
             if let Some(result) = take_result(&mut reply) {
@@ -101,7 +102,7 @@ impl OnceStore for RedisOnceRecords {
         keep: Duration,
     ) -> Pending<'_, OnceFinish> {
         Box::pin(async move {
-            let mut command = command(&key, "finish", Some(fence));
+            let mut command = command(self.router.keys(), &key, "finish", Some(fence));
             command.arg(kept).arg(millis(keep));
             let mut reply: Value = self.router.run(&script::ONCE, &command).await?;
             if let Some(result) = take_result(&mut reply) {
@@ -117,7 +118,7 @@ impl OnceStore for RedisOnceRecords {
 
     fn forget(&self, key: Name, fence: Option<Fence>) -> Pending<'_, bool> {
         Box::pin(async move {
-            let command = command(&key, "forget", fence);
+            let command = command(self.router.keys(), &key, "forget", fence);
             Ok(self.router.run(&script::ONCE, &command).await?)
         })
     }

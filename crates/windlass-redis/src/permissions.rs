@@ -10,9 +10,10 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 
 use super::errors::unexpected_reply;
+use super::keys::{self, Keys};
 use super::router::Router;
 use super::script::Script;
-use super::{bytes, keys, script};
+use super::{bytes, script};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::permissions::Schema;
@@ -58,13 +59,13 @@ struct SpaceKeys {
 }
 
 impl SpaceKeys {
-    fn of(space: &Name, id: &str) -> SpaceKeys {
-        let [head, names, removed] = keys::permission_schema(space);
+    fn of(keys: &Keys, space: &Name, id: &str) -> SpaceKeys {
+        let [head, names, removed] = keys.permission_schema(space);
         SpaceKeys {
             head,
             names,
             removed,
-            subject_prefix: keys::permissions(space, id),
+            subject_prefix: keys.permissions(space, id),
             head_prefix: Schema::beginning(id),
         }
     }
@@ -186,7 +187,7 @@ impl RedisPermissions {
 impl PermissionStore for RedisPermissions {
     fn schema(&self, space: Name) -> Pending<'_, Option<Schema>> {
         Box::pin(async move {
-            let [head, names, _] = keys::permission_schema(&space);
+            let [head, names, _] = self.router.keys().permission_schema(&space);
             let mut command = redis::cmd("MGET");
             command.arg(head).arg(names);
             let (head, names): (Option<String>, Option<String>) =
@@ -201,7 +202,7 @@ impl PermissionStore for RedisPermissions {
 
     fn define(&self, space: Name, before: Option<Schema>, schema: Schema) -> Pending<'_, bool> {
         Box::pin(async move {
-            let keys = SpaceKeys::of(&space, &schema.id);
+            let keys = SpaceKeys::of(self.router.keys(), &space, &schema.id);
             let mut command = redis::cmd("EVALSHA");
             command
                 .arg(script::PERM_DEFINE.digest())
@@ -224,7 +225,7 @@ impl PermissionStore for RedisPermissions {
         changes: Vec<FieldWrite>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
         Box::pin(async move {
-            let keys = SpaceKeys::of(&space, &id);
+            let keys = SpaceKeys::of(self.router.keys(), &space, &id);
             let command = |change: &FieldWrite| {
                 let mut command = keys.script(&script::PERM_WRITE, &change.subject);
                 for (field, value) in &change.fields {
@@ -250,7 +251,7 @@ impl PermissionStore for RedisPermissions {
         wanted: Vec<FieldRead>,
     ) -> Pending<'_, Option<Vec<Vec<u64>>>> {
         Box::pin(async move {
-            let keys = SpaceKeys::of(&space, &schema.id);
+            let keys = SpaceKeys::of(self.router.keys(), &space, &schema.id);
             if schema.bytes() <= SHORT {
                 return self.read_short(&keys, &wanted).await;
             }
@@ -272,7 +273,7 @@ impl PermissionStore for RedisPermissions {
         subjects: Vec<String>,
     ) -> Pending<'_, Option<Vec<bool>>> {
         Box::pin(async move {
-            let keys = SpaceKeys::of(&space, &id);
+            let keys = SpaceKeys::of(self.router.keys(), &space, &id);
             let unlink = |subject: &String| {
                 let mut command = redis::cmd("UNLINK");
                 command.arg(keys.subject(subject));
@@ -299,7 +300,7 @@ impl PermissionStore for RedisPermissions {
         cursor: ScanCursor,
     ) -> Pending<'_, Option<SubjectPage>> {
         Box::pin(async move {
-            let keys = SpaceKeys::of(&space, &id);
+            let keys = SpaceKeys::of(self.router.keys(), &space, &id);
             let (next, found) = self.scan_keys(&space, &keys, cursor).await?;
             let size = redis::cmd("DBSIZE");
             let total: u64 = self.router.query_near(&space, &size).await?;
@@ -318,7 +319,7 @@ impl PermissionStore for RedisPermissions {
 
     fn memory(&self, space: Name, id: String, subjects: Vec<String>) -> Pending<'_, Vec<u64>> {
         Box::pin(async move {
-            let keys = SpaceKeys::of(&space, &id);
+            let keys = SpaceKeys::of(self.router.keys(), &space, &id);
             let command = |subject: &String| {
                 let mut command = redis::cmd("MEMORY");
                 command.arg("USAGE").arg(keys.subject(subject));
@@ -335,7 +336,7 @@ impl PermissionStore for RedisPermissions {
 
     fn remove(&self, space: Name, id: String) -> Pending<'_, bool> {
         Box::pin(async move {
-            let keys = SpaceKeys::of(&space, &id);
+            let keys = SpaceKeys::of(self.router.keys(), &space, &id);
             let mut command = redis::cmd("EVALSHA");
             command
                 .arg(script::PERM_REMOVE.digest())
@@ -351,7 +352,7 @@ impl PermissionStore for RedisPermissions {
 
     fn leftovers(&self, space: Name) -> Pending<'_, Vec<String>> {
         Box::pin(async move {
-            let [_, _, removed] = keys::permission_schema(&space);
+            let [_, _, removed] = self.router.keys().permission_schema(&space);
             let mut command = redis::cmd("SMEMBERS");
             Ok(self.router.query(command.arg(removed)).await?)
         })
@@ -364,7 +365,7 @@ impl PermissionStore for RedisPermissions {
         cursor: ScanCursor,
     ) -> Pending<'_, Option<ScanCursor>> {
         Box::pin(async move {
-            let keys = SpaceKeys::of(&space, &id);
+            let keys = SpaceKeys::of(self.router.keys(), &space, &id);
             // A removed id stays removed, and nothing is written under it any more: one full scan
             // finds all of it.
             let mut is_removed = redis::cmd("SISMEMBER");

@@ -27,8 +27,8 @@ use super::connection::{pipeline, shut_down};
 use super::connector::Connector;
 use super::errors::{CommandError, Rejection};
 use super::router::Router;
+use super::script;
 use super::topology::Redirection;
-use super::{keys, script};
 use windlass_core::Owner;
 use windlass_core::error::{ErrorKind, Result as Outcome};
 use windlass_core::name::Name;
@@ -55,19 +55,21 @@ pub(super) async fn wait_for_replicas(
     wanted: Replicas,
 ) -> Outcome<Acknowledged> {
     let claim = match kind {
-        Kind::Lock => name.as_str().to_owned(),
+        Kind::Lock => router.keys().lock(name).into_owned(),
         kind => {
-            let [_, holders, _] = keys::pool(kind, name);
+            let [_, holders, _] = router.keys().pool(kind, name);
             holders
         }
     };
     let mut check = redis::cmd("EVAL");
     check.arg(script::REPLICA_ACK.source()).arg(2);
-    check.arg(claim).arg(keys::wait(name));
+    check.arg(claim).arg(router.keys().wait(name));
     check.arg(kind.word()).arg(owner.as_str());
     let acknowledged = match router {
         Router::Single(connection) => connection.replica_acks().wait(check, wanted).await,
-        Router::Cluster(cluster) => wait_at_owner(cluster, keys::slot(name), check, wanted).await,
+        Router::Cluster(cluster) => {
+            wait_at_owner(cluster, router.keys().slot(name), check, wanted).await
+        }
     };
     Ok(acknowledged?)
 }

@@ -22,9 +22,10 @@ use super::address::HostPort;
 use super::cluster::Cluster;
 use super::connection::{Connection, MAX_SCRIPT_LOADS, decode, pipeline};
 use super::errors::CommandError;
+use super::keys::Keys;
 use super::master_epoch::FenceUse;
 use super::script::Script;
-use super::{cluster, keys, slots};
+use super::{cluster, slots};
 use windlass_core::name::Name;
 
 /// The connections to the servers of the store.
@@ -37,6 +38,11 @@ pub(super) enum Router {
 }
 
 impl Router {
+    /// The names of the keys and channels of this client.
+    pub(super) fn keys(&self) -> &Keys {
+        self.push_connection().keys()
+    }
+
     /// The channel that grants to this client are published on.
     pub(super) fn wake_channel(&self) -> &str {
         self.push_connection().wake_channel()
@@ -82,7 +88,7 @@ impl Router {
             Router::Single(connection) => connection.send(command).await,
             Router::Cluster(cluster) => {
                 cluster
-                    .send_to(keys::slot(name), command, FenceUse::None, &|| true)
+                    .send_to(self.keys().slot(name), command, FenceUse::None, &|| true)
                     .await
             }
         }
@@ -101,12 +107,12 @@ impl Router {
     ) -> Result<Value, CommandError> {
         match self {
             Router::Single(connection) if fence_use > FenceUse::None => {
-                let keys = || [keys::FENCE, keys::MASTER_EPOCH].map(str::to_owned);
+                let keys = || [self.keys().fence(), self.keys().master_epoch()].map(str::to_owned);
                 connection.send_fenced(0, keys, command, fence_use).await
             }
             Router::Single(connection) => connection.send(command).await,
             Router::Cluster(cluster) => {
-                let slot = keys::slot(name);
+                let slot = self.keys().slot(name);
                 cluster.send_to(slot, command, fence_use, is_wanted).await
             }
         }
@@ -115,9 +121,9 @@ impl Router {
     /// The key of the counter that the fences of `name` are taken from.
     pub(super) fn fence_counter(&self, name: &Name) -> String {
         match self {
-            Router::Single(_) => keys::FENCE.to_owned(),
+            Router::Single(_) => self.keys().fence().to_owned(),
             Router::Cluster(_) => {
-                let [fences, _] = keys::fences(keys::slot(name));
+                let [fences, _] = self.keys().fences(self.keys().slot(name));
                 fences
             }
         }
@@ -125,7 +131,7 @@ impl Router {
 
     /// Whether one script can decide on all these names.
     pub(super) fn share_slot<'a>(&self, names: impl IntoIterator<Item = &'a Name>) -> bool {
-        let mut slots = names.into_iter().map(keys::slot);
+        let mut slots = names.into_iter().map(|name| self.keys().slot(name));
         match (self, slots.next()) {
             (Router::Cluster(_), Some(first)) => slots.all(|slot| slot == first),
             _ => true,
@@ -263,7 +269,7 @@ impl Router {
         match self {
             Router::Single(connection) => connection.drop_connection(),
             Router::Cluster(cluster) => {
-                let (cluster, slot) = (Arc::clone(cluster), keys::slot(name));
+                let (cluster, slot) = (Arc::clone(cluster), self.keys().slot(name));
                 tokio::spawn(async move {
                     if let Ok(connection) = cluster.owner(slot).await {
                         connection.drop_connection();

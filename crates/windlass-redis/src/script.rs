@@ -75,6 +75,7 @@ scripts! {
         "pool/prelude.lua",
         "pool/fast_path.lua",
         "fence.lua",
+        "notify.lua",
         "pool/transaction.lua",
         "pool/decisions.lua",
         "pool/dispatch.lua",
@@ -97,13 +98,14 @@ scripts! {
         "pool/prelude.lua",
         "pool/fast_path.lua",
         "fence.lua",
+        "notify.lua",
         "pool/transaction.lua",
         "pool/decisions.lua",
         "quorum_node/pool.lua",
         "pool/dispatch.lua",
     ];
     QUORUM_NODE_JOIN = ["quorum_node/join.lua"];
-    LATCH = ["latch.lua"];
+    LATCH = ["notify.lua", "latch.lua"];
     GATE_ADMIT = ["gate_admit.lua"];
     MASTER_EPOCH = ["master_epoch.lua"];
     REPLICA_ACK = ["replica_ack.lua"];

@@ -7,15 +7,15 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 
 use super::errors::unexpected_reply;
-use super::keys;
+use super::keys::Keys;
 use super::router::Router;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::seen::Member;
 use windlass_core::store::{Pending, SeenStore};
 
-fn command(verb: &str, name: &Name, item: &Member) -> Cmd {
-    let mut key = keys::seen(name).into_bytes();
+fn command(keys: &Keys, verb: &str, name: &Name, item: &Member) -> Cmd {
+    let mut key = keys.seen(name).into_bytes();
     key.extend_from_slice(item.as_bytes());
     let mut command = redis::cmd(verb);
     command.arg(key);
@@ -47,7 +47,7 @@ impl SeenStore for RedisSeenItems {
         Box::pin(async move {
             let millis = window.as_millis().max(1) as u64;
             let set = |item: &Member| {
-                let mut command = command("SET", &name, item);
+                let mut command = command(self.router.keys(), "SET", &name, item);
                 command.arg("").arg("NX").arg("PX").arg(millis);
                 command
             };
@@ -61,7 +61,7 @@ impl SeenStore for RedisSeenItems {
 
     fn contains(&self, name: Name, items: Vec<Member>) -> Pending<'_, Vec<bool>> {
         Box::pin(async move {
-            let exists = |item: &Member| command("EXISTS", &name, item);
+            let exists = |item: &Member| command(self.router.keys(), "EXISTS", &name, item);
             let replies = self
                 .router
                 .query_all(items.iter().map(exists).collect())
@@ -71,6 +71,11 @@ impl SeenStore for RedisSeenItems {
     }
 
     fn forget(&self, name: Name, item: Member) -> Pending<'_, bool> {
-        Box::pin(async move { Ok(self.router.query(&command("DEL", &name, &item)).await?) })
+        Box::pin(async move {
+            Ok(self
+                .router
+                .query(&command(self.router.keys(), "DEL", &name, &item))
+                .await?)
+        })
     }
 }

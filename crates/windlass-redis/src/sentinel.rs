@@ -25,13 +25,12 @@ use std::time::Duration;
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, RedisResult, Value};
 
-use super::address::{HostPort, MultiHostUrl, ServerOptions};
+use super::address::{HostPort, MultiHostUrl, ServerOptions, StoreOptions};
 use super::connection::Connection;
 use super::connector::fields;
 use super::errors::{CommandError, Rejection};
 use super::first_enough::first_enough;
 use windlass_core::error::{Error, ErrorKind, Result};
-use windlass_core::store::Replicas;
 
 const EXAMPLE: &str =
     "for example redis+sentinel://10.0.0.1,10.0.0.2,10.0.0.3/mymaster, with ports if not 26379";
@@ -156,11 +155,11 @@ impl From<RedisError> for SentinelError {
 type SentinelResult = Result<SentinelReply, SentinelError>;
 
 impl Sentinels {
-    /// From a URL; also its parameters about replicas.
+    /// From a URL; also its options about the store.
     pub(super) fn parse(
         url: &str,
         call_timeout: Duration,
-    ) -> Result<(Arc<Sentinels>, Option<Replicas>)> {
+    ) -> Result<(Arc<Sentinels>, StoreOptions)> {
         let mut url = MultiHostUrl::parse(url, PORT, EXAMPLE)?;
         let wrong = |what: String| Err(Error::invalid("connect", what).with_hint(EXAMPLE));
         let (service, database) = match url.path.as_slice() {
@@ -173,7 +172,7 @@ impl Sentinels {
             _ => return wrong("the path of the URL has more than a service and a database".into()),
         };
         let ca = url.take_ca()?;
-        let replicas = url.take_replicas()?;
+        let options = url.take_store_options()?;
         let servers = ServerOptions {
             user: url.user.clone(),
             password: url.password.clone(),
@@ -202,7 +201,7 @@ impl Sentinels {
             servers,
             call_timeout,
         };
-        Ok((Arc::new(sentinels), replicas))
+        Ok((Arc::new(sentinels), options))
     }
 
     pub(super) fn service(&self) -> &str {

@@ -14,7 +14,6 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use self::publishers::Publishers;
 use self::receiver::TopicReceiver;
-use super::keys;
 use super::notifications::RedisNotifications;
 use super::router::Router;
 use windlass_core::name::Name;
@@ -52,7 +51,7 @@ impl RedisTopics {
 impl TopicStore for RedisTopics {
     fn publish(&self, name: Name, message: Vec<u8>) -> Pending<'_, ()> {
         Box::pin(async move {
-            let channel = keys::notifications(&channel(name));
+            let channel = self.router.keys().notifications(&channel(name));
             self.publishers.publish(channel, &message).await
         })
     }

@@ -82,12 +82,12 @@ impl RedlockAddress {
                     address.drift =
                         Some(Drift::new(factor).map_err(|e| e.with_backend(redact(url)))?);
                 }
-                Some(("tls_ca", _)) => node_parameters.push(pair),
+                Some(("tls_ca" | "prefix", _)) => node_parameters.push(pair),
                 _ => {
                     let name = pair.split('=').next().unwrap_or(pair);
                     return Err(invalid(format!(
                         "unknown parameter {name:?}; the parameters are max_ttl, node_timeout, \
-                         timeout_factor, drift and tls_ca"
+                         timeout_factor, drift, prefix and tls_ca"
                     )));
                 }
             }
@@ -174,15 +174,15 @@ mod tests {
     #[test]
     fn nodes_share_credentials_database_and_tls() {
         let address = RedlockAddress::parse(
-            "redlock://ann:s3cret@a:1,b,c:3/2?max_ttl=10s&node_timeout=50ms&tls_ca=/ca.pem",
+            "redlock://ann:s3cret@a:1,b,c:3/2?max_ttl=10s&node_timeout=50ms&tls_ca=/ca.pem&prefix=acme",
         )
         .unwrap();
         assert_eq!(
             address.members,
             [
-                "redis://ann:s3cret@a:1/2?tls_ca=/ca.pem",
-                "redis://ann:s3cret@b/2?tls_ca=/ca.pem",
-                "redis://ann:s3cret@c:3/2?tls_ca=/ca.pem"
+                "redis://ann:s3cret@a:1/2?tls_ca=/ca.pem&prefix=acme",
+                "redis://ann:s3cret@b/2?tls_ca=/ca.pem&prefix=acme",
+                "redis://ann:s3cret@c:3/2?tls_ca=/ca.pem&prefix=acme"
             ]
         );
         assert_eq!(address.max_ttl, Duration::from_secs(10));

@@ -1,13 +1,17 @@
-//! Parsers for durations: `250ms`, `30s`, `5m`, `24h`, `7d`, `1h30m`.
+//! Parsers for durations: `250ms`, `1.5s`, `5m`, `24h`, `7d`, `1w`, `1h30m`.
 
 use std::time::Duration;
 
-const UNITS: [(&str, u64); 5] = [
-    ("ms", 1),
-    ("s", 1_000),
-    ("m", 60_000),
-    ("h", 3_600_000),
-    ("d", 86_400_000),
+/// The units, in nanoseconds.
+const UNITS: [(&str, u128); 8] = [
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("sec", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("min", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
+    ("w", 604_800_000_000_000),
 ];
 
 /// Parses a duration. A bare number is an error: readers would disagree about its unit.
@@ -18,33 +22,56 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         return Err("empty; write 30s or 250ms".into());
     }
     while !rest.is_empty() {
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let is_number = |c: char| c.is_ascii_digit() || c == '.';
+        let digits = rest.len() - rest.trim_start_matches(is_number).len();
         let (number, after) = rest.split_at(digits);
         let letters = after.len() - after.trim_start_matches(|c: char| c.is_alphabetic()).len();
         let (unit, after) = after.split_at(letters);
         if number.is_empty() {
-            return Err("not a duration; write 30s, 250ms, 5m, 24h, 7d or 1h30m".into());
+            return Err("not a duration; write 30s, 250ms, 1.5s, 5m, 24h, 7d or 1h30m".into());
         }
-        if unit.is_empty() && after.starts_with(['.', ',']) {
-            return Err("whole numbers only; write 1500ms rather than 1.5s".into());
+        if unit.is_empty() && after.starts_with(',') {
+            return Err("a comma is no decimal point; write 1.5s".into());
         }
         if unit.is_empty() {
             return Err(format!(
                 "the unit is missing; write {number}s or {number}ms"
             ));
         }
-        let Some((_, millis)) = UNITS.iter().find(|(name, _)| *name == unit) else {
-            return Err(format!("unknown unit {unit:?}; use ms, s, m, h or d"));
+        let Some((_, nanos)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+            return Err(format!("unknown unit {unit:?}; use ms, s, m, h, d or w"));
         };
-        let part = number
-            .parse::<u64>()
-            .ok()
-            .and_then(|number| number.checked_mul(*millis))
-            .ok_or("too long")?;
-        total = total.saturating_add(Duration::from_millis(part));
+        total = total.saturating_add(multiple(number, *nanos)?);
         rest = after;
     }
     Ok(total)
+}
+
+/// A decimal number of units of this many nanoseconds each.
+fn multiple(number: &str, nanos: u128) -> Result<Duration, String> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !is_digits(whole) || !is_digits(fraction) {
+        return Err(format!("{number:?} is not a number; write 1.5s or 500ms"));
+    }
+    let too_long = || "too long".to_owned();
+    // More digits than these are below a nanosecond.
+    let fraction = &fraction[..fraction.len().min(18)];
+    let whole: u64 = whole.parse().map_err(|_| too_long())?;
+    let part = fraction.parse::<u128>().map_err(|_| too_long())? * nanos
+        / 10u128.pow(fraction.len() as u32);
+    let total = u128::from(whole) * nanos + part;
+    let millis = u64::try_from(total / 1_000_000).map_err(|_| too_long())?;
+    let rest = (total % 1_000_000) as u64;
+    Ok(Duration::from_millis(millis) + Duration::from_nanos(rest))
+}
+
+/// Parses a duration, or a bare number of seconds, as `flock -w` takes it.
+pub fn parse_or_seconds(text: &str) -> Result<Duration, String> {
+    match text.bytes().all(|b| b.is_ascii_digit() || b == b'.') && !text.is_empty() {
+        true => parse(&format!("{text}s")),
+        false => parse(text),
+    }
 }
 
 /// Parses a duration that must not be zero.
@@ -80,9 +107,24 @@ mod tests {
             ("7d", 604_800_000),
             ("1h30m", 5_400_000),
             ("1s500ms", 1_500),
+            ("1.5s", 1_500),
+            ("0.25s", 250),
+            ("2.5m", 150_000),
+            ("1w", 604_800_000),
+            ("10sec", 10_000),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }
+    }
+
+    #[test]
+    fn bare_numbers_are_seconds_only_where_flock_takes_them() {
+        assert_eq!(parse_or_seconds("5"), Ok(Duration::from_secs(5)));
+        assert_eq!(parse_or_seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_or_seconds("250ms"), Ok(Duration::from_millis(250)));
+        assert!(parse_or_seconds("").is_err());
+        assert!(parse_or_seconds("soon").is_err());
+        assert!(parse("5").is_err());
     }
 
     #[test]
@@ -103,8 +145,11 @@ mod tests {
             ("-5s", "not a duration"),
             ("5 s", "the unit is missing"),
             ("5s ", "not a duration"),
-            ("1.5s", "whole numbers"),
-            ("5w", "unknown unit"),
+            ("1,5s", "write 1.5s"),
+            ("1.s", "not a number"),
+            ("1.2.3s", "not a number"),
+            (".5s", "not a number"),
+            ("5y", "unknown unit"),
             ("5S", "unknown unit"),
             ("99999999999999999999s", "too long"),
             ("18446744073709551615d", "too long"),

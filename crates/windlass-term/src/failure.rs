@@ -7,6 +7,11 @@ use crate::exit::Exit;
 /// Why a command failed, what to do next, and the exit code.
 #[derive(Debug)]
 pub struct Failure {
+    /// What went wrong, as one word of a fixed set, for programs: that of an [`ErrorKind`] of the library, or `usage`,
+    /// `command`, `invalid-run` or `internal`.
+    pub kind: &'static str,
+    /// The name of the lock, limiter or other object.
+    pub name: Option<String>,
     pub message: String,
     pub advice: Advice,
     pub exit: Exit,
@@ -27,6 +32,8 @@ impl Failure {
     /// Wrong usage.
     pub fn usage(message: impl Into<String>, advice: Advice) -> Failure {
         Failure {
+            kind: "usage",
+            name: None,
             message: message.into(),
             advice,
             exit: Exit::FAILED,
@@ -36,6 +43,8 @@ impl Failure {
     /// Something that should not happen.
     pub fn internal(message: impl Into<String>) -> Failure {
         Failure {
+            kind: "internal",
+            name: None,
             message: message.into(),
             advice: Advice::Hint("run the command again with -v for more details".into()),
             exit: Exit::FAILED,
@@ -61,6 +70,8 @@ impl From<windlass::Error> for Failure {
             None => fallback(&error),
         };
         Failure {
+            kind: error.kind().as_str(),
+            name: error.name().map(str::to_owned),
             message: error.to_string(),
             advice,
             exit: Exit::from(error.kind()),

@@ -23,6 +23,6 @@ pub use args::GlobalArgs;
 pub use exit::Exit;
 pub use failure::{Advice, Failure, quoted};
 pub use printable::printable;
-pub use printer::{Printer, Tone, is_trouble, unwritten};
+pub use printer::{ErrorAnswer, Printer, Tone, is_trouble, unwritten};
 pub use rustix::process::Signal;
 pub use signals::{Signals, unless_interrupted};

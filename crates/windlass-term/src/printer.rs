@@ -22,6 +22,8 @@ pub struct Printer {
     colour_err: bool,
     /// The `windlass doctor` command line for the store in use.
     doctor: String,
+    /// The URL of the store in use, without secrets.
+    store: Option<String>,
     /// The first error that kept an answer from being written.
     unwritten: Arc<OnceLock<io::Error>>,
 }
@@ -60,6 +62,7 @@ impl Printer {
             colour_out: wants_colour(&io::stdout()),
             colour_err: wants_colour(&io::stderr()),
             doctor: store::doctor(global),
+            store: store::shown_url(global),
             unwritten: Arc::default(),
         }
     }
@@ -69,20 +72,30 @@ impl Printer {
         self.json
     }
 
+    /// Whether only errors are wanted.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Whether progress messages are wanted: a terminal is there or `-v` was given, and `-q` was not.
     pub fn is_watched(&self) -> bool {
         !self.quiet && (self.verbose || io::stderr().is_terminal())
     }
 
-    /// The answer: one JSON object, or a text for people.
-    pub fn answer(&self, json: &impl Serialize, text: impl Display) {
-        self.out(self.line(json, text));
+    /// The answer: one JSON object with what happened in `"outcome"`, or a text for people.
+    pub fn answer(&self, outcome: &str, json: &impl Serialize, text: impl Display) {
+        self.record(&WithOutcome { json, outcome }, text);
     }
 
     /// Prints one of many answers. Returns whether it was written; false also when the reader has gone away.
-    pub fn try_answer(&self, json: &impl Serialize, text: impl Display) -> bool {
-        let line = self.line(json, text) + "\n";
+    pub fn try_answer(&self, outcome: &str, json: &impl Serialize, text: impl Display) -> bool {
+        let line = self.line(&WithOutcome { json, outcome }, text) + "\n";
         self.write(line.as_bytes())
+    }
+
+    /// A row of measured figures.
+    pub fn record(&self, json: &impl Serialize, text: impl Display) {
+        self.out(self.line(json, text));
     }
 
     fn line(&self, json: &impl Serialize, text: impl Display) -> String {
@@ -102,9 +115,9 @@ impl Printer {
     }
 
     /// A message of another client. A program gets it unchanged; on a terminal its control characters are escaped.
-    pub fn payload(&self, json: &impl Serialize, text: &str) {
+    pub fn payload(&self, outcome: &str, json: &impl Serialize, text: &str) {
         match self.json || io::stdout().is_terminal() {
-            true => self.answer(json, text),
+            true => self.answer(outcome, json, text),
             false => {
                 self.write(format!("{text}\n").as_bytes());
             }
@@ -140,7 +153,7 @@ impl Printer {
     pub fn finish(&self, exit: Exit) -> Exit {
         match self.unwritten.get() {
             Some(error) => {
-                self.error(unwritten(error));
+                self.error("internal", unwritten(error));
                 Exit::FAILED
             }
             None => exit,
@@ -169,8 +182,18 @@ impl Printer {
         }
     }
 
-    /// An error.
-    pub fn error(&self, text: impl Display) {
+    /// An error without advice, of a kind as in [`Failure`].
+    pub fn error(&self, kind: &'static str, text: impl Display) {
+        if self.json {
+            let message = text.to_string();
+            return self.json_error(&ErrorAnswer {
+                kind,
+                message: &message,
+                hint: None,
+                name: None,
+                store: self.store.as_deref(),
+            });
+        }
         let word = paint(self.colour_err, Tone::Bad, "error");
         self.err(format_args!("windlass: {word}: {text}"));
     }
@@ -185,7 +208,21 @@ impl Printer {
 
     /// Prints a failure and returns its exit code.
     pub fn failure(&self, failure: &Failure) -> Exit {
-        self.error(&failure.message);
+        if self.json {
+            let hint = match &failure.advice {
+                Advice::Hint(text) | Advice::Try(text) => text,
+                Advice::Doctor => &self.doctor,
+            };
+            self.json_error(&ErrorAnswer {
+                kind: failure.kind,
+                message: &failure.message,
+                hint: Some(hint),
+                name: failure.name.as_deref(),
+                store: self.store.as_deref(),
+            });
+            return failure.exit;
+        }
+        self.error(failure.kind, &failure.message);
         let (label, text) = match &failure.advice {
             Advice::Hint(text) => ("  hint:", text),
             Advice::Try(text) => ("  try:", text),
@@ -206,10 +243,39 @@ impl Printer {
         paint(self.colour_out, tone, text)
     }
 
+    fn json_error(&self, error: &ErrorAnswer<'_>) {
+        self.err(error.line());
+    }
+
     fn err(&self, line: impl Display) {
         // One write per line, so that output of the command does not split it.
         let line = without_controls(&line.to_string(), self.colour_err) + "\n";
         let _ = io::stderr().lock().write_all(line.as_bytes());
+    }
+}
+
+#[derive(Serialize)]
+struct WithOutcome<'a, T> {
+    #[serde(flatten)]
+    json: &'a T,
+    outcome: &'a str,
+}
+
+/// An error as JSON.
+#[derive(Debug, Serialize)]
+pub struct ErrorAnswer<'a> {
+    pub kind: &'a str,
+    pub message: &'a str,
+    pub hint: Option<&'a str>,
+    pub name: Option<&'a str>,
+    pub store: Option<&'a str>,
+}
+
+impl ErrorAnswer<'_> {
+    /// `{"error":{…}}`
+    pub fn line(&self) -> String {
+        let json = serde_json::json!({ "error": self });
+        printable_json(json.to_string())
     }
 }
 

@@ -45,6 +45,8 @@ fn client(url: &str) -> Result<redis::Client, Failure> {
 /// A failure of the plain client.
 pub fn failure(error: redis::RedisError) -> Failure {
     Failure {
+        kind: "unreachable",
+        name: None,
         message: format!("the plain Redis client failed: {error}"),
         advice: Advice::Doctor,
         exit: Exit::UNREACHABLE,

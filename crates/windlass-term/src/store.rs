@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use windlass::{Coordinator, Options};
+use windlass_core::redact::redact;
 
 use crate::args::GlobalArgs;
 use crate::failure::{Advice, Failure, quoted};
@@ -43,6 +44,18 @@ pub fn url(global: &GlobalArgs) -> Result<String, Failure> {
         StoreSource::Url(url) => Ok(url.to_owned()),
         StoreSource::File(path) => read_url(path),
         StoreSource::Default => default_url(),
+    }
+}
+
+/// The URL of the store in use, without secrets; `None` if it cannot be told.
+pub(crate) fn shown_url(global: &GlobalArgs) -> Option<String> {
+    match source(global).ok()? {
+        StoreSource::Url(url) => Some(redact(url)),
+        StoreSource::File(path) => Some(redact(&read_url(path).ok()?)),
+        StoreSource::Default => {
+            let file = default_folder()?.join("windlass.db");
+            Some(format!("file:{}", file.display()))
+        }
     }
 }
 
@@ -176,11 +189,7 @@ fn given(text: &Option<String>) -> Option<&str> {
 
 /// A file in the user's state directory, so that everything works on one machine without a server.
 fn default_url() -> Result<String, Failure> {
-    let folder = state_folder(
-        std::env::var_os("XDG_STATE_HOME").map(PathBuf::from),
-        std::env::home_dir(),
-    )
-    .ok_or_else(|| {
+    let folder = default_folder().ok_or_else(|| {
         Failure::usage(
             "no store was given, and there is no home directory for the default one",
             Advice::Try("windlass --store file:/var/tmp/windlass.db …".into()),
@@ -206,6 +215,13 @@ fn default_url() -> Result<String, Failure> {
             Advice::Hint("give a store with --store, --store-file or their variables".into()),
         )),
     }
+}
+
+fn default_folder() -> Option<PathBuf> {
+    state_folder(
+        std::env::var_os("XDG_STATE_HOME").map(PathBuf::from),
+        std::env::home_dir(),
+    )
 }
 
 /// See the XDG base directory specification: relative paths are ignored.

@@ -22,6 +22,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 struct SrvrReply {
     version: Option<String>,
     mode: Option<String>,
+    zxid: Option<u64>,
 }
 
 pub(super) async fn diagnose(sessions: &Sessions, documents: &Documents) -> Result<Vec<Finding>> {
@@ -38,12 +39,14 @@ pub(super) async fn diagnose(sessions: &Sessions, documents: &Documents) -> Resu
     let config = session.retry(|client| client.get_config()).await?;
     let voters = config.map_or(0, |(text, _)| voters(&String::from_utf8_lossy(&text)));
     let mut findings = Vec::new();
-    let mut modes = Vec::new();
+    let (mut modes, mut zxid) = (Vec::new(), None);
     for (host, reply) in &replies {
         let info = reply.as_deref().map(parse).unwrap_or_default();
         findings.push(server(host, reply.is_some(), &info));
         modes.extend(info.mode);
+        zxid = zxid.max(info.zxid);
     }
+    findings.extend(zxid.map(last_fence));
     findings.push(ensemble(voters, replies.len(), &modes));
     findings.push(session_timeout(session.client().session_timeout()));
     findings.push(clock(documents, &session).await);
@@ -61,6 +64,7 @@ fn parse(reply: &str) -> SrvrReply {
     SrvrReply {
         version: version.and_then(|v| Some(v.split(['-', ',']).next()?.to_owned())),
         mode: line("Mode:"),
+        zxid: line("Zxid:").and_then(|zxid| u64::from_str_radix(zxid.strip_prefix("0x")?, 16).ok()),
     }
 }
 
@@ -96,6 +100,16 @@ fn server(host: &str, replied: bool, info: &SrvrReply) -> Finding {
             ),
         ),
     }
+}
+
+/// A fence is a transaction id, which has the number of the leader's election in its upper half: the
+/// highest exact one comes after two million elections.
+fn last_fence(zxid: u64) -> Finding {
+    let advice = "Move to a new ensemble";
+    Finding::of_exhausted_fences(zxid, advice).unwrap_or_else(|| {
+        let message = format!("at most {zxid}, the last transaction: fences grow with it");
+        Finding::new(Fine, "last fence", message)
+    })
 }
 
 /// How many servers vote, by the ensemble's configuration.
@@ -223,13 +237,15 @@ fn encryption(tls: bool) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass_core::Fence;
 
     #[test]
     fn parses_server_replies() {
         let info = parse(
             "Zookeeper version: 3.8.0-5a02a05eddb59aee6ac762f7ea82e92a68eb9c0f, built on x\n\
-             Latency min/avg/max: 0/0.0/0\nMode: follower\n",
+             Latency min/avg/max: 0/0.0/0\nZxid: 0x100000003\nMode: follower\n",
         );
+        assert_eq!(info.zxid, Some((1 << 32) + 3));
         assert_eq!(info.version.as_deref(), Some("3.8.0"));
         assert_eq!(info.mode.as_deref(), Some("follower"));
         assert_eq!(
@@ -244,6 +260,8 @@ mod tests {
     fn severity_follows_the_effect_on_locks() {
         let modes = |mode: &str| vec![mode.to_owned()];
         assert_eq!(ensemble(0, 1, &modes("standalone")).severity, Warning);
+        assert_eq!(last_fence((1 << 32) + 3).severity, Fine);
+        assert_eq!(last_fence(Fence::MAX.get()).severity, Problem);
         let five = ensemble(5, 3, &modes("leader"));
         assert!(five.severity == Fine && five.message.contains("if 2 of them"));
         assert_eq!(session_timeout(Duration::from_secs(40)).severity, Fine);

@@ -527,6 +527,16 @@ impl Coordinator {
 
 #[cfg(test)]
 impl Coordinator {
+    /// The same connection with another store of claims.
+    pub(crate) fn with_claims(
+        mut self,
+        store: impl FnOnce(Arc<dyn ClaimStore>) -> Arc<dyn ClaimStore>,
+    ) -> Coordinator {
+        let inner = Arc::get_mut(&mut self.inner).expect("it is not shared yet");
+        inner.claims = store(Arc::clone(&inner.claims));
+        self
+    }
+
     /// The same connection with another store of limiters.
     pub(crate) fn with_limits(
         mut self,

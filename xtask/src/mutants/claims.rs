@@ -4,6 +4,32 @@ use super::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        breaks: "every key of a tenant is below its prefix, the fence counter included",
+        file: "windlass-redis/src/keys.rs",
+        from: "fence: format!(\"{prefix}{OWN}fence\"),",
+        to: "fence: format!(\"{OWN}fence\"),",
+        caught_by: &[
+            "-p",
+            "windlass-cli",
+            "--test",
+            "cli",
+            "tenant_keeps_to_its_prefix_on_one_server",
+        ],
+    },
+    Mutant {
+        breaks: "every channel of a tenant is below its prefix",
+        file: "windlass-redis/src/scripts/notify.lua",
+        from: "string.gsub(key, 'windlass:', 'windlass:news:windlass:', 1)",
+        to: "'windlass:news:' .. key",
+        caught_by: &[
+            "-p",
+            "windlass-cli",
+            "--test",
+            "cli",
+            "tenant_keeps_to_its_prefix_on_one_server",
+        ],
+    },
+    Mutant {
         breaks: "a release checks the owner (Redis)",
         file: "windlass-redis/src/scripts/lock/fast_path.lua",
         from: "pcall_redis('GET', lock) == owner then",
@@ -396,9 +422,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        breaks: "expired waiters are not shown",
+        file: "windlass-core/src/rules/wait_queue.rs",
+        from: "waiting.filter(|r| r.expires > now).count()",
+        to: "waiting.filter(|r| r.expires > now || true).count()",
+        caught_by: &[
+            "-p",
+            "windlass",
+            "--test",
+            "memory",
+            "expired_waiter_is_not_shown",
+        ],
+    },
+    Mutant {
         breaks: "observers are notified (Redis)",
         file: "windlass-redis/src/scripts/pool/transaction.lua",
-        from: "    redis.pcall('PUBLISH', 'windlass:news:' .. tx.pool, '')\n",
+        from: "    notify(tx.pool)\n",
         to: "",
         caught_by: &[
             "-p",

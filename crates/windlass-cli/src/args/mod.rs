@@ -156,7 +156,7 @@ pub(crate) fn parse() -> Result<Cli, Exit> {
     let parsed = grammar().try_get_matches();
     parsed
         .and_then(|matches| Cli::from_arg_matches(&matches))
-        .map_err(|error| usage_error::report(&error))
+        .map_err(usage_error::report)
 }
 
 /// A number of permits, parties or counts.

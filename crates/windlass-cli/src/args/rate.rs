@@ -42,6 +42,10 @@ mod tests {
             ("5/250ms", 5, 250),
             ("0/s", 0, 1_000),
             ("3/1h30m", 3, 5_400_000),
+            ("10/sec", 10, 1_000),
+            ("100/min", 100, 60_000),
+            ("7/w", 7, 604_800_000),
+            ("1/1.5s", 1, 1_500),
         ] {
             let period = Duration::from_millis(millis);
             assert_eq!(parse(text), Ok(Rate { amount, period }), "{text}");
@@ -53,7 +57,7 @@ mod tests {
             ("-1/s", "whole number"),
             ("1.5/s", "whole number"),
             ("10/", "not a time"),
-            ("10/w", "not a time"),
+            ("10/y", "not a time"),
             ("10/5", "the unit is missing"),
             ("99999999999999999999/s", "whole number"),
         ] {

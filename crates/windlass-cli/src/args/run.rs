@@ -47,16 +47,29 @@ pub(crate) struct RunArgs {
     pub(crate) weight: Option<u32>,
 
     /// Acquire a read-write lock for reading, in place of the lock
-    #[arg(long, conflicts_with_all = ["permits", "exclusive"])]
+    #[arg(short, long, conflicts_with_all = ["permits", "exclusive"])]
     pub(crate) shared: bool,
 
     /// Acquire a read-write lock for writing, in place of the lock
-    #[arg(long, conflicts_with = "permits")]
+    #[arg(short = 'x', short_alias = 'e', long, conflicts_with = "permits")]
     pub(crate) exclusive: bool,
 
     /// Wait for the lock for at most this long, then exit 75 [default: wait forever]
     #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
+
+    /// --wait as flock takes it: a bare number is seconds
+    #[arg(
+        short = 'w',
+        value_name = "SECONDS",
+        value_parser = duration::parse_or_seconds,
+        conflicts_with_all = ["wait", "no_wait"]
+    )]
+    pub(crate) wait_seconds: Option<Duration>,
+
+    /// Exit code if the lock is held, in place of 75
+    #[arg(short = 'E', long, value_name = "CODE", conflicts_with = "skip_ok")]
+    pub(crate) conflict_exit_code: Option<u8>,
 
     /// Do not wait: exit 75 if the lock is held
     #[arg(short = 'n', long)]
@@ -97,7 +110,27 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with_all = ["permits", "shared", "exclusive"])]
     pub(crate) heal: bool,
 
+    /// Script for sh -c, in place of the command after --
+    #[arg(short = 'c', value_name = "TEXT", conflicts_with = "command")]
+    pub(crate) script: Option<OsString>,
+
     /// Command to run
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(
+        last = true,
+        required_unless_present = "script",
+        value_name = "COMMAND"
+    )]
     pub(crate) command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// The same with flock's options in the place of those that they stand for.
+    pub(crate) fn with_flock_options(mut self) -> RunArgs {
+        self.wait = self.wait.or(self.wait_seconds);
+        if let Some(script) = self.script.take() {
+            self.command = vec![script];
+            self.job.shell = true;
+        }
+        self
+    }
 }

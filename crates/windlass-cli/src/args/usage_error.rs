@@ -2,8 +2,8 @@
 
 use std::io::{self, Write as _};
 
-use clap::error::{ContextKind, ErrorKind};
-use windlass_term::{Exit, is_trouble, unwritten};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use windlass_term::{ErrorAnswer, Exit, is_trouble, unwritten};
 
 const SHORT_HELP: &str = "\
 windlass coordinates processes with distributed locks. It needs a command, for example:
@@ -20,12 +20,28 @@ pub(super) fn print_examples() {
 }
 
 /// Prints the error of clap, and a tip if there is one.
-pub(super) fn report(error: &clap::Error) -> Exit {
-    let printed = error.print().and_then(|()| io::stdout().flush());
-    if matches!(
+pub(super) fn report(mut error: clap::Error) -> Exit {
+    drop_dangerous_tip(&mut error);
+    let error = &error;
+    let is_help = matches!(
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-    ) {
+    );
+    if !is_help && wants_json() {
+        let text = error.render().to_string();
+        let message = text.trim().strip_prefix("error: ").unwrap_or(text.trim());
+        let answer = ErrorAnswer {
+            kind: "usage",
+            message,
+            hint: tip(error).or(Some("windlass help")),
+            name: None,
+            store: None,
+        };
+        write_line(&answer.line());
+        return Exit::FAILED;
+    }
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    if is_help {
         return match printed {
             // Help was requested, so failing to print it is a failure.
             Err(error) if is_trouble(&error) => {
@@ -48,6 +64,20 @@ pub(super) fn report(error: &clap::Error) -> Exit {
         write_line(&format!("  tip: {tip}"));
     }
     Exit::FAILED
+}
+
+/// Removes clap's tip to write an unknown option after `--`, where windlass would run it as the command.
+fn drop_dangerous_tip(error: &mut clap::Error) {
+    if let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested) {
+        tips.retain(|tip| !tip.to_string().contains("as a value"));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
+}
+
+/// Whether `--json` was given to windlass itself: what was parsed is lost with the error.
+fn wants_json() -> bool {
+    let mut own = std::env::args_os().skip(1).take_while(|arg| arg != "--");
+    own.any(|arg| arg == "--json")
 }
 
 /// Writes a line to stderr. A failure to do so cannot be reported.

@@ -8,6 +8,7 @@ use windlass::{Attempt, Holder, Released, RetryPolicy};
 use windlass_term::{Failure, Printer, Signal, Signals};
 
 use super::request::ClaimRequest;
+use super::wait_report::{Blocker, WaitReport};
 use crate::humanize;
 
 /// Retries of a waiter while the store is unreachable: a server takes seconds to restart.
@@ -49,18 +50,22 @@ pub(super) trait Acquirable: Clone {
     /// Waits in the queue.
     async fn acquire(&self) -> windlass::Result<Self::Guard>;
 
+    /// Who holds it, and how many wait.
+    async fn blocker(&self) -> windlass::Result<Blocker>;
+
     /// Releases what `owner` holds, or removes its queue entry.
     async fn release_as(&self, owner: &str) -> windlass::Result<Released>;
 }
 
-/// Acquires `request`, which must be set up for `owner`. `on_wait` is called once if it is held and `limit` allows to
-/// wait.
-pub(super) async fn acquire<A: Acquirable, W: Future<Output = ()>>(
+/// Acquires `request`, which must be set up for `owner`. If it is held and `limit` allows to wait, `on_wait` is called
+/// once, and the wait is reported.
+pub(super) async fn acquire<A: Acquirable>(
     request: &A,
     owner: &str,
     limit: WaitLimit,
     signals: &mut Signals,
-    on_wait: impl FnOnce(Option<Holder>) -> W,
+    report: &WaitReport<'_>,
+    on_wait: impl FnOnce(Option<&Holder>),
 ) -> Result<Acquisition<A::Guard>, Failure> {
     let attempt = async {
         // Tried first without queueing, so that the caller can report the holder before it waits.
@@ -68,12 +73,17 @@ pub(super) async fn acquire<A: Acquirable, W: Future<Output = ()>>(
             Attempt::Busy(holder) if limit != WaitLimit::None => holder,
             answered => return Ok(answered),
         };
-        on_wait(holder).await;
-        let request = request.clone().retry(RETRY_WHILE_WAITING);
-        match limit {
-            WaitLimit::Within(wait) => request.acquire_within(wait).await,
-            _ => request.acquire().await.map(Attempt::Acquired),
-        }
+        on_wait(holder.as_ref());
+        let ask = async || request.blocker().await;
+        report.announce(&ask).await;
+        let patient = request.clone().retry(RETRY_WHILE_WAITING);
+        let waiting = async {
+            match limit {
+                WaitLimit::Within(wait) => patient.acquire_within(wait).await,
+                _ => patient.acquire().await.map(Attempt::Acquired),
+            }
+        };
+        report.during(&ask, waiting).await
     };
     // A block, so that the attempt is dropped here.
     let attempt = {
@@ -94,26 +104,6 @@ pub(super) async fn acquire<A: Acquirable, W: Future<Output = ()>>(
             Ok(Acquisition::Interrupted(signal))
         }
     }
-}
-
-/// Prints "waiting for backup, held by host:12:ab… (nightly), 2 ahead".
-pub(super) async fn note_waiting(
-    request: &ClaimRequest,
-    name: &str,
-    holder: Option<&Holder>,
-    printer: &Printer,
-) {
-    let mut text = format!("waiting for {name}");
-    if let Some(holder) = holder {
-        text += &format!(", held by {}", humanize::holder(holder));
-    }
-    // A failure does not matter: this is only information.
-    if let Ok(waiters) = request.waiters().await
-        && waiters > 0
-    {
-        text += &format!(", {waiters} ahead");
-    }
-    printer.note(text);
 }
 
 #[derive(Serialize)]
@@ -153,7 +143,7 @@ fn report(name: &str, holder: Option<&Holder>, printer: &Printer, text: impl FnO
                 .and_then(|holder| holder.remaining)
                 .map(humanize::millis),
         };
-        printer.answer(&busy, "");
+        printer.answer("busy", &busy, "");
     } else {
         printer.note(text());
     }

@@ -11,6 +11,7 @@ use windlass_term::{
 
 use super::acquisition::{RELEASE_TIMEOUT, RETRY_WHILE_WAITING};
 use super::supervise::{StatusEvent, StatusFile, SupervisedCommand};
+use super::wait_report::{Blocker, WaitReport};
 use super::warn_about_memory;
 use crate::args::BarrierArgs;
 use crate::humanize;
@@ -48,13 +49,20 @@ pub(super) async fn barrier(
         barrier = barrier.note(note);
     }
     status.record(&StatusEvent::Waiting { held_by: None });
-    if printer.is_watched() && args.parties > 1 {
-        printer.note(format_args!(
-            "waiting for {} parties at {name}",
-            args.parties
-        ));
+    let goal = format!("for {} parties at {name}", args.parties);
+    let report = WaitReport::new(goal, printer);
+    let arrivals = async || {
+        let seen = barrier.inspect_up_to(0).await?;
+        Ok(Blocker {
+            detail: Some(format!("{} of {} have arrived", seen.used, args.parties)),
+            waiters: None,
+        })
+    };
+    if args.parties > 1 {
+        report.announce(&arrivals).await;
     }
-    let party = match enter(&barrier, &owner, args.wait, &mut signals).await? {
+    let entering = enter(&barrier, &owner, args.wait, &mut signals);
+    let party = match report.during(&arrivals, entering).await? {
         EntryOutcome::Entered(party) => *party,
         EntryOutcome::Interrupted(signal) => return Ok(Exit::by_signal(signal)),
         EntryOutcome::TimedOut => return Ok(report_timeout(args, &barrier, printer).await),
@@ -74,7 +82,7 @@ pub(super) async fn barrier(
             "all {} parties have arrived at {name}: round {round}",
             args.parties
         );
-        printer.answer(&answer, text);
+        printer.answer("met", &answer, text);
         return Ok(Exit::SUCCESS);
     }
     let mut more_env = store::command_env(global)?;
@@ -202,7 +210,7 @@ async fn report_timeout(args: &BarrierArgs, barrier: &Barrier, printer: &Printer
             parties,
             present,
         };
-        printer.answer(&answer, "");
+        printer.answer("timed-out", &answer, "");
         return Exit::NO;
     }
     let waited = args.wait.map(humanize::duration).unwrap_or_default();

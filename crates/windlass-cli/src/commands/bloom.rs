@@ -95,7 +95,7 @@ async fn create(
         "{}: capacity {capacity} items at an error rate of {rate}, {bytes} bytes, {hashes} hashes",
         args.name
     );
-    printer.answer(&info, text);
+    printer.answer("created", &info, text);
     Ok(Exit::SUCCESS)
 }
 
@@ -152,12 +152,12 @@ async fn items(
                 new: (operation == ItemOperation::Add).then_some(yes),
                 seen: (operation == ItemOperation::Check).then_some(yes),
             };
-            let word = match (operation, yes) {
-                (ItemOperation::Add, true) => "new",
-                (ItemOperation::Check, false) => "not seen",
-                _ => "seen",
+            let (outcome, word) = match (operation, yes) {
+                (ItemOperation::Add, true) => ("new", "new"),
+                (ItemOperation::Check, false) => ("not-seen", "not seen"),
+                _ => ("seen", "seen"),
             };
-            printer.answer(&answer, format_args!("{item}: {word}"));
+            printer.answer(outcome, &answer, format_args!("{item}: {word}"));
             if !yes {
                 exit = Exit::NO;
             }
@@ -187,7 +187,7 @@ async fn info(
         info.error_rate_now.unwrap_or_default(),
         info.error_rate
     );
-    printer.answer(&info, text);
+    printer.answer("found", &info, text);
     Ok(Exit::SUCCESS)
 }
 
@@ -206,7 +206,7 @@ async fn union(
         args.other,
         info.estimate.unwrap_or_default()
     );
-    printer.answer(&info, text);
+    printer.answer("merged", &info, text);
     Ok(Exit::SUCCESS)
 }
 
@@ -227,10 +227,10 @@ async fn remove(
         Err(e) if e.kind() == windlass::ErrorKind::NotFound => false,
         Err(e) => return Err(e.into()),
     };
-    let text = match removed {
-        true => format!("{name}: removed"),
-        false => format!("{name}: no such filter"),
+    let (outcome, text) = match removed {
+        true => ("removed", format!("{name}: removed")),
+        false => ("not-found", format!("{name}: no such filter")),
     };
-    printer.answer(&BloomRemovedAnswer { name, removed }, text);
+    printer.answer(outcome, &BloomRemovedAnswer { name, removed }, text);
     Ok(if removed { Exit::SUCCESS } else { Exit::NO })
 }

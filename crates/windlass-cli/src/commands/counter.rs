@@ -47,17 +47,19 @@ async fn add(
         None => counter.add(args.amount).await?,
     };
     let (name, value) = (&args.name, counted.value);
-    let text = if counted.repeated {
-        format!("{name} was {value} when this ID was first added")
+    let (outcome, text) = if counted.repeated {
+        let text = format!("{name} was {value} when this ID was first added");
+        ("repeated", text)
     } else if counted.added {
-        format!("{name} is {value}")
+        ("added", format!("{name} is {value}"))
     } else {
-        format!(
+        let text = format!(
             "{name} stays {value}: adding {} would exceed its bounds",
             args.amount
-        )
+        );
+        ("refused", text)
     };
-    printer.answer(&CounterAnswer { name, value }, text);
+    printer.answer(outcome, &CounterAnswer { name, value }, text);
     Ok(if counted.added {
         Exit::SUCCESS
     } else {
@@ -77,6 +79,7 @@ async fn get(
     }
     let (name, value) = (&args.name, counter.get().await?);
     printer.answer(
+        "found",
         &CounterAnswer { name, value },
         format_args!("{name} is {value}"),
     );
@@ -91,6 +94,7 @@ async fn reset(
     let store = store::open(global).await?;
     let (name, value) = (&args.name, store.counter(&args.name).reset().await?);
     printer.answer(
+        "reset",
         &CounterAnswer { name, value },
         format_args!("{name} was {value}"),
     );

@@ -122,5 +122,9 @@ fn print_line(line: &DoctorLine, printer: &Printer) {
     };
     let mark = printer.tint(tone, &format!("{word:<7}"));
     let topic = printer.tint(Tone::Strong, &format!("{:<11}", line.topic));
-    printer.answer(&answer, format_args!("{mark}  {topic}  {}", line.message));
+    printer.answer(
+        word,
+        &answer,
+        format_args!("{mark}  {topic}  {}", line.message),
+    );
 }

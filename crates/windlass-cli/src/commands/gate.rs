@@ -31,13 +31,15 @@ async fn admit(
     let store = store::open(global).await?;
     let (name, fence) = (&args.name, args.fence);
     let admission = store.gate(name).admit(Fence::new(fence)).await?;
-    let (highest, exit, text) = match admission {
+    let (outcome, highest, exit, text) = match admission {
         Admission::Admitted => (
+            "admitted",
             fence,
             Exit::SUCCESS,
             format!("{name}: fence {fence} is admitted"),
         ),
         Admission::Stale { highest } => (
+            "stale",
             highest.get(),
             Exit::NO,
             format!("{name}: fence {fence} is stale, the highest is {highest}"),
@@ -48,6 +50,6 @@ async fn admit(
         admitted: admission.is_admitted(),
         highest,
     };
-    printer.answer(&answer, text);
+    printer.answer(outcome, &answer, text);
     Ok(exit)
 }

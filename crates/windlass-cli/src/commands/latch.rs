@@ -4,6 +4,7 @@ use serde::Serialize;
 use windlass::{Latch, LatchState, Opening};
 use windlass_term::{Exit, Failure, GlobalArgs, Printer, quoted, store};
 
+use super::wait_report::{Blocker, WaitReport};
 use crate::args::{GenerationArgs, LatchCommand};
 use crate::humanize;
 
@@ -31,10 +32,22 @@ pub(super) async fn latch(
         }
         LatchCommand::Wait(args) => {
             let latch = named(&args.name, &args.generation);
-            let opening = match args.wait {
-                Some(wait) => latch.wait_within(wait).await?,
-                None => latch.wait().await?,
+            let opening = async {
+                match args.wait {
+                    Some(wait) => latch.wait_within(wait).await,
+                    None => latch.wait().await,
+                }
             };
+            let remaining = async || {
+                let seen = latch.inspect().await?;
+                let detail = |seen: LatchState| format!("{} remaining", seen.remaining);
+                Ok(Blocker {
+                    detail: seen.map(detail),
+                    waiters: None,
+                })
+            };
+            let report = WaitReport::new(format!("for {}", args.name), printer);
+            let opening = report.during(&remaining, opening).await?;
             let waited = args.wait.map(humanize::duration).unwrap_or_default();
             Ok(print_opening(
                 &args.name,
@@ -65,8 +78,9 @@ fn print_count(name: &str, generation: &GenerationArgs, remaining: u32, printer:
         remaining,
     };
     match remaining {
-        0 => printer.answer(&answer, format_args!("{name} is open")),
+        0 => printer.answer("open", &answer, format_args!("{name} is open")),
         _ => printer.answer(
+            "closed",
             &answer,
             format_args!("{name} is closed, {remaining} remaining"),
         ),
@@ -95,14 +109,18 @@ fn print_opening(
         open: opening == Opening::Opened,
         replaced: opening == Opening::Replaced,
     };
-    let text = match opening {
-        Opening::Opened => format!("{name} is open"),
-        Opening::Replaced => {
-            format!("generation {generation} of {name} was replaced before it opened")
-        }
-        _ => format!("timed out after {waited}: {name} is not open"),
+    let (outcome, text) = match opening {
+        Opening::Opened => ("open", format!("{name} is open")),
+        Opening::Replaced => (
+            "replaced",
+            format!("generation {generation} of {name} was replaced before it opened"),
+        ),
+        _ => (
+            "timed-out",
+            format!("timed out after {waited}: {name} is not open"),
+        ),
     };
-    printer.answer(&answer, text);
+    printer.answer(outcome, &answer, text);
     if opening == Opening::Opened {
         return Exit::SUCCESS;
     }
@@ -136,21 +154,24 @@ async fn show(
     };
     let Some(state) = state else {
         let text = "not set, or expired";
-        printer.answer(&answer, format_args!("{name}: {text}"));
+        printer.answer("not-found", &answer, format_args!("{name}: {text}"));
         return Ok(Exit::NO);
     };
     let (generation, remaining) = (&state.generation, state.remaining);
-    let mut text = match remaining {
-        0 => format!("{name} is open at generation {generation}"),
+    let (outcome, mut text) = match remaining {
+        0 => ("open", format!("{name} is open at generation {generation}")),
         _ => {
             let count = state.count;
-            format!("{name} is closed at generation {generation}, {remaining} of {count} remaining")
+            let text = format!(
+                "{name} is closed at generation {generation}, {remaining} of {count} remaining"
+            );
+            ("closed", text)
         }
     };
     if let Some(opened) = last_opened(state).filter(|opened| opened != generation) {
         text += &format!("; the last generation to open was {opened}");
     }
-    printer.answer(&answer, text);
+    printer.answer(outcome, &answer, text);
     match expected {
         Some(expected) if expected != generation => Ok(Exit::NO),
         _ => Ok(Exit::SUCCESS),

@@ -26,7 +26,10 @@ pub(super) async fn limit(
 }
 
 #[derive(Serialize)]
-struct LimitAnswer {
+struct LimitAnswer<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    key: &'a str,
     allowed: bool,
     limit: u64,
     remaining: u64,
@@ -50,8 +53,8 @@ async fn take(
         },
         None => limiter.check_n(&args.key, args.cost).await?,
     };
-    let name = typed(&args.name, &args.key);
-    Ok(print_decision(&name, args.cost, &decision, printer))
+    let target = (args.name.as_str(), args.key.as_str());
+    Ok(print_decision(target, args.cost, &decision, printer))
 }
 
 /// Waits for units. A signal during the wait cancels the reservation.
@@ -93,18 +96,26 @@ async fn peek(
     let store = store::open(global).await?;
     let limiter = store.limiter(&args.name, quotas);
     let decision = limiter.peek_n(&args.key, args.cost).await?;
-    let name = typed(&args.name, &args.key);
-    Ok(print_decision(&name, args.cost, &decision, printer))
+    let target = (args.name.as_str(), args.key.as_str());
+    Ok(print_decision(target, args.cost, &decision, printer))
 }
 
-fn print_decision(name: &str, cost: u64, decision: &Decision, printer: &Printer) -> Exit {
+fn print_decision(
+    (name, key): (&str, &str),
+    cost: u64,
+    decision: &Decision,
+    printer: &Printer,
+) -> Exit {
     let answer = LimitAnswer {
+        name,
+        key,
         allowed: decision.is_allowed(),
         limit: decision.limit(),
         remaining: decision.remaining(),
         retry_after_ms: decision.retry_after().map(humanize::millis_ceil),
         reset_after_ms: decision.reset_after().map(humanize::millis_ceil),
     };
+    let name = typed(name, key);
     let left = format!("{} of {} left", answer.remaining, answer.limit);
     let text = match (answer.allowed, decision.retry_after()) {
         (true, _) => format!("{name}: allowed, {left}"),
@@ -118,12 +129,12 @@ fn print_decision(name: &str, cost: u64, decision: &Decision, printer: &Printer)
         }
         (false, None) => format!("{name}: denied, {left}; the limit does not refill"),
     };
-    printer.answer(&answer, text);
-    if answer.allowed {
-        Exit::SUCCESS
-    } else {
-        Exit::NO
-    }
+    let (outcome, exit) = match answer.allowed {
+        true => ("allowed", Exit::SUCCESS),
+        false => ("denied", Exit::NO),
+    };
+    printer.answer(outcome, &answer, text);
+    exit
 }
 
 #[derive(Serialize)]
@@ -144,11 +155,11 @@ async fn reset(
     // The reset covers all quotas of the name, so the one given here does not matter.
     let reset = store.limiter(name, Quota::per_second(1)).reset(key).await?;
     let shown = typed(name, key);
-    let text = match reset {
-        true => format!("{shown} is reset"),
-        false => format!("{shown} was not in use"),
+    let (outcome, text) = match reset {
+        true => ("reset", format!("{shown} is reset")),
+        false => ("not-found", format!("{shown} was not in use")),
     };
-    printer.answer(&LimitResetAnswer { name, key, reset }, text);
+    printer.answer(outcome, &LimitResetAnswer { name, key, reset }, text);
     // A limiter of a program may have been meant, whose names are written LIMITER/KEY elsewhere.
     if let Some((name, key)) = name.split_once('/').filter(|_| !reset && key.is_empty()) {
         printer.suggest(format_args!("windlass limit reset {}", typed(name, key)));

@@ -24,6 +24,7 @@ mod sem;
 mod supervise;
 mod top;
 mod topic;
+mod wait_report;
 
 use windlass::Coordinator;
 use windlass_term::{Exit, Failure, Printer};

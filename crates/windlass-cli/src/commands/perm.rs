@@ -45,7 +45,7 @@ pub(super) async fn perm(
             let level = space.get(&args.subject, &args.resource).await?;
             let (subject, resource) = (args.subject.as_str(), args.resource.as_str());
             let answer = PermissionAnswer::new(&args.space, subject, resource, level.name());
-            printer.answer(&answer, &level);
+            printer.answer("found", &answer, &level);
             Ok(Exit::SUCCESS)
         }
         PermCommand::Check(args) => check(&args, &open(&args.space).await?, printer).await,
@@ -54,18 +54,19 @@ pub(super) async fn perm(
             for (resource, level) in space.list(&args.subject).await? {
                 let answer =
                     PermissionAnswer::new(&args.space, &args.subject, &resource, level.name());
-                printer.answer(&answer, format_args!("{resource}: {level}"));
+                printer.answer("found", &answer, format_args!("{resource}: {level}"));
             }
             Ok(Exit::SUCCESS)
         }
         PermCommand::Clear(args) => {
             let cleared = open(&args.space).await?.clear(&args.subject).await?;
-            let text = match cleared {
-                true => format!("{}: permissions removed", args.subject),
-                false => format!("{}: no permissions", args.subject),
+            let (outcome, text) = match cleared {
+                true => ("cleared", format!("{}: permissions removed", args.subject)),
+                false => ("not-found", format!("{}: no permissions", args.subject)),
             };
             let (space, subject) = (&args.space, &args.subject);
             printer.answer(
+                outcome,
                 &serde_json::json!({"space": space, "subject": subject, "cleared": cleared}),
                 text,
             );
@@ -75,11 +76,12 @@ pub(super) async fn perm(
         PermCommand::Stats(args) => stats(&args.space, &open(&args.space).await?, printer).await,
         PermCommand::Rm(args) => {
             let removed = store.permissions(&args.space).remove().await?;
-            let text = match removed {
-                true => format!("{}: removed", args.space),
-                false => format!("{}: no such space", args.space),
+            let (outcome, text) = match removed {
+                true => ("removed", format!("{}: removed", args.space)),
+                false => ("not-found", format!("{}: no such space", args.space)),
             };
             printer.answer(
+                outcome,
                 &serde_json::json!({"space": args.space, "removed": removed}),
                 text,
             );
@@ -158,7 +160,7 @@ async fn define(
         "{}: {resources} resources of {bits} bits each, version {version}",
         args.space
     );
-    printer.answer(&answer, text);
+    printer.answer("defined", &answer, text);
     Ok(Exit::SUCCESS)
 }
 
@@ -181,6 +183,7 @@ fn print_change(
     });
     let (subject, resource, level) = (&args.subject, &args.resource, &args.level);
     printer.answer(
+        "changed",
         &answer,
         format_args!("{subject} on {resource}: {level} ({key}: {before})"),
     );
@@ -198,8 +201,11 @@ async fn check(
         "space": args.space, "subject": subject, "resource": resource,
         "level": level, "allowed": allowed,
     });
-    let word = if allowed { "yes" } else { "no" };
-    printer.answer(&answer, word);
+    let (outcome, word) = match allowed {
+        true => ("allowed", "yes"),
+        false => ("denied", "no"),
+    };
+    printer.answer(outcome, &answer, word);
     Ok(if allowed { Exit::SUCCESS } else { Exit::NO })
 }
 
@@ -221,7 +227,7 @@ async fn who(
         for (subject, level) in page.holders {
             let answer = PermissionAnswer::new(&args.space, &subject, &args.resource, level.name());
             if !found.contains(&subject) {
-                printer.answer(&answer, format_args!("{subject}: {level}"));
+                printer.answer("found", &answer, format_args!("{subject}: {level}"));
             }
             found.insert(subject);
         }
@@ -255,6 +261,6 @@ async fn stats(name: &str, space: &PermissionSpace, printer: &Printer) -> Result
         schema.resources.len(),
         schema.bits
     );
-    printer.answer(&answer, text);
+    printer.answer("found", &answer, text);
     Ok(Exit::SUCCESS)
 }

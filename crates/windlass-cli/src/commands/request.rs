@@ -9,6 +9,8 @@ use windlass::{
 };
 
 use super::acquisition::Acquirable;
+use super::wait_report::Blocker;
+use crate::humanize;
 
 /// A lock, permit or side of a read-write lock to acquire.
 #[derive(Clone, Debug)]
@@ -96,24 +98,22 @@ impl ClaimRequest {
         }
     }
 
-    /// The holder; if there are several, the first to expire.
-    pub(super) async fn first_holder(&self) -> windlass::Result<Option<Holder>> {
+    /// The holder, or of several the first to expire, and the number of waiters.
+    pub(super) async fn holder_and_waiters(&self) -> windlass::Result<(Option<Holder>, u64)> {
         Ok(match self {
-            ClaimRequest::Lock(it) => it.inspect().await?.holder,
-            ClaimRequest::Permit(it, _) => it.inspect_up_to(1).await?.holders.into_iter().next(),
+            ClaimRequest::Lock(it) => {
+                let seen = it.inspect().await?;
+                (seen.holder, seen.waiters)
+            }
+            ClaimRequest::Permit(it, _) => {
+                let seen = it.inspect_up_to(1).await?;
+                (seen.holders.into_iter().next(), seen.waiters)
+            }
             ClaimRequest::Read(it) | ClaimRequest::Write(it) => {
                 let seen = it.inspect().await?;
-                seen.writer.or_else(|| seen.readers.into_iter().next())
+                let holder = seen.writer.or_else(|| seen.readers.into_iter().next());
+                (holder, seen.waiters)
             }
-        })
-    }
-
-    /// The number of waiters.
-    pub(super) async fn waiters(&self) -> windlass::Result<u64> {
-        Ok(match self {
-            ClaimRequest::Lock(it) => it.inspect().await?.waiters,
-            ClaimRequest::Permit(it, _) => it.inspect_up_to(0).await?.waiters,
-            ClaimRequest::Read(it) | ClaimRequest::Write(it) => it.inspect().await?.waiters,
         })
     }
 }
@@ -154,6 +154,14 @@ impl Acquirable for ClaimRequest {
             ClaimRequest::Permit(it, weight) => HeldClaim::Permit(it.acquire_many(*weight).await?),
             ClaimRequest::Read(it) => HeldClaim::Read(it.read().await?),
             ClaimRequest::Write(it) => HeldClaim::Write(it.write().await?),
+        })
+    }
+
+    async fn blocker(&self) -> windlass::Result<Blocker> {
+        let (holder, waiters) = self.holder_and_waiters().await?;
+        Ok(Blocker {
+            detail: holder.map(|holder| format!("held by {}", humanize::holder(&holder))),
+            waiters: Some(waiters),
         })
     }
 

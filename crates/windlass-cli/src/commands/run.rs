@@ -9,6 +9,7 @@ use super::acquisition::{self, Acquisition, WaitLimit};
 use super::metrics_file::{MetricsFile, RunOutcome, RunReport};
 use super::request::ClaimRequest;
 use super::supervise::{StatusEvent, StatusFile, SupervisedCommand};
+use super::wait_report::WaitReport;
 use super::warn_about_memory;
 use crate::args::RunArgs;
 
@@ -17,6 +18,7 @@ pub(super) async fn run(
     global: &GlobalArgs,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
+    let args = args.with_flock_options();
     let path = args.metrics_file.as_deref();
     let file = path.map(|path| MetricsFile::prepare(path, &args.name));
     let file = file.transpose()?;
@@ -52,19 +54,17 @@ async fn run_reporting(
     // Always named, so that an interrupted wait can be released by owner before this process ends. A
     // named owner's grant is recorded at once, which the scripts' fast paths leave to the others.
     let request = request(&args, &store, &owner);
-    let on_wait = async |holder: Option<Holder>| {
-        let held_by = holder.as_ref().map(|holder| holder.owner.as_str());
+    let on_wait = |holder: Option<&Holder>| {
+        let held_by = holder.map(|holder| holder.owner.as_str());
         status.record(&StatusEvent::Waiting { held_by });
-        if printer.is_watched() {
-            acquisition::note_waiting(&request, &args.name, holder.as_ref(), printer).await;
-        }
     };
     let limit = wait_limit(&args);
+    let progress = WaitReport::new(format!("for {}", args.name), printer);
     let began = Instant::now();
-    let acquired = acquisition::acquire(&request, &owner, limit, &mut signals, on_wait).await;
+    let acquired = acquisition::acquire(&request, &owner, limit, &mut signals, &progress, on_wait);
+    let acquired = acquired.await;
     report.wait = began.elapsed();
-    let acquired = acquired?;
-    let held = match acquired {
+    let held = match acquired? {
         Acquisition::Held(held) => held,
         Acquisition::Interrupted(signal) => {
             report.outcome = Some(RunOutcome::Interrupted);
@@ -73,10 +73,10 @@ async fn run_reporting(
         Acquisition::Busy(holder) => {
             report.outcome = Some(RunOutcome::Busy);
             acquisition::report_busy(&request, &args.name, holder.as_ref(), printer);
-            return Ok(if args.skip_ok {
-                Exit::SUCCESS
-            } else {
-                Exit::NO
+            return Ok(match args.conflict_exit_code {
+                Some(code) => Exit::of_command(code),
+                None if args.skip_ok => Exit::SUCCESS,
+                None => Exit::NO,
             });
         }
     };

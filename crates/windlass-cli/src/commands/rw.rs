@@ -71,7 +71,11 @@ async fn show(name: &str, global: &GlobalArgs, printer: &Printer) -> Result<Exit
         waiters: state.waiters,
         holders: holders::holders(holders),
     };
-    printer.answer(&answer, describe(&state));
+    let outcome = match holders.is_empty() {
+        true => "free",
+        false => "held",
+    };
+    printer.answer(outcome, &answer, describe(&state));
     if !printer.is_json() && !holders.is_empty() {
         let shown = &holders[..holders.len().min(holders::MAX_SHOWN)];
         holders::print_holders(shown, printer);

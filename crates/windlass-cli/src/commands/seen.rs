@@ -28,6 +28,7 @@ pub(super) async fn seen(
             let item = String::from_utf8_lossy(item);
             let word = if new { "new" } else { "seen" };
             printer.answer(
+                word,
                 &SeenAnswer { item: &item, new },
                 format_args!("{item}: {word}"),
             );

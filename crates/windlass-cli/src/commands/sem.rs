@@ -86,7 +86,11 @@ async fn show(args: &SemShowArgs, global: &GlobalArgs, printer: &Printer) -> Res
         }
         None => format!("{name} is not in use"),
     };
-    printer.answer(&answer, text);
+    let outcome = match state.used {
+        0 => "free",
+        _ => "in-use",
+    };
+    printer.answer(outcome, &answer, text);
     if !printer.is_json() && !state.holders.is_empty() {
         let shown: u64 = state.holders.iter().map(|h| u64::from(h.weight)).sum();
         holders::print_permits(&state.holders, printer);
@@ -121,6 +125,6 @@ async fn resize(
         Some(before) => format!("{name} has {permits} permits now, {before} before"),
         None => format!("{name} has {permits} permits now"),
     };
-    printer.answer(&answer, text);
+    printer.answer("resized", &answer, text);
     Ok(Exit::SUCCESS)
 }

@@ -65,7 +65,7 @@ async fn subscribe(
                     name,
                     message: &message,
                 };
-                printer.payload(&answer, &message);
+                printer.payload("message", &answer, &message);
                 if printer.is_unwritten() {
                     break;
                 }
@@ -74,7 +74,7 @@ async fn subscribe(
             Event::Gap { missed } => {
                 if printer.is_json() {
                     let gap = true;
-                    printer.answer(&GapAnswer { name, gap, missed }, "");
+                    printer.answer("gap", &GapAnswer { name, gap, missed }, "");
                 } else {
                     printer.warn(match missed {
                         Some(missed) => format!("{missed} messages were dropped: they arrived faster than they were printed"),

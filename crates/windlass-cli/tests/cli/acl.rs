@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::fixture::{Fixture, LONG};
-use windlass_testkit::eventually_blocking;
+use windlass_testkit::{RedisCluster, RedisServer, eventually_blocking};
 
 /// The words of the documented `ACL SETUSER`, and those of each feature.
 struct Documented {
@@ -34,6 +34,13 @@ fn documented() -> Documented {
     }
 }
 
+/// The same commands for a tenant that keeps to a prefix.
+fn with_prefix(prefix: &str, permissions: &[String]) -> Vec<String> {
+    let commands = permissions.iter().filter(|word| word.starts_with('+'));
+    let patterns = [format!("~{prefix}:*"), format!("&{prefix}:*")];
+    commands.cloned().chain(patterns).collect()
+}
+
 /// A store whose user has these permissions.
 fn fixture(permissions: &[String]) -> Fixture {
     let mut fixture = Fixture::redis();
@@ -47,13 +54,20 @@ fn fixture(permissions: &[String]) -> Fixture {
 
 /// Each command with the exit code that it has if nothing is denied.
 fn check(fixture: &Fixture, commands: &[(&str, i32)]) {
+    check_on(fixture, &[fixture.server()], commands);
+}
+
+/// The same on a store of these servers.
+fn check_on(fixture: &Fixture, servers: &[&RedisServer], commands: &[(&str, i32)]) {
     for (command, code) in commands {
         let words: Vec<&str> = command.split(' ').collect();
         let done = fixture.run(&words);
         assert_eq!(done.code, *code, "{command}: {done:?}");
     }
-    let log = fixture.server().command(&["ACL", "LOG"]).unwrap();
-    assert_eq!(log.trim(), "", "nothing was denied");
+    for server in servers {
+        let log = server.command(&["ACL", "LOG"]).unwrap();
+        assert_eq!(log.trim(), "", "nothing was denied");
+    }
 }
 
 const BASE: &[(&str, i32)] = &[
@@ -172,5 +186,112 @@ fn documented_permissions_are_enough() {
         let (_, more) = features.iter().find(|(found, _)| found == name).unwrap();
         let permissions = [base.as_slice(), more].concat();
         check(&fixture(&permissions), commands);
+    }
+}
+
+/// The permissions of a tenant that uses everything, below its prefix.
+fn tenant() -> Vec<String> {
+    let Documented { base, features } = documented();
+    // Not every server has WAITAOF.
+    let features = features.into_iter().filter(|(name, _)| name != "replicas");
+    let more = features.flat_map(|(_, more)| more);
+    let all: Vec<String> = base.into_iter().chain(more).collect();
+    with_prefix("acme", &all)
+}
+
+fn create_tenant(server: &RedisServer) {
+    let permissions = tenant();
+    let mut user = vec!["ACL", "SETUSER", "acme", "on", ">secret"];
+    user.extend(permissions.iter().map(String::as_str));
+    server.command(&user).unwrap();
+}
+
+/// Replicated servers are asked for their settings, and may refuse.
+fn allow_settings(server: &RedisServer) {
+    server
+        .command(&["ACL", "SETUSER", "acme", "+config|get"])
+        .unwrap();
+}
+
+/// Every command, as a user that may use no key and no channel outside its prefix.
+fn tenant_keeps_to_its_prefix(fixture: &Fixture, servers: &[&RedisServer]) {
+    check_on(fixture, servers, BASE);
+    let subscriber = fixture.start(&["topic", "subscribe", "invoice/t", "--count", "1"]);
+    let heard = eventually_blocking(LONG, || {
+        check_on(fixture, servers, &[("topic publish invoice/t hello", 0)]);
+        !subscriber.is_alive()
+    });
+    assert!(heard, "a message arrives");
+    for (_, commands) in FEATURES {
+        check_on(fixture, servers, commands);
+    }
+    let holder = fixture.hold("invoice/held", &[]);
+    let listed = fixture.run(&["lock", "ls"]);
+    assert!(listed.out.contains("invoice/held"), "{listed:?}");
+    assert!(!listed.out.contains("acme"), "{listed:?}");
+    let mut found = 0;
+    for server in servers {
+        let keys = server.command(&["KEYS", "*"]).unwrap();
+        let channels = server.command(&["PUBSUB", "CHANNELS"]).unwrap();
+        for name in keys.lines().chain(channels.lines()) {
+            found += 1;
+            assert!(name.starts_with("acme:"), "{name}");
+        }
+    }
+    assert!(found > 10, "{found} keys and channels");
+    drop(holder);
+}
+
+#[test]
+fn tenant_keeps_to_its_prefix_on_one_server() {
+    let mut fixture = Fixture::redis();
+    create_tenant(fixture.server());
+    let address = fixture.server().addr();
+    fixture.store = format!("redis://acme:secret@{address}?prefix=acme");
+    tenant_keeps_to_its_prefix(&fixture, &[fixture.server()]);
+    // The same user without the prefix may do nothing.
+    fixture.store = format!("redis://acme:secret@{address}");
+    let denied = fixture.run(&["lock", "acquire", "invoice/a"]);
+    assert_eq!(denied.code, 69, "{denied:?}");
+    assert!(denied.err.contains("refused access"), "{denied:?}");
+}
+
+#[test]
+fn tenant_keeps_to_its_prefix_on_a_cluster() {
+    let cluster = RedisCluster::start().unwrap();
+    let servers: Vec<&RedisServer> = cluster.nodes().iter().collect();
+    for server in &servers {
+        create_tenant(server);
+        allow_settings(server);
+    }
+    let mut fixture = Fixture::file();
+    let url = cluster.url().replacen("://", "://acme:secret@", 1);
+    fixture.store = format!("{url}?prefix=acme");
+    tenant_keeps_to_its_prefix(&fixture, &servers);
+}
+
+/// The commands that a quorum has.
+const QUORUM: [&str; 7] = ["lock", "top", "run", "rw", "elect", "gate", "doctor"];
+
+#[test]
+fn tenant_keeps_to_its_prefix_on_a_quorum() {
+    let (mut fixture, nodes) = Fixture::redlock();
+    for server in nodes.iter() {
+        create_tenant(server);
+        allow_settings(server);
+    }
+    let url = nodes.url("prefix=acme");
+    fixture.store = url.replacen("://", "://acme:secret@", 1);
+    let servers: Vec<&RedisServer> = nodes.iter().collect();
+    let commands = BASE.iter().filter(|(command, _)| {
+        let word = command.split(' ').next().unwrap();
+        QUORUM.contains(&word) && !command.contains("--permits")
+    });
+    let commands: Vec<(&str, i32)> = commands.copied().collect();
+    check_on(&fixture, &servers, &commands);
+    for server in servers {
+        let keys = server.command(&["KEYS", "*"]).unwrap();
+        assert!(keys.lines().count() > 2, "{keys}");
+        assert!(keys.lines().all(|key| key.starts_with("acme:")), "{keys}");
     }
 }

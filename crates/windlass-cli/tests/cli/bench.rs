@@ -105,7 +105,7 @@ fn bloom_workload_uses_the_given_tasks(fixture: Fixture) {
         "-q", "bench", "bloom", "--items", "2000", "--batch", "100", "--tasks", "3",
     ]);
     assert_eq!(done.code, 0, "{done:?}");
-    let answer = done.object();
+    let answer = done.objects().remove(0);
     assert_eq!(answer["tasks"], 3);
     assert!(answer["ops_per_s"].as_f64().unwrap() > 0.0);
 }

@@ -99,8 +99,8 @@ fn stdin_is_read_in_batches(fixture: Fixture) {
     let done = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = done.lines().collect();
     assert_eq!(lines.len(), 100_002);
-    assert_eq!(lines[0], r#"{"item":"first","new":true}"#);
-    assert_eq!(lines[1], r#"{"item":"0","new":true}"#);
+    assert_eq!(lines[0], r#"{"item":"first","new":true,"outcome":"new"}"#);
+    assert_eq!(lines[1], r#"{"item":"0","new":true,"outcome":"new"}"#);
     assert!(lines[100_001].contains("last"));
 }
 

@@ -5,9 +5,10 @@ use std::time::Instant;
 use crate::fixture::{FinishedProcess, Fixture, keys};
 use rustix::process::Signal;
 
-const KEYS: [&str; 5] = [
+const KEYS: [&str; 6] = [
     "allowed",
     "limit",
+    "name",
     "remaining",
     "reset_after_ms",
     "retry_after_ms",

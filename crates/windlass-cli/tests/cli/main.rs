@@ -16,6 +16,8 @@ mod counter;
 #[cfg(all(feature = "bench", feature = "demo"))]
 mod docs;
 mod elect;
+mod flock;
+mod json;
 mod latch;
 mod lease_loss;
 mod limit;
@@ -31,4 +33,5 @@ mod signals;
 mod top;
 mod topic;
 mod usage;
+mod waiting;
 mod warden;

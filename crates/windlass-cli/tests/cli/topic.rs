@@ -23,8 +23,8 @@ fn published_messages_are_printed(fixture: Fixture) {
     assert_eq!(
         programs.stdout_lines(),
         [
-            r#"{"name":"orders","message":"order 42"}"#,
-            r#"{"name":"orders","message":"{\"id\":43}"}"#
+            r#"{"name":"orders","message":"order 42","outcome":"message"}"#,
+            r#"{"name":"orders","message":"{\"id\":43}","outcome":"message"}"#
         ]
     );
 }

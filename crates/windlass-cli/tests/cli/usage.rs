@@ -106,7 +106,7 @@ fn wrong_usage_is_125_with_a_suggestion() {
             &["run", "x", "--ttl", "30", "--", "true"],
             "write 30s or 30ms",
         ),
-        (&["run", "x", "--wait", "1.5s", "--", "true"], "1500ms"),
+        (&["run", "x", "--wait", "1,5s", "--", "true"], "write 1.5s"),
         (
             &["run", "x", "--wait", "1s", "--no-wait", "--", "true"],
             "cannot be used with",

@@ -179,6 +179,17 @@ impl ClaimStore for MemoryStore {
         reply(Ok(seen))
     }
 
+    fn holders(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Vec<Holder>> {
+        let mut shard = self.claims[kind as usize].of(&name);
+        let now = self.clock.now();
+        let holders = shard.map.get_mut(&name).map(|queue| {
+            let mut fences = || self.next_fence();
+            let Ok(holders) = rules::holders(&mut queue.with(&mut fences), now, most);
+            holders
+        });
+        reply(Ok(holders.unwrap_or_default()))
+    }
+
     fn list(
         &self,
         kinds: &'static [Kind],

@@ -174,11 +174,14 @@ impl Backend for Memory {
 
     fn diagnose(&self) -> Pending<'_, Vec<Finding>> {
         Box::pin(async {
-            Ok(vec![Finding::new(
+            let mut findings = vec![Finding::new(
                 Severity::Fine,
                 "reach",
                 "state lives in this process alone: other processes do not see these locks",
-            )])
+            )];
+            let last = self.0.fence.load(Ordering::Relaxed);
+            findings.extend(Finding::of_exhausted_fences(last, "Restart the program"));
+            Ok(findings)
         })
     }
 }
@@ -266,4 +269,20 @@ fn reply<'a, T: Send + 'a>(outcome: Result<T>) -> Pending<'a, T> {
 /// a single insertion or removal.
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn highest_fence_is_a_problem() {
+        let store = MemoryStore::private(Clock::system());
+        let memory = Memory(Arc::clone(&store));
+        assert_eq!(memory.diagnose().await.unwrap().len(), 1);
+        store.fence.store(Fence::MAX.get(), Ordering::Relaxed);
+        let found = memory.diagnose().await.unwrap();
+        let found = found.iter().find(|finding| finding.topic == "last fence");
+        assert_eq!(found.unwrap().severity, Severity::Problem);
+    }
 }

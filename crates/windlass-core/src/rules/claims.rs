@@ -233,6 +233,16 @@ pub fn break_lock<Q: WaitQueue>(
     tx.end(victim.map(|h| describe(&h, now)))
 }
 
+/// Up to `most` holders that have not expired, in the order of their expiry.
+pub fn holders<Q: WaitQueue>(
+    queue: &mut Q,
+    now: Moment,
+    most: usize,
+) -> Result<Vec<Holder>, Q::Error> {
+    let holders = queue.holders(now, most)?;
+    Ok(holders.iter().map(|r| describe(r, now)).collect())
+}
+
 /// Reads the state of a name. Changes nothing, so expired claims are left out here instead of being
 /// removed.
 pub fn inspect<Q: WaitQueue>(
@@ -243,9 +253,9 @@ pub fn inspect<Q: WaitQueue>(
     most: usize,
 ) -> Result<Occupancy, Q::Error> {
     let pool = ClaimTransaction::begin(queue, kind, now)?.pool;
-    let holders = queue.holders(now, most)?;
+    let holders = holders(queue, now, most)?;
     let used = pool.used.saturating_sub(queue.expired_weight(now)?);
-    let waiters = queue.waiter_count()?;
+    let waiters = queue.waiter_count(now)?;
     // As `forget_size` does.
     let forgotten = kind != Kind::Lock && pool.until <= now && used == 0 && waiters == 0;
     Ok(Occupancy {
@@ -254,7 +264,7 @@ pub fn inspect<Q: WaitQueue>(
         size: if forgotten { 0 } else { pool.size },
         used,
         waiters,
-        holders: holders.iter().map(|r| describe(r, now)).collect(),
+        holders,
         open: pool.open,
     })
 }

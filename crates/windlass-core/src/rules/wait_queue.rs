@@ -93,8 +93,8 @@ pub trait WaitQueue {
     fn remove_holder(&mut self, holder: &ClaimRecord) -> Result<(), Self::Error>;
     /// Removes a waiter.
     fn remove_waiter(&mut self, record: &ClaimRecord) -> Result<(), Self::Error>;
-    /// The number of waiters.
-    fn waiter_count(&mut self) -> Result<u64, Self::Error>;
+    /// The number of waiters that have not expired.
+    fn waiter_count(&mut self, now: Moment) -> Result<u64, Self::Error>;
     /// Takes the next fence: higher than all before, for every name of the store.
     fn next_fence(&mut self) -> Result<Fence, Self::Error>;
 }
@@ -330,8 +330,9 @@ impl WaitQueue for FencedQueue<'_> {
         Ok(())
     }
 
-    fn waiter_count(&mut self) -> Result<u64, Infallible> {
-        Ok(self.queue.waiting.len() as u64)
+    fn waiter_count(&mut self, now: Moment) -> Result<u64, Infallible> {
+        let waiting = self.queue.waiting.values();
+        Ok(waiting.filter(|r| r.expires > now).count() as u64)
     }
 
     fn next_fence(&mut self) -> Result<Fence, Infallible> {

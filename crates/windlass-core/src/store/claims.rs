@@ -185,6 +185,12 @@ pub trait ClaimStore: Send + Sync + fmt::Debug {
     /// Reads the state of one name, with up to `most` of its holders. Changes nothing.
     fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy>;
 
+    /// Up to `most` holders of one name, in the order of their expiry. Unlike
+    /// [`inspect`](Self::inspect), it need not look at the queue.
+    fn holders(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Vec<Holder>> {
+        Box::pin(async move { Ok(self.inspect(kind, name, most).await?.holders) })
+    }
+
     /// Lists the names of the given kinds that have a holder or waiter and match the pattern (see
     /// [`matches`](super::matches)), each with up to `most` of its holders.
     fn list(

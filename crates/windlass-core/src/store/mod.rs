@@ -47,7 +47,7 @@ pub use latch::{CountedDown, LatchSpec, LatchState, LatchStore, PastGeneration, 
 pub use notification::{Channel, NotificationStore, Subscriber, SubscriptionHandle};
 
 use crate::error::Result;
-use crate::{Drift, FenceStrength};
+use crate::{Drift, Fence, FenceStrength};
 
 /// The reply of a store.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -187,5 +187,17 @@ impl Finding {
             topic,
             message: message.into(),
         }
+    }
+
+    /// That the store has issued its highest fence, if it has: no higher one is granted. `advice`
+    /// says what to do about it.
+    pub fn of_exhausted_fences(last: u64, advice: &str) -> Option<Finding> {
+        let max = Fence::MAX;
+        (last >= max.get()).then(|| {
+            let message = format!(
+                "the last is {last}, and none above {max} is granted: every lock is refused. {advice}"
+            );
+            Finding::new(Severity::Problem, "last fence", message)
+        })
     }
 }

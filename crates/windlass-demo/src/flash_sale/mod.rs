@@ -312,7 +312,7 @@ pub(super) async fn warehouse(args: &WarehouseArgs, printer: &Printer) -> Result
         "left": left,
         "refused": ledger.stale(),
     });
-    printer.answer(
+    printer.record(
         &totals,
         format_args!(
             "{stock} in stock, {sold} sold, {} oversold, {} lost updates, {left} left, {} refused",

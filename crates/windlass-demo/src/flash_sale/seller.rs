@@ -203,6 +203,8 @@ async fn poll_lock(lock: &Lock, pause: Duration) -> Result<LockGuard, Failure> {
 
 fn unreachable(error: std::io::Error) -> Failure {
     Failure {
+        kind: "unreachable",
+        name: None,
         message: format!("cannot reach the warehouse: {error}"),
         advice: windlass_term::Advice::Hint("start it first: windlass demo warehouse".into()),
         exit: windlass_term::Exit::UNREACHABLE,

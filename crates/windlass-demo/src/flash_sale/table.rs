@@ -50,7 +50,7 @@ pub(super) fn begin(rows: &[ReportRow], live: &mut LiveLines, printer: &Printer)
 pub(super) fn row(report: &Report, number: usize, live: &mut LiveLines, printer: &Printer) {
     let row = &report.rows[number];
     if printer.is_json() {
-        printer.answer(&row.json(report), "");
+        printer.record(&row.json(report), "");
     } else if !live.is_watched() {
         printer.out(line(row, printer));
     }
@@ -99,7 +99,7 @@ pub(super) fn verdicts(report: &Report, printer: &Printer) {
             "counter_over_fence": report.counter_over_fence().map(rounded),
             "fence_over_lock": report.fence_over_lock().map(rounded),
         });
-        printer.answer(&ratios, "");
+        printer.record(&ratios, "");
         return;
     }
     printer.out("");

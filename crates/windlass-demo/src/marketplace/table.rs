@@ -109,7 +109,7 @@ pub(super) fn one(row: &MarketRow, before: Option<&MarketRow>, printer: &Printer
     if !printer.is_json() && before.is_none() {
         printer.out(printer.tint(Tone::Strong, &headings()));
     }
-    printer.answer(&json(row), tinted(line(row, before), row, printer));
+    printer.record(&json(row), tinted(line(row, before), row, printer));
 }
 
 /// All finished rows, and the current one.
@@ -156,7 +156,7 @@ pub(super) fn summary(rows: &[MarketRow], printer: &Printer) {
             "fine_over_coarse": coarse.map(rounded),
             "fine_over_watch": watch.map(rounded),
         });
-        printer.answer(&ratios, "");
+        printer.record(&ratios, "");
         return;
     }
     let parts = [(coarse, "one lock for all"), (watch, "WATCH")];

@@ -1,8 +1,8 @@
 //! URLs that name several hosts.
 
-use super::{HostPort, read_ca, replicas};
+use super::{HostPort, StoreOptions, read_ca, replicas};
+use crate::keys::Keys;
 use windlass_core::error::{Error, Result};
-use windlass_core::store::Replicas;
 
 /// The parts of `SCHEME://[USER:PASSWORD@]HOST[:PORT],…[/PART[/PART]][?KEY=VALUE&…]`.
 pub(crate) struct MultiHostUrl {
@@ -79,13 +79,17 @@ impl MultiHostUrl {
         self.take("tls_ca").as_deref().map(read_ca).transpose()
     }
 
-    /// Takes the parameters about replicas.
-    pub(crate) fn take_replicas(&mut self) -> Result<Option<Replicas>> {
-        replicas::from_parameters(
+    /// Takes the parameters about the store.
+    pub(crate) fn take_store_options(&mut self) -> Result<StoreOptions> {
+        let replicas = replicas::from_parameters(
             self.take("replicas"),
             self.take("replicas_timeout"),
             self.take("replicas_on_disk"),
-        )
+        )?;
+        Ok(StoreOptions {
+            keys: Keys::with_prefix(self.take("prefix").as_deref())?,
+            replicas,
+        })
     }
 
     /// Rejects parameters that were not taken.
@@ -95,8 +99,8 @@ impl MultiHostUrl {
             Some((key, _)) => {
                 let unknown = format!("the URL has an unknown parameter {key:?}");
                 Err(Error::invalid("connect", unknown).with_hint(
-                    "known parameters: tls_ca, replicas, replicas_timeout, replicas_on_disk; with \
-                     Sentinel also sentinel_user, sentinel_password",
+                    "known parameters: tls_ca, prefix, replicas, replicas_timeout, replicas_on_disk; \
+                     with Sentinel also sentinel_user, sentinel_password",
                 ))
             }
         }

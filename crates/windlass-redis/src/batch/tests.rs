@@ -27,6 +27,7 @@ impl BatchedDecision for Append {
     fn command<'a>(
         _: &Script,
         batch: impl ExactSizeIterator<Item = &'a Append> + Clone,
+        _: &Keys,
         _: &str,
     ) -> Cmd {
         let append = "local lengths = {} \

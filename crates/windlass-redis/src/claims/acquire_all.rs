@@ -5,7 +5,7 @@ use redis::Value;
 use super::RedisClaims;
 use crate::errors::unexpected_reply;
 use crate::master_epoch::FenceUse;
-use crate::{keys, millis, record, script};
+use crate::{millis, record, script};
 use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::store::{AcquireRequest, AcquiredAll, Kind};
@@ -28,8 +28,9 @@ impl RedisClaims {
         command.arg(1 + 3 * requests.len());
         command.arg(router.fence_counter(&first.name));
         for AcquireRequest { name, owner, .. } in &requests {
-            let keys = command.arg(name.as_str()).arg(keys::queue(name));
-            keys.arg(keys::claim(name, owner));
+            let keys = router.keys();
+            command.arg(keys.lock(name)).arg(keys.queue(name));
+            command.arg(keys.claim(name, owner));
         }
         let flags = if first.record_now { "r" } else { "" };
         command

@@ -4,35 +4,42 @@ use redis::Value;
 
 use super::RedisClaims;
 use crate::errors::unexpected_reply;
-use crate::{keys, record, script};
+use crate::{record, script};
 use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
 use windlass_core::store::{Holder, Kind, Occupancy};
 
+/// The waiters of which an inspection finds out whether they have expired: bounds how long the
+/// script blocks the server. Those behind them are counted until they are among the first.
+pub(super) const MAX_CHECKED_WAITERS: usize = 10_000;
+
 impl RedisClaims {
-    /// Names up to `most` of the holders.
+    /// Names up to `most` of the holders, and leaves out the expired among the first `checked`
+    /// waiters.
     pub(super) async fn inspect_one(
         &self,
         kind: Kind,
         name: &Name,
         most: usize,
+        checked: usize,
     ) -> Result<Occupancy> {
         let script = match kind {
             Kind::Lock => &script::LOCK_INSPECT,
             _ => &script::POOL_INSPECT,
         };
+        let keys = self.router.keys();
         let mut command = redis::cmd("EVALSHA");
         command.arg(script.digest());
         match kind {
             Kind::Lock => {
-                command.arg(2).arg(name.as_str()).arg(keys::queue(name));
-                command.arg(keys::claim_prefix(name));
+                command.arg(2).arg(keys.lock(name)).arg(keys.queue(name));
+                command.arg(keys.claim_prefix(name)).arg(checked);
             }
             _ => {
-                command.arg(3).arg(&keys::pool(kind, name));
+                command.arg(3).arg(&keys.pool(kind, name));
                 command.arg(i64::try_from(most).unwrap_or(i64::MAX));
-                command.arg(kind.word());
+                command.arg(kind.word()).arg(checked);
             }
         }
         let reply: Vec<Value> = self.router.run(script, &command).await?;

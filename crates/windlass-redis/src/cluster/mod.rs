@@ -29,7 +29,7 @@ use super::address::{HostPort, MultiHostUrl, ServerOptions};
 use super::connection::{Connection, pipeline};
 use super::connector::Connector;
 use super::errors::{CommandError, Rejection};
-use super::keys;
+use super::keys::Keys;
 use super::master_epoch::FenceUse;
 use super::script::{self, Script};
 use super::slots;
@@ -53,6 +53,7 @@ pub(super) struct Cluster {
     call_timeout: Duration,
     id: u64,
     grant_listener: Weak<dyn GrantListener>,
+    keys: Keys,
     slot_map: RwLock<Arc<SlotMap>>,
     connections: Mutex<HashMap<HostPort, Arc<Connection>>>,
     /// Held while the slot map is refreshed, so that callers share one refresh.
@@ -91,11 +92,11 @@ impl Cluster {
             _ => {
                 let other = "a cluster has only one database, number 0";
                 return Err(Error::invalid("connect", other)
-                    .with_hint("use a namespace to keep programs apart"));
+                    .with_hint("use a namespace or ?prefix=NAME to keep programs apart"));
             }
         }
         let ca = url.take_ca()?;
-        let replicas = url.take_replicas()?;
+        let options = url.take_store_options()?;
         url.check_all_taken()?;
         let cluster = Arc::new(Cluster {
             server_options: ServerOptions {
@@ -107,6 +108,7 @@ impl Cluster {
             },
             seeds: url.hosts,
             call_timeout,
+            keys: options.keys.clone(),
             id,
             grant_listener: grant_listener.clone(),
             slot_map: RwLock::default(),
@@ -119,11 +121,12 @@ impl Cluster {
         });
         cluster.refresh().await?;
         let any_node = Connector::AnyNode(Arc::downgrade(&cluster));
-        let push_connection = Connection::new(any_node, call_timeout, id, grant_listener);
+        let push_connection =
+            Connection::new(any_node, options.keys, call_timeout, id, grant_listener);
         push_connection.connect().await?;
         let _ = cluster.push_connection.set(push_connection);
         tokio::spawn(watch(Arc::downgrade(&cluster)));
-        Ok((cluster, replicas))
+        Ok((cluster, options.replicas))
     }
 
     /// The connection that wake-ups and notifications arrive on, from all nodes: a cluster forwards
@@ -198,7 +201,7 @@ impl Cluster {
                 // The exporting node may have started from an old copy, so the counter is raised on
                 // its behalf.
                 (Some(source), _) => {
-                    let keys = keys::fences(slot);
+                    let keys = self.keys.fences(slot);
                     node.send_asking_fenced(source, keys, command, fence_use)
                         .await
                 }
@@ -279,7 +282,7 @@ impl Cluster {
     ) -> Result<Value, CommandError> {
         self.recheck_fences_if_unverified();
         let sent = self.clock.now();
-        let keys = || keys::fences(slot);
+        let keys = || self.keys.fences(slot);
         let reply = node.send_fenced(slot, keys, command, fence_use).await;
         if self.clock.now().since(sent) > slot_map::MAX_UNVERIFIED {
             // The process was suspended in between. The fence may be from before a raise that has
@@ -385,7 +388,8 @@ impl Cluster {
             .map_err(CommandError::NotSent)?;
         let listener = self.grant_listener.clone();
         let node = Connector::Node(client);
-        let connection = Connection::new(node, self.call_timeout, self.id, listener);
+        let keys = self.keys.clone();
+        let connection = Connection::new(node, keys, self.call_timeout, self.id, listener);
         connections.insert(address.clone(), Arc::clone(&connection));
         Ok(connection)
     }

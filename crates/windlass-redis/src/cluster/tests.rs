@@ -11,7 +11,7 @@ use windlass_testkit::{RedisCluster, RedisServer, eventually_blocking};
 use super::Cluster;
 use crate::connector::epoch_number;
 use crate::errors::CommandError;
-use crate::keys;
+use crate::keys::Keys;
 use crate::master_epoch::FenceUse;
 use crate::slots;
 use crate::topology::newest_epoch;
@@ -41,7 +41,7 @@ impl ClusterFixture {
         let (url, timeout) = (nodes.url(), Duration::from_secs(5));
         let client = Cluster::open_with_clock(clock, &url, timeout, 7, NoListener::weak()).await;
         let slot = slots::of_key(b"stock");
-        let [fences, mark] = keys::fences(slot);
+        let [fences, mark] = Keys::default().fences(slot);
         ClusterFixture {
             nodes,
             client: client.unwrap().0,

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::connection::Connection;
-use crate::keys;
+use crate::keys::Keys;
 use crate::router::Router;
-use windlass_core::Fence;
 use windlass_core::error::Result;
 use windlass_core::store::Severity::{Fine, Problem, Warning};
 use windlass_core::store::{Finding, Severity};
@@ -33,10 +32,12 @@ pub(super) async fn diagnose(router: &Router) -> Result<Vec<Finding>> {
                     let slots = owned.flat_map(|(slots, _)| slots.clone());
                     (
                         node,
-                        slots.map(|slot| keys::fences(slot)[0].clone()).collect(),
+                        slots
+                            .map(|slot| router.keys().fences(slot)[0].clone())
+                            .collect(),
                     )
                 });
-            findings.extend(fences(counters.collect()).await);
+            findings.extend(fences(router.keys(), counters.collect()).await);
             return Ok(findings);
         }
     };
@@ -50,14 +51,14 @@ pub(super) async fn diagnose(router: &Router) -> Result<Vec<Finding>> {
         findings.extend(replicated::min_replicas(&[connection]).await);
     }
     findings.push(clock(connection).await?);
-    let counter = vec![keys::FENCE.to_owned()];
-    findings.extend(fences(vec![(Arc::clone(connection), counter)]).await);
+    let counter = vec![router.keys().fence().to_owned()];
+    findings.extend(fences(router.keys(), vec![(Arc::clone(connection), counter)]).await);
     Ok(findings)
 }
 
 /// How high the fence counters of these servers are. `None` if there are none yet, or none can be
 /// read.
-async fn fences(servers: Vec<(Arc<Connection>, Vec<String>)>) -> Option<Finding> {
+async fn fences(keys: &Keys, servers: Vec<(Arc<Connection>, Vec<String>)>) -> Option<Finding> {
     let (mut highest, mut ahead) = (None, 0);
     for (server, counters) in servers {
         let mut commands = redis::Pipeline::new();
@@ -82,15 +83,14 @@ async fn fences(servers: Vec<(Arc<Connection>, Vec<String>)>) -> Option<Finding>
         }
     }
     let highest = highest?;
-    let (severity, message) = if highest >= Fence::MAX.get() {
-        let message = format!(
-            "the counter is {highest}, and no fence above {} is granted: every lock is refused. \
-             Check the server's clock, and delete the counter ({})",
-            Fence::MAX,
-            keys::FENCE
-        );
-        (Problem, message)
-    } else if ahead > 0 {
+    let advice = format!(
+        "Check the server's clock, and delete the counter ({})",
+        keys.fence()
+    );
+    if let Some(exhausted) = Finding::of_exhausted_fences(highest, &advice) {
+        return Some(exhausted);
+    }
+    let (severity, message) = if ahead > 0 {
         let message = format!(
             "the counter {highest} is {ahead} s ahead of the server's clock: fences grow, but if \
              the counter is lost before the clock has caught up, they go back"

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::fixture::RedisFixture;
-use crate::keys;
+use crate::keys::Keys;
 use windlass_core::error::ErrorKind;
 use windlass_core::name::Name;
 use windlass_core::rules::counter::{self as rules, Addition, CounterState};
@@ -85,7 +85,7 @@ async fn check(redis: &RedisFixture, name: Name, ops: Vec<CounterOp>) -> TestCas
             CounterOp::Pass(slots) => {
                 if let Some(CounterState::Windowed { slots: kept, .. }) = &mut model {
                     kept.iter_mut().for_each(|slot| slot.0 -= slots);
-                    let (key, by) = (keys::counter(&name), slots.to_string());
+                    let (key, by) = (Keys::default().counter(&name), slots.to_string());
                     let ttl = server.command(&["EVAL", SET_BACK, "1", &key, &by]).unwrap();
                     prop_assert_ne!(ttl, "-1", "no expiry");
                 }

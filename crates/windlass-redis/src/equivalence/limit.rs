@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::fixture::RedisFixture;
-use crate::keys;
+use crate::keys::Keys;
 use windlass_core::error::ErrorKind;
 use windlass_core::name::Name;
 use windlass_core::rules::limit::{self as rules, LimitOp, Rule, RuleStates};
@@ -99,7 +99,7 @@ impl RealLimiters {
     }
 
     fn stored(&self, name: &Name) -> RuleStates {
-        let key = keys::limit(name);
+        let key = Keys::default().limit(name);
         match self.redis.server.command(&["GET", &key]).unwrap().as_str() {
             "(nil)" => RuleStates::default(),
             text => text.parse().unwrap(),
@@ -124,7 +124,7 @@ impl RealLimiters {
     /// expiry.
     fn keep(&self, name: &Name, states: &RuleStates) {
         if !states.is_empty() {
-            let (key, text) = (keys::limit(name), states.to_string());
+            let (key, text) = (Keys::default().limit(name), states.to_string());
             self.redis
                 .server
                 .command(&["SET", &key, &text, "PX", "600000"])
@@ -278,7 +278,7 @@ async fn check(
             let left: i64 = real
                 .redis
                 .server
-                .command(&["PTTL", &keys::limit(&name)])
+                .command(&["PTTL", &Keys::default().limit(&name)])
                 .unwrap()
                 .parse()
                 .unwrap();

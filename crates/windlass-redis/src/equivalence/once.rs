@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::fixture::RedisFixture;
-use crate::keys;
+use crate::keys::Keys;
 use windlass_core::Fence;
 use windlass_core::name::Name;
 use windlass_core::rules::{once, seen};
@@ -85,7 +85,7 @@ async fn check(redis: &RedisFixture, name: Name, ops: Vec<OnceOp>) -> TestCaseRe
             }
             OnceOp::Expire(item) => {
                 known.remove(&item);
-                let key = keys::seen(&name) + std::str::from_utf8(&[b' ', item]).unwrap();
+                let key = Keys::default().seen(&name) + std::str::from_utf8(&[b' ', item]).unwrap();
                 redis.server.command(&["DEL", &key]).unwrap();
             }
         }

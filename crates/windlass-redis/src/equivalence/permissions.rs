@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::fixture::RedisFixture;
-use crate::keys;
+use crate::keys::Keys;
 use windlass_core::name::Name;
 use windlass_core::permissions::{Scale, Schema};
 use windlass_core::rules::permissions as rules;
@@ -257,7 +257,7 @@ async fn check(
         return Ok(());
     };
     for (subject, bits) in case.model.bits.remove(&stored.id).unwrap_or_default() {
-        let key = keys::permissions(&space, &stored.id) + &subject;
+        let key = Keys::default().permissions(&space, &stored.id) + &subject;
         let mut get = redis::cmd("GET");
         let found: Vec<u8> = get.arg(key).query_async(&mut connection).await.unwrap();
         prop_assert_eq!(found, bits, "the bytes of {}", subject);

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use redis::Value;
 
 use crate::claims::list::SCAN_STEP;
-use crate::keys;
 use crate::router::Router;
 use windlass_core::error::Result;
 use windlass_core::name::Name;
@@ -32,12 +31,14 @@ pub(super) async fn list(router: &Router, query: LimiterQuery) -> Result<Limiter
         let mut cursor = 0u64;
         for step in 1.. {
             let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(keys::all_limits());
+            scan.arg(cursor)
+                .arg("MATCH")
+                .arg(router.keys().all_limits());
             scan.arg("COUNT").arg(SCAN_STEP);
             let (next, keys): (u64, Vec<Vec<u8>>) = master.query(&scan).await?;
             // Keys that are not text, and names that are not valid, belong to other programs.
             let texts = keys.iter().filter_map(|key| std::str::from_utf8(key).ok());
-            for stored in texts.filter_map(keys::limiter_of_key) {
+            for stored in texts.filter_map(|key| router.keys().limiter_of_key(key)) {
                 if let (Some(shown), Ok(name)) =
                     (query.wanted(stored), Name::new("list", None, stored))
                 {
@@ -71,7 +72,7 @@ async fn read_states(
         // slot.
         let get = |((_, name), _): &((String, Name), u64)| {
             let mut command = redis::cmd("MGET");
-            command.arg(keys::limit(name));
+            command.arg(router.keys().limit(name));
             command
         };
         let replies = router.query_all(some.iter().map(get).collect()).await?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::Value;
 
 pub use self::node_client::{Confirmed, NodeClient, NodeStatus};
-use super::address::single_server;
+use super::address::{StoreOptions, single_server};
 use super::batch::Batcher;
 use super::claim_command::{ClaimBatchers, ClaimCommand, ClaimReply};
 use super::claims::{RedisClaims, is_recorded};
@@ -18,7 +18,7 @@ use super::connector::Connector;
 use super::errors::unexpected_reply;
 use super::master_epoch::FenceUse;
 use super::router::Router;
-use super::{CAPABILITIES, Redis, keys, script};
+use super::{CAPABILITIES, Redis, script};
 use windlass_core::error::{Error, ErrorKind, Result};
 use windlass_core::name::Name;
 use windlass_core::redact::redact;
@@ -44,8 +44,9 @@ impl RedisNodeClient {
         listener: Weak<dyn GrantListener>,
     ) -> Result<RedisNodeClient> {
         // A node's replicas do not count: the other nodes do.
-        let (client, _) = single_server(url)?;
-        let connection = Connection::new(Connector::Server(client), call_timeout, id, listener);
+        let (client, StoreOptions { keys, .. }) = single_server(url)?;
+        let connector = Connector::Server(client);
+        let connection = Connection::new(connector, keys, call_timeout, id, listener);
         let router = Arc::new(Router::Single(connection));
         Ok(RedisNodeClient {
             batchers: ClaimBatchers::start_on_quorum_node(&router),
@@ -97,7 +98,7 @@ impl RedisNodeClient {
             router.load(script, &redis::Cmd::new()).await?;
         }
         let mut read = redis::cmd("MGET");
-        read.arg(keys::FENCE).arg(keys::JOINED);
+        read.arg(router.keys().fence()).arg(router.keys().joined());
         let (counter, joined): (Option<u64>, Option<String>) = router.query(&read).await?;
         Ok(NodeStatus {
             run: run.to_owned(),
@@ -147,7 +148,8 @@ impl NodeClient for RedisNodeClient {
             let script = &script::QUORUM_NODE_JOIN;
             let mut command = redis::cmd("EVALSHA");
             command.arg(script.digest()).arg(2);
-            command.arg(keys::FENCE).arg(keys::JOINED);
+            let keys = self.redis.router.keys();
+            command.arg(keys.fence()).arg(keys.joined());
             command.arg(run).arg(floor.get());
             self.redis.router.run::<Value>(script, &command).await?;
             Ok(())

@@ -49,7 +49,7 @@ if verb == 'reset' then
   call('HSET', latch, 'generation', generation, 'count', number, 'remaining', number, 'past', past)
   call('PEXPIRE', latch, retention)
   call('DEL', counted)
-  redis.pcall('PUBLISH', 'windlass:news:' .. latch, '')
+  notify(latch)
   return {'begun'}
 end
 
@@ -70,6 +70,6 @@ call('SADD', counted, operation)
 call('PEXPIRE', latch, retention)
 call('PEXPIRE', counted, retention)
 if remaining == 0 then
-  redis.pcall('PUBLISH', 'windlass:news:' .. latch, '')
+  notify(latch)
 end
 return {'counted', remaining}

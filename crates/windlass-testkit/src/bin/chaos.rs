@@ -21,10 +21,14 @@ struct ChaosArgs {
     windlass: PathBuf,
 }
 
-fn parse() -> Result<ChaosArgs, String> {
+/// `None` if help is asked for.
+fn parse() -> Result<Option<ChaosArgs>, String> {
     let (mut minutes, mut stores, mut windlass) = (10.0, Vec::new(), None);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
+        if arg == "--help" || arg == "-h" {
+            return Ok(None);
+        }
         let value = args.next().ok_or(format!("{arg} needs a value"))?;
         match arg.as_str() {
             "--minutes" => {
@@ -37,17 +41,17 @@ fn parse() -> Result<ChaosArgs, String> {
             "--store" if NAMES.contains(&value.as_str()) => stores.push(value),
             "--store" => return Err(format!("no store {value}: one of {}", NAMES.join(", "))),
             "--windlass" => windlass = Some(PathBuf::from(value)),
-            _ => return Err(format!("what is {arg}?")),
+            _ => return Err(format!("{arg} is not an option")),
         }
     }
     if stores.is_empty() {
         stores = NAMES.map(str::to_owned).to_vec();
     }
-    Ok(ChaosArgs {
+    Ok(Some(ChaosArgs {
         minutes,
         stores,
         windlass: windlass.ok_or("--windlass is missing")?,
-    })
+    }))
 }
 
 fn main() -> ExitCode {
@@ -56,7 +60,11 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let args = match parse() {
-        Ok(args) => args,
+        Ok(Some(args)) => args,
+        Ok(None) => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
         Err(message) => {
             eprint!("chaos: {message}\n\n{USAGE}");
             return ExitCode::from(2);

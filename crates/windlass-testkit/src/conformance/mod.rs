@@ -333,7 +333,7 @@ macro_rules! majority_conformance {
                 namespaces_are_isolated, break_frees_the_lock, detached_lock_can_be_attached,
                 counting_under_the_lock_loses_no_update;
             queue: first_come_first_served, waiter_of_another_client_is_woken_immediately,
-                wait_times_out_and_leaves_the_queue, newcomer_does_not_overtake_the_queue, dead_waiter_is_skipped,
+                wait_times_out_and_leaves_the_queue, newcomer_does_not_overtake_the_queue, dead_waiter_is_skipped, expired_waiter_is_not_shown,
                 first_waiter_is_granted_when_the_holder_dies, heartbeats_keep_a_short_ttl_ticket;
             lease: renewal_extends_beyond_the_ttl, lease_without_renewal_expires, loss_is_reported_before_the_next_grant,
                 max_hold_ends_the_lease, max_hold_loss_is_reported_before_the_next_grant,

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use windlass::Attempt;
 
 use super::{SOON, TestStore, wait_for_waiters, wait_until_free};
+use crate::eventually;
 
 /// Waiters of all clients are served in the order of their requests.
 pub async fn first_come_first_served(store: &TestStore) {
@@ -142,6 +143,61 @@ pub async fn dead_waiter_is_skipped(store: &TestStore) {
         .unwrap();
     assert!(guard.release().await.unwrap().was_held());
     wait_until_free(&a, "stock").await;
+}
+
+/// A waiter that died is shown for as long as its claim lives, and no longer, even if no client
+/// takes a decision on the name meanwhile.
+pub async fn expired_waiter_is_not_shown(store: &TestStore) {
+    let a = store.connect().await;
+    let held = (
+        a.lock("stock").acquire().await.unwrap(),
+        a.rwlock("table").write().await.unwrap(),
+    );
+    let (url, options) = (store.url().to_owned(), store.options());
+    let ttl = store.ttl(Duration::from_millis(300));
+    let (stop, stopped) = oneshot::channel::<()>();
+    // A process that is killed, as far as the store can tell: nothing in it runs on, and nothing is
+    // dropped, which would withdraw the claims.
+    std::thread::spawn(move || {
+        let doomed = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        doomed.spawn(async move {
+            let w = options.connect(&url).await.unwrap();
+            let (lock, table) = (w.lock("stock").ttl(ttl), w.rwlock("table").ttl(ttl));
+            let _ = tokio::join!(lock.acquire(), table.read());
+        });
+        let _ = doomed.block_on(stopped);
+        std::mem::forget(doomed);
+    });
+    let waiters = async || {
+        let table = a.rwlock("table").inspect().await.unwrap();
+        [
+            a.lock("stock").inspect().await.unwrap().waiters,
+            table.waiters,
+        ]
+    };
+    assert!(eventually(SOON, async || waiters().await == [1, 1]).await);
+    let behind = tokio::spawn({
+        let a = a.clone();
+        async move {
+            let (lock, table) = (a.lock("stock"), a.rwlock("table"));
+            tokio::join!(lock.acquire(), table.read())
+        }
+    });
+    assert!(eventually(SOON, async || waiters().await == [2, 2]).await);
+    stop.send(()).unwrap();
+    let limit = store.dead_claim_lifetime(ttl) + store.expiry_delay() + SOON;
+    let gone = eventually(limit, async || waiters().await == [1, 1]).await;
+    assert!(gone, "{:?} waiters after {limit:?}", waiters().await);
+    for state in a.survey("*", 1).await.unwrap() {
+        assert_eq!(state.waiters, 1, "{state:?}");
+    }
+    assert!(held.0.release().await.unwrap().was_held());
+    assert!(held.1.release().await.unwrap().was_held());
+    let (lock, table) = tokio::time::timeout(SOON, behind).await.unwrap().unwrap();
+    assert!(lock.unwrap().is_held() && table.unwrap().is_held());
 }
 
 /// The first waiter follows a dead holder one TTL later, and not much more.

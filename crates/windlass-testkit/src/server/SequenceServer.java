@@ -5,7 +5,7 @@ import java.net.InetSocketAddress;
 import org.apache.zookeeper.server.ServerCnxnFactory;
 import org.apache.zookeeper.server.ZooKeeperServer;
 
-/** A single server, whose count of the children of a node can be set: arguments PORT FOLDER TICK. */
+/** A single server, whose counters can be set: arguments PORT FOLDER TICK. */
 public class SequenceServer {
     public static void main(String[] args) throws Exception {
         File folder = new File(args[1]);
@@ -17,7 +17,11 @@ public class SequenceServer {
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
         for (String line; (line = orders.readLine()) != null; ) {
             String[] order = line.split(" ");
-            server.getZKDatabase().getDataTree().getNode(order[0]).stat.setCversion(Integer.parseInt(order[1]));
+            if (order[0].equals("zxid")) {
+                server.setZxid(Long.parseLong(order[1]));
+            } else {
+                server.getZKDatabase().getDataTree().getNode(order[0]).stat.setCversion(Integer.parseInt(order[1]));
+            }
             System.out.println("set");
         }
     }

@@ -158,6 +158,17 @@ impl RedisServer {
         client.command(words)
     }
 
+    /// Runs one command as this ACL user.
+    ///
+    /// # Errors
+    ///
+    /// As [`command`](Self::command).
+    pub fn command_as(&self, user: &str, password: &str, words: &[&str]) -> io::Result<String> {
+        let mut client = RespClient::connect(&self.socket_file())?;
+        client.command(&["AUTH", user, password])?;
+        client.command(words)
+    }
+
     pub(super) fn launch(wishes: RedisServerBuilder) -> io::Result<Self> {
         Self::launch_on(wishes, ReservedPort::free)
     }

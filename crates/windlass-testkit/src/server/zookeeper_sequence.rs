@@ -1,4 +1,4 @@
-//! A ZooKeeper server whose sequence numbers overflow.
+//! A ZooKeeper server whose counters can be set.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -12,10 +12,11 @@ use super::port::ReservedPort;
 use super::zookeeper::{JARS, ZOOKEEPER_TICK, ZooKeeperServers};
 use crate::owned_child::OwnedChild;
 
-/// A single server whose next sequence number can be set.
+/// A single server whose next sequence number and transaction id can be set.
 ///
-/// A server counts the children of each node; after 2³¹ the numbers become negative. No test can
-/// wait for that, so this one runs the server inside a small program that sets the counter in
+/// A server counts the children of each node; after 2³¹ the numbers become negative. Transaction ids
+/// are exact numbers everywhere up to 2⁵³, which is two million elections of a leader. No test can
+/// wait for that, so this one runs the server inside a small program that sets the counters in
 /// memory.
 #[derive(Debug)]
 pub struct SequenceZooKeeper {
@@ -72,6 +73,12 @@ impl SequenceZooKeeper {
     /// Sets the sequence number of the next child of the node at `path`.
     pub fn set_next_sequence(&mut self, path: &str, number: i32) -> io::Result<()> {
         writeln!(self.orders, "{path} {number}")?;
+        self.expect("set")
+    }
+
+    /// Sets the id of the last transaction.
+    pub fn set_last_transaction(&mut self, zxid: u64) -> io::Result<()> {
+        writeln!(self.orders, "zxid {zxid}")?;
         self.expect("set")
     }
 

@@ -242,9 +242,9 @@ async fn give_up(mut cancel_guard: CancelGuard) -> Result<AcquireOutcome> {
     }
     cancel_guard.defuse_unless_unanswered();
     let spec = &claim.spec;
-    let reply = spec.store.inspect(spec.kind, spec.name.clone(), 1);
-    let occupancy = keeper.measured("inspect", GIVE_UP_LIMIT, reply).await;
-    let holder = occupancy.and_then(|occupancy| occupancy.ok()?.holders.pop());
+    let reply = spec.store.holders(spec.kind, spec.name.clone(), 1);
+    let holders = keeper.measured("inspect", GIVE_UP_LIMIT, reply).await;
+    let holder = holders.and_then(|holders| holders.ok()?.pop());
     Ok(AcquireOutcome::Busy(holder))
 }
 
@@ -282,4 +282,146 @@ fn refused(request: &AcquireRequest, refusal: Refusal) -> Error {
     Error::new(kind, "acquire", message)
         .with_name(request.name.as_str())
         .with_hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use windlass_core::Owner;
+    use windlass_core::store::{AcquiredAll, Occupancy, Pending, Released, Renewal, WakeAddress};
+
+    use super::*;
+    use crate::{Coordinator, connect};
+
+    /// A store whose fences are higher by a number that no store reaches in a test.
+    #[derive(Debug)]
+    struct HighFences {
+        store: Arc<dyn ClaimStore>,
+        added: Arc<AtomicU64>,
+    }
+
+    impl HighFences {
+        fn raised(added: &AtomicU64, fence: Fence) -> Fence {
+            Fence::new(fence.get() + added.load(Ordering::Relaxed))
+        }
+    }
+
+    impl ClaimStore for HighFences {
+        fn acquire(&self, request: AcquireRequest) -> Pending<'_, Acquired> {
+            Box::pin(async move {
+                Ok(match self.store.acquire(request).await? {
+                    Acquired::Granted { fence, recorded } => Acquired::Granted {
+                        fence: HighFences::raised(&self.added, fence),
+                        recorded,
+                    },
+                    Acquired::Queued {
+                        ticket,
+                        recheck_after,
+                    } => Acquired::Queued {
+                        ticket: HighFences::raised(&self.added, ticket),
+                        recheck_after,
+                    },
+                    other => other,
+                })
+            })
+        }
+
+        fn acquire_all(&self, requests: Vec<AcquireRequest>) -> Pending<'_, AcquiredAll> {
+            Box::pin(async move {
+                Ok(match self.store.acquire_all(requests).await? {
+                    AcquiredAll::Granted(fences) => {
+                        let raised = |fence| HighFences::raised(&self.added, fence);
+                        AcquiredAll::Granted(fences.into_iter().map(raised).collect())
+                    }
+                    other => other,
+                })
+            })
+        }
+
+        fn renew(&self, claims: Vec<Renewal>) -> Pending<'_, Vec<Result<Renewed>>> {
+            self.store.renew(claims)
+        }
+
+        fn release(
+            &self,
+            kind: Kind,
+            name: Name,
+            owner: Owner,
+            claim: Option<WakeAddress>,
+        ) -> Pending<'static, Released> {
+            self.store.release(kind, name, owner, claim)
+        }
+
+        fn shrink(
+            &self,
+            kind: Kind,
+            name: Name,
+            owner: Owner,
+            claim: WakeAddress,
+            weight: u32,
+        ) -> Pending<'_, bool> {
+            self.store.shrink(kind, name, owner, claim, weight)
+        }
+
+        fn resize(&self, kind: Kind, name: Name, size: u32) -> Pending<'_, Option<u32>> {
+            self.store.resize(kind, name, size)
+        }
+
+        fn inspect(&self, kind: Kind, name: Name, most: usize) -> Pending<'_, Occupancy> {
+            self.store.inspect(kind, name, most)
+        }
+
+        fn list(
+            &self,
+            kinds: &'static [Kind],
+            pattern: String,
+            most: usize,
+        ) -> Pending<'_, Vec<Occupancy>> {
+            self.store.list(kinds, pattern, most)
+        }
+
+        fn break_lock(&self, name: Name) -> Pending<'_, Option<Holder>> {
+            self.store.break_lock(name)
+        }
+    }
+
+    async fn is_free(w: &Coordinator, name: &str) -> bool {
+        let state = w.lock(name).inspect().await.unwrap();
+        state.holder.is_none() && state.waiters == 0
+    }
+
+    /// Every store goes through here: also those that count up by one from zero (memory), or whose
+    /// revision no test can raise (etcd).
+    #[tokio::test]
+    async fn fences_too_high_to_be_exact_are_refused_on_any_store() {
+        let added = Arc::new(AtomicU64::new(0));
+        let w = connect("memory:").await.unwrap().with_claims(|store| {
+            let added = Arc::clone(&added);
+            Arc::new(HighFences { store, added })
+        });
+        let held = w.lock("stock").acquire().await.unwrap();
+        // The next fence is the highest.
+        added.store(Fence::MAX.get() - held.fence().get() - 1, Ordering::Relaxed);
+        let highest = w.lock("last").acquire().await.unwrap();
+        assert_eq!(highest.fence(), Fence::MAX);
+        let waiting = w.lock("stock").acquire_within(Duration::from_secs(5)).await;
+        let semaphore = w.semaphore("jobs", 2).acquire().await.map(drop);
+        let writer = w.rwlock("table").write().await.map(drop);
+        let all = w.locks(["a", "b"]).acquire().await.map(drop);
+        let tried = w.lock("other").try_acquire().await.map(drop);
+        let one = w.lock("other").acquire().await.map(drop);
+        for refused in [waiting.map(drop), semaphore, writer, all, tried, one] {
+            let e = refused.unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Store, "{e}");
+            assert!(e.to_string().contains("above the highest"), "{e}");
+            assert!(e.hint().is_some());
+        }
+        for name in ["a", "b", "other"] {
+            while !is_free(&w, name).await {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert!(held.release().await.unwrap().was_held());
+    }
 }

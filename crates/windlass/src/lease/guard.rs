@@ -214,10 +214,10 @@ impl Lease {
     pub async fn verify(&self) -> Result<bool> {
         let spec = &self.claim().spec;
         // All holders: the store lists those first whose claims end first.
-        let reply = spec.store.inspect(spec.kind, spec.name.clone(), usize::MAX);
-        let occupancy = self.keeper().call("verify", self.name(), reply).await?;
+        let reply = spec.store.holders(spec.kind, spec.name.clone(), usize::MAX);
+        let holders = self.keeper().call("verify", self.name(), reply).await?;
         let owner = spec.owner.as_str();
-        Ok(occupancy.holders.iter().any(|holder| holder.owner == owner))
+        Ok(holders.iter().any(|holder| holder.owner == owner))
     }
 
     fn not_held(&self) -> Error {

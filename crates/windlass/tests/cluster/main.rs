@@ -3,3 +3,4 @@
 mod bloom;
 mod conformance;
 mod faults;
+mod prefix;

@@ -23,6 +23,7 @@ async fn diagnose_reports_the_cluster() {
     assert!(message_of("leader").contains("leads"), "{findings:?}");
     assert_eq!(message_of("alarms"), "none");
     assert!(message_of("space").contains("MiB"));
+    assert!(message_of("last fence").contains("the revision"));
     assert!(
         message_of("history").starts_with("fewer than"),
         "{findings:?}"

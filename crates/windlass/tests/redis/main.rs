@@ -19,4 +19,5 @@ mod once;
 mod permissions;
 mod pools;
 mod queue;
+mod tenants;
 mod topic;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use windlass::{Coordinator, Options, connect};
+use windlass::{Coordinator, ErrorKind, Fence, Options, Severity, connect};
 use windlass_testkit::conformance::{wait_for_waiters, wait_until_free};
 use windlass_testkit::partition::partitioned_leader;
 use windlass_testkit::{Direction, FaultProxy, SequenceZooKeeper, ZooKeeperServers, eventually};
@@ -408,4 +408,36 @@ async fn move_whose_reply_was_lost_leaves_nothing_behind() {
     assert!(free.await, "a reader is left that nobody knows of");
     let alive = eventually(LONG, || async { a.rwlock("x").try_read().await.is_ok() });
     assert!(alive.await);
+}
+
+/// A fence is a transaction id, with the number of the leader's election in its upper half.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fences_too_high_to_be_exact_are_refused() {
+    let mut server = SequenceZooKeeper::start().expect("a server to test on");
+    let w = connect(&format!("zookeeper://{}", server.addr()))
+        .await
+        .unwrap();
+    let guard = w.lock("stock").acquire().await.unwrap();
+    assert!(guard.fence() < Fence::MAX);
+    let last_fence = async || {
+        let found = w.diagnose().await.unwrap();
+        let found = found.into_iter().find(|f| f.topic == "last fence");
+        found.unwrap().severity
+    };
+    assert_eq!(last_fence().await, Severity::Fine);
+    server.set_last_transaction(Fence::MAX.get()).unwrap();
+    let waiting = w.lock("stock").acquire_within(LONG).await.map(drop);
+    let semaphore = w.semaphore("jobs", 2).acquire().await.map(drop);
+    let all = w.locks(["a", "b"]).acquire().await.map(drop);
+    let one = w.lock("other").acquire().await.map(drop);
+    for refused in [waiting, semaphore, all, one] {
+        let e = refused.unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Store, "{e}");
+        assert!(e.to_string().contains("above the highest"), "{e}");
+    }
+    for name in ["a", "b", "other"] {
+        wait_until_free(&w, name).await;
+    }
+    assert_eq!(last_fence().await, Severity::Problem);
+    assert!(guard.release().await.unwrap().was_held());
 }

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use windlass::{Attempt, Election, Holder, Leadership, Owner, Released, RetryPolicy};
-use windlass_term::{Exit, Failure, GlobalArgs, Printer, Signals, store, unless_interrupted};
+use windlass_term::{
+    Exit, Failure, GlobalArgs, Printer, Signals, printable, store, unless_interrupted,
+};
 
 use crate::args::{ElectArgs, OnLost};
 use crate::commands::acquisition::{self, Acquirable, Acquisition, WaitLimit};
 use crate::commands::supervise::{StatusEvent, StatusFile, SupervisedCommand};
+use crate::commands::wait_report::{Blocker, WaitReport};
 use crate::commands::warn_about_memory;
-use crate::humanize;
 
 /// Pause of a former leader before it retries an unreachable store.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -42,6 +44,14 @@ impl Acquirable for Campaign {
 
     async fn acquire(&self) -> windlass::Result<Leadership> {
         self.election.campaign(&self.value).await
+    }
+
+    async fn blocker(&self) -> windlass::Result<Blocker> {
+        let leader = self.election.leader().await?;
+        Ok(Blocker {
+            detail: leader.map(|leader| format!("led by {}", printable(&leader.value))),
+            waiters: None,
+        })
     }
 
     async fn release_as(&self, owner: &str) -> windlass::Result<Released> {
@@ -88,22 +98,15 @@ pub(super) async fn campaign(
             election,
             value: args.value.clone().unwrap_or_else(host_name),
         };
-        let on_wait = async |leader: Option<Holder>| {
-            let held_by = leader.as_ref().map(|leader| leader.owner.as_str());
+        let on_wait = |leader: Option<&Holder>| {
+            let held_by = leader.map(|leader| leader.owner.as_str());
             status.record(&StatusEvent::Waiting { held_by });
-            if printer.is_watched() {
-                let leader = leader
-                    .as_ref()
-                    .map_or("another candidate".into(), humanize::holder);
-                printer.note(format_args!(
-                    "waiting to lead {name}; the leader is {leader}"
-                ));
-            }
         };
+        let limit = WaitLimit::Forever;
+        let report = WaitReport::new(format!("to lead {name}"), printer);
         let acquired =
-            acquisition::acquire(&campaign, &owner, WaitLimit::Forever, &mut signals, on_wait)
-                .await;
-        let leadership = match acquired {
+            acquisition::acquire(&campaign, &owner, limit, &mut signals, &report, on_wait);
+        let leadership = match acquired.await {
             Ok(Acquisition::Held(leadership)) => leadership,
             Ok(Acquisition::Interrupted(signal)) => return Ok(Exit::by_signal(signal)),
             Ok(Acquisition::Busy(_)) => continue,

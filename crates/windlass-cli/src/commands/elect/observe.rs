@@ -33,6 +33,13 @@ fn answer<'a>(name: &'a str, leader: Option<&'a Leader>) -> LeaderAnswer<'a> {
     }
 }
 
+fn outcome(leader: Option<&Leader>) -> &'static str {
+    match leader {
+        Some(_) => "led",
+        None => "no-leader",
+    }
+}
+
 fn describe(name: &str, leader: Option<&Leader>) -> String {
     match leader {
         Some(leader) => format!(
@@ -53,7 +60,11 @@ pub(super) async fn show(
     let store = store::open(global).await?;
     let leader = store.election(name).leader().await?;
     let leader = leader.as_ref();
-    printer.answer(&answer(name, leader), describe(name, leader));
+    printer.answer(
+        outcome(leader),
+        &answer(name, leader),
+        describe(name, leader),
+    );
     Ok(match leader {
         Some(_) => Exit::SUCCESS,
         None => Exit::NO,
@@ -74,7 +85,8 @@ pub(super) async fn observe(
             Ok(leader) => {
                 connected = true;
                 let leader = leader.as_ref();
-                if !printer.try_answer(&answer(name, leader), describe(name, leader)) {
+                let answer = answer(name, leader);
+                if !printer.try_answer(outcome(leader), &answer, describe(name, leader)) {
                     return Ok(Exit::SUCCESS);
                 }
             }
@@ -106,16 +118,20 @@ pub(super) async fn resign(
         name,
         resigned: released.was_held(),
     };
-    let text = match released {
-        Released::WasHeld => format!("{owner} is no longer the leader of {name}"),
-        Released::WasWaiting => {
+    let (outcome, text) = match released {
+        Released::WasHeld => (
+            "resigned",
+            format!("{owner} is no longer the leader of {name}"),
+        ),
+        Released::WasWaiting => (
+            "withdrawn",
             format!(
                 "{owner} was not the leader of {name}; it was waiting, and was removed from the queue"
-            )
-        }
-        Released::WasGone => format!("{owner} is not the leader of {name}"),
+            ),
+        ),
+        Released::WasGone => ("not-held", format!("{owner} is not the leader of {name}")),
     };
-    printer.answer(&answer, text);
+    printer.answer(outcome, &answer, text);
     if released.was_held() {
         printer.note("its command may still run: it is ended at the next renewal");
         return Ok(Exit::SUCCESS);

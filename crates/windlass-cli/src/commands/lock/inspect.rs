@@ -43,7 +43,11 @@ pub(super) async fn show(
 ) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let state = store.lock(&args.name).inspect().await?;
-    printer.answer(&LockAnswer::from(&state), describe(&state));
+    let outcome = match state.holder.is_some() {
+        true => "held",
+        false => "free",
+    };
+    printer.answer(outcome, &LockAnswer::from(&state), describe(&state));
     Ok(Exit::SUCCESS)
 }
 
@@ -108,7 +112,12 @@ pub(super) async fn ls(
     found.sort_by(|a, b| (&a.name, a.kind).cmp(&(&b.name, b.kind)));
     if printer.is_json() {
         for seen in &found {
-            printer.answer(&ListAnswer::from(seen), "");
+            let answer = ListAnswer::from(seen);
+            let outcome = match answer.held {
+                true => "held",
+                false => "free",
+            };
+            printer.answer(outcome, &answer, "");
         }
     } else if found.is_empty() {
         printer.note(holders::nothing(&store));
@@ -168,10 +177,11 @@ pub(super) async fn break_lock(
             .map(|fence| fence.get()),
     };
     let Some(holder) = &holder else {
-        printer.answer(&answer, format_args!("{name} was not held"));
+        printer.answer("free", &answer, format_args!("{name} was not held"));
         return Ok(Exit::NO);
     };
     printer.answer(
+        "broken",
         &answer,
         format_args!(
             "{name} was broken; its holder was {}",

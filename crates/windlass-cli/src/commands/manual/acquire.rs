@@ -1,6 +1,6 @@
 //! Acquires a claim that stays held.
 
-use windlass::{Coordinator, ErrorKind, Holder, Owner};
+use windlass::{Coordinator, ErrorKind, Owner};
 use windlass_term::{
     Advice, Exit, Failure, GlobalArgs, Printer, Signals, quoted, store, unless_interrupted,
 };
@@ -9,6 +9,7 @@ use super::{HeldAnswer, ManualTarget};
 use crate::args::ManualArgs;
 use crate::commands::acquisition::{self, Acquirable as _, Acquisition, WaitLimit};
 use crate::commands::request::ClaimRequest;
+use crate::commands::wait_report::WaitReport;
 use crate::commands::warn_about_memory;
 use crate::humanize;
 
@@ -40,12 +41,8 @@ pub(in crate::commands) async fn acquire(
         Some(wait) => WaitLimit::Within(wait),
         None => WaitLimit::None,
     };
-    let on_wait = async |holder: Option<Holder>| {
-        if printer.is_watched() {
-            acquisition::note_waiting(&request, name, holder.as_ref(), printer).await;
-        }
-    };
-    match acquisition::acquire(&request, &owner, limit, &mut signals, on_wait).await? {
+    let report = WaitReport::new(format!("for {name}"), printer);
+    match acquisition::acquire(&request, &owner, limit, &mut signals, &report, |_| ()).await? {
         Acquisition::Held(held) => {
             let kept = match held.detach().await {
                 Ok(kept) => kept,
@@ -53,6 +50,7 @@ pub(in crate::commands) async fn acquire(
                 Err(error) => return Err(error.into()),
             };
             printer.answer(
+                "acquired",
                 &HeldAnswer::new(name, &kept),
                 format_args!(
                     "{} for {}: owner {}, fence {}",
@@ -96,6 +94,8 @@ pub(in crate::commands) async fn acquire(
 fn too_short(name: &str, args: &ManualArgs) -> Failure {
     let ttl = humanize::duration(args.ttl);
     Failure {
+        kind: ErrorKind::Lost.as_str(),
+        name: Some(name.to_owned()),
         message: format!(
             "{name} was acquired for {ttl}, but expired before the store had confirmed it"
         ),
@@ -116,11 +116,15 @@ async fn undo(
     printer: &Printer,
 ) {
     if args.owner.is_some() {
-        printer.error(format_args!(
-            "{name} is still held by {owner}, until its TTL or until it is released"
-        ));
+        printer.error(
+            "outcome-unknown",
+            format_args!("{name} is still held by {owner}, until its TTL or until it is released"),
+        );
     } else if let Err(error) = request.release_as(owner).await {
-        printer.error(format_args!("{error}; {name} may stay held until its TTL"));
+        printer.error(
+            "outcome-unknown",
+            format_args!("{error}; {name} may stay held until its TTL"),
+        );
     }
 }
 

@@ -33,6 +33,7 @@ pub(in crate::commands) async fn renew(
     };
     let ttl = humanize::duration(kept.ttl);
     printer.answer(
+        "renewed",
         &HeldAnswer::new(name, &kept),
         format_args!("{name} renewed for {ttl}"),
     );
@@ -54,19 +55,24 @@ pub(in crate::commands) async fn release(
 ) -> Result<Exit, Failure> {
     let name = target.name;
     let released = request.release_as(owner).await?;
-    let (text, exit) = match released {
-        Released::WasHeld => (format!("{name} released"), Exit::SUCCESS),
+    let (outcome, text, exit) = match released {
+        Released::WasHeld => ("released", format!("{name} released"), Exit::SUCCESS),
         Released::WasWaiting => (
+            "withdrawn",
             format!("{owner} did not hold {name}; it was waiting, and was removed from the queue"),
             Exit::NO,
         ),
-        Released::WasGone => (format!("{name} was not held by {owner}"), Exit::NO),
+        Released::WasGone => (
+            "not-held",
+            format!("{name} was not held by {owner}"),
+            Exit::NO,
+        ),
     };
     let answer = ReleaseAnswer {
         name,
         released: released.was_held(),
     };
-    printer.answer(&answer, text);
+    printer.answer(outcome, &answer, text);
     if exit == Exit::NO {
         printer.suggest(format_args!(
             "windlass {} show {}",
@@ -84,7 +90,7 @@ async fn not_held(
     printer: &Printer,
 ) -> Result<Exit, Failure> {
     let name = target.name;
-    let holder = request.first_holder().await?;
+    let (holder, _) = request.holder_and_waiters().await?;
     if printer.is_json() {
         acquisition::report_busy(request, name, holder.as_ref(), printer);
         return Ok(Exit::NO);

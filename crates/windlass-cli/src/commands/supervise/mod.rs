@@ -159,7 +159,7 @@ impl SupervisedCommand<'_> {
             }
             _ => {
                 status.record(&StatusEvent::Lost);
-                printer.error(format_args!(
+                printer.error("lost", format_args!(
                     "{name} was not held to the end: another holder may have had it at the same time"
                 ));
                 outcome.map(|outcome| SupervisedOutcome {
@@ -194,6 +194,8 @@ fn not_started(command: &[OsString], shell: bool, error: &SpawnError) -> Failure
         }
     };
     Failure {
+        kind: "command",
+        name: None,
         message: format!("cannot run {program}: {error}"),
         advice,
         exit: Exit::from(error),

@@ -19,6 +19,7 @@ use super::supervisor::Supervisor;
 use crate::args::{OnLost, OnceArgs, OnceCommand, OnceCommandArgs};
 use crate::child::{ChildCommand, ChildExit};
 use crate::commands::acquisition;
+use crate::commands::wait_report::{Blocker, WaitReport};
 use crate::commands::warn_about_memory;
 
 /// Limit for reading the rest of stdout after the command has ended: a background process may keep it open forever.
@@ -58,7 +59,17 @@ async fn run_once(args: OnceArgs, global: &GlobalArgs, printer: &Printer) -> Res
     let beginning = async {
         match args.no_wait {
             true => once.try_begin().await,
-            false => once.begin().await,
+            false => {
+                let report = WaitReport::new(format!("for {}", args.key), printer);
+                let running = async || {
+                    let running = matches!(once.inspect().await?, OnceState::Started);
+                    Ok(Blocker {
+                        detail: running.then(|| "it runs elsewhere".to_owned()),
+                        waiters: None,
+                    })
+                };
+                report.during(&running, once.begin()).await
+            }
         }
     };
     let begun = match unless_interrupted(&mut signals, beginning).await {
@@ -232,7 +243,7 @@ fn repeat(args: &OnceArgs, finished: Finished, printer: &Printer) -> Result<Exit
     match output {
         Some(output) => printer.out_bytes(output),
         // An error, not a warning: a script must not mistake this for empty output.
-        None => printer.error(format_args!(
+        None => printer.error("internal", format_args!(
             "{} has already run, but its output cannot be repeated: it was too long, or did not end with the command",
             args.key
         )),
@@ -288,7 +299,7 @@ async fn show(key: &str, global: &GlobalArgs, printer: &Printer) -> Result<Exit,
             )
         }
     };
-    printer.answer(&answer, text);
+    printer.answer(answer.state, &answer, text);
     Ok(match answer.state {
         "finished" => Exit::SUCCESS,
         _ => Exit::NO,
@@ -304,11 +315,14 @@ struct OnceForgetAnswer<'a> {
 async fn forget(key: &str, global: &GlobalArgs, printer: &Printer) -> Result<Exit, Failure> {
     let store = store::open(global).await?;
     let forgotten = store.once(key).forget().await?;
-    let text = match forgotten {
-        true => format!("{key} is forgotten; the next call runs its command again"),
-        false => format!("{key} has not run"),
+    let (outcome, text) = match forgotten {
+        true => (
+            "forgotten",
+            format!("{key} is forgotten; the next call runs its command again"),
+        ),
+        false => ("unknown", format!("{key} has not run")),
     };
-    printer.answer(&OnceForgetAnswer { key, forgotten }, text);
+    printer.answer(outcome, &OnceForgetAnswer { key, forgotten }, text);
     Ok(match forgotten {
         true => Exit::SUCCESS,
         false => Exit::NO,

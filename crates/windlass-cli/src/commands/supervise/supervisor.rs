@@ -122,7 +122,7 @@ impl Supervisor<'_, '_> {
                     match ended {
                         Ok(ended) => return Ok(self.outcome(ended, &state)),
                         Err(error) if state.stop_reason.is_some() && !state.stuck => {
-                            self.printer.error(&error);
+                            self.printer.error("internal", &error);
                             state.stuck = true;
                         }
                         Err(error) => return Err(error),
@@ -181,7 +181,7 @@ impl Supervisor<'_, '_> {
             if state.stop_reason != Some(StopReason::Lost) {
                 state.stop_reason = Some(StopReason::Lost);
                 self.status.record(&StatusEvent::Lost);
-                self.printer.error(format_args!(
+                self.printer.error("lost", format_args!(
                     "{} cannot be renewed; ending the command before another holder gets the {}",
                     self.name, self.noun
                 ));
@@ -209,7 +209,7 @@ impl Supervisor<'_, '_> {
         let known = state.stop_reason.replace(StopReason::Lost) == Some(StopReason::Lost);
         if !known {
             self.status.record(&StatusEvent::Lost);
-            self.printer.error(format_args!(
+            self.printer.error("lost", format_args!(
                 "{} was lost: it was broken or removed from the store, or this process was suspended too long",
                 self.name
             ));
@@ -228,10 +228,13 @@ impl Supervisor<'_, '_> {
 
     fn stop_at_max_time(&mut self, state: &mut SupervisorState) {
         state.stop_reason = Some(StopReason::MaxTime);
-        self.printer.error(format_args!(
-            "the command did not end within --max-time {}",
-            humanize::duration(self.max_time.unwrap_or_default())
-        ));
+        self.printer.error(
+            "max-time",
+            format_args!(
+                "the command did not end within --max-time {}",
+                humanize::duration(self.max_time.unwrap_or_default())
+            ),
+        );
         end_by(state, Instant::now() + self.kill_after);
     }
 
@@ -251,10 +254,10 @@ impl Supervisor<'_, '_> {
         if (by_watchdog || !self.lease.is_held()) && stop_reason != Some(StopReason::Lost) {
             stop_reason = Some(StopReason::Lost);
             self.status.record(&StatusEvent::Lost);
-            self.printer.error(format_args!(
-                "{} was lost before the command ended",
-                self.name
-            ));
+            self.printer.error(
+                "lost",
+                format_args!("{} was lost before the command ended", self.name),
+            );
         }
         SupervisedOutcome {
             ended: Some(ended),

@@ -78,6 +78,8 @@ impl Survey {
         };
         let Ok((held, limiters)) = timeout(READ_TIMEOUT, both).await else {
             return Err(Failure {
+                kind: "unreachable",
+                name: None,
                 message: format!("{} did not answer within {READ_TIMEOUT:?}", store.address()),
                 advice: windlass_term::Advice::Try("windlass doctor".into()),
                 exit: Exit::UNREACHABLE,
@@ -122,10 +124,10 @@ fn print_snapshot(found: &Survey, store: &Coordinator, printer: &Printer) {
                 waiters: seen.waiters,
                 holders: holders::holders(&seen.holders),
             };
-            printer.answer(&answer, "");
+            printer.answer("in-use", &answer, "");
         }
         for limiter in &found.limiters {
-            printer.answer(&LimiterAnswer::from(limiter), "");
+            printer.answer("in-use", &LimiterAnswer::from(limiter), "");
         }
     } else if found.held.is_empty() && found.limiters.is_empty() {
         printer.note(holders::nothing(store));

@@ -10,7 +10,7 @@ use windlass_testkit::RedisServer;
 use super::super::fixture::RedisFixture;
 use super::model::{ClaimOutcome, Effect, acquired, broken, renewed};
 use super::operations::{AGED, ClaimOp, owner_of, renewal, request, wake};
-use crate::keys;
+use crate::keys::Keys;
 use windlass_core::name::Name;
 use windlass_core::store::{
     AcquireRequest, Acquired, ClaimStore, GrantListener, Kind, Renewal, Renewed, SameOwner,
@@ -159,9 +159,9 @@ impl Server {
         let AcquireRequest { name, owner, .. } = request;
         let run = |command: &[&str]| self.fixture.server.command(command).unwrap();
         let exists = match request.kind {
-            Kind::Lock => run(&["EXISTS", &keys::claim(name, owner)]),
+            Kind::Lock => run(&["EXISTS", &Keys::default().claim(name, owner)]),
             kind => {
-                let [pool, _, _] = keys::pool(kind, name);
+                let [pool, _, _] = Keys::default().pool(kind, name);
                 run(&["HEXISTS", &pool, owner.as_str()])
             }
         };
@@ -172,13 +172,16 @@ impl Server {
         let run = |command: &[&str]| self.fixture.server.command(command).unwrap();
         let owner = owner.as_str();
         if kind == Kind::Lock {
-            run(&["DEL", &format!("{}{owner}", keys::claim_prefix(name))]);
+            run(&[
+                "DEL",
+                &format!("{}{owner}", Keys::default().claim_prefix(name)),
+            ]);
             if run(&["GET", name.as_str()]) == owner {
                 run(&["DEL", name.as_str()]);
             }
             return;
         }
-        let [pool, held, _] = keys::pool(kind, name);
+        let [pool, held, _] = Keys::default().pool(kind, name);
         run(&["ZADD", &held, "XX", "1", owner]);
         let record = run(&["HGET", &pool, owner]);
         let mut fields: Vec<&str> = record.splitn(8, ' ').collect();
@@ -193,14 +196,14 @@ impl Server {
         let owner = owner.as_str();
         if kind == Kind::Lock {
             let left = AGED.as_millis().to_string();
-            let claim = format!("{}{owner}", keys::claim_prefix(name));
+            let claim = format!("{}{owner}", Keys::default().claim_prefix(name));
             run(&["PEXPIRE", &claim, &left]);
             if run(&["GET", name.as_str()]) == owner {
                 run(&["PEXPIRE", name.as_str(), &left]);
             }
             return;
         }
-        let [pool, held, _] = keys::pool(kind, name);
+        let [pool, held, _] = Keys::default().pool(kind, name);
         let time = run(&["TIME"]);
         let seconds: u64 = time.lines().next().unwrap().parse().unwrap();
         let end = (seconds + AGED.as_secs()) * 1000;

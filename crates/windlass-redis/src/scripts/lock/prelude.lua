@@ -20,6 +20,6 @@ local call = redis.call
 local fence_key = KEYS[1]
 local next_fence, last_fence
 -- In a cluster each slot has a counter of its own, and may be migrating to another node.
-local may_migrate = fence_key ~= 'windlass:fence'
+local may_migrate = string.find(fence_key, '{', 1, true)
 -- The first waiter in the queue of the only decision, if single.lua has read it.
 local first_waiter

@@ -1,7 +1,8 @@
 -- Reads a pool and changes nothing.
 --
 --   KEYS     the pool, its holders, its queue
---   ARGV     how many holders to name at most, the kind
+--   ARGV     how many holders to name at most, the kind, of how many waiters to check whether they
+--            are alive
 --   returns  {size, what living holders weigh, waiters, open, server's time in ms,
 --             {owner, end of its claim in ms, its record or false, …}}
 --
@@ -13,6 +14,18 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local bound = string.format('%.0f', now)
 local seen = call('HMGET', KEYS[1], ' size', ' extra', ' open')
 local waiting = call('ZCARD', KEYS[3])
+local checked = math.min(waiting, tonumber(ARGV[3]))
+for first = 0, checked - 1, 1000 do
+  -- Lua passes a few thousand arguments at most.
+  local owners = call('ZRANGE', KEYS[3], first, math.min(first + 1000, checked) - 1)
+  local records = call('HMGET', KEYS[1], unpack(owners))
+  for i = 1, #owners do
+    local ends = records[i] and string.match(records[i], '^%d+ %d+ %d+ (%d+) ')
+    if not ends or tonumber(ends) <= now then
+      waiting = waiting - 1
+    end
+  end
+end
 local used = math.max(call('ZCARD', KEYS[2]) - 1, 0) + (seen[2] or 0)
 used = used - call('ZCOUNT', KEYS[2], '-inf', bound)
 if seen[2] and seen[2] ~= '0' then

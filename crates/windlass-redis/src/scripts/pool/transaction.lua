@@ -82,7 +82,7 @@ local function commit(tx)
     call('PEXPIREAT', tx.queue, digits(tx.expires))
   end
   if tx.notify and (tx.kind == 'elect' or tx.kind == 'barrier') then
-    redis.pcall('PUBLISH', 'windlass:news:' .. tx.pool, '')
+    notify(tx.pool)
   end
 end
 

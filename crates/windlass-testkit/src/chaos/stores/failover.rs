@@ -29,6 +29,20 @@ pub(super) fn lost_by_failover(breach: &Breach) -> bool {
     }
 }
 
+/// Kills the master. `lagging` replicas miss its last grants.
+fn kill(master: &RedisServer, lagging: &[&RedisServer]) {
+    for replica in lagging {
+        replica.pause().unwrap();
+    }
+    if !lagging.is_empty() {
+        sleep(LAG);
+    }
+    master.kill().unwrap();
+    for replica in lagging {
+        replica.resume().unwrap();
+    }
+}
+
 /// The server with this port.
 fn on(servers: &[RedisServer], port: u16) -> &RedisServer {
     let found = servers.iter().find(|server| server.port() == port);
@@ -48,6 +62,20 @@ impl RedisWithSentinels {
             killed: Cell::new(0),
         }
     }
+
+    /// Ends when another server is master: this one comes back empty.
+    fn kill_master(&self, lagging: &[&RedisServer]) {
+        let master = self.redis.master().unwrap();
+        self.killed.set(master.port());
+        kill(master, lagging);
+        let promoted = self.redis.await_promotion(self.killed.get(), PROMOTION);
+        promoted.unwrap();
+    }
+
+    fn restart_killed(&self) {
+        let killed = on(self.redis.servers(), self.killed.get());
+        killed.restart().unwrap();
+    }
 }
 
 impl StoreUnderTest for RedisWithSentinels {
@@ -64,46 +92,20 @@ impl StoreUnderTest for RedisWithSentinels {
     }
 
     fn faults(&self) -> Vec<Fault<'_>> {
-        let RedisWithSentinels { redis, killed } = self;
-        // Restarted only after the promotion: the server comes back empty.
-        let kill = || {
-            let master = redis.master().unwrap();
-            killed.set(master.port());
-            master.kill().unwrap();
-            redis.await_promotion(killed.get(), PROMOTION).unwrap();
-        };
-        let restart = || on(redis.servers(), killed.get()).restart().unwrap();
         vec![Fault::new(
             ("kill", "the master"),
             Duration::ZERO,
-            kill,
-            restart,
+            || self.kill_master(&[]),
+            || self.restart_killed(),
         )]
     }
 
     fn severe_faults(&self) -> Vec<Fault<'_>> {
-        let RedisWithSentinels { redis, killed } = self;
-        // The replicas miss the last grants, and one of them becomes the master.
-        let kill = || {
-            let replicas = redis.replicas().unwrap();
-            let master = redis.master().unwrap();
-            killed.set(master.port());
-            for replica in &replicas {
-                replica.pause().unwrap();
-            }
-            sleep(LAG);
-            master.kill().unwrap();
-            for replica in &replicas {
-                replica.resume().unwrap();
-            }
-            redis.await_promotion(killed.get(), PROMOTION).unwrap();
-        };
-        let restart = || on(redis.servers(), killed.get()).restart().unwrap();
         vec![Fault::new(
             ("cut off replicas from, then kill,", "the master"),
             Duration::ZERO,
-            kill,
-            restart,
+            || self.kill_master(&self.redis.replicas().unwrap()),
+            || self.restart_killed(),
         )]
     }
 }
@@ -121,6 +123,24 @@ impl ThreeMasterCluster {
             killed: Cell::new(0),
         }
     }
+
+    fn kill_master(&self, lagging: &[&RedisServer]) {
+        let master = self.redis.master_of(LOCK).unwrap();
+        self.killed.set(master.port());
+        kill(master, lagging);
+        let promoted = self
+            .redis
+            .await_promotion(LOCK, self.killed.get(), PROMOTION);
+        promoted.unwrap();
+    }
+
+    /// Ends when the cluster is healthy: the other server of the pair can only be killed once this
+    /// one can take over.
+    fn restart_killed(&self) {
+        let killed = on(self.redis.nodes(), self.killed.get());
+        killed.restart().unwrap();
+        self.redis.await_health(PROMOTION).unwrap();
+    }
 }
 
 impl StoreUnderTest for ThreeMasterCluster {
@@ -137,50 +157,20 @@ impl StoreUnderTest for ThreeMasterCluster {
     }
 
     fn faults(&self) -> Vec<Fault<'_>> {
-        let ThreeMasterCluster { redis, killed } = self;
-        let kill = || {
-            let master = redis.master_of(LOCK).unwrap();
-            killed.set(master.port());
-            master.kill().unwrap();
-            let promoted = redis.await_promotion(LOCK, killed.get(), PROMOTION);
-            promoted.unwrap();
-        };
-        let restart = || {
-            on(redis.nodes(), killed.get()).restart().unwrap();
-            // The other server of the pair can only be killed once this one can take over.
-            redis.await_health(PROMOTION).unwrap();
-        };
         vec![Fault::new(
             ("kill", "the master"),
             Duration::ZERO,
-            kill,
-            restart,
+            || self.kill_master(&[]),
+            || self.restart_killed(),
         )]
     }
 
     fn severe_faults(&self) -> Vec<Fault<'_>> {
-        let ThreeMasterCluster { redis, killed } = self;
-        // The replica misses the last grants, and becomes the master.
-        let kill = || {
-            let master = redis.master_of(LOCK).unwrap();
-            killed.set(master.port());
-            let replica = redis.replica_of(LOCK).unwrap();
-            replica.pause().unwrap();
-            sleep(LAG);
-            master.kill().unwrap();
-            replica.resume().unwrap();
-            let promoted = redis.await_promotion(LOCK, killed.get(), PROMOTION);
-            promoted.unwrap();
-        };
-        let restart = || {
-            on(redis.nodes(), killed.get()).restart().unwrap();
-            redis.await_health(PROMOTION).unwrap();
-        };
         vec![Fault::new(
             ("cut off the replica from, then kill,", "the master"),
             Duration::ZERO,
-            kill,
-            restart,
+            || self.kill_master(&[self.redis.replica_of(LOCK).unwrap()]),
+            || self.restart_killed(),
         )]
     }
 }

@@ -112,6 +112,16 @@ impl fmt::Debug for Fault<'_> {
     }
 }
 
+fn freeze<'a>(kind: &'static str, lasts: Duration, server: &'a RedisServer) -> Fault<'a> {
+    let (begin, end) = (|| server.pause().unwrap(), || server.resume().unwrap());
+    Fault::new((kind, "the server"), lasts, begin, end)
+}
+
+fn kill_and_restart(server: &RedisServer) -> Fault<'_> {
+    let (begin, end) = (|| server.kill().unwrap(), || server.restart().unwrap());
+    Fault::new(("kill and restart", "the server"), TTL / 4, begin, end)
+}
+
 /// A file store: only its clients can have faults.
 struct PlainFile(TestStore);
 
@@ -154,24 +164,9 @@ impl StoreUnderTest for OneRedis {
     fn faults(&self) -> Vec<Fault<'_>> {
         let OneRedis { server, proxy } = self;
         vec![
-            Fault::new(
-                ("freeze", "the server"),
-                TTL / 2,
-                || server.pause().unwrap(),
-                || server.resume().unwrap(),
-            ),
-            Fault::new(
-                ("freeze for long", "the server"),
-                TTL * 2,
-                || server.pause().unwrap(),
-                || server.resume().unwrap(),
-            ),
-            Fault::new(
-                ("kill and restart", "the server"),
-                TTL / 4,
-                || server.kill().unwrap(),
-                || server.restart().unwrap(),
-            ),
+            freeze("freeze", TTL / 2, server),
+            freeze("freeze for long", TTL * 2, server),
+            kill_and_restart(server),
             Fault::new(
                 ("cut off", "the server"),
                 TTL,
@@ -213,12 +208,7 @@ impl StoreUnderTest for ForgetfulRedis {
     fn faults(&self) -> Vec<Fault<'_>> {
         let server = &self.0;
         vec![
-            Fault::new(
-                ("kill and restart", "the server"),
-                TTL / 4,
-                || server.kill().unwrap(),
-                || server.restart().unwrap(),
-            ),
+            kill_and_restart(server),
             Fault::new(
                 ("flush", "the server"),
                 Duration::ZERO,
