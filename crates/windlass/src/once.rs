@@ -251,7 +251,7 @@ impl Once {
         let mut record = self.coordinator.keeper().telemetry().once();
         match self.attempt_unrecorded(wait).await {
             Ok(Attempted::Mine(name, lock)) => Ok(Begun::Mine(OnceGuard {
-                once: self.clone(),
+                once: Box::new(self.clone()),
                 name,
                 lock,
                 record,
@@ -370,7 +370,8 @@ impl Once {
 #[derive(Debug)]
 #[must_use = "dropping the guard lets others run the work"]
 pub struct OnceGuard {
-    once: Once,
+    /// Boxed, to keep [`Begun`] small.
+    once: Box<Once>,
     name: Name,
     lock: LockGuard,
     record: OnceRecord,

@@ -104,7 +104,7 @@ async fn spans_have_name_kind_store_fence_and_outcome() {
     let cancelled =
         "windlass.acquire kind=lock name=stock outcome=cancelled store=memory in request";
     assert_eq!(log.take(), [cancelled]);
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let released = format!(
         "windlass.hold fence={fence} kind=lock name=stock outcome=released store=memory in request"
     );

@@ -43,7 +43,7 @@ async fn each_acquisition_is_counted_once_by_kind_and_outcome() {
     assert_eq!(recorded.held(), 2.0);
     drop(permit);
     assert!(w.lock("a").ttl(Duration::ZERO).acquire().await.is_err());
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
 
     assert_eq!(recorded.acquired("lock granted"), 1.0);
     assert_eq!(recorded.acquired("lock busy"), 1.0);
@@ -68,7 +68,7 @@ async fn several_locks_are_counted_one_by_one() {
     let busy = w.locks(["c", "d"]).try_acquire().await.unwrap();
     assert!(matches!(busy, Attempt::Busy(_)));
     assert_eq!((recorded.acquired("busy"), recorded.held()), (2.0, 3.0));
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     assert_eq!((recorded.acquired(""), recorded.held()), (5.0, 0.0));
 }
 
@@ -188,7 +188,7 @@ async fn hold_is_recorded_with_its_duration() {
     let guard = w.lock("a").ttl(30 * SECOND).acquire().await.unwrap();
     clock.advance(7 * SECOND);
     settle().await;
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     assert_eq!(recorded.sum("windlass_hold_seconds_sum", "lock"), 7.0);
 }
 
@@ -201,7 +201,7 @@ async fn detached_and_attached_leases_are_held_once() {
     assert_eq!(recorded.held(), 0.0);
     let again = w.lock("a").attach(detached.owner.as_str()).await.unwrap();
     assert_eq!(recorded.held(), 1.0);
-    again.release().await.unwrap();
+    let _ = again.release().await.unwrap();
     assert_eq!((recorded.held(), recorded.acquired("")), (0.0, 1.0));
 }
 
@@ -251,7 +251,7 @@ async fn calls_to_a_file_are_measured_by_operation_and_outcome() {
     let w = windlass::connect(&url).await.unwrap();
     let guard = w.lock("a").acquire().await.unwrap();
     w.lock("a").inspect().await.unwrap();
-    guard.release().await.unwrap();
+    let _ = guard.release().await.unwrap();
     let calls = |values| recorded.sum("windlass_store_call_seconds_count", values);
     assert_eq!(calls("file acquire ok"), 1.0);
     assert_eq!(calls("file inspect ok"), 1.0);
