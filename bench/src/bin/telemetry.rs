@@ -5,10 +5,11 @@
 //! ```
 //!
 //! Metrics go to a Prometheus exporter with buckets, which is rendered once per second. Spans go to a registry that
-//! stores them until they close. Without `--store` it starts its own Redis server.
+//! stores them until they close. It starts its own Redis server.
 //!
-//! Times are CPU times of this process: on a machine with other load, they differ much less than what the clock shows.
-//! A slower client is slower by at most the same ratio, since the server takes its time too.
+//! Times are CPU times, which other load on the machine changes much less than what the clock shows. For Redis, the
+//! first line is client and server together, which share the cores: what limits the cycles per second. The second is
+//! the client alone.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -32,10 +33,6 @@ const BLOCK: u64 = 1_000;
 /// Measures what metrics and spans cost
 #[derive(Debug, Parser)]
 struct TelemetryArgs {
-    /// A Redis server to measure on, by its URL [default: one is started]
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
-
     /// How many tasks lock and unlock at once, each its own name
     #[arg(long, value_name = "N", default_value_t = 64)]
     tasks: u32,
@@ -117,28 +114,32 @@ async fn main() -> Result<()> {
     // Off is the same as no subscriber: a span is one comparison then.
     let (level, switch) = reload::Layer::new(LevelFilter::OFF);
     tracing_subscriber::registry().with(level).init();
-    let server = match &args.store {
-        Some(_) => None,
-        None => Some(RedisServer::start()?),
-    };
-    let url = args.store.clone();
-    let url = url.unwrap_or_else(|| server.as_ref().expect("it was started").url());
+    let server = RedisServer::start()?;
     let length = Duration::from_millis(args.millis);
 
-    for store in [&*url, "memory:"] {
-        let pair = Pair::connect(store).await?;
-        let name = format!("lock, {} tasks, {store}: CPU ns per cycle", args.tasks);
+    let redis = Pair::connect(&server.url()).await?;
+    let memory = Pair::connect("memory:").await?;
+    let all = || Ok(cpu_nanos() + server_cpu_nanos(&server)?);
+    let alone = || Ok(cpu_nanos());
+    let works: [(&str, &Pair, &dyn Fn() -> Result<f64>); 3] = [
+        ("Redis, client and server", &redis, &all),
+        ("Redis, client", &redis, &alone),
+        ("memory:", &memory, &alone),
+    ];
+    for (name, pair, cpu) in works {
+        let name = format!("lock, {} tasks, {name}: CPU ns per cycle", args.tasks);
         compare(&name, &args, &switch, async |variant| {
-            locks(pair.of(variant), args.tasks, length).await
+            let before = cpu()?;
+            let cycles = locks(pair.of(variant), args.tasks, length).await?;
+            Ok((cpu()? - before) / cycles as f64)
         })
         .await?;
     }
-    let pair = Pair::connect("memory:").await?;
     compare(
         "leased check, one key: CPU ns per check",
         &args,
         &switch,
-        async |variant| leased(pair.of(variant), length).await,
+        async |variant| leased(memory.of(variant), length).await,
     )
     .await
 }
@@ -183,9 +184,9 @@ fn spread(mut values: Vec<f64>) -> [f64; 3] {
     [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
 }
 
-/// CPU time per cycle.
-async fn locks(w: &Coordinator, tasks: u32, length: Duration) -> Result<f64> {
-    let (begun, cpu) = (Instant::now(), cpu_nanos());
+/// The cycles of all tasks together.
+async fn locks(w: &Coordinator, tasks: u32, length: Duration) -> Result<u64> {
+    let begun = Instant::now();
     let mut running: JoinSet<windlass::Result<u64>> = JoinSet::new();
     for task in 0..tasks {
         let w = w.clone();
@@ -203,7 +204,7 @@ async fn locks(w: &Coordinator, tasks: u32, length: Duration) -> Result<f64> {
     while let Some(done) = running.join_next().await {
         cycles += done??;
     }
-    Ok((cpu_nanos() - cpu) / cycles as f64)
+    Ok(cycles)
 }
 
 async fn leased(w: &Coordinator, length: Duration) -> Result<f64> {
@@ -224,4 +225,15 @@ async fn leased(w: &Coordinator, length: Duration) -> Result<f64> {
 fn cpu_nanos() -> f64 {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     used.tv_sec as f64 * 1e9 + used.tv_nsec as f64
+}
+
+/// The CPU time that the server has used.
+fn server_cpu_nanos(server: &RedisServer) -> Result<f64> {
+    let info = server.command(&["INFO", "cpu"])?;
+    let seconds = |name: &str| -> Result<f64> {
+        let value = info.split(name).nth(1).ok_or("no CPU time")?;
+        let value = value.split(['\r', '\n', '\\']).next().unwrap_or_default();
+        Ok(value.parse()?)
+    };
+    Ok((seconds("used_cpu_sys:")? + seconds("used_cpu_user:")?) * 1e9)
 }

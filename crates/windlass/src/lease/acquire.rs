@@ -90,12 +90,17 @@ pub(crate) async fn acquire(params: AcquireParams<'_>, wait: WaitPolicy) -> Resu
 
     let mut tries = 0;
     let mut maybe_sent = false;
+    // Not later than the request is sent, which is all that validity needs.
+    let mut started = params.acquisition.started();
     loop {
         claim.mark_requested();
-        let sent = clock.now();
+        let sent = started.take().unwrap_or_else(|| clock.now());
         let reply = claim.spec.store.acquire(request.clone());
         request.again = true;
-        let error = match keeper.call("acquire", request.name.as_str(), reply).await {
+        let error = match keeper
+            .call_since(Some(sent), "acquire", request.name.as_str(), reply)
+            .await
+        {
             Ok(Acquired::Granted { fence, recorded }) => {
                 if keeper.hold(&claim, sent, fence, recorded) {
                     return lease_of(cancel_guard).map(AcquireOutcome::Held);
@@ -235,7 +240,7 @@ async fn give_up(mut cancel_guard: CancelGuard) -> Result<AcquireOutcome> {
     // If the release is slow, it goes on in the background when the guard is dropped.
     let released = keeper
         .clock()
-        .within(GIVE_UP_LIMIT, keeper.release(&claim))
+        .within(GIVE_UP_LIMIT, keeper.release(&claim, None))
         .await;
     if !matches!(released, Some(Ok(_))) {
         return Ok(AcquireOutcome::Busy(None));
@@ -243,7 +248,7 @@ async fn give_up(mut cancel_guard: CancelGuard) -> Result<AcquireOutcome> {
     cancel_guard.defuse_unless_unanswered();
     let spec = &claim.spec;
     let reply = spec.store.holders(spec.kind, spec.name.clone(), 1);
-    let holders = keeper.measured("inspect", GIVE_UP_LIMIT, reply).await;
+    let holders = keeper.measured(None, "inspect", GIVE_UP_LIMIT, reply).await;
     let holder = holders.and_then(|holders| holders.ok()?.pop());
     Ok(AcquireOutcome::Busy(holder))
 }

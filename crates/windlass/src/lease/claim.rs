@@ -112,6 +112,12 @@ pub(crate) struct EndedLease {
     loss: Option<Loss>,
 }
 
+impl EndedLease {
+    pub(crate) fn at(&self) -> Moment {
+        self.ended
+    }
+}
+
 impl Claim {
     pub(crate) fn new(spec: ClaimSpec, wake: WakeAddress, drift: Drift) -> Arc<Claim> {
         Arc::new(Claim {

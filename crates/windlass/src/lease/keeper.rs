@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::claim::LeaseState;
+use super::claim::{EndedLease, LeaseState};
 use super::release::ReleaseQueue;
 use super::renewal_loop;
 use super::{Claim, ClaimSpec, Clock, Drift, Fence, Moment, new_client_id};
@@ -133,7 +133,19 @@ impl Keeper {
         name: &str,
         reply: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        match self.measured(operation, self.call_timeout, reply).await {
+        self.call_since(None, operation, name, reply).await
+    }
+
+    /// As [`call`](Keeper::call), measured from when the caller read the clock last.
+    pub(crate) async fn call_since<T>(
+        &self,
+        since: Option<Moment>,
+        operation: &'static str,
+        name: &str,
+        reply: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let limit = self.call_timeout;
+        match self.measured(since, operation, limit, reply).await {
             Some(Ok(value)) => Ok(value),
             Some(Err(e)) => Err(e.with_operation(operation).with_name(name)),
             None => Err(Error::new(
@@ -151,11 +163,12 @@ impl Keeper {
     /// Awaits a store's reply for `limit` at most, and records how long it took.
     pub(super) async fn measured<T>(
         &self,
+        since: Option<Moment>,
         operation: &'static str,
         limit: Duration,
         reply: impl Future<Output = Result<T>>,
     ) -> Option<Result<T>> {
-        let call = self.telemetry().store_call(operation, &self.clock);
+        let call = self.telemetry().store_call(operation, &self.clock, since);
         let reply = self.clock.within(limit, reply).await;
         match &reply {
             Some(reply) => call.answered(reply),
@@ -215,8 +228,8 @@ impl Keeper {
         self.schedule(&mut table, claim, &mut state, next);
     }
 
-    /// Stops renewing a claim that is being released.
-    pub(crate) fn forget(&self, claim: &Arc<Claim>) {
+    /// Stops renewing a claim that is being released. Returns when that was, if it was read from the clock.
+    pub(crate) fn forget(&self, claim: &Arc<Claim>) -> Option<Moment> {
         let ended = {
             let mut table = self.table();
             table.claims.remove(&claim.wake.claim);
@@ -226,7 +239,9 @@ impl Keeper {
             }
             claim.mark_ended(&mut state, &self.clock)
         };
+        let at = ended.as_ref().map(EndedLease::at);
         claim.record(ended);
+        at
     }
 
     /// Sets when the loop checks the claim next, unless it was forgotten.

@@ -104,7 +104,9 @@ impl Keeper {
                 let store = Arc::clone(&claims[0].spec.store);
                 let sent = keeper.clock.now();
                 let limit = keeper.renewal_limit(&claims, sent);
-                let call = keeper.telemetry().store_call("renew", &keeper.clock);
+                let call = keeper
+                    .telemetry()
+                    .store_call("renew", &keeper.clock, Some(sent));
                 let replies = keeper.clock.within(limit, store.renew(renewals)).await;
                 match &replies {
                     Some(Ok(replies)) if replies.iter().all(Result::is_err) => call.failed(),

@@ -124,13 +124,18 @@ impl Metrics {
         ClaimMetrics(Some(handles))
     }
 
-    pub(super) fn call<'a>(&'a self, operation: &'static str, clock: &'a Clock) -> CallMetrics<'a> {
+    pub(super) fn call<'a>(
+        &'a self,
+        operation: &'static str,
+        clock: &'a Clock,
+        since: Option<Moment>,
+    ) -> CallMetrics<'a> {
         let calls = self.0.as_ref().and_then(|handles| handles.calls.as_ref());
         CallMetrics(calls.map(|calls| OpenCall {
             calls,
             operation,
             clock,
-            started: clock.now(),
+            started: since.unwrap_or_else(|| clock.now()),
             outcome: "cancelled",
         }))
     }
@@ -219,6 +224,12 @@ pub(super) struct ClaimMetrics(Option<Arc<ClaimHandles>>);
 /// When an acquisition began.
 #[derive(Debug)]
 pub(super) struct Started(Option<Moment>);
+
+impl Started {
+    pub(super) fn moment(&self) -> Option<Moment> {
+        self.0
+    }
+}
 
 impl ClaimMetrics {
     pub(super) fn is_enabled(&self) -> bool {

@@ -163,13 +163,14 @@ impl Telemetry {
         lease.claim().begin_hold(hold);
     }
 
-    /// A call to the store begins.
+    /// A call to the store begins, or began at `since`, if the caller has read the clock anyway.
     pub(crate) fn store_call<'a>(
         &'a self,
         operation: &'static str,
         clock: &'a Clock,
+        since: Option<Moment>,
     ) -> StoreCall<'a> {
-        StoreCall(self.metrics.call(operation, clock))
+        StoreCall(self.metrics.call(operation, clock, since))
     }
 
     /// An idempotent execution begins.
@@ -246,6 +247,11 @@ impl Acquisition {
     pub(crate) fn discard(mut self) {
         self.is_open = false;
         self.span.record("outcome", "repeated");
+    }
+
+    /// When it began, if that was read from the clock.
+    pub(crate) fn started(&self) -> Option<Moment> {
+        self.started.moment()
     }
 
     /// The claim is in the queue until the result is dropped.

@@ -21,6 +21,12 @@ pub(super) struct ClaimMetrics;
 #[derive(Debug)]
 pub(super) struct Started;
 
+impl Started {
+    pub(super) fn moment(&self) -> Option<Moment> {
+        None
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct CallMetrics<'a>(PhantomData<&'a ()>);
 
@@ -43,7 +49,12 @@ impl Metrics {
         ClaimMetrics
     }
 
-    pub(super) fn call<'a>(&'a self, _: &'static str, _: &'a Clock) -> CallMetrics<'a> {
+    pub(super) fn call<'a>(
+        &'a self,
+        _: &'static str,
+        _: &'a Clock,
+        _: Option<Moment>,
+    ) -> CallMetrics<'a> {
         CallMetrics(PhantomData)
     }
 
